@@ -241,6 +241,7 @@ TRUSTED = (
     "rows/measure.py",
     "rows/windows.py",
     "engines/duckdb/files.py",
+    "engines/duckdb/one_pass.py",
     "engines/frozen.py",
     "engines/duckdb/projection.py",
     "engines/duckdb/sums.py",

@@ -145,9 +145,11 @@ def test_the_callers_settings_are_put_back(con):
 @pytest.mark.parametrize("bar", [True, False])
 def test_no_bar_is_drawn_while_rows_are_counted_and_the_setting_is_kept(con, bar):
     con.execute(f"SET enable_progress_bar = {bar}").fetchall()
+    drawn = "SELECT current_setting('enable_progress_bar_print')"
     shown = "SELECT current_setting('enable_progress_bar')"
     with DuckDBEngine(con).snapshot():
-        assert con.execute(shown).fetchall() == [(False,)]
+        assert con.execute(drawn).fetchall() == [(False,)]
+    assert con.execute(drawn).fetchall() == [(True,)]
     assert con.execute(shown).fetchall() == [(bar,)]
 
 

@@ -207,7 +207,7 @@ def test_no_interrupt_leaves_a_transaction_open():
             sys.settrace(before)
         return lines
 
-    con.execute("SET enable_progress_bar = false")  # an interrupt may leave it so
+    con.execute("SET enable_progress_bar_print = false")  # an interrupt may leave it so
     count = lines_until(0)
     assert count > 50
     for last in range(1, count + 1):

@@ -65,7 +65,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dpsql.engines.duckdb.coding import Coding
+from dpsql.engines.duckdb.coding import Coding, with_cells
 from dpsql.engines.duckdb.columns import Parameters, call, whole
 from dpsql.engines.duckdb.lines import line_order, place_in_line
 from dpsql.engines.duckdb.parents import (
@@ -244,7 +244,7 @@ def _within_limits(
     chosen = (f"{column} AS {name}" for name, column in read.items())
     of_units = ", ".join([*chosen, f"{rows.id} AS {own}unit"])
     found = f"SELECT {of_units} FROM {rows.source} WHERE {rows.known}"
-    found = with_cells(found, table, named, [*read, f"{own}unit"], own, parameters)
+    found = with_cells(f"({found})", Coding(table), named, [*read, f"{own}unit"], own, parameters)
     queries = [f"{_SPREAD}0 AS MATERIALIZED ({found})"]
     kept = [*read, f"{own}unit", *(f"{own}c{i}" for i in range(len(named)))]
     for step, limit in enumerate(limits):
@@ -255,38 +255,6 @@ def _within_limits(
         queries.append(f"{_SPREAD}{step + 1} AS MATERIALIZED (WITH {query})")
     left = _Rows(own, f"{_SPREAD}{len(limits)} AS t0", f"t0.{own}unit", "true")
     return queries, left
-
-
-def with_cells(
-    rows: str,
-    table: Table,
-    named: Sequence[str],
-    read: Sequence[str],
-    own: str,
-    parameters: Parameters,
-) -> str:
-    """Give rows the numbers of the cells that they are in, or -1 where they are in none.
-
-    Args:
-        rows: a query for them.
-        table: whose rows they are.
-        named: columns with a domain; their cells are in `c0`, `c1` and so on.
-        read: the other columns that are read.
-        own: what the names of cells begin with, and those of no other column.
-        parameters: what the query's parameters are among.
-    """
-    coding = Coding(table)
-    stored, cells = list[str](), list[str]()
-    for i, name in enumerate(named):
-        column, inside = coding.column(name, f"{own}k{i}"), f"{own}i{i}"
-        stored.append(f"{column.stored(parameters)} AS {column.alias}")
-        stored.append(f"({column.inside(parameters)}) IS TRUE AS {inside}")
-        cells.append(
-            f"CASE WHEN {inside} THEN {column.code} ELSE {whole(-1, 'BIGINT')} END AS {own}c{i}"
-        )
-    for computed in (stored, cells):  # a cell's code is made of what is stored for it
-        rows = f"SELECT {', '.join([*read, *computed])} FROM ({rows})"
-    return rows
 
 
 def _kept_of(rows: _Rows, most: int, read: Mapping[str, str], line: _Line) -> str:

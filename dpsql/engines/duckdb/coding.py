@@ -5,7 +5,7 @@ And what their values add up to in a cell.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -101,6 +101,37 @@ class Coding:
     def read(self, names: Iterable[str], measures: Iterable[RowMeasure]) -> list[str]:
         """List the columns of the table that attributes and measures are made of."""
         return columns_read(self.table, names, measures, self.keys)
+
+
+def with_cells(
+    source: str,
+    coding: Coding,
+    named: Sequence[str],
+    read: Sequence[str],
+    own: str,
+    parameters: Parameters,
+) -> str:
+    """Give rows the numbers of the cells that they are in, or -1 where they are in none.
+
+    Args:
+        source: what stands after FROM.
+        coding: how they get their cells; none are merged here.
+        named: attributes; their cells are in `c0`, `c1` and so on.
+        read: the other columns that are read.
+        own: what the names of cells begin with, and those of no other column.
+        parameters: what the query's parameters are among.
+    """
+    stored, cells = list[str](), list[str]()
+    for i, name in enumerate(named):
+        column, inside = coding.column(name, f"{own}k{i}"), f"{own}i{i}"
+        stored.append(f"{column.stored(parameters)} AS {column.alias}")
+        stored.append(f"({column.inside(parameters)}) IS TRUE AS {inside}")
+        cells.append(
+            f"CASE WHEN {inside} THEN {column.code} ELSE {whole(-1, 'BIGINT')} END AS {own}c{i}"
+        )
+    for computed in (stored, cells):  # a cell's code is made of what is stored for it
+        source = f"(SELECT {', '.join([*read, *computed])} FROM {source})"
+    return source[1:-1]
 
 
 def words_of(value: RowSum, summed: str, count: str) -> tuple[str, str]:

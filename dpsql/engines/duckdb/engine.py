@@ -9,9 +9,10 @@ own. Nothing comes back but counts and sums.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -36,7 +37,8 @@ from dpsql.engines.cover import cover, low_word, roll_up, roll_up_sums, tally, t
 from dpsql.engines.duckdb.bounded import KEPT, kept_rows
 from dpsql.engines.duckdb.coding import Coding, words_of
 from dpsql.engines.duckdb.columns import Parameters, call, source_of, whole
-from dpsql.engines.duckdb.fetching import fetch
+from dpsql.engines.duckdb.fetching import check_bound, fetch
+from dpsql.engines.duckdb.one_pass import OnePass, in_one_pass, one_pass
 from dpsql.engines.duckdb.settings import quiet_and_fast
 from dpsql.engines.duckdb.sums import RowSum, zero_or_one
 from dpsql.engines.duckdb.units import count_units
@@ -151,7 +153,7 @@ class DuckDBCounting(Counting):
     engine: DuckDBEngine
     table: Table
     wanted: tuple[Marginal, ...]
-    needed: tuple[Scan, ...]
+    needed: tuple[Scan | OnePass, ...]
     bounds: Mapping[str, int]
     """Measure → the largest magnitude of what a row adds."""
     units: Mapping[str, int]
@@ -170,11 +172,12 @@ class DuckDBCounting(Counting):
         counted: dict[Marginal, Counts] = {}
         summed: dict[Marginal, Words] = {}
         with self.engine.snapshot():
-            for done, scan in enumerate(self.needed, start=1):
-                counts, sums = scan.run(self.engine.con)
+            done = 0
+            for scan in self.needed:
+                counts, sums = scan.run(self.engine.con, partial(self._tell, done))
                 counted, summed = counted | counts, summed | sums
-                if self.engine.on_step is not None:
-                    self.engine.on_step(done, len(self.needed))
+                done += scan.steps
+                self._tell(done, 0)
             for origin in origins(self.table):
                 origin.check_unchanged()
         measured = [m for m in self.wanted if not self.bounds.keys().isdisjoint(m)]
@@ -189,6 +192,10 @@ class DuckDBCounting(Counting):
             self.spreads,
             above={marginal: high for marginal, (high, _) in words.items()},
         )
+
+    def _tell(self, before: int, step: int) -> None:
+        if self.engine.on_step is not None:
+            self.engine.on_step(before + step, sum(scan.steps for scan in self.needed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,28 +215,19 @@ class Scan:
     """Those of them that are keys, with the cell of what is true: of the rows of a block's cell, in
     how many such a key is true."""
 
+    @property
+    def steps(self) -> int:
+        """In how many steps progress is told."""
+        return 1
+
     def check(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Have DuckDB bind the statement and its parameters.
-
-        DESCRIBE ends there: the statement is neither optimized nor run, so that no row and no
-        statistic of the table is looked at, and all that it returns are names and types.
-
-        Raises:
-            InternalError: it can't be bound.
-        """
-        try:
-            con.execute(f"DESCRIBE {self.sql}", list(self.parameters)).fetchall()
-        except duckdb.Error:
-            bound = False
-        else:
-            bound = True
-        if not bound:  # outside the handler: a parameter may be a label that was only declared
-            raise InternalError("DuckDB refuses a counting statement; nothing was charged")
+        """Have DuckDB bind the statement and its parameters; see `fetching.check_bound`."""
+        check_bound(con, self.sql, self.parameters)
 
     def run(
-        self, con: duckdb.DuckDBPyConnection
+        self, con: duckdb.DuckDBPyConnection, on_step: Callable[[int], None] = lambda _: None
     ) -> tuple[dict[Marginal, Counts], dict[Marginal, Words]]:
-        """Run the statement; return the rows of each cell, by block, and the sums."""
+        """Run the statement, in one step; return the rows of each cell, and sums, by block."""
         found = con.execute(self.sql, list(self.parameters)).fetchnumpy()
         blocks = np.ma.filled(found["block"], -1).astype(np.int64)
         keys = np.ma.filled(found["key"], -1).astype(np.int64)
@@ -262,7 +260,7 @@ def scans(
     measures: Measures = MappingProxyType({}),
     *,
     total_apart: bool = False,
-) -> list[Scan]:
+) -> list[Scan | OnePass]:
     """Build the statements that count what every wanted marginal is summed from.
 
     A key of two cells, of which one is of a few values, needs no groups: of the rows of a block's
@@ -299,11 +297,13 @@ def scans(
             fitting = [block for block in blocks if set(own) <= set(block)]
             if not any({*own, *added} <= set(block) for block in fitting):
                 blocks[min(fitting, key=lambda b: math.prod(sizes[a] for a in b))] |= added
-    if coding.table.unit is not None:
-        found = [bounded_scan(coding, blocks)]
-    else:
-        found = [scan(coding, {block: added}) for block, added in blocks.items()]
-    return [replace(each, truths=truths) for each in found]
+    passed = in_one_pass(coding, [block for block, added in blocks.items() if not added])
+    if coding.table.unit is not None and len(passed) < len(blocks):
+        return [replace(bounded_scan(coding, blocks), truths=truths)]
+    rest = {block: added for block, added in blocks.items() if block not in passed}
+    found = [scan(coding, {block: added}) for block, added in rest.items()]
+    of_all = [one_pass(coding, passed)] if passed else []
+    return [*of_all, *(replace(each, truths=truths) for each in found)]
 
 
 def scan(

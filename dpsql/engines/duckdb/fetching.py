@@ -7,7 +7,7 @@ from typing import Any
 
 import duckdb
 
-from dpsql.errors import SchemaError
+from dpsql.errors import InternalError, SchemaError
 
 Row = tuple[Any, ...]
 
@@ -34,3 +34,22 @@ def fetch(con: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[str] = 
         hint="is the connection closed, or in a failed transaction? "
         'Try con.sql("SELECT current_database()").',
     )
+
+
+def check_bound(con: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any]) -> None:
+    """Have DuckDB bind a statement that counts, and its parameters.
+
+    DESCRIBE ends there: the statement is neither optimized nor run, so that no row and no
+    statistic of the table is looked at, and all that it returns are names and types.
+
+    Raises:
+        InternalError: it can't be bound.
+    """
+    try:
+        con.execute(f"DESCRIBE {sql}", list(parameters)).fetchall()
+    except duckdb.Error:
+        bound = False
+    else:
+        bound = True
+    if not bound:  # outside the handler: a parameter may be a label that was only declared
+        raise InternalError("DuckDB refuses a counting statement; nothing was charged")

@@ -35,7 +35,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dpsql.engines.combined import CombinedRows
-from dpsql.engines.duckdb.bounded import unit_name, with_cells
+from dpsql.engines.duckdb.bounded import unit_name
+from dpsql.engines.duckdb.coding import Coding, with_cells
 from dpsql.engines.duckdb.columns import Parameters, call, whole
 from dpsql.engines.duckdb.lines import identity
 from dpsql.engines.duckdb.parents import has_unit, rows_of_units, way_of_all
@@ -113,7 +114,8 @@ def _cut_by(limit: RowLimit, made: RowsOfEachUnit, own: str) -> str:
     prefix, unit = own.removesuffix("unit"), quoted_name(own)
     read = [unit, *map(quoted_name, limit.columns)]
     rows = rows_of_units(made.table, limit.columns, own)
-    rows = with_cells(rows, made.table, limit.columns, read, prefix, _Written())
+    coding = Coding(made.table)
+    rows = with_cells(f"({rows})", coding, limit.columns, read, prefix, _Written())
     cells = (f"{prefix}c{i}" for i in range(len(limit.columns)))
     return (
         f"SELECT {unit}, {whole(made.most, 'BIGINT')} AS n FROM ({rows}) "

@@ -18,19 +18,20 @@ SETTINGS = """
     SELECT system.main.current_setting('lock_configuration'),
         system.main.current_setting('enable_profiling'),
         system.main.current_setting('perfect_ht_threshold'),
-        system.main.current_setting('enable_progress_bar')
+        system.main.current_setting('enable_progress_bar'),
+        system.main.current_setting('enable_progress_bar_print')
 """
 
 
 @contextmanager
 def quiet_and_fast(con: DuckDBPyConnection) -> Iterator[None]:
-    """Switch profiling and progress bars off, and let DuckDB count a block in a plain array.
+    """Switch profiling and the drawing of bars off, and let DuckDB count a block in a plain array.
 
     By default it does so up to 12 bits only. A bar would be drawn over the library's own
-    line. The settings are the connection's own and are put back. Where the configuration is
-    locked, trying would abort an open transaction.
+    line, so it isn't drawn, but DuckDB knows how far it is. The settings are the connection's own
+    and are put back. Where the configuration is locked, trying would abort an open transaction.
     """
-    ((locked, profiling, bits, bar),) = fetch(con, SETTINGS)
+    ((locked, profiling, bits, bar, drawn),) = fetch(con, SETTINGS)
     if locked and profiling is not None:
         raise ResourceLimitError(
             "Profiling is on, which would print exact counts, and the configuration is locked.",
@@ -44,9 +45,12 @@ def quiet_and_fast(con: DuckDBPyConnection) -> Iterator[None]:
     if profiling is not None:
         changed.append("PRAGMA disable_profiling")
         back.append(f"PRAGMA enable_profiling = '{profiling}'")
-    if bar:
-        changed.append("SET enable_progress_bar = false")
-        back.append("SET enable_progress_bar = true")
+    if drawn:
+        changed.append("SET enable_progress_bar_print = false")
+        back.append("SET enable_progress_bar_print = true")
+    if not bar:
+        changed.append("SET enable_progress_bar = true")
+        back.insert(0, "SET enable_progress_bar = false")
     try:
         for statement in changed:
             fetch(con, statement)
