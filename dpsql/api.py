@@ -91,6 +91,7 @@ def query(
         schema: domains that go before DuckDB's catalog, see `Session`.
         ledger: the ledger's file, see `Session`.
         dataset: the name of rows that are in no file, see `Session`.
+        version: of tables with versions, see `Session`.
         public: tables that may be joined, see `Session`.
         weights: statement → importance, see `Session.release`.
         confidence: adds interval columns, see `Session.release`.

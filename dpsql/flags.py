@@ -80,6 +80,7 @@ FLAGS: Mapping[str, Flag] = {
     "dataset": Flag(
         "With a server as --ledger: the name of rows that are in no file.", metavar="NAME"
     ),
+    "version": Flag("Of tables with versions in Spark: which one is asked.", metavar="VERSION"),
     "vintage": Flag("A label for this state of the data.", metavar="LABEL"),
     "accept_schema": Flag("A changed schema is meant.", "switch"),
     "epsilon": Flag("The budget as ε; needs --delta, which is 0 for pure ε.", "amount", "X"),

@@ -82,6 +82,8 @@ class RedeclaredOptions(TableOptions, StateOptions, total=False):
 class SessionOptions(RedeclaredOptions, LedgerOption, total=False):
     """Options of `Session`, besides its total."""
 
+    version: int | str | None
+
 
 class MechanismOptions(TypedDict, total=False):
     """What plans, and which groups are answered."""
@@ -289,6 +291,7 @@ class Declared:
     accept_schema: bool = False
     ledger: str | Path | None = None
     dataset: str | None = None
+    version: int | str | None = None
 
 
 DEFAULTS: Mapping[str, object] = {

@@ -185,8 +185,8 @@ _TYPES: Mapping[str, Any] = {
     "keys": Typed("column=column", key),
 }
 """Option, or kind of flag, → what click reads it as; else it is text."""
-_DECLARED = {*SessionOptions.__annotations__, "each_row"} - {"dataset"}
-"""Rows that commands ask are in a file, which needs no name."""
+_DECLARED = {*SessionOptions.__annotations__, "each_row"} - {"dataset", "version"}
+"""Rows that commands ask are in a file, which needs no name and has no versions."""
 
 db_option = click.option(
     "--db", type=FILE, required=True, help="The DuckDB file; opened read-only."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dpsql.errors import ReleaseFormatError, SchemaError
+from dpsql.hints import option
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -13,23 +14,34 @@ if TYPE_CHECKING:
     from dpsql.engines.source import DataSource
 
 
-def data_source(given: object) -> DataSource:
+def data_source(given: object, version: int | str | None = None) -> DataSource:
     """Return the private data that a caller passes: of the engine that knows it.
 
     What is not a connection is refused, such as the path of a database, or another system's. What
     passes statements on to one will do.
 
+    Args:
+        given: a connection, or a session of Spark.
+        version: of tables with versions, which one is asked; the last one if none is named.
+
     Raises:
-        SchemaError: it isn't one, or can't be asked now.
+        SchemaError: it isn't one, can't be asked now, or has no versions.
     """
+    if isinstance(version, bool) or not isinstance(version, int | str | None):
+        raise SchemaError("A version is a number or a text.", hint="for example version=7.")
     from dpsql.engines.duckdb.source import DuckDBSource, is_connection
 
     if _is_spark(given):
         from dpsql.engines.spark.source import SparkSource
 
-        return SparkSource(given)
+        return SparkSource(given, None if version is None else str(version))
     if is_connection(given):
-        return DuckDBSource(given)
+        if version is None:
+            return DuckDBSource(given)
+        raise SchemaError(
+            "A DuckDB database has no versions.",
+            hint="leave version out; name its state by " + option("vintage", "2026-Q4") + ".",
+        )
     kind = type(given)
     name = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
     raise SchemaError(

@@ -11,7 +11,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import polars as pl
 
@@ -22,6 +23,19 @@ from dpsql.schema.combined import RowCombination
 from dpsql.schema.facts import Database
 from dpsql.schema.referred import DescribedTables
 from dpsql.schema.units import RowLimit
+
+
+class StoredState(NamedTuple):
+    """Which rows a table has, as far as it says that itself, and not the database that it is in."""
+
+    roots: tuple[Path, ...] = ()
+    """The folders of this machine whose account they are in; see `frozen.root_of`."""
+    uid: str = ""
+    """A name that the table alone has, and no other one made in its place."""
+    version: str = ""
+    """That of its rows, which nobody changes."""
+    files: str = ""
+    """Of rows without a version, a hash of their files and when these were written."""
 
 
 class DataSource(DescribedTables, Interruptible, Protocol):
@@ -41,11 +55,12 @@ class DataSource(DescribedTables, Interruptible, Protocol):
             SchemaError: it has none, or it can't be told now.
         """
 
-    def check_ledger(self, ledger: object) -> None:
+    def check_ledger(self, ledger: object, *, shared: bool) -> None:
         """Refuse a ledger that couldn't be found by all who ask of this data set.
 
         Args:
             ledger: what the caller names; None if nothing.
+            shared: whether that is a server, which all machines can ask.
 
         Raises:
             LedgerError: it can't be that.
@@ -56,6 +71,15 @@ class DataSource(DescribedTables, Interruptible, Protocol):
 
         Raises:
             SchemaError: it can't be read. Its text quotes nothing.
+        """
+
+    def stored_state(self, table: Table) -> StoredState:
+        """Return which rows a stored table has; nothing, if the database's file tells of them.
+
+        Outside a snapshot it is of when the table was described.
+
+        Raises:
+            StaleSchemaError: it was written since.
         """
 
     def engine(self, on_step: Step | None = None) -> Engine:

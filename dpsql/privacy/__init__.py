@@ -3,7 +3,7 @@
 from dpsql.privacy.budget import Budget
 from dpsql.privacy.history import Entry
 from dpsql.privacy.ledger import Ledger
-from dpsql.privacy.named import begin_named, bind_named, uid_of
+from dpsql.privacy.named import begin_named, bind_named, bind_table, uid_of
 from dpsql.privacy.place import (
     begin,
     bind,
@@ -11,6 +11,7 @@ from dpsql.privacy.place import (
     is_begun,
     join,
     join_database,
+    join_stored,
     ledger_path,
     move,
     open_ledger,
@@ -31,11 +32,13 @@ __all__ = [
     "begin_named",
     "bind",
     "bind_named",
+    "bind_table",
     "data_id",
     "is_address",
     "is_begun",
     "join",
     "join_database",
+    "join_stored",
     "ledger_path",
     "move",
     "open_ledger",

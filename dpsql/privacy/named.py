@@ -13,6 +13,9 @@ Guarantees:
        have one budget between them.
     3. Digests of names are longer than the random texts of pointers, so no name stands for rows in
        a file. These have their account by their file alone, and a name for them is refused.
+    4. A table of a lake that has a name for itself, as Delta's have, is charged for in a session of
+       a name only if it is bound to the same ledger, once, for good. One that is made anew in its
+       place has another, and is refused until it is bound, too.
 
 Not defended: whoever asks says which rows have a name. Rows that are asked under two names have two
 budgets, and a unit loses the sum of both: the owner binds one name for them, and one only.
@@ -110,6 +113,43 @@ def bind_named(name: str, address: str, dataset: str) -> Ledger:
     store = find(address, dataset=dataset)
     bind(address, store, uid)
     return Ledger(store)
+
+
+def table_uid(uid: str) -> str:
+    """Return the identity that a server knows a table of a lake by.
+
+    It is longer than the random texts of pointers, and made otherwise than those of names: so no
+    table stands for other rows.
+    """
+    return hashlib.sha256(b"dpsql table\n" + uid.encode()).hexdigest()
+
+
+def bind_table(uid: str, address: str, dataset: str) -> Ledger:
+    """Bind a table of a lake to a ledger that there is, by its own name for itself.
+
+    To do it twice is fine.
+
+    Raises:
+        LedgerError: there is none, the table has another account, or this user may not.
+    """
+    store = find(address, dataset=dataset)
+    bind(address, store, table_uid(uid))
+    return Ledger(store)
+
+
+def check_table(uid: str, ledger: Ledger) -> None:
+    """Check that a table of a lake is charged for in a ledger of a server.
+
+    Raises:
+        LedgerError: it isn't: it was never bound, or another one was made in its place.
+    """
+    if not ledger.store.is_bound(table_uid(uid)):
+        raise LedgerError(
+            f"The table {printable(uid)} isn't bound to the ledger {printable(ledger.dataset)}: "
+            "it is new, or charged for elsewhere.",
+            hint=Hint("the owner binds it once: ")
+            + f"dpsql ledger bind --table {printable(uid)} --ledger ADDRESS --dataset NAME",
+        )
 
 
 def _bind_it(dataset: str) -> str:

@@ -37,7 +37,7 @@ from dpsql.hints import option
 from dpsql.privacy import pointer
 from dpsql.privacy.files import ledger_errors
 from dpsql.privacy.ledger import Ledger
-from dpsql.privacy.named import open_named
+from dpsql.privacy.named import check_table, open_named
 from dpsql.privacy.postgres import is_address
 from dpsql.privacy.shared import (
     begin_shared,
@@ -166,6 +166,38 @@ def join(folders: Sequence[Path], ledger: Ledger, *, decide: bool = True) -> tup
                 pointer.leave(usual, ledger.path)
         _check_joined(usual, ledger.path)
     return tuple(map(data_id, folders))
+
+
+def join_stored(
+    folders: Sequence[Path], uid: str, ledger: Ledger, *, decide: bool = True
+) -> tuple[str, ...]:
+    """See to it that a table of a lake is charged for in a ledger that is open, and in no other.
+
+    In a file, its folders on this machine say where the account is, as those of any files do. On a
+    server its own name for itself does, which the owner has bound; what has none is known by the
+    name of the data set that the ledger was opened for. If a pointer is beside its folders, too, it
+    must lead there.
+
+    Args:
+        folders: its folders on this machine.
+        uid: its name for itself.
+        ledger: where it shall be charged for.
+        decide: see `join`.
+
+    Returns:
+        What tells it from other data sets of the ledger.
+
+    Raises:
+        LedgerError: it is charged for elsewhere, or isn't bound.
+    """
+    if not ledger.store.is_shared:
+        return join(folders, ledger, decide=decide) if folders else (uid,) if uid else ()
+    for usual in map(usual_place, folders):
+        if os.path.lexists(usual):
+            check_shared(usual, ledger)
+    if uid:
+        check_table(uid, ledger)
+    return (uid,) if uid else ()
 
 
 def _forgotten(places: Sequence[Path]) -> LedgerError:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from dpsql.engines.source import DataSource
-from dpsql.privacy import Ledger, data_id, open_ledger, uid_of
+from dpsql.privacy import Ledger, data_id, is_address, open_ledger, uid_of
 from dpsql.privacy.place import IN_MEMORY
 from dpsql.request import Declared
 from dpsql.schema.facts import Database
@@ -45,14 +45,14 @@ class Account:
             LedgerError: the ledger can't be opened or written, or is another one.
         """
         database = source.identity()
-        source.check_ledger(declared.ledger)
+        source.check_ledger(declared.ledger, shared=is_address(declared.ledger))
         ledger = open_ledger(database.file, declared.ledger, declared.dataset)
         return cls(ledger, database, data_id(database.file), declared.dataset)
 
     def joined(self, data: DeclaredData, declared: Declared) -> PrivateData:
         """Join what is declared with the account, and with what it keeps of earlier releases."""
         state = DataState(declared.vintage, self._known(declared.vintage))
-        archive = Archive(self.ledger, state, declared.accept_schema)
+        archive = Archive(self.ledger, data.source, state, declared.accept_schema)
         return PrivateData(data, self.ledger, self.database, archive)
 
     def _known(self, vintage: str) -> str:

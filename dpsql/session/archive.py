@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from dpsql.engines.source import DataSource, StoredState
 from dpsql.errors import LedgerError, StaleSchemaError, printable
 from dpsql.planner.reconstruction.sources import Source, of_table
-from dpsql.privacy import Entry, Ledger, Purpose, join, join_database
+from dpsql.privacy import Entry, Ledger, Purpose, join, join_database, join_stored
 from dpsql.privacy.purpose import ChargedTable
 from dpsql.release import Before
 from dpsql.release.changes import explained, goes_with, only_adds
@@ -29,8 +30,11 @@ _PROCESS = uuid.uuid4().hex
 class Archive:
     """Earlier measurements in a ledger, each read once."""
 
-    def __init__(self, ledger: Ledger, state: DataState, accept_schema: bool) -> None:
-        self._ledger, self.state, self._accept_schema = ledger, state, accept_schema
+    def __init__(
+        self, ledger: Ledger, source: DataSource, state: DataState, accept_schema: bool
+    ) -> None:
+        self._ledger, self._source = ledger, source
+        self.state, self._accept_schema = state, accept_schema
         self._measured: dict[tuple[str, str], Before] = {}
         """Request, table → what it measured."""
         self._descriptions: dict[tuple[str, str], Mapping[str, str]] = {}
@@ -49,6 +53,9 @@ class Archive:
             LedgerError: an attached database, or files of a view, have another account, or none
                 that lasts.
         """
+        stored = self._source.stored_state(table)
+        if stored != StoredState():
+            return self._as_stored(stored, charged=charged)
         files = [origin for origin in origins(table) if origin.roots]
         databases = self._databases(table, charged=charged)
         if not files and len(databases) == 1:
@@ -58,6 +65,20 @@ class Archive:
         states = "".join(origin.state for origin in files)
         times = "" if self.state.vintage or not roots else digest([_PROCESS, states])
         return DataState(self.state.vintage, digest(["files", joined, times, *databases]))
+
+    def _as_stored(self, stored: StoredState, *, charged: bool) -> DataState:
+        """Return the state of a table that tells of its rows itself.
+
+        A version is one, in whichever process. Without, files and their times are, as long as this
+        one runs. The owner's name for a state goes before both.
+        """
+        joined = join_stored(stored.roots, stored.uid, self._ledger, decide=charged)
+        known = joined or self.state.database
+        if self.state.vintage:
+            return DataState(self.state.vintage, digest(["stored", known]))
+        if stored.version:
+            return DataState("", digest(["version", stored.uid, stored.version]))
+        return DataState("", digest(["files", known, _PROCESS, stored.files]))
 
     def _databases(self, table: Table, *, charged: bool) -> list[str]:
         """Tell apart the databases of all rows that a table has, but for those in files."""

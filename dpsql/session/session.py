@@ -80,6 +80,9 @@ class Session:
             frames, databases in memory and tables of Spark, which the owner has bound to an account
             there. What is asked under one name is added up in one account; rows under two names
             have two.
+        version: of tables with versions, as Delta's in Spark, which one is asked; by default the
+            last one. Measurements of different versions are never put together, but where a vintage
+            is named.
         public: tables that hold no private row and may be joined: names of tables or views of
             the database, or name → frame. All of their content is taken to be public.
         unit: the column that tells to whom a row of the queried table belongs; see `dpsql.Unit`.
@@ -114,7 +117,7 @@ class Session:
         **options: Unpack[SessionOptions],
     ) -> None:
         declared = Declared(**options)
-        data = DeclaredData.of(data_source(con), declared)
+        data = DeclaredData.of(data_source(con, declared.version), declared)
         if budget is not None:
             check_budget(budget)
         self._account = Account.of(data.source, declared)

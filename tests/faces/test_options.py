@@ -74,7 +74,7 @@ def test_every_option_has_a_default_and_reaches_a_request():
 
 
 def test_frames_take_what_queries_take():
-    own = {"con", "self"}
+    own = {"con", "self", "version"}  # a frame has no versions
     query = set(inspect.signature(dpsql.query).parameters)
     assert set(inspect.signature(PrivateFrame.sql).parameters) - own == query - own
 
@@ -89,8 +89,10 @@ def test_frames_take_what_queries_take():
     ],
 )
 def test_commands_take_what_calls_take(command, kinds):
-    # Their rows are in a file, which needs no name.
-    wanted = {name for kind in kinds for name in options_of(kind)} - PYTHON_ONLY - {"dataset"}
+    # Their rows are in a file, which needs no name and has no versions.
+    wanted = (
+        {name for kind in kinds for name in options_of(kind)} - PYTHON_ONLY - {"dataset", "version"}
+    )
     assert {spelling(name) for name in wanted} <= flags_of(main.commands[command])
 
 

@@ -39,6 +39,7 @@ def session(folder: Path) -> Iterator[Any]:
         "spark.driver.bindAddress": "127.0.0.1", "spark.driver.memory": "1g",
         "spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2",
         "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.warehouse.dir": str(folder / "warehouse"), "spark.local.dir": str(folder),
     }  # fmt: skip
     builder = SparkSession.builder.master("local[1]")

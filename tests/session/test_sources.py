@@ -45,8 +45,8 @@ def asked(monkeypatch):
     """Sessions over sources, catalogs and engines that have what their protocols have."""
     found = set()
 
-    def only(given):
-        source = data_source(given)
+    def only(given, version=None):
+        source = data_source(given, version)
         replaced = {
             "catalog": Only(Catalog, source.catalog, found),
             "engine": lambda on_step=None: Only(Engine, source.engine(on_step), found),

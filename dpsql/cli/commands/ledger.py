@@ -182,6 +182,7 @@ def init(
     metavar="NAME",
     help="Or the name of rows that are in no file, which sessions give as dataset=.",
 )
+@click.option("--table", metavar="ID", help="Or the id of a Delta table.")
 @_server
 @click.option("--dataset", metavar="NAME", required=True, help="The ledger's name.")
 @options.json_option
@@ -189,24 +190,29 @@ def bind(
     db: Path | None,
     folder: Path | None,
     named: str | None,
+    table: str | None,
     address: str,
     dataset: str,
     *,
     as_json: bool,
 ) -> None:
-    """Charge a database, a folder or rows of a name in a ledger that a server has, from now on."""
+    """Charge a database, a folder, a table or rows of a name in a ledger of a server."""
     from dpsql.privacy import bind as bound
-    from dpsql.privacy import bind_named, is_address
+    from dpsql.privacy import bind_named, bind_table, is_address
 
-    if named is None:
+    given = [one for one in (db, folder, named, table) if one is not None]
+    if len(given) != 1 or not is_address(address):
+        raise click.UsageError(
+            "Name the rows once, by --db, --folder, --table or --rows; and the server, "
+            "postgresql://…."
+        )
+    if named is not None:
+        _say_bound(named, bind_named(named, address, dataset), as_json=as_json)
+    elif table is not None:
+        _say_bound(table, bind_table(table, address, dataset), as_json=as_json)
+    else:
         rows = _rows(db, folder, address)
         _say_bound(rows.name, bound(rows, address, dataset), as_json=as_json)
-    elif db is None and folder is None and is_address(address):
-        _say_bound(named, bind_named(named, address, dataset), as_json=as_json)
-    else:
-        raise click.UsageError(
-            "Name the rows once, by --db, --folder or --rows; and the server, postgresql://…."
-        )
 
 
 @ledger.command()

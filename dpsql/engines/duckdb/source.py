@@ -17,7 +17,7 @@ from dpsql.engines.duckdb.catalog import DuckDBCatalog
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.engines.duckdb.fetching import fetch
 from dpsql.engines.duckdb.views import describe_table
-from dpsql.engines.source import DataSource
+from dpsql.engines.source import DataSource, StoredState
 from dpsql.engines.unit_rows import rows_without_unit, unit_counts
 from dpsql.errors import SchemaError
 from dpsql.schema import EachRow, Schema, Table, Unit
@@ -47,7 +47,7 @@ class DuckDBSource(DataSource):
         """Return the current database: it is known by its file; see `DataSource.identity`."""
         return current_database(self.catalog)
 
-    def check_ledger(self, ledger: object) -> None:
+    def check_ledger(self, ledger: object, *, shared: bool) -> None:
         """Take any: a database's file tells where it is; see `DataSource.check_ledger`."""
 
     def describe(
@@ -72,6 +72,10 @@ class DuckDBSource(DataSource):
         if frame is None:  # outside the handler, whose error could quote a value
             raise SchemaError("A table can't be read.", hint="is it a table of this database?")
         return frame
+
+    def stored_state(self, table: Table) -> StoredState:
+        """Leave it to the database's file, and to views; see `DataSource.stored_state`."""
+        return StoredState()
 
     def engine(self, on_step: Step | None = None) -> DuckDBEngine:
         """Return what counts rows; see `DataSource.engine`."""

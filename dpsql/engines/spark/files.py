@@ -27,6 +27,7 @@ Guarantees:
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -79,6 +80,8 @@ class PinnedFiles:
         base: the folder whose folders' names tell columns; empty if they tell none.
         unread: the columns that are not read, with what their types are called for that.
         frozen: of files on this machine, what tells whether they are the same.
+        uid: the table's own name for itself.
+        roots: the folders on this machine whose account they are in.
     """
 
     files: tuple[ListedFile, ...]
@@ -87,6 +90,15 @@ class PinnedFiles:
     base: str = ""
     unread: Mapping[str, str] = field(default_factory=dict)
     frozen: FrozenFiles | None = None
+    uid: str = ""
+    roots: tuple[Path, ...] = ()
+
+    @property
+    def state(self) -> str:
+        """A hash of which files there are, and when they were written."""
+        if self.frozen is not None:
+            return self.frozen.state
+        return hashlib.sha256(repr(self.files).encode()).hexdigest()
 
     @property
     def types(self) -> dict[str, str]:
@@ -106,7 +118,7 @@ class PinnedFiles:
         return reader.parquet(*(file.path for file in self.files)).selectExpr(*shown)
 
     def check_unchanged(self, now: PinnedFiles) -> None:
-        """Check that the files are as they were; a version's can't be others.
+        """Check that the files are as they were.
 
         Args:
             now: what is there now.
@@ -114,11 +126,9 @@ class PinnedFiles:
         Raises:
             StaleSchemaError: they aren't.
         """
-        if self.version:
-            return
         if self.frozen is not None:
             self.frozen.check()
-        if now.files != self.files:
+        if (now.uid, now.version, now.files) != (self.uid, self.version, self.files):
             raise StaleSchemaError(
                 "Files of the table were added, removed or written since they were listed.",
                 hint="ask again, when nobody writes to them.",
@@ -170,7 +180,9 @@ def pinned(session: SparkSession, kind: str, place: str, version: str | None = N
             schema = None
     if schema is None:
         raise _unreadable(place)
-    return PinnedFiles(files, schema, unread=_unread(schema, frozen, place), frozen=frozen)
+    return PinnedFiles(
+        files, schema, unread=_unread(schema, frozen, place), frozen=frozen, roots=_roots(frozen)
+    )
 
 
 def of_table(
@@ -200,7 +212,12 @@ def of_table(
     if partitioned and not all(_plain(f.path).startswith(_plain(base) + "/") for f in files):
         raise SchemaError("Partitions of the table are not in its folder.", hint="copy them there.")
     unread = _unread(schema, frozen, name)
-    return PinnedFiles(files, schema, "", base if partitioned else "", unread, frozen)
+    named = base if partitioned else ""
+    return PinnedFiles(files, schema, "", named, unread, frozen, roots=_roots(frozen))
+
+
+def _roots(frozen: FrozenFiles | None) -> tuple[Path, ...]:
+    return () if frozen is None else frozen.roots
 
 
 def _listed(
@@ -345,7 +362,10 @@ def _delta(place: str, version: str | None) -> PinnedFiles:
     _check_names([file.path for file in files])
     here = [_path(path) for path in paths if "://" not in path]
     unread = _delta_unread(schema, here, place)  # elsewhere its times are as the format demands
-    return PinnedFiles(files, schema, version=str(table.version()), unread=unread)
+    roots = (Path(os.path.realpath(_path(place))),) if "://" not in place else ()
+    return PinnedFiles(
+        files, schema, str(table.version()), unread=unread, uid=str(metadata.id), roots=roots
+    )
 
 
 def _delta_unread(schema: StructType, paths: Sequence[str], place: str) -> dict[str, str]:

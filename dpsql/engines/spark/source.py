@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from dpsql.engines.base import Step
-from dpsql.engines.source import DataSource
+from dpsql.engines.source import DataSource, StoredState
 from dpsql.engines.spark.catalog import SparkCatalog
 from dpsql.engines.spark.engine import Partials, SparkEngine, SparkTables
 from dpsql.engines.spark.files import PinnedFiles
@@ -40,6 +40,7 @@ class PinnedTables(SparkTables):
     def __init__(self, session: SparkSession, version: str | None = None) -> None:
         self._session, self.version = session, version
         self._held: dict[tuple[str, ...], PinnedFiles] | None = None
+        self._described: dict[tuple[str, ...], PinnedFiles] = {}
 
     @property
     def session(self) -> SparkSession:
@@ -73,15 +74,35 @@ class PinnedTables(SparkTables):
             )
         return files.rows(self._session)
 
-    def pinned(self, path: tuple[str, ...]) -> PinnedFiles:
-        """Return the files of a table, as they were when they were first asked for."""
-        held = {} if self._held is None else self._held
-        if path not in held:
-            held[path] = self._pin(path)
-        return held[path]
+    def describe(self, path: tuple[str, ...], files: PinnedFiles) -> None:
+        """Keep which files a table had when it was described: these are counted.
 
-    def _pin(self, path: tuple[str, ...]) -> PinnedFiles:
-        return files_of(SparkCatalog(self._session, self.version), path)
+        In a snapshot, in which it is described once more, nothing changes.
+        """
+        if self._held is None:
+            self._described[path] = files
+
+    def pinned(self, path: tuple[str, ...]) -> PinnedFiles:
+        """Return the files of a table, as they were when it was described.
+
+        In a snapshot these are looked for once more, when they are first asked for.
+
+        Raises:
+            SchemaError: they aren't there any more.
+            StaleSchemaError: they are others, or not as they were.
+        """
+        known = self._described.get(path)
+        if self._held is None:
+            return self._pin(path, "") if known is None else known
+        if path not in self._held:
+            found = self._pin(path, "" if known is None else known.version)
+            if known is not None:
+                known.check_unchanged(found)
+            self._held[path] = found
+        return self._held[path]
+
+    def _pin(self, path: tuple[str, ...], version: str) -> PinnedFiles:
+        return files_of(SparkCatalog(self._session, version or self.version), path)
 
     def check_unchanged(self, table: Table) -> None:
         """Check that the files that were read are as they were when they were listed.
@@ -91,7 +112,7 @@ class PinnedTables(SparkTables):
         """
         files = self.pinned(table.path)
         if not files.version:
-            files.check_unchanged(self._pin(table.path))
+            files.check_unchanged(self._pin(table.path, ""))
 
 
 def files_of(catalog: SparkCatalog, path: tuple[str, ...]) -> PinnedFiles:
@@ -164,21 +185,25 @@ class SparkSource(DataSource):
         """Return the catalog: nothing beside it could tell where an account is."""
         return Database(self.catalog.current().database, None)
 
-    def check_ledger(self, ledger: object) -> None:
+    def check_ledger(self, ledger: object, *, shared: bool) -> None:
         """Refuse a ledger that other sessions on the same rows wouldn't find.
 
         Raises:
-            LedgerError: it is in memory; or Spark runs on other machines, too.
+            LedgerError: it is in memory; or in a file, and Spark runs on other machines, too.
         """
         if ledger is None:
             raise LedgerError(
                 "Nothing is beside tables of Spark that would tell where their account is.",
                 hint="name its ledger by " + option("ledger", "people.ledger") + " each time.",
             )
-        if not _is_local(self._tables.session):
+        if not shared and not _is_local(self._tables.session):
             raise LedgerError(
-                "This Spark is on several machines, where rows can't be counted yet.",
-                hint='count where the files are: SparkSession.builder.master("local[*]").',
+                "This Spark is on several machines, and this ledger in a file on one of them.",
+                hint="keep the account on a server, "
+                + option("ledger", "postgresql://db.example/accounts")
+                + " with "
+                + option("dataset", "hr.people")
+                + '; or count on this machine, SparkSession.builder.master("local[*]").',
             )
 
     def describe(
@@ -205,7 +230,15 @@ class SparkSource(DataSource):
         stored = catalog.stored(table.path)
         if stored is not None and stored.files is None:
             raise _other_format(catalog, table.path, stored.kind)
+        if stored is not None and stored.files is not None:
+            self._tables.describe(table.path, stored.files)
         return table
+
+    def stored_state(self, table: Table) -> StoredState:
+        """Return which rows a table has; see `DataSource.stored_state`."""
+        files = self._tables.pinned(table.path)
+        state = "" if files.version else files.state
+        return StoredState(files.roots, files.uid, files.version, state)
 
     def public_rows(self, name_parts: Sequence[str], most: int) -> pl.DataFrame | None:
         """Read a table or view that is declared public; None if it has more rows.

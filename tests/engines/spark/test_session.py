@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import io
+import shutil
+from pathlib import Path
 
 import duckdb
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from polars.testing import assert_frame_equal
 
 import dpsql
-from dpsql.errors import DpsqlError, ExecutionError, LedgerError
+from dpsql.errors import (
+    DpsqlError,
+    ExecutionError,
+    LedgerError,
+    SchemaError,
+    StaleSchemaError,
+    UndeterminedError,
+)
+from dpsql.session.data import PrivateData
 
+deltalake = pytest.importorskip("deltalake")
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.filterwarnings("ignore::FutureWarning"),
@@ -57,6 +70,14 @@ def people(spark, con, tmp_path_factory):
     )
     yield spark
     spark.sql("DROP TABLE IF EXISTS people")
+
+
+@pytest.fixture(autouse=True)
+def without_account(people):
+    """Let each test begin an account: the one before has left a pointer beside the table."""
+    yield
+    warehouse = people.conf.get("spark.sql.warehouse.dir").removeprefix("file:")
+    Path(warehouse, "people.ledger").unlink(missing_ok=True)
 
 
 @pytest.fixture
@@ -109,6 +130,85 @@ def test_a_ledger_must_be_named(people):
     assert "ledger=" in str(caught.value)
 
 
+def test_a_table_has_one_account(people, session, tmp_path):
+    session.query("SELECT COUNT(*) AS n FROM people", budget=HUGE)
+    other = dpsql.Session(people, schema=SCHEMA, ledger=tmp_path / "other.ledger")
+    with pytest.raises(LedgerError, match="have their account in") as caught:
+        other.query("SELECT COUNT(*) AS n FROM people", budget=HUGE)
+    assert str(tmp_path / "people.ledger") in caught.value.hint
+    assert other.history.height == 0
+
+
+def delta_session(spark, tmp_path, **options):
+    path = str(tmp_path / "delta")
+    schema = {f"delta.{path}": {"sex": dpsql.Domain.labels(["F", "M"])}}
+    session = dpsql.Session(spark, schema=schema, ledger=tmp_path / "delta.ledger", **options)
+    return session, f'SELECT COUNT(*) AS n FROM delta."{path}"'
+
+
+def test_each_version_has_measurements_of_its_own(spark, tmp_path):
+    rows = pa.table({"sex": ["F", "M", "F", None]})
+    deltalake.write_deltalake(str(tmp_path / "delta"), rows)
+    session, sql = delta_session(spark, tmp_path)
+    assert round(session.query(sql, budget=HUGE)["n"][0]) == 4
+    again, _ = delta_session(spark, tmp_path)
+    assert round(again.query(sql, budget=0)["n"][0]) == 4
+    deltalake.write_deltalake(str(tmp_path / "delta"), rows, mode="append")
+    for one in (session, again):
+        with pytest.raises(UndeterminedError):
+            one.query(sql, budget=0)
+    assert round(session.query(sql, budget=HUGE)["n"][0]) == 8
+
+
+def test_a_vintage_that_the_owner_names_goes_before_versions(spark, tmp_path):
+    rows = pa.table({"sex": ["F", "M", "F", None]})
+    deltalake.write_deltalake(str(tmp_path / "delta"), rows)
+    session, sql = delta_session(spark, tmp_path, vintage="2026")
+    session.query(sql, budget=HUGE)
+    deltalake.write_deltalake(str(tmp_path / "delta"), rows, mode="append")
+    again, _ = delta_session(spark, tmp_path, vintage="2026")
+    assert round(again.query(sql, budget=0)["n"][0]) == 4
+    other, _ = delta_session(spark, tmp_path, vintage="2027")
+    with pytest.raises(UndeterminedError):
+        other.query(sql, budget=0)
+
+
+def test_what_is_written_between_plan_and_charge_is_not_charged_for(spark, tmp_path, monkeypatch):
+    """A version is counted as it was planned; a folder has none, and must be asked again."""
+    rows = pa.table({"sex": ["F", "M", "F", None]})
+    delta, folder = tmp_path / "delta", tmp_path / "folder"
+    deltalake.write_deltalake(str(delta), rows)
+    folder.mkdir()
+    pq.write_table(rows, folder / "0.parquet")
+    domains = {"sex": dpsql.Domain.labels(["F", "M"])}
+    schema = {f"delta.{delta}": domains, f"parquet.{folder}": domains}
+    session = dpsql.Session(spark, schema=schema, ledger=tmp_path / "a.ledger")
+    verify = PrivateData.verify
+
+    def late(self, *tables):
+        deltalake.write_deltalake(str(delta), rows, mode="append")
+        pq.write_table(rows, folder / "1.parquet")
+        verify(self, *tables)
+
+    monkeypatch.setattr(PrivateData, "verify", late)
+    n = session.query(f'SELECT COUNT(*) AS n FROM delta."{delta}"', budget=HUGE)["n"][0]
+    assert round(n) == 4
+    with pytest.raises(StaleSchemaError):
+        session.query(f'SELECT COUNT(*) AS n FROM parquet."{folder}"', budget=HUGE)
+    assert session.history.height == 1
+
+
+def test_a_version_whose_files_are_gone_is_refused_before_the_charge(spark, tmp_path):
+    rows = pa.table({"sex": ["F", "M", "F", None]})
+    deltalake.write_deltalake(str(tmp_path / "delta"), rows)
+    session, sql = delta_session(spark, tmp_path)
+    for file in (tmp_path / "delta").glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(SchemaError, match="can't be listed"):
+        session.query(sql, budget=HUGE)
+    assert session.history.height == 0
+
+
 def test_a_failure_after_the_charge_tells_nothing(people, session, monkeypatch, capfd):
     from dpsql.engines.spark import engine
 
@@ -139,3 +239,62 @@ def test_an_account_on_a_server_is_known_by_the_name_of_the_data_set(people, add
     for name, answer in session.release(SCRIPT, budget=0).items():
         assert_frame_equal(answer, release[name])
     assert session.ledger.spent == HUGE.mu_squared
+
+
+@pytest.mark.postgres
+def test_a_table_with_an_id_is_bound_once(spark, tmp_path, address):
+    """A table that nobody bound, one that was made anew, and one that is bound elsewhere."""
+    from dpsql.privacy import begin_named, bind_table
+
+    rows = pa.table({"sex": ["F", "M", "F", None]})
+    path = str(tmp_path / "delta")
+    schema = {f"delta.{path}": {"sex": dpsql.Domain.labels(["F", "M"])}}
+    sql = f'SELECT COUNT(*) AS n FROM delta."{path}"'
+    deltalake.write_deltalake(path, rows)
+    for name in ("people", "others"):
+        begin_named(name, address)
+    people, others = (
+        dpsql.Session(spark, schema=schema, ledger=address, dataset=name)
+        for name in ("people", "others")
+    )
+
+    def refused(session):
+        id_ = deltalake.DeltaTable(path).metadata().id
+        with pytest.raises(LedgerError, match="isn't bound") as caught:
+            session.query(sql, budget=HUGE)
+        assert f"bind --table {id_}" in caught.value.hint
+        return id_
+
+    bind_table(refused(people), address, "people")
+    assert round(people.query(sql, budget=HUGE)["n"][0]) == 4
+    bound = refused(others)
+    with pytest.raises(LedgerError, match="another ledger"):
+        bind_table(bound, address, "others")
+    deltalake.write_deltalake(path, rows, mode="append")
+    assert round(people.query(sql, budget=HUGE)["n"][0]) == 8
+    shutil.rmtree(path)
+    deltalake.write_deltalake(path, rows)
+    refused(people)
+    assert people.history.height == 2
+    assert others.history.height == 0
+
+
+def test_a_version_is_the_one_that_was_named(spark, tmp_path):
+    rows = pa.table({"sex": ["F", "M", "F", None]})
+    deltalake.write_deltalake(str(tmp_path / "delta"), rows)
+    deltalake.write_deltalake(str(tmp_path / "delta"), rows, mode="append")
+    for version, n in ((0, 4), ("1", 8), (None, 8)):
+        session, sql = delta_session(spark, tmp_path, version=version)
+        assert round(session.query(sql, budget=HUGE)["n"][0]) == n
+    for version in (9, "x", True, 1.5):
+        with pytest.raises(SchemaError):
+            delta_session(spark, tmp_path, version=version)[0].query(sql, budget=HUGE)
+    with pytest.raises(SchemaError, match="no versions"):
+        dpsql.Session(duckdb.connect(), version=0)
+
+
+def test_a_file_is_no_account_for_several_machines(people, tmp_path, monkeypatch):
+    monkeypatch.setattr("dpsql.engines.spark.source._is_local", lambda session: False)
+    with pytest.raises(LedgerError, match="several machines") as caught:
+        dpsql.Session(people, schema=SCHEMA, ledger=tmp_path / "people.ledger")
+    assert "dataset=" in str(caught.value.hint)

@@ -228,7 +228,8 @@ def test_a_version_stays_while_others_write(spark, tmp_path):
         deltalake.write_deltalake(path, ROWS, mode="append")
         deltalake.DeltaTable(path).optimize.compact()
         assert counting.run()[()] == 20
-    assert counted(source, table)[()] == 40
+    assert counted(source, table)[()] == 20  # as it was when it was described
+    assert counted(source, described(source, "delta", path))[()] == 40
 
 
 def test_delta_tables_with_more_than_files_tell_are_refused(spark, tmp_path):
