@@ -106,10 +106,17 @@ class ReleasedRelation:
             raise UndeterminedError(
                 f"This release doesn't say how many rows of {printable(self.table.shown)} there "
                 "are, so none can be made up.",
-                hint="release a count of all of them with it: "
-                f"SELECT COUNT(*) AS n FROM {self.table.typed}.",
+                hint=self._counting,
             )
         return found
+
+    @property
+    def _counting(self) -> str:
+        """How to count all rows."""
+        table = self.table
+        if table.chosen is not None or (table.origin is not None and table.origin.tables):
+            return "release COUNT(*) of the same rows with it, without a further condition."
+        return f"release a count of all with it: SELECT COUNT(*) AS n FROM {table.typed}."
 
     def _is_column(self, name: str) -> bool:
         """Whether a name is a column, of the rows themselves or of rows that they refer to."""
