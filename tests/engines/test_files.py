@@ -195,6 +195,7 @@ REFUSED = {
     "read_parquet(['{a}', 'hf://x/y.parquet'])": "another machine",
     "read_parquet('file://{a}')": "another machine",
     "read_parquet('{folder}/nothing*.parquet')": "no file",
+    "read_parquet(['{a}', '{folder}/vacuumed.parquet'])": "no file now by one of its paths",
     "read_parquet(['{a}', '{a}'])": "twice",
     "read_parquet(['{folder}/*.parquet', '{a}'])": "twice",
     "read_parquet('{a}', filename = true)": "filename = true",
@@ -447,3 +448,50 @@ def test_hostile_bits_are_values_of_their_types_or_null(con, tmp_path):
         describe_table(con, ("v",), Schema({"v": {"m": Domain.dates("2020-01-01", "2020-12-31")}}))
     bounded = describe_table(con, ("v",), Schema({"v": domains}), Unit("s", 1))
     assert sum(counted(con, bounded, "t")) == 5
+
+
+# ── versions of tables, by the files that they name ────────────────────────────────────────
+
+
+def of_files(con, paths):
+    view(con, f"read_parquet([{', '.join(map(quoted, paths))}])")
+
+
+def test_a_version_of_delta_is_read_by_its_files_until_it_is_vacuumed(con, tmp_path):
+    deltalake = pytest.importorskip("deltalake")
+    place = str(tmp_path / "people")
+    rows = pa.table({"h": pa.array([0, 1, 1], pa.int32())})
+    deltalake.write_deltalake(place, rows)
+    deltalake.write_deltalake(place, rows, mode="append")
+    of_files(con, deltalake.DeltaTable(place, version=1).file_uris())
+    before = describe_table(con, ("v",), SCHEMA)
+    table = deltalake.DeltaTable(place)
+    table.optimize.compact()
+    deltalake.write_deltalake(place, rows, mode="append")
+    again = describe_table(con, ("v",), SCHEMA)
+    assert counted(con, again, "h") == [2, 4, 0, 0, 0]
+    assert before.origin.state == again.origin.state
+    assert before.origin.roots == (Path(place),)
+    table = deltalake.DeltaTable(place)
+    table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    with pytest.raises(SchemaError, match="no file now"):
+        describe_table(con, ("v",), SCHEMA)
+    with pytest.raises(StaleSchemaError):
+        again.origin.check_unchanged()
+
+
+def test_a_snapshot_of_iceberg_is_read_by_its_files(con, tmp_path):
+    catalogs = pytest.importorskip("pyiceberg.catalog.sql")
+    home = f"sqlite:///{tmp_path}/catalog.db"
+    catalog = catalogs.SqlCatalog("c", uri=home, warehouse=f"file://{tmp_path}")
+    catalog.create_namespace("hr")
+    rows = pa.table({"h": pa.array([0, 1, 1], pa.int32())})
+    table = catalog.create_table("hr.people", schema=rows.schema)
+    table.append(rows)
+    snapshot = table.current_snapshot().snapshot_id
+    table.append(rows)
+    tasks = table.scan(snapshot_id=snapshot).plan_files()
+    of_files(con, [task.file.file_path.removeprefix("file://") for task in tasks])
+    described = describe_table(con, ("v",), SCHEMA)
+    assert counted(con, described, "h") == [1, 2, 0, 0, 0]
+    assert [root.name for root in described.origin.roots] == ["data"]

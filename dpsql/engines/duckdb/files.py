@@ -39,6 +39,14 @@ _LINES = dict.fromkeys(
     ["read_csv", "read_csv_auto", "sniff_csv"],
     ": of CSV, one row can make DuckDB fail for all, or take others out of the table",
 )
+_VERSIONS = {
+    "delta_scan": "make it of the files of one version, as deltalake names them: CREATE VIEW … AS "
+    "FROM read_parquet([…]), with deltalake.DeltaTable('…', version=…).file_uris() in brackets.",
+    "iceberg_scan": "make it of the files of one snapshot, as pyiceberg names them: CREATE VIEW … "
+    "AS FROM read_parquet([…]), with task.file.file_path.removeprefix('file://') of each task in "
+    "table.scan(snapshot_id=…).plan_files().",
+}
+"""Functions that read versions of tables → how to read one."""
 _SWITCHES = {
     "hive_partitioning": {"true", "false"},
     "hive_types_autocast": {"true", "false"},
@@ -83,6 +91,12 @@ def list_files(fetch: Fetch, patterns: Sequence[str]) -> FrozenFiles:
                 "the connection can't look for its files",
                 hint="files are read where enable_external_access is true.",
             ) from None
+        if not listed:
+            raise RefusedViewError(
+                "it reads no file now by one of its paths",
+                hint="was it removed, or does its path begin elsewhere than where this process "
+                "runs?",
+            )
         found += [str(row[0]) for row in listed]
     return frozen_files(found)
 
@@ -97,9 +111,8 @@ def check_options(read: ReadFiles) -> None:
         RefusedViewError: they may be read, but not here.
     """
     if read.function not in PARQUET:
-        raise RefusedViewError(
-            f"it reads what {read.function} gives{_LINES.get(read.function, '')}"
-        )
+        why = f"it reads what {read.function} gives{_LINES.get(read.function, '')}"
+        raise RefusedViewError(why, hint=_VERSIONS.get(read.function))
     for name, value in read.options.items():
         if value not in _SWITCHES.get(name, ()):
             raise RefusedViewError(
