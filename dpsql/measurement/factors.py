@@ -366,7 +366,9 @@ class EvenFactor(IntegerFactor):
         """Take a times each cell and b times the sum of all; exactly, for Python's integers."""
         if not self._b:
             return np.asarray(self._a * counts)
-        return np.asarray(self._a * counts + self._b * counts.sum(axis=axis, keepdims=True))
+        found = np.asarray(self._a * counts)
+        found += self._b * counts.sum(axis=axis, keepdims=True)
+        return found
 
 
 class CenteredFactor(EvenFactor):

@@ -15,7 +15,7 @@ pieces of w bits (`_width`), with R·2^w <= 2^62: as a rule that is one piece, o
 
 where B p_i is exact in an int64, whatever the counts are, and B h is what an int64 holds of it:
 right modulo 2^64. From the least piece on, each leaves w bits as they will be, and what is above
-them to the next; see `_measured`. So y is known modulo 2^92.
+them to the next; see `_with_low`. So y is known modulo 2^92.
 
 Guarantees:
     1. y is right, and not only modulo 2^92, if |y| <= 2^90: for all tables of fewer than 2^58 rows,
@@ -66,30 +66,33 @@ def measure_narrow(
     Returns:
         y, of shape (measurements of the first factor, …).
     """
-    high = arranged(block, counts >> LOW_BITS if above is None else above)
-    low = arranged(block, counts) & _LOW
-    exact_high = _applied(block, high)
-    noise = draw(block.law, exact_high.size, bits).reshape(exact_high.shape)
-    return _joined(*_measured(block, exact_high, low, noise))
+    exact = _applied(block, arranged(block, counts >> LOW_BITS if above is None else above))
+    noise = draw(block.law, exact.size, bits).reshape(exact.shape)
+    # Array addition of int64 wraps around silently, which is what guarantee 2 needs.
+    exact = exact + (noise >> LOW_BITS)
+    noise &= _LOW
+    return _joined(*_with_low(block, exact, arranged(block, counts) & _LOW, noise))
 
 
-def _measured(
-    block: BlockStrategy, exact_high: Counts, low: Counts, noise: Counts
+def _with_low(
+    block: BlockStrategy, high: Counts, low: Counts, rest: Counts
 ) -> tuple[Counts, Counts]:
-    """Add B l and noise to 2^28·(B h); return both words.
+    """Add B l and `rest`, a word, to 2^28·high; return both words.
 
     `rest` is within ±2^62 when a piece is added to it: at first it is a word. The product of the
     piece is, as R·2^w <= 2^62. So their sum fits an int64, and without its w last bits it is within
     ±2^62 again.
     """
-    rest, found = noise & _LOW, np.zeros_like(noise)
+    found = np.zeros((), dtype=np.int64)
     for shift, width in _pieces(block):
         mask = (1 << width) - 1
-        rest = rest + _applied(block, (low >> shift) & mask)
-        found |= (rest & mask) << shift
+        rest += _applied(block, low if width == LOW_BITS else low >> shift & mask)
+        left = rest & mask
+        left <<= shift
+        found = np.bitwise_or(found, left, out=left)
         rest >>= width
-    # Array addition of int64 wraps around silently, which is what guarantee 2 needs.
-    return exact_high + (noise >> LOW_BITS) + rest, found
+    rest += high
+    return rest, found
 
 
 def _pieces(block: BlockStrategy) -> Iterator[tuple[int, int]]:
@@ -148,8 +151,9 @@ def draw(law: Law, count: int, bits: RandomBits) -> Counts:
 def _joined(high: Counts, low: Counts) -> Kept:
     """Return 2^28·high + low, in 64 bits if all fit."""
     limit = 1 << (63 - LOW_BITS)
-    if ((-limit <= high) & (high < limit)).all():
-        return (high << LOW_BITS) | low
+    if -limit <= high.min(initial=0) and high.max(initial=0) < limit:
+        high <<= LOW_BITS
+        return high | low
     pairs = zip(high.ravel().tolist(), low.ravel().tolist(), strict=True)
     return kept_integers([(upper << LOW_BITS) + lower for upper, lower in pairs], high.shape)
 
