@@ -97,11 +97,12 @@ class ReleasedRelation:
         """
         ground = self._ground
         sizes = {n: ground.sizes[n] for n in self.columns if ground.sizes[n] > 1}
+        found: EntropyTables
         if any(source.reading == "adaptive" for source in self.sources):
-            return FittedMarginals(_linear(self.sources, sizes))
-        found = ReleasedTables(
-            _unbiased(self.sources, sizes, ground), _observations(self.sources, ground)
-        )
+            found = FittedMarginals(_linear(self.sources, sizes))
+        else:
+            measured = _observations(self.sources, ground)
+            found = ReleasedTables(_unbiased(self.sources, sizes, ground), measured)
         if not found.known(()):
             raise UndeterminedError(
                 f"This release doesn't say how many rows of {printable(self.table.shown)} there "

@@ -242,7 +242,7 @@ def test_what_was_not_counted_is_left_out_and_said():
 
 
 @pytest.mark.parametrize(
-    "mechanism", ["querysmasher", "residualplanner", "hdmm", "aim", "gaussian"]
+    "mechanism", ["querysmasher", "residualplanner", "hdmm", "aim", "gaussian", "pairs"]
 )
 def test_any_mechanism(mechanism):
     given = [(i % 4, i % 4 // 2, i % 7 == 0) for i in range(1000)]
@@ -337,6 +337,27 @@ def test_rows_of_each_relation(shop):
     assert orders.columns == ["paid", "customer_id.vip"]
     assert counts(orders, "customer_id.vip", "paid") == {(True, True): 200, (False, False): 600}
     assert shop.synthetic_quality(orders, table="orders")["tv_to_fitted"].max() < 0.01
+
+
+def test_rows_of_each_relation_by_aim():
+    con = duckdb.connect()
+    con.execute("""
+        CREATE TABLE units (id INTEGER PRIMARY KEY);
+        CREATE TABLE a (id INTEGER REFERENCES units(id), x BOOLEAN NOT NULL, y BOOLEAN NOT NULL);
+        CREATE TABLE b (id INTEGER REFERENCES units(id), x BOOLEAN NOT NULL, y BOOLEAN NOT NULL);
+        INSERT INTO units SELECT i FROM range(1000) AS t(i);
+        INSERT INTO a SELECT i, i % 2 = 0, i % 2 = 0 FROM range(1000) AS t(i);
+        INSERT INTO b SELECT i, i % 2 = 0, i % 2 = 1 FROM range(500) AS t(i);
+    """)
+    release = dpsql.Session(con, unit=dpsql.Unit("units", {"a": 1, "b": 1})).release(
+        {t: f"SELECT x, y, COUNT(*) AS n FROM {t} GROUP BY x, y" for t in "ab"},
+        budget=dpsql.Budget(rho=100),
+        mechanism="aim",
+    )
+    for table, rows, equal in (("a", 1000, True), ("b", 500, False)):
+        made = release.synthetic(seed=1, table=table)
+        assert made.height == pytest.approx(rows, abs=10)
+        assert ((made["x"] == made["y"]) == equal).mean() > 0.98
 
 
 def test_of_several_relations_one_is_named(shop):
