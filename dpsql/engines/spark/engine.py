@@ -14,13 +14,12 @@ any engine are (`cover.tally`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, Protocol
-from uuid import uuid4
 
 import numpy as np
 
@@ -38,6 +37,7 @@ from dpsql.engines.base import (
 )
 from dpsql.engines.cover import cover, roll_up, tally
 from dpsql.engines.spark.bounded import check_unit, kept_rows
+from dpsql.engines.spark.cancelling import cancelled
 from dpsql.engines.spark.columns import code_of
 from dpsql.engines.spark.partials import (
     COUNT,
@@ -287,17 +287,3 @@ def _succeeds(step: Callable[[], object]) -> bool:
     except Exception:
         return False
     return True
-
-
-@contextmanager
-def cancelled(session: SparkSession) -> Iterator[None]:
-    """End the jobs that run inside when Ctrl-C is pressed."""
-    tag = f"dpsql-{uuid4()}"
-    session.addTag(tag)
-    try:
-        yield
-    except KeyboardInterrupt:
-        session.interruptTag(tag)
-        raise
-    finally:
-        session.removeTag(tag)

@@ -1,0 +1,65 @@
+"""The same script over the same rows: the same plans, the same integers, and Ctrl-C in both."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import duckdb
+import pytest
+from polars.testing import assert_frame_equal
+
+import dpsql
+from dpsql.measurement import measure as measuring
+from tests.engines.spark.test_session import ROWS, SCHEMA, SCRIPT
+from tests.helpers.seeded import SeededBits
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+BUDGET = dpsql.Budget(rho=0.1)
+
+
+@pytest.fixture
+def both(spark, tmp_path):
+    """Make sessions over the same rows: of a table of DuckDB, and of a folder of files."""
+    con, folder = duckdb.connect(), tmp_path / "people"
+    folder.mkdir()
+    con.execute(f"CREATE TABLE people AS {ROWS}").fetchall()
+    con.execute(f"COPY people TO '{folder}/0.parquet'").fetchall()
+    name = f'parquet."{folder}"'
+    schema = {f"parquet.{folder}": SCHEMA["people"]}
+    spark_session = dpsql.Session(spark, schema=schema, ledger=tmp_path / "people.ledger")
+    script = {of: sql.replace("people", name) for of, sql in SCRIPT.items()}
+    return (dpsql.Session(con, schema=SCHEMA), SCRIPT), (spark_session, script)
+
+
+def test_plans_and_integers_are_those_of_duckdb(both, monkeypatch):
+    """With the same noise, answers are the same only if plans and integers are."""
+    plans, releases = [], []
+    for session, script in both:
+        monkeypatch.setattr(measuring, "fresh_bits", lambda: SeededBits(7))
+        plans.append(session.plan(script, budget=BUDGET))
+        releases.append(session.release(script, budget=BUDGET))
+    assert plans[0].rmse == plans[1].rmse
+    for name in SCRIPT:
+        assert_frame_equal(releases[0][name], releases[1][name], rel_tol=1e-9)
+
+
+def test_ctrl_c_ends_the_job_and_keeps_the_charge(both, spark, monkeypatch):
+    squares = "transform(sequence(1, 100000 + CAST(`sex` IS NULL AS INT)), x -> x * x % 7)"
+    slow = f"CAST(array_max({squares}) % 2 AS BIGINT)"  # some minutes for all rows
+    monkeypatch.setattr("dpsql.engines.spark.engine.code_of", lambda *_, **__: slow)
+    _, (session, script) = both
+    pressed = threading.Timer(15, os.kill, (os.getpid(), signal.SIGINT))
+    pressed.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            session.query(script["by_sex"], budget=BUDGET)
+    finally:
+        pressed.cancel()
+    assert session.history["state"].to_list() == ["charged"]
+    assert spark.sparkContext.statusTracker().getActiveJobsIds() == []
