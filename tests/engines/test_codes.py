@@ -290,7 +290,7 @@ def test_rows_are_the_same_in_and_beside_the_block(con, kind, unit):
             blocks = {("i",): {}, ("x",): {}, ("i", "x"): {}}
             counting = build(Coding(table, merged), blocks)
             counting.check(con)
-            counted = counting.run(con)
+            counted, _ = counting.run(con)
             assert (counted["i",] == counted["i", "x"].sum(axis=1)).all()
             assert (counted["x",] == counted["i", "x"].sum(axis=0)).all()
         engine = DuckDBEngine(con)

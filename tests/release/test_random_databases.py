@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import dpsql
 from dpsql.engines.duckdb.bounded import kept_rows
-from dpsql.engines.duckdb.lines import readable
+from dpsql.engines.lines import readable
 from dpsql.engines.others import stored_columns
 from dpsql.errors import DpsqlError, ExecutionError
 from dpsql.request import Request, named
