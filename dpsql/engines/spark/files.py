@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
-from dpsql.engines.frozen import FrozenFiles, frozen_files
+from dpsql.engines.frozen import FrozenFiles, frozen_files, root_of
 from dpsql.engines.refused import RefusedViewError
 from dpsql.engines.spark.footers import digits_of, hazards
 from dpsql.engines.spark.settings import own_session, quiet
@@ -180,9 +180,8 @@ def pinned(session: SparkSession, kind: str, place: str, version: str | None = N
             schema = None
     if schema is None:
         raise _unreadable(place)
-    return PinnedFiles(
-        files, schema, unread=_unread(schema, frozen, place), frozen=frozen, roots=_roots(frozen)
-    )
+    unread = _unread(schema, None if frozen is None else frozen.paths, place)
+    return PinnedFiles(files, schema, unread=unread, frozen=frozen, roots=_roots(frozen))
 
 
 def of_table(
@@ -199,7 +198,9 @@ def of_table(
     paths: list[str] | None = None
     with quiet():
         try:
-            paths = [unquote(path) for path in own_session(session).table(name).inputFiles()]
+            # What somebody cached has no files, and no plan with this option.
+            reader = own_session(session).read.option("dpsql", str(uuid4()))
+            paths = [unquote(path) for path in reader.table(name).inputFiles()]
         except Exception:
             paths = None
     if paths is None:
@@ -211,7 +212,7 @@ def of_table(
     base = _LOCAL + os.path.realpath(_path(location)) if frozen is not None else location
     if partitioned and not all(_plain(f.path).startswith(_plain(base) + "/") for f in files):
         raise SchemaError("Partitions of the table are not in its folder.", hint="copy them there.")
-    unread = _unread(schema, frozen, name)
+    unread = _unread(schema, None if frozen is None else frozen.paths, name)
     named = base if partitioned else ""
     return PinnedFiles(files, schema, "", named, unread, frozen, roots=_roots(frozen))
 
@@ -260,10 +261,10 @@ def _frozen(paths: Sequence[str], place: str) -> FrozenFiles:
     )
 
 
-def _unread(schema: StructType, frozen: FrozenFiles | None, place: str) -> dict[str, str]:
+def _unread(schema: StructType, paths: Sequence[str] | None, place: str) -> dict[str, str]:
     """Name the columns that can't be read whatever a row holds."""
     try:
-        return hazards(schema, None if frozen is None else frozen.paths)
+        return hazards(schema, paths)
     except (OSError, ValueError):
         raise _unreadable(place) from None
 
@@ -360,19 +361,21 @@ def _delta(place: str, version: str | None) -> PinnedFiles:
         )
     files = tuple(sorted(ListedFile(path) for path in dict.fromkeys(paths)))
     _check_names([file.path for file in files])
-    here = [_path(path) for path in paths if "://" not in path]
-    unread = _delta_unread(schema, here, place)  # elsewhere its times are as the format demands
-    roots = (Path(os.path.realpath(_path(place))),) if "://" not in place else ()
+    here = [path for path in map(_on_machine, paths) if path]
+    unread = _unread(schema, here, place)  # elsewhere its times are as the format demands
+    folder = _on_machine(place)
+    roots = (root_of(os.path.join(os.path.realpath(folder), _LOGS[0])),) if folder else ()
     return PinnedFiles(
         files, schema, str(table.version()), unread=unread, uid=str(metadata.id), roots=roots
     )
 
 
-def _delta_unread(schema: StructType, paths: Sequence[str], place: str) -> dict[str, str]:
-    try:
-        return hazards(schema, paths)
-    except (OSError, ValueError):
-        raise _unreadable(place) from None
+def _on_machine(place: str) -> str:
+    """Return the path of a place that a table names; empty if it is on another machine."""
+    parts = urlsplit(place)
+    if parts.scheme.lower() == "file":
+        return unquote(parts.path)
+    return "" if "://" in place else place
 
 
 def _spark_schema(text: str) -> StructType:

@@ -298,3 +298,21 @@ def test_a_file_is_no_account_for_several_machines(people, tmp_path, monkeypatch
     with pytest.raises(LedgerError, match="several machines") as caught:
         dpsql.Session(people, schema=SCHEMA, ledger=tmp_path / "people.ledger")
     assert "dataset=" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("place", ["file://{}", "FILE:{}", "file://localhost{}"])
+def test_a_delta_table_has_one_account_however_its_place_is_spelled(spark, tmp_path, place):
+    path = tmp_path / "delta"
+    deltalake.write_deltalake(str(path), pa.table({"sex": ["F", "M", "F", None]}))
+
+    def asked(place, ledger):
+        schema = {f"delta.{place}": {"sex": dpsql.Domain.labels(["F", "M"])}}
+        session = dpsql.Session(spark, schema=schema, ledger=tmp_path / ledger)
+        return round(
+            session.query(f'SELECT COUNT(*) AS n FROM delta."{place}"', budget=HUGE)["n"][0]
+        )
+
+    assert asked(str(path), "first.ledger") == 4
+    assert asked(place.format(path), "first.ledger") == 4
+    with pytest.raises(LedgerError, match="another one"):
+        asked(place.format(path), "second.ledger")

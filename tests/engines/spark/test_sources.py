@@ -78,6 +78,17 @@ def test_a_table_of_the_catalog_is_counted_by_any_of_its_names(spark, people):
         spark.catalog.setCurrentDatabase("default")
 
 
+def test_a_table_that_somebody_cached_is_counted(spark, people):
+    """Of one that is cached, Spark names no files."""
+    spark.table(people).cache().count()
+    try:
+        source = SparkSource(spark)
+        table = described(source, "hr", "people")
+        assert counted(source, table, [()])[()] == 20
+    finally:
+        spark.table(people).unpersist()
+
+
 def test_domains_and_units_come_from_comments_too(spark):
     spark.sql("DROP TABLE IF EXISTS noted")
     spark.sql(
