@@ -247,6 +247,8 @@ TRUSTED = (
     "engines/duckdb/sums.py",
     "engines/spark/bounded.py",
     "engines/spark/columns.py",
+    "engines/spark/expressions.py",
+    "engines/spark/sums.py",
     "engines/spark/files.py",
     "engines/spark/footers.py",
     "engines/spark/partials.py",

@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING
 from dpsql.engines.lines import line_columns
 from dpsql.engines.names import unused
 from dpsql.engines.spark.columns import code_of
-from dpsql.engines.spark.text import array, call, constant, identity, quoted, whole
+from dpsql.engines.spark.text import call, constant, identity, let, quoted, whole
 from dpsql.errors import InternalError, SchemaError
 from dpsql.schema import Table
 from dpsql.schema.units import ResolvedUnit
@@ -161,14 +161,8 @@ def _is_chosen(own: str, id_: Sequence[tuple[str, str]], k: str) -> str:
     drawn = f"((({own}a * {own}j + {own}b) % {whole(_PRIME)}) % {own}l)"
     written = f"{own}q = {own}f + {drawn}"
     for name, value in reversed(named.items()):
-        written = _let(f"{own}{name}", value, written)
+        written = let(f"{own}{name}", value, written)
     return written
-
-
-def _let(name: str, value: str, body: str) -> str:
-    """Write something in which a value has a name."""
-    found = call("transform", array([value]), f"{name} -> ({body})")
-    return call("get", found, whole(0, "INT"))
 
 
 def _number(digits: str, word: int) -> str:

@@ -35,10 +35,10 @@ from dpsql.engines.base import (
     Units,
     cells_counted,
 )
-from dpsql.engines.cover import cover, roll_up, tally
+from dpsql.engines.cover import roll_up, tally
 from dpsql.engines.spark.bounded import check_unit, kept_rows
 from dpsql.engines.spark.cancelling import cancelled
-from dpsql.engines.spark.columns import code_of
+from dpsql.engines.spark.coding import ComputedRow, placed
 from dpsql.engines.spark.partials import (
     COUNT,
     KEY,
@@ -114,24 +114,22 @@ class SparkEngine(Engine):
             UnsupportedSqlError: it needs what Spark doesn't compute yet.
             ResourceLimitError: there are too many cells.
         """
-        _check_supported(table, measures, keys, units)
+        _check_supported(table, keys, units)
         check_unit(table)
         if not table.is_bounded:
             raise InternalError("nothing bounds the rows of units in this table")
         sizes = {name: cells_counted(table, name, merged) for name in table.columns}
-        counted = cover(wanted, sizes)
+        counted = placed(wanted, measures, sizes)
         if total_apart and () in wanted:
-            counted = tuple(dict.fromkeys([*counted, ()]))
+            counted.setdefault((), [])
         cells = {block: math.prod(sizes[a] for a in block) for block in counted}
         if sum(cells.values()) >= _MOST_KEYS:
             raise ResourceLimitError(
                 "There are too many cells to be counted.", hint="group by fewer columns."
             )
         used = [name for name in sizes if any(name in block for block in counted)]
-        codes = {
-            name: code_of(quoted(name), table.columns[name], leaves_out=table.leaves_out(name))
-            for name in used
-        }
+        added = [name for name in measures if any(name in of for of in counted.values())]
+        computed = ComputedRow.of(table, used, {name: measures[name] for name in added}, keys)
         places = {name: f"c{i}" for i, name in enumerate(used)}
         blocks, offset = list[CodedBlock](), 0
         for block in counted:
@@ -140,24 +138,27 @@ class SparkEngine(Engine):
             offset += cells[block]
         shapes = {block: tuple(sizes[a] for a in block) for block in counted}
         return SparkCounting(
-            self, table, tuple(wanted), codes, places, tuple(blocks), shapes,
-            spreads=spreads_of(table, merged),
+            self, table, tuple(wanted), computed, places, tuple(blocks), shapes, counted,
+            spreads_of(table, merged), {name: value.bound for name, value in measures.items()},
         )  # fmt: skip
 
     def marginals(
-        self, table: Table, wanted: Sequence[Marginal], merged: Merged = MappingProxyType({})
+        self,
+        table: Table,
+        wanted: Sequence[Marginal],
+        merged: Merged = MappingProxyType({}),
+        measures: Measures = MappingProxyType({}),
+        keys: Keys = MappingProxyType({}),
     ) -> Counted:
         """Count every wanted marginal, at once."""
-        return self.prepared(table, wanted, merged).run()
+        return self.prepared(table, wanted, merged, measures, keys).run()
 
 
-def _check_supported(table: Table, measures: Measures, keys: Keys, units: Units) -> None:
+def _check_supported(table: Table, keys: Keys, units: Units) -> None:
     what = None
-    if measures or keys:
-        what = "sums and computed keys"
-    elif units:
+    if units:
         what = "numbers of units by groups"
-    elif table.parents or table.within or table.windows or table.derived:
+    elif table.parents or table.within or table.windows or not table.derived.keys() <= keys.keys():
         what = "columns of other rows"
     elif table.chosen is not None:
         what = "rows that a statement chooses"
@@ -166,7 +167,8 @@ def _check_supported(table: Table, measures: Measures, keys: Keys, units: Units)
     if what is not None:
         raise UnsupportedSqlError(
             f"Spark doesn't count {what} yet.",
-            hint="group by columns with domains, and ask for COUNT(*).",
+            hint="group by columns of the table, or expressions of them, and ask for COUNT(*), "
+            "SUM or AVG.",
         )
 
 
@@ -177,15 +179,17 @@ class SparkCounting(Counting):
     engine: SparkEngine
     table: Table
     wanted: tuple[Marginal, ...]
-    codes: Mapping[str, str]
-    """Attribute → SQL of its code."""
+    computed: ComputedRow
+    """What is computed of a row."""
     places: Mapping[str, str]
     """Attribute → the column of its code."""
     blocks: tuple[CodedBlock, ...]
     shapes: Mapping[Marginal, tuple[int, ...]]
     """Marginal that is counted → its shape, in the order of the blocks."""
-    spreads: tuple[SpreadRows, ...] = ()
-    bounds: Mapping[str, int] = field(default_factory=dict)
+    measures: Mapping[Marginal, Sequence[str]]
+    """Which measures are added up in its cells."""
+    spreads: tuple[SpreadRows, ...]
+    bounds: Mapping[str, int]
     units: Mapping[str, int] = field(default_factory=dict)
 
     def check(self) -> None:
@@ -206,18 +210,20 @@ class SparkCounting(Counting):
             found = self._job().toArrow()
             self.engine.tables.check_unchanged(self.table)
         keys, rows = (found.column(name).to_numpy().astype(np.int64) for name in (KEY, COUNT))
-        for (block, shape), (own, added) in zip(
-            self.shapes.items(), split(self.blocks, keys, rows), strict=True
-        ):
+        parts = zip(self.blocks, split(self.blocks, keys, rows), strict=True)
+        for (block, shape), (coded, (own, added)) in zip(self.shapes.items(), parts, strict=True):
             counted[block] = tally(shape, own, added)
+            for name in self.measures[block]:
+                totals = self.computed.totals(name, found, coded.holds(keys))
+                counted[*block, name] = tally((*shape, 1), own, totals)
         if self.engine.on_step is not None:
             self.engine.on_step(1, 1)
-        sums = roll_up(self.wanted, counted)
+        sums = roll_up(self.wanted, counted, self.bounds.keys())
         return Counted(sums, self.table.contributions, self.bounds, self.units, self.spreads)
 
     @property
     def _in_workers(self) -> bool:
-        way = self.engine.partials
+        way = "sql" if self.bounds else self.engine.partials
         return way == "workers" or (way == "auto" and len(self.blocks) > FEW_BLOCKS)
 
     def _job(self) -> DataFrame:
@@ -226,17 +232,16 @@ class SparkCounting(Counting):
 
         rows = self.engine.tables.rows(self.table)
         if self.table.unit is not None:
-            rows = kept_rows(rows, self.table, list(self.codes))
-        codes = [functions.expr(code).alias(self.places[name]) for name, code in self.codes.items()]
-        coded = rows.select(*codes) if codes else rows.select(functions.lit(0).alias("c"))
+            rows = kept_rows(rows, self.table.alone, self.computed.read)
+        coded = self.computed.selected(rows, self.places)
         if self._in_workers:
             found = coded.mapInArrow(partial_counts(self.blocks), SCHEMA)
-            total = functions.sum(COUNT)
+            added = [functions.sum(COUNT).cast("bigint").alias(COUNT)]
         else:
-            keys = array([self._key(block) for block in self.blocks])
-            found = coded.select(functions.explode(functions.expr(keys)).alias(KEY))
-            total = functions.count(functions.lit(1))
-        return found.groupBy(KEY).agg(total.cast("bigint").alias(COUNT))
+            keys = functions.explode(functions.expr(array([self._key(b) for b in self.blocks])))
+            found = coded.select(*self.computed.summands, keys.alias(KEY))
+            added = [functions.count(functions.lit(1)).alias(COUNT), *self.computed.summed()]
+        return found.groupBy(KEY).agg(*added)
 
     def _key(self, block: CodedBlock) -> str:
         """Write the number of a row's cell among those of all blocks; -1 if it is in none."""

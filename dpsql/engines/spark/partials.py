@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsql.engines.base import Counts
 
@@ -60,6 +61,10 @@ class CodedBlock:
     axes: tuple[CodedAxis, ...]
     cells: int
     offset: int
+
+    def holds(self, keys: Counts) -> NDArray[np.bool_]:
+        """Say which numbers are those of its cells."""
+        return (keys >= self.offset) & (keys < self.offset + self.cells)
 
 
 def partial_counts(blocks: Sequence[CodedBlock]) -> Batches:
@@ -125,6 +130,6 @@ def split(blocks: Sequence[CodedBlock], keys: Counts, rows: Counts) -> list[tupl
     """Return the keys of each block, and what was counted for them."""
     found = []
     for block in blocks:
-        here = (keys >= block.offset) & (keys < block.offset + block.cells)
+        here = block.holds(keys)
         found.append((keys[here] - block.offset, rows[here].astype(np.int64)))
     return found

@@ -74,3 +74,17 @@ def array(values: list[str]) -> str:
 def identity(column: str, type_: str) -> str:
     """Write what tells values of a type of DuckDB's apart: the bytes of a text."""
     return f"CAST({column} AS BINARY)" if type_ == "VARCHAR" else column
+
+
+def let(name: str, value: str, body: str) -> str:
+    """Write something in which a value has a name.
+
+    The body names nothing else of a row: a column of that name would be hidden there.
+    """
+    found = call("transform", array([value]), f"{name} -> ({body})")
+    return call("get", found, whole(0, "INT"))
+
+
+def text(value: str) -> str:
+    """Write a string."""
+    return f"CAST({blob(value.encode())} AS STRING)"

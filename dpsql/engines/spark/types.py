@@ -4,6 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dpsql.errors import UnsupportedSqlError
+from dpsql.rows.types import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    NULL,
+    TIMESTAMP,
+    VARCHAR,
+    RowType,
+)
+
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
@@ -32,3 +45,27 @@ def type_of(field: StructField) -> str:
     if name.startswith("string collate "):
         return "VARCHAR"
     return _NAMES.get(name, name.upper())
+
+
+WIDE = "DECIMAL(38,0)"
+"""What Spark has integers of more than 64 bits in."""
+_WRITTEN = {BOOLEAN: "BOOLEAN", FLOAT: "FLOAT", DOUBLE: "DOUBLE", VARCHAR: "STRING", DATE: "DATE",
+          TIMESTAMP: "TIMESTAMP_NTZ", NULL: "VOID"}  # fmt: skip
+
+
+def type_name(type_: RowType) -> str:
+    """Name the type in which Spark has values of a type."""
+    if type_.is_integer:
+        return "BIGINT" if is_small(type_) else WIDE
+    return type_.sql if type_.name == "DECIMAL" else _WRITTEN[type_]
+
+
+def is_small(type_: RowType) -> bool:
+    """Whether it is a type of integers of 64 bits at most."""
+    limits, room = type_.limits, BIGINT.limits
+    return limits is not None and room is not None and limits[0] >= room[0] and limits[1] <= room[1]
+
+
+def refused(what: str, hint: str) -> UnsupportedSqlError:
+    """Return the error for what Spark doesn't compute with DuckDB's values."""
+    return UnsupportedSqlError(f"Spark doesn't compute {what} as DuckDB does.", hint=hint)

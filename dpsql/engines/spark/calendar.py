@@ -1,0 +1,154 @@
+"""Spark's SQL of days and times, as DuckDB counts them.
+
+DuckDB's infinite days and times are the last and the first but one of their types, and are found
+by their numbers here. What is computed of a day or a time is computed where it is finite only, and
+is NULL elsewhere, where DuckDB has no value, or fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dpsql.engines.spark.text import array, between, blob, call, constant, let, whole
+from dpsql.engines.spark.types import refused
+from dpsql.rows.functions import DAYS, MONTHS
+from dpsql.rows.typed import RowValue
+from dpsql.rows.types import DATE, TIMESTAMP, RowType
+
+_INFINITE = 2**31 - 1
+_LAST = _INFINITE - 1
+_FIRST_WEEK = 193 - _LAST
+_FAR = 106_751_991
+"""Days around 1970 that a TIMESTAMP has as a whole."""
+_DAYS = {"year": "year", "month": "month", "day": "dayofmonth", "quarter": "quarter",
+         "dayofyear": "dayofyear", "week": "weekofyear"}  # fmt: skip
+_CLOCK = {"hour": "hour", "minute": "minute", "second": "second"}
+_CUT = {"year": "YEAR", "quarter": "QUARTER", "month": "MONTH", "week": "WEEK"}
+
+
+def _date(number: int) -> str:
+    return call("date_from_unix_date", whole(number, "INT"))
+
+
+def _finite(v: str, type_: RowType) -> str:
+    """Write whether a day or a time is finite."""
+    if type_ == DATE:
+        return f"({v} BETWEEN {_date(-_LAST)} AND {_date(_LAST)})"
+    low, high = (constant(text, "TIMESTAMP_NTZ") for text in _TIMES)
+    return f"({v} BETWEEN {low} AND {high})"
+
+
+_EPOCH = constant("1970-01-01", "TIMESTAMP_NTZ")
+_NEVER, _EVER = "-290308-12-21 19:59:05.224193", "+294247-01-10 04:00:54.775807"
+_INFINITELY = 2**20
+_TIMES = "-290308-12-22 00:00:00", "+294247-01-10 04:00:54.775806"
+"""The first and the last time of DuckDB."""
+
+
+def _day(v: str, type_: RowType) -> str:
+    return v if type_ == DATE else f"CAST({v} AS DATE)"
+
+
+def cast_time(x: str, of: RowType) -> str:
+    """Write a day as a time, or the day of a time; infinite ones stay so."""
+    if of == TIMESTAMP:
+        finite, ends, zero = "CAST(v AS DATE)", (_date(-_INFINITE), _date(_INFINITE)), _EPOCH
+        near = _finite("v", of)
+    else:
+        near, zero = f"v BETWEEN {_date(-_FAR)} AND {_date(_FAR)}", _date(0)
+        finite = f"CAST({between('v', _date(-_FAR), _date(_FAR))} AS TIMESTAMP_NTZ)"
+        ends = constant(_NEVER, "TIMESTAMP_NTZ"), constant(_EVER, "TIMESTAMP_NTZ")
+    far = f"WHEN v IS NULL OR {_finite('v', of)} THEN NULL"
+    made = f"CASE WHEN {near} THEN {finite} {far} WHEN v < {zero} THEN {ends[0]} ELSE {ends[1]} END"
+    return let("v", x, made)
+
+
+def _of_finite(x: str, type_: RowType, made: str) -> str:
+    return let("v", x, f"CASE WHEN {_finite('v', type_)} THEN {made} END")
+
+
+def _part(node: RowValue, parts: list[str]) -> str:
+    part, type_ = node.parts[0].text, node.parts[1].type
+    day = _day("v", type_)
+    if part in _DAYS:
+        made = call(_DAYS[part], day)
+    elif part == "dayofweek":
+        made = f"{call('dayofweek', day)} - {whole(1, 'INT')}"
+    elif part == "isodow":
+        made = f"{call('weekday', day)} + {whole(1, 'INT')}"
+    elif part in _CLOCK:
+        made = whole(0, "INT") if type_ == DATE else call(_CLOCK[part], "v")
+    else:
+        raise refused(f"date_part of {part}", "use year, month, day, week, hour or minute.")
+    if part == "week" and type_ == DATE:  # of the first days of all, DuckDB knows none
+        made = f"CASE WHEN {day} >= {_date(_FIRST_WEEK)} THEN {made} END"
+    return _of_finite(parts[1], type_, f"CAST({made} AS BIGINT)")
+
+
+def _named(node: RowValue, parts: list[str]) -> str:
+    type_ = node.parts[0].type
+    day = _day("v", type_)
+    names, place = (DAYS, call("weekday", day)) if node.text == "dayname" else (
+        MONTHS, f"{call('month', day)} - {whole(1, 'INT')}")  # fmt: skip
+    listed = array([f"CAST({blob(name.encode())} AS STRING)" for name in names])
+    return _of_finite(parts[0], type_, call("get", listed, place))
+
+
+def _truncated(node: RowValue, parts: list[str]) -> str:
+    unit = node.parts[0].text
+    if unit not in _CUT and unit != "day":
+        raise refused(f"date_trunc to {unit}", "use day, week, month, quarter or year.")
+    day = cast_time("v", TIMESTAMP)
+    if unit in _CUT:
+        cut = call("trunc", "v", constant(_CUT[unit], "STRING"))
+        day = let("v", day, f"CASE WHEN {_finite('v', DATE)} THEN {cut} ELSE v END")
+    return cast_time(let("v", parts[1], day), DATE)
+
+
+def _span(node: RowValue, parts: list[str]) -> str:
+    unit = node.parts[0].text
+    if unit not in {"day", "month", "quarter", "year"}:
+        raise refused(f"date_diff in {unit}", "count days, months, quarters or years.")
+    first, last = (_of_finite(part, TIMESTAMP, _number(unit)) for part in parts[1:])
+    return f"({last} - {first})"
+
+
+def _number(unit: str) -> str:
+    """Write the number of the period that a time is in."""
+    day = "CAST(v AS DATE)"
+    if unit == "day":
+        return f"CAST({call('unix_date', day)} AS BIGINT)"
+    year = f"CAST({call('year', day)} AS BIGINT)"
+    if unit == "year":
+        return year
+    months = f"({year} * {whole(12)} + {call('month', day)})"
+    return months if unit == "month" else f"(({months} - {whole(1)}) div {whole(3)})"
+
+
+def _days(node: RowValue, parts: list[str]) -> str:
+    """Write a day some days later or earlier, or the days between two.
+
+    From infinite days so many are counted that they stay infinite.
+    """
+    if node.parts[1].type == DATE:
+        first, last = (f"CAST({call('unix_date', x)} AS BIGINT)" for x in parts)
+        return f"({first} - {last})"
+    number = f"CAST({call('unix_date', 'v')} AS BIGINT)"
+    far = let("v", parts[0], f"CASE WHEN {_finite('v', DATE)} THEN {number} "
+              f"ELSE {number} * {whole(_INFINITELY)} END")  # fmt: skip
+    inside = between("v", whole(-_LAST), whole(_LAST))
+    made = call("date_from_unix_date", f"CAST({inside} AS INT)")
+    most = whole(_INFINITE * (_INFINITELY - 2))
+    cases = f"WHEN v > {most} THEN {_date(_INFINITE)} WHEN v < - {most} THEN {_date(-_INFINITE)}"
+    near = f"WHEN v BETWEEN {whole(-_LAST)} AND {whole(_LAST)} THEN {made}"
+    return let("v", f"({far} {node.text} {parts[1]})", f"CASE {near} {cases} END")
+
+
+def _is_finite(node: RowValue, parts: list[str]) -> str:
+    return _finite(parts[0], node.parts[0].type)
+
+
+TIMES: dict[str, Callable[[RowValue, list[str]], str]] = {
+    "date_part": _part, "dayname": _named, "monthname": _named, "date_trunc": _truncated,
+    "date_diff": _span, "days": _days, "isfinite": _is_finite,
+}  # fmt: skip
