@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpsql.engines.base import Counts, Keys, Marginal, Measures, columns_read
+from dpsql.engines.base import LOW_BITS, Keys, Marginal, Measures, Words, columns_read
 from dpsql.engines.cover import cover
 from dpsql.engines.names import unused
 from dpsql.engines.spark.columns import code_of
@@ -109,15 +109,18 @@ class ComputedRow:
             found.append(functions.count(here).alias(f"{_PRESENT}{i}"))
         return found
 
-    def totals(self, name: str, found: pa.Table, here: np.ndarray) -> Counts:
-        """Return V of the groups that are asked for, of all that were found."""
+    def totals(self, name: str, found: pa.Table, here: np.ndarray) -> Words:
+        """Return V of the groups that are asked for, of all that were found, in two words."""
         number = list(self.sums).index(name)
         made, _ = self.sums[name]
         # Rows may be present of which none has a w: their sum is NULL, and stands for 0.
         sums = [int(w or 0) for w in found.column(f"{_SUMMAND}{number}").to_pylist()]
         counts = found.column(f"{_PRESENT}{number}").to_pylist()
         pairs = zip(sums, counts, here, strict=True)
-        return np.array([made.total(s, c) for s, c, asked in pairs if asked], dtype=np.int64)
+        totals = [made.total(s, c) for s, c, asked in pairs if asked]
+        high = np.array([total >> LOW_BITS for total in totals], dtype=np.int64)
+        low = np.array([total & (1 << LOW_BITS) - 1 for total in totals], dtype=np.int64)
+        return high, low
 
 
 def placed(

@@ -26,6 +26,7 @@ import numpy as np
 from dpsql.engines.base import (
     Counted,
     Counting,
+    Counts,
     Engine,
     Keys,
     Marginal,
@@ -33,9 +34,10 @@ from dpsql.engines.base import (
     Merged,
     Step,
     Units,
+    Words,
     cells_counted,
 )
-from dpsql.engines.cover import roll_up, tally
+from dpsql.engines.cover import low_word, roll_up, roll_up_sums, tally, tally_sums
 from dpsql.engines.spark.bounded import check_unit, kept_rows
 from dpsql.engines.spark.cancelling import cancelled
 from dpsql.engines.spark.coding import ComputedRow, placed
@@ -205,7 +207,7 @@ class SparkCounting(Counting):
 
     def run(self) -> Counted:
         """Count the marginals that were prepared, in one job; see `Counting.run`."""
-        counted: dict[Marginal, np.ndarray] = {}
+        counted, summed = dict[Marginal, Counts](), dict[Marginal, Words]()
         with self.engine.snapshot(), quiet(), cancelled(self.engine.tables.session):
             found = self._job().toArrow()
             self.engine.tables.check_unchanged(self.table)
@@ -215,11 +217,20 @@ class SparkCounting(Counting):
             counted[block] = tally(shape, own, added)
             for name in self.measures[block]:
                 totals = self.computed.totals(name, found, coded.holds(keys))
-                counted[*block, name] = tally((*shape, 1), own, totals)
+                summed[*block, name] = tally_sums((*shape, 1), own, totals)
         if self.engine.on_step is not None:
             self.engine.on_step(1, 1)
-        sums = roll_up(self.wanted, counted, self.bounds.keys())
-        return Counted(sums, self.table.contributions, self.bounds, self.units, self.spreads)
+        measured = [m for m in self.wanted if not self.bounds.keys().isdisjoint(m)]
+        words = roll_up_sums(measured, summed, self.bounds.keys())
+        return Counted(
+            roll_up([m for m in self.wanted if m not in words], counted)
+            | {marginal: low_word(sums) for marginal, sums in words.items()},
+            self.table.contributions,
+            self.bounds,
+            self.units,
+            self.spreads,
+            above={marginal: high for marginal, (high, _) in words.items()},
+        )
 
     @property
     def _in_workers(self) -> bool:
