@@ -45,10 +45,11 @@ def quiet_and_fast(con: DuckDBPyConnection) -> Iterator[None]:
     if profiling is not None:
         changed.append("PRAGMA disable_profiling")
         back.append(f"PRAGMA enable_profiling = '{profiling}'")
-    if drawn:
+    bars = _bars_can_be_set(con, drawn=drawn)
+    if drawn and bars:
         changed.append("SET enable_progress_bar_print = false")
         back.append("SET enable_progress_bar_print = true")
-    if not bar:
+    if not bar and bars:
         changed.append("SET enable_progress_bar = true")
         back.insert(0, "SET enable_progress_bar = false")
     try:
@@ -59,3 +60,17 @@ def quiet_and_fast(con: DuckDBPyConnection) -> Iterator[None]:
         for statement in back:
             with suppress(duckdb.Error):
                 con.execute(statement).fetchall()
+
+
+def _bars_can_be_set(con: DuckDBPyConnection, *, drawn: bool) -> bool:
+    """Whether it can be changed how bars are drawn; if not, there are none.
+
+    In a notebook without ipywidgets all attempts fail, and one would abort an open transaction of
+    the connection: so this sets, on another one beside it, what it is anyway.
+    """
+    try:
+        with con.cursor() as beside:
+            beside.execute(f"SET enable_progress_bar_print = {str(drawn).lower()}").fetchall()
+    except duckdb.Error:
+        return False
+    return True
