@@ -52,7 +52,7 @@ def test_plans_and_integers_are_those_of_duckdb(both, monkeypatch):
 def test_ctrl_c_ends_the_job_and_keeps_the_charge(both, spark, monkeypatch):
     squares = "transform(sequence(1, 100000 + CAST(`sex` IS NULL AS INT)), x -> x * x % 7)"
     slow = f"CAST(array_max({squares}) % 2 AS BIGINT)"  # some minutes for all rows
-    monkeypatch.setattr("dpsql.engines.spark.engine.code_of", lambda *_, **__: slow)
+    monkeypatch.setattr("dpsql.engines.spark.coding.code_of", lambda *_, **__: slow)
     _, (session, script) = both
     pressed = threading.Timer(15, os.kill, (os.getpid(), signal.SIGINT))
     pressed.start()
