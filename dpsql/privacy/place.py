@@ -43,6 +43,7 @@ from dpsql.privacy.shared import (
     begin_shared,
     bind_shared,
     check_shared,
+    lead_to_shared,
     move_shared,
     open_shared,
 )
@@ -175,8 +176,8 @@ def join_stored(
 
     In a file, its folders on this machine say where the account is, as those of any files do. On a
     server its own name for itself does, which the owner has bound; what has none is known by the
-    name of the data set that the ledger was opened for. If a pointer is beside its folders, too, it
-    must lead there.
+    name of the data set that the ledger was opened for. Then a pointer is left beside its folders,
+    too, and one that is there must lead to this ledger: so none begins another account in a file.
 
     Args:
         folders: its folders on this machine.
@@ -188,15 +189,25 @@ def join_stored(
         What tells it from other data sets of the ledger.
 
     Raises:
-        LedgerError: it is charged for elsewhere, or isn't bound.
+        LedgerError: it is charged for elsewhere, or isn't bound; or the ledger is in a file, and
+            nothing on this machine can tell where it is.
     """
+    if not ledger.store.is_shared and not folders:
+        raise LedgerError(
+            "The rows aren't on this machine, and this ledger is in a file on it: other sessions "
+            "wouldn't find it.",
+            hint="keep the account on a server, "
+            + option("ledger", "postgresql://db.example/accounts")
+            + " with "
+            + option("dataset", "hr.people")
+            + ".",
+        )
     if not ledger.store.is_shared:
-        return join(folders, ledger, decide=decide) if folders else (uid,) if uid else ()
-    for usual in map(usual_place, folders):
-        if os.path.lexists(usual):
-            check_shared(usual, ledger)
+        return join(folders, ledger, decide=decide)
     if uid:
         check_table(uid, ledger)
+    for usual in map(usual_place, folders):
+        lead_to_shared(usual, ledger, decide=decide)
     return (uid,) if uid else ()
 
 

@@ -134,16 +134,41 @@ def check_shared(usual: Path, ledger: Ledger) -> None:
         LedgerError: they aren't.
     """
     found = _bound(usual)
+    _check_leads(found, usual, ledger)
+    if not ledger.store.is_bound(found.uid):
+        raise LedgerError(
+            f"The server doesn't know that {_rows(usual)} is charged for in this ledger.",
+            hint=_bind_it(usual),
+        )
+
+
+def lead_to_shared(usual: Path, ledger: Ledger, *, decide: bool) -> None:
+    """See to it that what is beside rows, if anything, leads to a ledger of a server.
+
+    The server knows the rows by another name. A pointer keeps a session with a ledger in a file
+    from beginning a second account of them.
+
+    Args:
+        usual: the usual place of their account.
+        ledger: the ledger.
+        decide: whether a pointer is left, where nothing is yet and it can be written.
+
+    Raises:
+        LedgerError: it leads elsewhere.
+    """
+    if decide and not os.path.lexists(usual) and os.access(usual.parent, os.W_OK):
+        with ledger_errors(usual):
+            pointer.leave_shared(usual, ledger.id)
+    if os.path.lexists(usual):
+        _check_leads(_bound(usual), usual, ledger)
+
+
+def _check_leads(found: pointer.Pointer, usual: Path, ledger: Ledger) -> None:
     if found.ledger != ledger.id:
         raise LedgerError(
             f"{_rows(usual)} is bound to another ledger than the one in {ledger.place} as "
             f"{printable(ledger.dataset)}.",
             hint="name the server and the database where it was bound.",
-        )
-    if not ledger.store.is_bound(found.uid):
-        raise LedgerError(
-            f"The server doesn't know that {_rows(usual)} is charged for in this ledger.",
-            hint=_bind_it(usual),
         )
 
 

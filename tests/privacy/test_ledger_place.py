@@ -18,6 +18,7 @@ from dpsql.privacy import (
     data_id,
     join,
     join_database,
+    join_stored,
     ledger_path,
     open_ledger,
     place,
@@ -626,3 +627,12 @@ class TestAttachedDatabases:
         with pytest.raises(LedgerError, match="another data set"):
             open_ledger(other, elsewhere)
         assert not other.with_name("hr.duckdb.ledger").exists()
+
+
+@pytest.mark.parametrize("uid", ["", "3f1e"])
+def test_rows_on_other_machines_have_no_account_in_a_file(tmp_path, uid):
+    """Nothing beside them would lead other sessions to it, so each would begin another one."""
+    ledger = open_ledger(None, tmp_path / "mine.ledger")
+    with pytest.raises(LedgerError, match="on this machine") as caught:
+        join_stored((), uid, ledger)
+    assert "postgresql://" in str(caught.value.hint)

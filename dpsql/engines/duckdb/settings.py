@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -28,8 +29,9 @@ def quiet_and_fast(con: DuckDBPyConnection) -> Iterator[None]:
     """Switch profiling and the drawing of bars off, and let DuckDB count a block in a plain array.
 
     By default it does so up to 12 bits only. A bar would be drawn over the library's own
-    line, so it isn't drawn, but DuckDB knows how far it is. The settings are the connection's own
-    and are put back. Where the configuration is locked, trying would abort an open transaction.
+    line, so it isn't drawn, but DuckDB knows how far it is, except in notebooks. The settings are
+    the connection's own and are put back. Where the configuration is locked, trying would abort an
+    open transaction.
     """
     ((locked, profiling, bits, bar, drawn),) = fetch(con, SETTINGS)
     if locked and profiling is not None:
@@ -45,13 +47,17 @@ def quiet_and_fast(con: DuckDBPyConnection) -> Iterator[None]:
     if profiling is not None:
         changed.append("PRAGMA disable_profiling")
         back.append(f"PRAGMA enable_profiling = '{profiling}'")
-    bars = _bars_can_be_set(con, drawn=drawn)
-    if drawn and bars:
-        changed.append("SET enable_progress_bar_print = false")
-        back.append("SET enable_progress_bar_print = true")
-    if not bar and bars:
-        changed.append("SET enable_progress_bar = true")
-        back.insert(0, "SET enable_progress_bar = false")
+    if _in_notebook():
+        if bar:
+            changed.append("SET enable_progress_bar = false")
+            back.append("SET enable_progress_bar = true")
+    else:
+        if drawn:
+            changed.append("SET enable_progress_bar_print = false")
+            back.append("SET enable_progress_bar_print = true")
+        if not bar:
+            changed.append("SET enable_progress_bar = true")
+            back.insert(0, "SET enable_progress_bar = false")
     try:
         for statement in changed:
             fetch(con, statement)
@@ -62,15 +68,8 @@ def quiet_and_fast(con: DuckDBPyConnection) -> Iterator[None]:
                 con.execute(statement).fetchall()
 
 
-def _bars_can_be_set(con: DuckDBPyConnection, *, drawn: bool) -> bool:
-    """Whether it can be changed how bars are drawn; if not, there are none.
-
-    In a notebook without ipywidgets all attempts fail, and one would abort an open transaction of
-    the connection: so this sets, on another one beside it, what it is anyway.
-    """
-    try:
-        with con.cursor() as beside:
-            beside.execute(f"SET enable_progress_bar_print = {str(drawn).lower()}").fetchall()
-    except duckdb.Error:
-        return False
-    return True
+def _in_notebook() -> bool:
+    """Whether a notebook draws bars: without ipywidgets it has none, and setting them fails."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return shell is not None and "IPKernelApp" in shell.config

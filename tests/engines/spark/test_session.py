@@ -237,7 +237,7 @@ def test_a_failure_after_the_charge_tells_nothing(people, session, monkeypatch, 
 
 
 @pytest.mark.postgres
-def test_an_account_on_a_server_is_known_by_the_name_of_the_data_set(people, address):
+def test_an_account_on_a_server_is_known_by_the_name_of_the_data_set(people, tmp_path, address):
     from dpsql.privacy import begin_named
 
     with pytest.raises(LedgerError, match="dataset=") as caught:
@@ -250,6 +250,10 @@ def test_an_account_on_a_server_is_known_by_the_name_of_the_data_set(people, add
     for name, answer in session.release(SCRIPT, budget=0).items():
         assert_frame_equal(answer, release[name])
     assert session.ledger.spent == HUGE.mu_squared
+    beside = dpsql.Session(people, schema=SCHEMA, ledger=tmp_path / "beside.ledger")
+    with pytest.raises(LedgerError, match="PostgreSQL"):
+        beside.query(SCRIPT["by_sex"], budget=HUGE)
+    assert beside.history.height == 0
 
 
 @pytest.mark.postgres
