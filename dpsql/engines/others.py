@@ -13,12 +13,14 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
+from dpsql.errors import InternalError
+from dpsql.rows.windows import RowsWindow
+from dpsql.rows.within import RowsWithin
 from dpsql.schema import Table
-from dpsql.schema.computed import Window
-from dpsql.schema.table import Parent, Within
+from dpsql.schema.table import Parent
 
 
 def parents_of(table: Table, names: Collection[str]) -> tuple[Parent, ...]:
@@ -46,8 +48,8 @@ class Others:
 
     table: Table
     parents: tuple[Parent, ...]
-    within: list[Within]
-    windows: list[Window]
+    within: list[RowsWithin]
+    windows: list[RowsWindow]
     joined: list[str]
     needed: list[str]
 
@@ -94,19 +96,53 @@ class Others:
 
 def others_of(table: Table, names: Iterable[str]) -> Others:
     """Return what some columns of a table need besides its rows."""
-    asked, within, windows = list(names), list[Within](), list[Window]()
-    for window in reversed(table.windows):  # each comes after those that it needs
+    asked, within, windows = list(names), list[RowsWithin](), list[RowsWindow]()
+    for window in reversed(windows_of(table)):  # each comes after those that it needs
         if window.name in asked:
             windows.insert(0, window)
             asked += sorted(window.columns)
     made = {window.name for window in windows}
     joined = list(dict.fromkeys(name for name in asked if name not in made))
     needed = list(joined)
-    for one in reversed(table.within):
+    for one in reversed(within_of(table)):
         if one.name in needed:
             within.insert(0, one)
             needed += [*(outer for outer, _ in one.pairs), *one.outside]
     return Others(table, parents_of(table, needed), within, windows, joined, needed)
+
+
+def windows_of(table: Table) -> list[RowsWindow]:
+    """Return the columns that are computed of rows among others, as engines write them."""
+    found = [window for window in table.windows if isinstance(window, RowsWindow)]
+    if len(found) < len(table.windows):
+        raise InternalError("nothing says how a window is computed")
+    return found
+
+
+def within_of(table: Table) -> list[RowsWithin]:
+    """Return the columns that are computed of other rows, as engines write them."""
+    found = [one for one in table.within if isinstance(one, RowsWithin)]
+    if len(found) < len(table.within):
+        raise InternalError("nothing says how a column is computed")
+    return found
+
+
+def names_met(table: Table) -> Iterator[str]:
+    """Name the columns of a table, and of all whose rows its rows meet."""
+    yield from (*table.columns, *table.undeclared)
+    for parent in table.parents:
+        yield from stored_columns(parent.table)
+    for one in table.within:
+        yield from names_met(one.table)
+
+
+def places_of(table: Table) -> RowsWindow:
+    """Return the column with the places by which rows of a table are chosen."""
+    name = None if table.chosen is None else table.chosen.window
+    places = next((one for one in windows_of(table) if one.name == name), None)
+    if places is None:
+        raise InternalError("nothing says which rows are chosen")
+    return places
 
 
 def stored_columns(table: Table) -> list[str]:

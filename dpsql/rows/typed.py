@@ -12,6 +12,7 @@ types nothing is left open: what has no value of the type is NULL.
 - `call`: a function of `functions.py`, by DuckDB's name, that is total on these operands; `try`:
   the call that is its operand, or NULL where that fails; `tried`: both, and its value is cast.
 - `bytes`: those of a text, by which texts are compared.
+- `stored`: a column of labels as it is stored, which are sorted as their type lists them.
 - `compare`, `and`, `or`, `not`, `between`, `in`, `is_null`, `coalesce`: as in SQL, with three
   truth values; `case`: conditions and results in turn, and what there is otherwise, if not NULL.
 - `nullif`: the third operand, but NULL where the first two are equal.
@@ -34,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from dpsql.rows.types import BIGINT, DOUBLE, NULL, VARCHAR, RowType
+from dpsql.rows.types import BIGINT, BOOLEAN, DOUBLE, NULL, VARCHAR, RowType
 from dpsql.schema.names import quoted_name
 
 Limits = tuple[int, int]
@@ -94,6 +95,42 @@ class RowValue:
         return any(node.operation in {"try", "tried"} for node in self.nodes)
 
 
+@dataclass(frozen=True, slots=True)
+class RowAggregate:
+    """What is computed of several rows, by one of the functions of `within.py` or `windows.py`.
+
+    Args:
+        function: its name; "count" without arguments counts rows.
+        type: its type.
+        arguments: what it is given of each row; of those that shift, also what else there is.
+        told: what values are told apart and sorted by, where they aren't that themselves.
+        added: of a sum and an average, the type in which is added up.
+        numbers: constants that it takes.
+        of_none: the number that a rank is of a row that isn't looked at.
+    """
+
+    function: str
+    type: RowType
+    arguments: tuple[RowValue, ...] = ()
+    told: RowValue | None = None
+    added: RowType = NULL
+    numbers: tuple[int, ...] = ()
+    of_none: int = 0
+
+    @property
+    def filled(self) -> bool:
+        """Whether it is something of no rows, too: then `of_none`, or that there are none."""
+        counts = self.function in {"exists", "count", "count_distinct"}
+        return counts or self.of_none > 0
+
+    @property
+    def empty(self) -> RowValue:
+        """What it is where no row is looked at."""
+        if self.function == "exists":
+            return constant_of("false", BOOLEAN)
+        return number_of(self.of_none) if self.filled else constant_of("", NULL)
+
+
 def called(function: str, *arguments: RowValue, type_: RowType) -> RowValue:
     """Call a function that is total on its arguments."""
     return RowValue("call", arguments, type_, function)
@@ -112,6 +149,11 @@ def number_of(value: int, type_: RowType = BIGINT) -> RowValue:
 def double_of(value: float) -> RowValue:
     """Return a double, spelled so that it is read as the same one."""
     return constant_of(repr(float(value)), DOUBLE)
+
+
+def as_stored(name: str) -> RowValue:
+    """Return a column of labels in the order of their type."""
+    return RowValue("stored", (), VARCHAR, name)
 
 
 def bytes_of(value: RowValue) -> RowValue:
@@ -163,6 +205,7 @@ def _bounded(_: RowValue, parts: list[str]) -> str:
 
 _WRITTEN: dict[str, Callable[[RowValue, list[str]], str]] = {
     "column": lambda node, _: quoted_name(node.text),
+    "stored": lambda node, _: quoted_name(node.text),
     "labels": lambda node, _: f"{quoted_name(node.text)}::VARCHAR",
     "constant": _constant,
     "cast": lambda node, p: f"CAST({p[0]} AS {node.type.sql})",

@@ -49,12 +49,11 @@ from dpsql.errors import InternalError, UnsupportedSqlError
 from dpsql.rows.expression import NOTHING, RowCall, RowCase, RowColumn, RowConstant, RowExpression
 from dpsql.rows.expression import columns as columns_of
 from dpsql.rows.operands import cast
-from dpsql.rows.typed import bytes_of, call, whole
-from dpsql.rows.types import BIGINT, BOOLEAN, DOUBLE, RowType
+from dpsql.rows.typed import RowAggregate, RowValue, as_stored, bytes_of
+from dpsql.rows.types import BIGINT, BOOLEAN, DOUBLE
 from dpsql.rows.within import AGGREGATES, aggregated, truth
 from dpsql.rows.write import RowWriter
 from dpsql.schema.computed import Window
-from dpsql.schema.names import quoted_name
 
 RANKS = ("row_number", "rank", "dense_rank", "ntile")
 """Numbers from 1."""
@@ -164,6 +163,15 @@ class WindowCall:
 
 
 @dataclass(frozen=True, slots=True)
+class SortedBy:
+    """What rows are sorted by, once types are known: texts by their bytes."""
+
+    value: RowValue
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RowsWindow:
     """A column that is computed of a row among others of its unit; see `schema/computed.py`."""
 
@@ -173,14 +181,13 @@ class RowsWindow:
     least: int | None
     labels: tuple[str, ...]
     ends: tuple[int, int] | None
-    value: tuple[str, ...]
-    empty: str
-    condition: str
+    value: RowAggregate
+    condition: RowValue | None
     told: tuple[tuple[str, str], ...]
-    partition: tuple[str, ...]
-    order: tuple[str, ...]
+    partition: tuple[RowValue, ...]
+    order: tuple[SortedBy, ...]
     lined: bool
-    frame: str
+    frame: WindowFrame | None
     columns: frozenset[str]
 
 
@@ -196,25 +203,24 @@ def rows_window(name: str, asked: WindowCall, types: Mapping[str, str]) -> RowsW
         UnsupportedSqlError: it can't be written, or would not be exact.
     """
     writer = RowWriter(types)
-    type_, value, empty, least = _value(asked, writer)
-    condition = ""
+    value, least = _value(asked, writer)
+    condition = None
     if asked.holds is not None:
-        condition = writer.write(RowCase(((asked.holds, _TRUE),), NOTHING)).sql
+        condition = writer.write(RowCase(((asked.holds, _TRUE),), NOTHING))
     return RowsWindow(
         name,
-        type_.sql,
-        least is not None or (asked.function in SHARES and not condition),
+        value.type.sql,
+        least is not None or (asked.function in SHARES and condition is None),
         least,
         asked.labels,
         asked.ends,
         value,
-        empty,
         condition,
         asked.told,
         tuple(_parted(asked.partition, writer)),
         tuple(_sorted(one, writer) for one in asked.order),
         asked.lined,
-        "" if asked.frame is None else asked.frame.sql,
+        asked.frame,
         asked.read,
     )
 
@@ -240,27 +246,25 @@ def _number(value: int) -> RowConstant:
     return RowConstant("INTEGER", str(value))
 
 
-def _value(
-    asked: WindowCall, writer: RowWriter
-) -> tuple[RowType, tuple[str, ...], str, int | None]:
-    """Return the type of a window, its SQL, and that where it sees no row; and its least number."""
-    function, numbers = asked.function, tuple(map(whole, asked.numbers))
+def _value(asked: WindowCall, writer: RowWriter) -> tuple[RowAggregate, int | None]:
+    """Return what is computed of the rows of a window, and its least number."""
+    function, numbers = asked.function, asked.numbers
     if function in AGGREGATES and function != "exists":
         made = aggregated(function, next(iter(asked.arguments), None), writer)
-        return made.type, made.value, made.empty, None if made.empty == "NULL" else 0
+        return made, 0 if made.filled else None
     if function in RANKS:
-        return BIGINT, (call(function, *numbers), ""), whole(1), 1
+        return RowAggregate(function, BIGINT, numbers=numbers, of_none=1), 1
     if function in SHARES:
-        return DOUBLE, (call(function), ""), "NULL", None
+        return RowAggregate(function, DOUBLE), None
     if function not in WINDOWED:
         raise InternalError("this is no function of a row among others")
     first, *others = (writer.write(argument) for argument in asked.arguments)
-    given = [cast(other, first.type).sql for other in others]
-    return first.type, (call(function, first.sql, *numbers, *given), ""), "NULL", None
+    given = (first, *(cast(other, first.type) for other in others))
+    return RowAggregate(function, first.type, given, numbers=numbers), None
 
 
-def _parted(partition: Sequence[RowExpression], writer: RowWriter) -> list[str]:
-    """Write what rows that are looked at together have in common."""
+def _parted(partition: Sequence[RowExpression], writer: RowWriter) -> list[RowValue]:
+    """Return what rows that are looked at together have in common."""
     written = [writer.write(one) for one in partition]
     for one in written:
         if one.type.is_float:
@@ -268,14 +272,13 @@ def _parted(partition: Sequence[RowExpression], writer: RowWriter) -> list[str]:
                 f"PARTITION BY {one.type.sql} is not supported for rows of a unit.",
                 hint="use a whole number or a decimal, for example CAST(x AS DECIMAL(18, 2)).",
             )
-    return [bytes_of(one).sql for one in written]
+    return [bytes_of(one) for one in written]
 
 
-def _sorted(one: WindowOrder, writer: RowWriter) -> str:
-    """Write what rows are sorted by; texts by their bytes."""
+def _sorted(one: WindowOrder, writer: RowWriter) -> SortedBy:
+    """Return what rows are sorted by; texts by their bytes."""
     if one.stored and isinstance(one.value, RowColumn):
-        sql = quoted_name(one.value.name)
+        value = as_stored(one.value.name)
     else:
-        sql = bytes_of(writer.write(one.value)).sql
-    side = "DESC" if one.descending else "ASC"
-    return f"{sql} {side} NULLS {'FIRST' if one.nulls_first else 'LAST'}"
+        value = bytes_of(writer.write(one.value))
+    return SortedBy(value, one.descending, one.nulls_first)

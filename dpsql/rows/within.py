@@ -44,7 +44,7 @@ from dpsql.rows.expression import (
     RowExpression,
     columns,
 )
-from dpsql.rows.typed import RowValue, call, whole
+from dpsql.rows.typed import RowAggregate, RowValue, as_stored, bytes_of
 from dpsql.rows.types import (
     BIGINT,
     BOOLEAN,
@@ -59,14 +59,13 @@ from dpsql.rows.types import (
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
 from dpsql.schema.computed import OUTSIDE
-from dpsql.schema.names import quoted_name
 from dpsql.schema.table import Within
 
 AGGREGATES = (
     "exists", "count", "count_distinct", "sum", "avg", "min", "max", "bool_and", "bool_or",
 )  # fmt: skip
 """What can be computed of rows of a unit."""
-_MOST_ADDED = 18
+MOST_ADDED = 18
 """Digits of the decimals that are added up."""
 _TRUE, _FALSE = RowConstant("BOOLEAN", "true"), RowConstant("BOOLEAN", "false")
 _ZERO = RowConstant("INTEGER", "0")
@@ -81,20 +80,18 @@ class RowsWithin:
         table: whose rows they are.
         pairs: column of the row that has it → column of those rows that is equal.
         type: its type.
-        value: the SQL of the aggregate.
-        empty: its SQL where there are no such rows.
-        condition: the SQL of what is true of the rows; empty if all are looked at.
+        value: the aggregate.
+        condition: true of the rows that are looked at, and NULL of others; None if all are.
         columns: what is read of them.
-        outside: what is read of the row that has it, with `OUTSIDE` before it in the SQL.
+        outside: what is read of the row that has it, with `OUTSIDE` before it in the trees.
     """
 
     name: str
     table: Table
     pairs: tuple[tuple[str, str], ...]
     type: str
-    value: str
-    empty: str
-    condition: str
+    value: RowAggregate
+    condition: RowValue | None
     columns: frozenset[str]
     outside: tuple[str, ...] = ()
 
@@ -106,7 +103,7 @@ class RowsWithin:
     @property
     def filled(self) -> bool:
         """Whether it is never NULL."""
-        return self.empty != "NULL"
+        return self.value.filled
 
 
 def rows_within(
@@ -132,9 +129,9 @@ def rows_within(
     """
     writer, (function, argument) = RowWriter(types), computed
     made = aggregated(function, argument, writer)
-    condition = ""
+    condition = None
     if holds is not None:
-        condition = writer.write(RowCase(((holds, _TRUE),), NOTHING)).sql
+        condition = writer.write(RowCase(((holds, _TRUE),), NOTHING))
     read = frozenset().union(*(columns(part) for part in (argument, holds) if part is not None))
     outside = {column for column in read if column.startswith(OUTSIDE)}
     return RowsWithin(
@@ -142,8 +139,7 @@ def rows_within(
         table,
         pairs,
         made.type.sql,
-        "".join(made.value),
-        made.empty,
+        made,
         condition,
         read - outside,
         tuple(sorted(column.removeprefix(OUTSIDE) for column in outside)),
@@ -165,24 +161,13 @@ def truth(value: RowExpression) -> RowExpression:
     return RowCase(((value, _TRUE), (RowCall("not", (value,)), _FALSE)), NOTHING)
 
 
-@dataclass(frozen=True, slots=True)
-class Aggregated:
-    """The SQL of an aggregate."""
-
-    type: RowType
-    value: tuple[str, ...]
-    """In pieces: `OVER (…)` belongs between them, if it is a window's."""
-    empty: str
-    """What it is of no rows."""
-
-
-def aggregated(function: str, argument: RowExpression | None, writer: RowWriter) -> Aggregated:
-    """Write an aggregate of rows.
+def aggregated(function: str, argument: RowExpression | None, writer: RowWriter) -> RowAggregate:
+    """Type an aggregate of rows.
 
     Args:
         function: one of `AGGREGATES`.
         argument: what of each row; without that, the rows are counted.
-        writer: writes that.
+        writer: types that.
 
     Raises:
         UnsupportedSqlError: it can't be written, or would not be exact.
@@ -190,50 +175,42 @@ def aggregated(function: str, argument: RowExpression | None, writer: RowWriter)
     if function not in AGGREGATES:
         raise InternalError("this is no function of rows in whatever order")
     if function == "exists":
-        return Aggregated(BOOLEAN, ("true",), "false")
+        return RowAggregate(function, BOOLEAN)
     if argument is None:
-        return Aggregated(BIGINT, ("system.main.count(*)", ""), whole(0))
+        return RowAggregate("count", BIGINT)
     written = writer.write(argument)
-    if function == "count":
-        return Aggregated(BIGINT, (call("count", written.sql), ""), whole(0))
-    if function == "count_distinct":
-        differing = f"system.main.count(DISTINCT {_in_order(argument, writer)})"
-        return Aggregated(BIGINT, (differing, ""), whole(0))
+    if function in {"count", "count_distinct"}:
+        told = _in_order(argument, written, writer) if function == "count_distinct" else None
+        return RowAggregate(function, BIGINT, (written,), told)
     if function in {"sum", "avg"}:
-        return _added(function, written)
-    type_, plain = written.type, call(function, written.sql)
+        added = _added(function, written.type)
+        return RowAggregate(
+            function, added if function == "sum" else DOUBLE, (written,), added=added
+        )
+    type_, told = written.type, None
     if function in {"bool_and", "bool_or"}:
         if type_ != BOOLEAN:
             raise _unsupported(function.upper(), type_)
     elif type_ == VARCHAR:  # the text itself, of that which comes first or last
-        plain = call(f"arg_{function}", written.sql, _in_order(argument, writer))
+        told = _in_order(argument, written, writer)
     elif not type_.is_exact and not type_.is_time:
         raise _unsupported(function.upper(), type_)
-    return Aggregated(type_, (plain, ""), "NULL")
+    return RowAggregate(function, type_, (written,), told)
 
 
-def _added(function: str, written: RowValue) -> Aggregated:
-    """Write a sum, or what it is divided by how many there are."""
-    type_ = written.type
+def _added(function: str, type_: RowType) -> RowType:
+    """Return the type of a sum that can't overflow."""
     small = type_.is_integer and type_ != HUGEINT and type_.name != "UHUGEINT"
-    if not small and not (type_.name == "DECIMAL" and type_.width <= _MOST_ADDED):
+    if not small and not (type_.name == "DECIMAL" and type_.width <= MOST_ADDED):
         raise _unsupported(function.upper(), type_)
-    added = HUGEINT if small else decimal(MOST_DIGITS, type_.scale)
-    before, after = f"CAST({call('sum', written.sql)}", f" AS {added.sql})"
-    if function == "sum":
-        return Aggregated(added, (before, after), "NULL")
-    # The quotient of two doubles: a call that begins in one piece, and ends in another.
-    divided = f'system.main."/"(CAST({before}'
-    between = f"{after} AS DOUBLE), CAST({call('count', written.sql)}"
-    return Aggregated(DOUBLE, (divided, between, " AS DOUBLE))"), "NULL")
+    return HUGEINT if small else decimal(MOST_DIGITS, type_.scale)
 
 
-def _in_order(value: RowExpression, writer: RowWriter) -> str:
-    """Write what values are told apart and sorted by: bytes, or an ENUM as it is stored."""
+def _in_order(value: RowExpression, written: RowValue, writer: RowWriter) -> RowValue:
+    """Return what values are told apart and sorted by: bytes, or an ENUM as it is stored."""
     if isinstance(value, RowColumn) and is_enum(writer.types[value.name]):
-        return quoted_name(value.name)
-    written = writer.write(value)
-    return call("encode", written.sql) if written.type == VARCHAR else written.sql
+        return as_stored(value.name)
+    return bytes_of(written)
 
 
 def _unsupported(function: str, type_: RowType) -> UnsupportedSqlError:

@@ -24,14 +24,6 @@ class ComputedColumn(Protocol):
         """Whether it is never NULL."""
 
     @property
-    def empty(self) -> str:
-        """Its SQL where no row is looked at."""
-
-    @property
-    def condition(self) -> str:
-        """The SQL of what is true of the rows that are looked at; empty if all are."""
-
-    @property
     def columns(self) -> frozenset[str]:
         """What is read of the rows."""
 
@@ -53,25 +45,9 @@ class Window(ComputedColumn, Protocol):
         """Between which numbers it is, if that is known."""
 
     @property
-    def value(self) -> tuple[str, ...]:
-        """The SQL of the function, in pieces between which `OVER (…)` belongs."""
-
-    @property
     def told(self) -> tuple[tuple[str, str], ...]:
         """Columns that are the same in rows that are looked at together, with their types."""
 
     @property
-    def partition(self) -> tuple[str, ...]:
-        """The SQL of what else is the same in these, besides their unit."""
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        """The SQL of what these are sorted by."""
-
-    @property
     def lined(self) -> bool:
         """Whether rows that are alike in that are looked at one by one, as they stand in line."""
-
-    @property
-    def frame(self) -> str:
-        """The SQL of the frame; empty if the function needs none."""

@@ -86,12 +86,8 @@ class Within(ComputedColumn, Protocol):
         """Whether it is a number of rows."""
 
     @property
-    def value(self) -> str:
-        """The SQL of the aggregate."""
-
-    @property
     def outside(self) -> tuple[str, ...]:
-        """What is read of the row that has it, with `OUTSIDE` before it in the SQL."""
+        """What is read of the row that has it, with `OUTSIDE` before it beside the others."""
 
 
 @dataclass(frozen=True, slots=True)

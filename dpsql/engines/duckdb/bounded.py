@@ -62,7 +62,7 @@ each of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dpsql.engines.duckdb.coding import Coding, with_cells
@@ -79,7 +79,7 @@ from dpsql.engines.duckdb.parents import (
 from dpsql.engines.duckdb.windows import line_name
 from dpsql.engines.lines import line_columns
 from dpsql.engines.names import unused
-from dpsql.engines.others import Others, others_of, stored_columns
+from dpsql.engines.others import Others, names_met, others_of
 from dpsql.errors import InternalError
 from dpsql.schema import Table
 from dpsql.schema.names import quoted_name
@@ -122,16 +122,7 @@ def kept_rows(table: Table, columns: Iterable[str], parameters: Parameters | Non
 
 def unit_name(*tables: Table) -> str:
     """Return a name for ids of units that no column has which is read beside it."""
-    return f"{unused(name for table in tables for name in _names_met(table))}unit"
-
-
-def _names_met(table: Table) -> Iterator[str]:
-    """Name the columns of a table, and of all whose rows its rows meet."""
-    yield from (*table.columns, *table.undeclared)
-    for parent in table.parents:
-        yield from stored_columns(parent.table)
-    for one in table.within:
-        yield from _names_met(one.table)
+    return f"{unused(name for table in tables for name in names_met(table))}unit"
 
 
 def _kept_rows(others: Others, parameters: Parameters, unit_as: str | None) -> str:
@@ -141,7 +132,7 @@ def _kept_rows(others: Others, parameters: Parameters, unit_as: str | None) -> s
     to other rows, wherever what these have is read.
     """
     table, names = others.table.alone, others.stored
-    unit, own = _unit_of(table), unused(_names_met(others.table))
+    unit, own = _unit_of(table), unused(names_met(others.table))
     rows = _Rows(own, way_to_unit(table), unit_id(unit), has_unit(unit))
     line = _Line(tuple(line_columns(table, names)), tuple(line_order(table, names)))
     return _bounded(table, rows, read_on_way(others), line, parameters, unit_as=unit_as)

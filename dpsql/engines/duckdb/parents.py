@@ -41,17 +41,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
+from dpsql.engines.duckdb.aggregates import aggregate_sql, empty_sql
 from dpsql.engines.duckdb.columns import call, source_of, whole
 from dpsql.engines.duckdb.lines import identity, line_order, place_in_line
 from dpsql.engines.duckdb.windows import line_name, with_windows
-from dpsql.engines.others import Others, others_of
+from dpsql.engines.others import Others, others_of, places_of
 from dpsql.errors import InternalError
+from dpsql.rows.within import RowsWithin
 from dpsql.schema import Table
 from dpsql.schema.chosen import Chosen
 from dpsql.schema.computed import OUTSIDE
 from dpsql.schema.grain import stored_type
 from dpsql.schema.names import quoted_name
-from dpsql.schema.table import Parent, Within
+from dpsql.schema.table import Parent
 from dpsql.schema.units import Join, ResolvedUnit
 
 _NUMBERED = "numbered"
@@ -62,7 +64,7 @@ means a table."""
 def with_others_columns(
     rows: str,
     parents: Sequence[Parent],
-    within: Sequence[Within],
+    within: Sequence[RowsWithin],
     names: Sequence[str],
     unit: str,
 ) -> str:
@@ -121,12 +123,13 @@ def _read_of(parent: Parent, parents: Sequence[Parent], names: Collection[str]) 
     return sorted(read.union(parent.join.keys))
 
 
-def _or_empty(one: Within, group: str, key: str) -> str:
+def _or_empty(one: RowsWithin, group: str, key: str) -> str:
     """Write what is computed of a group, or of no rows where there is none."""
-    return f"CASE WHEN {group}.{quoted_name(key)} IS NULL THEN {one.empty} ELSE {group}.v END"
+    missing = f"{group}.{quoted_name(key)} IS NULL"
+    return f"CASE WHEN {missing} THEN {empty_sql(one.value)} ELSE {group}.v END"
 
 
-def _of_groups(one: Within, unit: str) -> str:
+def _of_groups(one: RowsWithin, unit: str) -> str:
     """Write what is computed of the rows of each unit that agree in some columns."""
     table = one.table
     paired = [inner for _, inner in one.pairs]
@@ -134,16 +137,16 @@ def _of_groups(one: Within, unit: str) -> str:
     keys = [identity(quoted_name(name), stored_type(table, name)) for name in paired]
     shown = "".join(f"{key} AS k{place}, " for place, key in enumerate(keys))
     groups = ", ".join([quoted_name(unit), *keys])
-    where = f" WHERE {one.condition}" if one.condition else ""
-    rows = rows_of_units(table, names, unit)
+    where = "" if one.condition is None else f" WHERE {one.condition.sql}"
+    rows, value = rows_of_units(table, names, unit), "".join(aggregate_sql(one.value))
     return (
-        f"SELECT {quoted_name(unit)}, {shown}{one.value} AS v FROM ({rows}) AS i{where} "
+        f"SELECT {quoted_name(unit)}, {shown}{value} AS v FROM ({rows}) AS i{where} "
         f"GROUP BY {groups}"
     )
 
 
 def _with_groups_of_their_own(
-    rows: str, within: Sequence[Within], names: Sequence[str], unit: str
+    rows: str, within: Sequence[RowsWithin], names: Sequence[str], unit: str
 ) -> str:
     """Add what is computed of rows of the unit for which something is true beside the row.
 
@@ -159,7 +162,7 @@ def _with_groups_of_their_own(
     return f"WITH {_NUMBERED} AS MATERIALIZED ({numbered}) SELECT {', '.join(shown)} FROM {source}"
 
 
-def _of_each(one: Within, number: str, unit: str) -> str:
+def _of_each(one: RowsWithin, number: str, unit: str) -> str:
     """Write what is computed for each row of those of its unit for which something is true."""
     paired = [inner for _, inner in one.pairs]
     names = list(dict.fromkeys([*sorted(one.columns), *paired]))
@@ -169,10 +172,11 @@ def _of_each(one: Within, number: str, unit: str) -> str:
     for outer, inner in one.pairs:
         sides = f"t.{quoted_name(outer)}", f"i.{quoted_name(inner)}"
         same.append(" = ".join(identity(side, stored_type(one.table, inner)) for side in sides))
+    value = "".join(aggregate_sql(one.value))
     rows = f"{_NUMBERED} AS t JOIN ({rows_of_units(one.table, names, unit)}) AS i ON "
-    where = f" WHERE {one.condition}" if one.condition else ""
+    where = "" if one.condition is None else f" WHERE {one.condition.sql}"
     return (
-        f"SELECT {quoted_name(number)}, {one.value} AS v FROM (SELECT {', '.join(shown)} FROM "
+        f"SELECT {quoted_name(number)}, {value} AS v FROM (SELECT {', '.join(shown)} FROM "
         f"{rows}{' AND '.join(same)}){where} GROUP BY {quoted_name(number)}"
     )
 
@@ -208,14 +212,12 @@ def _chosen_rows(
 
     Rows that the window doesn't see have no place, whatever stands in its column.
     """
-    places = next((one for one in table.windows if one.name == chosen.window), None)
-    if places is None:
-        raise InternalError("nothing says which rows are chosen")
+    places = places_of(table)
     read = list(dict.fromkeys([*names, places.name, *sorted(places.columns)]))
     rows = rows_of_units(table.whole, read, unit, lined=lined)
     shown = map(quoted_name, [*names, unit, *([line_name(unit)] if lined else [])])
     ends = " AND ".join(whole(end, "BIGINT") for end in (chosen.first, chosen.last))
-    holds = [f"({places.condition}) IS TRUE"] if places.condition else []
+    holds = [] if places.condition is None else [f"({places.condition.sql}) IS TRUE"]
     holds.append(f"{quoted_name(places.name)} BETWEEN {ends}")
     return f"SELECT {', '.join(shown)} FROM ({rows}) AS t WHERE {' AND '.join(holds)}"
 

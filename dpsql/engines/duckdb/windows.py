@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dpsql.engines.duckdb.aggregates import aggregate_sql, empty_sql
 from dpsql.engines.duckdb.lines import identity
 from dpsql.errors import InternalError
-from dpsql.schema.computed import Window
+from dpsql.rows.windows import RowsWindow, SortedBy
 from dpsql.schema.names import quoted_name
 
 
@@ -23,7 +24,7 @@ def line_name(unit: str) -> str:
     return f"{unit}_line"
 
 
-def with_windows(rows: str, windows: Sequence[Window], names: Sequence[str], unit: str) -> str:
+def with_windows(rows: str, windows: Sequence[RowsWindow], names: Sequence[str], unit: str) -> str:
     """Return a query for some columns of rows, and of what these are among the rows of their units.
 
     Args:
@@ -45,15 +46,21 @@ def with_windows(rows: str, windows: Sequence[Window], names: Sequence[str], uni
     return f"SELECT {', '.join(map(quoted_name, names))} FROM ({rows}) AS t"
 
 
-def _written(one: Window, unit: str) -> str:
+def _written(one: RowsWindow, unit: str) -> str:
     """Write one: of rows that it doesn't see it is constant."""
-    seen = [one.condition] if one.condition else []
+    seen = [] if one.condition is None else [one.condition.sql]
     told = [identity(quoted_name(name), type_) for name, type_ in one.told]
-    parts = ", ".join([quoted_name(unit), *seen, *told, *one.partition])
-    order = [*one.order, *([quoted_name(line_name(unit))] if one.lined else [])]
+    agree = [quoted_name(unit), *seen, *told, *(part.sql for part in one.partition)]
+    order = [*map(_key, one.order), *([quoted_name(line_name(unit))] if one.lined else [])]
     by = f" ORDER BY {', '.join(order)}" if order else ""
-    over = f" OVER (PARTITION BY {parts}{by}{' ' * bool(one.frame)}{one.frame})"
-    value = over.join(one.value)
-    if not one.condition:
+    frame = "" if one.frame is None else f" {one.frame.sql}"
+    value = f" OVER (PARTITION BY {', '.join(agree)}{by}{frame})".join(aggregate_sql(one.value))
+    if one.condition is None:
         return value
-    return f"CASE WHEN {one.condition} THEN {value} ELSE {one.empty} END"
+    return f"CASE WHEN {one.condition.sql} THEN {value} ELSE {empty_sql(one.value)} END"
+
+
+def _key(one: SortedBy) -> str:
+    """Write what rows are sorted by."""
+    side = "DESC" if one.descending else "ASC"
+    return f"{one.value.sql} {side} NULLS {'FIRST' if one.nulls_first else 'LAST'}"
