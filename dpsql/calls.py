@@ -105,14 +105,16 @@ def check_above(**given: object) -> None:
 def check_rows(**given: object) -> None:
     """Refuse what is not a number of rows; None is left to its default.
 
+    Below 0 rows are none: what noise makes negative would be left out, and nothing else.
+
     Raises:
         ArgumentError: there is one.
     """
     for name, value in given.items():
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if value is not None and not (number and 0 <= float(str(value)) <= 1e18):
+        if value is not None and not (number and 0 < float(str(value)) <= 1e18):
             raise ArgumentError(
-                f"{name} is a number of rows, not {shown(value)}.",
+                f"{name} is a number of rows above 0, not {shown(value)}.",
                 hint="for example " + option(name, 10) + ".",
             )
 

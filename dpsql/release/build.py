@@ -146,6 +146,7 @@ def _resting(
         confidence=request.confidence,
         nonnegative=request.nonnegative,
         integers=request.integers,
+        groups_above=None if request.groups_above is None else float(request.groups_above),
     )
 
 

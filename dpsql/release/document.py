@@ -31,6 +31,8 @@ READ = (2, 3, FORMAT, SEVERAL)
 """What is read: format 2 left rows out of all statements that one of them left out, format 3 knew
 neither contexts nor measures among what was measured, format 4 is of one table."""
 MAX_BYTES = 2**26
+MAX_ABOVE = 1e6
+"""Standard errors of `groups_above`."""
 
 _FRACTION = re.compile(r"(0|[1-9][0-9]{0,1999})(/[1-9][0-9]{0,1999})?")
 
@@ -96,6 +98,7 @@ class _PostProcessing(_Part, frozen=True):
     confidence: float | None
     nonnegative: bool
     integers: bool
+    groups_above: float | None = None
 
 
 class _Receipt(_Part, frozen=True):
@@ -169,7 +172,9 @@ def write(facts: Facts, files: Mapping[str, DescribedFile]) -> str:
         notes=dict(facts.notes),
         privacy_cost_mu_squared=facts.privacy_cost,
         mechanism=mechanism_part(facts),
-        post_processing=_PostProcessing(facts.confidence, facts.nonnegative, facts.integers),
+        post_processing=_PostProcessing(
+            facts.confidence, facts.nonnegative, facts.integers, facts.groups_above
+        ),
         ledger=None if facts.receipt is None else _receipt(facts.receipt),
         rests_also_on=facts.earlier,
         versions=dict(facts.versions),
@@ -308,6 +313,7 @@ def _facts(document: _Document) -> Facts:
         confidence=post.confidence,
         nonnegative=post.nonnegative,
         integers=post.integers,
+        groups_above=post.groups_above,
         created=document.created,
         versions=document.versions,
         mechanism=mechanism.name,
@@ -333,6 +339,8 @@ def _check(facts: Facts, document: _Document) -> None:
         raise ValueError
     charged = 0 if facts.receipt is None else len(facts.receipt.purpose.tables)
     if not units or charged not in {0, len(facts.tables)}:
+        raise ValueError
+    if facts.groups_above is not None and not 0 <= facts.groups_above <= MAX_ABOVE:
         raise ValueError
     known = EXPECTED if not facts.biased else ("statement", "rows")
     if facts.expected.select(*known).null_count().sum_horizontal()[0]:

@@ -111,6 +111,8 @@ class Facts:
     confidence: float | None = None
     nonnegative: bool = False
     integers: bool = False
+    groups_above: float | None = None
+    """By how many standard errors counts of groups must be above zero, so that they are shown."""
     suppress_below: float | None = None
     """How many rows must be behind values that are shown; nothing that is saved depends on it."""
     created: str = field(default_factory=now)

@@ -192,12 +192,10 @@ class AnsweredFrames:
         """Say what the rows rest on of a part of a statement that computes nothing."""
         outputs = statement.direct or ()
         order = _order(part, [o.key for o in outputs if o.key is not None])
-        found = {
-            o.name: of_statistic(self._answers, part.group.columns[o.statistic], part)[order]
-            for o in outputs
-            if o.statistic is not None
-        }
-        return Support.of(found, part.rows)
+        of = {o.name: part.group.columns[o.statistic] for o in outputs if o.statistic is not None}
+        found = {n: of_statistic(self._answers, c, part)[order] for n, c in of.items()}
+        ranges = {name: column.values for name, column in of.items() if column.values is not None}
+        return Support.of(found, part.rows, ranges=ranges)
 
     def _values(self, output: DirectOutput, part: GroupBox) -> list[pl.Series]:
         column = part.group.columns[output.statistic or 0]
@@ -300,7 +298,8 @@ def _support(
             variances = noise.variances(result.to_series(width + below))
             several = len(placed.fraction.bottom) > 1  # as N·(N − 1), which no rows make negative
             doubtful[name] = unfounded(result.to_series(below), variances, positive=several)
-    return Support.of(found, result.height, doubtful)
+    ranges = {noisy[i]: values for i, values in post.ranges.items()}
+    return Support.of(found, result.height, doubtful, ranges)
 
 
 def quotients(post: Postprocessing, placed: Placed, result: pl.DataFrame, noise: Noise) -> Quotient:

@@ -11,7 +11,8 @@ from typing import Protocol
 
 import polars as pl
 
-from dpsql.errors import UndeterminedError, printable
+from dpsql.errors import SchemaError, SqlError, UndeterminedError, printable
+from dpsql.hints import option
 from dpsql.release.frames import DESCRIBED, Frames
 from dpsql.release.support import Support
 
@@ -40,10 +41,17 @@ class AnsweredAgain:
     """Frames that were stored. What they rest on is found by answering their statements again.
 
     That follows from the measurements, and gives the same frame up to rounding.
+
+    Args:
+        stored: the frames.
+        answer: answers a statement again.
+        fitted: whether the answers are of tables that were fitted to measurements.
     """
 
-    def __init__(self, stored: Frames, answer: Callable[[str], SupportedFrames]) -> None:
-        self._stored, self._answer = stored, answer
+    def __init__(
+        self, stored: Frames, answer: Callable[[str], SupportedFrames], fitted: bool
+    ) -> None:
+        self._stored, self._answer, self._fitted = stored, answer, fitted
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -66,11 +74,32 @@ class AnsweredAgain:
         """Return the frame of a statement, and what its values rest on.
 
         Raises:
-            UndeterminedError: the statement is answered otherwise than it was.
-            DpsqlError: it can't be answered again, for a public table that isn't there.
+            UndeterminedError: the statement can't be answered again, for a public table that isn't
+                there, or is answered otherwise than it was.
         """
         frame = self._stored.frame(name)
-        answers = self._answer(name)
+        if self._fitted:
+            raise UndeterminedError(
+                "These answers are of tables that were fitted to what was measured. The tables are "
+                "not in the folder, so what the values rest on isn't known any more.",
+                hint="suppress when the release is made, "
+                + option("suppress_below", 10)
+                + ", and have it written as CSV or Parquet then.",
+            )
+        try:
+            answers = self._answer(name)
+        except (SchemaError, SqlError):
+            known = False
+        else:
+            known = True
+        if not known:
+            raise UndeterminedError(
+                f"The answers to {printable(name[:60])} don't follow from the folder alone: its "
+                "statement is over a public table, or was answered with other measurements.",
+                hint="answer it again with its public tables, as frames by name: "
+                f"release.query(release.facts.statements[{name[:60]!r}], public={{…: frame}}, "
+                "suppress_below=10).",
+            )
         (asked,) = answers.names
         again, support = answers.supported(asked)
         if not _is_same(frame, again):
@@ -171,7 +200,7 @@ def marks(frames: SupportedFrames, name: str) -> pl.DataFrame:
         flags = {
             SUPPRESSED: suppressed,
             DIVIDED: doubtful,
-            NOISE: _is_noise(frame, value),
+            NOISE: _is_noise(frame, value, support.ranges.get(value)),
         }
         marked = pl.Series(value, [None] * frame.height, dtype=MARKS)
         for mark, flag in reversed(flags.items()):
@@ -183,14 +212,32 @@ def marks(frames: SupportedFrames, name: str) -> pl.DataFrame:
     return pl.DataFrame(found, height=frame.height)
 
 
-def _is_noise(frame: pl.DataFrame, value: str) -> pl.Series | None:
-    """Say of each value whether it is below its own standard error; None where none is known."""
+def _is_noise(frame: pl.DataFrame, value: str, values: pl.Series | None) -> pl.Series | None:
+    """Say of each value whether it is below its own standard error; None where none is known.
+
+    Args:
+        frame: with the value and what is beside it.
+        value: its name.
+        values: of a quantile, all that it may be: noise is one of which none is excluded.
+    """
     beside = f"{value}_variance"
+    if values is not None:
+        return _excludes_nothing(frame, value, values)
     if beside not in frame.columns or not frame[value].dtype.is_numeric():
         return None
     error = frame[beside].cast(pl.Float64).sqrt()
     size = frame[value].cast(pl.Float64).abs()
     return ((error > 0) & (size < error)).fill_null(value=False)
+
+
+def _excludes_nothing(frame: pl.DataFrame, value: str, values: pl.Series) -> pl.Series | None:
+    """Say of each quantile whether its interval is all of its domain; None if it has none."""
+    ends = f"{value}_lower", f"{value}_upper"
+    if values.n_unique() < 2 or not {*ends} <= set(frame.columns):
+        return None
+    at = ((frame[ends[0]], values.head(1)), (frame[ends[1]], values.tail(1)))
+    lower, upper = (bound == end.cast(bound.dtype, strict=False) for bound, end in at)
+    return (lower & upper).fill_null(value=False)
 
 
 def _is_same(frame: pl.DataFrame, again: pl.DataFrame) -> bool:

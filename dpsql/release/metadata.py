@@ -108,6 +108,7 @@ def common(facts: Facts) -> dict[str, Any]:
             "confidence": facts.confidence,
             "nonnegative": facts.nonnegative,
             "integers": facts.integers,
+            "groups_above": facts.groups_above,
             "suppress_below": facts.suppress_below,
         },
         "ledger": None if receipt is None else {"id": receipt.ledger, "entry": receipt.seq},

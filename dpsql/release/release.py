@@ -192,7 +192,8 @@ class Release(SyntheticRows, Mapping[str, pl.DataFrame]):
             A row for each row of `release[name]`, and a column for each of its values, with the
             first of these marks that fits, or NULL: `suppressed`, see there; `divided by noise`,
             if what is divided by is less than two of its standard errors from zero; `noise`, if
-            the value is less than its own standard error from zero.
+            the value is less than its own standard error from zero, or a quantile has an interval
+            that leaves out no value of its domain.
 
         Raises:
             KeyError: there is no such statement.
@@ -340,9 +341,10 @@ class Release(SyntheticRows, Mapping[str, pl.DataFrame]):
         def answer(name: str) -> SupportedFrames:
             sql = facts.statements[name]
             asked = asked_of(sql, facts.tables, {})
-            return requery(sql, asked, sources, {}, facts.confidence)
+            return requery(sql, asked, sources, {}, facts.confidence, facts.groups_above)
 
-        return cls(facts, AnsweredAgain(frames, answer), measurements)
+        again = AnsweredAgain(frames, answer, facts.biased)
+        return cls(facts, again, measurements)
 
     @property
     def facts(self) -> Facts:

@@ -31,6 +31,8 @@ class Support:
     """Value → on how many rows, by their noisy number; NULL where no count is known."""
     unfounded: Mapping[str, pl.Series]
     """Quotient → whether what it is divided by may be noise alone."""
+    ranges: Mapping[str, pl.Series]
+    """Quantile → all values of its domain, in order, of which it is one."""
 
     @classmethod
     def of(
@@ -38,6 +40,7 @@ class Support:
         found: Mapping[str, Array],
         rows: int,
         unfounded: Mapping[str, pl.Series] | None = None,
+        ranges: Mapping[str, pl.Series] | None = None,
     ) -> Support:
         """Return what is known, with what others in a row say where nothing is known of a value.
 
@@ -45,6 +48,7 @@ class Support:
             found: value → on how many rows; NaN where nothing is known.
             rows: of the frame.
             unfounded: see the class.
+            ranges: see the class.
         """
         most = np.full(rows, -np.inf)
         for each in found.values():
@@ -54,13 +58,14 @@ class Support:
             name: pl.Series(name, np.where(np.isfinite(each), each, np.nan)).fill_nan(None)
             for name, each in filled.items()
         }
-        return cls(known, unfounded or {})
+        return cls(known, unfounded or {}, ranges or {})
 
     def part(self, start: int, rows: int) -> Support:
         """Return the same of a slice of the frame."""
         return Support(
             {name: each.slice(start, rows) for name, each in self.rows.items()},
             {name: each.slice(start, rows) for name, each in self.unfounded.items()},
+            self.ranges,
         )
 
 

@@ -13,6 +13,7 @@ import duckdb
 import pytest
 
 from dpsql.engines.duckdb.engine import DuckDBEngine
+from dpsql.engines.duckdb.settings import SETTINGS
 from dpsql.engines.interrupts import _Watch, interruptible
 from tests.helpers.described import read_table
 from tests.session.tools import create
@@ -179,10 +180,12 @@ def test_a_storm_of_signals_ends_the_process():
         child.stdout.close()
 
 
-def test_no_interrupt_leaves_a_transaction_open():
+@pytest.mark.parametrize("bar", ["true", "false"])
+def test_no_interrupt_leaves_a_transaction_open_or_a_setting_changed(bar):
     """At whichever line of counting it comes."""
     con = create()
     table = read_table(con, ("people",))
+    files = ("engines/duckdb/engine.py", "engines/duckdb/settings.py")
 
     def lines_until(last):
         """Count, with Ctrl-C at a line; return how many lines there were."""
@@ -190,7 +193,7 @@ def test_no_interrupt_leaves_a_transaction_open():
 
         def trace(frame, event, argument):
             nonlocal lines
-            if not frame.f_code.co_filename.endswith("engines/duckdb/engine.py"):
+            if not frame.f_code.co_filename.endswith(files):
                 return None
             lines += event == "line"
             if lines == last and event == "line":
@@ -207,10 +210,14 @@ def test_no_interrupt_leaves_a_transaction_open():
             sys.settrace(before)
         return lines
 
-    con.execute("SET enable_progress_bar_print = false")  # an interrupt may leave it so
+    con.execute(f"SET enable_progress_bar = {bar}")
+    con.execute("SET enable_progress_bar_print = true")
+    con.execute("PRAGMA enable_profiling = 'no_output'")
+    as_it_was = con.execute(SETTINGS).fetchall()
     count = lines_until(0)
     assert count > 50
     for last in range(1, count + 1):
         assert lines_until(last) == last
+        assert con.execute(SETTINGS).fetchall() == as_it_was
         con.begin()
         con.rollback()

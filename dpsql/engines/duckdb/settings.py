@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import duckdb
@@ -58,14 +58,22 @@ def quiet_and_fast(con: DuckDBPyConnection) -> Iterator[None]:
         if not bar:
             changed.append("SET enable_progress_bar = true")
             back.insert(0, "SET enable_progress_bar = false")
+    # Ctrl-C may come at any line, so also before the first end: then the second is reached.
     try:
-        for statement in changed:
-            fetch(con, statement)
-        yield
+        try:
+            for statement in changed:
+                fetch(con, statement)
+            yield
+        finally:
+            _put_back(con, back)
     finally:
-        for statement in back:
-            with suppress(duckdb.Error):
-                con.execute(statement).fetchall()
+        _put_back(con, back)
+
+
+def _put_back(con: DuckDBPyConnection, statements: Sequence[str]) -> None:
+    for statement in statements:
+        with suppress(duckdb.Error):
+            con.execute(statement).fetchall()
 
 
 def _in_notebook() -> bool:

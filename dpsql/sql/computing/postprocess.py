@@ -54,6 +54,8 @@ class Postprocessing:
     bounds: Mapping[int, int]
     """For outputs that are quantiles as they are: the place of the lower bound; the upper one
     comes next, and then of how many rows they are."""
+    ranges: Mapping[int, pl.Series]
+    """For the same outputs: all values of their domain, in order."""
     fractions: Mapping[int, Placed]
     """For outputs that divide, or take roots: what they consist of."""
     tables: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
@@ -132,13 +134,13 @@ def prepare(
             f"DuckDB can't compute this on the answers: {error}",
             "counts and sums are DOUBLE there; cast where another type is needed.",
         ) from None
-    whole_query, bounds = _with_bounds(query, lowered, len(names))
+    whole_query, bounds, ranges = _with_bounds(query, lowered, len(names))
     extended, fractions = with_fractions(whole_query, lowered, len(names))
     hidden = len(_BESIDE) * len(bounds) + COLUMNS * len(fractions)
     shown = [*names, *(f"__b{i}" for i in range(hidden))]
     text, outputs = _annotated(extended, lowered, sandbox, shown)
     return Postprocessing(
-        text, tuple(outputs), len(names), bounds, fractions, tuple(tables), sandbox
+        text, tuple(outputs), len(names), bounds, ranges, fractions, tuple(tables), sandbox
     )
 
 
@@ -166,28 +168,35 @@ def _guarded(query: exp.Query) -> exp.Query:
 
 def _with_bounds(
     query: exp.Query, lowered: Sequence[LoweredCore], width: int
-) -> tuple[exp.Query, dict[int, int]]:
-    """Add the bounds of quantiles that a statement returns as they are, and how many rows."""
+) -> tuple[exp.Query, dict[int, int], dict[int, pl.Series]]:
+    """Add the bounds of quantiles that a statement returns as they are, and how many rows.
+
+    Returns:
+        The query; the places of the bounds; the values that these quantiles are of.
+    """
     clause = query.args.get("from_")
     if not isinstance(query, exp.Select) or clause is None or query.args.get("distinct"):
-        return query, {}
+        return query, {}, {}
     own = [core for core in lowered if core.core.table == clause.this.name]
     if not own or query.args.get("joins"):
-        return query, {}
+        return query, {}, {}
     statistics = own[0].sets[0].columns
     extended = query.copy()
     found: dict[int, int] = {}
+    ranges: dict[int, pl.Series] = {}
     for i, item in enumerate(query.expressions):
         column = AnswerColumn.of(item.this.unnest())
         if column is None or column.role is not Role.STATISTIC:
             continue
-        if statistics[column.number].values is not None:
+        values = statistics[column.number].values
+        if values is not None:
+            ranges[i] = values
             found[i] = width + len(_BESIDE) * len(found)
             for role in _BESIDE:
                 name = exp.to_identifier(f"__b{len(extended.expressions) - width}")
                 bound = exp.Alias(this=role.column(column.number), alias=name)
                 extended.expressions.append(bound)
-    return extended, found
+    return extended, found, ranges
 
 
 def _annotated(
