@@ -125,9 +125,16 @@ def check_path(**given: object) -> None:
     Raises:
         ArgumentError: that is so.
     """
+    check_path_given(**{name: value for name, value in given.items() if value is not None})
+
+
+def check_path_given(**given: object) -> None:
+    """Refuse what is not a path, None too.
+
+    Raises:
+        ArgumentError: that is so.
+    """
     for name, value in given.items():
-        if value is None:
-            continue
         path = os.fspath(value) if isinstance(value, os.PathLike) else value
         if not isinstance(path, str) or not path or "\0" in path:
             raise ArgumentError(

@@ -5,19 +5,23 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import click
 
 from dpsql.cli import options, output
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     import polars as pl
 
     from dpsql.cli.amounts import AccountReport
     from dpsql.release import Release
 
 Form = Literal["csv", "parquet", "json"]
+About: TypeAlias = "Callable[[Mapping[str, Any]], Mapping[str, Any]]"
+"""Makes the metadata of a file, given its name, rows and checksum."""
 _ENDINGS: dict[str, Form] = {
     ".csv": "csv",
     ".parquet": "parquet",
@@ -57,7 +61,8 @@ class FrameForm:
             raise click.UsageError("Parquet is not for terminals: add --out FILE, or > FILE.")
         if self.out is not None:
             self._form()
-            check_file(self.out)
+            for path in (self.out, _beside(self.out)):
+                check_file(path)
 
     def _form(self) -> Form:
         """Return the form of the file: as is said, or as it is called."""
@@ -70,13 +75,28 @@ class FrameForm:
             )
         return form
 
-    def say(self, frame: pl.DataFrame, account: AccountReport | None, *, as_json: bool) -> None:
-        """Hand a frame out, and say beside it what was charged and what is left."""
+    def say(
+        self,
+        frame: pl.DataFrame,
+        account: AccountReport | None,
+        *,
+        as_json: bool,
+        about: About | None = None,
+    ) -> None:
+        """Hand a frame out, and say beside it what was charged and what is left.
+
+        Args:
+            frame: what is handed out.
+            account: what is said.
+            as_json: whether all of it is JSON.
+            about: makes the metadata that go beside a file.
+        """
         document = {} if account is None else account.document
         if self.out is not None:
-            self._write(frame, self.out)
+            self._write(frame, self.out, about)
             if as_json:
                 listed = {"out": str(self.out), "columns": frame.columns, "rows": frame.height}
+                listed |= {} if about is None else {"metadata": str(_beside(self.out))}
                 output.say_json({**listed, **document})
                 return
             output.say(f"{self.out}: {frame.height:,} rows")
@@ -94,17 +114,40 @@ class FrameForm:
         for line in () if account is None else account.lines:
             output.note(line)
 
-    def _write(self, frame: pl.DataFrame, path: Path) -> None:
-        from dpsql.release.disk import new_file, write
+    def _write(self, frame: pl.DataFrame, path: Path, about: About | None) -> None:
+        """Write the file, and its metadata before it: a file never stands without them."""
+        from dpsql.release.disk import digest_of, new_file, write
+        from dpsql.release.exports import as_text
         from dpsql.release.forms import csv_text, parquet_bytes
+        from dpsql.release.metadata import of_file
 
         form = self._form()
-        with new_file(path) as draft:
-            if form == "parquet":
-                write(draft, parquet_bytes(frame))
-            else:
-                text = csv_text(frame) if form == "csv" else output.json_text(_whole(frame)) + "\n"
-                write(draft, text.encode())
+        said = None
+        try:
+            with new_file(path) as draft:
+                if form == "parquet":
+                    write(draft, parquet_bytes(frame))
+                else:
+                    whole = csv_text(frame) if form == "csv" else f"{_text(frame)}\n"
+                    write(draft, whole.encode())
+                if about is not None:
+                    file = of_file(path.name, frame.height, digest_of(draft))
+                    with new_file(_beside(path)) as beside:
+                        write(beside, as_text(about(file)).encode())
+                    said = _beside(path)
+        except BaseException:
+            if said is not None:
+                said.unlink(missing_ok=True)
+            raise
+
+
+def _beside(path: Path) -> Path:
+    """Return where the metadata of a file are."""
+    return path.with_name(f"{path.name}.metadata.json")
+
+
+def _text(frame: pl.DataFrame) -> str:
+    return output.json_text(_whole(frame))
 
 
 def _whole(frame: pl.DataFrame) -> dict[str, object]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpsql.errors import ReleaseFormatError, SchemaError
+from dpsql.errors import ReleaseFormatError, SchemaError, shown
 from dpsql.hints import option
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ def write_answers(
     if is_connection(given):
         return write_answers(given, tables, schema, overwrite=overwrite)
     raise ReleaseFormatError(
-        f"A {type(given).__qualname__} is no DuckDB connection.",
-        hint='pass duckdb.connect("answers.duckdb").',
+        f"This is no DuckDB connection, and no path of a database: {shown(given)}.",
+        hint='pass a connection, or the path of a new database: "answers.duckdb".',
     )
 
 

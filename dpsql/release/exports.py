@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from dpsql.calls import check_path
+from dpsql.calls import check_path_given
 from dpsql.engines import write_answers, write_database
 from dpsql.engines.answers import WrittenTable, WrittenTables, names_for
 from dpsql.errors import ReleaseFormatError, printable
@@ -59,9 +59,7 @@ def write_files(facts: Facts, frames: Frames, path: Path, form: Form, *, overwri
             file = f"{plain}.{form}"
             written = _WRITERS[form](frames, name, draft / file)
             statements[name] = {
-                "file": file,
-                "rows": written.rows,
-                "sha256": digest_of(draft / file),
+                **metadata.of_file(file, written.rows, digest_of(draft / file)),
                 **metadata.of_statement(facts, frames, name, written.types),
             }
         document = {**metadata.common(facts), "statements": statements}
@@ -138,7 +136,7 @@ def _to_file(
     path: Path, tables: WrittenTables, schema: str | None, *, overwrite: bool
 ) -> dict[str, str]:
     """Write a database of its own, which appears whole or not at all, or replace tables in one."""
-    check_path(con=path)
+    check_path_given(con=path)
     if schema is not None:
         raise ReleaseFormatError(
             "A database that is written to a file has its tables in no other schema.",
@@ -146,6 +144,12 @@ def _to_file(
         )
     with system_errors(path):
         there = overwrite and path.is_file()
+        if not overwrite and path.is_file():
+            raise ReleaseFormatError(
+                f"{printable(str(path))} exists already.",
+                hint="pass " + option("overwrite", True) + " to have tables replaced there that "
+                "were written so, and others left alone; or name a new file.",
+            )
     if there:
         found = write_database(path, tables)
     else:

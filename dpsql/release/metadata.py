@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import polars as pl
@@ -14,12 +14,20 @@ from dpsql.release.confidence import CONFIDENCE
 from dpsql.release.document import budget_part, mechanism_part
 from dpsql.release.facts import Facts
 from dpsql.release.forms import sql_type
-from dpsql.release.frames import Frames
 from dpsql.schema import Table
 
 WHAT = "answers of a dpsql release"
 """What a document of metadata begins with."""
+MADE_UP = "rows made up of a dpsql release: nobody is in them"
+"""What that of synthetic rows does."""
 FORMAT = 1
+
+
+class Described(Protocol):
+    """Says what columns are."""
+
+    def columns(self, name: str) -> pl.DataFrame:
+        """Describe the columns of a statement's frame; see `Release.columns`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +137,7 @@ def _table(table: Table) -> dict[str, Any]:
 
 
 def of_statement(
-    facts: Facts, frames: Frames, name: str, types: Mapping[str, pl.DataType]
+    facts: Facts, frames: Described, name: str, types: Mapping[str, pl.DataType]
 ) -> dict[str, Any]:
     """Return what is so of one statement, as JSON has it."""
     described = frames.columns(name)
@@ -141,3 +149,39 @@ def of_statement(
         "rows_need_a_value_in": list(facts.guards.get(name, ())),
         "columns": [{**asdict(c), "variance": reasons.get(c.column)} for c in columns],
     }
+
+
+def of_file(name: str, rows: int, digest: str) -> dict[str, Any]:
+    """Return what is so of a file of rows, as JSON has it."""
+    return {"file": name, "rows": rows, "sha256": digest}
+
+
+def of_answer(
+    facts: Facts, frames: Described, name: str, frame: pl.DataFrame, file: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the document beside one answer in a file of its own.
+
+    Args:
+        facts: of the release.
+        frames: describes its columns.
+        name: the statement.
+        frame: its answer.
+        file: what is so of the file.
+    """
+    statement = {**file, **of_statement(facts, frames, name, frame.schema)}
+    return {**common(facts), "statements": {name: statement}}
+
+
+def of_made_up(
+    facts: Facts, frame: pl.DataFrame, options: Mapping[str, Any], file: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the document beside synthetic rows.
+
+    Args:
+        facts: of the release.
+        frame: the rows.
+        options: how they were made.
+        file: what is so of the file.
+    """
+    columns = [{"column": n, "type": sql_type(dtype)} for n, dtype in frame.schema.items()]
+    return {**common(facts), "what": MADE_UP, **file, "made": dict(options), "columns": columns}

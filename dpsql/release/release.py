@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from dpsql.calls import check_above, check_path, check_rows, check_switch, checked
+from dpsql.calls import check_above, check_path_given, check_rows, check_switch, checked
 from dpsql.errors import DpsqlError
 from dpsql.linalg.threads import one_thread
 from dpsql.markup import Html, card, facts, folded, table
@@ -218,6 +218,7 @@ class Release(SyntheticRows, Mapping[str, pl.DataFrame]):
             ReleaseFormatError: the folder exists, or can't be written; or a statement has a name
                 that can't be that of a file.
         """
+        check_path_given(path=path)
         frames = self._frames
         plain = frames.plain if isinstance(frames, SuppressedFrames) else frames
         return folder.save(self._facts, plain, self._measurements, Path(path))
@@ -306,7 +307,7 @@ class Release(SyntheticRows, Mapping[str, pl.DataFrame]):
             return exports.to_arrow(self._frames)
 
     def _written(self, path: str | Path, form: exports.Form, *, overwrite: bool) -> Path:
-        check_path(path=path)
+        check_path_given(path=path)
         check_switch(overwrite=overwrite)
         with one_thread:
             return exports.write_files(
@@ -325,6 +326,7 @@ class Release(SyntheticRows, Mapping[str, pl.DataFrame]):
             ReleaseFormatError: it is not a release, or was changed.
             LedgerError: the ledger doesn't hold its charge.
         """
+        check_path_given(path=path)
         facts, frames, measurements = folder.load(Path(path))
         counted = {frozenset(columns) for columns in facts.guards.values()}
         if any(source.guards and {source.guards} != counted for source in decode(measurements)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -57,6 +58,51 @@ def test_every_command_with_a_frame_has_every_form(commands, saved):
         assert said["rows"] == 2
         assert "Female" not in json.dumps(said)
         assert_frame_equal(pl.read_parquet(odd), expected)
+
+
+def test_metadata_go_beside_one_answer(commands, saved):
+    file = commands.folder / "answer.parquet"
+    query = ("query", BY_SEX, "--db", commands.db, *LARGE, "--suppress-below", "3")
+    said = commands.document(*query, "--out", file)
+    beside = commands.folder / "answer.parquet.metadata.json"
+    assert said["metadata"] == str(beside)
+    assert beside.stat().st_mode & 0o777 == 0o600
+    about = json.loads(beside.read_text())
+    assert about["budget"]["rho"] == 500
+    assert about["post_processing"]["suppress_below"] == 3
+    ((name, statement),) = about["statements"].items()
+    assert name == "query"
+    assert statement["sql"] == BY_SEX
+    assert statement["file"] == "answer.parquet"
+    assert statement["rows"] == 2
+    assert statement["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    columns = [column["column"] for column in statement["columns"]]
+    assert columns == pl.read_parquet(file).columns
+    commands.done("show", saved, "by_sex", "--out", commands.folder / "shown.csv")
+    shown = json.loads((commands.folder / "shown.csv.metadata.json").read_text())
+    assert list(shown["statements"]) == ["by_sex"]
+
+
+def test_metadata_and_their_file_are_both_there_or_none(commands, saved, monkeypatch):
+    file, beside = (commands.folder / f"answer.csv{end}" for end in ("", ".metadata.json"))
+    query = ("query", BY_SEX, "--db", commands.db, *LARGE, "--out", file)
+    before = spent(commands)
+    beside.write_text("mine")
+    assert commands.run(*query).exit_code == 7
+    assert spent(commands) == before
+    beside.unlink()
+    link = os.link
+
+    def taken(source, target):
+        """Somebody else takes the place while the answer is written."""
+        if str(target) == str(file):
+            file.write_text("mine")
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", taken)
+    assert commands.run(*query).exit_code == 7
+    assert file.read_text() == "mine"
+    assert not beside.exists()
 
 
 def test_rows_of_units_are_written_too(commands):

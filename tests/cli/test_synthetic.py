@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import polars as pl
 import pytest
 
@@ -31,6 +33,12 @@ def test_rows_are_printed_and_written(commands, saved):
     rows = pl.read_parquet(file)
     assert rows.height == 500
     assert (rows["sex"].cast(pl.String) == "female").sum() == pytest.approx(300, abs=10)
+    about = json.loads((commands.folder / "rows.parquet.metadata.json").read_text())
+    assert "nobody is in them" in about["what"]
+    assert about["made"] == {"table": None, "updates": 2, "seed": 1}
+    assert (about["file"], about["rows"]) == ("rows.parquet", 500)
+    assert [column["column"] for column in about["columns"]] == ["sex", "age"]
+    assert about["mechanism"]["name"] == "querysmasher"
     refused = commands.run("synthetic", saved, "--out", file)
     assert refused.exit_code == Exit.RELEASE
 

@@ -500,3 +500,21 @@ def test_a_folder_without_rights(release, tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "mkdir", denied)  # root may write everywhere
     with pytest.raises(ReleaseFormatError, match="ermission"):
         release.to_csv(tmp_path / "answers")
+
+
+@pytest.mark.parametrize("place", [None, 5, "", "a\x00b", b"a"])
+def test_what_is_no_path_is_refused(release, place):
+    for write in (release.save, release.to_csv, release.to_parquet, dpsql.Release.load):
+        with pytest.raises(dpsql.ArgumentError, match="path is not a path"):
+            write(place)
+    with pytest.raises(dpsql.DpsqlError) as caught:
+        release.to_duckdb(place)
+    assert caught.value.hint
+
+
+def test_a_database_that_exists_is_written_to_if_one_says_so(release, tmp_path):
+    release.to_duckdb(tmp_path / "a.duckdb")
+    with pytest.raises(dpsql.ReleaseFormatError, match="exists already") as caught:
+        release.to_duckdb(tmp_path / "a.duckdb")
+    assert "overwrite=True" in caught.value.hint
+    assert release.to_duckdb(tmp_path / "a.duckdb", overwrite=True)

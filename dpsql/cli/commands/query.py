@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -40,6 +41,8 @@ def query(
     SQL is the statement, or - for standard input. The answer goes to standard output, what was
     charged and what is left to standard error.
     """
+    from dpsql.release.metadata import of_answer
+
     budget = amounts.budget()
     options.check_free(free=free, other=budget is not None or not asked["reuse"])
     form.check(as_json=as_json)
@@ -48,6 +51,8 @@ def query(
         text = opening.statement(sql)
         with progress_on_terminal(asked["progress"]) as watch:
             asked["progress"] = watch
-            frame = session.query(text, budget=amount, **asked)
+            made = session.release(text, budget=amount, **asked)
         account = money.account(budget, session.ledger.remaining, amounts.shown_delta)
-    form.say(frame, account, as_json=as_json)
+    ((name, frame),) = made.items()
+    about = partial(of_answer, made.facts, made, name, frame)
+    form.say(frame, account, as_json=as_json, about=about)

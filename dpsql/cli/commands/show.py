@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,7 @@ def show(
     This reads the folder only, and costs nothing. The answers can be written elsewhere, too.
     """
     from dpsql.release import Release
+    from dpsql.release.metadata import of_answer
 
     form.check(as_json=as_json, alone=name is not None)
     if elsewhere and name is not None:
@@ -48,7 +50,9 @@ def show(
     if name is not None:
         if name not in release:
             raise click.UsageError(f"There is no statement {name}; there are {', '.join(release)}.")
-        form.say(release[name], None, as_json=as_json)
+        frame = release[name]
+        about = partial(of_answer, release.facts, release, name, frame)
+        form.say(frame, None, as_json=as_json, about=about)
         return
     written = elsewhere.write(release)
     if as_json:

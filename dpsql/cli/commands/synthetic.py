@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,7 @@ def synthetic(
     This reads the folder only, and costs nothing.
     """
     from dpsql.release import Release
+    from dpsql.release.metadata import of_made_up
 
     form.check(as_json=as_json)
     release = Release.load(folder)
@@ -52,7 +54,9 @@ def synthetic(
     if quality:
         form.say(_named(found), None, as_json=as_json)
         return
-    form.say(made, None, as_json=as_json)
+    how = {"table": table, "updates": updates, "seed": seed}
+    about = partial(of_made_up, release.facts, made, how)
+    form.say(made, None, as_json=as_json, about=about)
     for columns, why in found.select("columns", "note").rows() if made.height else ():
         if why is not None:
             output.note(f"{', '.join(columns)}: {why}")
