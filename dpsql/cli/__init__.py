@@ -9,6 +9,7 @@ from dpsql.cli.commands.ledger import ledger
 from dpsql.cli.commands.plan import plan
 from dpsql.cli.commands.query import query
 from dpsql.cli.commands.release import release
+from dpsql.cli.commands.report import report
 from dpsql.cli.commands.rows import rows
 from dpsql.cli.commands.schema import schema
 from dpsql.cli.commands.show import show
@@ -25,5 +26,17 @@ def main() -> None:
     """
 
 
-for _command in (demo, schema, plan, compare, release, query, rows, ledger, show, synthetic):
+for _command in (
+    demo,
+    schema,
+    plan,
+    compare,
+    release,
+    query,
+    rows,
+    ledger,
+    show,
+    report,
+    synthetic,
+):
     main.add_command(_command)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from dpsql.cli.amounts import AccountReport
+    from dpsql.privacy import Ledger
     from dpsql.release import Release
 
 Form = Literal["csv", "parquet", "json"]
@@ -161,6 +162,7 @@ class Elsewhere:
     to_csv: Path | None
     to_parquet: Path | None
     to_duckdb: Path | None
+    report: Path | None
     overwrite: bool
 
     def __bool__(self) -> bool:
@@ -168,7 +170,7 @@ class Elsewhere:
 
     @property
     def _places(self) -> tuple[Path | None, ...]:
-        return self.to_csv, self.to_parquet, self.to_duckdb
+        return self.to_csv, self.to_parquet, self.to_duckdb, self.report
 
     def check(self, out: Path | None = None) -> None:
         """Refuse places that can't be written, before anything is charged.
@@ -182,9 +184,12 @@ class Elsewhere:
         """
         from dpsql.release.disk import check_file
         from dpsql.release.exports import check_place
+        from dpsql.release.reported import check_report
 
         if self.overwrite and not self:
-            raise click.UsageError("--overwrite is for --to-csv, --to-parquet and --to-duckdb.")
+            raise click.UsageError(
+                "--overwrite is for --to-csv, --to-parquet, --to-duckdb and --report."
+            )
         named = [p.absolute() for p in (out, *self._places) if p is not None]
         if len(set(named)) < len(named):
             raise click.UsageError("Each of --out, --to-csv, … needs a place of its own.")
@@ -193,15 +198,24 @@ class Elsewhere:
                 check_place(folder, overwrite=self.overwrite)
         if self.to_duckdb is not None and not self.overwrite:
             check_file(self.to_duckdb)
+        if self.report is not None:
+            check_report(self.report, overwrite=self.overwrite)
 
-    def write(self, release: Release) -> list[str]:
-        """Write a release, and return where it is."""
+    def write(self, release: Release, ledger: Ledger | None = None) -> list[str]:
+        """Write a release, and return where it is.
+
+        Args:
+            release: the release.
+            ledger: says what is left, in a report.
+        """
         if self.to_csv is not None:
             release.to_csv(self.to_csv, overwrite=self.overwrite)
         if self.to_parquet is not None:
             release.to_parquet(self.to_parquet, overwrite=self.overwrite)
         if self.to_duckdb is not None:
             release.to_duckdb(self.to_duckdb, overwrite=self.overwrite)
+        if self.report is not None:
+            release.report(self.report, ledger=ledger, overwrite=self.overwrite)
         return [str(place) for place in self._places if place is not None]
 
 
@@ -246,6 +260,12 @@ _ELSEWHERE = {
         type=_PATH,
         metavar="FILE",
         help="A new DuckDB database with a table for each statement.",
+    ),
+    "report": click.option(
+        "--report",
+        type=_PATH,
+        metavar="FILE",
+        help="A new HTML page for people, with all answers, errors and the promise.",
     ),
     "overwrite": click.option(
         "--overwrite", is_flag=True, help="Replace answers that such an option wrote before."

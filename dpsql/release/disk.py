@@ -101,27 +101,40 @@ def new_folder(path: Path, *, replaced: bool = False) -> Iterator[Path]:
 
 
 @contextmanager
-def new_file(path: Path) -> Iterator[Path]:
+def new_file(path: Path, *, replaced: bool = False) -> Iterator[Path]:
     """Make a file: what is written to the one that is yielded appears whole or not at all.
+
+    Args:
+        path: its place.
+        replaced: whether a file that is there makes room for it.
 
     Raises:
         ReleaseFormatError: it exists, or can't be written.
     """
     with system_errors(path):
-        check_file(path)
+        if not replaced:
+            check_file(path)
         with draft_of(path) as draft:
             # Its own ending, as DuckDB calls a database after its file.
             made = draft / f"draft{path.suffix[:16]}"
             yield made
-            try:
-                os.link(made, path)  # unlike a rename it overwrites nothing
-            except FileExistsError:
-                raise exists(path) from None
-            except OSError:  # a file system without links
-                if path.exists():
-                    raise exists(path) from None
-                os.rename(made, path)
+            if replaced:
+                os.replace(made, path)
+            else:
+                _put(made, path)
         sync_folder(path.parent)
+
+
+def _put(made: Path, path: Path) -> None:
+    """Move a file to its place, where there is none."""
+    try:
+        os.link(made, path)  # unlike a rename it overwrites nothing
+    except FileExistsError:
+        raise exists(path) from None
+    except OSError:  # a file system without links
+        if path.exists():
+            raise exists(path) from None
+        os.rename(made, path)
 
 
 @contextmanager

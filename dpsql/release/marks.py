@@ -6,7 +6,7 @@ known beforehand, so they cost nothing, and nothing of what is kept of a release
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 import polars as pl
@@ -134,22 +134,22 @@ class SuppressedFrames:
 
     def frame(self, name: str) -> pl.DataFrame:
         """Return the frame of a statement."""
-        return self._suppressed(name, *self.plain.supported(name))
+        return self.suppressed(name, *self.plain.supported(name))
 
     def batches(self, name: str, rows: int) -> Iterator[pl.DataFrame]:
         """Yield it in pieces."""
         for frame, support in self.plain.supported_batches(name, rows):
-            yield self._suppressed(name, frame, support)
+            yield self.suppressed(name, frame, support)
 
     def supported(self, name: str) -> tuple[pl.DataFrame, Support]:
         """Return the frame of a statement, and what its values rest on."""
         frame, support = self.plain.supported(name)
-        return self._suppressed(name, frame, support), support
+        return self.suppressed(name, frame, support), support
 
     def supported_batches(self, name: str, rows: int) -> Iterator[tuple[pl.DataFrame, Support]]:
         """Yield it in pieces."""
         for frame, support in self.plain.supported_batches(name, rows):
-            yield self._suppressed(name, frame, support), support
+            yield self.suppressed(name, frame, support), support
 
     def columns(self, name: str) -> pl.DataFrame:
         """Describe the columns of the frame."""
@@ -169,7 +169,8 @@ class SuppressedFrames:
         """Say of each value whether too few rows are behind it."""
         return (support.rows[value] < self._below).fill_null(value=False)
 
-    def _suppressed(self, name: str, frame: pl.DataFrame, support: Support) -> pl.DataFrame:
+    def suppressed(self, name: str, frame: pl.DataFrame, support: Support) -> pl.DataFrame:
+        """Return a frame without the values of few rows."""
         changed = []
         for value in support.rows:
             few = self.few(support, value)
@@ -191,25 +192,45 @@ def _roles(frames: Frames, name: str) -> set[str]:
 
 def marks(frames: SupportedFrames, name: str) -> pl.DataFrame:
     """Mark the values of a frame; see `Release.marks`."""
+    return shown_and_marked(frames, name)[1]
+
+
+def shown_and_marked(frames: SupportedFrames, name: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return a frame as it is shown, and the marks of its values."""
     plain = frames.plain if isinstance(frames, SuppressedFrames) else frames
     frame, support = plain.supported(name)
-    found = []
+    found, shown = [], frame
+    if isinstance(frames, SuppressedFrames):
+        shown = frames.suppressed(name, frame, support)
     for value in support.rows:
-        doubtful = support.unfounded.get(value)
         suppressed = frames.few(support, value) if isinstance(frames, SuppressedFrames) else None
-        flags = {
+        flags: dict[str, pl.Series | None] = {
             SUPPRESSED: suppressed,
-            DIVIDED: doubtful,
+            DIVIDED: support.unfounded.get(value),
             NOISE: _is_noise(frame, value, support.ranges.get(value)),
         }
-        marked = pl.Series(value, [None] * frame.height, dtype=MARKS)
-        for mark, flag in reversed(flags.items()):
-            if flag is not None:
-                marked = pl.select(
-                    pl.when(flag).then(pl.lit(mark, dtype=MARKS)).otherwise(marked)
-                ).to_series()
-        found.append(marked.alias(value))
+        found.append(_first(flags, frame.height).alias(value))
+    return shown, pl.DataFrame(found, height=frame.height)
+
+
+def noise_marked(frame: pl.DataFrame, values: Iterable[str]) -> pl.DataFrame:
+    """Mark what a frame alone tells: values below their own standard errors."""
+    found = [
+        _first({NOISE: _is_noise(frame, value, None)}, frame.height).alias(value)
+        for value in values
+    ]
     return pl.DataFrame(found, height=frame.height)
+
+
+def _first(flags: dict[str, pl.Series | None], height: int) -> pl.Series:
+    """Give each value the first mark whose flag is up."""
+    marked = pl.Series([None] * height, dtype=MARKS)
+    for mark, flag in reversed(flags.items()):
+        if flag is not None:
+            marked = pl.select(
+                pl.when(flag).then(pl.lit(mark, dtype=MARKS)).otherwise(marked)
+            ).to_series()
+    return marked
 
 
 def _is_noise(frame: pl.DataFrame, value: str, values: pl.Series | None) -> pl.Series | None:

@@ -23,6 +23,7 @@ from dpsql.release.document import malformed
 from dpsql.release.facts import Facts, agree
 from dpsql.release.marks import AnsweredAgain, SupportedFrames, SuppressedFrames, marks
 from dpsql.release.measurements import decode
+from dpsql.release.reported import Reported
 from dpsql.release.requery import ASKED, asked_of, requery
 from dpsql.release.shown import shown_frame, shown_rows
 from dpsql.release.summary import summarize
@@ -39,7 +40,7 @@ MOST_UNFOLDED = 500
 """What a card shows: statements, rows of each, and rows of each behind a click."""
 
 
-class Release(SyntheticRows, Mapping[str, pl.DataFrame]):
+class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
     """The answers of one release: statement name → frame.
 
     Each frame has a row for every group of the public domain that the conditions leave possible,
@@ -352,6 +353,10 @@ class Release(SyntheticRows, Mapping[str, pl.DataFrame]):
     def facts(self) -> Facts:
         """All that is public about the release apart from its answers."""
         return self._facts
+
+    @property
+    def _all(self) -> tuple[SupportedFrames, bytes]:
+        return self._frames, self._measurements
 
     @property
     def sources(self) -> tuple[Source, ...]:

@@ -28,9 +28,9 @@ def summarize(facts: Facts) -> str:
     lines = [
         f"Release of {_tables(facts)}: {len(facts.statements)} statements, {facts.created}",
         *_section("Privacy", _privacy(facts)),
-        *_section("Mechanism", _mechanism(facts)),
+        *_section("Mechanism", how_measured(facts)),
         *_section("Accuracy", _accuracy(facts)),
-        *_section("Limits", _limits(facts)),
+        *_section("Limits", limits(facts)),
     ]
     return "\n".join(lines)
 
@@ -81,7 +81,8 @@ def budget_forms(budget: Budget) -> list[str]:
     return list(dict.fromkeys(forms))
 
 
-def _mechanism(facts: Facts) -> Iterator[tuple[str, str]]:
+def how_measured(facts: Facts) -> Iterator[tuple[str, str]]:
+    """Say what measured, with which noise, and what was done afterwards."""
     if facts.budget is not None and facts.adaptive:
         yield "mechanism", f"{facts.traits.title}: chooses what it measures by the data"
     elif facts.budget is not None:
@@ -140,7 +141,8 @@ def _accuracy(facts: Facts) -> Iterator[tuple[str, str]]:
     yield "variances", "beside each value; they are of the noise alone, and known before the data"
 
 
-def _limits(facts: Facts) -> Iterator[tuple[str, str]]:
+def limits(facts: Facts) -> Iterator[tuple[str, str]]:
+    """Say what answers are of, and what they say nothing about."""
     yield "domains", "declared by the data owner, not learned"
     bounded = [table for table in facts.tables if table.unit is not None and table.is_bounded]
     if bounded:

@@ -42,6 +42,7 @@ RANKS = {
     "planner.comparison": 11,
     "flags": 10,
     "request": 10,
+    "report": 10,
     "release": 11,
     "session": 12,
     "api": 13,
@@ -66,6 +67,9 @@ VENDORS = {
     "pyspark": {"engines"},
     "deltalake": {"engines"},
     "pandas": {"release"},
+    "jinja2": {"report"},
+    "markupsafe": {"report"},
+    "vl_convert": {"report"},
     "threadpoolctl": {"linalg"},
     "polars": {
         "planner",
@@ -309,7 +313,7 @@ def test_no_public_signature_has_a_seed():
 def test_importing_loads_nothing_heavy():
     code = (
         "import sys, dpsql; heavy = {'cvxpy', 'clarabel', 'scipy.optimize', 'rich', 'pandas', "
-        "'psycopg', 'pyspark', 'deltalake', 'py4j'};"
+        "'psycopg', 'pyspark', 'deltalake', 'py4j', 'jinja2', 'altair', 'vl_convert'};"
         "print(sorted(heavy & set(sys.modules)))"
     )
     result = subprocess.run(

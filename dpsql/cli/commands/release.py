@@ -63,7 +63,7 @@ def release(
             amount: Budget | Free | None = 0 if free else None if at_most else budget
             made = session.release(statements, budget=amount, **asked)
         account = money.account(made.charged, session.ledger.remaining, amounts.shown_delta)
-    written = elsewhere.write(made)
+        written = elsewhere.write(made, session.ledger)
     if as_json:
         also = {"written": written} if written else {}
         output.say_json({"out": str(out), **_document(made, out), **also, **account.document})

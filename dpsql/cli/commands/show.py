@@ -43,7 +43,9 @@ def show(
 
     form.check(as_json=as_json, alone=name is not None)
     if elsewhere and name is not None:
-        raise click.UsageError("--to-csv, --to-parquet and --to-duckdb are for a whole release.")
+        raise click.UsageError(
+            "--to-csv, --to-parquet, --to-duckdb and --report are for a whole release."
+        )
     elsewhere.check()
     release = Release.load(folder)
     release = release if suppress_below is None else release.suppressed(suppress_below)

@@ -1,0 +1,225 @@
+"""The page of a release: what `dpsql/report/` writes, made of facts and answers.
+
+A page is read by people, and it has to open in any browser. So of large answers it has the first
+rows, and no file that would make it larger than some megabytes; each time it says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from dpsql.account import amount
+from dpsql.errors import printable
+from dpsql.privacy import Ledger
+from dpsql.release import metadata
+from dpsql.release.disk import plain_names
+from dpsql.release.exports import METADATA, as_text
+from dpsql.release.facts import Facts, now
+from dpsql.release.marks import DIVIDED, NOISE, SUPPRESSED, SupportedFrames
+from dpsql.release.report_answers import Answer, Room
+from dpsql.release.summary import budget_forms, how_measured, limits
+from dpsql.report import Cell, Column, Download, Page, Section, Shown
+from dpsql.report.promise import not_protected, promised
+
+LONGEST_SQL = 20_000
+DOMINATED = 0.5
+"""The share of values that are noise from which on a statement has a warning."""
+LEGEND = {
+    NOISE: "The value is less than its own standard error away from zero: it may as well be zero.",
+    DIVIDED: "The value was divided by one that may be zero but for noise: it says nothing.",
+    SUPPRESSED: "The value rests on too few rows, by their noisy number, and is left out.",
+}
+_OVERVIEW = ("statement", "rows", "expected error (RMSE)", "largest standard error", "noise")
+
+
+@dataclass(slots=True)
+class _Draft:
+    """What is collected while statements are told one by one."""
+
+    room: Room
+    told: list[Section] = field(default_factory=list)
+    overview: list[list[Cell]] = field(default_factory=list)
+    marks: set[str] = field(default_factory=set)
+    dominated: list[str] = field(default_factory=list)
+    documents: dict[str, object] = field(default_factory=dict)
+
+
+def page_of(
+    facts: Facts,
+    frames: SupportedFrames,
+    measurements: bytes,
+    title: str | None,
+    account: Ledger | None,
+) -> Page:
+    """Make the page of a release.
+
+    Args:
+        facts: what is public about it.
+        frames: its answers.
+        measurements: the noisy integers, of which a digest is told.
+        title: what it is called.
+        account: the ledger with its charge, if what is left is told.
+    """
+    draft = _Draft(Room(max(len(frames.names), 1)))
+    for number, (name, file) in enumerate(plain_names(frames.names).items(), 1):
+        _tell(draft, facts, Answer(facts, frames, name, file, draft.room), f"answer-{number}")
+    tables = facts.tables
+    earlier = {entry.seq: entry.mu_squared for entry in facts.earlier}
+    document = {**metadata.common(facts), "statements": draft.documents}
+    return Page(
+        title=title or f"Release of {', '.join(table.shown for table in tables)}",
+        subtitle=f"Answers with differential privacy, made on {facts.created}",
+        key_facts=_key_facts(facts),
+        warnings=_warnings(facts, draft.dominated),
+        promised=promised(facts.budget, tables, facts.neighbours, list(earlier.values())),
+        not_protected=not_protected(tables),
+        budget=_budget(facts, account),
+        spent=_spent(account),
+        overview=Shown(_overview_columns(), draft.overview, len(draft.overview)),
+        statements=draft.told,
+        provenance=_provenance(facts, measurements),
+        downloads=[Download(METADATA, "JSON", "application/json", as_text(document).encode())],
+        legend=[(mark, said) for mark, said in LEGEND.items() if mark in draft.marks],
+    )
+
+
+def _tell(draft: _Draft, facts: Facts, answer: Answer, anchor: str) -> None:
+    """Tell of one statement."""
+    name = answer.name
+    sql = facts.statements.get(name, "")
+    cut = [] if len(sql) <= LONGEST_SQL else [f"Of its SQL the first {LONGEST_SQL:,} characters."]
+    noisy, of = answer.noisy, answer.values
+    warnings = list(answer.warnings)
+    if of and noisy >= DOMINATED * of:
+        draft.dominated.append(name)
+        warnings.append(
+            f"Noise dominates: {noisy:,} of {of:,} values can't be told from zero, or say nothing. "
+            "Look at the larger ones, and at totals."
+        )
+    expected = _expected(facts, name)
+    downloads = answer.downloads()
+    draft.told.append(
+        Section(
+            name=name,
+            anchor=anchor,
+            sql=sql[:LONGEST_SQL],
+            errors=_errors(name, expected),
+            notes=facts.notes.get(name, ()),
+            warnings=warnings,
+            shown=answer.shown,
+            picture=answer.picture(),
+            left_out=[*cut, *answer.left_out],
+            columns=answer.meanings,
+            downloads=downloads,
+        )
+    )
+    own = next((row for row in expected if row[0] == name), None)
+    draft.overview.append(
+        [
+            Cell(name),
+            Cell("not known" if answer.rows is None else f"{answer.rows:,}"),
+            Cell(_number(None if own is None else own[1])),
+            Cell(_number(None if own is None else own[2])),
+            Cell(f"{noisy:,} of {of:,} values" if of else ""),
+        ]
+    )
+    draft.marks |= answer.marks
+    draft.documents[name] = answer.document
+
+
+def _expected(facts: Facts, name: str) -> list[tuple[str, float | None, float | None]]:
+    """Return what was expected of a statement and of its parts."""
+    return [
+        (row["statement"], row["rmse"], row["worst_standard_error"])
+        for row in facts.expected.iter_rows(named=True)
+        if row["statement"] == name or row["statement"].startswith(f"{name}: ")
+    ]
+
+
+def _errors(
+    name: str, expected: Sequence[tuple[str, float | None, float | None]]
+) -> list[tuple[str, str]]:
+    start = f"{name}: "
+    return [
+        (
+            "expected error" + f" of {statement.removeprefix(start)}" * (statement != name),
+            f"root mean squared error {_number(rmse)}, largest standard error {_number(worst)}",
+        )
+        for statement, rmse, worst in expected
+    ]
+
+
+def _overview_columns() -> list[Column]:
+    numeric = {"rows", "expected error (RMSE)", "largest standard error"}
+    return [Column(name, name in numeric, name == "statement") for name in _OVERVIEW]
+
+
+def _number(value: float | None) -> str:
+    if value is None or not math.isfinite(value):
+        return "not known"
+    return f"{value:,.4g}" if value < 1e4 else f"{value:,.0f}"
+
+
+def _key_facts(facts: Facts) -> list[tuple[str, str]]:
+    charged = "nothing" if facts.budget is None else str(facts.budget)
+    return [
+        ("statements", f"{len(facts.statements):,}"),
+        ("neighbours", facts.neighbours),
+        ("charged", charged),
+    ]
+
+
+def _warnings(facts: Facts, dominated: Sequence[str]) -> list[str]:
+    found = [] if facts.warning is None else [printable(facts.warning)]
+    if facts.biased:
+        found.append(
+            "Answers are biased by an amount that is not known: they were fitted to what was "
+            "measured, and have no standard errors."
+        )
+    if dominated:
+        names = ", ".join(dominated[:10])
+        more = f" and {len(dominated) - 10:,} more" if len(dominated) > 10 else ""
+        found.append(f"Noise dominates the answers to {names}{more}.")
+    if facts.suppress_below is not None:
+        found.append(f"Values that rest on fewer than {facts.suppress_below:g} rows are left out.")
+    return found
+
+
+def _budget(facts: Facts, account: Ledger | None) -> list[tuple[str, str]]:
+    if facts.budget is None:
+        found = [("charged", "nothing: all follows from earlier releases or from declarations")]
+    else:
+        found = [("charged", f"{facts.budget} (as asked)")]
+        found += [("the same as", form) for form in budget_forms(facts.budget)]
+    if account is None:
+        return [*found, ("left", "not told here: the ledger was not at hand")]
+    found.append(("spent until now", amount(account.spent, up=True)))
+    if account.total is None:
+        return [*found, ("total", "not fixed: spending is recorded and not limited")]
+    left = account.total - account.spent
+    found.append(("left", amount(left, up=False) if left > 0 else "nothing"))
+    return [*found, ("total", amount(account.total, up=True)), ("as of", now())]
+
+
+def _spent(account: Ledger | None) -> float | None:
+    if account is None or not account.total:
+        return None
+    return min(float(account.spent / account.total), 1.0)
+
+
+def _provenance(facts: Facts, measurements: bytes) -> list[tuple[str, str]]:
+    found = [*how_measured(facts), *limits(facts)]
+    if facts.receipt is not None:
+        receipt = facts.receipt
+        found.append(("ledger", f"entry {receipt.seq} of ledger {receipt.ledger}"))
+        found.append(("request", receipt.request))
+    for entry in dict.fromkeys(facts.earlier):
+        rho = float(entry.mu_squared / 2)
+        found.append(
+            ("rests also on", f"entry {entry.seq} of {entry.time}, charged rho = {rho:.6g}")
+        )
+    digest = hashlib.sha256(measurements).hexdigest()
+    return [*found, ("SHA-256 of the noisy integers", digest)]

@@ -1,0 +1,134 @@
+"""What a release does to be read by people: one page with all that it says and promises."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpsql.calls import check_path, check_switch, checked
+from dpsql.errors import ArgumentError, ReleaseFormatError, printable, shown
+from dpsql.hints import option
+from dpsql.linalg.threads import one_thread
+from dpsql.privacy import Ledger
+from dpsql.release.disk import check_file, new_file, system_errors, write
+from dpsql.release.facts import Facts
+from dpsql.release.report_page import page_of
+from dpsql.report import is_report, needed, rendered
+
+if TYPE_CHECKING:
+    from dpsql.release.marks import SupportedFrames
+
+LONGEST_TITLE = 300
+
+
+class Reported(ABC):
+    """What can be read of a release. All of it is post-processing."""
+
+    @property
+    @abstractmethod
+    def facts(self) -> Facts:
+        """What is public about the release."""
+
+    @property
+    @abstractmethod
+    def _all(self) -> tuple[SupportedFrames, bytes]:
+        """Its answers, and the noisy integers that they follow from."""
+
+    @checked
+    @one_thread
+    def report(
+        self,
+        path: str | Path,
+        *,
+        title: str | None = None,
+        ledger: Ledger | str | Path | None = None,
+        overwrite: bool = False,
+    ) -> Path:
+        """Write one HTML page for people, with all that is in it: it needs no network.
+
+        It says what was asked, what is promised to whom, what was charged, and how exact answers
+        are, and has each answer as a table and, as CSV and Parquet, as files. Of a large answer it
+        shows the first rows, and says so. It costs nothing. It needs `pip install "dpsql[report]"`.
+
+        Args:
+            path: the file, which appears whole or not at all.
+            title: what the page is called; by default after the tables.
+            ledger: the ledger that has the charge, to say what is spent and left of its total.
+            overwrite: whether a report that is there is replaced. No other file ever is.
+
+        Returns:
+            The file.
+
+        Raises:
+            ReleaseFormatError: the file exists, or can't be written; or something that is needed
+                is not installed.
+            LedgerError: the ledger doesn't hold the charge.
+        """
+        check_path(path=path)
+        check_switch(overwrite=overwrite)
+        check_title(title)
+        place, (frames, measurements) = Path(path), self._all
+        check_report(place, overwrite=overwrite)
+        account = _account(self.facts, ledger)
+        page = page_of(self.facts, frames, measurements, title, account)
+        text = rendered(page).encode()
+        with new_file(place, replaced=overwrite and place.exists()) as draft:
+            write(draft, text)
+        return place
+
+
+def check_title(title: object) -> None:
+    """Refuse a title that is none.
+
+    Raises:
+        ArgumentError: it isn't a short text.
+    """
+    if title is None or (isinstance(title, str) and 0 < len(title.strip()) <= LONGEST_TITLE):
+        return
+    raise ArgumentError(
+        f"title is a text of 1 to {LONGEST_TITLE} characters, not {shown(title)[:60]}.",
+        hint="for example " + option("title", "People by region") + ".",
+    )
+
+
+def check_report(path: Path, *, overwrite: bool = False) -> None:
+    """Check that a report could be written, before anything is charged for what is in it.
+
+    Raises:
+        ReleaseFormatError: it can't.
+    """
+    needed()
+    with system_errors(path):
+        ours = _is_ours(path)
+        if not overwrite and ours:
+            raise ReleaseFormatError(
+                f"{printable(str(path))} exists already.",
+                hint="pass " + option("overwrite", True) + " if this report may be replaced.",
+            )
+        if overwrite and (path.exists() or path.is_symlink()) and not ours:
+            raise ReleaseFormatError(
+                f"{printable(str(path))} is something else than a report.",
+                hint="name another file, or remove this one yourself.",
+            )
+        if not ours:
+            check_file(path)
+
+
+def _is_ours(path: Path) -> bool:
+    if path.is_symlink() or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return is_report(file.read(10_000))
+
+
+def _account(facts: Facts, ledger: Ledger | str | Path | None) -> Ledger | None:
+    """Return the ledger, if it is one that has the charge."""
+    if ledger is None:
+        return None
+    if not isinstance(ledger, Ledger):
+        charged_in = "" if facts.receipt is None else facts.receipt.ledger
+        ledger = Ledger.existing(ledger, identity=charged_in)
+    if facts.receipt is not None:
+        ledger.verify(facts.receipt)
+    return ledger

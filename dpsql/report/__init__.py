@@ -1,0 +1,17 @@
+"""One self-contained page about a release, as HTML: what it has, and how that is written."""
+
+from dpsql.report.page import Cell, Column, Download, Page, Picture, Section, Shown
+from dpsql.report.render import is_report, needed, rendered
+
+__all__ = [
+    "Cell",
+    "Column",
+    "Download",
+    "Page",
+    "Picture",
+    "Section",
+    "Shown",
+    "is_report",
+    "needed",
+    "rendered",
+]

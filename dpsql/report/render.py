@@ -1,0 +1,83 @@
+"""A page as HTML, which asks nothing of any other place.
+
+Every text is escaped by Jinja2, and characters that could disguise what is shown are replaced. The
+one thing that is put in as it is are pictures, of which `pictures.py` lets nothing through but
+shapes and texts. There is no script, and a policy in the page forbids browsers to run one or to
+load anything: so even what got past all that could not ask a server.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from dpsql.errors import ReleaseFormatError, printable
+from dpsql.report.page import Page
+from dpsql.report.pictures import inline
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+MARK = '<meta name="generator" content="dpsql report">'
+"""By what a report is known."""
+WITHIN = 2_000
+"""The bytes in which the mark stands."""
+TEMPLATES = "templates"
+
+
+def needed() -> None:
+    """Check that what reports are made with is installed.
+
+    Raises:
+        ReleaseFormatError: it isn't.
+    """
+    try:
+        import jinja2  # noqa: F401
+    except ImportError:
+        raise ReleaseFormatError(
+            "Jinja2 is not installed, which writes reports.", hint='pip install "dpsql[report]"'
+        ) from None
+
+
+def is_report(head: bytes) -> bool:
+    """Whether a file that begins so is a report."""
+    return MARK.encode() in head[:WITHIN]
+
+
+def rendered(page: Page) -> str:
+    """Write a page as HTML.
+
+    Raises:
+        ReleaseFormatError: Jinja2 is not installed.
+    """
+    needed()
+    return _environment().get_template("report.html").render(**page.as_mapping())
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+    from markupsafe import Markup
+
+    def shown(value: object) -> object:
+        """Replace what could disguise a text; the lines of a text stay."""
+        if isinstance(value, Markup) or not isinstance(value, str):
+            return value
+        return "\n".join(map(printable, value.split("\n")))
+
+    environment = Environment(
+        autoescape=True,
+        finalize=shown,
+        loader=FunctionLoader(_template),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    environment.globals["mark"] = Markup(MARK)  # noqa: S704 (ours)
+    environment.filters["inline"] = lambda picture, prefix: Markup(inline(picture.svg, prefix))  # noqa: S704
+    return environment
+
+
+def _template(name: str) -> str:
+    return (resources.files(__package__) / TEMPLATES / name).read_text(encoding="utf-8")
