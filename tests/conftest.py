@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import postgres
+from tests.helpers import browser, postgres
 from tests.helpers import spark as sparks
 
 gc.disable()  # until the tests are collected: a third of that was looking for garbage in vain
 
 NEEDED = "DPSQL_TESTS_NEED_"
 """With a name behind it, as below, CI sets this, so that nothing is left out there."""
-SYSTEMS = {"postgres": postgres, "spark": sparks}
+SYSTEMS = {"postgres": postgres, "spark": sparks, "browser": browser}
 
 
 def _missing() -> dict[str, str]:

@@ -19,9 +19,9 @@ import dpsql
 from dpsql.errors import ArgumentError, LedgerError, ReleaseFormatError
 from dpsql.release import report_answers, reported
 from tests.release.saved import BUDGET, SCHEMA, SCRIPT, connect
+from tests.report.hostile import HOSTILE, hostile
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
-HOSTILE = "<script>alert(1)</script>\"' onload=x {{ 7*7 }} &amp; \u202egnp.exe"
 
 
 class Parsed(HTMLParser):
@@ -61,16 +61,6 @@ class Parsed(HTMLParser):
             for a in self.all("a")
             if "download" in a
         }
-
-
-@pytest.fixture(scope="module")
-def session() -> dpsql.Session:
-    return dpsql.Session(connect(), schema=SCHEMA, budget=dpsql.Budget(epsilon=2, delta=1e-9))
-
-
-@pytest.fixture(scope="module")
-def release(session) -> dpsql.Release:
-    return session.release(SCRIPT, budget=BUDGET, confidence=0.9)
 
 
 def read(release: dpsql.Release, folder: Path, **options) -> Parsed:
@@ -156,19 +146,6 @@ def test_nothing_leads_out_of_the_page(release, tmp_path):
         assert not {name for name in attributes if name.startswith("on")}
         for name in ("href", "src", "action", "xlink:href", "srcset"):
             assert str(attributes.get(name, "#")).startswith(("#", "data:"))
-
-
-def hostile() -> dpsql.Release:
-    con = duckdb.connect()
-    quoted = HOSTILE.replace("'", "''")
-    name = HOSTILE.replace('"', '""')
-    con.execute(f"CREATE TYPE label AS ENUM ('{quoted}', '</style><img src=x onerror=y>')")
-    con.execute(f'CREATE TABLE "{name}" ("{name}" label NOT NULL)')
-    con.execute(f"""INSERT INTO "{name}" SELECT '{quoted}' FROM range(100)""")
-    script = {
-        HOSTILE: f'SELECT "{name}", COUNT(*) AS "</td><b onclick=x>" FROM "{name}" GROUP BY ALL'
-    }
-    return dpsql.query(con, script, budget=BUDGET, vintage="<b>'", confidence=0.9)
 
 
 def test_hostile_names_and_labels_are_texts(tmp_path):

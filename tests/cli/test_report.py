@@ -1,0 +1,59 @@
+"""`dpsql report`, and `--report` of commands that answer."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+LARGE = ("--rho", "500")
+
+
+@pytest.fixture
+def saved(commands):
+    out = commands.folder / "out"
+    commands.done("release", commands.script, "--db", commands.db, *LARGE, "--out", out)
+    return out
+
+
+def test_a_folder_becomes_a_page(commands, saved):
+    said = commands.done("report", saved, "--title", "Two <statements>")
+    place = commands.folder / "out.html"
+    assert said == f"{place}: 2 statements\n"
+    text = place.read_text(encoding="utf-8")
+    assert "<title>Two &lt;statements&gt;</title>" in text
+    assert "spent until now" not in text
+    assert commands.run("report", saved).exit_code == 7
+    assert "--overwrite" in commands.run("report", saved).stderr
+    again = commands.document("report", saved, "--ledger", commands.ledger, "--overwrite")
+    assert again == {"out": str(place), "statements": ["by_sex", "ages"]}
+    assert "spent until now" in place.read_text(encoding="utf-8")
+
+
+def test_values_of_few_rows_are_left_out_if_that_is_said(commands, saved):
+    place = commands.folder / "few.html"
+    commands.done("report", saved, "--out", place, "--suppress-below", "500")
+    assert "fewer than 500 rows are left out" in place.read_text(encoding="utf-8")
+
+
+def test_a_release_is_reported_as_it_is_made(commands):
+    out, place = commands.folder / "out", commands.folder / "page.html"
+    asked = ("release", commands.script, "--db", commands.db, *LARGE, "--out", out)
+    said = json.loads(commands.done(*asked, "--report", place, "--json"))
+    assert said["written"] == [str(place)]
+    assert "spent until now" in place.read_text(encoding="utf-8")
+    shown = commands.folder / "shown.html"
+    commands.done("show", out, "--report", shown)
+    assert shown.exists()
+
+
+def test_a_place_that_is_taken_is_refused_before_the_charge(commands):
+    out, place = commands.folder / "out", commands.folder / "page.html"
+    place.write_text("mine")
+    asked = ("release", commands.script, "--db", commands.db, *LARGE, "--out", out)
+    for more in ((), ("--overwrite",)):
+        result = commands.run(*asked, "--report", place, *more)
+        assert result.exit_code == 7
+    assert place.read_text() == "mine"
+    assert not out.exists()
+    assert not commands.ledger.exists()

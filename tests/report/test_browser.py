@@ -1,0 +1,129 @@
+"""Reports in a real browser: nothing is asked of a network, and everybody can read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers import browser as browsers
+from tests.helpers.browser import opened, violations
+from tests.report.hostile import HOSTILE, hostile
+
+pytestmark = pytest.mark.browser
+WIDTHS = (360, 820, 1440)
+SCHEMES = {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 28)"}
+PAPER = "getComputedStyle(document.body).backgroundColor"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with browsers.chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def place(release, session, tmp_path_factory) -> Path:
+    return release.report(tmp_path_factory.mktemp("report") / "page.html", ledger=session.ledger)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_page_asks_for_nothing_and_fits(browser, place, width, scheme):
+    with opened(browser, place, width=width, scheme=scheme) as (page, seen):
+        assert page.evaluate(PAPER) == SCHEMES[scheme]
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        for link in page.locator("nav a").all():
+            link.click()
+        assert page.screenshot(full_page=True).startswith(b"\x89PNG")
+    assert seen.asked == []
+    assert seen.said == []
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("width", [WIDTHS[0], WIDTHS[2]])
+def test_axe_has_nothing_against_it(browser, place, width, scheme):
+    with opened(browser, place, width=width, scheme=scheme, trusted=True) as (page, _):
+        assert violations(page) == []
+
+
+def test_axe_sees_what_is_wrong(browser, tmp_path):
+    """So the test above could fail."""
+    wrong = tmp_path / "wrong.html"
+    wrong.write_text("<html><body><img src='data:,'><p style='color:#eee'>pale</p></body></html>")
+    with opened(browser, wrong, trusted=True) as (page, _):
+        found = {each.partition(":")[0] for each in violations(page)}
+    assert {"image-alt", "color-contrast", "html-has-lang"} <= found
+
+
+def test_files_can_be_saved(browser, place, release, tmp_path):
+    release.to_csv(tmp_path / "csv")
+    with opened(browser, place) as (page, seen):
+        with page.expect_download() as waiting:
+            page.click("a[download='born.csv']")
+        saved = Path(waiting.value.path()).read_bytes()
+        assert waiting.value.suggested_filename == "born.csv"
+    assert saved == (tmp_path / "csv" / "born.csv").read_bytes()
+    assert seen.said == []
+
+
+def test_keys_reach_everything(browser, place):
+    with opened(browser, place, width=WIDTHS[0]) as (page, _):
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.className") == "skip"
+        assert page.evaluate("document.activeElement.getBoundingClientRect().left") >= 0
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.id") == "content"
+        reached = set()
+        for _ in range(200):
+            page.keyboard.press("Tab")
+            reached.add(page.evaluate("document.activeElement.outerHTML.slice(0, 200)"))
+        scrolling = page.evaluate(
+            "[...document.querySelectorAll('main *')].filter(e => e.scrollWidth > e.clientWidth + 1"
+            " && ['auto', 'scroll'].includes(getComputedStyle(e).overflowX))"
+            ".map(e => e.outerHTML.slice(0, 200))"
+        )
+    assert scrolling  # in so narrow a window some tables are too wide
+    assert {*scrolling} <= reached
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_on_paper_it_is_dark_on_white_and_whole(browser, place, scheme):
+    with opened(browser, place, scheme=scheme) as (page, seen):
+        page.emulate_media(media="print", color_scheme=scheme)
+        assert page.evaluate(PAPER) == SCHEMES["light"]
+        hidden = page.evaluate(
+            "[...document.querySelectorAll('.scroll')]"
+            ".filter(e => e.scrollHeight > e.clientHeight + 1).length"
+        )
+        assert hidden == 0
+        assert page.pdf(format="A4").startswith(b"%PDF")
+    assert seen.asked == []
+
+
+def test_hostile_names_do_nothing(browser, tmp_path):
+    place = hostile().report(tmp_path / "page.html", title=HOSTILE)
+    with opened(browser, place, trusted=True) as (page, seen):
+        assert page.inner_text("h1") == HOSTILE.replace("\u202e", "�")
+        assert page.locator("script, img, b, iframe, object").count() == 0
+        assert violations(page) == []
+    assert seen.asked == []
+    assert seen.said == []
+
+
+def test_the_policy_in_the_page_holds(browser, place, tmp_path):
+    """Even what was put into the page afterwards may not run, and asks for nothing."""
+    changed = tmp_path / "changed.html"
+    planted = (
+        "<script>document.title = 'ran'</script><img src='http://example.org/a.png'>"
+        "<style>@import 'http://example.org/b.css';</style><iframe src='http://example.org'></iframe>"
+    )
+    text = place.read_text(encoding="utf-8")
+    changed.write_text(text.replace("</header>", f"</header>{planted}"), encoding="utf-8")
+    with opened(browser, changed) as (page, seen):
+        page.wait_for_timeout(200)
+        assert page.title() != "ran"
+    assert seen.asked == []
+    assert seen.said  # the browser says that it refused
