@@ -3,8 +3,9 @@
 python -m tests.benchmarks.nonnegative [adult] [flights] [diamonds] [--runs N] [--epsilon X]
 
 For each data set all pairs of columns are measured, by the default plan and with each pair alike
-(`weights="marginal"`), and three columns are answered from them, as `mechanism="pairs"` does. The
-numbers are the means over runs, and over all marginals, of Σ|answer − truth|/rows:
+(`weights="marginal"`). Three columns are answered from pairs and single columns, as
+`mechanism="pairs"` measures them. The numbers are the means over runs, and over all marginals, of
+Σ|answer − truth|/rows:
 
     unbiased, cut   the answers as they are, and cut off at zero and rescaled to their total
     2-way, 3-way    the tables without negative cells, of pairs and of triples
@@ -34,6 +35,7 @@ import numpy as np
 import dpsql
 from dpsql.engines.base import Counted
 from dpsql.measurement import measure as measuring
+from dpsql.planner.mechanisms.pairs import OF_SINGLES
 from dpsql.planner.reconstruction.cellwise import CellwiseTables, Unbiased
 from tests.benchmarks.aim_adult import SIZES, adaptive, cut, distance, read
 from tests.helpers.charging import pay
@@ -96,14 +98,23 @@ def _sized(codes) -> tuple[Codes, Mapping[str, int]]:
 
 
 class Measured:
-    """All pairs of some data, as they were measured."""
+    """All pairs of some data, as they were measured; with single columns, if these are asked."""
 
-    def __init__(self, codes: Codes, sizes: Mapping[str, int], alike: bool, budget) -> None:
+    def __init__(
+        self, codes: Codes, sizes: Mapping[str, int], alike: bool, budget, *, singles: bool
+    ) -> None:
         self.sizes, self.codes = sizes, codes
         pairs = list(combinations(sizes, 2))
-        workload = all_marginals(sizes, pairs)
         cells = [math.prod(sizes[a] for a in pair) for pair in pairs]
         weights = [sum(cells) / len(cells) / n if alike else 1.0 for n in cells]
+        if singles:
+            worth = dict(zip(pairs, np.multiply(cells, weights), strict=True))
+            pairs = [*pairs, *((a,) for a in sizes)]
+            weights += [
+                OF_SINGLES * np.mean([of for pair, of in worth.items() if a in pair]) / n
+                for a, n in sizes.items()
+            ]
+        workload = all_marginals(sizes, pairs)
         self.plan = planned_by("querysmasher", workload.weighted(weights), budget)
         spaces = [space for block in self.plan.certified.blocks for space in block.spaces]
         self.counts = Counted(marginals_of(codes, sizes, spaces), 1)
@@ -134,19 +145,21 @@ def running(truth, tables: CellwiseTables, linear: Callable) -> dict[str, np.nda
 def measured(codes: Codes, sizes: Mapping[str, int], budget, runs: int, alike: bool) -> str:
     """Return one line of the table."""
     triples = list(combinations(sizes, 3))
-    data, errors, totals = Measured(codes, sizes, alike, budget), [], {}
+    data = Measured(codes, sizes, alike, budget, singles=False)
+    wide, errors, totals = Measured(codes, sizes, alike, budget, singles=True), [], {}
     truth = {k: marginals_of(codes, sizes, list(combinations(sizes, k))) for k in (1, 2)}
     seconds = 0.0
     for seed in range(runs):
         start = time.process_time()
-        tables, linear = data.tables(seed, triples)
+        tables, linear = data.tables(seed, [])
         two = distance(truth[2], tables.table)
+        of_three, _ = wide.tables(seed, triples)
         three = []
         for triple in triples:
             seconds += time.process_time() - start
             exact = marginals_of(codes, sizes, [triple])
             start = time.process_time()
-            three.append(distance(exact, tables.table))
+            three.append(distance(exact, of_three.table))
         seconds += time.process_time() - start
         errors.append(
             [distance(truth[2], linear), distance(truth[2], cut(linear)), two, np.mean(three)]

@@ -70,7 +70,7 @@ def truth(*names: str) -> np.ndarray:
 def test_what_is_measured_are_the_pairs_of_each_marginal(session):
     plan = session.plan(SCRIPT, budget=BUDGET, mechanism="pairs")
     measured = {frozenset(f.attributes) for f in plan.workload.families}
-    asked = ["ab", "ac", "bc", "bd", "cd", "a", "b", "d", ""]
+    asked = ["ab", "ac", "bc", "bd", "cd", "a", "b", "c", "d", ""]
     assert measured == {frozenset(names) for names in asked}
     assert plan.mechanism == "pairs"
     assert plan.explain().startswith("Pairs of columns plan:")
@@ -169,6 +169,9 @@ def test_weights_say_what_pairs_are_worth(session, weights):
     if isinstance(weights, dict):
         expected = 4 * 120 / 28
     assert abc / cd == pytest.approx(expected if weights != "marginal" else 1)
+    for name, pairs_of in {"a": [abc], "b": [abc], "c": [abc, abc, cd], "d": [cd]}.items():
+        expected = pairs.OF_SINGLES * np.mean(pairs_of)
+        assert worth[frozenset(name)] == pytest.approx(expected)
     assert sum(worth.values()) == pytest.approx(plan.workload.count)
 
 
@@ -206,7 +209,8 @@ def test_comparisons_show_it(session):
     plan = session.plan({"abc": ABC}, budget=BUDGET, mechanism="pairs")
     assert found["rmse"].to_list() == [None]
     assert (
-        f"measures 74 cells of pairs of columns, expected RMSE {plan.rmse:.4g}" in found["note"][0]
+        f"measures 89 cells of pairs and single columns, expected RMSE {plan.rmse:.4g}"
+        in found["note"][0]
     )
     assert "answers are biased" in found["note"][0]
 
@@ -255,6 +259,7 @@ def test_workloads_of_other_queries_are_planned_by_their_attributes():
     workload = Workload({"a": 6, "b": 5, "one": 1, "unused": 3})
     workload.add(["a", "b"], [Prefix(), Identity()]).add(["one"], [Identity()])
     plan = dpsql.plan(workload, budget=BUDGET, mechanism="pairs")
-    assert {f.attributes for f in plan.workload.families} == {frozenset("ab"), frozenset()}
+    measured = {f.attributes for f in plan.workload.families}
+    assert measured == {frozenset("ab"), frozenset("a"), frozenset("b"), frozenset()}
     nothing = itertools.chain.from_iterable(b.spaces for b in plan.certified.blocks)
     assert not any({"one", "unused"} & set(space) for space in nothing)

@@ -154,7 +154,7 @@ def _measured(
     if MECHANISMS[name].is_biased:
         return {
             **work,
-            "note": f"measures {found.workload.count:,} cells of pairs of columns, "
+            "note": f"measures {found.workload.count:,} cells of pairs and single columns, "
             f"expected RMSE {found.rmse:.4g}; {BIASED}",
         }
     kind, least = _bound(found, bound, options)

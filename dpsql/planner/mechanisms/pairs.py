@@ -12,12 +12,19 @@ together, and each pair of its attributes is worth as much: that is divided amon
 So a plan makes the sum of the mean variances of pairs small, each times what it is worth; its RMSE
 is weighted in the same way.
 Marginals of one attribute, and totals, that are asked are measured likewise.
+
+*Single attributes.* Where noise hides most cells of a pair, its table is nearly that of independent
+columns. These are best known if they are measured themselves: so each attribute is worth as much as
+the mean of its pairs, besides what is asked of it. On Adult that takes 8 % off the error of all
+triples at ε = 0.1 and 2 % at ε = 1; where rows are many or columns depend on each other closely it
+adds 1 to 2 %. More of it would be better for little data, and worse for much.
 """
 
 from __future__ import annotations
 
 import math
 from itertools import combinations
+from typing import TypeAlias
 
 from dpsql.planner.mechanisms.base import Mechanism, Options, reason_of_counts
 from dpsql.planner.mechanisms.querysmasher import QuerySmasher
@@ -33,6 +40,13 @@ MAX_CELLS = 1 << 24
 MAX_PAIR_CELLS = 1 << 26
 """Of all pairs together."""
 MAX_PAIRS = 1 << 12
+OF_SINGLES = 1.0
+"""How many pairs a single attribute is worth."""
+
+
+PAIR = 2
+_Worth: TypeAlias = dict[tuple[str, ...], tuple[float, tuple[Block, ...]]]
+"""Attributes → what their marginal is worth, and the queries of its cells."""
 
 
 class Pairs(Mechanism):
@@ -53,7 +67,7 @@ class Pairs(Mechanism):
                     f"its tables have at most {MAX_COLUMNS} columns and {MAX_CELLS:,} cells, and "
                     f"one would have {len(own)} columns and {cells:,} cells"
                 )
-        sets = _worth(workload)
+        sets = _asked(workload)
         if len(sets) > MAX_PAIRS:
             return (
                 f"it measures at most {MAX_PAIRS:,} pairs of columns, and there are {len(sets):,}"
@@ -87,12 +101,28 @@ def _attributes(family: Family, workload: Workload) -> tuple[str, ...]:
     return tuple(a for a, n in workload.domain.items() if a in inside and n > 1)
 
 
-def _worth(workload: Workload) -> dict[tuple[str, ...], tuple[float, tuple[Block, ...]]]:
+def _worth(workload: Workload) -> _Worth:
+    """Return what is measured: what is asked, and the single attributes of pairs."""
+    found = _asked(workload)
+    each: dict[tuple[str, ...], tuple[list[float], tuple[Block, ...]]] = {}
+    for pair, (worth, blocks) in found.items():
+        own = [i for i, block in enumerate(blocks) if block.queries.rows > 1]
+        for i in own if len(own) == PAIR else ():
+            alone = (blocks[i], *blocks[PAIR:])
+            key = (pair[i], *pair[PAIR:])
+            each.setdefault(key, ([], alone))[0].append(worth)
+    for key, (worths, blocks) in each.items():
+        asked = found[key][0] if key in found else 0.0
+        found[key] = asked + OF_SINGLES * math.fsum(worths) / len(worths), blocks
+    return found
+
+
+def _asked(workload: Workload) -> _Worth:
     """Return what each pair, single attribute or total is worth, and the queries of its cells.
 
-    Of several tables, attributes are those with the axis of the table's counts.
+    Of several tables, attributes are those with the axis of the table's counts, which has one cell.
     """
-    found: dict[tuple[str, ...], tuple[float, tuple[Block, ...]]] = {}
+    found: _Worth = {}
     for family in workload.families:
         own, axis = _attributes(family, workload), family.measure
         worth = family.weight * family.count
