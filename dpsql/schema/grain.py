@@ -105,6 +105,15 @@ def origins(table: Table) -> tuple[Origin, ...]:
     return tuple(origin for origin in found if not origin.tables)
 
 
+def paths_read(table: Table) -> tuple[tuple[str, ...], ...]:
+    """List where the rows are that are read for a table, also to find units; its own first."""
+    found = list[tuple[str, ...]]()
+    for one in table.read:
+        joins = one.unit.joins if one.unit is not None else ()
+        found += [one.whole.path, *(join.path for join in joins)]
+    return tuple(dict.fromkeys(found))
+
+
 def _way(parent: Parent, above: str) -> str:
     """Return a hash of the way to a parent, given that of the way to what refers to it."""
     join = parent.join

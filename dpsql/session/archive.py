@@ -20,7 +20,7 @@ from dpsql.release.tables import identity_of
 from dpsql.request import Request, digest
 from dpsql.schema import Table
 from dpsql.schema.cuts import DERIVED
-from dpsql.schema.grain import origins
+from dpsql.schema.grain import origins, paths_read
 from dpsql.session.purpose import NO_PLAN, DataState, charged_table, purpose, without_bound
 
 _PROCESS = uuid.uuid4().hex
@@ -55,7 +55,7 @@ class Archive:
         """
         stored = self._source.stored_state(table)
         if stored != StoredState():
-            return self._as_stored(stored, charged=charged)
+            return self._as_read(stored, table, charged=charged)
         files = [origin for origin in origins(table) if origin.roots]
         databases = self._databases(table, charged=charged)
         if not files and len(databases) == 1:
@@ -65,6 +65,21 @@ class Archive:
         states = "".join(origin.state for origin in files)
         times = "" if self.state.vintage or not roots else digest([_PROCESS, states])
         return DataState(self.state.vintage, digest(["files", joined, times, *databases]))
+
+    def _as_read(self, stored: StoredState, table: Table, *, charged: bool) -> DataState:
+        """Return the state of a table with all whose rows are read for it: they are one account's.
+
+        What was measured of rows with columns of others is of the states of all of them.
+        """
+        own = self._as_stored(stored, charged=charged)
+        others = [Table(path[-1], {}, path=path) for path in paths_read(table)[1:]]
+        states = [
+            self._as_stored(self._source.stored_state(one), charged=charged).database
+            for one in others
+        ]
+        if not states:
+            return own
+        return DataState(own.vintage, digest(["several", own.database, *states]))
 
     def _as_stored(self, stored: StoredState, *, charged: bool) -> DataState:
         """Return the state of a table that tells of its rows itself.

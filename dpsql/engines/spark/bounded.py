@@ -27,6 +27,12 @@ Guarantees:
     without ANSI mode, is never computed, as n is brought above k first. No text that is made of an
     id is longer than six times that and 10,000 more, and none is sorted by. ∎
 
+Where a row has columns of all rows of its unit (`windows.py`), or is one of those that a statement
+chooses, these columns and its place in line are computed before, and n and r are of what is left:
+that is, as a multiset, a function of the unit's rows alone (`parents.py`), and so is what is kept
+of it. What rows have of others besides is joined to the rows that are kept, each of which stays
+one row.
+
 All rows with ids are shuffled by these, and sorted. To keep the first k of each by a hash, for
 which Spark cuts partitions before it shuffles them, would keep other rows than DuckDB does: its
 rule looks at places among all of a unit's rows. Of ids that are one number, day or text the same
@@ -35,22 +41,23 @@ rows are kept as in DuckDB.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpsql.engines.lines import line_columns
-from dpsql.engines.names import unused
+from dpsql.engines.others import others_of
 from dpsql.engines.spark.columns import code_of
-from dpsql.engines.spark.text import call, constant, identity, let, quoted, whole
-from dpsql.errors import InternalError, SchemaError
+from dpsql.engines.spark.lines import FLOATS, line_order, place_in_line
+from dpsql.engines.spark.parents import OwnedRows, unit_of
+from dpsql.engines.spark.tables import SparkTables
+from dpsql.engines.spark.text import call, constant, let, quoted, whole
+from dpsql.errors import InternalError, SchemaError, printable
 from dpsql.schema import Table
-from dpsql.schema.units import ResolvedUnit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_FLOATS = frozenset({"FLOAT", "DOUBLE"})
-_NO_IDS = _FLOATS | {"BLOB", "TIMESTAMP WITH TIME ZONE"}
+_NO_IDS = FLOATS | {"BLOB", "TIMESTAMP WITH TIME ZONE"}
 _MOST_ROWS = 2**43
 _MOST_KEPT = 10**6
 _LONG_TEXT = 10_000
@@ -59,79 +66,64 @@ _PRIME = 2**31 - 1
 """That of the rule in `bounded.py`."""
 
 
-def check_unit(table: Table) -> None:
-    """Refuse units that can't be told apart here.
+def check_units(table: Table) -> None:
+    """Refuse units that can't be told apart here, of a table and of all whose rows it meets.
 
     Raises:
-        SchemaError: their ids are in another table, or of a type that no id can have.
+        SchemaError: ids are of a type that none can have.
     """
-    unit = table.unit
-    if unit is None:
-        return
-    if unit.joins:
-        raise SchemaError(
-            "Units whose ids are in another table can't be counted in Spark yet.",
-            hint="store the id of the unit in each row of the table.",
-        )
-    for name, type_ in unit.columns:
-        if type_ in _NO_IDS:
-            raise SchemaError(
-                f"The column {name} of type {type_} can't tell units apart in Spark.",
-                hint="use a column of integers, texts or dates.",
-            )
+    for one in table.read:
+        for name, type_ in () if one.unit is None else one.unit.columns:
+            if type_ in _NO_IDS:
+                raise SchemaError(
+                    f"The column {printable(name)} of type {type_} can't tell units apart in "
+                    "Spark.",
+                    hint="use a column of integers, texts or dates.",
+                )
 
 
-def kept_rows(rows: DataFrame, table: Table, names: Sequence[str]) -> DataFrame:
-    """Return `names` of the rows that count."""
-    unit = _unit_of(table)
+def kept_rows(tables: SparkTables, table: Table, names: Sequence[str]) -> DataFrame:
+    """Return `names` of the rows that count, and of other rows of their units."""
+    made, others, alone = OwnedRows.of(tables, table), others_of(table, names), table.alone
+    limited = list(dict.fromkeys(n for limit in unit_of(table).limits for n in limit.columns))
+    if others.windows or table.chosen is not None:
+        seen = made.rows(table, list(dict.fromkeys([*names, *limited])), lined=True)
+        return _bounded(seen, alone, made, [made.line], limited).select(*map(quoted, names))
+    line = line_columns(alone, others.stored)
+    read = list(dict.fromkeys([*others.stored, *line, *limited]))
+    order = line_order(alone, others.stored)
+    kept = _bounded(made.with_ids(alone, read), alone, made, order, limited)
+    return made.with_others(kept, table, names).select(*map(quoted, names))
+
+
+def _bounded(
+    rows: DataFrame, table: Table, made: OwnedRows, order: Sequence[str], limited: Sequence[str]
+) -> DataFrame:
+    """Keep as many rows of a unit as count, of those that stand in some order."""
+    unit, own = unit_of(table), made.own
     if unit.max_rows is None or unit.max_rows > _MOST_KEPT:
         raise InternalError("nothing bounds the rows of units in this table")
-    own = unused([*table.columns, *table.undeclared])
-    ids = [identity(quoted(name), type_) for name, type_ in unit.columns]
-    limited = list(dict.fromkeys(name for limit in unit.limits for name in limit.columns))
-    line = dict(line_columns(table, names))
-    shown = list(dict.fromkeys([*names, *line, *limited]))
-    found = rows.where(" AND ".join(f"{id_} IS NOT NULL" for id_ in ids)).selectExpr(
-        *map(quoted, shown),
-        *(f"{id_} AS {own}id{i}" for i, id_ in enumerate(ids)),
-        *(f"{_cell(table, name)} AS {own}c{i}" for i, name in enumerate(limited)),
-    )
+    cells = (f"{_cell(table, name)} AS {own}c{i}" for i, name in enumerate(limited))
+    found = rows.selectExpr("*", *cells)
     types = [type_ for _, type_ in unit.columns]
-    id_ = [(f"{own}id{i}", type_) for i, type_ in enumerate(types)]
-    order = [key for name, of in line.items() for key in _told_apart(quoted(name), *of)]
+    id_ = list(zip(made.ids(table), types, strict=True))
     for limit in unit.limits:
-        cells = [(f"{own}c{limited.index(name)}", "BIGINT") for name in limit.columns]
-        found = _kept_of(found, own, [*id_, *cells], order, limit.rows)
-    return _kept_of(found, own, id_, order, unit.max_rows).selectExpr(*map(quoted, names))
-
-
-def _unit_of(table: Table) -> ResolvedUnit:
-    if table.unit is None:
-        raise InternalError("a table without a unit has no bound on its rows")
-    return table.unit
+        agree = [(f"{own}c{limited.index(name)}", "BIGINT") for name in limit.columns]
+        found = _kept_of(found, own, [*id_, *agree], order, limit.rows)
+    return _kept_of(found, own, id_, order, unit.max_rows)
 
 
 def _cell(table: Table, name: str) -> str:
     return code_of(quoted(name), table.columns[name], leaves_out=table.leaves_out(name))
 
 
-def _told_apart(column: str, *types: str) -> Iterator[str]:
-    """Write keys in which values agree only if they are the same."""
-    yield identity(column, "VARCHAR" if "VARCHAR" in types else "")
-    if not _FLOATS.isdisjoint(types):
-        text = f"CAST(CAST({column} AS DOUBLE) AS STRING)"
-        yield call("startswith", text, constant("-", "STRING"))
-
-
 def _kept_of(
     rows: DataFrame, own: str, id_: Sequence[tuple[str, str]], order: Sequence[str], most: int
 ) -> DataFrame:
     """Keep at most so many of the rows that have the same id; see `bounded.py`."""
-    by = ", ".join(name for name, _ in id_)
-    line = ", ".join(f"{key} ASC NULLS FIRST" for key in order) or f"{whole(0)} ASC"
-    count = f"{call('count', whole(1))} OVER (PARTITION BY {by})"
-    place = f"{call('row_number')} OVER (PARTITION BY {by} ORDER BY {line})"
-    lined = rows.selectExpr("*", f"{count} AS {own}n", f"CAST({place} AS BIGINT) AS {own}r")
+    by = [name for name, _ in id_]
+    count = f"{call('count', whole(1))} OVER (PARTITION BY {', '.join(by)})"
+    lined = rows.selectExpr("*", f"{count} AS {own}n", f"{place_in_line(order, by)} AS {own}r")
     few = f"{own}n <= {whole(most)}"
     chosen = _is_chosen(own, id_, whole(most))
     return lined.where(

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from zoneinfo import available_timezones
 
@@ -21,6 +21,7 @@ from dpsql.engines.spark.settings import own_session, quiet
 from dpsql.engines.spark.text import call, constant, quoted
 from dpsql.engines.spark.types import type_of
 from dpsql.errors import DpsqlError, SchemaError
+from dpsql.schema import EachRow, Schema, Unit
 from dpsql.schema.facts import (
     Catalog,
     Database,
@@ -70,7 +71,22 @@ class SparkCatalog(Catalog):
 
     session: SparkSession
     version: str | None = None
+    places: dict[tuple[str, str], None] = field(default_factory=dict)
+    """Kind and place of what no catalog has, as far as anybody named it."""
     system = "Spark"
+
+    def know(
+        self, name: Sequence[str], declared: Schema | None, unit: Unit | EachRow | None
+    ) -> None:
+        """Keep the places that a name and declarations name: rows of these refer to each other."""
+        names = [".".join(name), *(() if declared is None else (*declared, *declared.units))]
+        units = [unit] if declared is None else [unit, *declared.units.values()]
+        for one in units:
+            if isinstance(one, Unit) and isinstance(one.max_rows, Mapping):
+                names += one.max_rows
+        for kind, place in (text.split(".", 1) for text in names if "." in text):
+            if kind in KINDS and "/" in place:
+                self.places[kind, place] = None
 
     def current(self) -> SchemaPath:
         """Return the current catalog and schema; see `Catalog`."""
@@ -205,14 +221,37 @@ class SparkCatalog(Catalog):
         return SparkTable(tuple(schema.fields), files.types, comment, files)
 
     def keys(self, path: Sequence[str]) -> StoredKeys:
-        """Return the columns of a table: keys aren't enforced; see `Catalog`."""
-        columns = {c.name: "" if c.generated else c.type for c in self.columns(path)}
-        return StoredKeys({path[-1]: columns})
+        """Return the columns of the tables of a schema: no key is enforced; see `Catalog`."""
+        (_, schema), named = path[:2], [name for name in path[2:] if name]
+        if schema in KINDS:
+            others = [place for kind, place in self.places if kind == schema]
+        else:
+            others = [name for name, kind in self._listed(schema) if kind in _TABLES]
+        columns = {name: self._types((*path[:2], name)) for name in others if name not in named}
+        for name in named:
+            own = self.columns((*path[:2], name))
+            columns[name] = {c.name: "" if c.generated else c.type for c in own}
+        return StoredKeys(columns)
+
+    def _types(self, path: tuple[str, ...]) -> dict[str, str]:
+        """Return the columns of a table with their types; none if it can't be read."""
+        if path[1] in KINDS:
+            found = self.stored(path)
+            return {} if found is None else dict(found.types)
+        with quiet(), suppress(Exception):
+            fresh = own_session(self.session)
+            schema = fresh.table(".".join(map(quoted, path))).schema
+            return {
+                of.name: "" if _GENERATED in (of.metadata or {}) else type_of(of)
+                for of in schema.fields
+            }
+        return {}
 
     def schemas(self) -> list[SchemaPath]:
-        """List the schemas; see `Catalog`."""
+        """List the schemas, and the kinds of places that are known; see `Catalog`."""
         current = self.current().database
-        return [SchemaPath(current, schema) for schema in self._schemas()]
+        kinds = dict.fromkeys(kind for kind, _ in self.places)
+        return [SchemaPath(current, schema) for schema in (*self._schemas(), *kinds)]
 
     def comments(self, text: str) -> list[TableComment]:
         """List no comments: nobody says of tables here that are elsewhere; see `Catalog`."""

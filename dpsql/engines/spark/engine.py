@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import reduce
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -38,7 +38,7 @@ from dpsql.engines.base import (
     cells_counted,
 )
 from dpsql.engines.cover import low_word, roll_up, roll_up_sums, tally, tally_sums
-from dpsql.engines.spark.bounded import check_unit, kept_rows
+from dpsql.engines.spark.bounded import check_units, kept_rows
 from dpsql.engines.spark.cancelling import cancelled
 from dpsql.engines.spark.coding import ComputedRow, placed
 from dpsql.engines.spark.partials import (
@@ -51,40 +51,21 @@ from dpsql.engines.spark.partials import (
     split,
 )
 from dpsql.engines.spark.settings import quiet
+from dpsql.engines.spark.tables import SparkTables
 from dpsql.engines.spark.text import array, call, quoted, whole
 from dpsql.errors import DpsqlError, InternalError, ResourceLimitError, UnsupportedSqlError
 from dpsql.schema import Table
+from dpsql.schema.grain import paths_read
 from dpsql.workload.spread import SpreadRows, spreads_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 Partials = Literal["auto", "sql", "workers"]
 """How parts of the rows are counted."""
 FEW_BLOCKS = 7
 """As many as are counted in SQL."""
 _MOST_KEYS = 2**62
-
-
-class SparkTables(Protocol):
-    """Where rows come from."""
-
-    @property
-    def session(self) -> SparkSession:
-        """A session with settings that are pinned."""
-
-    def snapshot(self) -> AbstractContextManager[None]:
-        """Let everything that is read inside be of one state; see `Engine.snapshot`."""
-
-    def rows(self, table: Table) -> DataFrame:
-        """Return all rows of a table, in the snapshot; reads none."""
-
-    def check_unchanged(self, table: Table) -> None:
-        """Check that what was read is still what it was when the snapshot was entered.
-
-        Raises:
-            StaleSchemaError: it isn't.
-        """
 
 
 class SparkEngine(Engine):
@@ -117,7 +98,7 @@ class SparkEngine(Engine):
             ResourceLimitError: there are too many cells.
         """
         _check_supported(table, keys, units)
-        check_unit(table)
+        check_units(table)
         if not table.is_bounded:
             raise InternalError("nothing bounds the rows of units in this table")
         sizes = {name: cells_counted(table, name, merged) for name in table.columns}
@@ -160,18 +141,23 @@ def _check_supported(table: Table, keys: Keys, units: Units) -> None:
     what = None
     if units:
         what = "numbers of units by groups"
-    elif table.parents or table.within or table.windows or not table.derived.keys() <= keys.keys():
-        what = "columns of other rows"
-    elif table.chosen is not None:
-        what = "rows that a statement chooses"
-    elif table.origin is not None:
+    elif not table.derived.keys() - table.joined <= keys.keys():
+        what = "keys that nothing computes"
+    elif any(one.origin is not None for one in table.read):
         what = "views"
     if what is not None:
         raise UnsupportedSqlError(
             f"Spark doesn't count {what} yet.",
-            hint="group by columns of the table, or expressions of them, and ask for COUNT(*), "
-            "SUM or AVG.",
+            hint="group by columns of tables, or expressions of them, and ask for COUNT(*), SUM or "
+            "AVG.",
         )
+    for one in table.read:
+        names = [*one.columns, *one.undeclared]
+        if len({name.lower() for name in names}) < len(names):
+            raise UnsupportedSqlError(
+                "Spark can't tell columns apart whose names differ in case only.",
+                hint="rename one of them where they are stored.",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +196,8 @@ class SparkCounting(Counting):
         counted, summed = dict[Marginal, Counts](), dict[Marginal, Words]()
         with self.engine.snapshot(), quiet(), cancelled(self.engine.tables.session):
             found = self._job().toArrow()
-            self.engine.tables.check_unchanged(self.table)
+            for path in paths_read(self.table):
+                self.engine.tables.check_unchanged(path)
         keys, rows = (found.column(name).to_numpy().astype(np.int64) for name in (KEY, COUNT))
         parts = zip(self.blocks, split(self.blocks, keys, rows), strict=True)
         for (block, shape), (coded, (own, added)) in zip(self.shapes.items(), parts, strict=True):
@@ -241,9 +228,11 @@ class SparkCounting(Counting):
         """Build the job, whose rows are keys and counts; reads nothing."""
         from pyspark.sql import functions
 
-        rows = self.engine.tables.rows(self.table)
-        if self.table.unit is not None:
-            rows = kept_rows(rows, self.table.alone, self.computed.read)
+        tables = self.engine.tables
+        if self.table.unit is None:
+            rows = tables.rows(self.table)
+        else:
+            rows = kept_rows(tables, self.table, self.computed.read)
         coded = self.computed.selected(rows, self.places)
         if self._in_workers:
             found = coded.mapInArrow(partial_counts(self.blocks), SCHEMA)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -11,9 +11,10 @@ import polars as pl
 from dpsql.engines.base import Step
 from dpsql.engines.source import DataSource, StoredState
 from dpsql.engines.spark.catalog import SparkCatalog
-from dpsql.engines.spark.engine import Partials, SparkEngine, SparkTables
+from dpsql.engines.spark.engine import Partials, SparkEngine
 from dpsql.engines.spark.files import PinnedFiles
 from dpsql.engines.spark.settings import own_session, quiet
+from dpsql.engines.spark.tables import SparkTables
 from dpsql.engines.spark.text import quoted
 from dpsql.errors import LedgerError, SchemaError, StaleSchemaError, printable
 from dpsql.hints import option
@@ -21,7 +22,7 @@ from dpsql.schema import EachRow, Schema, Table, Unit
 from dpsql.schema.catalog import read_table
 from dpsql.schema.combined import RowCombination
 from dpsql.schema.facts import Database
-from dpsql.schema.grain import declared_type
+from dpsql.schema.grain import declared_type, paths_read
 from dpsql.schema.names import as_sql
 from dpsql.schema.units import RowLimit
 
@@ -68,10 +69,19 @@ class PinnedTables(SparkTables):
         """
         files = self.pinned(table.path)
         if files.types != _types(table):
-            raise StaleSchemaError(
-                f"The table {table.name} was altered or dropped since its schema was read.",
-                hint="plan again: the new plan will read the new schema.",
-            )
+            raise _altered(table.name)
+        return files.rows(self._session)
+
+    def at(self, path: tuple[str, ...], types: Mapping[str, str]) -> DataFrame:
+        """Return all rows of a table on the way to a unit, in the snapshot; reads none.
+
+        Raises:
+            SchemaError: it can't be read.
+            StaleSchemaError: it hasn't the columns that it must have.
+        """
+        files = self.pinned(path)
+        if not types.items() <= files.types.items():
+            raise _altered(path[-1])
         return files.rows(self._session)
 
     def describe(self, path: tuple[str, ...], files: PinnedFiles) -> None:
@@ -104,15 +114,15 @@ class PinnedTables(SparkTables):
     def _pin(self, path: tuple[str, ...], version: str) -> PinnedFiles:
         return files_of(SparkCatalog(self._session, version or self.version), path)
 
-    def check_unchanged(self, table: Table) -> None:
+    def check_unchanged(self, path: tuple[str, ...]) -> None:
         """Check that the files that were read are as they were when they were listed.
 
         Raises:
             StaleSchemaError: they aren't.
         """
-        files = self.pinned(table.path)
+        files = self.pinned(path)
         if not files.version:
-            files.check_unchanged(self._pin(table.path, ""))
+            files.check_unchanged(self._pin(path, ""))
 
 
 def files_of(catalog: SparkCatalog, path: tuple[str, ...]) -> PinnedFiles:
@@ -175,11 +185,12 @@ class SparkSource(DataSource):
         if not found:  # outside the handler: Spark's error may quote whatever it has
             raise SchemaError("The Spark session can't be used.", hint="was it stopped?")
         self._tables, self._partials = PinnedTables(session, version), partials
+        self._places: dict[tuple[str, str], None] = {}
 
     @property
     def catalog(self) -> SparkCatalog:
         """What is public of the tables."""
-        return SparkCatalog(self._tables.session, self._tables.version)
+        return SparkCatalog(self._tables.session, self._tables.version, self._places)
 
     def identity(self) -> Database:
         """Return the catalog: nothing beside it could tell where an account is."""
@@ -218,6 +229,7 @@ class SparkSource(DataSource):
             SchemaError: see `read_table`; it is a view, which may hold anything.
         """
         catalog = self.catalog
+        catalog.know(name_parts, declared, unit)
         if catalog.views_named(name_parts[-1]) and not catalog.tables_named(name_parts[-1]):
             raise SchemaError(
                 f"{printable(name_parts[-1])} is a view, which may be other than it was at each "
@@ -227,16 +239,17 @@ class SparkSource(DataSource):
                 ),
             )
         table = read_table(catalog, name_parts, declared, unit)
-        stored = catalog.stored(table.path)
-        if stored is not None and stored.files is None:
-            raise _other_format(catalog, table.path, stored.kind)
-        if stored is not None and stored.files is not None:
-            self._tables.describe(table.path, stored.files)
+        for path in paths_read(table):
+            stored = catalog.stored(path)
+            if stored is not None and stored.files is None:
+                raise _other_format(catalog, path, stored.kind)
+            if stored is not None and stored.files is not None:
+                self._tables.describe(path, stored.files)
         return table
 
     def stored_state(self, table: Table) -> StoredState:
         """Return which rows a table has; see `DataSource.stored_state`."""
-        files = self._tables.pinned(table.path)
+        files = self._tables.pinned(table.whole.path)
         state = "" if files.version else files.state
         return StoredState(files.roots, files.uid, files.version, state)
 
@@ -298,6 +311,13 @@ class SparkSource(DataSource):
             SchemaError: always.
         """
         raise _not_yet("Rows that belong to nobody")
+
+
+def _altered(name: str) -> StaleSchemaError:
+    return StaleSchemaError(
+        f"The table {printable(name)} was altered or dropped since its schema was read.",
+        hint="plan again: the new plan will read the new schema.",
+    )
 
 
 def _is_local(session: SparkSession) -> bool:

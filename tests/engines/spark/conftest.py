@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 from dpsql.engines.spark.settings import own_session
+from dpsql.schema.names import quoted_name
 
 
 class OneFile:
@@ -19,5 +20,27 @@ class OneFile:
     def rows(self, table):
         return self.session.read.parquet(self.path)
 
-    def check_unchanged(self, table):
+    def at(self, path, types):
+        return self.session.read.parquet(self.path)
+
+    def check_unchanged(self, path):
         pass
+
+
+class ManyFiles(OneFile):
+    """The rows of tables of a DuckDB database, each in a Parquet file."""
+
+    def __init__(self, spark, con, folder):
+        super().__init__(spark, folder)
+        for (name,) in con.execute("SELECT table_name FROM duckdb_tables()").fetchall():
+            path = self.file(("", "", name))
+            con.execute(f"COPY (SELECT * FROM {quoted_name(name)}) TO '{path}'").fetchall()
+
+    def file(self, path):
+        return f"{self.path}/{path[-1].encode().hex()}.parquet"
+
+    def rows(self, table):
+        return self.session.read.parquet(self.file(table.whole.path))
+
+    def at(self, path, types):
+        return self.session.read.parquet(self.file(path))

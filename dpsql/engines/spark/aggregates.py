@@ -1,0 +1,75 @@
+"""Spark's SQL of what is computed of several rows. Trusted.
+
+Guarantees:
+    It is a function of the multiset of what it is given, or, over a window with a strict order, of
+    that in its order; and it never fails.
+
+    *Proof.* Functions are those of `rows/within.py` and `rows/windows.py`, whose proof says why
+    they are. What is added up are integers of at most 64 bits, or DECIMALs of at most 18 digits:
+    each is brought to a DECIMAL(28, s) that has it, which Spark adds up in a DECIMAL(38, s). Fewer
+    than 2^63 rows add up to less than 10^38 last digits, so nothing overflows; and sums of DECIMALs
+    are exact in whatever order. A divisor of zero is NULL before anything is divided. The least and
+    the largest text are those of the bytes. Numbers that functions take are constants. ∎
+
+An average is the quotient of two doubles, of which that of the sum is the nearest one. DuckDB's is,
+too, where a sum has no more than 53 bits; beyond, its last digit may be another one.
+"""
+
+from __future__ import annotations
+
+from dpsql.engines.spark.expressions import spark_sql
+from dpsql.engines.spark.text import call, whole
+from dpsql.engines.spark.types import refused
+from dpsql.rows.typed import RowAggregate
+from dpsql.rows.types import BIGINT, BOOLEAN, VARCHAR
+from dpsql.rows.windows import CHOSEN, RANKS, SHARES, SHIFTED
+from dpsql.rows.within import MOST_ADDED
+
+_ADDED_DIGITS = MOST_ADDED + 10
+
+
+def aggregate_sql(one: RowAggregate, over: str = "") -> str:
+    """Write what is computed of rows.
+
+    Args:
+        one: what it is.
+        over: `OVER (…)`, if it is a window's.
+
+    Raises:
+        UnsupportedSqlError: Spark can't compute it, or not the same values.
+    """
+    function, given = one.function, [spark_sql(argument) for argument in one.arguments]
+    if function == "exists":
+        return "true"
+    if function == "count_distinct" and over:
+        raise refused(
+            "COUNT(DISTINCT …) OVER", "ask a subquery: (SELECT COUNT(DISTINCT …) FROM … WHERE …)."
+        )
+    if function == "count_distinct":
+        told = given[0] if one.told is None else spark_sql(one.told)
+        return f"system.builtin.count(DISTINCT {told})"
+    if function == "count":
+        return f"{call('count', *(given or [whole(1)]))}{over}"
+    if function in {"sum", "avg"}:
+        return _added(one, given[0], over)
+    if function in {*RANKS, *SHARES, *SHIFTED, *CHOSEN}:
+        numbers = [whole(number, "INT") for number in one.numbers]
+        made = f"{call(function, *given[:1], *numbers, *given[1:])}{over}"
+        return f"CAST({made} AS {BIGINT.sql})" if function in RANKS else made
+    if one.type == VARCHAR and one.told is not None:
+        return f"CAST({call(function, spark_sql(one.told))}{over} AS STRING)"
+    return f"{call(function, *given)}{over}"
+
+
+def _added(one: RowAggregate, value: str, over: str) -> str:
+    scale = one.added.scale
+    summed = f"{call('sum', f'CAST({value} AS DECIMAL({_ADDED_DIGITS},{scale}))')}{over}"
+    if one.function == "sum":
+        return f"CAST({summed} AS DECIMAL(38,{scale}))"
+    number = call("nullif", f"{call('count', value)}{over}", whole(0))
+    return f"(CAST({summed} AS DOUBLE) / CAST({number} AS DOUBLE))"
+
+
+def empty_sql(one: RowAggregate) -> str:
+    """Write what it is where no row is looked at."""
+    return "false" if one.empty.type == BOOLEAN else spark_sql(one.empty)

@@ -1,0 +1,208 @@
+"""Several private tables of Spark: planned, charged and counted as on DuckDB."""
+
+from __future__ import annotations
+
+import random
+
+import duckdb
+import pytest
+from polars.testing import assert_frame_equal
+
+import dpsql
+from dpsql.engines.spark import engine
+from dpsql.errors import DpsqlError, LedgerError, StaleSchemaError
+from dpsql.measurement import measure as measuring
+from tests.helpers.inserted import insert
+from tests.helpers.seeded import SeededBits
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+BUDGET = dpsql.Budget(rho=0.1)
+TABLES = {
+    "customers": "id INTEGER, region VARCHAR, balance DOUBLE",
+    "orders": "id BIGINT, customer_id INTEGER, status VARCHAR, price INTEGER, d DOUBLE",
+    "items": "order_id BIGINT, qty INTEGER, kind VARCHAR",
+}
+DOMAINS = {
+    "customers": {
+        "region": dpsql.Domain.labels(["n", "s", "é"], nullable=True),
+        "balance": dpsql.Domain.bins([-100, 0, 10, 100], outside="clamp"),
+    },
+    "orders": {
+        "status": dpsql.Domain.labels(["o", "f"], nullable=True),
+        "price": dpsql.Domain.integers(0, 50, outside="clamp"),
+    },
+    "items": {"qty": dpsql.Domain.integers(1, 9), "kind": dpsql.Domain.labels(["x", "X"])},
+}
+OVER = "OVER (PARTITION BY customer_id ORDER BY price DESC, status NULLS FIRST)"
+SCRIPT = {
+    "joined": "SELECT c.region, COUNT(*) AS n FROM orders o JOIN customers c "
+    "ON o.customer_id = c.id GROUP BY 1",
+    "left": "SELECT o.status, c.region = 'n' AS here, SUM(o.price) AS p FROM orders o "
+    "LEFT JOIN customers c ON o.customer_id = c.id GROUP BY 1, 2",
+    "two_steps": "SELECT i.kind, c.region, COUNT(*) AS n FROM items i "
+    "JOIN orders o ON i.order_id = o.id JOIN customers c ON o.customer_id = c.id GROUP BY 1, 2",
+    "how_many": "SELECT LEAST((SELECT COUNT(*) FROM orders o WHERE o.customer_id = c.id), 4) AS k, "
+    "COUNT(*) AS n FROM customers c GROUP BY 1",
+    "without": "SELECT region, COUNT(*) AS n FROM customers c WHERE NOT EXISTS "
+    "(SELECT 1 FROM orders o WHERE o.customer_id = c.id AND o.price > c.balance) GROUP BY 1",
+    "sums": "SELECT (SELECT AVG(i.qty) FROM items i WHERE i.order_id = o.id) > 4 AS k, "
+    "COUNT(*) AS n FROM orders o GROUP BY 1",
+    "least": "SELECT (SELECT MIN(i.kind) FROM items i WHERE i.order_id = o.id) = 'X' AS k, "
+    "COUNT(*) AS n FROM orders o GROUP BY 1",
+    "places": f"SELECT LEAST(w, 3) AS k, COUNT(*) AS n FROM (SELECT row_number() {OVER} AS w "
+    "FROM orders) GROUP BY 1",
+    "before": f"SELECT w > price AS k, COUNT(*) AS n FROM (SELECT price, lag(price, 1, -5) {OVER} "
+    "AS w FROM orders) GROUP BY 1",
+    "running": "SELECT w > 60 AS k, COUNT(*) AS n FROM (SELECT SUM(price) OVER (PARTITION BY "
+    "customer_id ORDER BY d, price ROWS BETWEEN 2 PRECEDING AND CURRENT ROW) AS w FROM orders) "
+    "GROUP BY 1",
+    "first": f"SELECT status, COUNT(*) AS n FROM (SELECT * FROM orders QUALIFY row_number() {OVER} "
+    "= 1) GROUP BY 1",
+    "distinct": "SELECT status, COUNT(*) AS n FROM (SELECT DISTINCT ON (customer_id) * FROM orders "
+    "ORDER BY customer_id, price) GROUP BY 1",
+}
+
+
+def rows(seed=1, customers=40, without=None):
+    """Make rows: keys that several rows have or none, ties, NULLs, odd doubles, odd texts."""
+    rng = random.Random(seed)  # noqa: S311
+    found, orders = {name: [] for name in TABLES}, 0
+    odd = [None, 0.0, -0.0, float("nan"), float("inf"), 7.5, -3.0]
+    for id_ in [*range(customers), 3, None]:
+        own = {name: [] for name in TABLES}
+        own["customers"].append((id_, rng.choice(["n", "s", "é", "N", None]), rng.choice(odd)))
+        for _ in range(rng.choice([0, 1, 2, 9])):
+            orders += rng.choice([1, 1, 1, 0])
+            status, price = rng.choice(["o", "f", None]), rng.choice([7, 7, 30, None, 99])
+            own["orders"].append((orders, id_, status, price, rng.choice(odd)))
+            count = rng.choice([0, 1, 3])
+            own["items"] += [(orders, rng.randint(0, 9), rng.choice("xX")) for _ in range(count)]
+        if id_ is None or id_ != without:
+            found = {name: found[name] + own[name] for name in found}
+    return found
+
+
+def filled(**how):
+    con = duckdb.connect()
+    for name, listed in rows(**how).items():
+        con.execute(f"CREATE TABLE {name} ({TABLES[name]})").fetchall()
+        insert(con, name, listed)
+    return con
+
+
+def schema(named):
+    """Declare domains, units and references, of tables that are called so or so."""
+    c, o, i = (named[name] for name in TABLES)
+    units = {c: dpsql.Unit("id", 1), o: dpsql.Unit("customer_id", 3)}
+    units[i] = dpsql.Unit(f"{o}.customer_id", 5)
+    references = {f"{o}.customer_id": f"{c}.id", f"{i}.order_id": f"{o}.id"}
+    domains = {named[name]: of for name, of in DOMAINS.items()}
+    return dpsql.Schema(domains, units=units, references=references)
+
+
+def in_folders(con, folder):
+    """Store the tables in folders, and say what Spark calls them."""
+    named = {}
+    for name in TABLES:
+        place = folder / name
+        place.mkdir(parents=True)
+        con.execute(f"COPY {name} TO '{place}/0.parquet'").fetchall()
+        named[name] = f"parquet.{place}"
+    return named
+
+
+def asked(script, named):
+    found = {}
+    for of, sql in script.items():
+        for name, place in named.items():
+            sql = sql.replace(f"FROM {name}", f"FROM {quoted(place)}")
+            sql = sql.replace(f"JOIN {name}", f"JOIN {quoted(place)}")
+        found[of] = sql
+    return found
+
+
+def quoted(place):
+    kind, _, path = place.partition(".")
+    return f'{kind}."{path}"'
+
+
+@pytest.fixture(scope="module")
+def con():
+    return filled()
+
+
+@pytest.fixture
+def both(spark, con, tmp_path):
+    named = in_folders(con, tmp_path)
+    here = dpsql.Session(spark, schema=schema(named), ledger=tmp_path / "shop.ledger")
+    there = dpsql.Session(con, schema=schema({name: name for name in TABLES}))
+    return here, there, named
+
+
+def same(both, script, monkeypatch):
+    """Release a script here and there, with the same noise: answers are the same, too."""
+    here, there, named = both
+    releases = []
+    for session, statements in ((here, asked(script, named)), (there, script)):
+        monkeypatch.setattr(measuring, "fresh_bits", lambda: SeededBits(7))
+        releases.append(session.release(statements, budget=BUDGET))
+    for name in script:
+        assert_frame_equal(releases[0][name], releases[1][name], rel_tol=1e-9)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", SCRIPT)
+def test_answers_are_those_of_duckdb(both, monkeypatch, name):
+    same(both, {name: SCRIPT[name]}, monkeypatch)
+
+
+def test_one_release_of_all_is_that_of_duckdb(both, monkeypatch):
+    same(both, SCRIPT, monkeypatch)
+
+
+REFUSED = {
+    "SELECT COUNT(DISTINCT customer_id) AS n FROM orders": "units by groups",
+    "SELECT w > 1 AS k, COUNT(*) AS n FROM (SELECT COUNT(DISTINCT status) OVER (PARTITION BY "
+    "customer_id) AS w FROM orders) GROUP BY 1": "COUNT(DISTINCT",
+    "SELECT c.region, COUNT(*) AS n FROM orders o JOIN customers c ON o.price = c.id "
+    "GROUP BY 1": "",
+}
+
+
+@pytest.mark.parametrize("sql", REFUSED)
+def test_what_cannot_be_counted_is_refused_before_the_charge(both, sql):
+    here, _, named = both
+    with pytest.raises(DpsqlError) as caught:
+        here.query(asked({"q": sql}, named)["q"], budget=BUDGET)
+    assert REFUSED[sql] in str(caught.value)
+    assert caught.value.hint
+    assert here.history.height == 0
+
+
+def test_tables_on_the_way_are_looked_at_again(both, con, tmp_path, monkeypatch):
+    """Nothing else says whose items are: new orders would make them others'."""
+    here, _, named = both
+    kept = engine.kept_rows
+
+    def written_meanwhile(*args):
+        con.execute(f"COPY orders TO '{tmp_path}/orders/1.parquet'").fetchall()
+        return kept(*args)
+
+    monkeypatch.setattr(engine, "kept_rows", written_meanwhile)
+    sql = asked({"q": "SELECT qty, COUNT(*) AS n FROM items GROUP BY 1"}, named)["q"]
+    with pytest.raises(StaleSchemaError):
+        here.query(sql, budget=BUDGET)
+    assert "delivered" not in here.history["state"].to_list()
+
+
+def test_all_tables_that_are_read_have_one_account(both, spark, tmp_path):
+    """Customers are looked at for orders: nobody may look at them in a second account."""
+    here, _, named = both
+    here.query(asked(SCRIPT, named)["joined"], budget=BUDGET)
+    other = dpsql.Session(spark, schema=schema(named), ledger=tmp_path / "other.ledger")
+    with pytest.raises(LedgerError):
+        other.query(f"SELECT COUNT(*) AS n FROM {quoted(named['customers'])}", budget=BUDGET)
