@@ -51,6 +51,14 @@ T = TypeVar("T")
 NAME = "dpsql"
 _DECLARING = tuple(name for name in FLAGS if name in SessionOptions.__annotations__)
 """Options that belong to a session, and not to a cell."""
+_MADE_UP: Mapping[str, str] = {
+    "rows": "how many rows [as many as the release says]",
+    "updates": "rounds that bring pairs nearer [0]",
+    "seed": "gives the same rows each time",
+    "table": "of several tables, the one whose rows are meant",
+}
+"""Options of rows that are made up."""
+STORE = "store the result in this variable"
 
 
 class Shell(Protocol):
@@ -114,15 +122,29 @@ class Magics:
         self._sessions: dict[int, _Kept] = {}  # by id: a session keeps its connection alive
         self._line_parser, self._cell_parser = line_parser(), cell_parser()
 
-    def line(self, line: str) -> AccountView:
-        """Show what was spent and what is left; with --total, fix the total first."""
-        return _shortly(self._account, self._line_parser.parse_args(_words(line)))
+    def line(self, line: str) -> AccountView | pl.DataFrame | None:
+        """Show what was spent and what is left, or make up rows; with --total, fix the total."""
+        given = self._line_parser.parse_args(_words(line))
+        return _shortly(self._account if given.synthetic is None else self._synthetic, given)
 
     def cell(self, line: str, cell: str) -> pl.DataFrame | Release | Plan | None:
         """Answer the statements of a cell: one as a frame, several as a release."""
         return _shortly(self._answer, self._cell_parser.parse_args(_words(line)), cell)
 
+    def _synthetic(self, given: argparse.Namespace) -> pl.DataFrame | None:
+        release = self._variable(given.synthetic)
+        if not isinstance(release, Release):
+            raise UsageError(
+                f"{given.synthetic} is no Release, which %%dpsql --out keeps of several."
+            )
+        how = {"updates": given.updates or 0, "seed": given.seed, "table": given.table}
+        rows = release.synthetic(given.rows, **how)
+        quality = given.quality and release.synthetic_quality(rows, table=given.table)
+        return self._handed_out(rows if quality is False else quality, given.into)
+
     def _account(self, given: argparse.Namespace) -> AccountView:
+        if given.quality or any(getattr(given, name) is not None for name in (*_MADE_UP, "into")):
+            raise UsageError("These options are for --synthetic NAME, with a release.")
         session = self._session(given)
         if given.total:
             session.ledger.set_total(self._budget(given))
@@ -152,9 +174,12 @@ class Magics:
             result = release if len(release) > 1 else next(iter(release.values()))
             if release.charged is not None and session.remaining is not None:
                 sys.stdout.write(f"charged: {release.charged}; left: {_left(session)}\n")
-        if given.into is None:
+        return self._handed_out(result, given.into)
+
+    def _handed_out(self, result: T, into: str | None) -> T | None:
+        if into is None:
             return result
-        self._shell.user_ns[given.into] = result
+        self._shell.user_ns[into] = result
         return None
 
     def _budget(self, given: argparse.Namespace) -> Budget:
@@ -336,8 +361,14 @@ def _help(flag: Flag) -> str:
 
 def line_parser() -> argparse.ArgumentParser:
     """Make the parser of `%dpsql`."""
-    parser = _parser("%dpsql", "Show what was spent and what is left.")
-    parser.add_argument("--total", action="store_true", help="fix the total: the budget given")
+    parser = _parser("%dpsql", "Show what was spent and what is left, or make up rows.")
+    add = parser.add_argument
+    add("--total", action="store_true", help="fix the total: the budget given")
+    add("--synthetic", metavar="NAME", help="make up rows of this release, which is free")
+    for name, said in _MADE_UP.items():
+        add(f"--{name}", type=str if name == "table" else _reading(whole_number), help=said)
+    add("--quality", action="store_true", help="show how near these rows are")
+    add("--out", dest="into", type=_identifier, metavar="NAME", help=STORE)
     return parser
 
 
@@ -346,13 +377,7 @@ def cell_parser() -> argparse.ArgumentParser:
     parser = _parser("%%dpsql", "Answer SQL with differential privacy.")
     add = parser.add_argument
     _add(parser, *(name for name in FLAGS if name in ReleaseOptions.__annotations__), "free")
-    add(
-        "--out",
-        dest="into",
-        type=_identifier,
-        metavar="NAME",
-        help="store the result in this variable",
-    )
+    add("--out", dest="into", type=_identifier, metavar="NAME", help=STORE)
     add("--plan", action="store_true", help="plan only: spend nothing")
     return parser
 

@@ -99,6 +99,38 @@ def test_cells_share_one_account(shell):
     assert "75.0% of the total is spent" in account._repr_html_()
 
 
+def test_rows_are_made_up_of_a_release(shell):
+    cell(shell, "--rho 50 --out release", f"{BY_SEX}; {AGES}")
+    release = shell.user_ns["release"]
+    made = line(shell, "--synthetic release --rows 200 --seed 3 --updates 1")
+    assert made.equals(release.synthetic(200, updates=1, seed=3))
+    assert line(shell, "--synthetic release --rows 200 --seed 3 --out rows") is None
+    assert shell.user_ns["rows"].height == 200
+    found = line(shell, "--synthetic release --seed 3 --quality --table people")
+    assert found.equals(release.synthetic_quality(release.synthetic(seed=3)))
+    assert line(shell, "").text.startswith("spent: ρ = 50")
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["--rows 5", "--quality", "--out rows", "--synthetic con", "--synthetic nothing",
+     "--synthetic release --rows -1", "--synthetic release --seed x"],
+)  # fmt: skip
+def test_wishes_for_rows_that_can_not_be_meant(shell, options):
+    cell(shell, "--rho 50 --out release", f"{BY_SEX}; {AGES}")
+    with pytest.raises(UsageError):
+        line(shell, options)
+
+
+def test_hints_about_rows_name_options(shell):
+    cell(shell, "--rho 50 --out release", f"{BY_SEX}; {AGES}")
+    with pytest.raises(dpsql.SchemaError, match="people"):
+        line(shell, "--synthetic release --table peeple")
+    with pytest.raises(dpsql.ResourceLimitError) as error:
+        line(shell, "--synthetic release --rows 999999999999")
+    assert "--rows" in error.value.hint
+
+
 def test_past_answers_are_free(shell):
     first = cell(shell, "--rho 1000")
     again = cell(shell, "--free")
