@@ -16,7 +16,13 @@ from dpsql.release import metadata
 from dpsql.release.confidence import CONFIDENCE
 from dpsql.release.facts import Facts
 from dpsql.release.forms import csv_text, parquet_bytes
-from dpsql.release.marks import SupportedFrames, noise_marked, shown_and_marked
+from dpsql.release.marks import (
+    SupportedFrames,
+    SuppressedFrames,
+    noise_marked,
+    shown_and_marked,
+)
+from dpsql.release.report_pictures import picture_of
 from dpsql.release.shown import decimals_of, shown_rows, shown_value
 from dpsql.report import Cell, Column, Download, Picture, Shown
 
@@ -31,6 +37,8 @@ MOST_WRITTEN = 200_000
 """Cells of an answer whose files are in the page."""
 MOST_FILE, MOST_FILES = 1_500_000, 3_000_000
 """Bytes of a file, and of all of them together."""
+MOST_PICTURES = 60
+"""As many as are drawn within two seconds."""
 NOT_KNOWN = "not known"
 
 
@@ -40,6 +48,7 @@ class Room:
 
     statements: int
     files: int = MOST_FILES
+    pictures: int = MOST_PICTURES
 
     def rows(self, columns: int) -> int:
         """Return how many rows of so many columns are shown of each statement."""
@@ -79,6 +88,9 @@ class Answer:
     def _found(self) -> tuple[pl.DataFrame, pl.DataFrame, bool]:
         """Return the frame, or its first rows if it is too large, and marks of its values."""
         try:
+            if self._is_plain:
+                frame = self._frames.frame(self.name)
+                return frame, noise_marked(frame, self._values), True
             return *shown_and_marked(self._frames, self.name), True
         except ResourceLimitError:
             head, is_whole = next(self._frames.batches(self.name, MOST_ROWS)), False
@@ -90,6 +102,16 @@ class Answer:
     def _values(self) -> list[str]:
         described = self._described
         return described.filter(pl.col("role") == "value")["column"].to_list()
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether a frame tells by itself how its values are marked.
+
+        Sums of counts are neither quotients nor quantiles. Of others it takes the statement to be
+        answered again, after loading, which takes longer than all the rest of a report.
+        """
+        kinds = self._described.filter(pl.col("role") == "value")["variance"]
+        return not isinstance(self._frames, SuppressedFrames) and kinds.eq("exact").all()
 
     @property
     def rows(self) -> int | None:
@@ -123,7 +145,14 @@ class Answer:
 
     def picture(self) -> Picture | None:
         """Draw the answer, if there is a picture that fits."""
-        return None
+        if not self._is_whole:
+            return None
+        if self._room.pictures <= 0:
+            self.left_out.append(f"Only the first {MOST_PICTURES} pictures are drawn.")
+            return None
+        found = picture_of(self._frame, self._described, self._facts.confidence)
+        self._room.pictures -= found is not None
+        return found
 
     def downloads(self) -> list[Download]:
         """Return the answer as files, as far as there is room."""

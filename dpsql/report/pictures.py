@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 from xml.etree import ElementTree as Xml
 
-from dpsql.errors import InternalError, ReleaseFormatError, printable
+from dpsql.errors import InternalError, printable
 
 INKS: Mapping[str, str] = MappingProxyType(
     {
@@ -50,18 +50,9 @@ _HARMLESS = re.compile(r"[A-Za-z0-9#(),.%\s+\-_'\"]*")
 
 
 def drawn(chart: Mapping[str, Any]) -> str:
-    """Draw a chart of Vega-Lite as SVG.
+    """Draw a chart of Vega-Lite as SVG."""
+    import vl_convert  # slow to import, and part of an extra: see `needed`
 
-    Raises:
-        ReleaseFormatError: what draws it is not installed.
-    """
-    try:
-        import vl_convert
-    except ImportError:
-        raise ReleaseFormatError(
-            "vl-convert-python is not installed, which draws pictures.",
-            hint='pip install "dpsql[report]"',
-        ) from None
     svg: str = vl_convert.vegalite_to_svg(json.dumps(chart), allowed_base_urls=[])
     return svg
 

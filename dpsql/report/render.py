@@ -34,9 +34,11 @@ def needed() -> None:
     """
     try:
         import jinja2  # noqa: F401
-    except ImportError:
+        import vl_convert  # noqa: F401
+    except ImportError as error:
         raise ReleaseFormatError(
-            "Jinja2 is not installed, which writes reports.", hint='pip install "dpsql[report]"'
+            f"{error.name} is not installed, which reports are made with.",
+            hint='pip install "dpsql[report]"',
         ) from None
 
 

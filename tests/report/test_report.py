@@ -286,17 +286,40 @@ def test_large_answers_are_cut_and_said_to_be(release, tmp_path):
 
 
 def test_files_are_left_out_when_there_is_no_more_room(release, tmp_path, monkeypatch):
-    monkeypatch.setattr(report_answers, "MOST_FILES", 4_000)
-    monkeypatch.setattr(report_answers.Room, "__init__", limited)
+    monkeypatch.setattr(report_answers, "MOST_FILE", 1_500)
     page = read(release, tmp_path)
     kept = [content for name, content in page.files().items() if name != "metadata.json"]
-    assert kept
-    assert sum(map(len, kept)) <= 4_000
+    assert 0 < len(kept) < 2 * len(release)
+    assert max(map(len, kept)) <= 1_500
     assert "There was no more room in this page for its" in page.text
 
 
-def limited(self, statements: int) -> None:
-    self.statements, self.files = statements, report_answers.MOST_FILES
+def test_files_share_the_room():
+    room = report_answers.Room(3, files=1_000)
+    assert [room.takes(size) for size in (600, 600, 400, 1)] == [True, False, True, False]
+
+
+def test_pictures_beyond_what_is_drawn_are_said_to_be_left_out(release):
+    room = report_answers.Room(len(release), pictures=1)
+    answers = [
+        report_answers.Answer(release.facts, release._frames, name, "file", room)
+        for name in ("towns", "median")
+    ]
+    assert [each.picture() is not None for each in answers] == [True, False]
+    (said,) = answers[1].left_out
+    assert said.startswith("Only the first")
+
+
+def test_marks_in_the_page_are_those_of_the_release(release, tmp_path):
+    release.save(tmp_path / "release")
+    for each in (release, dpsql.Release.load(tmp_path / "release"), release.suppressed(10)):
+        room = report_answers.Room(len(each))
+        for name in each:
+            found = report_answers.Answer(each.facts, each._frames, name, "file", room)
+            marks = each.marks(name)
+            assert found.values == marks.height * marks.width
+            shown = [[cell.mark for cell in row if cell.mark] for row in found.shown.rows]
+            assert shown == [[mark for mark in row if mark] for row in marks.rows()]
 
 
 def test_noise_is_marked_and_warned_of(tmp_path):
