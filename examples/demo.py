@@ -35,8 +35,8 @@ def load_adult(con: duckdb.DuckDBPyConnection) -> None:
     con.execute(f"INSERT INTO adult SELECT {columns} FROM read_parquet(?)", [parquet]).fetchall()
 
 
-def main() -> None:
-    """Run the demo in a folder that is removed afterwards."""
+def main(report: Path | None = None) -> None:
+    """Run the demo in a folder that is removed afterwards; a report of it stays."""
     console = Console()
     script = dpsql.read_script(HERE / "adult_release.sql")
     with tempfile.TemporaryDirectory() as folder:
@@ -48,6 +48,9 @@ def main() -> None:
         for name, frame in release.items():
             show_frame(console, name, frame)
         show_account(console, session, release)
+        if report is not None:
+            place = release.report(report, title="The Adult census extract", ledger=session.ledger)
+            console.print(f"report: {place}", highlight=False, soft_wrap=True)
         con.close()
 
 

@@ -57,3 +57,11 @@ def test_a_place_that_is_taken_is_refused_before_the_charge(commands):
     assert place.read_text() == "mine"
     assert not out.exists()
     assert not commands.ledger.exists()
+
+
+def test_the_demo_leaves_a_report_if_that_is_said(commands):
+    place = commands.folder / "demo.html"
+    said = commands.done("demo", "--report", place)
+    assert said.endswith(f"report: {place}\n")
+    assert "The Adult census extract" in place.read_text(encoding="utf-8")
+    assert commands.run("demo", "--report", place).exit_code == 7

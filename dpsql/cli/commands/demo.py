@@ -16,10 +16,20 @@ def examples_folder() -> Path:
 
 
 @click.command(short_help="Release real census data.")
-def demo() -> None:
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write one HTML page with all of it, too, which stays.",
+)
+def demo(report: Path | None) -> None:
     """Release real census data, in a temporary folder.
 
-    The Adult extract is planned, released and printed. It needs no network and leaves nothing
-    behind.
+    The Adult extract is planned, released and printed. It needs no network and, but for a report,
+    leaves nothing behind.
     """
-    runpy.run_path(str(examples_folder() / "demo.py"), run_name="__main__")
+    if report is not None:
+        from dpsql.release.reported import check_report
+
+        check_report(report)
+    runpy.run_path(str(examples_folder() / "demo.py"))["main"](report)
