@@ -252,6 +252,7 @@ TRUSTED = (
     "engines/spark/aggregates.py",
     "engines/spark/bounded.py",
     "engines/spark/parents.py",
+    "engines/spark/units.py",
     "engines/spark/windows.py",
     "engines/spark/columns.py",
     "engines/spark/expressions.py",

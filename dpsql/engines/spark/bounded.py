@@ -138,7 +138,7 @@ def _is_chosen(own: str, id_: Sequence[tuple[str, str]], k: str) -> str:
     """
     # n is never below k + 1, so that each divisor is positive wherever this is computed.
     named = {
-        "m": call("md5", f"CAST({_text(id_, own)} AS BINARY)"),
+        "m": call("md5", f"CAST({text_of_id(id_, own)} AS BINARY)"),
         "k": k,
         "n": call("greatest", f"{own}n", f"({k} + {whole(1)})"),
         "s": f"{_bits(_number(f'{own}m', 1), 30)} * {whole(2**32)} + {_number(f'{own}m', 0)}",
@@ -170,7 +170,7 @@ def _bits(number: str, count: int) -> str:
     return f"({number} % {whole(2**count)})"
 
 
-def _text(id_: Sequence[tuple[str, str]], own: str) -> str:
+def text_of_id(id_: Sequence[tuple[str, str]], own: str) -> str:
     """Write an id as text: for a single one, and for plain ones, as DuckDB does."""
     texts = [_of_bytes(name, own) if type_ == "VARCHAR" else f"CAST({name} AS STRING)"
              for name, type_ in id_]  # fmt: skip

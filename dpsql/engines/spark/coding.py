@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +20,7 @@ from dpsql.engines.names import unused
 from dpsql.engines.spark.columns import code_of
 from dpsql.engines.spark.expressions import spark_sql
 from dpsql.engines.spark.sums import SparkSum
-from dpsql.engines.spark.text import quoted
+from dpsql.engines.spark.text import array, call, quoted, whole
 from dpsql.errors import InternalError
 from dpsql.schema import Table
 
@@ -73,12 +74,14 @@ class ComputedRow:
         read = columns_read(table, names, measures.values(), keys)
         return cls(tuple(read), values, codes, sums)
 
-    def selected(self, rows: DataFrame, places: Mapping[str, str]) -> DataFrame:
-        """Return codes and summands of rows, in columns of their own."""
+    def selected(
+        self, rows: DataFrame, places: Mapping[str, str], beside: Sequence[str] = ()
+    ) -> DataFrame:
+        """Return codes and summands of rows, in columns of their own, and some beside them."""
         from pyspark.sql import functions
 
         values = [functions.expr(sql).alias(place) for place, sql in self.values.items()]
-        shown = rows.select(*map(quoted, self.read), *values)
+        shown = rows.select(*beside, *map(quoted, self.read), *values)
         codes = [functions.expr(sql).alias(places[name]) for name, sql in self.codes.items()]
         added = [
             column
@@ -90,7 +93,7 @@ class ComputedRow:
                 ),
             )
         ]
-        columns = [*codes, *added]
+        columns = [*beside, *codes, *added]
         return shown.select(*columns) if columns else rows.select(functions.lit(0).alias("c"))
 
     @property
@@ -147,3 +150,19 @@ def placed(
         if added and not any(added[0] in blocks[block] for block in fitting):
             blocks[min(fitting, key=lambda b: math.prod(sizes[a] for a in b))].append(added[0])
     return blocks
+
+
+def class_of(code: str, classes: np.ndarray) -> str:
+    """Write the class of a cell, by the ends of runs of one class, or by a list."""
+    ends = [*np.flatnonzero(np.diff(classes)).tolist(), len(classes) - 1]
+    if len(ends) <= 32:
+        runs = [(end, int(classes[end])) for end in ends]
+        return reduce(
+            lambda rest, run: (
+                f"CASE WHEN {code} <= {whole(run[0])} THEN {whole(run[1])} ELSE {rest} END"
+            ),
+            reversed(runs[:-1]),
+            whole(runs[-1][1]),
+        )
+    listed = array([whole(int(value)) for value in classes])
+    return call("coalesce", call("get", listed, f"CAST({code} AS INT)"), whole(0))

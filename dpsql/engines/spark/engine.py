@@ -16,8 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from functools import reduce
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
@@ -40,7 +39,7 @@ from dpsql.engines.base import (
 from dpsql.engines.cover import low_word, roll_up, roll_up_sums, tally, tally_sums
 from dpsql.engines.spark.bounded import check_units, kept_rows
 from dpsql.engines.spark.cancelling import cancelled
-from dpsql.engines.spark.coding import ComputedRow, placed
+from dpsql.engines.spark.coding import ComputedRow, class_of, placed
 from dpsql.engines.spark.partials import (
     COUNT,
     KEY,
@@ -52,13 +51,15 @@ from dpsql.engines.spark.partials import (
 )
 from dpsql.engines.spark.settings import quiet
 from dpsql.engines.spark.tables import SparkTables
-from dpsql.engines.spark.text import array, call, quoted, whole
+from dpsql.engines.spark.text import array, quoted, whole
+from dpsql.engines.spark.units import CountedUnits
 from dpsql.errors import DpsqlError, InternalError, ResourceLimitError, UnsupportedSqlError
 from dpsql.schema import Table
 from dpsql.schema.grain import paths_read
 from dpsql.workload.spread import SpreadRows, spreads_of
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 Partials = Literal["auto", "sql", "workers"]
@@ -97,10 +98,15 @@ class SparkEngine(Engine):
             UnsupportedSqlError: it needs what Spark doesn't compute yet.
             ResourceLimitError: there are too many cells.
         """
-        _check_supported(table, keys, units)
+        _check_supported(table, keys)
         check_units(table)
-        if not table.is_bounded:
+        of_units = [m for m in wanted if not units.keys().isdisjoint(m)]
+        wanted = [m for m in wanted if m not in of_units]
+        if wanted and not table.is_bounded:
             raise InternalError("nothing bounds the rows of units in this table")
+        counted_units = [
+            CountedUnits.of(table, each, units, merged, measures, keys) for each in of_units
+        ]
         sizes = {name: cells_counted(table, name, merged) for name in table.columns}
         counted = placed(wanted, measures, sizes)
         if total_apart and () in wanted:
@@ -123,6 +129,7 @@ class SparkEngine(Engine):
         return SparkCounting(
             self, table, tuple(wanted), computed, places, tuple(blocks), shapes, counted,
             spreads_of(table, merged), {name: value.bound for name, value in measures.items()},
+            {name: groups.most for name, groups in units.items()}, tuple(counted_units),
         )  # fmt: skip
 
     def marginals(
@@ -137,11 +144,9 @@ class SparkEngine(Engine):
         return self.prepared(table, wanted, merged, measures, keys).run()
 
 
-def _check_supported(table: Table, keys: Keys, units: Units) -> None:
+def _check_supported(table: Table, keys: Keys) -> None:
     what = None
-    if units:
-        what = "numbers of units by groups"
-    elif not table.derived.keys() - table.joined <= keys.keys():
+    if not table.derived.keys() - table.joined <= keys.keys():
         what = "keys that nothing computes"
     elif any(one.origin is not None for one in table.read):
         what = "views"
@@ -178,12 +183,14 @@ class SparkCounting(Counting):
     """Which measures are added up in its cells."""
     spreads: tuple[SpreadRows, ...]
     bounds: Mapping[str, int]
-    units: Mapping[str, int] = field(default_factory=dict)
+    units: Mapping[str, int]
+    """Where units are counted → in how many groups one is at most."""
+    of_units: tuple[CountedUnits, ...]
 
     def check(self) -> None:
         """Have Spark analyze what `run` would run; see `Counting.check`."""
         with self.engine.snapshot(), quiet():
-            if not _succeeds(lambda: self._job().schema):
+            if not _succeeds(lambda: [job.schema for job in self._jobs()]):
                 raise InternalError("Spark refuses a counting statement; nothing was charged")
             if self._in_workers and not _succeeds(self._probe):
                 raise UnsupportedSqlError(
@@ -193,36 +200,44 @@ class SparkCounting(Counting):
 
     def run(self) -> Counted:
         """Count the marginals that were prepared, in one job; see `Counting.run`."""
-        counted, summed = dict[Marginal, Counts](), dict[Marginal, Words]()
         with self.engine.snapshot(), quiet(), cancelled(self.engine.tables.session):
-            found = self._job().toArrow()
+            found = [job.toArrow() for job in self._jobs()]
             for path in paths_read(self.table):
                 self.engine.tables.check_unchanged(path)
-        keys, rows = (found.column(name).to_numpy().astype(np.int64) for name in (KEY, COUNT))
+        if self.engine.on_step is not None:
+            self.engine.on_step(1, 1)
+        counted, above = self._tallied(found[0]) if self.blocks else ({}, {})
+        for each, rows in zip(self.of_units, found[len(found) - len(self.of_units) :], strict=True):
+            counted[each.marginal] = each.tallied(*_columns(rows))
+        own = self.table.contributions
+        return Counted(counted, own, self.bounds, self.units, self.spreads, above=above)
+
+    def _tallied(self, found: pa.Table) -> tuple[dict[Marginal, Counts], dict[Marginal, Counts]]:
+        """Return the counts and sums of rows that were found, and higher words of these."""
+        counted, summed = dict[Marginal, Counts](), dict[Marginal, Words]()
+        keys, rows = _columns(found)
         parts = zip(self.blocks, split(self.blocks, keys, rows), strict=True)
         for (block, shape), (coded, (own, added)) in zip(self.shapes.items(), parts, strict=True):
             counted[block] = tally(shape, own, added)
             for name in self.measures[block]:
                 totals = self.computed.totals(name, found, coded.holds(keys))
                 summed[*block, name] = tally_sums((*shape, 1), own, totals)
-        if self.engine.on_step is not None:
-            self.engine.on_step(1, 1)
         measured = [m for m in self.wanted if not self.bounds.keys().isdisjoint(m)]
         words = roll_up_sums(measured, summed, self.bounds.keys())
-        return Counted(
-            roll_up([m for m in self.wanted if m not in words], counted)
-            | {marginal: low_word(sums) for marginal, sums in words.items()},
-            self.table.contributions,
-            self.bounds,
-            self.units,
-            self.spreads,
-            above={marginal: high for marginal, (high, _) in words.items()},
-        )
+        low = {marginal: low_word(sums) for marginal, sums in words.items()}
+        above = {marginal: high for marginal, (high, _) in words.items()}
+        return roll_up([m for m in self.wanted if m not in words], counted) | low, above
 
     @property
     def _in_workers(self) -> bool:
         way = "sql" if self.bounds else self.engine.partials
         return way == "workers" or (way == "auto" and len(self.blocks) > FEW_BLOCKS)
+
+    def _jobs(self) -> list[DataFrame]:
+        """Build all jobs: that of the rows, and one for each count of units; reads nothing."""
+        tables = self.engine.tables
+        rows = [self._job()] if self.blocks else []
+        return [*rows, *(each.job(tables) for each in self.of_units)]
 
     def _job(self) -> DataFrame:
         """Build the job, whose rows are keys and counts; reads nothing."""
@@ -249,7 +264,7 @@ class SparkCounting(Counting):
         for axis in block.axes:
             code = quoted(axis.place)
             if axis.classes is not None:
-                code = _class_of(code, axis.classes)
+                code = class_of(code, axis.classes)
             key = f"({key} * {whole(axis.size)} + {code})"
         inside = [
             f"{quoted(axis.place)} BETWEEN {whole(0)} AND {whole(axis.codes - 1)}"
@@ -267,20 +282,10 @@ class SparkCounting(Counting):
         one.mapInArrow(partial_counts([block]), SCHEMA).collect()
 
 
-def _class_of(code: str, classes: np.ndarray) -> str:
-    """Write the class of a cell, by the ends of runs of one class, or by a list."""
-    ends = [*np.flatnonzero(np.diff(classes)).tolist(), len(classes) - 1]
-    if len(ends) <= 32:
-        runs = [(end, int(classes[end])) for end in ends]
-        return reduce(
-            lambda rest, run: (
-                f"CASE WHEN {code} <= {whole(run[0])} THEN {whole(run[1])} ELSE {rest} END"
-            ),
-            reversed(runs[:-1]),
-            whole(runs[-1][1]),
-        )
-    listed = array([whole(int(value)) for value in classes])
-    return call("coalesce", call("get", listed, f"CAST({code} AS INT)"), whole(0))
+def _columns(found: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    """Return the keys of what was found, and their counts."""
+    keys, rows = (found.column(name).to_numpy().astype(np.int64) for name in (KEY, COUNT))
+    return keys, rows
 
 
 def _succeeds(step: Callable[[], object]) -> bool:

@@ -1,0 +1,191 @@
+"""Spark's SQL for units by groups: in how many of the groups units are. Trusted.
+
+Guarantees:
+    A unit adds 0 or 1 to each group, and 1 to at most m = `UnitGroups.most` of them; to add or to
+    remove it with all of its rows changes nothing else.
+
+    *Proof.* The rule is that of `engines/duckdb/units.py`. Rows are those of `OwnedRows.rows`: each
+    has the id of one unit, and all that it has is a function of the rows of that unit. What is
+    counted are pairs of an id and a number of a group: `distinct` leaves one row for each. Where m
+    is less than the number of groups, pairs are numbered by a window that is PARTITION BY all
+    columns of the id, and those with numbers from 1 to m stay. Their order is that of an MD5 of id
+    and group, as DuckDB has it, and then of the group, which of one id no two pairs have: so the
+    numbers follow from the unit's own groups, also if a part of the job runs again. ∎
+
+    Nothing fails: cells are codes of `columns.py`, looked up in lists that are constants; a place
+    that a list hasn't is NULL, and is in no group. Groups are below 2^62, so sums don't overflow.
+
+All rows of a unit have a say, also those that are not among the `max_rows` that count where rows
+are counted: a unit that is in a group is counted there, however many rows it has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpsql.engines.base import Counts, Keys, Marginal, Measures, Merged, Units, cells_counted
+from dpsql.engines.cover import tally
+from dpsql.engines.spark.bounded import text_of_id
+from dpsql.engines.spark.coding import ComputedRow, class_of
+from dpsql.engines.spark.parents import OwnedRows, unit_of
+from dpsql.engines.spark.partials import COUNT, KEY
+from dpsql.engines.spark.tables import SparkTables
+from dpsql.engines.spark.text import call, let, quoted, text, whole
+from dpsql.errors import InternalError, ResourceLimitError
+from dpsql.schema import Table
+from dpsql.workload.units import GroupedCells, UnitGroups, groups_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_MOST_LISTED = 2_000_000
+"""Cells of which it is listed in which groups they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountedUnits:
+    """What counts units by groups.
+
+    Args:
+        marginal: the groups, and what says that units are counted.
+        table: whose rows say in which groups they are.
+        groups: these.
+        computed: what is computed of a row.
+        merged: attribute → the class of each cell.
+        shape: the numbers of groups, and of units, of which there is one.
+    """
+
+    marginal: Marginal
+    table: Table
+    groups: UnitGroups
+    computed: ComputedRow
+    merged: Merged
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls,
+        table: Table,
+        marginal: Marginal,
+        units: Units,
+        merged: Merged,
+        measures: Measures,
+        keys: Keys,
+    ) -> CountedUnits:
+        """Write what is computed of rows.
+
+        Raises:
+            InternalError: the marginal has something else in it, or rows have no units.
+            ResourceLimitError: there are too many cells.
+            UnsupportedSqlError: Spark can't compute it as DuckDB does.
+        """
+        (name,) = (name for name in marginal if name in units)
+        if sorted(marginal) != sorted((name, groups_of(name))) or table.unit is None:
+            raise InternalError("units are counted by their groups, and by nothing else")
+        groups = units[name]
+        if any(len(block.cells) > _MOST_LISTED and not _is_same(block) for block in groups.blocks):
+            raise ResourceLimitError(
+                "There are too many cells to count units by groups in Spark.",
+                hint="group by fewer columns, or declare fewer values.",
+            )
+        for block in groups.blocks:
+            sizes = tuple(cells_counted(table, each, merged) for each in block.attributes)
+            if sizes != tuple(block.shape):
+                raise InternalError("groups are of other cells than are counted")
+        names = list(dict.fromkeys(each for block in groups.blocks for each in block.attributes))
+        condition = {groups.condition: measures[groups.condition]} if groups.condition else {}
+        computed = ComputedRow.of(table, names, condition, keys)
+        shape = tuple(1 if axis == name else groups.count for axis in marginal)
+        return cls(marginal, table, groups, computed, merged, shape)
+
+    def job(self, tables: SparkTables) -> DataFrame:
+        """Build the job, whose rows are groups with how many units are in them; reads nothing."""
+        from pyspark.sql import functions
+
+        made = OwnedRows.of(tables, self.table)
+        pairs = self._pairs(tables, made)
+        if self.groups.most < self.groups.count:
+            pairs = self._fewer(pairs, made)
+        return pairs.groupBy(KEY).agg(functions.count(functions.lit(1)).alias(COUNT))
+
+    def tallied(self, keys: Counts, counts: Counts) -> Counts:
+        """Return the counts of all groups."""
+        return tally(self.shape, keys, counts)
+
+    def _pairs(self, tables: SparkTables, made: OwnedRows) -> DataFrame:
+        """Return units with the groups that they are in, each pair once."""
+        from pyspark.sql import functions
+
+        ids, own, groups = made.ids(self.table), made.own, self.groups
+        places = {name: f"{own}c{i}" for i, name in enumerate(self.computed.codes)}
+        rows = made.rows(self.table, self.computed.read)
+        coded = self.computed.selected(rows, places, ids)
+        inside = [
+            f"{place} BETWEEN {whole(0)} AND {whole(self.table.cells(name) - 1)}"
+            for name, place in places.items()
+        ]
+        if groups.condition:
+            inside.append(f"{self.computed.summands[0]} = {whole(1)}")
+        if inside:
+            coded = coded.where(" AND ".join(inside))
+        keys = [f"{self._cell(b, places)} AS {own}b{i}" for i, b in enumerate(groups.blocks)]
+        found, total = coded.selectExpr(*ids, *keys).distinct(), whole(0)
+        for i, block in enumerate(groups.blocks):
+            key, group = f"{own}b{i}", f"{own}b{i}"
+            if _is_same(block):
+                found = found.where(f"{key} < {whole(len(block.cells))}")
+            else:
+                listed = _listed(tables, block, f"{own}l{i}", f"{own}g{i}")
+                group = f"{own}g{i}"
+                found = found.join(listed, functions.expr(f"{key} = {own}l{i}"), "inner")
+            total = f"({total} + {group})"
+        return found.selectExpr(*ids, f"{total} AS {KEY}").distinct()
+
+    def _cell(self, block: GroupedCells, places: dict[str, str]) -> str:
+        """Write the number of a joint cell."""
+        key = whole(0)
+        for name, size in zip(block.attributes, block.shape, strict=True):
+            code = quoted(places[name])
+            if name in self.merged:
+                code = class_of(code, self.merged[name])
+            key = f"({key} * {whole(size)} + {code})"
+        return key
+
+    def _fewer(self, pairs: DataFrame, made: OwnedRows) -> DataFrame:
+        """Keep as many groups of each unit as count."""
+        ids, own = made.ids(self.table), made.own
+        types = [type_ for _, type_ in unit_of(self.table).columns]
+        shown = text_of_id(list(zip(ids, types, strict=True)), own)
+        told = call("concat", shown, text(" "), f"CAST({KEY} AS STRING)")
+        order = let(f"{own}m", call("md5", f"CAST({told} AS BINARY)"), _reversed(f"{own}m"))
+        by = f"PARTITION BY {', '.join(ids)} ORDER BY {order} ASC, {KEY} ASC"
+        place = f"CAST({call('row_number')} OVER ({by}) AS BIGINT) AS {own}r"
+        numbered = pairs.selectExpr(KEY, place)
+        return numbered.where(f"{own}r <= {whole(self.groups.most)}").select(KEY)
+
+
+def _is_same(block: GroupedCells) -> bool:
+    """Whether each cell is a group of its own, with its number."""
+    at = np.arange(len(block.cells))
+    return np.array_equal(block.cells, at) and np.array_equal(block.groups, at)
+
+
+def _listed(tables: SparkTables, block: GroupedCells, cell: str, group: str) -> DataFrame:
+    """Say which cells are in which groups."""
+    import pyarrow as pa
+    from pyspark.sql import functions
+
+    columns = {
+        cell: np.asarray(block.cells, dtype=np.int64),
+        group: np.asarray(block.groups, dtype=np.int64),
+    }
+    return functions.broadcast(tables.session.createDataFrame(pa.table(columns)))
+
+
+def _reversed(digits: str) -> str:
+    """Write a hash so that it sorts as a number: DuckDB reads its bytes from the last one."""
+    pairs = (call("substr", digits, whole(i, "INT"), whole(2, "INT")) for i in range(31, 0, -2))
+    return call("concat", *pairs)
