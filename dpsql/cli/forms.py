@@ -100,7 +100,7 @@ class FrameForm:
                 listed |= {} if about is None else {"metadata": str(_beside(self.out))}
                 output.say_json({**listed, **document})
                 return
-            output.say(f"{self.out}: {frame.height:,} rows")
+            output.say(f"{self.out}: {output.counted(frame.height, 'row')}")
         elif as_json:
             output.say_json({**_whole(frame), **document})
             return

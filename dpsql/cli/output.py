@@ -30,6 +30,11 @@ def say(text: str = "") -> None:
     click.echo("\n".join(printable(line) for line in text.split("\n")))
 
 
+def counted(number: int, what: str) -> str:
+    """Say how many there are: `1 row`, `2 rows`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def note(text: str) -> None:
     """Print lines to standard error, which is for the reader and not for the next program."""
     click.echo("\n".join(printable(line) for line in text.split("\n")), err=True)

@@ -380,7 +380,7 @@ def _refused_function(node: exp.Expr, span: Span, source: SourceText) -> SqlErro
 
 def _function_hint(word: str) -> str:
     """Name the function that was probably meant."""
-    classes = [f for f in FUNCTIONS if issubclass(f, exp.Func)]
+    classes = [f for f in (*AGGREGATES, *FUNCTIONS) if issubclass(f, exp.Func)]
     known = [*NAMED, *(name.lower() for f in classes for name in f.sql_names())]
     close = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.75)
     return f"did you mean {close[0].upper()}? Otherwise {_PLAIN}" if close else _PLAIN

@@ -83,6 +83,18 @@ def test_metadata_go_beside_one_answer(commands, saved):
     assert list(shown["statements"]) == ["by_sex"]
 
 
+def test_a_wrong_number_of_rows_is_told_by_its_option(commands, saved):
+    result = commands.run("show", saved, "--suppress-below", "0")
+    assert result.exit_code != 0
+    assert "--suppress-below 10" in result.output
+
+
+def test_one_row_is_a_row(commands):
+    file = commands.folder / "n.csv"
+    total = ("query", "SELECT COUNT(*) AS n FROM people", "--db", commands.db, *LARGE)
+    assert f"{file}: 1 row\n" in commands.done(*total, "--out", file)
+
+
 def test_metadata_and_their_file_are_both_there_or_none(commands, saved, monkeypatch):
     file, beside = (commands.folder / f"answer.csv{end}" for end in ("", ".metadata.json"))
     query = ("query", BY_SEX, "--db", commands.db, *LARGE, "--out", file)

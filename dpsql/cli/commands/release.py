@@ -68,11 +68,12 @@ def release(
         also = {"written": written} if written else {}
         output.say_json({"out": str(out), **_document(made, out), **also, **account.document})
         return
-    output.say(f"{out}: {len(made):,} statements")
+    said = output.counted(len(made), "statement")
+    output.say(f"{out}: {said}")
     for file in _files(out):
         output.say(f"  {file}")
     for place in written:
-        output.say(f"{place}: {len(made):,} statements")
+        output.say(f"{place}: {said}")
     for line in account.lines:
         output.say(line)
     output.say(f"neighbours: {made.neighbours}")

@@ -38,9 +38,11 @@ def show(
 
     This reads the folder only, and costs nothing. The answers can be written elsewhere, too.
     """
+    from dpsql.calls import check_rows
     from dpsql.release import Release
     from dpsql.release.metadata import of_answer
 
+    check_rows(suppress_below=suppress_below)
     form.check(as_json=as_json, alone=name is not None)
     if elsewhere and name is not None:
         raise click.UsageError(
@@ -60,7 +62,8 @@ def show(
     if as_json:
         output.say_json({**_document(release), **({"written": written} if written else {})})
     elif written:
-        output.say("\n".join(f"{place}: {len(release):,} statements" for place in written))
+        said = output.counted(len(release), "statement")
+        output.say("\n".join(f"{place}: {said}" for place in written))
     else:
         output.say(release.summary())
 
