@@ -7,6 +7,9 @@ Codes are columns of Spark's SQL (`columns.py`). What is done with them is one o
 - *In workers:* NumPy counts the codes of a part of the rows in all blocks (`partials.py`), and
   sums of parts are added up by key in Spark. It is faster for many.
 
+Units by groups are counted by a job of their own each (`units.py`), and rows of other tables that
+rows have columns of are read beside them (`parents.py`).
+
 Either way keys come back with BIGINT counts as rows of the job, and are put into arrays as those of
 any engine are (`cover.tally`).
 """
@@ -199,7 +202,7 @@ class SparkCounting(Counting):
                 )
 
     def run(self) -> Counted:
-        """Count the marginals that were prepared, in one job; see `Counting.run`."""
+        """Count the marginals that were prepared; see `Counting.run`."""
         with self.engine.snapshot(), quiet(), cancelled(self.engine.tables.session):
             found = [job.toArrow() for job in self._jobs()]
             for path in paths_read(self.table):
