@@ -30,15 +30,13 @@ def promised(
     found = [("Who is protected?", _protected(tables)), ("What is hidden?", _hidden(neighbours))]
     if budget is None:
         found.append(("What does this release cost?", _FREE))
-    else:
+    if earlier:
+        found.append(("What does ε mean here?", _with_earlier(budget, sum(earlier, Fraction(0)))))
+    elif budget is not None:
         found += [
             ("What does ε mean here?", _meaning(budget)),
             ("How well could somebody guess?", _guessing(budget)),
         ]
-    if earlier:
-        found.append(
-            ("What of earlier releases?", _with_earlier(budget, sum(earlier, Fraction(0))))
-        )
     return found
 
 
@@ -112,19 +110,27 @@ def _meaning(budget: Budget) -> str:
     if budget.pure:
         stated = float(budget.amount)
         return (
-            f"ε = {stated:.4g}: whatever this release says, it was at most e^ε = "
+            f"ε = {_above(budget.amount)}: whatever this release says, it was at most e^ε = "
             f"{_factor(stated)} times as likely to say so with one of those who are protected in "
             "the data as without."
         )
     delta = budget.delta or DELTA
     amount = budget.amount if budget.delta is not None else None
-    epsilon = float(amount) if amount is not None else budget.epsilon_at(delta)
+    epsilon = budget.epsilon_at(delta) if amount is None else float(amount)
+    known = _above(Fraction(epsilon) if amount is None else amount)
     small = _small(delta)
     return (
-        f"ε = {epsilon:.4g} at δ = {small}: whatever this release says, it was at most "
+        f"ε = {known} at δ = {small}: whatever this release says, it was at most "
         f"e^ε = {_factor(epsilon)} times as likely to say so with one of those who are protected "
         f"in the data as without, except for a probability of {small} at most."
     )
+
+
+def _above(epsilon: Fraction) -> str:
+    """Write ε with four digits, rounded up."""
+    digits = 3 - math.floor(math.log10(epsilon))
+    scale = Fraction(10) ** digits
+    return f"{float(math.ceil(epsilon * scale) / scale):.4g}"
 
 
 def _small(share: Fraction) -> str:
@@ -164,11 +170,16 @@ def _guessing(budget: Budget) -> str:
 
 def _with_earlier(budget: Budget | None, earlier: Fraction) -> str:
     total = earlier + (Fraction(0) if budget is None else budget.mu_squared)
+    epsilon = epsilon_of(total, DELTA)
+    adds = "" if budget is None else f" This one alone was charged {budget}, and adds that to them."
     return (
-        "Answers rest on earlier releases as well, which were charged by themselves. All of them "
-        f"together are of ε = {epsilon_of(total, DELTA):.4g} at δ = {_small(DELTA)}. Somebody who "
-        "has no idea before and guesses by all of them whether one of those who are protected is "
-        f"in the data is right in at most {_percent(_told_apart(total))} of 100 cases."
+        "Answers rest on measurements of earlier releases, too, and say what those say: so what "
+        f"was charged counts together. It is ε = {_above(Fraction(epsilon))} at δ = "
+        f"{_small(DELTA)}: whatever all of it says, it was at most e^ε = {_factor(epsilon)} "
+        "times as likely to say so with "
+        "one of those who are protected in the data as without, except for a probability of "
+        f"{_small(DELTA)} at most. Somebody who has no idea before and guesses whether one of them "
+        f"is in the data is right in at most {_percent(_told_apart(total))} of 100 cases.{adds}"
     )
 
 
