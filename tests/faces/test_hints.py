@@ -81,8 +81,9 @@ def test_the_options_that_hints_name_exist_on_the_command_line_and_in_cells():
     flags |= {w.strip(",") for h in constants for w in h.command.split() if w.startswith("--")}
     cells = {o for a in notebook.cell_parser()._actions for o in a.option_strings}
     assert flags <= set(every_option(main))
-    # Of `dpsql rows`, `dpsql show` and `dpsql synthetic`, for which there are no cells.
-    assert flags - cells == {"--up-to", "--overwrite", "--table", "--rows", "--seed"}
+    lines = {o for a in notebook.line_parser()._actions for o in a.option_strings}
+    # Of `dpsql rows`, `dpsql show` and `dpsql report`, for which there are no magics.
+    assert flags - cells - lines == {"--up-to", "--overwrite", "--title"}
 
 
 def test_only_hints_know_of_places():
