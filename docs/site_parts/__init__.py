@@ -1,0 +1,1 @@
+"""What the site has beyond its pages."""

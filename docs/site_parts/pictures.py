@@ -1,0 +1,95 @@
+"""Pictures on pages: a page's Python is run, and its releases are drawn where the page says so.
+
+A page has `<!-- picture: release by_sex -->` where the answer `by_sex` of the release in its
+variable `release` is to be drawn; who reads the page elsewhere doesn't see that. The noise has a
+fixed seed, so that the site is the same whenever it is built.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import io
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dpsql.measurement import measure
+from dpsql.release.report_pictures import picture_of
+from dpsql.report.pictures import inline
+from tests.docs.pages import blocks
+from tests.helpers.seeded import SeededBits
+
+_PICTURE = re.compile(r"^<!-- picture: (\w+) (\w+) -->$", re.MULTILINE)
+SEED = 20260404
+REPORT = "demo-report.html"
+DOCS = Path(__file__).parents[1]
+
+
+def with_contents(app: Any, name: str, source: list[str]) -> None:
+    """Give the first page the parts of the site, which its readers see above each page."""
+    if name == "index":
+        parts = ("tutorial", "how-to", "reference", "explanation", "gallery", "coming-from")
+        listed = "\n".join(f"{part}/index" for part in parts)
+        source[0] += f"\n```{{toctree}}\n:hidden:\n\n{listed}\n```\n"
+
+
+def with_pictures(app: Any, name: str, source: list[str]) -> None:
+    """Put pictures into a page that asks for some."""
+    wanted = list(_PICTURE.finditer(source[0]))
+    if not wanted:
+        return
+    values = run(DOCS / f"{name}.md")
+    drawn = iter(
+        figure(values[match[1]], match[2], f"picture{i}") for i, match in enumerate(wanted)
+    )
+    source[0] = _PICTURE.sub(lambda _: next(drawn), source[0])
+
+
+def run(page: Path) -> dict[str, Any]:
+    """Run a page's Python in an empty folder, with noise from the seed; return its variables."""
+    values: dict[str, Any] = {"__name__": "page"}
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), seeded():
+        for block in blocks(page):
+            if block.language == "python":
+                code = compile("\n" * (block.line - 1) + block.code, str(page), "exec")
+                with contextlib.redirect_stdout(io.StringIO()):
+                    exec(code, values)  # noqa: S102  the pages are ours
+    return values
+
+
+@contextlib.contextmanager
+def seeded() -> Iterator[None]:
+    """Draw noise from the seed: for pages that show how answers look, and for nothing private."""
+    fresh, bits = measure.fresh_bits, SeededBits(SEED)
+    measure.fresh_bits = lambda: bits  # type: ignore[assignment,return-value]
+    try:
+        yield
+    finally:
+        measure.fresh_bits = fresh
+
+
+def figure(release: Any, name: str, prefix: str) -> str:
+    """Draw an answer, as a figure of HTML with what it shows in words.
+
+    Raises:
+        ValueError: there is no picture of such an answer.
+    """
+    picture = picture_of(release[name], release.columns(name), 0.95)
+    if picture is None:
+        raise ValueError(f"{name} has no picture")
+    words = html.escape(picture.described, quote=True)
+    svg = inline(picture.svg, prefix)
+    return f'<figure class="picture" role="img" aria-label="{words}">{svg}</figure>\n'
+
+
+def write_report(app: Any) -> None:
+    """Write the report of the demo beside the pages that point to it."""
+    from examples import demo
+
+    with contextlib.redirect_stdout(io.StringIO()), seeded():
+        place = Path(app.outdir) / REPORT
+        place.unlink(missing_ok=True)
+        demo.main(place)

@@ -1,0 +1,81 @@
+"""The site is built without a warning, all of its links lead somewhere, and it asks nobody else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import dpsql
+from tests.docs.pages import PAGES, ROOT
+from tests.docs.site import problems
+
+pytest.importorskip("sphinx", reason="the site needs pip install 'dpsql[docs]'")
+sys.path.append(str(ROOT / "docs"))
+
+from site_parts.docstrings import as_restructured_text
+
+
+def test_the_site_has_all_pages_and_its_links_lead_somewhere(tmp_path):
+    site = tmp_path / "site"
+    command = [sys.executable, "-m", "sphinx", "-qW", "--keep-going", "-d", tmp_path / "read"]
+    result = subprocess.run(
+        [*command, ROOT / "docs", site],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert result.returncode == 0, result.stderr
+    assert list(problems(site)) == []
+    for page in PAGES:
+        if ROOT / "docs" in page.parents:
+            assert (site / page.relative_to(ROOT / "docs").with_suffix(".html")).exists()
+    names = (site / "reference" / "docstrings.html").read_text(encoding="utf-8")
+    for name in dpsql.__all__:
+        home = "dpsql.errors." if name.endswith("Error") else "dpsql."
+        assert f'id="{home}{name}"' in names, name
+    drawn = (site / "gallery" / "adult.html").read_text(encoding="utf-8")
+    assert drawn.count('<figure class="picture"') == 4
+    assert "<!-- picture" not in drawn
+    assert "The Adult census extract" in (site / "demo-report.html").read_text(encoding="utf-8")
+
+
+def test_what_is_wrong_with_a_site_is_found(tmp_path):
+    (tmp_path / "index.html").write_text(
+        '<a href="there.html#part">fine</a> <a href="there.html#no">x</a> <a href="gone.html">x</a>'
+        '<script src="https://cdn.example/a.js"></script> <link rel="stylesheet" href="gone.css">'
+        '<link rel="canonical" href="https://example.org/"> <a href="https://example.org/">fine</a>',
+        encoding="utf-8",
+    )
+    (tmp_path / "there.html").write_text('<p id="part">', encoding="utf-8")
+    (tmp_path / "a.css").write_text(
+        '@import "https://fonts.example/b"; a { src: url(//fonts.example/c) url(d.woff) }',
+        encoding="utf-8",
+    )
+    assert list(problems(tmp_path)) == [
+        "index.html fetches https://cdn.example/a.js",
+        "index.html fetches gone.css, which isn't there",
+        "index.html links to there.html#no, which has no such place",
+        "index.html links to gone.html, which isn't there",
+        "a.css fetches https://fonts.example/b",
+        "a.css fetches //fonts.example/c",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("`a b` and `Budget`s", r"``a b`` and ``Budget``\ s"),
+        ("a `long\nname`", "a ``long name``"),
+        ("|x − y|", r"\|x − y\|"),
+        ("Do:\n\n    code()\n\nArgs:\n    x: y", "Do:\n\n::\n\n    code()\n\nArgs:\n    x: y"),
+        ("So::\n\n    code()", "So::\n\n    code()"),
+    ],
+)
+def test_docstrings_are_written_as_sphinx_reads_them(written, read):
+    lines = written.splitlines()
+    as_restructured_text(None, "function", "f", None, None, lines)
+    assert lines == read.splitlines()
