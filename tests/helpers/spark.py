@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
@@ -48,6 +49,8 @@ def session(folder: Path) -> Iterator[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         session = builder.getOrCreate()
+    # Spark has a handler of its own; other tests need Python's
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
