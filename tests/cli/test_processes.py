@@ -21,6 +21,7 @@ PAUSED = """
 import sys, time
 from pathlib import Path
 import dpsql.engines.duckdb.engine as engine
+import dpsql.engines.duckdb.one_pass as one_pass
 import dpsql.planner.mechanisms.querysmasher as querysmasher
 import dpsql.release.folder as folder
 from dpsql.cli import main
@@ -36,7 +37,7 @@ PHASES = {
     "planning": ("querysmasher.plan", "time.sleep(60)"),
     # A statement of DuckDB that would run for hours, as counting a huge table would.
     "counting": (
-        "engine.Scan.run",
+        "engine.Scan.run = one_pass.OnePass.run",
         "args[1].execute('SELECT count(*) FROM range(100000000) AS a(x), range(100000000) AS b(y)"
         " WHERE (x * y) % 7 = 3').fetchall()",
     ),

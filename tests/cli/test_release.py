@@ -12,6 +12,7 @@ import pytest
 import dpsql
 from dpsql.cli.exits import Exit
 from tests.cli.conftest import BY_SEX, Commands
+from tests.helpers.counting import counted
 
 
 def arguments(commands: Commands, *options: object) -> tuple[object, ...]:
@@ -150,13 +151,13 @@ def test_nothing_is_written_when_the_budget_is_short(commands):
     assert charges(commands) == []
 
 
-def test_a_failure_after_the_charge_publishes_nothing(commands, monkeypatch):
+def test_a_failure_after_the_charge_publishes_nothing(commands):
     def broken(*args: object) -> None:
         raise RuntimeError("600 rows of a private table")
 
-    monkeypatch.setattr("dpsql.engines.duckdb.engine.Scan.run", broken)
     folder = commands.folder / "out"
-    result = commands.run(*arguments(commands, "--rho", "0.2", "--out", folder))
+    with counted(broken):
+        result = commands.run(*arguments(commands, "--rho", "0.2", "--out", folder))
     assert result.exit_code == Exit.EXECUTION
     assert "600" not in result.stderr
     assert not folder.exists()

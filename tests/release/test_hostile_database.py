@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb.engine import DuckDBEngine, Scan
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import InternalError, StaleSchemaError
 from dpsql.session import tasks
 from tests.helpers.changes import change_while_planning
+from tests.helpers.counting import COUNTERS
 from tests.helpers.described import read_table
 from tests.helpers.inserted import insert
 
@@ -250,7 +251,8 @@ def test_what_duckdb_refuses_to_bind_is_not_charged(con, monkeypatch):
     def refuse(*_):
         raise InternalError("DuckDB refuses a counting statement; nothing was charged")
 
-    monkeypatch.setattr(Scan, "check", refuse)
+    for counter in COUNTERS:
+        monkeypatch.setattr(counter, "check", refuse)
     with pytest.raises(InternalError, match="nothing was charged"):
         session.query("SELECT l, COUNT(*) AS n FROM t GROUP BY l", budget=BUDGET)
     assert session.ledger.entries() == ()

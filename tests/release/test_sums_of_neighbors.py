@@ -17,7 +17,6 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import dpsql
-from dpsql.engines.duckdb.engine import Scan
 from dpsql.errors import DpsqlError, ExecutionError
 from dpsql.measurement import certify
 from dpsql.measurement.distributions import CoarseGaussian, Laplace
@@ -25,6 +24,7 @@ from dpsql.measurement.measure import NoisyMeasurements
 from dpsql.measurement.narrow import apply
 from dpsql.measurement.wide import exact_answers
 from dpsql.session import tasks
+from tests.helpers.counting import recorded_statements
 from tests.helpers.random_sums import MECHANISMS, RandomSums, connect, fill, odd_rows, schema
 
 BUDGET = dpsql.Budget(rho=Fraction(1, 2))
@@ -54,7 +54,6 @@ def exact_answer(block, counts):
 def recorded(con, asked, **how) -> Recorded:
     """Release a script, with made up integers in place of noisy ones."""
     found = Recorded()
-    run = Scan.run
 
     def look(charged, counted):
         charged.use_up(counted)
@@ -77,11 +76,7 @@ def recorded(con, asked, **how) -> Recorded:
             values[one.space] = made_up.integers(-(10**6), 10**6, 1)
         return NoisyMeasurements(certified, values)
 
-    def scanned(scan, *given):
-        found.statements.append((scan.sql, scan.parameters))
-        return run(scan, *given)
-
-    with patch.object(tasks, "measure", look), patch.object(Scan, "run", scanned):
+    with patch.object(tasks, "measure", look), recorded_statements() as found.statements:
         release = dpsql.Session(con, schema=asked["schema"]).release(asked["script"], **how)
     found.frames = {name: release[name] for name in asked["script"]}
     found.seen += [release.neighbours, release.receipt and release.receipt.mu_squared]

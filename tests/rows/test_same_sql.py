@@ -1,4 +1,4 @@
-"""DuckDB's SQL of expressions, keys and sums, as it was before engines were given trees.
+"""DuckDB's SQL of expressions and keys, as before engines had trees, and of sums in two words.
 
 Private rows are reached by this SQL, and its proofs are about its form. So whoever changes how it
 is written sees here what changes, and says why.

@@ -14,7 +14,6 @@ from polars.testing import assert_frame_equal
 
 import dpsql
 from dpsql.engines import several
-from dpsql.engines.duckdb.engine import Scan
 from dpsql.errors import ExecutionError, InternalError, UndeterminedError
 from dpsql.measurement import guarded, narrow
 from dpsql.measurement.exponential import selection_cost
@@ -22,6 +21,7 @@ from dpsql.measurement.guarded import GuardedCounts
 from dpsql.planner.mechanisms.aim.rounds import Estimates
 from dpsql.release.measurements import decode, encode
 from dpsql.session import tasks
+from tests.helpers.counting import recorded_statements
 from tests.helpers.interrupted import interrupted
 from tests.release.saved import replace_file
 from tests.release.test_combined_rows import declared
@@ -194,9 +194,9 @@ def test_what_was_measured_and_not_handed_out_is_had_again(session, monkeypatch)
         session.release(SCRIPT, budget=BUDGET, **AIM)
     (entry,) = session.ledger.entries()
     assert entry.state == "released"
-    with monkeypatch.context() as patched:  # nothing is counted
-        patched.setattr(Scan, "run", None)
+    with recorded_statements() as counting:
         again = session.release(SCRIPT, budget=BUDGET, **AIM)
+    assert not counting
     assert session.ledger.spent == BUDGET.mu_squared
     assert again.receipt.request == entry.request
     for name in SCRIPT:
@@ -303,14 +303,9 @@ MEASURE, CHOOSE = GuardedCounts.measure, GuardedCounts.choose
 
 
 def seen(con, schema, script) -> Seen:
-    found, run = Seen(), Scan.run
-
-    def scanned(scan, *given):
-        found.statements.append((scan.sql, scan.parameters))
-        return run(scan, *given)
-
+    found = Seen()
     with (
-        patch.object(Scan, "run", scanned),
+        recorded_statements() as found.statements,
         patch.object(GuardedCounts, "measure", lambda c, block: found.measure(c, block)),
         patch.object(GuardedCounts, "choose", lambda c, *given: found.choose(c, *given)),
     ):

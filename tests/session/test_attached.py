@@ -12,9 +12,9 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb.engine import Scan
 from dpsql.privacy import pointer
 from tests.helpers.changes import change_while_planning
+from tests.helpers.counting import counted
 from tests.session.tools import AGES, BUDGET, BY_SEX, create
 
 HUGE = dpsql.Budget(rho=1e8)
@@ -252,17 +252,18 @@ def test_what_is_attached_may_not_change_after_planning(file, tmp_path, monkeypa
 
 def test_all_counts_of_an_attached_table_are_of_one_state(file, other, monkeypatch):
     monkeypatch.setattr("dpsql.engines.cover.MAX_BLOCK_CELLS", 1)
-    real, added = Scan.run, []
+    added = []
     with connect(other, hr=file) as con, con.cursor() as writer:
 
-        def add_and_run(self, con):
+        def add_and_run(run, *given):
             added.append(writer.execute("INSERT INTO hr.people FROM hr.people").fetchall())
-            return real(self, con)
+            return run(*given)
 
-        monkeypatch.setattr(Scan, "run", add_and_run)
-        release = dpsql.Session(con).release(
-            {"sex": by_sex("hr.people"), "age": AGES.replace("people", "hr.people")}, budget=HUGE
-        )
+        with counted(add_and_run):
+            release = dpsql.Session(con).release(
+                {"sex": by_sex("hr.people"), "age": AGES.replace("people", "hr.people")},
+                budget=HUGE,
+            )
         assert len(added) > 1
         assert [round(release[name]["n"].sum()) for name in ("sex", "age")] == [300, 300]
 

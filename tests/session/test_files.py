@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 import dpsql
 from dpsql.cli import main
-from dpsql.engines.duckdb import engine
 from tests.helpers.changes import change_while_planning
+from tests.helpers.counting import counted
 from tests.session.tools import BUDGET
 
 HUGE = dpsql.Budget(rho=1e8)
@@ -150,20 +150,18 @@ def test_changes_before_the_charge_cost_nothing(folder, monkeypatch, change):
 
 @pytest.mark.parametrize("when", ["before counting", "after counting"])
 @pytest.mark.parametrize("name", ["removed", "written", "touched"])
-def test_changes_after_the_charge_hand_nothing_out(folder, monkeypatch, name, when):
+def test_changes_after_the_charge_hand_nothing_out(folder, name, when):
     asked = session(folder / "*.parquet", account(folder))
-    real = engine.Scan.run
 
-    def run_and_change(self, con):
+    def run_and_change(run, *given):
         if when == "before counting":
             CHANGES[name](folder)
-        counted = real(self, con)
+        found = run(*given)
         if when == "after counting":
             CHANGES[name](folder)
-        return counted
+        return found
 
-    monkeypatch.setattr(engine.Scan, "run", run_and_change)
-    with pytest.raises(dpsql.ExecutionError) as caught:
+    with counted(run_and_change), pytest.raises(dpsql.ExecutionError) as caught:
         asked.query(BY_HOUR, budget=BUDGET)
     assert asked.ledger.spent == BUDGET.mu_squared
     assert [entry.state for entry in asked.ledger.entries()] == ["charged"]
@@ -172,16 +170,15 @@ def test_changes_after_the_charge_hand_nothing_out(folder, monkeypatch, name, wh
     assert caught.value.__context__ is None
 
 
-def test_a_file_that_comes_during_the_release_is_not_counted(folder, monkeypatch):
+def test_a_file_that_comes_during_the_release_is_not_counted(folder):
     asked = session(folder / "*.parquet", account(folder))
-    real = engine.Scan.run
 
-    def add_and_run(self, con):
+    def add_and_run(run, *given):
         CHANGES["added"](folder)
-        return real(self, con)
+        return run(*given)
 
-    monkeypatch.setattr(engine.Scan, "run", add_and_run)
-    assert round(asked.query(BY_HOUR, budget=HUGE)["n"].sum()) == 80
+    with counted(add_and_run):
+        assert round(asked.query(BY_HOUR, budget=HUGE)["n"].sum()) == 80
 
 
 def test_measurements_of_other_files_are_not_used(folder):

@@ -8,8 +8,8 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb import engine
 from tests.helpers.changes import change_while_planning
+from tests.helpers.counting import recorded_statements
 from tests.session.tools import BUDGET, BY_SEX, TOTAL
 
 HUGE = dpsql.Budget(rho=1e8)
@@ -99,18 +99,11 @@ def test_a_view_that_changes_after_planning_is_not_read(con, monkeypatch, change
     assert session.ledger.spent == 0
 
 
-def test_the_view_itself_is_never_named_to_the_private_connection(con, monkeypatch):
-    ran: list[str] = []
-    real = engine.Scan.run
-
-    def run(self, con):
-        ran.append(self.sql)
-        return real(self, con)
-
-    monkeypatch.setattr(engine.Scan, "run", run)
-    dpsql.query(con, by_sex("above"), budget=BUDGET)
+def test_the_view_itself_is_never_named_to_the_private_connection(con):
+    with recorded_statements() as ran:
+        dpsql.query(con, by_sex("above"), budget=BUDGET)
     assert ran
-    assert all('"above"' not in sql and '"same"' not in sql for sql in ran)
+    assert all('"above"' not in sql and '"same"' not in sql for sql, _ in ran)
 
 
 def test_saved_releases_of_views_are_read_again(con, tmp_path):
