@@ -139,6 +139,10 @@ class ReleaseFormatError(DpsqlError):
     """A release on disk can't be written, or is not what it should be."""
 
 
+class PlotError(DpsqlError):
+    """No picture fits what is to be drawn, or what draws it is not installed."""
+
+
 class RandomnessError(DpsqlError):
     """The operating system gives no random bits, so there is no noise and no answer."""
 

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dpsql.charts.svg import drawn, inline
 from dpsql.measurement import measure
-from dpsql.release.report_pictures import picture_of
-from dpsql.report.pictures import inline
+from dpsql.release.pictures import chart_of
 from tests.docs.pages import blocks
 from tests.helpers.seeded import SeededBits
 
@@ -77,11 +77,11 @@ def figure(release: Any, name: str, prefix: str) -> str:
     Raises:
         ValueError: there is no picture of such an answer.
     """
-    picture = picture_of(release[name], release.columns(name), 0.95)
+    picture = chart_of(release[name], release.columns(name), 0.95)
     if picture is None:
         raise ValueError(f"{name} has no picture")
-    words = html.escape(picture.described, quote=True)
-    svg = inline(picture.svg, prefix)
+    words = html.escape(picture.words, quote=True)
+    svg = inline(drawn(picture.spec), prefix)
     return f'<figure class="picture" role="img" aria-label="{words}">{svg}</figure>\n'
 
 

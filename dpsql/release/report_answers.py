@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from dpsql.charts.svg import drawn
 from dpsql.errors import DpsqlError, ResourceLimitError
 from dpsql.markup import plain
 from dpsql.release import metadata
@@ -22,7 +23,7 @@ from dpsql.release.marks import (
     noise_marked,
     shown_and_marked,
 )
-from dpsql.release.report_pictures import picture_of
+from dpsql.release.pictures import chart_of
 from dpsql.release.shown import decimals_of, shown_rows, shown_value
 from dpsql.report import Cell, Column, Download, Picture, Shown
 
@@ -150,9 +151,11 @@ class Answer:
         if self._room.pictures <= 0:
             self.left_out.append(f"Only the first {MOST_PICTURES} pictures are drawn.")
             return None
-        found = picture_of(self._frame, self._described, self._facts.confidence)
-        self._room.pictures -= found is not None
-        return found
+        found = chart_of(self._frame, self._described, self._facts.confidence)
+        if found is None:
+            return None
+        self._room.pictures -= 1
+        return Picture(drawn(found.spec), found.words)
 
     def downloads(self) -> list[Download]:
         """Return the answer as files, as far as there is room."""

@@ -1,4 +1,4 @@
-"""What a release does to be read by people: one page with all that it says and promises."""
+"""What a release does to be read by people: pictures, and one page with all that it says."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.calls import check_path, check_switch, checked
+from dpsql.charts.plots import plotted
 from dpsql.errors import ArgumentError, ReleaseFormatError, printable, shown
 from dpsql.hints import option
 from dpsql.linalg.threads import one_thread
 from dpsql.privacy import Ledger
 from dpsql.release.disk import check_file, new_file, system_errors, write
 from dpsql.release.facts import Facts
+from dpsql.release.pictures import chart_wanted
 from dpsql.release.report_page import page_of
 from dpsql.report import is_report, needed, rendered
 
 if TYPE_CHECKING:
+    import altair
+
     from dpsql.release.marks import SupportedFrames
 
 LONGEST_TITLE = 300
@@ -76,6 +80,30 @@ class Reported(ABC):
         with new_file(place, replaced=overwrite and place.exists()) as draft:
             write(draft, text)
         return place
+
+    @checked
+    @one_thread
+    def plot(self, name: str, value: str | None = None) -> altair.Chart | altair.LayerChart:
+        """Draw the answer to a statement, as a chart of Altair: the picture that its report has.
+
+        One key of labels makes bars, one of numbers or times a line, two keys a heat map. Intervals
+        are those of the answer; else there is one standard error to each side. Of more rows than
+        can be told apart it shows the largest, or along a line their means, and says so. It costs
+        nothing. It needs `pip install "dpsql[plots]"`; `.save("by_sex.svg")` writes a file.
+
+        Args:
+            name: the statement.
+            value: which of its values; the first one by default.
+
+        Raises:
+            KeyError: there is no such statement.
+            PlotError: no picture fits it, or Altair is not installed.
+            ResourceLimitError: its frame is too large.
+        """
+        frames, _ = self._all
+        described, confidence = frames.columns(name), self.facts.confidence
+        found = chart_wanted(name, frames.frame(name), described, confidence, value)
+        return plotted(found.spec, name, found.notes)
 
 
 def check_title(title: object) -> None:

@@ -12,9 +12,9 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from dpsql.charts.svg import inline
 from dpsql.errors import ReleaseFormatError, printable
 from dpsql.report.page import Page
-from dpsql.report.pictures import inline
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -25,6 +25,7 @@ RANKS = {
     "schema": 2,
     "privacy": 2,
     "account": 3,
+    "charts": 3,
     "workload": 3,
     "rows": 3,
     "sql": 4,
@@ -69,7 +70,8 @@ VENDORS = {
     "pandas": {"release"},
     "jinja2": {"report"},
     "markupsafe": {"report"},
-    "vl_convert": {"report"},
+    "vl_convert": {"charts", "report"},
+    "altair": {"charts"},
     "threadpoolctl": {"linalg"},
     "polars": {
         "planner",

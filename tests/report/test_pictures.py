@@ -10,9 +10,10 @@ from xml.etree import ElementTree as Xml
 import polars as pl
 import pytest
 
+from dpsql.charts import svg
+from dpsql.charts.svg import inline
 from dpsql.errors import InternalError
-from dpsql.release.report_pictures import MOST_BARS, picture_of
-from dpsql.report.pictures import inline
+from dpsql.release.pictures import MOST_BARS, chart_of
 from tests.report.hostile import HOSTILE
 
 LABELS = ["a", "b", HOSTILE]
@@ -25,9 +26,9 @@ def described(**roles: str) -> pl.DataFrame:
 
 
 def drawn(frame: pl.DataFrame, confidence: float | None = None, **roles: str) -> tuple[str, str]:
-    found = picture_of(frame, described(**roles), confidence)
+    found = chart_of(frame, described(**roles), confidence)
     assert found is not None
-    return inline(found.svg, "x"), found.described
+    return inline(svg.drawn(found.spec), "x"), found.words
 
 
 def texts(svg: str) -> set[str]:
@@ -42,47 +43,49 @@ def test_labels_make_bars_with_intervals():
     frame = pl.DataFrame(
         {"k": LABELS, "n": [3.0, 2.0, 9.0], "n_lower": [1.0, 1.0, 8.0], "n_upper": [4.0, 3.0, 9.5]}
     )
-    svg, words = drawn(frame, 0.9, k="key", n="value")
+    picture, words = drawn(frame, 0.9, k="key", n="value")
     assert words.startswith("Bars: n by k with 90 % intervals: 3 values from 2 to 9.")
-    assert {"a", "b", "n", "k"} <= texts(svg)
-    assert len(re.findall(r'stroke="var\(--ink\)" stroke-width="1.5"', svg)) == 3
-    assert "<script" not in svg
-    assert any(text.startswith("<script>alert") for text in texts(svg))
+    assert {"a", "b", "n", "k"} <= texts(picture)
+    assert len(re.findall(r'stroke="var\(--ink\)" stroke-width="1.5"', picture)) == 3
+    assert "<script" not in picture
+    assert any(text.startswith("<script>alert") for text in texts(picture))
 
 
 @pytest.mark.parametrize("keys", [DAYS, list(range(30))])
 def test_times_and_numbers_make_a_line_with_a_band(keys):
     frame = pl.DataFrame({"k": keys, "n": [float(i) for i in range(30)], "n_variance": [4.0] * 30})
-    svg, words = drawn(frame, k="key", n="value")
+    picture, words = drawn(frame, k="key", n="value")
     assert words.startswith("A line: n by k with one standard error to each side: 30 values")
-    assert "var(--one)" in svg
+    assert "var(--one)" in picture
 
 
 def test_two_keys_make_a_heat_map():
     frame = pl.DataFrame({"a": ["x", "y", "z"] * 2, "b": ["v"] * 3 + ["w"] * 3, "n": range(6)})
-    svg, words = drawn(frame, a="key", b="key", n="value")
+    picture, words = drawn(frame, a="key", b="key", n="value")
     assert words.startswith("A heat map: n by a and b: 6 values from 0 to 5.")
-    assert {"x", "y", "z", "v", "w", "n"} <= texts(svg)  # n: what the shades mean
+    assert {"x", "y", "z", "v", "w", "n"} <= texts(picture)  # n: what the shades mean
 
 
 def test_values_that_are_none_leave_gaps():
     frame = pl.DataFrame({"k": ["a", "b", None], "n": NUMBERS, "n_variance": NUMBERS})
-    svg, words = drawn(frame, k="key", n="value")
+    picture, words = drawn(frame, k="key", n="value")
     assert "1 values from 1.5 to 1.5" in words
-    assert "NULL" in texts(svg)
+    assert "NULL" in texts(picture)
     none = frame.with_columns(n=pl.lit(None, dtype=pl.Float64))
     assert "none is known" in drawn(none, k="key", n="value")[1]
 
 
 def test_what_no_picture_fits_has_none():
     many = pl.DataFrame({"k": [f"{i}" for i in range(MOST_BARS + 1)]}).with_columns(n=pl.lit(1.0))
-    assert picture_of(many, described(k="key", n="value"), None) is None
+    found = chart_of(many, described(k="key", n="value"), None)
+    assert found is not None
+    assert found.notes == (f"the {MOST_BARS} largest of {MOST_BARS + 1} rows",)
     one = pl.DataFrame({"n": [1.0]})
-    assert picture_of(one, described(n="value"), None) is None
+    assert chart_of(one, described(n="value"), None) is None
     words = pl.DataFrame({"k": ["a", "b"], "n": ["x", "y"]})
-    assert picture_of(words, described(k="key", n="value"), None) is None
+    assert chart_of(words, described(k="key", n="value"), None) is None
     alike = pl.DataFrame({"k": ["a", "a"], "n": [1.0, 2.0]})
-    assert picture_of(alike, described(k="key", n="value"), None) is None
+    assert chart_of(alike, described(k="key", n="value"), None) is None
 
 
 def test_nothing_but_shapes_and_texts_gets_into_a_page():

@@ -3,7 +3,8 @@
 `drawn` turns a chart into SVG, in this process and without a network. `inline` reads that as XML
 and writes anew what is on its lists: no script, no address, no style sheet, and no names that
 another picture has, too. Charts have the colors of `INKS`, each of which stands for a property of
-the page's style sheet, so that one picture fits light and dark pages.
+the page's style sheet, so that one picture fits light and dark pages; where there is no style
+sheet, for one of `BARE`, which fit both.
 """
 
 from __future__ import annotations
@@ -33,6 +34,23 @@ INKS: Mapping[str, str] = MappingProxyType(
 )
 """Color in a chart → the property of the page that it becomes."""
 
+PAGE: Mapping[str, str] = MappingProxyType({ink: f"var({name})" for ink, name in INKS.items()})
+"""Color in a chart → the page's own."""
+BARE: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(INKS, "currentColor"),
+        "#606162": "#808080",
+        "#c0c1c2": "#80808059",
+        "#fefdfc": "none",
+        "#1f6fb1": "#4c8fca",
+        "#c15a11": "#d9702b",
+        "#2f7d32": "#46994a",
+        "#7b4ea1": "#a07cc0",
+        "#a01c48": "#d0587f",
+    }
+)
+"""Color in a chart → one of its own, that can be seen on light and on dark."""
+
 _SHAPES = "svg g path text tspan rect line circle defs clipPath linearGradient radialGradient stop"
 _LOOKS = """
 viewBox width height x y x1 y1 x2 y2 dx dy cx cy r rx ry d id transform fill fill-opacity stroke
@@ -57,12 +75,13 @@ def drawn(chart: Mapping[str, Any]) -> str:
     return svg
 
 
-def inline(svg: str, prefix: str) -> str:
+def inline(svg: str, prefix: str, colors: Mapping[str, str] = PAGE) -> str:
     """Write a picture so that it can stand in a page.
 
     Args:
         svg: the picture, as the library drew it.
         prefix: what the names in it begin with, for each picture another one.
+        colors: color in the chart → what stands for it.
 
     Raises:
         InternalError: it is no picture.
@@ -73,7 +92,7 @@ def inline(svg: str, prefix: str) -> str:
         root = Xml.fromstring(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", svg))  # noqa: S314 (what this process drew, without entities)
     except Xml.ParseError:
         raise InternalError("a picture is not XML") from None
-    made = _kept(root, prefix)
+    made = _kept(root, prefix, colors)
     if made is None or made.tag != "svg":
         raise InternalError("a picture is not SVG")
     made.set("xmlns", "http://www.w3.org/2000/svg")
@@ -82,28 +101,28 @@ def inline(svg: str, prefix: str) -> str:
     return Xml.tostring(made, encoding="unicode")
 
 
-def _kept(element: Xml.Element, prefix: str) -> Xml.Element | None:
+def _kept(element: Xml.Element, prefix: str, colors: Mapping[str, str]) -> Xml.Element | None:
     tag = _local(element.tag)
     if tag not in _ELEMENTS:
         return None
     made = Xml.Element(tag)
     for name, value in element.attrib.items():
         if _local(name) in _ATTRIBUTES and _HARMLESS.fullmatch(value):
-            made.set(_local(name), _attribute(_local(name), value, prefix))
+            made.set(_local(name), _attribute(_local(name), value, prefix, colors))
     if tag in {"text", "tspan"}:
         made.text = printable(element.text or "")
     for child in element:
-        kept = _kept(child, prefix)
+        kept = _kept(child, prefix, colors)
         if kept is not None:
             made.append(kept)
     return made
 
 
-def _attribute(name: str, value: str, prefix: str) -> str:
+def _attribute(name: str, value: str, prefix: str, colors: Mapping[str, str]) -> str:
     if name == "id":
         return f"{prefix}-{value}"
-    if name in _COLORED and value.lower() in INKS:
-        return f"var({INKS[value.lower()]})"
+    if name in _COLORED and value.lower() in colors:
+        return colors[value.lower()]
     return _REFERENCE.sub(rf"url(#{prefix}-\1)", value)
 
 

@@ -1,7 +1,8 @@
-"""Which picture fits an answer, as a chart of Vega-Lite: bars, a line with a band, a heat map.
+"""Pictures as charts of Vega-Lite: bars, a line with a band, a heat map.
 
-Charts have the inks of `pictures.py`, and nothing of the answer but labels and numbers: names of
-columns are titles, never names of fields, which have a syntax of their own there.
+Charts have the inks of `svg.py`, and of what they show nothing but labels and numbers. Names of
+columns are titles, never names of fields, which have a syntax of their own there, and no expression
+is made of anything.
 """
 
 from __future__ import annotations
@@ -73,7 +74,10 @@ def bars(points: Points) -> dict[str, Any]:
 
 
 def line(points: Points) -> dict[str, Any]:
-    """Draw a line along numbers or times, and intervals as a band around it."""
+    """Draw a line along numbers or times, and intervals as a band around it.
+
+    Times are shown as they are written, with a Z behind, wherever the picture is looked at.
+    """
     key = _axis("key", points.by, points.scale)
     data, sure = _data(points)
     return _chart(
@@ -126,6 +130,14 @@ def heat(grid: Grid) -> dict[str, Any]:
     )
 
 
+def titled(chart: Mapping[str, Any], title: str, notes: Sequence[str] = ()) -> dict[str, Any]:
+    """Put a title above a picture, and what must be known of it below that."""
+    above: dict[str, Any] = {"text": title, "anchor": "start", "color": INK}
+    if notes:
+        above |= {"subtitle": list(notes), "subtitleColor": DIM}
+    return {**chart, "title": above}
+
+
 def _data(points: Points) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return values, and the ends of intervals, each with their keys."""
     ends = zip(points.keys, points.ends, strict=True)
@@ -136,7 +148,8 @@ def _data(points: Points) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 
 def _axis(name: str, title: str, scale: Scale) -> dict[str, Any]:
-    return {"field": name, "type": scale, "title": title}
+    found: dict[str, Any] = {"field": name, "type": scale, "title": title}
+    return found | ({"scale": {"type": "utc"}} if scale == "temporal" else {})
 
 
 def _chart(parts: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,70 @@
+"""Charts as objects of Altair, which people look at, change and save."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dpsql.charts.specs import DIM, INK, LINE, titled
+from dpsql.charts.svg import BARE
+from dpsql.errors import PlotError, printable
+
+if TYPE_CHECKING:
+    import altair
+
+_COLORS = frozenset(["color", "stroke", "fill", "symbolFillColor"])
+_THEMED = frozenset(
+    ["labelColor", "titleColor", "gridColor", "domainColor", "tickColor", "subtitleColor"]
+)
+"""What themes of Altair have colors of their own for."""
+_OPEN = frozenset(("data", "title", "text", "subtitle", "domain"))
+"""What may hold labels."""
+_VISIBLE: Mapping[str, str] = {**BARE, INK: "#d9702b", DIM: "#808080", LINE: "#808080"}
+LONGEST_TITLE = 100
+
+
+def plotted(
+    chart: Mapping[str, Any], title: str, notes: Sequence[str] = ()
+) -> altair.Chart | altair.LayerChart:
+    """Return a chart as an object of Altair.
+
+    Marks have colors that can be seen on light and on dark; all else those of Altair's theme.
+
+    Raises:
+        PlotError: Altair is not installed.
+    """
+    try:
+        import altair  # slow to import, and part of an extra
+    except ImportError as error:
+        raise PlotError(
+            f"{printable(str(error.name))} is not installed, which plots are made with.",
+            hint='pip install "dpsql[plots]"',
+        ) from None
+    found: altair.Chart = altair.Chart.from_dict(
+        _recolored(titled(chart, printable(title)[:LONGEST_TITLE], notes))
+    )
+    return found
+
+
+def _recolored(chart: Mapping[str, Any]) -> dict[str, Any]:
+    """Give marks colors of their own; leave those of axes and the background to a theme."""
+    made: dict[str, Any] = {}
+    for name, value in chart.items():
+        if name in _THEMED or (name == "background" and value is None):
+            continue
+        if name == "title" and isinstance(value, dict):
+            kept = {k: v for k, v in value.items() if k not in _THEMED and k != "color"}
+            made[name] = kept
+        elif name in _OPEN:
+            made[name] = value
+        elif name in _COLORS and isinstance(value, str):
+            made[name] = _VISIBLE.get(value, value)
+        else:
+            made[name] = _within(value)
+    return made
+
+
+def _within(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return _recolored(value)
+    return [_within(each) for each in value] if isinstance(value, list) else value
