@@ -27,6 +27,7 @@ import duckdb
 
 from dpsql import Domain, Schema, Unit
 from dpsql.schema.names import quoted_name
+from tests.helpers.inserted import insert
 
 Row = tuple[object, ...]
 COLLATIONS = ("", " COLLATE NOCASE", " COLLATE NOACCENT", " COLLATE NOCASE.NOACCENT")
@@ -200,19 +201,38 @@ class RandomDatabase:
     @property
     def schema(self) -> Schema:
         """The unit of each table, and its bound."""
-        units = {kind.name: kind.unit(self.kinds) for kind in self.kinds}
-        (first, own), *_ = units.items()
-        units[first] = Unit(own.key, {first: own.max_rows, **self._pairs})
-        references = {
+        return self._declared({}, {} if self._enforced else self._references)
+
+    @property
+    def bare_schema(self) -> Schema:
+        """What is to be declared of tables of which nothing else tells anything."""
+        domains = {
+            "g": Domain.labels(["a", "b"], nullable=True),
+            "n": Domain.integers(0, 5, nullable=True),
+        }
+        return self._declared(domains, self._references)
+
+    @property
+    def _references(self) -> dict[str, str]:
+        return {
             f"{kind.name}.{kind.names[link.column]}": f"{of.name}.{of.names['id']}"
             for kind in self.kinds
             for link in kind.links
             for of in [self.kinds[link.parent]]
         }
+
+    def _declared(self, domains: Mapping[str, Domain], references: Mapping[str, str]) -> Schema:
+        units = {kind.name: kind.unit(self.kinds) for kind in self.kinds}
+        (first, own), *_ = units.items()
+        units[first] = Unit(own.key, {first: own.max_rows, **self._pairs})
+        declared = {"w": Domain.number(-10, 10), **domains}
         return Schema(
-            {kind.name: {kind.names["w"]: Domain.number(-10, 10)} for kind in self.kinds},
+            {
+                kind.name: {kind.names[name]: of for name, of in declared.items()}
+                for kind in self.kinds
+            },
             units=units,
-            references={} if self._enforced else references,
+            references=references,
         )
 
     def connect(self, *, without: int | None = None) -> duckdb.DuckDBPyConnection:
@@ -243,6 +263,35 @@ class RandomDatabase:
                     marks = ", ".join("?" * len(row))
                     con.execute(f"INSERT INTO {kind.sql} VALUES ({marks})", row).fetchall()
         return con
+
+    def bare(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        *,
+        without: int | None = None,
+        alone: int | None = None,
+    ) -> None:
+        """Make the tables as files would have them: without keys, constraints and collations.
+
+        Args:
+            con: has them in its current schema.
+            without: the unit whose rows are left out.
+            alone: the unit of which there are rows, and of no others.
+        """
+        for kind, rows in zip(self.kinds, self._rows, strict=True):
+            keys = [("id", kind.texts)]
+            keys += [(link.column, self.kinds[link.parent].texts) for link in kind.links]
+            types = {name: "VARCHAR" if texts else "INTEGER" for name, texts in keys}
+            types |= {"g": "VARCHAR", "n": "INTEGER", "x": "INTEGER", "s": "VARCHAR"}
+            types["w"] = "DECIMAL(6, 2)"
+            listed = ", ".join(f"{quoted_name(kind.names[c])} {t}" for c, t in types.items())
+            con.execute(f"CREATE TABLE {kind.sql} ({listed})").fetchall()
+            left = [
+                row
+                for owner, row in rows
+                if owner is None or (owner != without and alone in {None, owner})
+            ]
+            insert(con, kind.sql, left)
 
 
 Seen = tuple[str, Kind]

@@ -52,6 +52,11 @@ def exact_answer(block, counts):
 
 
 def recorded(con, asked, **how) -> Recorded:
+    """Release a script of a database; see `recorded_in`."""
+    return recorded_in(dpsql.Session(con, schema=asked["schema"]), asked["script"], **how)
+
+
+def recorded_in(session, script, **how) -> Recorded:
     """Release a script, with made up integers in place of noisy ones."""
     found = Recorded()
 
@@ -77,18 +82,30 @@ def recorded(con, asked, **how) -> Recorded:
         return NoisyMeasurements(certified, values)
 
     with patch.object(tasks, "measure", look), recorded_statements() as found.statements:
-        release = dpsql.Session(con, schema=asked["schema"]).release(asked["script"], **how)
-    found.frames = {name: release[name] for name in asked["script"]}
+        release = session.release(script, **how)
+    found.frames = {name: release[name] for name in script}
     found.seen += [release.neighbours, release.receipt and release.receipt.mu_squared]
     found.seen += [release.plan.explain()]
     return found
 
 
 def check_alike(one: Recorded, other: Recorded) -> None:
+    """Check that all is the same which isn't an exact answer."""
     assert one.statements == other.statements
     assert one.seen == other.seen
+    check_same_frames(one, other)
+
+
+def check_same_frames(one: Recorded, other: Recorded) -> None:
     for name, frame in one.frames.items():
         assert_frame_equal(frame, other.frames[name], check_exact=True)
+
+
+def check_equal_counts(one: Recorded, other: Recorded) -> None:
+    """Check that marginals, whatever they are called, have the same integers."""
+    assert [values for _, values in one.exact] == [values for _, values in other.exact]
+    pairs = zip(one.counts.values(), other.counts.values(), strict=True)
+    assert all(np.array_equal(counts, others) for counts, others in pairs)
 
 
 def spent(one: Recorded, other: Recorded) -> Fraction:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from zoneinfo import available_timezones
 
@@ -43,9 +44,9 @@ T = TypeVar("T")
 _TABLES = frozenset({"MANAGED", "EXTERNAL"})
 _MOST_SCHEMAS = 200
 _GENERATED = "delta.generationExpression"
-_Told = dict[tuple[str, ...], "SparkTable | None"]
+_Told = dict[tuple[str, object], Any]
 _TOLD: ContextVar[tuple[object, _Told] | None] = ContextVar("told", default=None)
-"""A session, and what was seen of its tables; see `SparkCatalog.held`."""
+"""A session, and what its catalogs told of what; see `SparkCatalog.held`."""
 
 
 class SparkTable(NamedTuple):
@@ -91,7 +92,10 @@ class SparkCatalog(Catalog):
     def current(self) -> SchemaPath:
         """Return the current catalog and schema; see `Catalog`."""
         catalog = self.session.catalog
-        return _asked(lambda: SchemaPath(catalog.currentCatalog(), catalog.currentDatabase()))
+        return self._once(
+            ("current", ()),
+            lambda: _asked(lambda: SchemaPath(catalog.currentCatalog(), catalog.currentDatabase())),
+        )
 
     def database(self, name: str) -> Database | None:
         """Return a catalog: it has no file; see `Catalog`."""
@@ -99,12 +103,22 @@ class SparkCatalog(Catalog):
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Look at no table twice, until this ends; see `Catalog`."""
+        """Look at nothing twice, until this ends; see `Catalog`."""
         before = _TOLD.set((self.session, {}))
         try:
             yield
         finally:
             _TOLD.reset(before)
+
+    def _once(self, what: tuple[str, object], look: Callable[[], T]) -> T:
+        """Return what is seen at a look, or was seen while it is held."""
+        held = _TOLD.get()
+        if held is None or held[0] is not self.session:
+            return look()
+        if what not in held[1]:
+            held[1][what] = look()
+        found: T = held[1][what]
+        return found
 
     def tables_named(self, name: str) -> list[NamedTable]:
         """List the tables of a name; see `Catalog`.
@@ -135,11 +149,16 @@ class SparkCatalog(Catalog):
         ]
 
     def _schemas(self) -> list[str]:
-        return _asked(lambda: [one.name for one in self.session.catalog.listDatabases()])
+        catalog = self.session.catalog
+        return self._once(
+            ("schemas", ()), lambda: _asked(lambda: [one.name for one in catalog.listDatabases()])
+        )
 
     def _listed(self, schema: str) -> list[tuple[str, str]]:
-        current = self.current().database
-        named = f"{quoted(current)}.{quoted(schema)}"
+        return self._once(("tables", schema), lambda: self._tables(schema))
+
+    def _tables(self, schema: str) -> list[tuple[str, str]]:
+        named = f"{quoted(self.current().database)}.{quoted(schema)}"
         return _asked(
             lambda: [
                 (one.name, one.tableType or "")
@@ -187,12 +206,7 @@ class SparkCatalog(Catalog):
         Raises:
             SchemaError: it can't be read.
         """
-        held = _TOLD.get()
-        if held is None or held[0] is not self.session:
-            return self.seen(path)
-        if tuple(path) not in held[1]:
-            held[1][tuple(path)] = self.seen(path)
-        return held[1][tuple(path)]
+        return self._once(("table", tuple(path)), lambda: self.seen(path))
 
     def seen(self, path: Sequence[str]) -> SparkTable | None:
         """Look at a stored table, as it is now; see `stored`."""
@@ -227,7 +241,10 @@ class SparkCatalog(Catalog):
             others = [place for kind, place in self.places if kind == schema]
         else:
             others = [name for name, kind in self._listed(schema) if kind in _TABLES]
-        columns = {name: self._types((*path[:2], name)) for name in others if name not in named}
+        paths = {name: (*path[:2], name) for name in others if name not in named}
+        columns = {
+            name: self._once(("types", of), partial(self._types, of)) for name, of in paths.items()
+        }
         for name in named:
             own = self.columns((*path[:2], name))
             columns[name] = {c.name: "" if c.generated else c.type for c in own}

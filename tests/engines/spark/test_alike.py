@@ -8,12 +8,14 @@ import threading
 
 import duckdb
 import pytest
-from polars.testing import assert_frame_equal
 
 import dpsql
-from dpsql.measurement import measure as measuring
 from tests.engines.spark.test_session import ROWS, SCHEMA, SCRIPT
-from tests.helpers.seeded import SeededBits
+from tests.release.test_sums_of_neighbors import (
+    check_equal_counts,
+    check_same_frames,
+    recorded_in,
+)
 
 pytestmark = [
     pytest.mark.spark,
@@ -37,16 +39,13 @@ def both(spark, tmp_path):
     return (dpsql.Session(con, schema=SCHEMA), SCRIPT), (spark_session, script)
 
 
-def test_plans_and_integers_are_those_of_duckdb(both, monkeypatch):
-    """With the same noise, answers are the same only if plans and integers are."""
-    plans, releases = [], []
-    for session, script in both:
-        monkeypatch.setattr(measuring, "fresh_bits", lambda: SeededBits(7))
-        plans.append(session.plan(script, budget=BUDGET))
-        releases.append(session.release(script, budget=BUDGET))
+def test_plans_and_integers_are_those_of_duckdb(both):
+    plans = [session.plan(script, budget=BUDGET) for session, script in both]
     assert plans[0].rmse == plans[1].rmse
-    for name in SCRIPT:
-        assert_frame_equal(releases[0][name], releases[1][name], rel_tol=1e-9)
+    there, here = (recorded_in(session, script, budget=BUDGET) for session, script in both)
+    assert there.certified.digest == here.certified.digest
+    check_equal_counts(there, here)
+    check_same_frames(there, here)
 
 
 def test_ctrl_c_ends_the_job_and_keeps_the_charge(both, spark, monkeypatch):
