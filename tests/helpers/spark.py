@@ -29,9 +29,19 @@ def is_there() -> bool:
     return bool(packages and java)
 
 
+STDERR = "stderr"
+"""The file in the folder that Spark's Java and its workers write errors to."""
+
+
 @contextmanager
-def session(folder: Path) -> Iterator[Any]:
-    """Start a Spark in this process, with one core and what it writes in a folder."""
+def session(folder: Path, master: str = "local[1]", **more: str) -> Iterator[Any]:
+    """Start a Spark in this process, with one core and what it writes in a folder.
+
+    Args:
+        folder: where it writes to.
+        master: another one than one core of this machine.
+        more: settings, with __ in place of dots.
+    """
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -42,11 +52,12 @@ def session(folder: Path) -> Iterator[Any]:
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.warehouse.dir": str(folder / "warehouse"), "spark.local.dir": str(folder),
+        **{name.replace("__", "."): value for name, value in more.items()},
     }  # fmt: skip
-    builder = SparkSession.builder.master("local[1]")
+    builder = SparkSession.builder.master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _stderr_in(folder / STDERR):
         warnings.simplefilter("ignore")
         session = builder.getOrCreate()
     # Spark has a handler of its own; other tests need Python's
@@ -54,3 +65,16 @@ def session(folder: Path) -> Iterator[Any]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@contextmanager
+def _stderr_in(path: Path) -> Iterator[None]:
+    """Let processes that are started inside write their errors to a file, as long as they run."""
+    before = os.dup(2)
+    try:
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
