@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dpsql.charts.specs import DIM, INK, LINE, titled
+from dpsql.charts.specs import DIM, INK, LINE, Figure, titled
 from dpsql.charts.svg import BARE
 from dpsql.errors import PlotError, printable
 
@@ -23,9 +23,7 @@ _VISIBLE: Mapping[str, str] = {**BARE, INK: "#d9702b", DIM: "#808080", LINE: "#8
 LONGEST_TITLE = 100
 
 
-def plotted(
-    chart: Mapping[str, Any], title: str, notes: Sequence[str] = ()
-) -> altair.Chart | altair.LayerChart:
+def plotted(figure: Figure, title: str) -> altair.Chart | altair.LayerChart:
     """Return a chart as an object of Altair.
 
     Marks have colors that can be seen on light and on dark; all else those of Altair's theme.
@@ -41,7 +39,7 @@ def plotted(
             hint='pip install "dpsql[plots]"',
         ) from None
     found: altair.Chart = altair.Chart.from_dict(
-        _recolored(titled(chart, printable(title)[:LONGEST_TITLE], notes))
+        _recolored(titled(figure.spec, printable(title)[:LONGEST_TITLE], figure.notes))
     )
     return found
 

@@ -7,16 +7,29 @@ is made of anything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-INK, DIM, LINE, ONE = "#101112", "#606162", "#c0c1c2", "#1f6fb1"
-WIDTH, STEP, HEIGHT = 380, 19, 220
+INK, DIM, LINE, ONE, TWO = "#101112", "#606162", "#c0c1c2", "#1f6fb1", "#c15a11"
+EACH = (ONE, TWO, "#2f7d32", "#7b4ea1", "#a01c48", "#55606a")
+"""Colors of curves."""
+WIDTH, STEP, HEIGHT, PADDING = 380, 19, 220, 14
 FONT = "system-ui, sans-serif"
 Scale = Literal["nominal", "quantitative", "temporal"]
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 """The name of the language; nothing is asked for there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A chart, and what it is in words."""
+
+    spec: dict[str, Any] = field(repr=False)
+    words: str
+    """What it shows, for who doesn't see it."""
+    notes: tuple[str, ...] = ()
+    """What must be known of it: which intervals there are, and what is left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +45,8 @@ class Points:
     values: Sequence[float | None]
     ends: Sequence[tuple[float, float] | None]
     """Of intervals, where they are known."""
+    limits: Sequence[float | None] = ()
+    """What bars could be at best."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +59,31 @@ class Grid:
     cells: Sequence[tuple[str, str, float | None]]
 
 
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Points of one of several lines."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curves:
+    """Lines beside each other, of positive numbers."""
+
+    value: str
+    by: str
+    curves: Sequence[Curve]
+    """At most as many as there are colors."""
+
+
 def bars(points: Points) -> dict[str, Any]:
-    """Draw a bar for each label, and its interval as a line across its end."""
+    """Draw a bar for each label, its interval as a line across its end, and its limit as a tick."""
     every = {"domain": list(points.keys)}  # those without a value, too
-    key = {**_axis("key", points.by, "nominal"), "sort": None, "scale": every}
+    key = {**_labeled("key", points.by, map(str, points.keys)), "scale": every}
     data, sure = _data(points)
+    least = zip(points.keys, points.limits or [None] * len(points.keys), strict=True)
+    limits = [{"key": name, "limit": number} for name, number in least if number is not None]
     return _chart(
         {
             "width": WIDTH,
@@ -67,6 +102,11 @@ def bars(points: Points) -> dict[str, Any]:
                         "x": {"field": "low", "type": "quantitative"},
                         "x2": {"field": "high"},
                     },
+                },
+                {
+                    "data": {"values": limits},
+                    "mark": {"type": "tick", "color": TWO, "thickness": 2.5},
+                    "encoding": {"y": key, "x": {"field": "limit", "type": "quantitative"}},
                 },
             ],
         }
@@ -104,6 +144,37 @@ def line(points: Points) -> dict[str, Any]:
     )
 
 
+def curves(lines: Curves) -> dict[str, Any]:
+    """Draw lines with a point at each number; both axes are logarithmic."""
+    names = [curve.name for curve in lines.curves]
+    data = [{"of": c.name, "key": key, "value": v} for c in lines.curves for key, v in c.points]
+    keys = sorted({key for curve in lines.curves for key, _ in curve.points})
+    across = {"type": "log", "domain": [keys[0], keys[-1]], "nice": False}
+    own = {"domain": names, "range": list(EACH[: len(names)])}
+    below = {"orient": "bottom", "direction": "vertical", "symbolType": "circle", "title": None}
+    return _chart(
+        {
+            "width": WIDTH,
+            "height": HEIGHT,
+            "data": {"values": data},
+            "mark": {"type": "line", "point": True, "strokeWidth": 1.5},
+            "encoding": {
+                "x": {
+                    **_axis("key", lines.by, "quantitative"),
+                    "scale": across,
+                    "axis": {"values": keys, "format": ".3~g"},
+                },
+                "y": {
+                    **_axis("value", lines.value, "quantitative"),
+                    "scale": {"type": "log"},
+                    "axis": {"format": ".3~g"},
+                },
+                "color": {"field": "of", "type": "nominal", "scale": own, "legend": below},
+            },
+        }
+    )
+
+
 def heat(grid: Grid) -> dict[str, Any]:
     """Draw a cell for each pair of labels, the darker the larger."""
     data = [{"row": row, "column": column, "value": v} for row, column, v in grid.cells]
@@ -122,7 +193,7 @@ def heat(grid: Grid) -> dict[str, Any]:
             "data": {"values": data},
             "mark": {"type": "rect", "color": ONE, "stroke": LINE, "strokeWidth": 0.5},
             "encoding": {
-                "y": {**_axis("row", grid.rows, "nominal"), "sort": None},
+                "y": _labeled("row", grid.rows, (row for row, _, _ in grid.cells)),
                 "x": {**_axis("column", grid.columns, "nominal"), "sort": None},
                 "opacity": shade,
             },
@@ -152,6 +223,16 @@ def _axis(name: str, title: str, scale: Scale) -> dict[str, Any]:
     return found | ({"scale": {"type": "utc"}} if scale == "temporal" else {})
 
 
+def _labeled(name: str, title: str, labels: Iterable[str]) -> dict[str, Any]:
+    """Describe an axis that has labels beside each other's ends, below one another.
+
+    Browsers have wider letters than what lays the picture out: by about a pixel each.
+    """
+    wider = min(max(map(len, labels), default=0), 25)
+    axis = {"titlePadding": PADDING + wider}
+    return {**_axis(name, title, "nominal"), "sort": None, "axis": axis}
+
+
 def _chart(parts: Mapping[str, Any]) -> dict[str, Any]:
     axis = {
         "labelColor": INK,
@@ -166,7 +247,7 @@ def _chart(parts: Mapping[str, Any]) -> dict[str, Any]:
         "tickColor": DIM,
         "labelLimit": 150,
         "titleLimit": 320,
-        "titlePadding": 14,  # browsers have wider letters than what lays the picture out
+        "titlePadding": PADDING,
     }
     legend = {name: axis[name] for name in axis if name.startswith(("label", "title"))}
     config = {"axis": axis, "legend": legend, "view": {"stroke": None}, "aria": False}

@@ -10,12 +10,11 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
 
-from dpsql.charts.specs import Grid, Points, Scale, bars, heat, line
+from dpsql.charts.specs import Figure, Grid, Points, Scale, bars, heat, line
 from dpsql.errors import PlotError, printable, shown
 from dpsql.markup import plain
 from dpsql.release.confidence import CONFIDENCE
@@ -26,23 +25,12 @@ FEWEST_POINTS = 13
 """Numbers from which on there is a line, and bars below."""
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerChart:
-    """A picture of an answer."""
-
-    spec: dict[str, Any] = field(repr=False)
-    words: str
-    """What it shows, for who doesn't see it."""
-    notes: tuple[str, ...] = ()
-    """What must be known of it: which intervals there are, and which rows are left out."""
-
-
 def chart_of(
     frame: pl.DataFrame,
     described: pl.DataFrame,
     confidence: float | None,
     value: str | None = None,
-) -> AnswerChart | None:
+) -> Figure | None:
     """Choose the picture of an answer; None if there is none that fits.
 
     Args:
@@ -70,7 +58,7 @@ def chart_wanted(
     described: pl.DataFrame,
     confidence: float | None,
     value: str | None,
-) -> AnswerChart:
+) -> Figure:
     """Choose the picture of an answer that somebody wants to see.
 
     Raises:
@@ -95,7 +83,7 @@ def chart_wanted(
 
 def _of_one(
     frame: pl.DataFrame, key: str, value: str, said: set[str], confidence: float | None
-) -> AnswerChart | None:
+) -> Figure | None:
     known = frame.filter(pl.col(key).is_not_null())
     scale = _scale(known[key])
     notes = []
@@ -135,7 +123,7 @@ _MEANS = MOST_POINTS // 2
 
 def _of_many(
     frame: pl.DataFrame, key: str, value: str, scale: Scale, notes: Sequence[str]
-) -> AnswerChart:
+) -> Figure:
     """Draw means of many rows, with a band from the least to the largest."""
     size = -(-frame.height // _MEANS)
     own = pl.DataFrame({"key": frame[key], "value": frame[value].cast(pl.Float64)}).sort("key")
@@ -162,7 +150,7 @@ def _of_many(
     return _told(line(points), title, points.values, [*said, *notes])
 
 
-def _of_two(frame: pl.DataFrame, keys: Sequence[str], value: str) -> AnswerChart | None:
+def _of_two(frame: pl.DataFrame, keys: Sequence[str], value: str) -> Figure | None:
     if frame.select(keys).is_duplicated().any():
         return None
     sides = [frame[key].n_unique() for key in keys]
@@ -201,10 +189,10 @@ def _largest(
 
 def _told(
     spec: dict[str, Any], title: str, values: Sequence[float | None], notes: Sequence[str]
-) -> AnswerChart:
+) -> Figure:
     left_out = [note for note in notes if note not in title]
     words = "".join(f" ({note})" for note in left_out)
-    return AnswerChart(spec, f"{title}{words}: {_range(values)}", tuple(notes))
+    return Figure(spec, f"{title}{words}: {_range(values)}", tuple(notes))
 
 
 def _scale(column: pl.Series) -> Scale:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from dpsql.calls import check_above, check_path_given, check_rows, check_switch, checked
-from dpsql.errors import DpsqlError
 from dpsql.linalg.threads import one_thread
-from dpsql.markup import Html, card, facts, folded, table
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.privacy import Budget, Ledger, Receipt
@@ -25,7 +22,7 @@ from dpsql.release.marks import AnsweredAgain, SupportedFrames, SuppressedFrames
 from dpsql.release.measurements import decode
 from dpsql.release.reported import Reported
 from dpsql.release.requery import ASKED, asked_of, requery
-from dpsql.release.shown import shown_frame, shown_rows
+from dpsql.release.shown import shown_frame
 from dpsql.release.summary import summarize
 from dpsql.release.synthetic_rows import SyntheticRows
 
@@ -33,11 +30,6 @@ if TYPE_CHECKING:
     import duckdb
     import pandas
     import pyarrow
-
-MOST_TABLES = 12
-MOST_ROWS = 5
-MOST_UNFOLDED = 500
-"""What a card shows: statements, rows of each, and rows of each behind a click."""
 
 
 class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
@@ -79,17 +71,6 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         charged = f"charged {self.charged or 'nothing'}"
         names = ", ".join(self._frames.names)
         return f"Release({names}; {charged}; neighbours: {self.neighbours})"
-
-    def _repr_html_(self) -> str:
-        known = {"charged": self.charged or "nothing", "neighbours": self.neighbours}
-        heads = [_head(self, name) for name in islice(self, MOST_TABLES)]
-        rest = len(self) - len(heads)
-        return card(
-            f"Release of {len(self):,} statement{'' if len(self) == 1 else 's'}",
-            facts(known),
-            *heads,
-            *([f"… and {rest:,} more statements"] if rest else []),
-        )
 
     @one_thread
     def show(self, name: str) -> pl.DataFrame:
@@ -382,18 +363,3 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
     def neighbours(self) -> str:
         """Which change of the data the budget is for."""
         return self._facts.neighbours
-
-
-def _head(release: Release, name: str) -> Html:
-    """Show the first rows of a statement, and behind a click the next; or why they can't be had."""
-    try:
-        frame = next(release.batches(name, MOST_UNFOLDED + 1))
-    except DpsqlError as error:
-        return card(name, error.message)
-    rows = shown_rows(frame)
-    parts = [table(frame.columns, rows[:MOST_ROWS])]
-    if len(rows) > MOST_ROWS:
-        more = f"… and more: release[{name!r}]" if len(rows) > MOST_UNFOLDED else ""
-        title = f"the first {MOST_UNFOLDED:,} rows" if more else f"all {len(rows):,} rows"
-        parts.append(folded(title, table(frame.columns, rows[:MOST_UNFOLDED], more=more)))
-    return card(name, *parts)

@@ -11,7 +11,9 @@ from dpsql.charts.plots import plotted
 from dpsql.errors import ArgumentError, ReleaseFormatError, printable, shown
 from dpsql.hints import option
 from dpsql.linalg.threads import one_thread
+from dpsql.markup import Html
 from dpsql.privacy import Ledger
+from dpsql.release.cards import beside, release_card
 from dpsql.release.disk import check_file, new_file, system_errors, write
 from dpsql.release.facts import Facts
 from dpsql.release.pictures import chart_wanted
@@ -38,6 +40,14 @@ class Reported(ABC):
     @abstractmethod
     def _all(self) -> tuple[SupportedFrames, bytes]:
         """Its answers, and the noisy integers that they follow from."""
+
+    def _repr_html_(self) -> str:
+        return release_card(self.facts, self._all[0])
+
+    def beside(self, name: str) -> list[Html]:
+        """Return the picture that a notebook shows beside an answer, if there is one."""
+        frames, _ = self._all
+        return beside(self.facts, frames, name, frames.frame(name))
 
     @checked
     @one_thread
@@ -103,7 +113,7 @@ class Reported(ABC):
         frames, _ = self._all
         described, confidence = frames.columns(name), self.facts.confidence
         found = chart_wanted(name, frames.frame(name), described, confidence, value)
-        return plotted(found.spec, name, found.notes)
+        return plotted(found, name)
 
 
 def check_title(title: object) -> None:

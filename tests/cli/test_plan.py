@@ -30,6 +30,18 @@ def test_it_prints_what_the_library_plans(commands):
     assert found["neighbours"] == "add or remove one row of people"
 
 
+def test_it_tells_what_other_budgets_would_buy(commands):
+    by_budget = plan(commands, "--rho", "0.1")["error_by_budget"]
+    assert [row["budget"] for row in by_budget] == [
+        f"ρ = {r}" for r in (0.025, 0.05, 0.1, 0.2, 0.4)
+    ]
+    assert by_budget[3]["errors"] == pytest.approx(0.5**0.5)
+    said = commands.done("plan", commands.script, "--db", commands.db, "--rho", "0.1")
+    assert "with another budget" in said
+    commands.done("query", BY_SEX, "--db", commands.db, "--rho", "0.1")
+    assert "error_by_budget" not in plan(commands, "--rho", "0.1")
+
+
 def test_it_leaves_no_ledger(commands):
     commands.done("plan", commands.script, "--db", commands.db, "--rho", "0.1")
     assert not commands.ledger.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 
 import duckdb
@@ -10,6 +11,7 @@ import pytest
 import dpsql
 from dpsql import markup
 from dpsql.account import account_card, amount
+from dpsql.charts import beside
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 LABELS = [HOSTILE, "\"'>&<b", "\u202etxt.exe", "</td></table><script>", "a\x1b[31m\nb"]
@@ -44,12 +46,18 @@ class Reader(HTMLParser):
 
 KNOWN_TAGS = {"div", "strong", "span", "pre", "details", "summary"}
 KNOWN_TAGS |= {"table", "thead", "tbody", "tr", "th", "td"}
+PICTURE = {"figure", "figcaption", "svg", "g", "path", "text", "defs", "clippath", "rect", "line"}
 
 
 def check(html: str) -> Reader:
-    found = Reader(html)
-    assert found.tags <= KNOWN_TAGS
+    Reader(html)
+    found = Reader(re.sub("<svg .*?</svg>", "", html, flags=re.DOTALL))
+    assert found.tags <= KNOWN_TAGS | {"figure", "figcaption"}
     assert found.attributes <= {"style", "role", "aria-label", "title"}
+    for picture in re.findall("<svg .*?</svg>", html, flags=re.DOTALL):
+        drawn = Reader(picture)
+        assert drawn.tags <= PICTURE
+        assert not {a for a in drawn.attributes if a.startswith("on") or a in {"href", "style"}}
     for character in ("\u202e", "\x1b"):
         assert character not in html
     return found
@@ -92,6 +100,22 @@ def test_a_release_tells_its_charge_and_first_rows(session):
         assert words in found.text
     assert "all 6 rows" in found.text  # of six groups five are shown, and all behind a click
     assert found.text.count("NULL") == 1
+
+
+def test_cards_have_pictures_of_errors_and_answers(session):
+    plan = session.plan(SCRIPT, budget=BUDGET)
+    assert "Twice ρ would divide all errors by 1.41" in check(plan._repr_html_()).text
+    release = session.release(SCRIPT, budget=BUDGET)
+    found = release._repr_html_()
+    assert found.count("<svg ") == len(release)
+    assert "Bars: n by item with one standard error to each side" in check(found).text
+    again = session.plan(SCRIPT, budget=BUDGET)  # beside what was measured
+    assert "<svg " not in again._repr_html_()
+
+
+def test_cards_have_no_pictures_where_nothing_draws_them(session, monkeypatch):
+    monkeypatch.setattr(beside, "_can_draw", lambda: False)
+    assert "<svg " not in session.plan(SCRIPT, budget=BUDGET)._repr_html_()
 
 
 def test_headers_stand_above_their_numbers():

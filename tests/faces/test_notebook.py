@@ -55,6 +55,17 @@ def test_one_statement_gives_a_frame(shell):
     assert frame["n"].to_list() == pytest.approx([600, 0], abs=2)
 
 
+def test_one_statement_has_its_picture_beside_it_where_html_is_shown(shell, monkeypatch):
+    published = []
+    monkeypatch.setattr(shell.display_pub, "publish", lambda data: published.append(data))
+    cell(shell, "--rho 1000 --out found")
+    assert published == []
+    cell(shell, "--rho 1000")
+    (data,) = published
+    assert [*data] == ["text/html"]
+    assert data["text/html"].startswith("<figure")
+
+
 def test_several_statements_give_a_release(shell):
     release = cell(shell, "--rho 1000", f"-- name: a\n{BY_SEX};\n-- name: b\n{AGES};")
     assert list(release) == ["a", "b"]
@@ -320,7 +331,8 @@ def test_a_kernel_shows_frames_cards_and_short_errors(tmp_path):
     _, account, frame, plan, failed = ([*c.outputs] for c in notebook.cells)
     assert "Privacy budget of" in account[0].data["text/html"]
     assert frame[0].text.startswith("charged: ρ = 0.1; left: ρ = 0.9")
-    assert "n_variance" in frame[1].data["text/plain"]
+    assert "<svg " in frame[1].data["text/html"]
+    assert "n_variance" in frame[2].data["text/plain"]
     assert "planning spends nothing" in plan[0].data["text/html"]
     assert failed[0].output_type == "error"
     assert failed[0].ename == "SqlSchemaError"

@@ -89,7 +89,13 @@ def test_it_is_printed_side_by_side() -> None:
 
 
 def test_it_is_shown_in_notebooks_with_everything_escaped() -> None:
-    html = dpsql.compare(mixed(), budget=GAUSSIAN)._repr_html_()
+    comparison = dpsql.compare(mixed(), budget=GAUSSIAN)
+    html = comparison._repr_html_()
+    shown = comparison.plot().to_dict()
+    best = comparison.frame["mechanism"][0]
+    bars = {row["key"] for layer in shown["layer"] for row in layer["data"]["values"]}
+    assert bars == set(comparison.frame.drop_nulls("rmse")["mechanism"])
+    assert f"{best} has the least" in html
     assert "querysmasher" in html
     assert "<table" in html
 

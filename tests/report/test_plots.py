@@ -11,10 +11,11 @@ import pytest
 
 import dpsql
 from dpsql.charts.plots import plotted
+from dpsql.charts.specs import Figure
 from dpsql.release.pictures import MOST_POINTS, chart_of, chart_wanted
 from tests.report.hostile import HOSTILE, hostile
 
-OWN = {"key", "value", "low", "high", "row", "column"}
+OWN = {"key", "value", "low", "high", "limit", "row", "column"}
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,7 @@ def test_what_has_no_picture_is_refused_with_a_way_on():
 def test_without_altair_a_hint_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "altair", None)
     with pytest.raises(dpsql.PlotError, match="altair is not installed") as found:
-        plotted({}, "n")
+        plotted(Figure({}, "nothing"), "n")
     assert found.value.hint == 'pip install "dpsql[plots]"'
 
 
@@ -84,7 +85,7 @@ def test_a_million_rows_are_summed_up_along_a_line():
     assert found is not None
     assert any("means of" in note and "1,000,000" in note for note in found.notes)
     assert all(len(values) <= MOST_POINTS for values in named(found.spec, "values"))
-    assert plotted(found.spec, "n", found.notes).to_dict()["title"]["subtitle"] == [*found.notes]
+    assert plotted(found, "n").to_dict()["title"]["subtitle"] == [*found.notes]
 
 
 def test_infinite_values_and_variances_leave_gaps():

@@ -70,6 +70,11 @@ def _print(made: Plan, amounts: BudgetOptions, *, explain: bool) -> None:
         output.say(f"WARNING: {made.warning}")
     output.say(f"budget: {money.budget_forms(made.budget, amounts.shown_delta)}")
     output.say(f"neighbours: {made.neighbours}")
+    if made.given is None:
+        by_budget = made.error_by_budget()
+        output.say()
+        output.say_table([_HEADS[name] for name in by_budget.columns], by_budget.rows())
+        output.say()
     for statement, rows in made.held_for.items():
         output.say(f"the target of {statement} is for {rows}")
     if made.binding:
@@ -77,6 +82,14 @@ def _print(made: Plan, amounts: BudgetOptions, *, explain: bool) -> None:
     if explain:
         output.say()
         output.say(made.explain())
+
+
+_HEADS = {
+    "budget": "with another budget",
+    "times": "times this",
+    "errors": "errors times",
+    "rmse": "overall RMSE",
+}
 
 
 def _document(made: Plan, amounts: BudgetOptions, *, explain: bool) -> dict[str, object]:
@@ -93,6 +106,8 @@ def _document(made: Plan, amounts: BudgetOptions, *, explain: bool) -> dict[str,
         "binding": made.binding,
         "targets_for": dict(made.held_for),
     }
+    if made.given is None:
+        found["error_by_budget"] = made.error_by_budget().to_dicts()
     if made.expected_answers is not None:
         found["expected_answers"] = made.expected_answers.to_dicts()
     return {**found, "explanation": made.explain()} if explain else found

@@ -8,10 +8,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import polars as pl
 
-from dpsql.errors import DpsqlError, MechanismError, WorkloadError
+from dpsql.charts.beside import inlined
+from dpsql.charts.plots import plotted
+from dpsql.charts.specs import Figure, Points, bars
+from dpsql.errors import DpsqlError, MechanismError, PlotError, WorkloadError
 from dpsql.hints import Hint
 from dpsql.linalg.threads import one_thread
 from dpsql.markup import card, table
@@ -22,6 +26,9 @@ from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
 from dpsql.planner.registry import planned, reason_unsupported, traits_of
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
+
+if TYPE_CHECKING:
+    import altair
 
 UNIFORM = f"{QUERYSMASHER} (uniform)"
 EVERY = 0.002
@@ -74,7 +81,39 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         rows = [_shown(row) for row in self.frame.iter_rows(named=True)]
-        return card(self.title, table(SHOWN, rows))
+        return card(self.title, table(SHOWN, rows), *inlined(self._figure))
+
+    def plot(self) -> altair.Chart | altair.LayerChart:
+        """Draw the expected RMSE of each mechanism as a bar, and its lower bound as a tick.
+
+        A chart of Altair; it needs `pip install "dpsql[plots]"`.
+
+        Raises:
+            PlotError: no mechanism has an expected error, or Altair is not installed.
+        """
+        if self._figure is None:
+            raise PlotError("No mechanism has an expected error.", hint="see comparison.frame.")
+        return plotted(self._figure, self.title)
+
+    @property
+    def _figure(self) -> Figure | None:
+        known = self.frame.filter(pl.col("rmse").is_finite())
+        if known.is_empty():
+            return None
+        points = Points(
+            value="expected RMSE (rows)",
+            by="mechanism",
+            scale="nominal",
+            keys=known["mechanism"].to_list(),
+            values=known["rmse"].to_list(),
+            ends=[None] * known.height,
+            limits=known["lower_bound"].to_list(),
+        )
+        best, error = known.row(0, named=True)["mechanism"], known["rmse"][0]
+        words = f"Bars: the expected RMSE of each mechanism; {best} has the least, {error:.4g}."
+        missing = self.frame.height - known.height
+        left_out = [f"{missing} without an expected error are left out"] if missing else []
+        return Figure(bars(points), words, ("ticks are lower bounds", *left_out))
 
 
 SHOWN = ("mechanism", "rmse", "largest se", "lower bound", "seconds", "peak MB", "note")

@@ -26,7 +26,8 @@ from dpsql.measurement.factors import (
 )
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.mechanisms.base import Cost
-from dpsql.planner.plans.plan import Objective, Plan, PlannedBlock
+from dpsql.planner.plans.contents import Objective, PlannedBlock
+from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.marginals import MarginalReconstruction, of_marginals
 from dpsql.planner.reconstruction.measured import Space
 from dpsql.planner.shares.allocation import exact_shares

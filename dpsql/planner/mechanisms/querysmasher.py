@@ -26,8 +26,9 @@ from dpsql.planner.mechanisms.base import (
     check_how,
     reason_of_kind,
 )
+from dpsql.planner.plans.contents import PlannedBlock
 from dpsql.planner.plans.objectives import Planner, least_budget, least_largest
-from dpsql.planner.plans.plan import Plan, PlannedBlock
+from dpsql.planner.plans.plan import Plan
 from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
 from dpsql.planner.reconstruction.measured import Space
 from dpsql.planner.reconstruction.residual import ResidualReconstruction

@@ -46,7 +46,8 @@ from dpsql.linalg.arrays import Array
 from dpsql.planner.mechanisms.base import DEFAULT, Cost, Options, budget_of
 from dpsql.planner.mechanisms.querysmasher import Divided, divide_within, stitch_shares
 from dpsql.planner.mechanisms.restricted import IDENTITY, RestrictedMechanism
-from dpsql.planner.plans.plan import Objective, Plan
+from dpsql.planner.plans.contents import Objective
+from dpsql.planner.plans.plan import Plan
 from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.residuals.equivalence import by_size
 from dpsql.planner.residuals.structure import Product, analyze

@@ -38,7 +38,8 @@ from dpsql.measurement.distributions import SCALE_BITS, VARIANCE_BITS, Gaussian,
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.measurement.units import UnitFactor
 from dpsql.planner.mechanisms.base import Cost
-from dpsql.planner.plans.plan import Objective, Plan, PlannedBlock
+from dpsql.planner.plans.contents import Objective, PlannedBlock
+from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.marginals import Place, of_marginals
 from dpsql.planner.reconstruction.measured import Space
 from dpsql.workload import Workload

@@ -8,28 +8,33 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from dpsql.errors import AccuracyError
-from dpsql.hints import option
+from dpsql.charts.beside import inlined
+from dpsql.charts.plots import plotted
+from dpsql.errors import AccuracyError, PlotError
+from dpsql.hints import NO_REUSE, option
 from dpsql.linalg.subsets import largest_sets
 from dpsql.linalg.threads import one_thread
 from dpsql.markup import card, facts, folded, plain, preformatted, table
 from dpsql.measurement.certify import CertifiedPlan, spent
-from dpsql.measurement.strategy import BlockStrategy
+from dpsql.planner.plans.contents import Given, Objective, PlannedBlock
+from dpsql.planner.plans.tradeoff import error_by_budget, tradeoff_figure
 from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
 from dpsql.planner.reconstruction.base import Reconstruction, error_table
-from dpsql.planner.reconstruction.combine import Combination
 from dpsql.planner.reconstruction.measured import Noisy, Values
-from dpsql.planner.reconstruction.parts import PartedCombination
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.shares.allocation import total_error
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Workload
 from dpsql.workload.spread import least_share
+
+if TYPE_CHECKING:
+    import altair
 
 LOUD = 0.05
 """From so much avoidable variance on, relatively, a plan warns."""
@@ -38,51 +43,6 @@ LOCKED = 1.0
 
 RECORD = "add or remove one record"
 """Neighbours, where nothing is known about whose records they are."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedBlock:
-    """Residual spaces that are measured alike, with the certificate of their strategy."""
-
-    strategy: BlockStrategy
-    error: float
-    """The weighted sum of variances that their noise gives to all queries, rounding included."""
-    lower: float
-    """No strategy for one of them has a smaller weighted variance at privacy cost 1; 0 if no
-    bound is known."""
-    solver: str
-
-
-@dataclass(frozen=True, slots=True)
-class Objective:
-    """What a plan is best at, where that is not the total weighted variance."""
-
-    name: str
-    binding: tuple[str, ...]
-    """The statements without which less error, or a smaller budget, would be possible."""
-    gap: float
-    """How far the plan is from the best for this objective at most."""
-    total: float
-    """The sum of weight·variance."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Given:
-    """Earlier measurements that answers rest on as well."""
-
-    combination: Combination | PartedCombination
-    measured: tuple[Noisy, ...]
-    """The noisy integers of each source but the last, which is the plan itself; none of those
-    that were only planned."""
-    total: float
-    """The sum of weight·variance."""
-    lower: float
-    """No further measurements of this form, at this budget, make it less."""
-
-    @property
-    def gap(self) -> float:
-        """How far the total is from the bound, at most; infinite if there is no bound."""
-        return max(0.0, self.total / self.lower - 1.0) if self.lower else math.inf
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -164,6 +124,7 @@ class Plan:
             "Plan (planning spends nothing)",
             facts(known),
             table(header, errors.rows()),
+            *inlined(None if self.given else tradeoff_figure(self.budget, errors)),
             folded("what is measured, and its share of the budget", preformatted(self.explain())),
         )
 
@@ -311,6 +272,42 @@ class Plan:
         4,194,304 answers may the last be an upper bound; see `Reconstruction.extent`.
         """
         return error_table(self.reconstruction, self.workload)
+
+    def error_by_budget(self) -> pl.DataFrame:
+        """Return what other budgets would buy: expected errors at 1/4 to 4 times the budget.
+
+        Columns: `budget`, as a text; `times` the plan's own; `errors`, by what all expected errors
+        are multiplied; `rmse`, of all answers, in rows. Measurements stay as they are and their
+        noise changes with 1/μ, or with 1/ε of a pure budget; so the numbers hold up to the
+        rounding of noise to whole numbers. Multiples that are no budget are left out.
+
+        Raises:
+            AccuracyError: with earlier measurements, errors don't change alike.
+        """
+        if self.given is not None:
+            raise AccuracyError(
+                "Beside earlier measurements, the errors of a plan don't change alike with its "
+                "budget.",
+                hint="plan with each budget, which spends nothing; or leave earlier measurements "
+                "aside: " + NO_REUSE + ".",
+            )
+        return error_by_budget(self.budget, self.rmse)
+
+    def plot(self) -> altair.Chart | altair.LayerChart:
+        """Draw what other budgets would buy: each statement's expected RMSE against the budget.
+
+        A chart of Altair. Both axes are logarithmic; of more than six statements those with the
+        largest errors are shown. It needs `pip install "dpsql[plots]"`.
+
+        Raises:
+            AccuracyError: with earlier measurements; see `error_by_budget`.
+            PlotError: Altair is not installed, or there are no errors to draw.
+        """
+        self.error_by_budget()
+        found = tradeoff_figure(self.budget, self.expected_error())
+        if found is None:
+            raise PlotError("No statement has an error to draw.", hint="see plan.expected_error().")
+        return plotted(found, "Expected error by budget")
 
     def explain(self) -> str:
         """Describe the plan: the residual spaces, their solvers and shares of the budget."""

@@ -25,8 +25,9 @@ from dpsql.linalg.arrays import Ints
 from dpsql.linalg.threads import one_thread
 from dpsql.planner.mechanisms.base import Cost
 from dpsql.planner.mechanisms.measures import LEAST_SHARE, parts, together
+from dpsql.planner.plans.contents import Given, PlannedBlock
 from dpsql.planner.plans.objectives import SHARE, STEP, limits_of, ratios_of, reported, rounded_up
-from dpsql.planner.plans.plan import Given, Plan, PlannedBlock
+from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.base import Missing, Reconstruction
 from dpsql.planner.reconstruction.combine import Combination, combine
 from dpsql.planner.reconstruction.marginals import of_marginals

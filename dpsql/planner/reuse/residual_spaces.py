@@ -12,7 +12,7 @@ import numpy as np
 from dpsql.linalg.arrays import Array
 from dpsql.planner.mechanisms.base import Cost
 from dpsql.planner.mechanisms.querysmasher import Conquered, divide_by
-from dpsql.planner.plans.plan import PlannedBlock
+from dpsql.planner.plans.contents import PlannedBlock
 from dpsql.planner.reconstruction.base import CombinedReconstruction
 from dpsql.planner.reconstruction.combine import combine
 from dpsql.planner.reconstruction.sources import Ground, Source

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dpsql.planner.mechanisms import querysmasher
 from dpsql.planner.mechanisms.base import Cost
 from dpsql.planner.mechanisms.querysmasher import divide_by, stitch
-from dpsql.planner.plans.plan import Given
+from dpsql.planner.plans.contents import Given
 from dpsql.planner.residuals.contexts import References
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.reuse import planning
