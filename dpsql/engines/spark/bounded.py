@@ -20,12 +20,12 @@ Guarantees:
     is among come to one task, which takes each part of what came before as it is now: so r takes
     each value once also where other tasks had them in another order.)
 
-    Nothing fails: r < n < 2^62, and k <= 10^6, so q·k is a BIGINT for fewer than 2^43 rows of a
-    unit, and wraps beyond, where a row goes or stays by its own unit's numbers all the same (and
-    then more than k might stay: so those with 2^43 rows and more have none). A divisor is n, k or
-    the length of a stretch; where n > k all are positive, and elsewhere a quotient by zero, NULL
-    without ANSI mode, is never computed, as n is brought above k first. No text that is made of an
-    id is longer than six times that and 10,000 more, and none is sorted by. ∎
+    Nothing fails: Spark numbers rows by INTs, which begin again below zero behind 2^31 - 1, where r
+    would not take each value once; so of units with 2^31 rows and more none is kept. Elsewhere
+    r <= n < 2^31, and k <= 10^6, so that q·k is a BIGINT. A divisor is n, k or the length of a
+    stretch; where n > k all are positive, and elsewhere a quotient by zero, NULL without ANSI mode,
+    is never computed, as n is brought above k first. No text that is made of an id is longer than
+    six times that and 10,000 more, and none is sorted by. ∎
 
 Where a row has columns of all rows of its unit (`windows.py`), or is one of those that a statement
 chooses, these columns and its place in line are computed before, and n and r are of what is left:
@@ -58,7 +58,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _NO_IDS = FLOATS | {"BLOB", "TIMESTAMP WITH TIME ZONE"}
-_MOST_ROWS = 2**43
+_MOST_ROWS = 2**31
+"""Spark's `row_number` is an INT."""
 _MOST_KEPT = 10**6
 _LONG_TEXT = 10_000
 """Bytes of an id that are shown one by one, if not all of them are plain."""

@@ -10,7 +10,9 @@ Guarantees:
     is less than the number of groups, pairs are numbered by a window that is PARTITION BY all
     columns of the id, and those with numbers from 1 to m stay. Their order is that of an MD5 of id
     and group, as DuckDB has it, and then of the group, which of one id no two pairs have: so the
-    numbers follow from the unit's own groups, also if a part of the job runs again. ∎
+    numbers follow from the unit's own groups, also if a part of the job runs again. They are INTs,
+    which begin again below zero behind 2^31 - 1: there are no 2^32 groups, as their counts are held
+    in memory. ∎
 
     Nothing fails: cells are codes of `columns.py`, looked up in lists that are constants; a place
     that a list hasn't is NULL, and is in no group. Groups are below 2^62, so sums don't overflow.
@@ -164,7 +166,8 @@ class CountedUnits:
         by = f"PARTITION BY {', '.join(ids)} ORDER BY {order} ASC, {KEY} ASC"
         place = f"CAST({call('row_number')} OVER ({by}) AS BIGINT) AS {own}r"
         numbered = pairs.selectExpr(KEY, place)
-        return numbered.where(f"{own}r <= {whole(self.groups.most)}").select(KEY)
+        few = f"{own}r BETWEEN {whole(1)} AND {whole(self.groups.most)}"
+        return numbered.where(few).select(KEY)
 
 
 def _is_same(block: GroupedCells) -> bool:

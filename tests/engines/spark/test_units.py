@@ -10,6 +10,7 @@ import pytest
 
 from dpsql.engines.duckdb.catalog import DuckDBCatalog
 from dpsql.engines.duckdb.engine import DuckDBEngine
+from dpsql.engines.spark import bounded
 from dpsql.engines.spark.engine import SparkEngine
 from dpsql.errors import SchemaError
 from dpsql.schema import Domain, Schema, Unit
@@ -94,6 +95,19 @@ def test_the_same_rows_are_kept_in_any_order_of_files_and_partitions(spark, con,
     again = SparkEngine(tables, partials="workers").marginals(table, WANTED)
     for marginal in WANTED:
         np.testing.assert_array_equal(first[marginal], again[marginal])
+
+
+def test_units_with_more_rows_than_spark_has_numbers_for_have_none(
+    spark, con, tmp_path, monkeypatch
+):
+    """Numbers of rows are INTs: behind 2^31 - 1 others would have the same places."""
+    ((type_,),) = spark.sql("SELECT typeof(row_number() OVER (ORDER BY 1))").collect()
+    assert (type_, bounded._MOST_ROWS) == ("int", 2**31)
+    rows = dict(con.execute("SELECT u, count(*) FROM t GROUP BY u HAVING u IS NOT NULL").fetchall())
+    least = sorted(rows.values())[len(rows) // 2]
+    monkeypatch.setattr(bounded, "_MOST_ROWS", least)
+    found = counted(spark, con, tmp_path / "t.parquet", described(con, Unit("u", 4)))
+    assert found[()] == sum(min(n, 4) for n in rows.values() if n < least or n <= 4)
 
 
 def test_ids_that_spark_cannot_tell_apart_are_refused(spark, con, tmp_path):
