@@ -44,6 +44,8 @@ PINNED = {
     "spark.sql.legacy.integralDivide.returnBigint": "true",
     "spark.sql.variable.substitute": "false",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    "spark.sql.optimizer.metadataOnly": "false",
+    "spark.sql.preserveCharVarcharTypeInfo": "false",
     "spark.sql.codegen.factoryMode": "FALLBACK",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.sql.execution.arrow.pyspark.fallback.enabled": "false",

@@ -144,6 +144,34 @@ def test_settings_of_the_caller_change_nothing(spark, tmp_path):
             spark.conf.unset(name)
 
 
+def test_settings_that_spark_was_started_with_change_nothing(spark):
+    """Sessions begin with these: so VARCHAR(n) was a type that nothing could be done with."""
+    hostile = {
+        "spark.sql.ansi.enabled": "true",
+        "spark.sql.preserveCharVarcharTypeInfo": "true",
+        "spark.sql.optimizer.metadataOnly": "true",
+        "spark.sql.parquet.filterPushdown": "true",
+    }
+    started = spark.sparkContext._jsc.sc().conf()
+    spark.sql("CREATE TABLE bounded (id VARCHAR(9), g INT) USING parquet")
+    spark.sql("INSERT INTO bounded VALUES ('a', 0), ('A', 0), ('a', 0), (NULL, 1)")
+    for name, value in hostile.items():
+        started.set(name, value)
+    try:
+        plain = spark.newSession()
+        assert all(plain.conf.get(name) == value for name, value in hostile.items())
+        session = own_session(spark)
+        assert {name: session.conf.get(name) for name in PINNED} == PINNED
+        source = SparkSource(spark)
+        schema = Schema({"bounded": {"g": Domain.integers(0, 1)}})
+        table = source.describe(("bounded",), schema, Unit("id", 1))
+        assert counted(source, table, [("g",)])["g",].tolist() == [2, 0, 0]
+    finally:
+        for name in hostile:
+            started.remove(name)
+        spark.sql("DROP TABLE bounded")
+
+
 def test_a_setting_that_cannot_be_changed_is_refused(spark, monkeypatch):
     monkeypatch.setitem(PINNED, "spark.sql.warehouse.dir", "elsewhere")
     with pytest.raises(SchemaError, match="warehouse") as caught:
