@@ -145,10 +145,14 @@ class OwnedRows:
         ]
         if last:
             return _known(rows, unit).selectExpr(*keys, *self._ids_of(unit)).distinct()
-        onward = unit.joins[step + 1]
-        same = _same(onward, "", self._keys(step + 1, onward))
-        met = _joined(rows, self._on_way(unit, step + 1), same, "inner")
-        return met.selectExpr(*keys, *ids).distinct()
+        # These tables have other columns besides, which could have our names.
+        onward, referred = unit.joins[step + 1], f"{self.own}r"
+        refers = enumerate(onward.pairs)
+        shown = [f"{identity(quoted(p.column), p.type)} AS {referred}{i}" for i, p in refers]
+        met = enumerate(self._keys(step + 1, onward))
+        same = [f"{referred}{i} = {key}" for i, key in met]
+        found = _joined(rows.selectExpr(*keys, *shown), self._on_way(unit, step + 1), same, "inner")
+        return found.selectExpr(*self._keys(step, join), *ids).distinct()
 
     def with_others(self, rows: DataFrame, table: Table, names: Collection[str]) -> DataFrame:
         """Add to rows with ids what they have of other rows of their units.
