@@ -187,6 +187,31 @@ def test_what_cannot_be_counted_is_refused_before_the_charge(both, sql):
     assert here.history.height == 0
 
 
+def test_tables_on_the_way_may_have_columns_of_our_names(spark, tmp_path):
+    """Parts are of items, those of orders, and these say whose they are."""
+    con = filled()
+    con.execute("ALTER TABLE items ADD COLUMN nr BIGINT").fetchall()
+    con.execute("UPDATE items SET nr = rowid").fetchall()
+    for name in ("u_k0_0", "u_k1_0", "u_r0", "u_id0"):
+        con.execute(f"ALTER TABLE items ADD COLUMN {name} BIGINT DEFAULT 3").fetchall()
+    con.execute("CREATE TABLE parts AS SELECT nr, CAST(nr % 5 AS INTEGER) AS size FROM items")
+    named = in_folders(con, tmp_path)
+    named["parts"] = f"parquet.{tmp_path}/parts"
+    (tmp_path / "parts").mkdir()
+    con.execute(f"COPY parts TO '{tmp_path}/parts/0.parquet'").fetchall()
+
+    def told(names):
+        parts, known = names["parts"], schema(names)
+        references = {f"{parts}.nr": f"{names['items']}.nr", **known.references}
+        units = {parts: dpsql.Unit(f"{names['orders']}.customer_id", 5), **known.units}
+        domains = {parts: {"size": dpsql.Domain.integers(0, 4)}, **known}
+        return dpsql.Schema(domains, units=units, references=references)
+
+    here = dpsql.Session(spark, schema=told(named), ledger=tmp_path / "shop.ledger")
+    there = dpsql.Session(con, schema=told({name: name for name in named}))
+    check_same((here, there, named), {"q": "SELECT size, COUNT(*) AS n FROM parts GROUP BY 1"})
+
+
 def test_tables_on_the_way_are_looked_at_again(both, con, tmp_path, monkeypatch):
     """Nothing else says whose items are: new orders would make them others'."""
     here, _, named = both
