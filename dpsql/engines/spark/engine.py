@@ -43,6 +43,7 @@ from dpsql.engines.cover import low_word, roll_up, roll_up_sums, tally, tally_su
 from dpsql.engines.spark.bounded import check_units, kept_rows
 from dpsql.engines.spark.cancelling import cancelled
 from dpsql.engines.spark.coding import ComputedRow, class_of, placed
+from dpsql.engines.spark.following import followed
 from dpsql.engines.spark.partials import (
     COUNT,
     KEY,
@@ -203,12 +204,11 @@ class SparkCounting(Counting):
 
     def run(self) -> Counted:
         """Count the marginals that were prepared; see `Counting.run`."""
-        with self.engine.snapshot(), quiet(), cancelled(self.engine.tables.session):
+        session, tell = self.engine.tables.session, self.engine.on_step
+        with self.engine.snapshot(), quiet(), cancelled(session), followed(session, tell):
             found = [job.toArrow() for job in self._jobs()]
             for path in paths_read(self.table):
                 self.engine.tables.check_unchanged(path)
-        if self.engine.on_step is not None:
-            self.engine.on_step(1, 1)
         counted, above = self._tallied(found[0]) if self.blocks else ({}, {})
         for each, rows in zip(self.of_units, found[len(found) - len(self.of_units) :], strict=True):
             counted[each.marginal] = each.tallied(*_columns(rows))
