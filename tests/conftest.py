@@ -97,3 +97,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One small Spark for all tests of a process: most of them take less time than it to start."""
     with sparks.session(tmp_path_factory.mktemp("spark")) as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def connected(spark: Any) -> Iterator[Any]:
+    """A session of Spark Connect, of the same Spark."""
+    with sparks.connected(sparks.port(spark)) as found:
+        yield found

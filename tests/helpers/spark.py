@@ -6,6 +6,7 @@ import importlib.util
 import os
 import shutil
 import signal
+import socket
 import sys
 import warnings
 from collections.abc import Iterator
@@ -23,10 +24,19 @@ MISSING = (
 @cache
 def is_there() -> bool:
     """Whether there are PySpark, the readers of its tables, and a Java."""
-    packages = all(importlib.util.find_spec(name) for name in ("pyspark", "deltalake"))
+    packages = all(importlib.util.find_spec(name) for name in ("pyspark", "deltalake", "grpc"))
     home = os.environ.get("JAVA_HOME", "")
     java = shutil.which("java") or shutil.which(os.path.join(home, "bin", "java"))
     return bool(packages and java)
+
+
+_PORT = "spark.connect.grpc.binding.port"
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
 
 
 STDERR = "stderr"
@@ -36,6 +46,8 @@ STDERR = "stderr"
 @contextmanager
 def session(folder: Path, master: str = "local[1]", **more: str) -> Iterator[Any]:
     """Start a Spark in this process, with one core and what it writes in a folder.
+
+    It also serves sessions of Spark Connect.
 
     Args:
         folder: where it writes to.
@@ -52,6 +64,8 @@ def session(folder: Path, master: str = "local[1]", **more: str) -> Iterator[Any
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.warehouse.dir": str(folder / "warehouse"), "spark.local.dir": str(folder),
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": "127.0.0.1", _PORT: str(_free_port()),
         **{name.replace("__", "."): value for name, value in more.items()},
     }  # fmt: skip
     builder = SparkSession.builder.master(master)
@@ -78,3 +92,21 @@ def _stderr_in(path: Path) -> Iterator[None]:
     finally:
         os.dup2(before, 2)
         os.close(before)
+
+
+def port(session: Any) -> int:
+    """The port at which a Spark serves sessions of Spark Connect."""
+    return int(session.conf.get(_PORT))
+
+
+@contextmanager
+def connected(at: int) -> Iterator[Any]:
+    """Open a session of Spark Connect.
+
+    By its own class: Spark's own way would have no classic session in this process any more.
+    """
+    from pyspark.sql.connect.session import SparkSession
+
+    session = SparkSession.builder.remote(f"sc://127.0.0.1:{at}").create()
+    yield session
+    session.stop()

@@ -19,6 +19,7 @@ from dpsql.engines.cover import cover
 from dpsql.engines.names import unused
 from dpsql.engines.spark.columns import code_of
 from dpsql.engines.spark.expressions import spark_sql
+from dpsql.engines.spark.sessions import functions_of
 from dpsql.engines.spark.sums import SparkSum
 from dpsql.engines.spark.text import array, call, quoted, whole
 from dpsql.errors import InternalError
@@ -78,8 +79,7 @@ class ComputedRow:
         self, rows: DataFrame, places: Mapping[str, str], beside: Sequence[str] = ()
     ) -> DataFrame:
         """Return codes and summands of rows, in columns of their own, and some beside them."""
-        from pyspark.sql import functions
-
+        functions = functions_of(rows)
         values = [functions.expr(sql).alias(place) for place, sql in self.values.items()]
         shown = rows.select(*beside, *map(quoted, self.read), *values)
         codes = [functions.expr(sql).alias(places[name]) for name, sql in self.codes.items()]
@@ -101,11 +101,9 @@ class ComputedRow:
         """The columns of what is added up."""
         return [f"{of}{i}" for i in range(len(self.sums)) for of in (_SUMMAND, _PRESENT)]
 
-    def summed(self) -> list[Column]:
+    def summed(self, rows: DataFrame) -> list[Column]:
         """Return what is added up of some rows: sums, and in how many something is added."""
-        from pyspark.sql import functions
-
-        found = list["Column"]()
+        functions, found = functions_of(rows), list["Column"]()
         for i in range(len(self.sums)):
             found.append(functions.sum(f"{_SUMMAND}{i}").alias(f"{_SUMMAND}{i}"))
             here = functions.when(functions.col(f"{_PRESENT}{i}"), functions.lit(1))

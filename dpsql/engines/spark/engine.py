@@ -53,6 +53,7 @@ from dpsql.engines.spark.partials import (
     partial_counts,
     split,
 )
+from dpsql.engines.spark.sessions import functions_of
 from dpsql.engines.spark.settings import quiet
 from dpsql.engines.spark.tables import SparkTables
 from dpsql.engines.spark.text import array, quoted, whole
@@ -244,9 +245,8 @@ class SparkCounting(Counting):
 
     def _job(self) -> DataFrame:
         """Build the job, whose rows are keys and counts; reads nothing."""
-        from pyspark.sql import functions
-
         tables = self.engine.tables
+        functions = functions_of(tables.session)
         if self.table.unit is None:
             rows = tables.rows(self.table)
         else:
@@ -258,7 +258,7 @@ class SparkCounting(Counting):
         else:
             keys = functions.explode(functions.expr(array([self._key(b) for b in self.blocks])))
             found = coded.select(*self.computed.summands, keys.alias(KEY))
-            added = [functions.count(functions.lit(1)).alias(COUNT), *self.computed.summed()]
+            added = [functions.count(functions.lit(1)).alias(COUNT), *self.computed.summed(coded)]
         return found.groupBy(KEY).agg(*added)
 
     def _key(self, block: CodedBlock) -> str:

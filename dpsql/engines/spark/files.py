@@ -11,13 +11,14 @@ Guarantees:
     version says beside its files is refused: rows deleted by vectors, columns that are stored under
     other names, values that only the log has. Of any other table they are those of the folder. On
     this machine `frozen.py` tells whether they are still the same, and that none is there twice, by
-    a link; elsewhere their sizes and times do. After the rows were read they are listed again, and
-    if any came, went or was written, nothing is returned. Spark gets these files by their full
-    names, each once: without a pattern among them, it reads these. It reads each row group in one
-    task, whose rows count once, however often the task is begun. A folder in which such a log is,
-    or above which one is, is refused where that can be seen: it has files, too, that are no more of
-    its table. For 2 see `footers.py`: columns that it names are not read, and a DECIMAL beyond its
-    type is NULL before anything is done with it. ∎
+    a link; elsewhere their sizes and times do. (A log that is read on this machine is of the table
+    that Spark reads if its files are there, too, with their sizes and times.) After the rows were
+    read they are listed again, and if any came, went or was written, nothing is returned. Spark
+    gets these files by their full names, each once: without a pattern among them, it reads these.
+    It reads each row group in one task, whose rows count once, however often the task is begun. A
+    folder in which such a log is, or above which one is, is refused where that can be seen: it has
+    files, too, that are no more of its table. For 2 see `footers.py`: columns that it names are not
+    read, and a DECIMAL beyond its type is NULL before anything is done with it. ∎
 
     In a folder a compaction may have written its new file, and not removed the old ones, at the
     first and at the last look: then rows count twice. Nothing tells that from rows that are there
@@ -32,17 +33,17 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 from dpsql.engines.frozen import FrozenFiles, frozen_files, root_of
 from dpsql.engines.refused import RefusedViewError
 from dpsql.engines.spark.footers import digits_of, hazards
+from dpsql.engines.spark.sessions import SeenFile, are_here, is_connected
 from dpsql.engines.spark.settings import own_session, quiet
-from dpsql.engines.spark.text import constant, quoted
+from dpsql.engines.spark.text import call, constant, quoted
 from dpsql.engines.spark.types import type_of
 from dpsql.errors import SchemaError, StaleSchemaError, printable
 
@@ -53,20 +54,13 @@ if TYPE_CHECKING:
 KINDS = ("parquet", "delta")
 _PATTERN = re.compile(r"[*?{}\[\]\\]")
 _LOCAL = "file:"
+_WRITTEN = call("unix_millis", "modificationTime")
 _LOGS = ("_delta_log", ".hoodie")
 """Folders that say which files beside them are of a table."""
 _READABLE = frozenset(
     {"timestampNtz", "timestampNtz-preview", "v2Checkpoint", "vacuumProtocolCheck"}
 )
 """Features of Delta tables that say nothing of which rows there are, or of their values."""
-
-
-class ListedFile(NamedTuple):
-    """A file as it was when it was listed."""
-
-    path: str
-    size: int = 0
-    written: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +78,7 @@ class PinnedFiles:
         roots: the folders on this machine whose account they are in.
     """
 
-    files: tuple[ListedFile, ...]
+    files: tuple[SeenFile, ...]
     schema: StructType
     version: str = ""
     base: str = ""
@@ -166,7 +160,7 @@ def pinned(session: SparkSession, kind: str, place: str, version: str | None = N
         SchemaError: it can't be read, or not from its files alone.
     """
     if kind == "delta":
-        return _delta(place, version)
+        return _delta(session, place, version)
     if version is not None:
         raise SchemaError("A folder has no versions.", hint="leave version out.")
     files, frozen = _listed(session, [place])
@@ -223,7 +217,7 @@ def _roots(frozen: FrozenFiles | None) -> tuple[Path, ...]:
 
 def _listed(
     session: SparkSession, places: Sequence[str]
-) -> tuple[tuple[ListedFile, ...], FrozenFiles | None]:
+) -> tuple[tuple[SeenFile, ...], FrozenFiles | None]:
     """List files, or those of folders, with what tells whether they change; reads none of them.
 
     Raises:
@@ -234,17 +228,20 @@ def _listed(
     with quiet():
         try:
             reader = session.read.format("binaryFile").option("recursiveFileLookup", "true")
-            files = reader.load(list(places)).select("path", "length", "modificationTime")
+            files = reader.load(list(places)).selectExpr("path", "length", _WRITTEN)
             found = files.collect()
         except Exception:
             found = None
     if not found:
         raise _unreadable(places[0])
-    listed = sorted({ListedFile(*row) for row in found})
+    listed = sorted({SeenFile(*row) for row in found})
     _check_names([file.path for file in listed])
     if not all(file.path.startswith(_LOCAL) for file in listed):
         return tuple(listed), None
-    frozen = _frozen([_path(file.path) for file in listed], places[0])
+    here = [file._replace(path=_path(file.path)) for file in listed]
+    if not are_here(session, here):
+        return tuple(listed), None
+    frozen = _frozen([file.path for file in here], places[0])
     by_path = zip(frozen.paths, listed, strict=True)
     return tuple(file._replace(path=_LOCAL + path) for path, file in by_path), frozen
 
@@ -329,7 +326,7 @@ def _plain(place: str) -> str:
 # ── Delta ────────────────────────────────────────────────────────────────────────────────────
 
 
-def _delta(place: str, version: str | None) -> PinnedFiles:
+def _delta(session: SparkSession, place: str, version: str | None) -> PinnedFiles:
     try:
         from deltalake import DeltaTable
     except ImportError:
@@ -359,9 +356,14 @@ def _delta(place: str, version: str | None) -> PinnedFiles:
             "Partitioned Delta tables can't be counted yet.",
             hint="copy it to a table that isn't: CREATE TABLE … USING delta AS SELECT …;",
         )
-    files = tuple(sorted(ListedFile(path) for path in dict.fromkeys(paths)))
+    files = tuple(sorted(SeenFile(path) for path in dict.fromkeys(paths)))
     _check_names([file.path for file in files])
     here = [path for path in map(_on_machine, paths) if path]
+    if here and is_connected(session) and _listed(session, here)[1] is None:
+        raise SchemaError(
+            f"{printable(place)[:200]} is another table here than where Spark runs.",
+            hint='name it as every machine finds it: FROM delta."s3://…".',
+        )
     unread = _unread(schema, here, place)  # elsewhere its times are as the format demands
     folder = _on_machine(place)
     roots = (root_of(os.path.join(os.path.realpath(folder), _LOGS[0])),) if folder else ()

@@ -7,10 +7,12 @@ tasks, which follow from files and settings.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
+
+from dpsql.engines.spark.sessions import is_connected
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -29,11 +31,42 @@ def followed(session: SparkSession, on_step: Step | None) -> Iterator[None]:
 
     Args:
         session: one of our own.
-        on_step: who is told, from another thread. What it raises ends the work when the jobs do.
+        on_step: who is told, of a classic session from another thread. What it raises ends the
+            work, at the latest when the jobs end.
     """
     if on_step is None:
         yield
-        return
+    elif is_connected(session):
+        with _told_by_server(session, on_step):
+            yield
+    else:
+        with _looked_at(session, on_step):
+            yield
+
+
+@contextmanager
+def _told_by_server(session: SparkSession, on_step: Step) -> Iterator[None]:
+    known, last = dict[str, tuple[int, int]](), (1, 1)
+
+    def hear(*, stages: Iterable[Any], operation_id: str, **_: object) -> None:
+        nonlocal last
+        tasks = [(s.num_completed_tasks, s.num_tasks) for s in stages or ()]
+        known[operation_id] = sum(a for a, _ in tasks), sum(b for _, b in tasks)
+        now = sum(a for a, _ in known.values()), sum(b for _, b in known.values())
+        if now[1] and now != last:
+            last = now
+            on_step(*now)
+
+    session.registerProgressHandler(hear)
+    try:
+        yield
+    finally:
+        session.removeProgressHandler(hear)
+    on_step(last[1], last[1])
+
+
+@contextmanager
+def _looked_at(session: SparkSession, on_step: Step) -> Iterator[None]:
     context, group = session.sparkContext, uuid4().hex
     before, done, failed = context.getLocalProperty(_GROUP), threading.Event(), list[Exception]()
 

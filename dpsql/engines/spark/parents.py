@@ -39,6 +39,7 @@ from dpsql.engines.others import names_met, others_of, places_of
 from dpsql.engines.spark.aggregates import aggregate_sql, empty_sql
 from dpsql.engines.spark.expressions import spark_sql
 from dpsql.engines.spark.lines import FLOATS, line_order, place_in_line
+from dpsql.engines.spark.sessions import functions_of
 from dpsql.engines.spark.tables import SparkTables
 from dpsql.engines.spark.text import identity, quoted, whole
 from dpsql.engines.spark.windows import with_windows
@@ -190,8 +191,6 @@ class OwnedRows:
 
     def _alone(self, parent: Parent, names: Sequence[str]) -> DataFrame:
         """Return the rows of a parent's table that have a key alone among those of their unit."""
-        from pyspark.sql import functions
-
         own, join, ids = self.own, parent.join, self.ids(parent.table)
         read = list(dict.fromkeys([*names, *join.keys]))
         rows = self.with_ids(parent.table.alone, read)
@@ -201,6 +200,7 @@ class OwnedRows:
         values = [f"{quoted(name)} AS {own}v{i}" for i, name in enumerate(names)]
         found = rows.selectExpr(*keys, *units, *values)
         by = [f"{own}k{i}" for i in range(len(keys))] + [f"{own}u{i}" for i in range(len(units))]
+        functions = functions_of(rows)
         added = [functions.count(functions.lit(1)).alias(f"{own}n")]
         # The aggregate is of one row: of several it would be left open which of them it is of.
         firsts = [functions.first(f"{own}v{i}").alias(f"{own}v{i}") for i in range(len(values))]
@@ -282,15 +282,11 @@ def _same(join: Join, above: str, keys: Sequence[str]) -> list[str]:
 
 
 def _joined(rows: DataFrame, met: DataFrame, same: Sequence[str], how: str) -> DataFrame:
-    from pyspark.sql import functions
-
-    return rows.join(met, functions.expr(" AND ".join(same)), how)
+    return rows.join(met, functions_of(rows).expr(" AND ".join(same)), how)
 
 
 def _grouped(rows: DataFrame, by: Sequence[str], one: RowsWithin, own: str) -> DataFrame:
-    from pyspark.sql import functions
-
-    value = functions.expr(aggregate_sql(one.value)).alias(f"{own}v")
+    value = functions_of(rows).expr(aggregate_sql(one.value)).alias(f"{own}v")
     if one.value.function == "exists":  # which is no function of Spark's, but what a group says
         return rows.select(*by).distinct().selectExpr("*", f"true AS {own}v")
     return rows.groupBy(*by).agg(value)

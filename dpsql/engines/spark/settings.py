@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from dpsql.engines.spark.sessions import new_session
 from dpsql.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -55,7 +56,9 @@ PINNED = {
 though nothing that is written here needs it to be (`columns.py`), and files are read by the reader
 which takes a DECIMAL of up to 18 digits as it is (`files.py`). What a file says of the
 least and largest values of its columns decides nothing."""
-_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+_LOGGERS = (
+    "SQLQueryContextLogger", "DataFrameQueryContextLogger", "pyspark.sql.connect.logging",
+)  # fmt: skip
 """Those that write errors of statements to stderr, and what these quote."""
 
 
@@ -68,14 +71,18 @@ def own_session(spark: SparkSession) -> SparkSession:
     session: SparkSession | None = None
     changed: set[str] = set()
     with quiet(), suppress(Exception):
-        session = spark.newSession()
+        found = new_session(spark)
+        found.conf.get(next(iter(PINNED)))  # where nobody answers, that is seen at once
+        session = found
         for key, value in PINNED.items():
             with suppress(Exception):
                 session.conf.set(key, value)
             if session.conf.get(key) == value:
                 changed.add(key)
     if session is None:  # outside the handler: Spark's error may quote whatever it has
-        raise SchemaError("The Spark session can't be used.", hint="was it stopped?")
+        raise SchemaError(
+            "The Spark session can't be used.", hint="was it stopped, or is its server gone?"
+        )
     for key in PINNED.keys() - changed:
         raise SchemaError(
             f"The setting {key} of Spark can't be made {PINNED[key]}.",

@@ -13,6 +13,7 @@ from dpsql.engines.source import DataSource, StoredState
 from dpsql.engines.spark.catalog import SparkCatalog
 from dpsql.engines.spark.engine import Partials, SparkEngine
 from dpsql.engines.spark.files import PinnedFiles
+from dpsql.engines.spark.sessions import is_here_alone
 from dpsql.engines.spark.settings import own_session, quiet
 from dpsql.engines.spark.tables import SparkTables
 from dpsql.engines.spark.text import quoted
@@ -172,11 +173,6 @@ class SparkSource(DataSource):
     def __init__(
         self, spark: SparkSession, version: str | None = None, partials: Partials = "auto"
     ) -> None:
-        if type(spark).__module__.startswith("pyspark.sql.connect"):
-            raise SchemaError(
-                "Spark can't be asked by way of Spark Connect yet.",
-                hint='count where it runs: SparkSession.builder.master("local[*]").getOrCreate().',
-            )
         session, found = own_session(spark), False
         with quiet(), suppress(Exception):
             session.catalog.setCurrentCatalog(spark.catalog.currentCatalog())
@@ -207,9 +203,9 @@ class SparkSource(DataSource):
                 "Nothing is beside tables of Spark that would tell where their account is.",
                 hint="name its ledger by " + option("ledger", "people.ledger") + " each time.",
             )
-        if not shared and not _is_local(self._tables.session):
+        if not shared and not is_here_alone(self._tables.session):
             raise LedgerError(
-                "This Spark is on several machines, and this ledger in a file on one of them.",
+                "This Spark may be on several machines, and this ledger in a file on one of them.",
                 hint="keep the account on a server, "
                 + option("ledger", "postgresql://db.example/accounts")
                 + " with "
@@ -318,14 +314,6 @@ def _altered(name: str) -> StaleSchemaError:
         f"The table {printable(name)} was altered or dropped since its schema was read.",
         hint="plan again: the new plan will read the new schema.",
     )
-
-
-def _is_local(session: SparkSession) -> bool:
-    """Whether Spark runs in this process's machine alone."""
-    try:
-        return str(session.conf.get("spark.master", "")).startswith("local")
-    except Exception:
-        return False
 
 
 def _not_yet(what: str) -> SchemaError:

@@ -34,6 +34,7 @@ from dpsql.engines.spark.bounded import text_of_id
 from dpsql.engines.spark.coding import ComputedRow, class_of
 from dpsql.engines.spark.parents import OwnedRows, unit_of
 from dpsql.engines.spark.partials import COUNT, KEY
+from dpsql.engines.spark.sessions import functions_of
 from dpsql.engines.spark.tables import SparkTables
 from dpsql.engines.spark.text import call, let, quoted, text, whole
 from dpsql.errors import InternalError, ResourceLimitError
@@ -105,12 +106,11 @@ class CountedUnits:
 
     def job(self, tables: SparkTables) -> DataFrame:
         """Build the job, whose rows are groups with how many units are in them; reads nothing."""
-        from pyspark.sql import functions
-
         made = OwnedRows.of(tables, self.table)
         pairs = self._pairs(tables, made)
         if self.groups.most < self.groups.count:
             pairs = self._fewer(pairs, made)
+        functions = functions_of(pairs)
         return pairs.groupBy(KEY).agg(functions.count(functions.lit(1)).alias(COUNT))
 
     def tallied(self, keys: Counts, counts: Counts) -> Counts:
@@ -119,8 +119,6 @@ class CountedUnits:
 
     def _pairs(self, tables: SparkTables, made: OwnedRows) -> DataFrame:
         """Return units with the groups that they are in, each pair once."""
-        from pyspark.sql import functions
-
         ids, own, groups = made.ids(self.table), made.own, self.groups
         places = {name: f"{own}c{i}" for i, name in enumerate(self.computed.codes)}
         rows = made.rows(self.table, self.computed.read)
@@ -142,7 +140,7 @@ class CountedUnits:
             else:
                 listed = _listed(tables, block, f"{own}l{i}", f"{own}g{i}")
                 group = f"{own}g{i}"
-                found = found.join(listed, functions.expr(f"{key} = {own}l{i}"), "inner")
+                found = found.join(listed, functions_of(found).expr(f"{key} = {own}l{i}"), "inner")
             total = f"({total} + {group})"
         return found.selectExpr(*ids, f"{total} AS {KEY}").distinct()
 
@@ -179,13 +177,13 @@ def _is_same(block: GroupedCells) -> bool:
 def _listed(tables: SparkTables, block: GroupedCells, cell: str, group: str) -> DataFrame:
     """Say which cells are in which groups."""
     import pyarrow as pa
-    from pyspark.sql import functions
 
     columns = {
         cell: np.asarray(block.cells, dtype=np.int64),
         group: np.asarray(block.groups, dtype=np.int64),
     }
-    return functions.broadcast(tables.session.createDataFrame(pa.table(columns)))
+    session = tables.session
+    return functions_of(session).broadcast(session.createDataFrame(pa.table(columns)))
 
 
 def _reversed(digits: str) -> str:

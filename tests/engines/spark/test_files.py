@@ -179,13 +179,6 @@ def test_a_setting_that_cannot_be_changed_is_refused(spark, monkeypatch):
     assert "unset" in caught.value.hint
 
 
-def test_spark_connect_is_refused(spark):
-    session = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
-    with pytest.raises(SchemaError, match="Connect") as caught:
-        SparkSource(session)
-    assert "local" in caught.value.hint
-
-
 def test_what_was_cached_is_not_taken_for_the_files(spark, tmp_path):
     path = folder(tmp_path / "rows", ROWS)
     cached = spark.read.parquet(str(path)).cache()

@@ -57,6 +57,16 @@ def test_a_release_tells_how_far_counting_is(asked):
     assert steps[-1][0] == steps[-1][1] > 1
 
 
+def test_a_server_tells_it_too(connected):
+    steps = []
+    slow = "array_max(transform(sequence(1, 3000000 + CAST(id AS INT)), x -> x % 7)) AS x"
+    with following.followed(connected, lambda *step: steps.append(step)):
+        connected.range(0, 8, 1, 8).selectExpr(slow).groupBy("x").count().toArrow()
+    assert any(0 < done < of for done, of in steps)
+    assert [done for done, _ in steps] == sorted(done for done, _ in steps)
+    assert steps[-1][0] == steps[-1][1] >= 8
+
+
 def test_the_group_of_the_caller_stays(spark, asked):
     session, sql = asked
     spark.sparkContext.setLocalProperty("spark.jobGroup.id", "mine")

@@ -309,7 +309,7 @@ def test_a_version_is_the_one_that_was_named(spark, tmp_path):
 
 
 def test_a_file_is_no_account_for_several_machines(people, tmp_path, monkeypatch):
-    monkeypatch.setattr("dpsql.engines.spark.source._is_local", lambda session: False)
+    monkeypatch.setattr("dpsql.engines.spark.source.is_here_alone", lambda session: False)
     with pytest.raises(LedgerError, match="several machines") as caught:
         dpsql.Session(people, schema=SCHEMA, ledger=tmp_path / "people.ledger")
     assert "dataset=" in str(caught.value.hint)
