@@ -258,6 +258,7 @@ TRUSTED = (
     "engines/spark/windows.py",
     "engines/spark/columns.py",
     "engines/spark/expressions.py",
+    "engines/spark/lines.py",
     "engines/spark/sums.py",
     "engines/spark/files.py",
     "engines/spark/footers.py",

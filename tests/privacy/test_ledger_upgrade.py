@@ -471,7 +471,7 @@ AT_ONCE = """
                     done += 1
                 except BudgetError:
                     pass
-            print(done, flush=True)
+            os.write(1, b'%d\\n' % done)  # at once: others write, too
             os._exit(0)
     os.close(start)
     for _ in range(6):

@@ -16,6 +16,14 @@ Guarantees:
     given a pattern: LIKE is a search for constant bytes, each from where the one before ended, so
     its time is linear, too. (vii) Doubles are total. ∎
 
+    *Proof that nothing is read of other rows.* Spark's functions of characters take the length of a
+    character from its first byte. Where a text ends within one, they read on: `substr` then gives
+    bytes of the value stored behind it. So each text here is valid UTF-8, by induction: constants
+    are; of columns, `make_valid_utf8`, which looks at no byte after the last one, puts U+FFFD in
+    place of what isn't; numbers are shown in ASCII; pieces and concatenations of valid texts, cut
+    where characters begin, and texts of which letters are replaced by letters are valid. What is
+    chosen of a unit's values (`aggregates.py`, `windows.py`) is read as a column again. ∎
+
     *What makes values the same.* Texts are compared as bytes. What Spark computes in another way is
     written in another one: doubles are rounded to integers by `rint`, of two the even one; floors
     of doubles stay doubles; Sunday is 0; letters are mapped one by one, as DuckDB's own function
@@ -79,8 +87,8 @@ def _check_limits(value: RowValue) -> None:
 
 def _column(node: RowValue, _: list[str]) -> str:
     name = quoted(node.text)
-    if node.type == VARCHAR:  # without the collation that a column may have
-        return f"CAST(CAST({name} AS BINARY) AS STRING)"
+    if node.type == VARCHAR:  # by its bytes, without the collation that a column may have
+        return call("make_valid_utf8", f"CAST(CAST({name} AS BINARY) AS STRING)")
     return f"CAST({name} AS {type_name(node.type)})" if node.type.is_integer else name
 
 

@@ -1,4 +1,19 @@
-"""In which line the rows of a unit stand: Spark's SQL for an order of all that tells them apart."""
+"""In which line the rows of a unit stand: an order of all that tells them apart. Trusted.
+
+Guarantees:
+    What the row in a place has, of all that is read of it, follows from the rows that agree with it
+    in `by`: from them all together, not from how they are stored or spread, nor from which task
+    runs twice. Nothing fails.
+
+    *Proof.* Rows are numbered within `by` by an order of every column that is read
+    (`line_columns`), but for the unit's ids, in which they agree. It is enough that two rows which
+    the order takes for equal have equal values of each: they then take each other's places without
+    a trace. By type: texts are sorted as bytes, which equal themselves alone. Integers, decimals of
+    one scale, days, times and booleans are equal only if they are the same. So are doubles, but
+    that -0.0 equals 0.0, for which their signs come after them; and that all NaN are one, as they
+    are to each function that is written here and are shown as one text. NULL is equal to NULL, and
+    comes first. Casts are to bytes, to DOUBLE from FLOAT, and from there to text: all are total. ∎
+"""
 
 from __future__ import annotations
 

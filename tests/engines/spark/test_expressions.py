@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dpsql.engines.duckdb.engine import DuckDBEngine
@@ -22,6 +23,7 @@ from dpsql.rows.write import RowWriter
 from dpsql.schema import Domain, Table
 from dpsql.schema.units import ResolvedUnit
 from tests.engines.spark.conftest import OneFile
+from tests.helpers.inserted import insert
 from tests.rows.test_total import hostile_rows
 from tests.rows.tools import TYPES, Random, benign, connect, create, parse
 
@@ -160,6 +162,41 @@ def test_texts_that_are_no_utf8_fail_nothing(spark):
                  "strpos(s, 'A')", "right(s, 1)", "s || 'x' = 'a'", "s < 'b'"):  # fmt: skip
         value = spark_sql(RowWriter({"s": "VARCHAR"}).write(parse(connect(), text)))
         assert rows.where(f"({value}) IS NOT NULL").count() == 2
+
+
+CUT = ["ab {} ", " {} ", " ä{} ", " 😀{} ", "  {} ", "x{}y", " A{} {} é{}"]
+NO_UTF8 = [b"\xf0", b"\xf0\x9f", b"\xf0\x9f\x98", b"\xe2", b"\xe2\x82", b"\xc3", b"\x80", b"\xff",
+           b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xf0\xf0\xf0", b""]  # fmt: skip
+OF_TEXT = (
+    "s ; lower(s) ; upper(s) ; trim(s) ; ltrim(s) ; rtrim(s) ; length(s) ; strlen(s) ; left(s, 3) ;"
+    "right(s, 1) ; right(s, 2) ; right(s, 20) ; substring(s, 2, 3) ; substring(s, 3) ;"
+    "substring(s, 3, 40) ; strpos(s, 'b') ; contains(s, 'a') ; starts_with(s, 'a') ;"
+    "suffix(s, 'y') ; s LIKE '%a%' ; s LIKE 'a%b%' ; s || s ; left(s || s, 9) ;"
+    "right(left(s, 4) || 'z', 3) ; coalesce(nullif(s, 'a'), 'b') ; s = 'x' ; s IN ('x', 'y') ;"
+    "CASE WHEN s > 'b' THEN right(s, 3) ELSE left(lower(s), 20) END"
+)
+
+
+def test_nothing_is_read_behind_a_text_that_ends_within_a_character(spark, tmp_path):
+    """Each value is DuckDB's of the text with U+FFFD in place of what is no UTF-8."""
+    made = [part.encode().replace(b"{}", odd) for odd in NO_UTF8 for part in CUT]
+    stored = [one for text in made for one in (text, b"the next row's")]
+    shown = [one.decode(errors="replace") for one in stored]
+    path = tmp_path / "rows.parquet"
+    numbered = pa.table({"n": list(range(len(stored))), "s": stored})
+    pq.write_table(numbered, path, use_dictionary=False, compression="none")
+    con = connect()
+    con.execute("CREATE TABLE stored (n BIGINT, s VARCHAR)")
+    insert(con, "stored", list(enumerate(shown)))
+    values = [RowWriter({"s": "VARCHAR"}).write(parse(con, text)) for text in OF_TEXT.split(";")]
+    ours = ", ".join(f"{value.sql} AS c{i}" for i, value in enumerate(values))
+    expected = con.sql(f"SELECT {ours} FROM stored ORDER BY n").fetchall()
+    rows = own_session(spark).read.schema("n BIGINT, s STRING").parquet(str(path))
+    theirs = [f"{spark_sql(value)} AS c{i}" for i, value in enumerate(values)]
+    for _ in range(2):
+        found = [tuple(row) for row in rows.orderBy("n").selectExpr(*theirs).collect()]
+        for text, row, value in zip(stored, expected, found, strict=True):
+            assert value == row, text
 
 
 K = Domain("INTEGER", range(3))
