@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 _CONNECT = "pyspark.sql.connect."
 RETRIES = 6
-"""How often a server that doesn't answer is asked again: for about a minute. Spark's own would be
-ten, and what was charged for is kept for another try."""
+"""How often a server that doesn't answer is asked again: for about a minute. By default Spark does
+so for ten."""
 
 
 class SeenFile(NamedTuple):
