@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from dpsql.engines.lines import readable
 from dpsql.errors import InternalError
 from dpsql.schema import Table
-from dpsql.schema.combined import UNIT, OfCombination, RowCombination
+from dpsql.schema.combined import UNIT, OfCombination, Place, RowCombination
 from dpsql.schema.grain import origins
 from dpsql.schema.table import Origin
 from dpsql.schema.units import ResolvedUnit
@@ -74,6 +75,28 @@ def combined_rows(
     found = carried(combination.sources[0], root, rows)
     made = CombinedRows(combination, combination.base(found), write)
     return combination.table(found, made)
+
+
+def columns_of_side(combination: RowCombination, number: int) -> list[str]:
+    """Return what is read of one of the tables whose rows meet.
+
+    These are columns that have a domain, or that expressions of rows can read, as they say in which
+    line rows stand; and those that are equal to others'.
+    """
+    table = combination.sources[number]
+    equal = (name for pair in _sorted(combination) for of, name in pair if of == number)
+    return list(dict.fromkeys([*table.columns, *(name for name, _ in readable(table)), *equal]))
+
+
+def equal_columns(combination: RowCombination, number: int) -> Iterator[tuple[Place, Place]]:
+    """Yield which columns of one of the tables are equal to those of one before it."""
+    for first, last in _sorted(combination):
+        if last[0] == number:
+            yield first, last
+
+
+def _sorted(combination: RowCombination) -> list[list[Place]]:
+    return sorted(map(sorted, combination.equal))
 
 
 def carried(table: Table, root: str, rows: int) -> ResolvedUnit:

@@ -106,9 +106,14 @@ def origins(table: Table) -> tuple[Origin, ...]:
 
 
 def paths_read(table: Table) -> tuple[tuple[str, ...], ...]:
-    """List where the rows are that are read for a table, also to find units; its own first."""
+    """List where the rows are that are read for a table, also to find units; its own first.
+
+    What is made of rows of others is nowhere itself.
+    """
     found = list[tuple[str, ...]]()
     for one in table.read:
+        if one.origin is not None and one.origin.tables:
+            continue
         joins = one.unit.joins if one.unit is not None else ()
         found += [one.whole.path, *(join.path for join in joins)]
     return tuple(dict.fromkeys(found))

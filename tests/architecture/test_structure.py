@@ -253,6 +253,7 @@ TRUSTED = (
     "engines/duckdb/sums.py",
     "engines/spark/aggregates.py",
     "engines/spark/bounded.py",
+    "engines/spark/made.py",
     "engines/spark/parents.py",
     "engines/spark/units.py",
     "engines/spark/windows.py",

@@ -32,18 +32,14 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from dpsql.engines.combined import CombinedRows
+from dpsql.engines.combined import CombinedRows, columns_of_side, equal_columns
 from dpsql.engines.duckdb.bounded import unit_name
 from dpsql.engines.duckdb.coding import Coding, with_cells
 from dpsql.engines.duckdb.columns import Parameters, call, whole
 from dpsql.engines.duckdb.lines import identity
 from dpsql.engines.duckdb.parents import has_unit, rows_of_units, way_of_all
-from dpsql.engines.lines import readable
 from dpsql.engines.unit_rows import ROWS, RowsOfEachUnit, RowsWithoutUnit
 from dpsql.errors import InternalError
-from dpsql.schema import Table
 from dpsql.schema.combined import UNIT, RowCombination
 from dpsql.schema.grain import stored_type
 from dpsql.schema.names import quoted_name, quoted_text
@@ -60,7 +56,7 @@ def of_combination(made: CombinedRows) -> str:
     for number, (prefix, table) in enumerate(
         zip(combination.prefixes, combination.sources, strict=True)
     ):
-        read = list(dict.fromkeys([*_read(table), *_compared(combination, number)]))
+        read = columns_of_side(combination, number)
         shown += [f"s{number}.{quoted_name(n)} AS {quoted_name(prefix + n)}" for n in read]
         rows = f"({rows_of_units(table, read, unit)}) AS s{number}"
         same = [f"s0.{unit} = s{number}.{unit}", *_equalities(combination, number)]
@@ -68,27 +64,14 @@ def of_combination(made: CombinedRows) -> str:
     return f"(SELECT {', '.join(shown)} FROM {joined})"
 
 
-def _read(table: Table) -> Iterator[str]:
-    """Return the columns that have a domain, or that expressions of rows can read."""
-    yield from table.columns
-    yield from (name for name, _ in readable(table))
-
-
-def _compared(combination: RowCombination, number: int) -> Iterator[str]:
-    """Return the columns of one of the tables that are equal to others'."""
-    for pair in sorted(map(sorted, combination.equal)):
-        yield from (name for of, name in pair if of == number)
-
-
-def _equalities(combination: RowCombination, number: int) -> Iterator[str]:
+def _equalities(combination: RowCombination, number: int) -> list[str]:
     """Write what is equal in one of the tables and in those before it."""
-    for pair in sorted(map(sorted, combination.equal)):
-        if max(of for of, _ in pair) == number:
-            sides = (
-                identity(f"s{of}.{quoted_name(name)}", stored_type(combination.sources[of], name))
-                for of, name in pair
-            )
-            yield " = ".join(sides)
+
+    def side(of: int, name: str) -> str:
+        return identity(f"s{of}.{quoted_name(name)}", stored_type(combination.sources[of], name))
+
+    pairs = equal_columns(combination, number)
+    return [f"{side(*first)} = {side(*last)}" for first, last in pairs]
 
 
 def of_each_unit(made: RowsOfEachUnit) -> str:

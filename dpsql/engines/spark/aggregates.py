@@ -9,7 +9,9 @@ Guarantees:
     each is brought to a DECIMAL(28, s) that has it, which Spark adds up in a DECIMAL(38, s). Fewer
     than 2^63 rows add up to less than 10^38 last digits, so nothing overflows; and sums of DECIMALs
     are exact in whatever order. A divisor of zero is NULL before anything is divided. The least and
-    the largest text are those of the bytes. Numbers that functions take are constants. ∎
+    the largest text are those of the bytes. Over a window, numbers of values are made of ranks by
+    the value alone, and rows that agree in it have the same. Numbers that functions take are
+    constants. ∎
 
 An average is the quotient of two doubles, of which that of the sum is the nearest one. DuckDB's is,
 too, where a sum has no more than 53 bits; beyond, its last digit may be another one.
@@ -17,9 +19,11 @@ too, where a sum has no more than 53 bits; beyond, its last digit may be another
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dpsql.engines.spark.expressions import spark_sql
 from dpsql.engines.spark.text import call, whole
-from dpsql.engines.spark.types import refused
+from dpsql.errors import InternalError
 from dpsql.rows.typed import RowAggregate
 from dpsql.rows.types import BIGINT, BOOLEAN, VARCHAR
 from dpsql.rows.windows import CHOSEN, RANKS, SHARES, SHIFTED
@@ -41,13 +45,10 @@ def aggregate_sql(one: RowAggregate, over: str = "") -> str:
     function, given = one.function, [spark_sql(argument) for argument in one.arguments]
     if function == "exists":
         return "true"
-    if function == "count_distinct" and over:
-        raise refused(
-            "COUNT(DISTINCT …) OVER", "ask a subquery: (SELECT COUNT(DISTINCT …) FROM … WHERE …)."
-        )
     if function == "count_distinct":
-        told = given[0] if one.told is None else spark_sql(one.told)
-        return f"system.builtin.count(DISTINCT {told})"
+        if over:
+            raise InternalError("values of a window are told apart by `distinct_over`")
+        return f"system.builtin.count(DISTINCT {_told(one)})"
     if function == "count":
         return f"{call('count', *(given or [whole(1)]))}{over}"
     if function in {"sum", "avg"}:
@@ -59,6 +60,24 @@ def aggregate_sql(one: RowAggregate, over: str = "") -> str:
     if one.type == VARCHAR and one.told is not None:
         return f"CAST({call(function, spark_sql(one.told))}{over} AS STRING)"
     return f"{call(function, *given)}{over}"
+
+
+def distinct_over(one: RowAggregate, agree: Sequence[str]) -> str:
+    """Write how many values rows have that agree in something, NULL left aside.
+
+    Spark has no DISTINCT over windows. If rows have d values, NULL among them or not, the dense
+    rank of each from the least on is r, and that from the largest on d + 1 - r.
+    """
+    told, by = _told(one), f"PARTITION BY {', '.join(agree)}"
+    rank, none = call("dense_rank"), f"CASE WHEN {told} IS NULL THEN {whole(1)} ELSE {whole(0)} END"
+    up = f"CAST({rank} OVER ({by} ORDER BY {told} ASC NULLS FIRST) AS BIGINT)"
+    down = f"CAST({rank} OVER ({by} ORDER BY {told} DESC NULLS LAST) AS BIGINT)"
+    return f"({up} + {down} - {whole(1)} - {call('max', none)} OVER ({by}))"
+
+
+def _told(one: RowAggregate) -> str:
+    """Write what tells values apart that are counted."""
+    return spark_sql(one.arguments[0] if one.told is None else one.told)
 
 
 def _added(one: RowAggregate, value: str, over: str) -> str:

@@ -53,6 +53,7 @@ from dpsql.engines.spark.tables import SparkTables
 from dpsql.engines.spark.text import call, constant, let, quoted, whole
 from dpsql.errors import InternalError, SchemaError, printable
 from dpsql.schema import Table
+from dpsql.schema.combined import combination_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -74,7 +75,9 @@ def check_units(table: Table) -> None:
         SchemaError: ids are of a type that none can have.
     """
     for one in table.read:
-        for name, type_ in () if one.unit is None else one.unit.columns:
+        if one.unit is None or combination_of(one) is not None:  # whose tables are looked at
+            continue
+        for name, type_ in one.unit.columns:
             if type_ in _NO_IDS:
                 raise SchemaError(
                     f"The column {printable(name)} of type {type_} can't tell units apart in "
@@ -106,8 +109,7 @@ def _bounded(
         raise InternalError("nothing bounds the rows of units in this table")
     cells = (f"{_cell(table, name)} AS {own}c{i}" for i, name in enumerate(limited))
     found = rows.selectExpr("*", *cells)
-    types = [type_ for _, type_ in unit.columns]
-    id_ = list(zip(made.ids(table), types, strict=True))
+    id_ = made.told(table)
     for limit in unit.limits:
         agree = [(f"{own}c{limited.index(name)}", "BIGINT") for name in limit.columns]
         found = _kept_of(found, own, [*id_, *agree], order, limit.rows)

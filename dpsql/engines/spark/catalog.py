@@ -84,7 +84,7 @@ class SparkCatalog(Catalog):
         units = [unit] if declared is None else [unit, *declared.units.values()]
         for one in units:
             if isinstance(one, Unit) and isinstance(one.max_rows, Mapping):
-                names += one.max_rows
+                names += (place for text in one.max_rows for place in _named_in(text))
         for kind, place in (text.split(".", 1) for text in names if "." in text):
             if kind in KINDS and "/" in place:
                 self.places[kind, place] = None
@@ -288,6 +288,12 @@ class SparkCatalog(Catalog):
     def copying(self, relation: str, name: str) -> str:
         """Write the statement that stores a relation as a table; see `Catalog`."""
         return f"CREATE TABLE {name} USING parquet AS SELECT * FROM {relation};"
+
+
+def _named_in(text: str) -> list[str]:
+    """Return the names that one of `max_rows` lists: "parquet./orders, parquet./visits"."""
+    found = [part.strip() for part in text.split(",")]
+    return found if all(part.split(".", 1)[0] in KINDS for part in found) else [text]
 
 
 def _asked(question: Callable[[], T]) -> T:

@@ -46,6 +46,7 @@ from dpsql.engines.spark.windows import with_windows
 from dpsql.errors import InternalError
 from dpsql.rows.within import RowsWithin
 from dpsql.schema import Table
+from dpsql.schema.combined import combination_of
 from dpsql.schema.computed import OUTSIDE
 from dpsql.schema.grain import stored_type
 from dpsql.schema.table import Parent
@@ -80,6 +81,19 @@ class OwnedRows:
     def ids(self, table: Table) -> list[str]:
         """Return the columns with the ids of units."""
         return [f"{self.own}id{i}" for i in range(len(unit_of(table).columns))]
+
+    def told(self, table: Table) -> list[tuple[str, str]]:
+        """Return what the ids of units are made of, with its types; bytes stand for texts.
+
+        What is made of rows has the ids of these in one column, which is taken apart.
+        """
+        made = table
+        while (combination := combination_of(made)) is not None:
+            made = combination.sources[0]
+        types, ids = [type_ for _, type_ in unit_of(made).columns], self.ids(table)
+        if len(ids) < len(types):
+            ids = [f"{ids[0]}.i{i}" for i in range(len(types))]
+        return list(zip(ids, types, strict=True))
 
     def rows(self, table: Table, names: Collection[str], *, lined: bool = False) -> DataFrame:
         """Return all rows that belong to units, with the ids of these, and with columns of others.

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from dpsql.engines.base import Step
+from dpsql.engines.combined import combined_rows
 from dpsql.engines.source import DataSource, StoredState
 from dpsql.engines.spark.catalog import SparkCatalog
 from dpsql.engines.spark.engine import Partials, SparkEngine
 from dpsql.engines.spark.files import PinnedFiles
+from dpsql.engines.spark.made import MadeTables, not_written
 from dpsql.engines.spark.sessions import is_here_alone
 from dpsql.engines.spark.settings import own_session, quiet
 from dpsql.engines.spark.tables import SparkTables
@@ -245,7 +247,8 @@ class SparkSource(DataSource):
 
     def stored_state(self, table: Table) -> StoredState:
         """Return which rows a table has; see `DataSource.stored_state`."""
-        files = self._tables.pinned(table.whole.path)
+        own, *_ = paths_read(table)
+        files = self._tables.pinned(own)
         state = "" if files.version else files.state
         return StoredState(files.roots, files.uid, files.version, state)
 
@@ -276,19 +279,15 @@ class SparkSource(DataSource):
         Args:
             on_step: called after each job.
         """
-        return SparkEngine(self._tables, on_step=on_step, partials=self._partials)
+        return SparkEngine(MadeTables(self._tables), on_step=on_step, partials=self._partials)
 
     def interrupt(self) -> None:
         """End what runs in the session, which is our own."""
         self._tables.session.interruptAll()
 
     def combined(self, combination: RowCombination, root: str, rows: int) -> Table:
-        """Refuse rows that are made of rows of several tables.
-
-        Raises:
-            SchemaError: always.
-        """
-        raise _not_yet("Rows that are made of rows of several private tables")
+        """Describe rows that are made of several tables'; see `DataSource.combined`."""
+        return combined_rows(combination, root, rows, not_written)
 
     def unit_counts(
         self, table: Table, root: str, least: int, most: int, limits: tuple[RowLimit, ...] = ()

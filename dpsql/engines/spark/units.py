@@ -32,7 +32,7 @@ from dpsql.engines.base import Counts, Keys, Marginal, Measures, Merged, Units, 
 from dpsql.engines.cover import tally
 from dpsql.engines.spark.bounded import text_of_id
 from dpsql.engines.spark.coding import ComputedRow, class_of
-from dpsql.engines.spark.parents import OwnedRows, unit_of
+from dpsql.engines.spark.parents import OwnedRows
 from dpsql.engines.spark.partials import COUNT, KEY
 from dpsql.engines.spark.sessions import functions_of
 from dpsql.engines.spark.tables import SparkTables
@@ -157,8 +157,7 @@ class CountedUnits:
     def _fewer(self, pairs: DataFrame, made: OwnedRows) -> DataFrame:
         """Keep as many groups of each unit as count."""
         ids, own = made.ids(self.table), made.own
-        types = [type_ for _, type_ in unit_of(self.table).columns]
-        shown = text_of_id(list(zip(ids, types, strict=True)), own)
+        shown = text_of_id(made.told(self.table), own)
         told = call("concat", shown, text(" "), f"CAST({KEY} AS STRING)")
         order = let(f"{own}m", call("md5", f"CAST({told} AS BINARY)"), _reversed(f"{own}m"))
         by = f"PARTITION BY {', '.join(ids)} ORDER BY {order} ASC, {KEY} ASC"

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dpsql.engines.spark.aggregates import aggregate_sql, empty_sql
+from dpsql.engines.spark.aggregates import aggregate_sql, distinct_over, empty_sql
 from dpsql.engines.spark.expressions import spark_sql
 from dpsql.engines.spark.text import identity, quoted, whole
 from dpsql.engines.spark.types import refused
@@ -62,7 +62,12 @@ def _written(one: RowsWindow, ids: Sequence[str], line: str) -> str:
     told = [identity(quoted(name), type_) for name, type_ in one.told]
     agree = [*ids, *seen, *told, *map(spark_sql, one.partition)]
     order = [*map(_key, one.order), *([f"{line} ASC"] if one.lined else [])]
-    value = aggregate_sql(one.value, f" OVER ({_spec(one, agree, order)})")
+    if one.value.function == "count_distinct":
+        if order or (one.frame is not None and not one.frame.is_whole):
+            raise InternalError("values of some rows of a window are counted")
+        value = distinct_over(one.value, agree)
+    else:
+        value = aggregate_sql(one.value, f" OVER ({_spec(one, agree, order)})")
     if one.condition is None:
         return value
     return f"(CASE WHEN {seen[0]} THEN {value} ELSE {empty_sql(one.value)} END)"

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from contextlib import suppress
 from decimal import Decimal
 
 import pytest
 
 import dpsql
 from dpsql.engines.duckdb.bounded import kept_rows as kept_in_duckdb
+from dpsql.engines.lines import readable
 from dpsql.engines.others import stored_columns
 from dpsql.engines.spark.bounded import kept_rows
+from dpsql.engines.spark.made import MadeTables
 from dpsql.errors import DpsqlError
 from dpsql.request import Request, named
 from dpsql.schema.names import quoted_name
@@ -29,14 +32,39 @@ def loose(seed):
     return rng, database, RandomQuestions(rng, database.kinds).script()
 
 
+def paired(seed):
+    """Return a random database, and statements about rows of it that meet within their unit."""
+    rng = random.Random(seed)  # noqa: S311
+    database = RandomDatabase(rng)
+    questions, found = RandomQuestions(rng, database.kinds), []
+    for kind in database.kinds:
+        seen, source = [("a", kind)], f"{kind.sql} AS a"
+        source += questions._met(kind, seen)
+        if len(seen) > 1:
+            keys = ", ".join(of.of(alias, "g") for alias, of in seen)
+            found.append(f"SELECT {keys}, COUNT(*) AS v FROM {source} GROUP BY ALL")
+            found.append(questions._joined(seen, source))
+    return rng, database, found
+
+
+def pairs_of(con, database, statements):
+    """Return the tables of pairs that statements count."""
+    found = {}
+    for sql in statements:
+        with suppress(DpsqlError):
+            found |= {t.path: t for t in tables_of(con, database, {"q": sql}) if t.origin}
+    return list(found.values())
+
+
 def tables_of(con, database, script):
     session = dpsql.Session(con, schema=database.schema)
-    found = session._data.declared.compile(Request(named(script), BUDGET)).tables
-    return [t for t in found if all(one.origin is None for one in t.read)]
+    return session._data.declared.compile(Request(named(script), BUDGET)).tables
 
 
 def read_of(rng, table):
     names = stored_columns(table)
+    if table.origin is not None:  # which has what can be read, and no more
+        names = [*table.alone.columns, *(name for name, _ in readable(table.alone))]
     for parent in table.parents:
         names += [parent.matched, *parent.names.values()]
     return [name for name in [*names, *table.computed] if rng.random() < 0.7]
@@ -82,13 +110,13 @@ def test_rows_are_those_of_duckdb(spark, tmp_path, seed):
         found = tables_of(con, database, script)
     except DpsqlError:
         return
-    tables = ManyFiles(spark, con, tmp_path)
+    tables = MadeTables(ManyFiles(spark, con, tmp_path))
     for table in found:
         names = read_of(rng, table)
         assert kept_here(tables, table, names) == kept_there(con, table, names), script
         outside = [one for one in table.within if one.outside]
         of = {"parents": table.parents, "within": table.within, "outside": outside}
-        of |= {"windows": table.windows, "chosen": table.chosen}
+        of |= {"windows": table.windows, "chosen": table.chosen, "pairs": table.origin}
         looked.update(what for what, one in of.items() if one)
 
 
@@ -104,9 +132,51 @@ def test_a_unit_takes_its_own_rows_with_it_and_changes_no_others(spark, tmp_path
     places = tmp_path / "whole", tmp_path / "fewer"
     for place in places:
         place.mkdir()
-    tables = [ManyFiles(spark, *of) for of in zip((whole, fewer), places, strict=True)]
+    tables = [MadeTables(ManyFiles(spark, *of)) for of in zip((whole, fewer), places, strict=True)]
     for table in found:
         names = read_of(rng, table)
         before, after = (kept_here(one, table, names) for one in tables)
         assert after <= before, script
         assert (before - after).total() <= table.contributions, script
+
+
+PAIRED = [seed for seed in SEEDS if paired(seed)[2]]
+met = Counter()
+"""How many tables of pairs had rows, and how many fewer than there are."""
+
+
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("seed", PAIRED)
+def test_pairs_are_those_of_duckdb(spark, tmp_path, seed):
+    rng, database, statements = paired(seed)
+    con = database.connect()
+    tables = MadeTables(ManyFiles(spark, con, tmp_path))
+    for table in pairs_of(con, database, statements):
+        names = read_of(rng, table)
+        kept = kept_here(tables, table, names)
+        assert kept == kept_there(con, table, names), statements
+        met["some"] += kept.total() > 0
+        met["fewer"] += kept.total() < tables.rows(table).count()
+        assert str(tables.rows(table).schema["unit"].dataType) in {
+            "IntegerType()", "LongType()", "BinaryType()"
+        }  # fmt: skip
+
+
+def test_there_were_pairs_and_not_all_were_kept():
+    assert not met or min(met["some"], met["fewer"]) > 0
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("seed", PAIRED)
+def test_a_unit_takes_its_own_pairs_with_it(spark, tmp_path, seed):
+    rng, database, statements = paired(seed)
+    whole, fewer = database.connect(), database.connect(without=database.apart)
+    places = tmp_path / "whole", tmp_path / "fewer"
+    for place in places:
+        place.mkdir()
+    tables = [MadeTables(ManyFiles(spark, *of)) for of in zip((whole, fewer), places, strict=True)]
+    for table in pairs_of(whole, database, statements):
+        names = read_of(rng, table)
+        before, after = (kept_here(one, table, names) for one in tables)
+        assert after <= before, statements
+        assert (before - after).total() <= table.contributions, statements
