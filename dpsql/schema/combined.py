@@ -209,12 +209,17 @@ def _of_tables(
 ) -> list[tuple[str, ...]]:
     """Return which of some tables a name means that lists several: "orders, visits".
 
-    What means none of them is returned as it is written.
+    A folder is also known without its kind, as it is called where it is shown. What means none of
+    them is returned as it is written.
     """
     found = list[tuple[str, ...]]()
     for part in map(str.strip, declared.split(",")):
-        found.append(next((path for path in paths if means(catalog, part, path)), (part,)))
+        found.append(next((path for path in paths if _is(catalog, part, path)), (part,)))
     return found
+
+
+def _is(catalog: Catalog, part: str, path: tuple[str, ...]) -> bool:
+    return means(catalog, part, path) or ("/" in part and part == path[-1])
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def schema(named):
                 "amount": domain.integers(0, 90, outside="clamp"),
             },
         },
-        units={c: dpsql.Unit("id", 2), o: dpsql.Unit("customer_id", 3)},
+        units={c: dpsql.Unit("id", 2), o: dpsql.Unit("customer_id", {o: 3, f"{o}, {o}": 9})},
         references={f"{o}.customer_id": f"{c}.id"},
     )
 
@@ -98,6 +98,13 @@ SCRIPT = {
     "o.price > 0) > 70 AS k, COUNT(*) AS n FROM customers c GROUP BY 1",
     "first": "SELECT kind, COUNT(*) AS n FROM (SELECT * FROM orders QUALIFY row_number() OVER "
     "(PARTITION BY customer_id ORDER BY price DESC, amount) = 1) GROUP BY 1",
+    "alike": "SELECT a.kind, b.price > a.price AS up, COUNT(*) AS n FROM orders a JOIN orders b "
+    "ON a.customer_id = b.customer_id AND a.kind = b.kind GROUP BY 1, 2",
+    "values": "SELECT LEAST(v, 5) AS v, LEAST(w, 5) AS w, COUNT(*) AS n FROM (SELECT "
+    "COUNT(DISTINCT price) OVER (PARTITION BY customer_id) AS v, COUNT(DISTINCT kind) OVER "
+    "(PARTITION BY customer_id, amount > 20) AS w FROM orders) GROUP BY 1, 2",
+    "below": "SELECT k, COUNT(*) AS n FROM (SELECT kind AS k FROM orders WHERE price > 0 UNION ALL "
+    "SELECT region FROM customers) GROUP BY 1",
     "same": "SELECT c.region, COUNT(*) AS n FROM customers c WHERE EXISTS (SELECT 1 FROM orders o "
     "WHERE o.customer_id = c.id AND o.kind = c.region) GROUP BY 1",
 }

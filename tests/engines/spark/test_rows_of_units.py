@@ -7,6 +7,7 @@ from collections import Counter
 from contextlib import suppress
 from decimal import Decimal
 
+import duckdb
 import pytest
 
 import dpsql
@@ -180,3 +181,28 @@ def test_a_unit_takes_its_own_pairs_with_it(spark, tmp_path, seed):
         before, after = (kept_here(one, table, names) for one in tables)
         assert after <= before, statements
         assert (before - after).total() <= table.contributions, statements
+
+
+def test_ids_of_several_columns_are_told_apart_in_pairs(spark, tmp_path):
+    """Pairs of pairs, too: whatever is made of them, an id is the same bytes as before."""
+    con = duckdb.connect()
+    con.execute(
+        "CREATE TABLE c AS SELECT range // 3 AS x, 'aA'[1 + range % 2] AS y FROM range(9);"
+        "CREATE TABLE o AS SELECT hash(range) % 3 AS x, 'aAb'[1 + range % 3] AS y, "
+        "range % 5 AS n, 3 AS u_id0, 'i' AS unit FROM range(60)"
+    ).fetchall()
+    con.execute("ALTER TABLE o ALTER x TYPE BIGINT").fetchall()
+    keys = {"o.x, o.y": "c.x, c.y"}
+    unit = dpsql.Unit("c", {"c": 1, "o": 4, "o, o": 7, "o, o, o": 9}, references=keys)
+    schema = dpsql.Schema({"o": {"n": dpsql.Domain.integers(0, 4)}}, units={"c": unit, "o": unit})
+    session, on = dpsql.Session(con, schema=schema), "a.x = {0}.x AND a.y = {0}.y"
+    twice = f"SELECT a.n, COUNT(*) AS v FROM o a JOIN o b ON {on.format('b')}"
+    tables = MadeTables(ManyFiles(spark, con, tmp_path))
+    for sql in (twice, f"{twice} JOIN o d ON {on.format('d')}"):
+        request = Request(named(f"{sql} GROUP BY 1"), BUDGET)
+        (table,) = session._data.declared.compile(request).tables
+        names = [name for name in table.columns if name.endswith(".n")]
+        kept = kept_here(tables, table, names)
+        assert kept == kept_there(con, table, names)
+        assert table.unit.type == "STRUCT"
+        assert kept.total() == table.contributions * 9

@@ -6,6 +6,7 @@ import random
 
 import duckdb
 import pytest
+from polars.testing import assert_frame_equal
 
 import dpsql
 from dpsql.engines.spark import engine
@@ -245,6 +246,55 @@ def test_all_tables_that_are_read_have_one_account(both, spark, tmp_path):
     other = dpsql.Session(spark, schema=schema(named), ledger=tmp_path / "other.ledger")
     with pytest.raises(LedgerError):
         other.query(f"SELECT COUNT(*) AS n FROM {quoted(named['customers'])}", budget=BUDGET)
+
+
+def test_pairs_have_the_account_of_their_tables(both, con, spark, tmp_path):
+    """Nobody may count pairs in a second account, or of files that came meanwhile."""
+    here, _, named = both
+    sql = asked(SCRIPT, named)["with_themselves"]
+    here.query(sql, budget=BUDGET)
+    other = dpsql.Session(spark, schema=schema(named), ledger=tmp_path / "other.ledger")
+    for each in (sql, f"SELECT COUNT(*) AS n FROM {quoted(named['orders'])}"):
+        with pytest.raises(LedgerError):
+            other.query(each, budget=BUDGET)
+    assert other.history.height == 0
+    assert_frame_equal(here.query(sql, budget=0), here.query(sql, budget=0))
+    con.execute(f"COPY orders TO '{tmp_path}/orders/1.parquet'").fetchall()
+    with pytest.raises(DpsqlError):
+        here.query(sql, budget=0)
+
+
+def test_files_of_pairs_are_looked_at_again(both, con, tmp_path, monkeypatch):
+    here, _, named = both
+    kept = engine.kept_rows
+
+    def written_meanwhile(*args):
+        con.execute(f"COPY items TO '{tmp_path}/items/1.parquet'").fetchall()
+        return kept(*args)
+
+    monkeypatch.setattr(engine, "kept_rows", written_meanwhile)
+    with pytest.raises(StaleSchemaError):
+        here.query(asked(SCRIPT, named)["pairs"], budget=BUDGET)
+    assert "delivered" not in here.history["state"].to_list()
+
+
+def test_pairs_that_nothing_bounds_are_refused_with_a_bound_that_works(both, spark, tmp_path):
+    here, _, named = both
+    o = named["orders"]
+    pairs = f"SELECT COUNT(*) AS n FROM {quoted(o)} a JOIN {quoted(o)} b "
+    pairs += "ON a.customer_id = b.customer_id JOIN {} c ON c.customer_id = a.customer_id"
+    with pytest.raises(DpsqlError) as caught:
+        here.query(pairs.format(quoted(o)), budget=BUDGET)
+    listed = ", ".join([o.partition(".")[2]] * 3)
+    assert f'"{listed}": 20' in caught.value.hint
+    assert here.history.height == 0
+    known = schema(named)
+    unit = known.units[o]
+    units = {**known.units, o: dpsql.Unit(unit.key, {**unit.max_rows, listed: 20})}
+    again = dpsql.Schema(dict(known), units=units, references=known.references)
+    session = dpsql.Session(spark, schema=again, ledger=tmp_path / "shop.ledger")
+    session.query(pairs.format(quoted(o)), budget=BUDGET)
+    assert session.history.height == 1
 
 
 def test_catalogs_are_listed_once_at_a_look(both, spark, monkeypatch):
