@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.engines.combined import CombinedRows, columns_of_side, equal_columns
 from dpsql.engines.spark.parents import OwnedRows
+from dpsql.engines.spark.sessions import functions_of
 from dpsql.engines.spark.tables import SparkTables
 from dpsql.engines.spark.text import call, constant, identity, quoted
 from dpsql.errors import InternalError
@@ -74,8 +75,6 @@ class MadeTables(SparkTables):
 
     def _combined(self, combination: RowCombination) -> DataFrame:
         """Return the rows of several tables that meet, with the ids of their units."""
-        from pyspark.sql import functions
-
         found, ids = self._side(combination, 0)
         shown = [f"{_id(ids)} AS {quoted(UNIT)}", *_named(combination, 0)]
         for number in range(1, len(combination.sources)):
@@ -83,7 +82,7 @@ class MadeTables(SparkTables):
             same = [f"{one} = {other}" for one, other in zip(ids, own, strict=True)]
             pairs = equal_columns(combination, number)
             same += [f"{_told(combination, a)} = {_told(combination, b)}" for a, b in pairs]
-            found = found.join(met, functions.expr(" AND ".join(same)), "inner")
+            found = found.join(met, functions_of(found).expr(" AND ".join(same)), "inner")
             shown += _named(combination, number)
         return found.selectExpr(*shown)
 
