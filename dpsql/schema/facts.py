@@ -131,6 +131,10 @@ class Catalog(Protocol):
         """
         return nullcontext()
 
+    def parts(self, name: str) -> tuple[str, ...]:
+        """Return the parts of a name that is written with dots, such as "main.people"."""
+        return tuple(name.split("."))
+
     def current(self) -> SchemaPath:
         """Return where a name alone is looked up."""
 

@@ -114,7 +114,7 @@ def meant(catalog: Catalog, name: str) -> tuple[str, ...]:
     others = [parts for folded, parts in known.items() if folded[-1] == name.lower()]
     if len(others) == 1:
         return others[0]
-    parts = tuple(name.split("."))
+    parts = catalog.parts(name)
     return parts if len(parts) <= _MAX_PARTS else (name,)
 
 

@@ -67,6 +67,7 @@ VENDORS = {
     "pyarrow": {"engines", "release", "sql"},
     "pyspark": {"engines"},
     "deltalake": {"engines"},
+    "pyiceberg": {"engines"},
     "pandas": {"release"},
     "jinja2": {"report"},
     "markupsafe": {"report"},
@@ -249,6 +250,9 @@ TRUSTED = (
     "engines/duckdb/files.py",
     "engines/duckdb/one_pass.py",
     "engines/frozen.py",
+    "engines/lakes.py",
+    "engines/delta.py",
+    "engines/iceberg.py",
     "engines/duckdb/projection.py",
     "engines/duckdb/sums.py",
     "engines/spark/aggregates.py",
@@ -321,7 +325,7 @@ def test_no_public_signature_has_a_seed():
 def test_importing_loads_nothing_heavy():
     code = (
         "import sys, dpsql; heavy = {'cvxpy', 'clarabel', 'scipy.optimize', 'rich', 'pandas', "
-        "'psycopg', 'pyspark', 'deltalake', 'py4j', 'jinja2', 'altair', 'vl_convert'};"
+        "'psycopg', 'pyspark', 'deltalake', 'pyiceberg', 'py4j', 'jinja2', 'altair', 'vl_convert'};"
         "print(sorted(heavy & set(sys.modules)))"
     )
     result = subprocess.run(

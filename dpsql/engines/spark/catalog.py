@@ -85,9 +85,14 @@ class SparkCatalog(Catalog):
         for one in units:
             if isinstance(one, Unit) and isinstance(one.max_rows, Mapping):
                 names += (place for text in one.max_rows for place in _named_in(text))
-        for kind, place in (text.split(".", 1) for text in names if "." in text):
-            if kind in KINDS and "/" in place:
-                self.places[kind, place] = None
+        for kind, *place in map(self.parts, names):
+            if kind in KINDS and place and "/" in place[0]:
+                self.places[kind, place[0]] = None
+
+    def parts(self, name: str) -> tuple[str, ...]:
+        """Return the parts of a name: a place may have dots in it; see `Catalog`."""
+        kind, _, place = name.partition(".")
+        return (kind, place) if kind in KINDS and "/" in place else tuple(name.split("."))
 
     def current(self) -> SchemaPath:
         """Return the current catalog and schema; see `Catalog`."""

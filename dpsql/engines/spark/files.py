@@ -6,11 +6,9 @@ Guarantees:
     1. The rows that are counted are those of one state of the table, each once.
     2. No value of a row makes reading them fail.
 
-    *Proof.* The files are listed once. Of a Delta table they are those that the log names of one
-    version: such files are never written again, only removed, and then reading fails. What a
-    version says beside its files is refused: rows deleted by vectors, columns that are stored under
-    other names, values that only the log has. Of any other table they are those of the folder. On
-    this machine `frozen.py` tells whether they are still the same, and that none is there twice, by
+    *Proof.* The files are listed once. Of a table of a lake they are those of one version, which
+    `lakes.py` promises to be its rows. Of any other table they are those of the folder. On this
+    machine `frozen.py` tells whether they are still the same, and that none is there twice, by
     a link; elsewhere their sizes and times do. (A log that is read on this machine is of the table
     that Spark reads if its files are there, too, with their sizes and times.) After the rows were
     read they are listed again, and if any came, went or was written, nothing is returned. Spark
@@ -29,6 +27,7 @@ Guarantees:
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -38,29 +37,29 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
-from dpsql.engines.frozen import FrozenFiles, frozen_files, root_of
+from dpsql.engines import delta, iceberg
+from dpsql.engines.frozen import FrozenFiles, frozen_files
+from dpsql.engines.lakes import LakeVersion, VersionOf, on_machine, shown
 from dpsql.engines.refused import RefusedViewError
 from dpsql.engines.spark.footers import digits_of, hazards
 from dpsql.engines.spark.sessions import SeenFile, are_here, is_connected
 from dpsql.engines.spark.settings import own_session, quiet
 from dpsql.engines.spark.text import call, constant, quoted
 from dpsql.engines.spark.types import type_of
-from dpsql.errors import SchemaError, StaleSchemaError, printable
+from dpsql.errors import SchemaError, StaleSchemaError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-KINDS = ("parquet", "delta")
+LAKES: Mapping[str, VersionOf] = {"delta": delta.version_of, "iceberg": iceberg.version_of}
+"""Kinds of tables with versions."""
+KINDS = ("parquet", *LAKES)
 _PATTERN = re.compile(r"[*?{}\[\]\\]")
 _LOCAL = "file:"
 _WRITTEN = call("unix_millis", "modificationTime")
-_LOGS = ("_delta_log", ".hoodie")
-"""Folders that say which files beside them are of a table."""
-_READABLE = frozenset(
-    {"timestampNtz", "timestampNtz-preview", "v2Checkpoint", "vacuumProtocolCheck"}
-)
-"""Features of Delta tables that say nothing of which rows there are, or of their values."""
+_LOGS = {"delta": delta.LOG, "": ".hoodie", "iceberg": f"metadata/{iceberg.METADATA}"}
+"""Kind of a table (none if it can't be asked) → what in its folder says which files are of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +153,13 @@ def pinned(session: SparkSession, kind: str, place: str, version: str | None = N
         session: lists and reads files.
         kind: one of `KINDS`.
         place: the folder.
-        version: the version of a Delta table; the last one if there is none.
+        version: the version of a table of a lake; the last one if there is none.
 
     Raises:
         SchemaError: it can't be read, or not from its files alone.
     """
-    if kind == "delta":
-        return _delta(session, place, version)
+    if kind in LAKES:
+        return _of_lake(session, LAKES[kind](place, version), place)
     if version is not None:
         raise SchemaError("A folder has no versions.", hint="leave version out.")
     files, frozen = _listed(session, [place])
@@ -176,6 +175,32 @@ def pinned(session: SparkSession, kind: str, place: str, version: str | None = N
         raise _unreadable(place)
     unread = _unread(schema, None if frozen is None else frozen.paths, place)
     return PinnedFiles(files, schema, unread=unread, frozen=frozen, roots=_roots(frozen))
+
+
+def _of_lake(session: SparkSession, lake: LakeVersion, place: str) -> PinnedFiles:
+    """Take the files of a version: those on this machine are looked at again, as any others."""
+    _check_names(lake.files)
+    schema = _schema(lake.columns)
+    here = [path for path in map(on_machine, lake.files) if path]
+    if here and is_connected(session) and _listed(session, here)[1] is None:
+        raise SchemaError(
+            f"{shown(place)} is another table here than where Spark runs.",
+            hint="name it as every machine finds it: s3://….",
+        )
+    unread = _unread(schema, here, place)  # elsewhere its times are as the format demands
+    files, frozen = tuple(map(SeenFile, lake.files)), None
+    if here and len(here) == len(files):
+        frozen = _frozen(here, place)
+        files = tuple(SeenFile(_LOCAL + path) for path in frozen.paths)
+    return PinnedFiles(
+        files,
+        schema,
+        lake.version,
+        unread={**unread, **lake.unread},
+        frozen=frozen,
+        uid=lake.uid,
+        roots=lake.roots,
+    )
 
 
 def of_table(
@@ -209,6 +234,12 @@ def of_table(
     unread = _unread(schema, None if frozen is None else frozen.paths, name)
     named = base if partitioned else ""
     return PinnedFiles(files, schema, "", named, unread, frozen, roots=_roots(frozen))
+
+
+def _schema(text: str) -> StructType:
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson(json.loads(text))
 
 
 def _roots(frozen: FrozenFiles | None) -> tuple[Path, ...]:
@@ -253,7 +284,7 @@ def _frozen(paths: Sequence[str], place: str) -> FrozenFiles:
     except RefusedViewError as error:
         refused = error
     raise SchemaError(
-        f"{printable(place)[:200]} can't be released from: {refused.message}.",
+        f"{shown(place)} can't be released from: {refused.message}.",
         hint=refused.hint or "are its files there?",
     )
 
@@ -270,20 +301,22 @@ def _check_no_log(session: SparkSession, place: str, frozen: FrozenFiles | None)
     """Refuse a folder of which something else says which of its files are of a table."""
     if frozen is not None:
         folders = {above for path in frozen.paths for above in Path(path).parents}
-        logged = any(map(_has_log, folders))
+        logged = {kind: str(folder) for folder in folders for kind in _logs(folder)}
     else:
-        logged = _can_be_listed(session, f"{place.rstrip('/')}/{_LOGS[0]}")
-    if logged:
+        log = f"{place.rstrip('/')}/{delta.LOG}"
+        logged = {"delta": place} if _can_be_listed(session, log) else {}
+    for kind, folder in logged.items():
         raise SchemaError(
-            f"{printable(place)[:200]} is a part of a table with versions, of which not all files "
-            "there are.",
-            hint=f'name that table: FROM delta."{printable(place)[:200]}".',
+            f"{shown(place)} is a part of a table with versions, of which not all files there are.",
+            hint=f'name that table: FROM {kind}."{shown(folder)}".'
+            if kind
+            else "copy its rows to a table in Parquet.",
         )
 
 
-def _has_log(folder: Path) -> bool:
-    tables = folder / "metadata"
-    return any((folder / log).is_dir() for log in _LOGS) or any(tables.glob("*.metadata.json"))
+def _logs(folder: Path) -> list[str]:
+    """Name the kinds of tables whose folder it is."""
+    return [kind for kind, log in _LOGS.items() if any(folder.glob(log))]
 
 
 def _can_be_listed(session: SparkSession, place: str) -> bool:
@@ -306,7 +339,7 @@ def _check_names(paths: Sequence[str]) -> None:
 
 def _unreadable(place: str) -> SchemaError:
     return SchemaError(
-        f"The files of {printable(place)[:200]} can't be listed.",
+        f"The files of {shown(place)} can't be listed.",
         hint="are they there, and are they Parquet with the same columns?",
     )
 
@@ -321,73 +354,3 @@ def _plain(place: str) -> str:
     parts = urlsplit(place)
     scheme = "" if parts.scheme == "file" else parts.scheme
     return f"{scheme}:{parts.netloc}:{parts.path.rstrip('/')}"
-
-
-# ── Delta ────────────────────────────────────────────────────────────────────────────────────
-
-
-def _delta(session: SparkSession, place: str, version: str | None) -> PinnedFiles:
-    try:
-        from deltalake import DeltaTable
-    except ImportError:
-        raise _missing("deltalake") from None
-    table: Any = None
-    try:
-        table = DeltaTable(place, version=None if version is None else int(version))
-        schema, paths = _spark_schema(table.schema().to_json()), list(table.file_uris())
-        protocol, metadata = table.protocol(), table.metadata()
-    except Exception:
-        table = None
-    if table is None:
-        raise SchemaError(
-            f"There is no such version of a Delta table in {printable(place)[:200]}.",
-            hint="is it there, and was the version vacuumed?",
-        )
-    features = set(protocol.reader_features or ())
-    mapped = metadata.configuration.get("delta.columnMapping.mode", "none") != "none"
-    if mapped or protocol.min_reader_version == 2 or not features <= _READABLE:
-        named = ", ".join(sorted(features - _READABLE)) or "columnMapping"
-        raise SchemaError(
-            f"The Delta table has features that files don't tell: {printable(named)[:200]}.",
-            hint="copy it to a table without them: CREATE TABLE … USING delta AS SELECT …;",
-        )
-    if metadata.partition_columns:
-        raise SchemaError(
-            "Partitioned Delta tables can't be counted yet.",
-            hint="copy it to a table that isn't: CREATE TABLE … USING delta AS SELECT …;",
-        )
-    files = tuple(sorted(SeenFile(path) for path in dict.fromkeys(paths)))
-    _check_names([file.path for file in files])
-    here = [path for path in map(_on_machine, paths) if path]
-    if here and is_connected(session) and _listed(session, here)[1] is None:
-        raise SchemaError(
-            f"{printable(place)[:200]} is another table here than where Spark runs.",
-            hint='name it as every machine finds it: FROM delta."s3://…".',
-        )
-    unread = _unread(schema, here, place)  # elsewhere its times are as the format demands
-    folder = _on_machine(place)
-    roots = (root_of(os.path.join(os.path.realpath(folder), _LOGS[0])),) if folder else ()
-    return PinnedFiles(
-        files, schema, str(table.version()), unread=unread, uid=str(metadata.id), roots=roots
-    )
-
-
-def _on_machine(place: str) -> str:
-    """Return the path of a place that a table names; empty if it is on another machine."""
-    parts = urlsplit(place)
-    if parts.scheme.lower() == "file":
-        return unquote(parts.path)
-    return "" if "://" in place else place
-
-
-def _spark_schema(text: str) -> StructType:
-    """Read a schema of Delta, which is written as Spark writes its own."""
-    import json
-
-    from pyspark.sql.types import StructType
-
-    return StructType.fromJson(json.loads(text))
-
-
-def _missing(package: str) -> SchemaError:
-    return SchemaError(f"This needs the package {package}.", hint="pip install 'dpsql[spark]'.")

@@ -13,7 +13,7 @@ from dpsql.engines.combined import combined_rows
 from dpsql.engines.source import DataSource, StoredState
 from dpsql.engines.spark.catalog import SparkCatalog
 from dpsql.engines.spark.engine import Partials, SparkEngine
-from dpsql.engines.spark.files import PinnedFiles
+from dpsql.engines.spark.files import LAKES, PinnedFiles
 from dpsql.engines.spark.made import MadeTables, not_written
 from dpsql.engines.spark.sessions import is_here_alone
 from dpsql.engines.spark.settings import own_session, quiet
@@ -151,8 +151,8 @@ def _other_format(catalog: SparkCatalog, path: tuple[str, ...], kind: str) -> Sc
     name = ".".join(map(as_sql, path))
     return SchemaError(
         f"{printable(path[-1])} is stored as {printable(kind)[:60]}, not as Parquet.",
-        hint='name its folder: FROM delta."/…".'
-        if kind == "delta"
+        hint=f'name its place: FROM {kind}."/…".'
+        if kind in LAKES
         else "store its rows in Parquet: " + catalog.copying(name, as_sql(f"{path[-1]}_stored")),
     )
 
