@@ -112,7 +112,7 @@ def paths_read(table: Table) -> tuple[tuple[str, ...], ...]:
     """
     found = list[tuple[str, ...]]()
     for one in table.read:
-        if one.origin is not None and one.origin.tables:
+        if one.made_of:
             continue
         joins = one.unit.joins if one.unit is not None else ()
         found += [one.whole.path, *(join.path for join in joins)]

@@ -183,9 +183,13 @@ class Table:
 
         The rows of a combination are those of the tables that it is made of.
         """
-        made = self.origin.tables if self.origin is not None else ()
         seen = [parent.table for parent in self.parents] + [one.table for one in self.within]
-        return (self, *(other for table in (*made, *seen) for other in table.read))
+        return (self, *(other for table in (*self.made_of, *seen) for other in table.read))
+
+    @property
+    def made_of(self) -> tuple[Table, ...]:
+        """The private tables of whose rows its rows are made; none if they are stored."""
+        return () if self.origin is None else self.origin.tables
 
     @property
     def joined(self) -> frozenset[str]:

@@ -53,7 +53,6 @@ from dpsql.engines.spark.tables import SparkTables
 from dpsql.engines.spark.text import call, constant, let, quoted, whole
 from dpsql.errors import InternalError, SchemaError, printable
 from dpsql.schema import Table
-from dpsql.schema.combined import combination_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -75,7 +74,7 @@ def check_units(table: Table) -> None:
         SchemaError: ids are of a type that none can have.
     """
     for one in table.read:
-        if one.unit is None or combination_of(one) is not None:  # whose tables are looked at
+        if one.unit is None or one.made_of:  # which are looked at
             continue
         for name, type_ in one.unit.columns:
             if type_ in _NO_IDS:
@@ -107,7 +106,7 @@ def _bounded(
     unit, own = unit_of(table), made.own
     if unit.max_rows is None or unit.max_rows > _MOST_KEPT:
         raise InternalError("nothing bounds the rows of units in this table")
-    cells = (f"{_cell(table, name)} AS {own}c{i}" for i, name in enumerate(limited))
+    cells = (f"{cell_of(table, name)} AS {own}c{i}" for i, name in enumerate(limited))
     found = rows.selectExpr("*", *cells)
     id_ = made.told(table)
     for limit in unit.limits:
@@ -116,7 +115,8 @@ def _bounded(
     return _kept_of(found, own, id_, order, unit.max_rows)
 
 
-def _cell(table: Table, name: str) -> str:
+def cell_of(table: Table, name: str) -> str:
+    """Write the code of the cell that a column of a row has."""
     return code_of(quoted(name), table.columns[name], leaves_out=table.leaves_out(name))
 
 

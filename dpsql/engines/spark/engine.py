@@ -60,7 +60,6 @@ from dpsql.engines.spark.text import array, quoted, whole
 from dpsql.engines.spark.units import CountedUnits
 from dpsql.errors import DpsqlError, InternalError, ResourceLimitError, UnsupportedSqlError
 from dpsql.schema import Table
-from dpsql.schema.combined import combination_of
 from dpsql.schema.grain import paths_read
 from dpsql.workload.spread import SpreadRows, spreads_of
 
@@ -154,7 +153,7 @@ def _check_supported(table: Table, keys: Keys) -> None:
     what = None
     if not table.derived.keys() - table.joined <= keys.keys():
         what = "keys that nothing computes"
-    elif any(one.origin is not None and combination_of(one) is None for one in table.read):
+    elif any(one.origin is not None and not one.made_of for one in table.read):
         what = "views"
     if what is not None:
         raise UnsupportedSqlError(

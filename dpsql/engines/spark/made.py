@@ -1,7 +1,7 @@
 """Spark's rows that are made of rows of private tables. Trusted.
 
 Guarantees:
-    A row of a combination is made of rows of one unit, whose id is in the column `unit`.
+    1. A row of a combination is made of rows of one unit, whose id is in the column `unit`.
 
     *Proof.* The rule is that of `engines/duckdb/made.py`. Each side has one row for each (row, u),
     and what a row has is a function of the rows of u (`parents.py`), also where a side is made of
@@ -13,6 +13,19 @@ Guarantees:
     Before sides meet, each of their columns gets a name of its own, by its number. So no name that
     a table has stands for another column, also where a table meets itself.
 
+    2. `RowsOfEachUnit` have one row for each unit with rows in a table: its id, and how many they
+    are, or the nearest number that is told apart; the largest one, if limits cut it. To add or to
+    remove a unit with all of its rows adds or removes its row, and changes no other one.
+
+    *Proof.* Rows are those of `OwnedRows.rows`, each with the id of one unit, and adding or
+    removing u leaves those of v ≠ u as they are. Each group by the id, alone or with cells of a
+    limit's columns, is made of what one unit has alone, and there is one group by the id for each,
+    which these groups are put into. Counts are BIGINTs; a code of a cell is never NULL. ∎
+
+    3. `RowsWithoutUnit` are the rows of a table of which a column of the id is NULL. No unit has
+    such a row, so units come and go without them; and each of them is looked at alone. ∎ (Where
+    other rows say whose they are, nothing in Spark enforces that, and they are refused before.)
+
     Nothing fails: columns that are equal are of the same type, or both integers
     (`keys.comparable`).
 
@@ -22,16 +35,18 @@ equalities, and stand in the same line, that of all columns of all sides.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpsql.engines.combined import CombinedRows, columns_of_side, equal_columns
+from dpsql.engines.spark.bounded import cell_of
 from dpsql.engines.spark.parents import OwnedRows
 from dpsql.engines.spark.sessions import functions_of
 from dpsql.engines.spark.tables import SparkTables
-from dpsql.engines.spark.text import call, constant, identity, quoted
+from dpsql.engines.spark.text import call, constant, identity, quoted, whole
+from dpsql.engines.unit_rows import ROWS, RowsOfEachUnit, RowsWithoutUnit
 from dpsql.errors import InternalError
 from dpsql.schema import Table
 from dpsql.schema.combined import UNIT, Place, RowCombination, combination_of
@@ -62,8 +77,14 @@ class MadeTables(SparkTables):
 
     def rows(self, table: Table) -> DataFrame:
         """Return all rows of a table, in the snapshot; reads none."""
-        combination = combination_of(table)
-        return self.stored.rows(table) if combination is None else self._combined(combination)
+        combination, origin = combination_of(table), table.origin
+        if combination is not None:
+            return self._combined(combination)
+        if isinstance(origin, RowsOfEachUnit):
+            return self._of_each_unit(origin)
+        if isinstance(origin, RowsWithoutUnit):
+            return self._of_no_unit(origin)
+        return self.stored.rows(table)
 
     def at(self, path: tuple[str, ...], types: Mapping[str, str]) -> DataFrame:
         """Return all rows of a table on the way to a unit; see `SparkTables.at`."""
@@ -96,6 +117,43 @@ class MadeTables(SparkTables):
         units = (f"{one} AS {id_}" for one, id_ in zip(told, ids, strict=True))
         return made.rows(table, read).selectExpr(*units, *columns), ids
 
+    def _of_each_unit(self, made: RowsOfEachUnit) -> DataFrame:
+        """Return units with the number of their rows."""
+        limits = [(limit.columns, limit.rows) for limit in made.limits]
+        most = whole(made.most)
+        found = None
+        for columns, rows in [((), 0), *limits]:
+            groups, ids = self._grouped(made.table, columns)
+            several = groups.where(f"n > {whole(rows)}")
+            told = several.selectExpr(*ids, f"{most if columns else 'n'} AS n")
+            found = told if found is None else found.unionAll(told)
+        if found is None:
+            raise InternalError("units are counted of no rows")
+        largest = functions_of(found).expr(call("max", "n")).alias("n")
+        rows_ = call("greatest", call("least", "n", most), whole(made.least))
+        each = found.groupBy(*ids).agg(largest)
+        return each.selectExpr(f"{_id(ids)} AS {quoted(UNIT)}", f"{rows_} AS {quoted(ROWS)}")
+
+    def _grouped(self, table: Table, columns: Sequence[str]) -> tuple[DataFrame, list[str]]:
+        """Return how many rows units have, in each cell of some columns; and the ids' names."""
+        made = OwnedRows.of(self, table)
+        told = [name for name, _ in made.told(table)]
+        ids = [f"u{i}" for i in range(len(told))]
+        cells = [f"c{i}" for i in range(len(columns))]
+        codes = [cell_of(table, name) for name in columns]
+        shown = [f"{a} AS {b}" for a, b in zip([*told, *codes], [*ids, *cells], strict=True)]
+        rows = made.rows(table, list(columns)).selectExpr(*shown)
+        counted = functions_of(rows).expr(call("count", whole(1))).alias("n")
+        return rows.groupBy(*ids, *cells).agg(counted), ids
+
+    def _of_no_unit(self, made: RowsWithoutUnit) -> DataFrame:
+        """Return the rows that belong to nobody."""
+        unit = made.table.unit
+        if unit is None or unit.joins:
+            raise InternalError("nothing in the rows says that they belong to nobody")
+        nobody = " OR ".join(f"{quoted(name)} IS NULL" for name, _ in unit.columns)
+        return self.rows(made.table).where(nobody).selectExpr(f"{whole(0)} AS n")
+
 
 def _id(ids: list[str]) -> str:
     """Write the id of a unit: what `OwnedRows.told` takes apart again."""
@@ -118,7 +176,7 @@ def _told(combination: RowCombination, place: Place) -> str:
     return identity(column, stored_type(combination.sources[number], name))
 
 
-def not_written(made: CombinedRows) -> str:
+def not_written(made: CombinedRows | RowsOfEachUnit | RowsWithoutUnit) -> str:
     """Refuse to write rows as a text: Spark's are made by `MadeTables`.
 
     Raises:

@@ -46,7 +46,6 @@ from dpsql.engines.spark.windows import with_windows
 from dpsql.errors import InternalError
 from dpsql.rows.within import RowsWithin
 from dpsql.schema import Table
-from dpsql.schema.combined import combination_of
 from dpsql.schema.computed import OUTSIDE
 from dpsql.schema.grain import stored_type
 from dpsql.schema.table import Parent
@@ -88,8 +87,8 @@ class OwnedRows:
         What is made of rows has the ids of these in one column, which is taken apart.
         """
         made = table
-        while (combination := combination_of(made)) is not None:
-            made = combination.sources[0]
+        while made.made_of:
+            made = made.made_of[0]
         types, ids = [type_ for _, type_ in unit_of(made).columns], self.ids(table)
         if len(ids) < len(types):
             ids = [f"{ids[0]}.i{i}" for i in range(len(types))]

@@ -19,6 +19,7 @@ from dpsql.engines.spark.sessions import is_here_alone
 from dpsql.engines.spark.settings import own_session, quiet
 from dpsql.engines.spark.tables import SparkTables
 from dpsql.engines.spark.text import quoted
+from dpsql.engines.unit_rows import rows_without_unit, unit_counts
 from dpsql.errors import LedgerError, SchemaError, StaleSchemaError, printable
 from dpsql.hints import option
 from dpsql.schema import EachRow, Schema, Table, Unit
@@ -292,31 +293,16 @@ class SparkSource(DataSource):
     def unit_counts(
         self, table: Table, root: str, least: int, most: int, limits: tuple[RowLimit, ...] = ()
     ) -> Table:
-        """Refuse numbers of rows by units.
-
-        Raises:
-            SchemaError: always.
-        """
-        raise _not_yet("Units by their numbers of rows")
+        """Describe units with the number of their rows; see `DataSource.unit_counts`."""
+        return unit_counts(table, root, least, most, limits, not_written)
 
     def rows_without_unit(self, table: Table) -> Table:
-        """Refuse rows that belong to nobody.
-
-        Raises:
-            SchemaError: always.
-        """
-        raise _not_yet("Rows that belong to nobody")
+        """Describe rows that belong to nobody; see `DataSource.rows_without_unit`."""
+        return rows_without_unit(table, not_written)
 
 
 def _altered(name: str) -> StaleSchemaError:
     return StaleSchemaError(
         f"The table {printable(name)} was altered or dropped since its schema was read.",
         hint="plan again: the new plan will read the new schema.",
-    )
-
-
-def _not_yet(what: str) -> SchemaError:
-    return SchemaError(
-        f"{what} can't be counted in Spark yet.",
-        hint="ask for counts of one table, or copy the tables to DuckDB.",
     )

@@ -206,3 +206,50 @@ def test_ids_of_several_columns_are_told_apart_in_pairs(spark, tmp_path):
         assert kept == kept_there(con, table, names)
         assert table.unit.type == "STRUCT"
         assert kept.total() == table.contributions * 9
+
+
+def units_of(con, database):
+    """Return the tables of units with the number of their rows, of each table of a database."""
+    declared = dpsql.Session(con, schema=database.schema)._data.declared
+    found = []
+    for kind in database.kinds:
+        with suppress(DpsqlError):
+            table = declared.related(kind.name)
+            limits = () if table.unit is None else table.unit.limits
+            found += [declared.unit_counts(table, 1, 4), declared.unit_counts(table, 2, 3, limits)]
+    return found
+
+
+def counted_here(tables, made):
+    rows = tables.rows(made).collect()
+    return Counter((repr(value_of(row["unit"])), row["rows"]) for row in rows)
+
+
+def value_of(id_):
+    if isinstance(id_, bytearray | bytes):
+        return bytes(id_)
+    return tuple(map(value_of, id_)) if isinstance(id_, tuple) else id_
+
+
+def counted_there(con, made):
+    rows = con.sql(f"SELECT unit, rows FROM {made.origin.sql}").fetchall()
+    whole = (tuple(id_.values()) if isinstance(id_, dict) else id_ for id_, _ in rows)
+    return Counter((repr(value_of(id_)), n) for id_, (_, n) in zip(whole, rows, strict=True))
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_numbers_of_rows_of_units_are_those_of_duckdb(spark, tmp_path, seed):
+    """And a unit that goes takes its own with it, and changes no other's."""
+    _, database, _ = loose(seed)
+    whole, fewer = database.connect(), database.connect(without=database.apart)
+    found = []
+    for name, con in (("whole", whole), ("fewer", fewer)):
+        (tmp_path / name).mkdir()
+        tables = MadeTables(ManyFiles(spark, con, tmp_path / name))
+        found.append([counted_here(tables, made) for made in units_of(whole, database)])
+        assert found[-1] == [counted_there(con, made) for made in units_of(whole, database)]
+    assert found[0]
+    for before, after in zip(*found, strict=True):
+        assert after <= before
+        assert (before - after).total() <= 1

@@ -11,7 +11,7 @@ from polars.testing import assert_frame_equal
 import dpsql
 from dpsql.engines.spark import engine
 from dpsql.engines.spark.catalog import SparkCatalog
-from dpsql.errors import DpsqlError, LedgerError, StaleSchemaError
+from dpsql.errors import DpsqlError, LedgerError, SchemaError, StaleSchemaError
 from tests.helpers.inserted import insert
 from tests.release.test_sums_of_neighbors import (
     check_equal_counts,
@@ -25,6 +25,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 BUDGET = dpsql.Budget(rho=0.1)
+HUGE = dpsql.Budget(rho=10**12)
 TABLES = {
     "customers": "id INTEGER, region VARCHAR, balance DOUBLE",
     "orders": "id BIGINT, customer_id INTEGER, status VARCHAR, price INTEGER, d DOUBLE",
@@ -295,6 +296,39 @@ def test_pairs_that_nothing_bounds_are_refused_with_a_bound_that_works(both, spa
     session = dpsql.Session(spark, schema=again, ledger=tmp_path / "shop.ledger")
     session.query(pairs.format(quoted(o)), budget=BUDGET)
     assert session.history.height == 1
+
+
+@pytest.mark.parametrize("tables", ["customers", "orders", "items", "orders, orders"])
+def test_how_many_rows_units_have_is_what_duckdb_says(both, tables):
+    here, there, named = both
+    known = ", ".join(named[name] for name in tables.split(", "))
+    one = here.rows_per_unit(known, budget=HUGE, up_to=9)
+    other = there.rows_per_unit(tables, budget=HUGE, up_to=9)
+    assert one["units"].sum() > 1
+    assert_frame_equal(one, other, abs_tol=0.01)
+
+
+def test_how_many_units_are_cut_is_what_duckdb_says(both):
+    here, there, named = both
+    script = {
+        "orders": SCRIPT["pairs"],
+        "items": "SELECT kind, COUNT(*) AS n FROM items GROUP BY 1",
+    }
+    one = here.release(asked(script, named), budget=HUGE, report_cut=True)
+    other = there.release(script, budget=HUGE, report_cut=True)
+    assert len(one) == len(other) > len(script)
+    for ours, theirs in zip(one.values(), other.values(), strict=True):
+        assert_frame_equal(ours, theirs, abs_tol=0.01, check_row_order=False)
+
+
+def test_rows_that_belong_to_nobody_are_counted_where_they_say_so_themselves(both, con):
+    here, there, named = both
+    (n,) = con.execute("SELECT COUNT(*) FROM orders WHERE customer_id IS NULL").fetchone()
+    answer = here.rows_without_unit(named["orders"], budget=HUGE)
+    assert_frame_equal(answer, there.rows_without_unit("orders", budget=HUGE), abs_tol=0.01)
+    assert round(answer["rows"][0]) == n
+    with pytest.raises(SchemaError, match="doesn't enforce"):
+        here.rows_without_unit(named["items"], budget=HUGE)
 
 
 def test_catalogs_are_listed_once_at_a_look(both, spark, monkeypatch):
