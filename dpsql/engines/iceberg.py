@@ -38,7 +38,6 @@ from typing import TYPE_CHECKING, Any
 from dpsql.engines.frozen import root_of
 from dpsql.engines.lakes import LakeVersion, missing, shown
 from dpsql.errors import SchemaError, printable
-from dpsql.hints import option
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -60,6 +59,7 @@ _TYPES = {
 }  # fmt: skip
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
 _WIDENED = {("int", "long"), ("float", "double")}
+_NAMED = "version='1234567890'"
 _COPY = "copy its rows to a table without: CREATE TABLE … AS SELECT …;"
 _REWRITE = "rewrite its files: CALL system.rewrite_data_files(table => '…', …);"
 
@@ -131,7 +131,7 @@ def _metadata_of(place: str, *, guess: bool) -> str:
             f"Nothing in {shown(place)} tells which state of the table is its last one: only its "
             "catalog does.",
             hint="name the snapshot, "
-            + option("version", "1234567890")
+            + _NAMED
             + f', or the catalog: FROM iceberg."{_CATALOG}default/hr.people".',
         )
     return str(folder / found[-1][1]) if found else place
@@ -173,7 +173,7 @@ def _schema(table: Table, snapshot: Snapshot | None, place: str, *, named: bool)
         raise SchemaError(
             f"The columns of the table in {shown(place)} were altered after its last snapshot.",
             hint="ask for its columns as they were, "
-            + option("version", str(snapshot.snapshot_id))
+            + f"version='{snapshot.snapshot_id}'"
             + ", or write to the table once more.",
         )
     return schema
@@ -250,9 +250,7 @@ def _check_file(table: Table, file: DataFile, fields: list[NestedField]) -> None
     if stored is None:
         raise SchemaError(
             f"The file {shown(file.file_path)} is not as the Iceberg table says.",
-            hint="was it removed or written again? Name another snapshot, "
-            + option("version", "1234567890")
-            + ".",
+            hint="was it removed or written again? Name another snapshot, " + _NAMED + ".",
         )
     parted = {part.source_id for part in table.specs()[file.spec_id].fields}
     for field in fields:
