@@ -127,7 +127,8 @@ class ExecutionError(DpsqlError):
             "The release failed after the data was touched; the charge stands "
             "and nothing was handed out.",
             hint="check disk space, memory and the database with the data owner, then ask the same "
-            "again; it is charged anew, unless its measurements were kept before the failure.",
+            "again; nothing more is charged if counting failed for the first time, or if its "
+            "measurements were kept before the failure.",
         )
 
 

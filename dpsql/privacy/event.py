@@ -11,6 +11,8 @@ The text of an event is JSON with sorted keys and without spaces or empty fields
 | `total` | the most that may be spent | `amounts` |
 | `bound` | whose units the rows of a table are of, and how it is described | `request`, `rows` |
 | `charged` | what was charged, for what | `request`, `amounts`, `rows`, `plan`, `script`, `owner` |
+| `failed` | that counting for it failed, so that no noise was drawn | `request` |
+| `retried` | that an equal request has taken it over, as its only other try | `request`, `owner` |
 | `released` | that it was measured, and the digest of what is kept | `request`, maybe `content` |
 | `delivered` | that it was handed out | `request` |
 | `upgraded` | that the events before are of an earlier format | |

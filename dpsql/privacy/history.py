@@ -4,7 +4,8 @@ Guarantees:
     `History.add` accepts an event only if it is well formed, follows the one before in number
     and hash, and is possible: one total; each table bound to one unit for good, and to one
     schema until another is accepted; charges above 0, within the total, for a table as it is
-    bound; each released at most once, and delivered at most once after that. Sums are exact.
+    bound; each failed and retried at most once, released at most once and never between the two,
+    and delivered at most once after that. Sums are exact.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ _FIELDS = {
     "total": [frozenset({"amounts"})],
     "bound": [frozenset({"request", "rows"})],
     "charged": [frozenset({"request", "amounts", "rows", "plan", "script", "owner"})],
+    "failed": [frozenset({"request"})],
+    "retried": [frozenset({"request", "owner"})],
     "released": [frozenset({"request"}), frozenset({"request", "content"})],
     "delivered": [frozenset({"request"})],
 }
@@ -41,7 +44,7 @@ class Entry:
     seq: int
     request: str
     mu_squared: Fraction
-    state: Literal["charged", "released", "delivered"]
+    state: Literal["charged", "failed", "retried", "released", "delivered"]
     plan: str
     script: str
     table: str
@@ -53,11 +56,17 @@ class Entry:
     released: int
     """The number of the event that released it; 0 if none did."""
     owner: str
-    """The process that charged: a digest of its host's name, its number, its start."""
+    """The process that charged, or tries again: a digest of its host's name, its number, its
+    start."""
     time: str
     """When it was charged: UTC, ISO 8601."""
     others: tuple[ChargedTable, ...] = ()
     """The other tables, if it was charged for several."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may still be measured, by whoever charged or tries again."""
+        return self.state in ("charged", "retried")
 
     @property
     def purpose(self) -> Purpose:
@@ -133,6 +142,15 @@ class History:
     def covers(self, cost: Amount) -> bool:
         """Tell whether that much more can be spent within the total."""
         return self.total is None or self.spent + cost <= self.total
+
+    def failed(self, purpose: Purpose, mu_squared: Fraction) -> Entry | None:
+        """Return a charge of this amount for just this purpose whose counting failed."""
+        for entry in self.entries.values():
+            if entry.state == "failed" and (entry.purpose, entry.mu_squared) == (
+                purpose, mu_squared,
+            ):  # fmt: skip
+                return entry
+        return None
 
     @property
     def protected(self) -> Protected:
@@ -215,7 +233,11 @@ class History:
             return self._bind(seq, event)
         elif event.kind == "charged" and entry is None:
             return self._charge(seq, event)
-        elif event.kind == "released" and entry and entry.state == "charged":
+        elif event.kind == "failed" and entry and entry.state == "charged":
+            self.entries[event.request] = replace(entry, state="failed")
+        elif event.kind == "retried" and entry and entry.state == "failed":
+            self.entries[event.request] = replace(entry, state="retried", owner=event.owner)
+        elif event.kind == "released" and entry and entry.is_open:
             self.entries[event.request] = replace(
                 entry, state="released", content=event.content, released=seq
             )

@@ -14,6 +14,8 @@ Guarantees:
        may keep a charge that was reported as failed, never lose one that was reported as made.)
     4. A charge is released at most once, with at most one content. What is kept of a release
        and its note are one commit, so that the content is there if the release counts as made.
+       A charge whose counting failed, before any noise was drawn, pays for one equal request more:
+       that takes it over in the transaction in which it would have charged, so no two do.
     5. `undelivered`, `measurements` and `content` return only bytes that were stored with a
        charge of this ledger and have the digest that its chain holds.
     6. All charges for a table protect the same unit, and describe it by the same schema unless
@@ -30,12 +32,12 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
-from dpsql.errors import BudgetError, LedgerError
+from dpsql.errors import LedgerError
 from dpsql.privacy import owner, pointer, refusals
 from dpsql.privacy.amount import EVERY, Amount, on_grid
 from dpsql.privacy.budget import Budget
@@ -43,12 +45,9 @@ from dpsql.privacy.event import Event
 from dpsql.privacy.files import ledger_errors
 from dpsql.privacy.history import Entry, History, Protected, rows_of
 from dpsql.privacy.postgres import find, is_address
-from dpsql.privacy.purpose import ChargedTable, Purpose, Receipt
+from dpsql.privacy.purpose import Accepted, ChargedTable, Purpose, Receipt
 from dpsql.privacy.sqlite import SqliteStore, create_file
 from dpsql.privacy.store import Audit, Store, check_dataset
-
-Accepted = bool | Set[str]
-"""Whether tables may have another schema than before, all of them or these, by their digests."""
 
 
 class Ledger:
@@ -183,7 +182,7 @@ class Ledger:
         """
         history = self._read()
         for table in purpose.tables:
-            accepted = _is_accepted(table, accept_schema)
+            accepted = table.is_accepted(accept_schema)
             history.must_bind(table, accept_schema=accepted, each_row=each_row)
 
     def charge(
@@ -200,6 +199,7 @@ class Ledger:
 
         Where the rows of several tables are charged for, each of them is as if it were the only
         one: it is bound, its schema must be accepted, and the whole amount counts for its units.
+        An equal charge that has `failed` is taken over in its place, and adds nothing.
 
         Args:
             mu_squared: what the release costs, at most `asked`.
@@ -218,7 +218,8 @@ class Ledger:
             LedgerError: a table is bound to another unit, or has none where others have; or the
                 charge can't be recorded.
         """
-        cost = _recorded(mu_squared, asked)
+        refusals.check_cost(mu_squared, asked)
+        cost = min(on_grid(mu_squared), asked.mu_squared)  # no more than what was asked
         charge = Event(
             "charged", uuid.uuid4().hex, Amount({EVERY: cost}), tuple(map(rows_of, purpose.tables)),
             plan=purpose.plan, script=purpose.script, owner=owner.this_process(),
@@ -231,16 +232,31 @@ class Ledger:
                 owner.begin(before.request)
                 return self._receipt(before)
             for table in (*referred, *purpose.tables):
-                accepted = _is_accepted(table, accept_schema)
+                accepted = table.is_accepted(accept_schema)
                 if now.history.must_bind(table, accept_schema=accepted, each_row=each_row):
                     rows = replace(rows_of(table), version="")
                     now.append(Event("bound", uuid.uuid4().hex, rows=(rows,)))
+            failed = now.history.failed(purpose, cost)
+            if failed is not None:
+                now.append(Event("retried", failed.request, owner=charge.owner))
+                owner.begin(failed.request)
+                return self._receipt(failed)
             left = now.history.remaining
             if left is not None and not now.history.covers(charge.amounts):
                 raise refusals.too_much(asked, cost, left)
             seq = now.append(charge)
         owner.begin(charge.request)
         return Receipt(self.id, seq, charge.request, cost, purpose)
+
+    def fail(self, receipt: Receipt) -> None:
+        """Note that counting failed before any noise was drawn for a receipt. Only once.
+
+        Raises:
+            LedgerError: the receipt is not of this ledger, or that can't be noted.
+        """
+        with self._store.writing() as now:
+            if self._entry(now.history, receipt).state == "charged":
+                now.append(Event("failed", receipt.request))
 
     def release(self, receipt: Receipt, content: bytes | None) -> None:
         """Keep what was measured for a receipt, and note that it is released, in one commit.
@@ -273,7 +289,7 @@ class Ledger:
         """
         with self._store.writing() as now:
             entry = self._entry(now.history, receipt)
-            if entry.state == "charged":
+            if entry.state not in ("released", "delivered"):
                 raise LedgerError(
                     "Nothing was released for this receipt.", hint="call release first."
                 )
@@ -379,18 +395,5 @@ class Ledger:
 
 
 def _refuse_used(entry: Entry) -> None:
-    if entry.state != "charged":
+    if not entry.is_open:
         raise LedgerError("This receipt was used before.", hint="charge anew for another release.")
-
-
-def _is_accepted(table: ChargedTable, accept: Accepted) -> bool:
-    return accept if isinstance(accept, bool) else table.table in accept
-
-
-def _recorded(mu_squared: Fraction, asked: Budget) -> Fraction:
-    """Round a cost up to the grid of the ledger, but never above what was asked."""
-    if not isinstance(mu_squared, Fraction) or mu_squared <= 0:
-        raise BudgetError("A charge must be a positive fraction.", hint="pass a Fraction above 0.")
-    if mu_squared > asked.mu_squared:
-        raise refusals.above_asked(asked, mu_squared)
-    return min(on_grid(mu_squared), asked.mu_squared)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Set
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
@@ -18,6 +19,10 @@ from dpsql.errors import LedgerError
 _DIGEST = re.compile(r"[0-9a-f]{1,128}")
 EACH_ROW = hashlib.sha256(b'"each row"').hexdigest()
 """The digest of the unit where each row is protected by itself."""
+
+
+Accepted = bool | Set[str]
+"""Whether tables may have another schema than before, all of them or these, by their digests."""
 
 
 class ChargedTable(NamedTuple):
@@ -36,6 +41,10 @@ class ChargedTable(NamedTuple):
     def rows(self) -> tuple[str, str, str]:
         """Which state of which table it is, by whatever schema."""
         return self.table, self.unit, self.vintage
+
+    def is_accepted(self, accept_schema: Accepted) -> bool:
+        """Tell whether it may have another schema than before."""
+        return accept_schema if isinstance(accept_schema, bool) else self.table in accept_schema
 
 
 @dataclass(frozen=True, slots=True)

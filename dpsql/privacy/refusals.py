@@ -24,13 +24,20 @@ def too_much(asked: Budget, cost: Fraction, left: Fraction) -> BudgetError:
     )
 
 
-def above_asked(asked: Budget, cost: Fraction) -> BudgetError:
-    """Word that a release costs more than the budget that was given for it."""
-    return BudgetError(
-        f"The release costs {asked.describe(cost)}, more than was asked: "
-        f"{asked.describe(asked.mu_squared)}.",
-        hint="plan it again for this budget.",
-    )
+def check_cost(cost: Fraction, asked: Budget) -> None:
+    """Refuse what a release can't cost, or what is above the budget that was given for it.
+
+    Raises:
+        BudgetError: it is.
+    """
+    if not isinstance(cost, Fraction) or cost <= 0:
+        raise BudgetError("A charge must be a positive fraction.", hint="pass a Fraction above 0.")
+    if cost > asked.mu_squared:
+        raise BudgetError(
+            f"The release costs {asked.describe(cost)}, more than was asked: "
+            f"{asked.describe(asked.mu_squared)}.",
+            hint="plan it again for this budget.",
+        )
 
 
 def other_total(dataset: str, place: str, budget: Budget, total: Fraction) -> LedgerError:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from dpsql.engines.base import Counting, Engine, Step
+from dpsql.engines.base import Counted, Counting, Engine, Step
 from dpsql.engines.several import CountedTable, count_several
 from dpsql.errors import (
     ExecutionError,
@@ -68,6 +68,9 @@ def answer(data: PrivateData, request: Request) -> Release:
        finds by the digest of the request and which is charged nothing; `abandon` tells that
        nobody else is about to hand it out. If the ledger can't keep it, it is handed out all the
        same, as it was paid for.
+    7. If counting fails, the charge is marked as failed, and pays for the next equal request: no
+       noise was drawn, so nothing that the charge was for has come out. It is so once for a
+       charge, and neither for an interrupt nor for anything that fails later.
 
     Raises:
         StaleSchemaError: the connection or the table is not the one it was.
@@ -97,7 +100,7 @@ def answer(data: PrivateData, request: Request) -> Release:
             receipt = _charge(data, task)
             charged = ChargedPlan(task.payable, receipt, data.ledger)
             try:
-                measured = task.measure(charged, counting.run())
+                measured = task.measure(charged, _counted(data.ledger, receipt, counting))
                 _keep(data.ledger, receipt, measured.content)
                 request.tell("measuring", 1, 1)
                 release = _made(measured, receipt, request)
@@ -211,6 +214,19 @@ def _prepared(engine: Engine, task: Task, step: Step) -> Counting:
         for of, own in script.apart
     ]
     return count_several(engine, tables, task.wanted, step)
+
+
+def _counted(ledger: Ledger, receipt: Receipt, counting: Counting) -> Counted:
+    """Count; if that fails, note that nothing can come of the charge, and pass the error on.
+
+    What is raised here never gets out: the caller puts another error in its place.
+    """
+    try:
+        return counting.run()
+    except Exception:  # no interrupt: its moment is chosen by whoever asks
+        with suppress(LedgerError):  # then it isn't noted, and an equal request is charged anew
+            ledger.fail(receipt)
+        raise
 
 
 def _charge(data: PrivateData, task: Task) -> Receipt:

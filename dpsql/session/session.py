@@ -162,8 +162,10 @@ class Session:
         """All charges, oldest first.
 
         Columns: `entry` (its number in the ledger), `time` (UTC), `state` (`charged`: paid and
-        not measured, `released`: measured and not handed out, `delivered`), `rho` (charged),
-        `measurements` (whether what was measured is kept) and `request` (its name).
+        not measured, `failed`: counting failed, and the same request is free once, `retried`: it
+        was asked again, and not measured, `released`: measured and not handed out, `delivered`),
+        `rho` (charged), `measurements` (whether what was measured is kept) and `request` (its
+        name).
         """
         return self._account.history
 

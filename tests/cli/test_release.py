@@ -161,7 +161,9 @@ def test_a_failure_after_the_charge_publishes_nothing(commands):
     assert result.exit_code == Exit.EXECUTION
     assert "600" not in result.stderr
     assert not folder.exists()
-    assert charges(commands) == ["charged"]
+    assert charges(commands) == ["failed"]
+    commands.done(*arguments(commands, "--rho", "0.2", "--out", folder))
+    assert charges(commands) == ["delivered"]
 
 
 def test_the_summary_of_a_release(commands, out):

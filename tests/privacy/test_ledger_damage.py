@@ -117,6 +117,19 @@ def test_tampering_is_noticed(path: Path, statements: list[str]) -> None:
         ("released", {"request": "unknown"}),
         ("released", {"request": "first"}),  # a second time
         ("delivered", {"request": "second"}),  # not released
+        ("failed", {"request": "unknown"}),
+        ("failed", {"request": "first"}),  # released
+        ("failed", {"request": "second", "owner": "o"}),
+        ("failed", {"request": "second", "content": "ab"}),
+        ("retried", {"request": "unknown", "owner": "o"}),
+        ("retried", {"request": "second", "owner": "o"}),  # not failed
+        ("failed", {"request": "third"}),  # a second time
+        ("released", {"request": "third"}),  # failed
+        ("delivered", {"request": "third"}),
+        ("retried", {"request": "third"}),  # by nobody
+        ("retried", {"request": "third", "owner": "o", "amounts": Amount({EVERY: Q(1)})}),
+        ("failed", {"request": "fourth"}),  # it was retried
+        ("retried", {"request": "fourth", "owner": "o"}),
         ("delivered", {"request": "first", "content": "ab"}),
         ("delivered", {"request": "first", "amounts": Amount({EVERY: Q(1)})}),
         ("forgiven", {"request": "first"}),
@@ -127,6 +140,11 @@ def test_an_impossible_event_is_refused_whatever_its_hash(
 ) -> None:
     ledger.set_total(Budget(rho=1))
     requests = {"first": answer(ledger).request, "second": spend(ledger).request}
+    for name in ("third", "fourth"):
+        receipt = spend(ledger, plan=name)
+        ledger.fail(receipt)
+        requests[name] = receipt.request
+    assert spend(ledger, plan="fourth").request == requests["fourth"]
     if "request" in fields:
         fields = fields | {"request": requests.get(fields["request"], fields["request"])}
     before = ledger.audit()

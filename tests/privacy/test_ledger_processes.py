@@ -16,7 +16,7 @@ import pytest
 from dpsql.errors import BudgetError, LedgerError
 from dpsql.privacy import Budget, Ledger
 from dpsql.privacy.store import Writing
-from tests.privacy.ledger_tools import PURPOSE, python, spend
+from tests.privacy.ledger_tools import PURPOSE, purpose, python, spend
 
 
 def race(ledger_of: Callable[[], Ledger], threads: int, each: int) -> list[str]:
@@ -87,6 +87,44 @@ def test_a_charge_of_which_nobody_was_told_is_found_once(
     assert spend(ledger).request == lost.request
     assert spend(ledger).request != lost.request
     assert len(ledger.entries()) == 4
+
+
+def test_a_charge_that_failed_pays_for_one_equal_request(ledger: Ledger) -> None:
+    first = spend(ledger)
+    ledger.fail(first)
+    ledger.abandon(first)
+    with pytest.raises(LedgerError, match="used before"):
+        ledger.release(first, b"1")
+    with pytest.raises(LedgerError, match="Nothing was released"):
+        ledger.deliver(first)
+    assert ledger.undelivered(PURPOSE, Q(1, 5)) is None
+    assert spend(ledger, 0.2).request != first.request
+    for name in ("plan", "script", "table", "schema", "vintage"):
+        accept = {name: "another"}
+        other = ledger.charge(
+            Q(1, 5), asked=Budget(rho=0.1), purpose=purpose(**accept), accept_schema=True
+        )
+        assert other.request != first.request
+    spent = ledger.spent
+    again = ledger.charge(Q(1, 5), asked=Budget(rho=0.1), purpose=PURPOSE, accept_schema=True)
+    assert (again, ledger.spent) == (first, spent)
+    ledger.fail(again)  # a second time it is not noted
+    assert ledger.entries()[0].state == "retried"
+    assert spend(ledger).request != first.request
+    ledger.release(again, b"1")
+    ledger.fail(again)
+    ledger.deliver(again)
+    assert ledger.entries()[0].state == "delivered"
+    assert ledger.audit().contents == 1
+
+
+def test_of_many_that_ask_again_one_takes_a_failed_charge_over(ledger: Ledger) -> None:
+    ledger.set_total(Budget(rho=0.07))
+    ledger.fail(spend(ledger, 0.07))
+    results = race(lambda: ledger, 6, 2)
+    assert sorted(results) == ["refused"] * 11 + ["spent"]
+    assert [entry.state for entry in ledger.entries()] == ["retried"]
+    assert ledger.remaining == 0
 
 
 EIGHT = """

@@ -168,6 +168,8 @@ ATTACKS = {
     "an amount on a release": LINE.format(line(kind="released")),
     "a release of nothing": LINE.format(line(kind="released", amounts=None)),
     "a delivery of nothing": LINE.format(line(kind="delivered", amounts=None)),
+    "a failure of nothing": LINE.format(line(kind="failed", amounts=None)),
+    "another try at nothing": LINE.format(line(kind="retried", amounts=None)),
     "another number": LINE.replace("seq + 1", "seq + 2").format(CHARGE.text),
     "the last number": LINE.replace("seq + 1", "seq").format(CHARGE.text),
     "content without a digest": LINE.replace("NULL", "'x'::bytea").format(CHARGE.text),
@@ -205,11 +207,39 @@ def test_the_attacks_would_work_but_for_the_rules(owned: Ledger, server: postgre
         with pytest.raises(psycopg.errors.CheckViolation, match="within_total"):
             connection.execute(more)  # 7/5 - 1/7 is left, which is a little less
         for request in ("12", "12"):
-            with pytest.raises(psycopg.errors.UniqueViolation):
+            with pytest.raises(psycopg.DatabaseError, match="does not follow"):
                 connection.execute(LINE.format(line(request=request, amounts=amount("1/7"))))
         found = connection.execute("SELECT spent_over, spent_under FROM dpsql.ledger").fetchone()
     assert found is not None
     assert Q(int(found[0]), int(found[1])) == Q(3, 5) + Q(1, 7)
+
+
+def test_the_server_knows_what_may_become_of_a_charge(
+    owned: Ledger, server: postgres.Postgres
+) -> None:
+    """Whatever a client sends, it is refused unless it is the next step of one of these ways."""
+    kinds = ("charged", "failed", "retried", "released", "delivered")
+    ways = [
+        ("charged", "failed", "retried", "released", "delivered"),
+        ("charged", "released", "delivered"),
+    ]
+    possible = {way[:n] for way in ways for n in range(len(way) + 1)}
+    with psycopg.connect(server.address(user="ann"), autocommit=True) as connection:
+        for number, done in enumerate(sorted(possible)):
+            for step in (*done, *kinds):
+                amounts = amount("1/500") if step == "charged" else None
+                said = LINE.format(line(kind=step, request=f"{number:02}", amounts=amounts))
+                so_far = tuple(
+                    row[0] for row in connection.execute(
+                        "SELECT kind FROM dpsql.chain WHERE request = %s ORDER BY seq",
+                        (f"{number:02}",),
+                    )
+                )  # fmt: skip
+                if (*so_far, step) in possible:
+                    connection.execute(said)
+                    continue
+                with pytest.raises(psycopg.DatabaseError, match="does not follow"):
+                    connection.execute(said)
 
 
 def test_the_owner_is_kept_from_slips(owned: Ledger, server: postgres.Postgres) -> None:

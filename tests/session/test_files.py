@@ -164,7 +164,7 @@ def test_changes_after_the_charge_hand_nothing_out(folder, name, when):
     with counted(run_and_change), pytest.raises(dpsql.ExecutionError) as caught:
         asked.query(BY_HOUR, budget=BUDGET)
     assert asked.ledger.spent == BUDGET.mu_squared
-    assert [entry.state for entry in asked.ledger.entries()] == ["charged"]
+    assert [entry.state for entry in asked.ledger.entries()] == ["failed"]
     shown = "".join(traceback.format_exception(caught.value))
     assert "parquet" not in shown
     assert caught.value.__context__ is None

@@ -15,7 +15,10 @@ from polars.testing import assert_frame_equal
 
 import dpsql
 from dpsql.errors import ReleaseFormatError
+from dpsql.planner.mechanisms.aim import rounds
 from dpsql.release import disk, folder
+from dpsql.session import tasks
+from tests.helpers.counting import counted
 from tests.session.tools import AGES, BUDGET, BY_AGE, BY_SEX, RHO, TOTAL, create, key
 
 
@@ -255,19 +258,77 @@ def test_interrupts_by_phase(session, tmp_path, phase, done, error):
         session.release(SCRIPT, budget=BUDGET, progress=stop, out=tmp_path / "out")
     states = [entry.state for entry in session.ledger.entries()]
     paid = (phase, done) == ("measuring", 1)
-    assert states == ([] if planning else ["released"] if paid else ["charged"])
+    failed = (phase, error) == ("counting", RuntimeError)
+    left = "released" if paid else "failed" if failed else "charged"
+    assert states == ([] if planning else [left])
     assert not (tmp_path / "out").exists()
     assert not list(tmp_path.glob(".out*"))
-    if paid:
+    if paid or failed:
         stored = session.ledger.entries()[0].request
     release = session.release(SCRIPT, budget=BUDGET, out=tmp_path / "out")
-    assert session.history.height == (1 if planning or paid else 2)
-    if paid:
+    assert session.history.height == (1 if planning or paid or failed else 2)
+    if paid or failed:
         assert release.receipt.request == stored
         assert release.charged == BUDGET
         loaded = dpsql.Release.load(tmp_path / "out", ledger=session.ledger)
         assert key(loaded["by_age"]) == key(release["by_age"])
     assert session.ledger.entries()[-1].state == "delivered"
+
+
+def failing(*_: object) -> None:
+    raise RuntimeError("600 rows")
+
+
+def test_what_could_not_be_counted_is_free_once(con):
+    """Also where nothing else is left."""
+    session = dpsql.Session(con, budget=BUDGET)
+    with counted(failing), pytest.raises(dpsql.ExecutionError) as caught:
+        session.release(SCRIPT, budget=BUDGET)
+    assert "counting failed for the first time" in caught.value.hint
+    for other in ({"by_sex": BY_SEX}, {**SCRIPT, "more": BY_SEX}):
+        with pytest.raises(dpsql.BudgetError):
+            session.release(other, budget=BUDGET)
+    release = session.release(SCRIPT, budget=BUDGET)
+    assert release.receipt.request == session.ledger.entries()[0].request
+    assert session.ledger.remaining == 0
+    with pytest.raises(dpsql.BudgetError):
+        session.release(SCRIPT, budget=BUDGET)
+
+
+def test_what_fails_twice_is_charged_anew(session):
+    for states in (["failed"], ["retried"], ["retried", "failed"], ["retried", "retried"]):
+        with counted(failing), pytest.raises(dpsql.ExecutionError):
+            session.release(SCRIPT, budget=BUDGET)
+        assert session.history["state"].to_list() == states
+    session.release(SCRIPT, budget=BUDGET)
+    assert session.history["state"].to_list() == ["retried", "retried", "delivered"]
+    assert session.ledger.spent == 3 * BUDGET.mu_squared
+
+
+def test_a_failure_that_can_not_be_noted_is_charged_anew(session, monkeypatch):
+    def refuse(receipt: dpsql.Receipt) -> None:
+        raise dpsql.LedgerError("disk full", hint="none")
+
+    monkeypatch.setattr(session.ledger, "fail", refuse)
+    with counted(failing), pytest.raises(dpsql.ExecutionError) as caught:
+        session.release(SCRIPT, budget=BUDGET)
+    assert caught.value.__context__ is None
+    assert session.history["state"].to_list() == ["charged"]
+    session.release(SCRIPT, budget=BUDGET)
+    assert session.ledger.spent == 2 * BUDGET.mu_squared
+
+
+@pytest.mark.parametrize("mechanism", ["aim", "pairs"])
+def test_nothing_that_was_measured_is_measured_again(session, mechanism, monkeypatch):
+    """A round of AIM that was drawn may have been told of, so its charge is never taken over."""
+    target = (rounds._Run, "_round") if mechanism == "aim" else (tasks, "measure")
+    monkeypatch.setattr(*target, failing)
+    with pytest.raises(dpsql.ExecutionError):
+        session.release(SCRIPT, budget=BUDGET, mechanism=mechanism)
+    assert session.history["state"].to_list() == ["charged"]
+    monkeypatch.undo()
+    session.release(SCRIPT, budget=BUDGET, mechanism=mechanism)
+    assert session.history["state"].to_list() == ["charged", "delivered"]
 
 
 def test_an_interrupt_while_saving(session, tmp_path, monkeypatch):

@@ -11,8 +11,9 @@ Guarantees:
        text after the line before. (Triggers keep the owner from anything else by mistake.)
     2. What was spent is the exact sum of all charges, as a fraction, and never above the total:
        a CHECK of integers. Only the owner fixes the total, creates and binds.
-    3. A request is charged once, released at most once after that, and delivered at most once
-       after that; what is kept for a release has the digest that its line says.
+    3. A request is charged once; after that, it fails and is retried at most once, is released at
+       most once and not between the two, and is delivered at most once after that. What is kept
+       for a release has the digest that its line says.
     4. Lines are of one ledger in one order: whoever writes holds the lock on the ledger's row, and
        numbers are a primary key.
     5. What is kept is bounded: each line, each content, and all of a ledger together.
@@ -37,6 +38,7 @@ MAX_LEDGER = 2**34
 
 _FRACTION = "^(0|[1-9][0-9]*)/[1-9][0-9]*$"
 _DIGITS = 4000
+_STATES = "'charged', 'failed', 'retried', 'released', 'delivered'"
 
 _TABLES = f"""
 CREATE SCHEMA dpsql;
@@ -76,7 +78,7 @@ CREATE TABLE dpsql.chain (
     PRIMARY KEY (ledger, seq)
 );
 CREATE UNIQUE INDEX chain_once ON dpsql.chain (ledger, request, kind)
-    WHERE kind IN ('charged', 'released', 'delivered');
+    WHERE kind IN ({_STATES});
 
 CREATE TABLE dpsql.measurement (
     ledger text NOT NULL,
@@ -139,6 +141,7 @@ DECLARE
     request text;
     amount text;
     digest text;
+    state text;
     "over" numeric;
     under numeric;
     common numeric;
@@ -150,19 +153,20 @@ BEGIN
     request := coalesce(said ->> 'request', '');
     amount := said #>> '{{amounts,mu_squared,*}}';
     digest := coalesce(said ->> 'content', '');
+    SELECT c.kind INTO state FROM dpsql.chain AS c
+        WHERE (c.ledger, c.request) = (wanted, said ->> 'request') AND c.kind IN ({_STATES})
+        ORDER BY c.seq DESC LIMIT 1;
     IF number <> head.seq + 1
         OR (said -> 'format') IS DISTINCT FROM '{FORMAT}'::jsonb
         OR kind IS NULL
-        OR kind NOT IN ('total', 'bound', 'charged', 'released', 'delivered')
+        OR (kind, coalesce(state, '')) NOT IN (('total', ''), ('bound', ''), ('charged', ''),
+            ('failed', 'charged'), ('retried', 'failed'), ('released', 'charged'),
+            ('released', 'retried'), ('delivered', 'released'))
         OR (kind = 'total') <> (request = '')
         OR (kind IN ('total', 'charged')) <> (said ? 'amounts')
         OR (digest <> '' AND kind <> 'released')
         OR (digest <> '') <> (content IS NOT NULL)
         OR (content IS NOT NULL AND encode(sha256(content), 'hex') <> digest)
-        OR (kind = 'released' AND NOT EXISTS (SELECT FROM dpsql.chain AS c
-            WHERE (c.ledger, c.request, c.kind) = (wanted, said ->> 'request', 'charged')))
-        OR (kind = 'delivered' AND NOT EXISTS (SELECT FROM dpsql.chain AS c
-            WHERE (c.ledger, c.request, c.kind) = (wanted, said ->> 'request', 'released')))
     THEN
         RAISE EXCEPTION 'this does not follow' USING ERRCODE = 'DP001';
     END IF;

@@ -112,12 +112,13 @@ def test_a_worker_that_dies_gives_no_answer(spark, tmp_path, monkeypatch, moment
     with pytest.raises(ExecutionError):
         session.query(sql, **asked)
     assert (tmp_path / "died").exists()
-    assert session.history["state"].to_list() == ["charged"]
+    assert session.history["state"].to_list() == ["failed"]
     assert session.ledger.spent == asked["budget"].mu_squared
     again = session.query(sql, **asked)
     found = np.round(again["n"].to_numpy()).reshape(10, 100)
     np.testing.assert_array_equal(found, expected(folder)["a", "b"][:10, :100])
-    assert session.history["state"].to_list() == ["charged", "delivered"]
+    assert session.history["state"].to_list() == ["delivered"]
+    assert session.ledger.spent == asked["budget"].mu_squared
 
 
 @pytest.mark.long

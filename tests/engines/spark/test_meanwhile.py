@@ -127,7 +127,7 @@ def test_what_is_written_meanwhile(spark, tmp_path, monkeypatch, change, moment)
     with pytest.raises((StaleSchemaError, SchemaError) if first else ExecutionError) as caught:
         asked(session, sql)
     assert not first or caught.value.hint
-    assert session.history["state"].to_list() == ([] if first else ["charged"])
+    assert session.history["state"].to_list() == ([] if first else ["failed"])
     assert str(path) not in str(caught.value) or first
 
 

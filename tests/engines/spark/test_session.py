@@ -233,7 +233,7 @@ def test_a_failure_after_the_charge_tells_nothing(people, session, monkeypatch, 
     assert caught.value.__cause__ is None
     shown = capfd.readouterr()
     assert "row " not in shown.err + shown.out + logged.getvalue() + str(caught.value)
-    assert session.history["state"].to_list() == ["charged"]
+    assert session.history["state"].to_list() == ["failed"]
 
 
 @pytest.mark.postgres
