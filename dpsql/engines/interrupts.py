@@ -13,6 +13,8 @@ from types import FrameType
 from typing import Protocol
 
 _EVERY_SECONDS = 0.05
+_WORDS = "INTERRUPT Error", "Query interrupted"
+"""What DuckDB says when a statement was ended: by a call from another thread, or by a signal."""
 
 
 class Interruptible(Protocol):
@@ -49,6 +51,18 @@ def interruptible(con: Interruptible) -> Iterator[None]:
         watch.end()
     if late and interrupt.heard:
         raise KeyboardInterrupt
+
+
+def is_interrupt(error: Exception) -> bool:
+    """Tell whether an error may be what became of an interrupt, whoever it came from.
+
+    DuckDB looks for signals itself while a statement runs. If it is faster than the thread of
+    `interruptible`, it raises an error of its own, and what the handler has raised is lost. Only
+    the end of that block makes an interrupt of it again.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    heard = isinstance(handler, _Interrupt) and handler.heard
+    return heard or any(words in str(error) for words in _WORDS)
 
 
 class _Interrupt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -9,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from dpsql.engines.base import Counted, Counting, Engine, Step
+from dpsql.engines.interrupts import is_interrupt
 from dpsql.engines.several import CountedTable, count_several
 from dpsql.errors import (
     ExecutionError,
@@ -67,7 +69,7 @@ def answer(data: PrivateData, request: Request) -> Release:
        A call that ends in between leaves it to the next equal request, which `_paid_before`
        finds by the digest of the request and which is charged nothing; `abandon` tells that
        nobody else is about to hand it out. If the ledger can't keep it, it is handed out all the
-       same, as it was paid for.
+       same, as it was paid for; unless the ledger has it that the charge failed, or was used.
     7. If counting fails, the charge is marked as failed, and pays for the next equal request: no
        noise was drawn, so nothing that the charge was for has come out. It is so once for a
        charge, and neither for an interrupt nor for anything that fails later.
@@ -223,9 +225,10 @@ def _counted(ledger: Ledger, receipt: Receipt, counting: Counting) -> Counted:
     """
     try:
         return counting.run()
-    except Exception:  # no interrupt: its moment is chosen by whoever asks
-        with suppress(LedgerError):  # then it isn't noted, and an equal request is charged anew
-            ledger.fail(receipt)
+    except Exception as error:
+        if not is_interrupt(error):  # its moment is chosen by whoever asks
+            with suppress(LedgerError):  # it isn't noted then; an equal request is charged anew
+                ledger.fail(receipt)
         raise
 
 
@@ -257,9 +260,30 @@ def _made(measured: MeasuredPlan | MeasuredRounds, receipt: Receipt, request: Re
 
 
 def _keep(ledger: Ledger, receipt: Receipt, content: bytes) -> None:
-    """Keep what was measured; if that fails it is handed out all the same: it was paid for."""
+    """Keep what was measured; if that fails it is handed out all the same: it was paid for.
+
+    Raises:
+        LedgerError: by the ledger, something else came of the charge.
+    """
+    kept = content if len(content) <= ledger.store.most else None
+    try:
+        ledger.release(receipt, kept)
+    except LedgerError:
+        if _is_used_otherwise(ledger, receipt, kept):
+            raise
+
+
+def _is_used_otherwise(ledger: Ledger, receipt: Receipt, content: bytes | None) -> bool:
+    """Whether the ledger says that a charge failed, or paid for another release than this content.
+
+    As where a process was forked while it counted. That a commit was lost which got through, or
+    that nobody can be asked, is no such thing.
+    """
+    digest = "" if content is None else hashlib.sha256(content).hexdigest()
     with suppress(LedgerError):
-        ledger.release(receipt, content if len(content) <= ledger.store.most else None)
+        (entry,) = (entry for entry in ledger.entries() if entry.request == receipt.request)
+        return entry.state == "failed" or (not entry.is_open and entry.content != digest)
+    return False
 
 
 def _handed_out(data: PrivateData, release: Release, request: Request) -> Release:

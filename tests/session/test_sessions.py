@@ -15,10 +15,7 @@ from polars.testing import assert_frame_equal
 
 import dpsql
 from dpsql.errors import ReleaseFormatError
-from dpsql.planner.mechanisms.aim import rounds
 from dpsql.release import disk, folder
-from dpsql.session import tasks
-from tests.helpers.counting import counted
 from tests.session.tools import AGES, BUDGET, BY_AGE, BY_SEX, RHO, TOTAL, create, key
 
 
@@ -273,62 +270,6 @@ def test_interrupts_by_phase(session, tmp_path, phase, done, error):
         loaded = dpsql.Release.load(tmp_path / "out", ledger=session.ledger)
         assert key(loaded["by_age"]) == key(release["by_age"])
     assert session.ledger.entries()[-1].state == "delivered"
-
-
-def failing(*_: object) -> None:
-    raise RuntimeError("600 rows")
-
-
-def test_what_could_not_be_counted_is_free_once(con):
-    """Also where nothing else is left."""
-    session = dpsql.Session(con, budget=BUDGET)
-    with counted(failing), pytest.raises(dpsql.ExecutionError) as caught:
-        session.release(SCRIPT, budget=BUDGET)
-    assert "counting failed for the first time" in caught.value.hint
-    for other in ({"by_sex": BY_SEX}, {**SCRIPT, "more": BY_SEX}):
-        with pytest.raises(dpsql.BudgetError):
-            session.release(other, budget=BUDGET)
-    release = session.release(SCRIPT, budget=BUDGET)
-    assert release.receipt.request == session.ledger.entries()[0].request
-    assert session.ledger.remaining == 0
-    with pytest.raises(dpsql.BudgetError):
-        session.release(SCRIPT, budget=BUDGET)
-
-
-def test_what_fails_twice_is_charged_anew(session):
-    for states in (["failed"], ["retried"], ["retried", "failed"], ["retried", "retried"]):
-        with counted(failing), pytest.raises(dpsql.ExecutionError):
-            session.release(SCRIPT, budget=BUDGET)
-        assert session.history["state"].to_list() == states
-    session.release(SCRIPT, budget=BUDGET)
-    assert session.history["state"].to_list() == ["retried", "retried", "delivered"]
-    assert session.ledger.spent == 3 * BUDGET.mu_squared
-
-
-def test_a_failure_that_can_not_be_noted_is_charged_anew(session, monkeypatch):
-    def refuse(receipt: dpsql.Receipt) -> None:
-        raise dpsql.LedgerError("disk full", hint="none")
-
-    monkeypatch.setattr(session.ledger, "fail", refuse)
-    with counted(failing), pytest.raises(dpsql.ExecutionError) as caught:
-        session.release(SCRIPT, budget=BUDGET)
-    assert caught.value.__context__ is None
-    assert session.history["state"].to_list() == ["charged"]
-    session.release(SCRIPT, budget=BUDGET)
-    assert session.ledger.spent == 2 * BUDGET.mu_squared
-
-
-@pytest.mark.parametrize("mechanism", ["aim", "pairs"])
-def test_nothing_that_was_measured_is_measured_again(session, mechanism, monkeypatch):
-    """A round of AIM that was drawn may have been told of, so its charge is never taken over."""
-    target = (rounds._Run, "_round") if mechanism == "aim" else (tasks, "measure")
-    monkeypatch.setattr(*target, failing)
-    with pytest.raises(dpsql.ExecutionError):
-        session.release(SCRIPT, budget=BUDGET, mechanism=mechanism)
-    assert session.history["state"].to_list() == ["charged"]
-    monkeypatch.undo()
-    session.release(SCRIPT, budget=BUDGET, mechanism=mechanism)
-    assert session.history["state"].to_list() == ["charged", "delivered"]
 
 
 def test_an_interrupt_while_saving(session, tmp_path, monkeypatch):

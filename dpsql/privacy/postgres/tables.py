@@ -20,7 +20,9 @@ Guarantees:
 
 Not defended: who may append can append what is no event, whereupon everybody refuses the ledger;
 can hold its lock; and can commit without waiting for the disk. Nothing of that brings budget back
-to anybody whose charges are acknowledged to a dpsql.
+to anybody whose charges are acknowledged to a dpsql. But who may append can also append that a
+charge failed whose answers were handed out and could not be kept, and which is not noted as
+released therefore: it pays for a second release then, once.
 """
 
 from __future__ import annotations
