@@ -558,3 +558,36 @@ def test_a_refusal_leaves_the_connection_as_it_was(shared: Ledger) -> None:
     spend(shared)
     with shared.store._server.connection() as connection:  # type: ignore[attr-defined]
         assert connection.info.backend_pid == number
+
+
+# A second try
+
+
+@pytest.mark.parametrize("cut", ["after", "before"])
+def test_another_try_of_which_nobody_was_told_is_never_taken_twice(
+    proxy: CuttingProxy, shared: Ledger, monkeypatch: pytest.MonkeyPatch, cut: str
+) -> None:
+    """It counts as taken if it was recorded; another process may take it if it was not."""
+    monkeypatch.setattr(module, "_UNSURE_SECONDS", 0.5)
+    ledger = through(proxy)
+    failed = spend(ledger)
+    ledger.fail(failed)
+    proxy.cut, proxy.down = cut, False
+    begun = module._commit
+
+    def and_down(connection: Any) -> bool:
+        done = begun(connection)
+        proxy.down = True
+        return done
+
+    monkeypatch.setattr(module, "_commit", and_down)
+    with pytest.raises(LedgerError, match="may have been recorded"):
+        spend(ledger)
+    monkeypatch.setattr(module, "_commit", begun)
+    proxy.down = False
+    assert len(shared.entries()) == 1
+    receipts = {spend(shared).request, spend(ledger).request, spend(through(proxy)).request}
+    assert len(receipts) == 3  # each is of one call
+    assert (failed.request in receipts) == (cut == "before")
+    assert shared.spent == (4 - (cut == "before")) * Q(1, 5)
+    shared.audit()

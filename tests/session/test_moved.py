@@ -40,6 +40,9 @@ def begun(commands: Commands) -> Ledger:
 
 
 def test_a_moved_ledger_says_the_same(commands: Commands, begun: Ledger, address: str) -> None:
+    for plan in ("failed", "retried"):
+        begun.fail(spend(begun, 0.01, plan=plan))
+    spend(begun, 0.01, plan="retried")
     before = begun.id, begun.entries(), begun.total, begun.audit()
     kept = [begun.content(entry) for entry in begun.entries()]
     said = commands.done("ledger", "move", "--db", commands.db, "--ledger", address)
