@@ -13,8 +13,6 @@ from types import FrameType
 from typing import Protocol
 
 _EVERY_SECONDS = 0.05
-_WORDS = "INTERRUPT Error", "Query interrupted"
-"""What DuckDB says when a statement was ended: by a call from another thread, or by a signal."""
 
 
 class Interruptible(Protocol):
@@ -47,22 +45,20 @@ def interruptible(con: Interruptible) -> Iterator[None]:
         raise
     finally:
         interrupt.held = True
-        late = not interrupt.heard
         watch.end()
-    if late and interrupt.heard:
+    if interrupt.heard:  # late, or the database has lost what the handler raised
         raise KeyboardInterrupt
 
 
-def is_interrupt(error: Exception) -> bool:
-    """Tell whether an error may be what became of an interrupt, whoever it came from.
+def is_interrupted() -> bool:
+    """Tell, within `interruptible`, whether Ctrl-C was pressed: errors may be what became of it.
 
     DuckDB looks for signals itself while a statement runs. If it is faster than the thread of
     `interruptible`, it raises an error of its own, and what the handler has raised is lost. Only
     the end of that block makes an interrupt of it again.
     """
     handler = signal.getsignal(signal.SIGINT)
-    heard = isinstance(handler, _Interrupt) and handler.heard
-    return heard or any(words in str(error) for words in _WORDS)
+    return isinstance(handler, _Interrupt) and handler.heard
 
 
 class _Interrupt:
@@ -119,11 +115,19 @@ class _Watch:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _run(self, interrupt: _Interrupt) -> None:
-        """Wait for SIGINT, then end statements until Python has heard of it too."""
+        """Wait for SIGINT, then end statements until Python has heard of it too.
+
+        The first one ends a statement even if Python has heard of it: DuckDB looks for signals
+        while it computes, notes that Python's handler has raised, and may go on computing.
+        """
+        is_first = True
         while number := self._ear.recv(1):
             if self._earlier_mouth != -1:
                 with suppress(OSError):  # it is full, or gone
                     os.write(self._earlier_mouth, number)
-            while number[0] == signal.SIGINT and not (interrupt.heard or interrupt.held):
+            while number[0] == signal.SIGINT and (
+                is_first or not (interrupt.heard or interrupt.held)
+            ):
+                is_first = False
                 self._con.interrupt()
                 time.sleep(_EVERY_SECONDS)

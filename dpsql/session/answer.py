@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from dpsql.engines.base import Counted, Counting, Engine, Step
-from dpsql.engines.interrupts import is_interrupt
+from dpsql.engines.interrupts import is_interrupted
 from dpsql.engines.several import CountedTable, count_several
 from dpsql.errors import (
     ExecutionError,
@@ -225,8 +225,8 @@ def _counted(ledger: Ledger, receipt: Receipt, counting: Counting) -> Counted:
     """
     try:
         return counting.run()
-    except Exception as error:
-        if not is_interrupt(error):  # its moment is chosen by whoever asks
+    except Exception:
+        if not is_interrupted():  # its moment is chosen by whoever asks
             with suppress(LedgerError):  # it isn't noted then; an equal request is charged anew
                 ledger.fail(receipt)
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sqlite3
 import subprocess
@@ -62,6 +63,53 @@ def test_a_statement_of_another_database_ends_at_ctrl_c():
     assert interrupted(work, con)
     assert con.execute("SELECT 1").fetchall() == [(1,)]
     con.close()
+
+
+class Computing:
+    """A database that computes until it is told to end; it may look for signals meanwhile."""
+
+    def __init__(self):
+        self.told = threading.Event()
+
+    def interrupt(self):
+        self.told.set()
+
+
+def test_a_statement_ends_although_its_database_has_heard_of_ctrl_c_first():
+    """DuckDB notes that the handler has raised, and may go on computing all the same."""
+    database, ended = Computing(), []
+
+    def work():
+        with contextlib.suppress(KeyboardInterrupt):
+            ctrl_c()
+        ended.append(database.told.wait(60))
+
+    assert interrupted(work, database)
+    assert ended == [True]
+
+
+class Rolling:
+    """A connection on which an interrupt comes while a transaction is rolled back."""
+
+    def __init__(self, con, times):
+        self.con, self.times = con, times
+
+    def rollback(self):
+        if self.times:
+            self.times -= 1
+            raise duckdb.InterruptException("INTERRUPT")
+        self.con.rollback()
+
+    def __getattr__(self, name):
+        return getattr(self.con, name)
+
+
+def test_an_interrupt_while_rolling_back_leaves_no_transaction_open():
+    con = duckdb.connect()
+    with DuckDBEngine(Rolling(con, 2)).snapshot():
+        pass
+    con.begin()  # which another one would refuse
+    con.rollback()
 
 
 def test_what_cleans_up_after_ctrl_c_is_not_interrupted():

@@ -2,15 +2,14 @@
 
 The private connection never sees a text that an analyst wrote: identifiers come from the catalog
 and are quoted, values of domains are bound parameters or constants that are written here, and what
-is added up is SQL that `dpsql/rows/` has made of a checked tree, with constants in quotes of its
-own. Nothing comes back but counts and sums.
+is added up is SQL that `dpsql/rows/` made of a checked tree. Only counts and sums come back.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -140,10 +139,14 @@ class DuckDBEngine(Engine):
         return fetch(self.con, number) != fetch(self.con, number)
 
     def _end(self, owned: bool) -> None:
-        """End our transaction, if it is open."""
-        if owned:
-            with suppress(duckdb.Error):
+        """End our transaction, if it is open, whatever interrupts come meanwhile."""
+        while owned:
+            try:
                 self.con.rollback()
+            except duckdb.Error as error:
+                owned = isinstance(error, duckdb.InterruptException)
+            else:
+                return
 
 
 @dataclass(frozen=True, slots=True)
