@@ -18,7 +18,8 @@ Guarantees:
     ids. So the footer of each file is read: a column must have its name, its id and its type, and
     no other column of the file its name. A column that a file has by neither is NULL to both,
     unless the table says other values: defaults, or those of a partition, which are refused. An
-    INTEGER that became a BIGINT and a FLOAT that became a DOUBLE are read without loss. 3: the
+    INTEGER that became a BIGINT and a FLOAT that became a DOUBLE are read without loss; times in
+    milliseconds and numbers of 16 bits, for which Spark's reader may fail, are other types. 3: the
     account is that of the folder that the metadata calls the table's location, and of the folders
     of its files. ∎
 
@@ -88,6 +89,7 @@ def version_of(place: str, version: str | None) -> LakeVersion:
         str(table.metadata.table_uuid),
         _roots(table.location(), paths),
         unread,
+        looked_into=True,
     )
 
 
@@ -273,12 +275,19 @@ def _footer(source: Any) -> Iterator[tuple[str, int | None, str]]:
     for field in fields:
         found = (field.metadata or {}).get(b"PARQUET:field_id")
         type_ = ""
-        if found is not None and not pa.types.is_unsigned_integer(field.type):
+        if found is not None and not _is_other(pa.types, field.type):
             try:
                 type_ = str(pyarrow_to_schema(pa.schema([field])).fields[0].field_type)
             except Exception:
                 type_ = ""
         yield field.name, None if found is None else int(found), type_
+
+
+def _is_other(types: Any, type_: Any) -> bool:
+    """Whether PyIceberg would take a type for one that is stored otherwise in Iceberg's files."""
+    if types.is_timestamp(type_):
+        return str(type_.unit) != "us"
+    return bool(types.is_unsigned_integer(type_) or types.is_float16(type_))
 
 
 def _unlike(field: NestedField, stored: list[tuple[str, int | None, str]], parted: set[int]) -> str:

@@ -38,6 +38,7 @@ class LakeVersion:
         uid: the table's own name for itself; one that is made anew in its place has another one.
         roots: the folders on this machine whose account its rows are in.
         unread: the columns that can't be read, with what their types are called.
+        looked_into: whether all files were looked into, and have the columns as their types.
     """
 
     files: tuple[str, ...]
@@ -46,6 +47,7 @@ class LakeVersion:
     uid: str
     roots: tuple[Path, ...] = ()
     unread: Mapping[str, str] = field(default_factory=dict)
+    looked_into: bool = False
 
 
 VersionOf = Callable[[str, str | None], LakeVersion]

@@ -243,6 +243,26 @@ def test_a_file_whose_names_stand_for_other_columns_is_refused(table, tmp_path, 
     assert caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        (pa.timestamp("us"), pa.timestamp("ms")),
+        (pa.timestamp("us", "UTC"), pa.timestamp("ms", "UTC")),
+        (pa.float32(), pa.float16()),
+    ],
+    ids=str,
+)
+def test_columns_that_readers_may_fail_for_are_refused(catalog, tmp_path, right, wrong):
+    """Not by their names in Iceberg: nothing else looks into files that are elsewhere."""
+    rows = pa.table({"x": pa.nulls(3, right)})
+    table = catalog.create_table("hr.typed", schema=rows.schema)
+    table.append(rows)
+    assert not version_of(table.metadata_location, None).unread
+    other = with_ids(pa.table({"x": pa.nulls(3, wrong)}), 1)
+    with pytest.raises(SchemaError, match="another type"):
+        version_of(other_file(table, tmp_path / "other.parquet", other), None)
+
+
 def test_a_file_with_columns_in_another_order_or_without_some_is_read(table, tmp_path):
     rows = with_ids(people().select(["id", "sex"]), 3, 1)
     found = version_of(other_file(table, tmp_path / "other.parquet", rows), None)

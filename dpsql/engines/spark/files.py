@@ -11,8 +11,10 @@ Guarantees:
     machine `frozen.py` tells whether they are still the same, and that none is there twice, by
     a link; elsewhere their sizes and times do. (A log that is read on this machine is of the table
     that Spark reads if its files are there, too, with their sizes and times.) After the rows were
-    read they are listed again, and if any came, went or was written, nothing is returned. Spark
-    gets these files by their full names, each once: without a pattern among them, it reads these.
+    read those of a folder are listed again, and if any came, went or was written, nothing is
+    returned; those of a version are never written again, by the format. Spark gets these files by
+    their full names, each once: without a pattern among them, and without a name that it leaves
+    out, it reads these.
     It reads each row group in one task, whose rows count once, however often the task is begun. A
     folder in which such a log is, or above which one is, is refused where that can be seen: it has
     files, too, that are no more of its table. For 2 see `footers.py`: columns that it names are not
@@ -46,7 +48,7 @@ from dpsql.engines.spark.sessions import SeenFile, are_here, is_connected
 from dpsql.engines.spark.settings import own_session, quiet
 from dpsql.engines.spark.text import call, constant, quoted
 from dpsql.engines.spark.types import type_of
-from dpsql.errors import SchemaError, StaleSchemaError
+from dpsql.errors import SchemaError, StaleSchemaError, printable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,6 +58,8 @@ LAKES: Mapping[str, VersionOf] = {"delta": delta.version_of, "iceberg": iceberg.
 """Kinds of tables with versions."""
 KINDS = ("parquet", *LAKES)
 _PATTERN = re.compile(r"[*?{}\[\]\\]")
+_LEFT_OUT = re.compile(r"[_.][^/]*|[^/]*:[^/]*|[^/]*\._COPYING_")
+"""Names of files that Spark doesn't read, or fails for, also where it is told to read them."""
 _LOCAL = "file:"
 _WRITTEN = call("unix_millis", "modificationTime")
 _LOGS = {"delta": delta.LOG, "": ".hoodie", "iceberg": f"metadata/{iceberg.METADATA}"}
@@ -187,11 +191,13 @@ def _of_lake(session: SparkSession, lake: LakeVersion, place: str) -> PinnedFile
             f"{shown(place)} is another table here than where Spark runs.",
             hint="name it as every machine finds it: s3://….",
         )
-    unread = _unread(schema, here, place)  # elsewhere its times are as the format demands
+    known = lake.looked_into or len(here) == len(lake.files)
+    unread = _unread(schema, here if known else None, place)
     files, frozen = tuple(map(SeenFile, lake.files)), None
     if here and len(here) == len(files):
         frozen = _frozen(here, place)
         files = tuple(SeenFile(_LOCAL + path) for path in frozen.paths)
+    _check_read(files)
     return PinnedFiles(
         files,
         schema,
@@ -274,7 +280,9 @@ def _listed(
         return tuple(listed), None
     frozen = _frozen([file.path for file in here], places[0])
     by_path = zip(frozen.paths, listed, strict=True)
-    return tuple(file._replace(path=_LOCAL + path) for path, file in by_path), frozen
+    found_here = tuple(file._replace(path=_LOCAL + path) for path, file in by_path)
+    _check_read(found_here)  # links may lead to such names
+    return found_here, frozen
 
 
 def _frozen(paths: Sequence[str], place: str) -> FrozenFiles:
@@ -334,6 +342,17 @@ def _check_names(paths: Sequence[str]) -> None:
             "A file's or folder's name has one of * ? { } [ ] \\ in it, which Spark takes for a "
             "pattern.",
             hint="rename it.",
+        )
+
+
+def _check_read(files: Sequence[SeenFile]) -> None:
+    """Refuse files that Spark would leave out: their rows wouldn't count."""
+    names = (file.path.rpartition("/")[2] for file in files)
+    left_out = next(filter(_LEFT_OUT.fullmatch, names), None)
+    if left_out is not None:
+        raise SchemaError(
+            f"Spark doesn't read files of a name such as {printable(left_out)[:200]}.",
+            hint="copy its rows to another table: CREATE TABLE … AS SELECT …;",
         )
 
 

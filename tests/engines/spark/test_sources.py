@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dpsql.engines.spark.files import pinned
 from dpsql.engines.spark.source import SparkSource
 from dpsql.errors import SchemaError, StaleSchemaError
 from dpsql.schema import Domain, Schema, Unit
@@ -241,6 +242,53 @@ def test_a_version_stays_while_others_write(spark, tmp_path):
         assert counting.run()[()] == 20
     assert counted(source, table)[()] == 20  # as it was when it was described
     assert counted(source, described(source, "delta", path))[()] == 40
+
+
+LEFT_OUT = ["_0.parquet", ".0.parquet", "_metadata", "0.parquet._COPYING_", "0:1.parquet"]
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_files_that_spark_leaves_out_are_refused(spark, tmp_path, name):
+    """It reads none of such a name, also where it is told to: their rows were not counted."""
+    import deltalake
+
+    path, links = tmp_path / "delta", tmp_path / "links"
+    deltalake.write_deltalake(str(path), ROWS)
+    (file,), (log,) = path.glob("*.parquet"), path.glob("_delta_log/*.json")
+    (path / "in").mkdir()
+    file.rename(path / "in" / name)
+    log.write_text(log.read_text().replace(file.name, f"in/{name}"))
+    links.mkdir()
+    pq.write_table(ROWS, tmp_path / name)
+    (links / "0.parquet").symlink_to(tmp_path / name)
+    for kind, place in (("delta", path), ("parquet", links)):
+        with pytest.raises(SchemaError, match="doesn't read") as caught:
+            described(SparkSource(spark), kind, str(place))
+        assert caught.value.hint
+
+
+def test_a_delta_table_is_counted_whatever_its_folder_is_called(spark, tmp_path):
+    import deltalake
+
+    path = tmp_path / "a b, ü#'\";`+"
+    deltalake.write_deltalake(str(path), ROWS)
+    source = SparkSource(spark)
+    assert counted(source, described(source, "delta", str(path)))[()] == 20
+
+
+def test_times_of_delta_tables_elsewhere_are_not_read(spark, tmp_path, monkeypatch):
+    """A log says nothing of how files have them, and of those in milliseconds one could fail."""
+    import deltalake
+
+    from dpsql.engines.spark import files
+
+    path = tmp_path / "delta"
+    rows = pa.table({"sex": ["F"], "at": pa.array([0], pa.timestamp("us"))})
+    deltalake.write_deltalake(str(path), rows)
+    assert pinned(spark, "delta", str(path)).types == {"sex": "VARCHAR", "at": "TIMESTAMP"}
+    monkeypatch.setattr(files, "on_machine", lambda place: "")
+    found = pinned(spark, "delta", str(path)).types
+    assert found == {"sex": "VARCHAR", "at": "TIMESTAMP of a file elsewhere"}
 
 
 def test_delta_tables_with_more_than_files_tell_are_refused(spark, tmp_path):
