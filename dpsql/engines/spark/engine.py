@@ -17,6 +17,7 @@ any engine are (`cover.tally`).
 from __future__ import annotations
 
 import math
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -44,12 +45,14 @@ from dpsql.engines.spark.bounded import check_units, kept_rows
 from dpsql.engines.spark.cancelling import cancelled
 from dpsql.engines.spark.coding import ComputedRow, class_of, placed
 from dpsql.engines.spark.following import followed
+from dpsql.engines.spark.lost import given_up
 from dpsql.engines.spark.partials import (
     COUNT,
     KEY,
     SCHEMA,
     CodedAxis,
     CodedBlock,
+    attempts,
     partial_counts,
     split,
 )
@@ -72,6 +75,8 @@ Partials = Literal["auto", "sql", "workers"]
 FEW_BLOCKS = 7
 """As many as are counted in SQL."""
 _MOST_KEYS = 2**62
+_PROBED, _TRIES = 10_000, 3
+"""Rows of our own, so that no part of them is empty, and how often they are counted for a try."""
 
 
 class SparkEngine(Engine):
@@ -195,18 +200,22 @@ class SparkCounting(Counting):
     def check(self) -> None:
         """Have Spark analyze what `run` would run; see `Counting.check`."""
         with self.engine.snapshot(), quiet():
-            if not _succeeds(lambda: [job.schema for job in self._jobs()]):
+            if not _holds(lambda: all(job.schema for job in self._jobs())):
                 raise InternalError("Spark refuses a counting statement; nothing was charged")
-            if self._in_workers and not _succeeds(self._probe):
+            if self._in_workers and not _holds(self._probe):
+                version = ".".join(platform.python_version_tuple()[:2])
                 raise UnsupportedSqlError(
-                    "Python workers of this Spark don't run, or have no NumPy and PyArrow.",
-                    hint="install both on the workers, for the Python of PYSPARK_PYTHON.",
+                    "Python workers of this Spark don't run, or have no NumPy and PyArrow: not on "
+                    "all of its machines.",
+                    hint=f"install both on each of them, for Python {version}, in what "
+                    "PYSPARK_PYTHON names where Spark's driver is started.",
                 )
 
     def run(self) -> Counted:
         """Count the marginals that were prepared; see `Counting.run`."""
         session, tell = self.engine.tables.session, self.engine.on_step
-        with self.engine.snapshot(), quiet(), cancelled(session), followed(session, tell):
+        heard = cancelled(session), given_up(session), followed(session, tell)
+        with self.engine.snapshot(), quiet(), heard[0], heard[1], heard[2]:
             found = [job.toArrow() for job in self._jobs()]
             for path in paths_read(self.table):
                 self.engine.tables.check_unchanged(path)
@@ -278,11 +287,17 @@ class SparkCounting(Counting):
             return found
         return f"CASE WHEN {' AND '.join(inside)} THEN {found} ELSE {whole(-1)} END"
 
-    def _probe(self) -> None:
-        """See whether workers have what they need, on a row of our own."""
-        one = self.engine.tables.session.range(1).selectExpr("id")
-        block = CodedBlock((CodedAxis("id", 1),), 1, 0)
-        one.mapInArrow(partial_counts([block]), SCHEMA).collect()
+    def _probe(self) -> bool:
+        """Whether workers have what they need, tried on rows of our own, by all that are there.
+
+        There are as many parts as cores, so that each executor gets some. One that can't count
+        would be given others' parts again and again, until Spark gives up, after the charge: so
+        no part may need a second attempt. What else makes one, such as speculation, doesn't go on.
+        """
+        rows = self.engine.tables.session.range(_PROBED).selectExpr("id")
+        count = attempts(partial_counts([CodedBlock((CodedAxis("id", 1),), 1, 0)]))
+        tried = rows.mapInArrow(count, SCHEMA)
+        return any(not any(row[COUNT] for row in tried.collect()) for _ in range(_TRIES))
 
 
 def _columns(found: pa.Table) -> tuple[np.ndarray, np.ndarray]:
@@ -291,12 +306,11 @@ def _columns(found: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     return keys, rows
 
 
-def _succeeds(step: Callable[[], object]) -> bool:
-    """Whether something is done without an error of Spark's, of which nothing is kept."""
+def _holds(step: Callable[[], bool]) -> bool:
+    """Whether something is so; an error of Spark's says no, and nothing is kept of it."""
     try:
-        step()
+        return step()
     except DpsqlError:
         raise
     except Exception:
         return False
-    return True

@@ -10,11 +10,11 @@ Guarantees:
     `lakes.py` promises to be its rows. Of any other table they are those of the folder. On this
     machine `frozen.py` tells whether they are still the same, and that none is there twice, by
     a link; elsewhere their sizes and times do. (A log that is read on this machine is of the table
-    that Spark reads if its files are there, too, with their sizes and times.) After the rows were
-    read those of a folder are listed again, and if any came, went or was written, nothing is
-    returned; those of a version are never written again, by the format. Spark gets these files by
-    their full names, each once: without a pattern among them, and without a name that it leaves
-    out, it reads these.
+    that Spark reads if its files are there, too, with their sizes and times; executors on other
+    machines, which tell these, must find the same.) After the rows were read those of a folder are
+    listed again, and if any came, went or was written, nothing is returned; those of a version are
+    never written again, by the format. Spark gets these files by their full names, each once:
+    without a pattern among them, and without a name that it leaves out, it reads these.
     It reads each row group in one task, whose rows count once, however often the task is begun. A
     folder in which such a log is, or above which one is, is refused where that can be seen: it has
     files, too, that are no more of its table. For 2 see `footers.py`: columns that it names are not
@@ -32,7 +32,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +45,7 @@ from dpsql.engines.frozen import FrozenFiles, frozen_files
 from dpsql.engines.lakes import LakeVersion, VersionOf, on_machine, shown
 from dpsql.engines.refused import RefusedViewError
 from dpsql.engines.spark.footers import digits_of, hazards
-from dpsql.engines.spark.sessions import SeenFile, are_here, is_connected
+from dpsql.engines.spark.sessions import SeenFile, are_here, is_connected, is_here_alone
 from dpsql.engines.spark.settings import own_session, quiet
 from dpsql.engines.spark.text import call, constant, quoted
 from dpsql.engines.spark.types import type_of
@@ -167,7 +168,7 @@ def pinned(session: SparkSession, kind: str, place: str, version: str | None = N
     if version is not None:
         raise SchemaError("A folder has no versions.", hint="leave version out.")
     files, frozen = _listed(session, [place])
-    _check_no_log(session, place, frozen)
+    _check_no_log(session, place, files, frozen)
     schema: StructType | None = None
     with quiet():
         try:
@@ -186,11 +187,8 @@ def _of_lake(session: SparkSession, lake: LakeVersion, place: str) -> PinnedFile
     _check_names(lake.files)
     schema = _schema(lake.columns)
     here = [path for path in map(on_machine, lake.files) if path]
-    if here and is_connected(session) and _listed(session, here)[1] is None:
-        raise SchemaError(
-            f"{shown(place)} is another table here than where Spark runs.",
-            hint="name it as every machine finds it: s3://….",
-        )
+    if here and not is_here_alone(session) and _listed(session, here)[1] is None:
+        raise _others(place)
     known = lake.looked_into or len(here) == len(lake.files)
     unread = _unread(schema, here if known else None, place)
     files, frozen = tuple(map(SeenFile, lake.files)), None
@@ -233,7 +231,7 @@ def of_table(
     if not paths:
         return PinnedFiles((), schema)
     files, frozen = _listed(session, paths)
-    _check_no_log(session, location, frozen)
+    _check_no_log(session, location, files, frozen)
     base = _LOCAL + os.path.realpath(_path(location)) if frozen is not None else location
     if partitioned and not all(_plain(f.path).startswith(_plain(base) + "/") for f in files):
         raise SchemaError("Partitions of the table are not in its folder.", hint="copy them there.")
@@ -277,6 +275,8 @@ def _listed(
         return tuple(listed), None
     here = [file._replace(path=_path(file.path)) for file in listed]
     if not are_here(session, here):
+        if not is_connected(session):  # whose names were listed here, and which are read elsewhere
+            raise _others(places[0])
         return tuple(listed), None
     frozen = _frozen([file.path for file in here], places[0])
     by_path = zip(frozen.paths, listed, strict=True)
@@ -305,14 +305,15 @@ def _unread(schema: StructType, paths: Sequence[str] | None, place: str) -> dict
         raise _unreadable(place) from None
 
 
-def _check_no_log(session: SparkSession, place: str, frozen: FrozenFiles | None) -> None:
+def _check_no_log(
+    session: SparkSession, place: str, files: Sequence[SeenFile], frozen: FrozenFiles | None
+) -> None:
     """Refuse a folder of which something else says which of its files are of a table."""
     if frozen is not None:
         folders = {above for path in frozen.paths for above in Path(path).parents}
         logged = {kind: str(folder) for folder in folders for kind in _logs(folder)}
     else:
-        log = f"{place.rstrip('/')}/{delta.LOG}"
-        logged = {"delta": place} if _can_be_listed(session, log) else {}
+        logged = dict(_logs_elsewhere(session, _folders(place, files)))
     for kind, folder in logged.items():
         raise SchemaError(
             f"{shown(place)} is a part of a table with versions, of which not all files there are.",
@@ -327,13 +328,32 @@ def _logs(folder: Path) -> list[str]:
     return [kind for kind, log in _LOGS.items() if any(folder.glob(log))]
 
 
-def _can_be_listed(session: SparkSession, place: str) -> bool:
-    with quiet():
-        try:
-            session.read.format("binaryFile").load(place).select("path").collect()
-        except Exception:
-            return False
-    return True
+def _logs_elsewhere(session: SparkSession, folders: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Name kinds of tables, with the folders that have their logs."""
+    names = {log.partition("/")[0]: kind for kind, log in _LOGS.items()}
+    for folder in folders:
+        with quiet(), suppress(Exception):  # where nothing is, Spark fails
+            files = session.read.format("binaryFile").load(
+                f"{folder}/{{{','.join(_LOGS.values())}}}"
+            )
+            for (path,) in files.select("path").limit(1).collect():
+                found, name = path.rsplit("/", 2)[:2]
+                yield names[name], _path(found)
+
+
+def _folders(place: str, files: Sequence[SeenFile]) -> list[str]:
+    """Name a folder elsewhere, those above it, and by patterns those between it and its files."""
+    root, names = _steps(place)
+    above = ["/".join([root, *names[:i]]) for i in range(len(names) + 1)]
+    deepest = max(len(_steps(file.path)[1]) for file in files) - len(names)
+    return [*above, *(above[-1] + "/*" * i for i in range(1, deepest))]
+
+
+def _steps(place: str) -> tuple[str, list[str]]:
+    """Return where a place is, such as s3://bucket, and the names on the way to it from there."""
+    root = re.match(r"(\w[\w+.-]*:(//[^/]*)?)?", place)
+    start = root.end() if root else 0
+    return place[:start], [name for name in place[start:].split("/") if name]
 
 
 def _check_names(paths: Sequence[str]) -> None:
@@ -359,7 +379,15 @@ def _check_read(files: Sequence[SeenFile]) -> None:
 def _unreadable(place: str) -> SchemaError:
     return SchemaError(
         f"The files of {shown(place)} can't be listed.",
-        hint="are they there, and are they Parquet with the same columns?",
+        hint="are they there, on each machine of Spark's, and are they Parquet with the same "
+        "columns?",
+    )
+
+
+def _others(place: str) -> SchemaError:
+    return SchemaError(
+        f"{shown(place)} is another table here than where Spark runs.",
+        hint="name it as every machine finds it: s3://….",
     )
 
 

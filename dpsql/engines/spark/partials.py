@@ -126,6 +126,25 @@ def partial_counts(blocks: Sequence[CodedBlock]) -> Batches:
     return count
 
 
+def attempts(count: Batches) -> Batches:
+    """Return what counts a part, and tells how often it was begun in vain, in place of counts."""
+    key_name, count_name = KEY, COUNT
+
+    def tell(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import numpy
+        import pyarrow
+        from pyspark import TaskContext
+
+        for _ in count(batches):  # a worker that can't count fails here, or before
+            pass
+        context = TaskContext.get()
+        begun = numpy.array([0 if context is None else context.attemptNumber()])
+        arrays = [pyarrow.array([0], "int64"), pyarrow.array(begun, "int64")]
+        yield pyarrow.RecordBatch.from_arrays(arrays, [key_name, count_name])
+
+    return tell
+
+
 def split(blocks: Sequence[CodedBlock], keys: Counts, rows: Counts) -> list[tuple[Counts, Counts]]:
     """Return the keys of each block, and what was counted for them."""
     found = []

@@ -64,16 +64,16 @@ def is_here_alone(session: SparkSession) -> bool:
 def are_here(session: SparkSession, files: Iterable[SeenFile]) -> bool:
     """Whether files that Spark calls its machine's are on this machine.
 
-    Those of a server of Spark Connect are where files of the same paths, sizes and times are.
-    Whether it is another machine with a copy of them makes no difference: what is looked up here
-    is how columns are stored, and where the account is. That nobody writes to them is seen to by
-    listing them there, too.
+    Those of a server of Spark Connect, and of executors on other machines, which tell sizes and
+    times, are where files of the same paths, sizes and times are. Whether it is another machine
+    with a copy of them makes no difference: what is looked up here is how columns are stored, and
+    where the account is. That nobody writes to them is seen to by listing them there, too.
 
     Args:
         session: what listed them.
         files: with paths as this machine has them.
     """
-    if not is_connected(session):
+    if is_here_alone(session):
         return True
     try:
         return all(_seen(file.path) == file for file in files)
