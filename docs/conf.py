@@ -1,7 +1,8 @@
 """How Sphinx makes the site of these pages: `python -m sphinx -W --keep-going docs build/site`.
 
-The pages are Markdown that reads well without it. What they can't say in Markdown is in `site/`:
-docstrings as they are written here, and pictures of releases that are made while it builds.
+The pages are Markdown that reads well without it. What they can't say in Markdown is in
+`site_parts/`: docstrings as they are written here, and pictures of releases that are made while it
+builds.
 """
 
 import sys
@@ -52,4 +53,5 @@ def setup(app: Any) -> None:
     app.connect("autodoc-process-docstring", docstrings.as_restructured_text, priority=100)
     app.connect("source-read", pictures.with_contents)
     app.connect("source-read", pictures.with_pictures)
+    app.connect("source-read", pictures.with_previews)
     app.connect("builder-inited", pictures.write_report)

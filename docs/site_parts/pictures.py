@@ -1,8 +1,9 @@
 """Pictures on pages: a page's Python is run, and its releases are drawn where the page says so.
 
 A page has `<!-- picture: release by_sex -->` where the answer `by_sex` of the release in its
-variable `release` is to be drawn; who reads the page elsewhere doesn't see that. The noise has a
-fixed seed, so that the site is the same whenever it is built.
+variable `release` is to be drawn; who reads the page elsewhere doesn't see that. An index has
+`.. picture: adult release by_sex` for that of another page of its folder. The noise has a fixed
+seed, so that the site is the same whenever it is built.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import io
 import re
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from tests.docs.pages import blocks
 from tests.helpers.seeded import SeededBits
 
 _PICTURE = re.compile(r"^<!-- picture: (\w+) (\w+) -->$", re.MULTILINE)
+_PREVIEW = re.compile(r"^\.\. picture: (\w+) (\w+) (\w+)$", re.MULTILINE)
 SEED = 20260404
 REPORT = "demo-report.html"
 DOCS = Path(__file__).parents[1]
@@ -48,8 +51,24 @@ def with_pictures(app: Any, name: str, source: list[str]) -> None:
     source[0] = _PICTURE.sub(lambda _: next(drawn), source[0])
 
 
+def with_previews(app: Any, name: str, source: list[str]) -> None:
+    """Put pictures of other pages of its folder into an index that asks for some."""
+    folder = (DOCS / name).parent
+
+    def shown(match: re.Match[str]) -> str:
+        page, variable, answer = match.groups()
+        drawn = figure(run(folder / f"{page}.md")[variable], answer, page)
+        return ".. raw:: html\n\n   " + drawn.replace("\n", "\n   ").rstrip()
+
+    source[0] = _PREVIEW.sub(shown, source[0])
+
+
+@cache
 def run(page: Path) -> dict[str, Any]:
-    """Run a page's Python in an empty folder, with noise from the seed; return its variables."""
+    """Run a page's Python in an empty folder, with seeded noise, once; return its variables.
+
+    The folder is gone afterwards: what has been released can still be drawn.
+    """
     values: dict[str, Any] = {"__name__": "page"}
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), seeded():
         for block in blocks(page):

@@ -57,13 +57,20 @@ class Seen:
 
 @contextmanager
 def opened(
-    browser: Any, place: Path, *, width: int = 1000, scheme: str = "light", trusted: bool = False
+    browser: Any,
+    place: Path,
+    *,
+    within: Path | None = None,
+    width: int = 1000,
+    scheme: str = "light",
+    trusted: bool = False,
 ) -> Iterator[tuple[Any, Seen]]:
     """Open a file; whatever else the page asks for is refused, and noted.
 
     Args:
         browser: the browser.
         place: the file.
+        within: a folder, of which the page may ask for other files, too.
         width: of the window.
         scheme: `light` or `dark`.
         trusted: whether scripts of the test may run in spite of the page's policy.
@@ -75,9 +82,11 @@ def opened(
         accept_downloads=True,
     )
     page, seen, own = context.new_page(), Seen(), place.absolute().as_uri()
+    beside = f"{within.absolute().as_uri()}/" if within else None
 
     def decide(route: Any) -> None:
-        if route.request.url.partition("#")[0] == own:
+        url = route.request.url.partition("#")[0]
+        if url == own or (beside and url.startswith(beside)):
             route.continue_()
         else:
             seen.asked.append(route.request.url)
