@@ -16,6 +16,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 MARGINAL = "marginal"
 """What is given in place of weights, so that each table of answers counts alike."""
 _AMOUNTS = ("epsilon", "delta", "rho", "mu")
+DECLARED = frozenset(
+    {
+        "schema", "public", "unit", "max_rows", "max_groups", "references", "vintage",
+        "accept_schema",
+    }
+)  # fmt: skip
+"""What is declared for a session, and not in its calls."""
 
 
 def checked(function: F) -> F:
@@ -43,12 +50,16 @@ def _wrong(
     name: str, signature: inspect.Signature, args: tuple[Any, ...], given: dict[str, Any], why: str
 ) -> ArgumentError | BudgetError:
     known = [n for n in signature.parameters if n not in {"self", "cls"}]
+    hint: str
     extra = next((n for n in given if n not in signature.parameters), None)
     if extra in _AMOUNTS and "budget" in known:
         stated = {n: given[n] for n in _AMOUNTS if n in given}
         if "epsilon" in stated or "delta" in stated:
             stated = {"epsilon": stated.get("epsilon", 1), "delta": stated.get("delta", "1e-9")}
-        hint: str = "an amount is passed as " + spend(**stated) + "."
+        hint = "an amount is passed as " + spend(**stated) + "."
+        return ArgumentError(f"{name} takes no {extra}.", hint=hint)
+    if extra in DECLARED and name.startswith("Session."):
+        hint = f"a session declares it: session.redeclared({extra}=…)."
         return ArgumentError(f"{name} takes no {extra}.", hint=hint)
     if extra is not None:
         close = difflib.get_close_matches(extra, known, n=1)
@@ -65,6 +76,15 @@ def _wrong(
         return BudgetError(f"{name} needs a budget.", hint=hint)
     if missing:
         return ArgumentError(f"{name} needs {' and '.join(missing)}.", hint=_order(name, required))
+    if bound is None:
+        kinds = {n: signature.parameters[n].kind for n in known}
+        alone = [n for n, kind in kinds.items() if kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+        named = next((n for n in known if n not in alone), None)
+        if alone and named:
+            return ArgumentError(
+                f"{name} takes only {', '.join(alone)} without a name.",
+                hint=f"name the others: {named}=….",
+            )
     return ArgumentError(
         f"{name} can't be called so: {why}.", hint=f"the arguments are {', '.join(known)}."
     )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsql.errors import ReleaseFormatError, SchemaError, shown
+from dpsql.errors import ReleaseFormatError, SchemaError, printable, shown
 from dpsql.hints import option
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from dpsql.engines.answers import WrittenTables
     from dpsql.engines.source import DataSource
 
@@ -44,9 +44,10 @@ def data_source(given: object, version: int | str | None = None) -> DataSource:
         )
     kind = type(given)
     name = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    place = printable(str(given)) if isinstance(given, (str, Path)) else "data.duckdb"
     raise SchemaError(
         f"{name + kind.__qualname__!r} is neither a DuckDB connection nor a Spark session.",
-        hint='pass duckdb.connect("data.duckdb").',
+        hint=f"pass duckdb.connect({json.dumps(place)}).",
     )
 
 

@@ -170,8 +170,8 @@ def system_errors(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise ReleaseFormatError(
-            f"{printable(str(path))}: there is no such folder, or none above it.",
-            hint="create the folder above first, or check the path.",
+            f"{printable(str(path))}: there is no such place.",
+            hint="check the path: the folder above what is written must be there.",
         ) from None
     except (OSError, ValueError) as error:
         what = error.strerror if isinstance(error, OSError) else "the path can't be used"

@@ -59,6 +59,9 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
 
     @one_thread
     def __getitem__(self, name: str) -> pl.DataFrame:
+        if name not in self._frames.names:
+            known = ", ".join(map(repr, self._frames.names))
+            raise KeyError(f"there is no answer {name!r}: the answers are {known}")
         return self._frames.frame(name)
 
     def __iter__(self) -> Iterator[str]:

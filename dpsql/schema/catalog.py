@@ -261,13 +261,15 @@ def unbounded(
     said = unit if isinstance(unit, Unit) else declared
     rows = said.max_rows if isinstance(said, Unit) else None
     others = dict(rows) if isinstance(rows, Mapping) else {}
+    hint = "give its bound too, for example " + option("max_rows", {**others, table.name: 10})
+    if table.unit is not None and not table.unit.joins:  # it has the units' key: it is private
+        hint = "say how many, for example " + option(
+            "max_rows", {**others, table.name: 10} if others else 10
+        )
+    else:
+        hint += "; or, if it has no private row, say so: " + option("public", [table.name])
     return UnboundedError(
-        f"Nothing says how many rows of a unit count in {printable(table.name)}.",
-        hint="give its bound too, for example "
-        + option("max_rows", {**others, table.name: 10})
-        + "; or, if it has no private row, say so: "
-        + option("public", [table.name])
-        + ".",
+        f"Nothing says how many rows of a unit count in {printable(table.name)}.", hint=hint + "."
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
@@ -55,7 +56,9 @@ def check_values(type_: str, values: Sequence[Value]) -> None:
             hint="integers for integer types, strings for VARCHAR and ENUM.",
         )
     if isinstance(values, tuple) and len(set(values)) != len(values):
-        raise SchemaError("A domain lists a value twice.", hint="list every value exactly once.")
+        counts = Counter(values)
+        twice = printable(repr(next(v for v in values if counts[v] > 1))[:60])
+        raise SchemaError(f"A domain lists {twice} twice.", hint="list every value exactly once.")
     if not values:
         raise SchemaError("A domain has no values.", hint="list at least one value.")
 

@@ -52,6 +52,8 @@ def check_amount(request: Request) -> None:
 
 def check_budget(budget: object) -> None:
     """Refuse anything that is not a budget."""
+    if budget is None:
+        raise BudgetError("There is no budget.", hint="pass " + ANY_BUDGET + ".")
     if not isinstance(budget, Budget):
         raise BudgetError(
             f"A budget must be a dpsql.Budget, not a {type(budget).__name__}.",

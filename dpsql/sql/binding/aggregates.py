@@ -11,6 +11,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.errors import SqlError, printable
+from dpsql.hints import option
 from dpsql.schema.grain import unit_columns
 from dpsql.sql.binding.bind import RowBinder
 from dpsql.sql.binding.core import Linear, Quantile, Role
@@ -25,6 +26,7 @@ _EXTREMES: dict[type[Expr], float] = {exp.Min: 0.0, exp.Max: 1.0}
 """The least and the largest value, as the quantiles that they are."""
 _LONGEST_ARGUMENT = 60
 """Characters of an argument that a hint repeats."""
+_NO_DISTINCT = "DISTINCT in an aggregate is not supported."
 _COUNT_GROUPS = (
     "count the rows of each value, SELECT {0}, COUNT(*) … GROUP BY {0}, and look at the noisy "
     "counts."
@@ -193,7 +195,11 @@ def _check_unit(node: exp.Count, binder: RowBinder) -> None:
     """
     table, arguments = binder.table, node.this.expressions
     if table.unit is None:
-        raise _distinct(node, binder.source)
+        stored = stored_place(arguments[0], binder.scope) if len(arguments) == 1 else None
+        if stored is None or stored not in table.undeclared:
+            raise _distinct(node, binder.source)
+        hint = "if each value is a person's, who may have several rows, pass "
+        raise binder.source.unsupported(node, _NO_DISTINCT, hint + option("unit", stored) + ".")
     if len(arguments) == 1:
         binder.bind(arguments[0])
         name = stored_place(arguments[0], binder.scope)
@@ -217,7 +223,7 @@ def _check_distinct(node: Expr, source: SourceText) -> None:
 def _distinct(node: Expr, source: SourceText) -> SqlError:
     return source.unsupported(
         node,
-        "DISTINCT in an aggregate is not supported.",
+        _NO_DISTINCT,
         filled(f"distinct values can't be counted with this noise: {_COUNT_GROUPS}", node, source),
     )
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from sqlglot import exp
 
-from dpsql.errors import printable
-from dpsql.sql.binding.bind import MAX_NAME_CHARACTERS, check_name
+from dpsql.errors import SqlSchemaError, printable
+from dpsql.schema.names import closest, nearest
+from dpsql.sql.binding.bind import MAX_NAME_CHARACTERS, RowBinder, check_name
 from dpsql.sql.binding.expressions import Expr, quoted
 from dpsql.sql.binding.row_queries import unused
 from dpsql.sql.binding.scope import PrivateColumn, RowQueryColumn, Scope
@@ -35,6 +37,28 @@ def output_name(node: Expr, inner: Expr, scope: Scope, source: SourceText) -> st
     if isinstance(inner, exp.Window) and isinstance(inner.this, exp.Sum):
         return "cumulative_count"
     return written_name(inner, source)
+
+
+@contextmanager
+def sorts(node: Expr, select: exp.Select, binder: RowBinder) -> Iterator[None]:
+    """Where ORDER BY has a name that nothing has, hint at those that the SELECT list has."""
+    try:
+        yield
+    except SqlSchemaError as error:
+        if not (error.unknown and isinstance(node, exp.Column) and not node.table):
+            raise
+        named = [n for n in select.expressions if isinstance(n, (exp.Alias, exp.Column))]
+        unnamed = [n for n in select.expressions if n not in named]
+        names = [item.alias_or_name for item in named]
+        ours = [output_name(n, n.unnest(), binder.scope, binder.source).lower() for n in unnamed]
+        columns = (*binder.table.columns, *binder.table.undeclared)
+        if node.name.lower() in ours:
+            hint = "give it a name in the SELECT list, COUNT(*) AS n, and sort by that: ORDER BY n"
+        elif nearest(node.name, names) or (names and nearest(node.name, columns) is None):
+            hint = closest(node.name, names, printable)
+        else:
+            raise
+        raise binder.source.located(error, node, hint) from None
 
 
 def written_name(inner: Expr, source: SourceText) -> str:

@@ -41,7 +41,7 @@ from dpsql.sql.binding.expressions import (
     with_named,
 )
 from dpsql.sql.binding.grouping import in_having, key_nodes, lists_values, over_rows, sets_of
-from dpsql.sql.binding.output_names import output_name, told_apart
+from dpsql.sql.binding.output_names import output_name, sorts, told_apart
 from dpsql.sql.binding.row_queries import Home
 from dpsql.sql.binding.summands import together
 from dpsql.sql.text.spans import SourceText
@@ -188,7 +188,8 @@ class CoreBinder(RowBinder):
             return inner
         if isinstance(inner, exp.Column) and not inner.table and inner.name.lower() in self.aliases:
             return quoted_column(inner.name)
-        return self.rewrite(node)
+        with sorts(inner, self._select, self):
+            return self.rewrite(node)
 
     def rewrite(self, node: Expr) -> Expr:
         """Rewrite an expression over keys and aggregates to one over the columns of the answers.

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from dpsql.errors import SchemaError, SqlError, SqlSchemaError, printable
 from dpsql.schema import Domain, Table
-from dpsql.schema.names import closest, nearest, unknown
+from dpsql.schema.names import closest, nearest, quoted_text, unknown
 from dpsql.schema.table import Parent
 from dpsql.sql.binding.core import Relation
 from dpsql.sql.binding.expressions import BoundExpr, Expr
@@ -224,6 +224,7 @@ class Scope:
             found = self._table.column(name)
         except SchemaError as error:
             hint = self._hint_for_label(name) or self._hint_for_public(name)
+            hint = hint or self._hint_for_quotes(node, name)
             raise self._source.located(error, node, hint) from None
         return PrivateColumn(found, *self._places[found])
 
@@ -246,6 +247,13 @@ class Scope:
             text = name.replace("'", "''")
             return f"strings take single quotes: '{printable(text)}'."
         return None
+
+    def _hint_for_quotes(self, node: exp.Column, name: str) -> str | None:
+        """Tell a string in double quotes that is like no column's name."""
+        known = (*self._table.columns, *self._table.undeclared, *self._aliases)
+        if not node.this.args.get("quoted") or self._is_private(name) or nearest(name, known):
+            return None
+        return f"strings take single quotes: {printable(quoted_text(name))}."
 
     def _hint_for_public(self, name: str) -> str | None:
         names = [c for relation in self._relations for c in relation.columns]
