@@ -267,6 +267,7 @@ TRUSTED = (
     "engines/spark/sums.py",
     "engines/spark/files.py",
     "engines/spark/footers.py",
+    "engines/spark/logs.py",
     "engines/spark/partials.py",
     "privacy/amount.py",
     "privacy/conversions.py",

@@ -32,8 +32,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,7 +44,15 @@ from dpsql.engines.frozen import FrozenFiles, frozen_files
 from dpsql.engines.lakes import LakeVersion, VersionOf, on_machine, shown
 from dpsql.engines.refused import RefusedViewError
 from dpsql.engines.spark.footers import digits_of, hazards
-from dpsql.engines.spark.sessions import SeenFile, are_here, is_connected, is_here_alone
+from dpsql.engines.spark.logs import check_no_log
+from dpsql.engines.spark.sessions import (
+    LOCAL,
+    SeenFile,
+    are_here,
+    is_connected,
+    is_here_alone,
+    path_of,
+)
 from dpsql.engines.spark.settings import own_session, quiet
 from dpsql.engines.spark.text import call, constant, quoted
 from dpsql.engines.spark.types import type_of
@@ -61,10 +68,7 @@ KINDS = ("parquet", *LAKES)
 _PATTERN = re.compile(r"[*?{}\[\]\\]")
 _LEFT_OUT = re.compile(r"[_.][^/]*|[^/]*:[^/]*|[^/]*\._COPYING_")
 """Names of files that Spark doesn't read, or fails for, also where it is told to read them."""
-_LOCAL = "file:"
 _WRITTEN = call("unix_millis", "modificationTime")
-_LOGS = {"delta": delta.LOG, "": ".hoodie", "iceberg": f"metadata/{iceberg.METADATA}"}
-"""Kind of a table (none if it can't be asked) → what in its folder says which files are of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +172,7 @@ def pinned(session: SparkSession, kind: str, place: str, version: str | None = N
     if version is not None:
         raise SchemaError("A folder has no versions.", hint="leave version out.")
     files, frozen = _listed(session, [place])
-    _check_no_log(session, place, files, frozen)
+    check_no_log(session, place, files, frozen)
     schema: StructType | None = None
     with quiet():
         try:
@@ -194,7 +198,7 @@ def _of_lake(session: SparkSession, lake: LakeVersion, place: str) -> PinnedFile
     files, frozen = tuple(map(SeenFile, lake.files)), None
     if here and len(here) == len(files):
         frozen = _frozen(here, place)
-        files = tuple(SeenFile(_LOCAL + path) for path in frozen.paths)
+        files = tuple(SeenFile(LOCAL + path) for path in frozen.paths)
     _check_read(files)
     return PinnedFiles(
         files,
@@ -231,8 +235,8 @@ def of_table(
     if not paths:
         return PinnedFiles((), schema)
     files, frozen = _listed(session, paths)
-    _check_no_log(session, location, files, frozen)
-    base = _LOCAL + os.path.realpath(_path(location)) if frozen is not None else location
+    check_no_log(session, location, files, frozen)
+    base = LOCAL + os.path.realpath(path_of(location)) if frozen is not None else location
     if partitioned and not all(_plain(f.path).startswith(_plain(base) + "/") for f in files):
         raise SchemaError("Partitions of the table are not in its folder.", hint="copy them there.")
     unread = _unread(schema, None if frozen is None else frozen.paths, name)
@@ -271,16 +275,16 @@ def _listed(
         raise _unreadable(places[0])
     listed = sorted({SeenFile(*row) for row in found})
     _check_names([file.path for file in listed])
-    if not all(file.path.startswith(_LOCAL) for file in listed):
+    if not all(file.path.startswith(LOCAL) for file in listed):
         return tuple(listed), None
-    here = [file._replace(path=_path(file.path)) for file in listed]
+    here = [file._replace(path=path_of(file.path)) for file in listed]
     if not are_here(session, here):
         if not is_connected(session):  # whose names were listed here, and which are read elsewhere
             raise _others(places[0])
         return tuple(listed), None
     frozen = _frozen([file.path for file in here], places[0])
     by_path = zip(frozen.paths, listed, strict=True)
-    found_here = tuple(file._replace(path=_LOCAL + path) for path, file in by_path)
+    found_here = tuple(file._replace(path=LOCAL + path) for path, file in by_path)
     _check_read(found_here)  # links may lead to such names
     return found_here, frozen
 
@@ -303,57 +307,6 @@ def _unread(schema: StructType, paths: Sequence[str] | None, place: str) -> dict
         return hazards(schema, paths)
     except (OSError, ValueError):
         raise _unreadable(place) from None
-
-
-def _check_no_log(
-    session: SparkSession, place: str, files: Sequence[SeenFile], frozen: FrozenFiles | None
-) -> None:
-    """Refuse a folder of which something else says which of its files are of a table."""
-    if frozen is not None:
-        folders = {above for path in frozen.paths for above in Path(path).parents}
-        logged = {kind: str(folder) for folder in folders for kind in _logs(folder)}
-    else:
-        logged = dict(_logs_elsewhere(session, _folders(place, files)))
-    for kind, folder in logged.items():
-        raise SchemaError(
-            f"{shown(place)} is a part of a table with versions, of which not all files there are.",
-            hint=f'name that table: FROM {kind}."{shown(folder)}".'
-            if kind
-            else "copy its rows to a table in Parquet.",
-        )
-
-
-def _logs(folder: Path) -> list[str]:
-    """Name the kinds of tables whose folder it is."""
-    return [kind for kind, log in _LOGS.items() if any(folder.glob(log))]
-
-
-def _logs_elsewhere(session: SparkSession, folders: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Name kinds of tables, with the folders that have their logs."""
-    names = {log.partition("/")[0]: kind for kind, log in _LOGS.items()}
-    for folder in folders:
-        with quiet(), suppress(Exception):  # where nothing is, Spark fails
-            files = session.read.format("binaryFile").load(
-                f"{folder}/{{{','.join(_LOGS.values())}}}"
-            )
-            for (path,) in files.select("path").limit(1).collect():
-                found, name = path.rsplit("/", 2)[:2]
-                yield names[name], _path(found)
-
-
-def _folders(place: str, files: Sequence[SeenFile]) -> list[str]:
-    """Name a folder elsewhere, those above it, and by patterns those between it and its files."""
-    root, names = _steps(place)
-    above = ["/".join([root, *names[:i]]) for i in range(len(names) + 1)]
-    deepest = max(len(_steps(file.path)[1]) for file in files) - len(names)
-    return [*above, *(above[-1] + "/*" * i for i in range(1, deepest))]
-
-
-def _steps(place: str) -> tuple[str, list[str]]:
-    """Return where a place is, such as s3://bucket, and the names on the way to it from there."""
-    root = re.match(r"(\w[\w+.-]*:(//[^/]*)?)?", place)
-    start = root.end() if root else 0
-    return place[:start], [name for name in place[start:].split("/") if name]
 
 
 def _check_names(paths: Sequence[str]) -> None:
@@ -389,11 +342,6 @@ def _others(place: str) -> SchemaError:
         f"{shown(place)} is another table here than where Spark runs.",
         hint="name it as every machine finds it: s3://….",
     )
-
-
-def _path(place: str) -> str:
-    """Return the path of a place on this machine."""
-    return "/" + place.removeprefix(_LOCAL).lstrip("/") if place.startswith(_LOCAL) else place
 
 
 def _plain(place: str) -> str:

@@ -19,6 +19,8 @@ _CONNECT = "pyspark.sql.connect."
 RETRIES = 6
 """How often a server that doesn't answer is asked again: for about a minute. By default Spark does
 so for ten."""
+LOCAL = "file:"
+"""How Spark begins the names of files that are on machines."""
 
 
 class SeenFile(NamedTuple):
@@ -27,6 +29,11 @@ class SeenFile(NamedTuple):
     path: str
     size: int = 0
     written: int = 0
+
+
+def path_of(place: str) -> str:
+    """Return the path of a place, if it is on a machine and not in a store."""
+    return "/" + place.removeprefix(LOCAL).lstrip("/") if place.startswith(LOCAL) else place
 
 
 def is_connected(of: SparkSession | DataFrame) -> bool:
