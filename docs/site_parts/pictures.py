@@ -100,8 +100,11 @@ def figure(release: Any, name: str, prefix: str) -> str:
     if picture is None:
         raise ValueError(f"{name} has no picture")
     words = html.escape(picture.words, quote=True)
-    svg = inline(drawn(picture.spec), prefix)
-    return f'<figure class="picture" role="img" aria-label="{words}">{svg}</figure>\n'
+    panels = "".join(
+        f"<div>{html.escape(panel.title)}{inline(drawn(panel.spec), f'{prefix}-{i}')}</div>"
+        for i, panel in enumerate(picture.panels)
+    )
+    return f'<figure class="picture" role="img" aria-label="{words}">{panels}</figure>\n'
 
 
 def write_report(app: Any) -> None:

@@ -9,7 +9,7 @@ import hashlib
 from functools import cache
 from importlib.util import find_spec
 
-from dpsql.charts.specs import Figure
+from dpsql.charts.specs import Figure, Panel
 from dpsql.charts.svg import BARE, drawn, inline
 from dpsql.markup import Html, text
 
@@ -22,15 +22,22 @@ def inlined(figure: Figure | None) -> list[Html]:
     """
     if figure is None or not _can_draw():
         return []
-    svg = drawn(figure.spec)
-    prefix = f"dpsql{hashlib.sha256(svg.encode()).hexdigest()[:12]}"  # equal names: equal pictures
+    panels = "".join(map(_panel, figure.panels))
     return [
         Html(
-            f'<figure style="margin:.4em 0;overflow-x:auto">{inline(svg, prefix, BARE)}'
+            f'<figure style="margin:.4em 0">'
+            f'<div style="display:flex;flex-wrap:wrap;gap:.6em 1.6em">{panels}</div>'
             f'<figcaption style="font-size:.9em;opacity:.8">{text(figure.words)}</figcaption>'
             "</figure>"
         )
     ]
+
+
+def _panel(panel: Panel) -> str:
+    svg = drawn(panel.spec)
+    prefix = f"dpsql{hashlib.sha256(svg.encode()).hexdigest()[:12]}"  # equal names: equal pictures
+    title = f'<div style="font-size:.9em">{text(panel.title)}</div>' if panel.title else ""
+    return f"<div>{title}{inline(svg, prefix, BARE)}</div>"
 
 
 @cache

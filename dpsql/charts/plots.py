@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dpsql.charts.specs import DIM, INK, LINE, Figure, titled
+from dpsql.charts.axes import DIM, INK, LINE
+from dpsql.charts.specs import Figure, titled
 from dpsql.charts.svg import BARE
 from dpsql.errors import PlotError, printable
 
@@ -24,13 +25,26 @@ LONGEST_TITLE = 100
 
 
 def plotted(figure: Figure, title: str) -> altair.Chart | altair.LayerChart:
-    """Return a chart as an object of Altair.
+    """Return a figure of one panel as an object of Altair, see `plotted_panels`."""
+    found: altair.Chart = _made(figure, title)
+    return found
+
+
+def plotted_panels(
+    figure: Figure, title: str
+) -> altair.Chart | altair.LayerChart | altair.ConcatChart:
+    """Return a figure as an object of Altair; several panels stand side by side.
 
     Marks have colors that can be seen on light and on dark; all else those of Altair's theme.
 
     Raises:
         PlotError: Altair is not installed.
     """
+    found: altair.Chart = _made(figure, title)
+    return found
+
+
+def _made(figure: Figure, title: str) -> Any:
     try:
         import altair  # slow to import, and part of an extra
     except ImportError as error:
@@ -38,10 +52,9 @@ def plotted(figure: Figure, title: str) -> altair.Chart | altair.LayerChart:
             f"{printable(str(error.name))} is not installed, which plots are made with.",
             hint='pip install "dpsql[plots]"',
         ) from None
-    found: altair.Chart = altair.Chart.from_dict(
-        _recolored(titled(figure.spec, printable(title)[:LONGEST_TITLE], figure.notes))
-    )
-    return found
+    made = _recolored(titled(figure.spec, printable(title)[:LONGEST_TITLE], figure.notes))
+    made.get("config", {}).get("legend", {}).pop("layout", None)  # unknown to Altair's schema
+    return altair.Chart.from_dict(made)
 
 
 def _recolored(chart: Mapping[str, Any]) -> dict[str, Any]:

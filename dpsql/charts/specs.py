@@ -1,35 +1,81 @@
-"""Pictures as charts of Vega-Lite: bars, a line with a band, a heat map.
+"""Pictures as charts of Vega-Lite: bars, a line with a band, a heat map; one, or several panels.
 
 Charts have the inks of `svg.py`, and of what they show nothing but labels and numbers. Names of
 columns are titles, never names of fields, which have a syntax of their own there, and no expression
-is made of anything.
+is made of anything that is shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-INK, DIM, LINE, ONE, TWO = "#101112", "#606162", "#c0c1c2", "#1f6fb1", "#c15a11"
+from dpsql.charts.axes import (
+    DIM,
+    INK,
+    LETTER,
+    LINE,
+    ONE,
+    TEXT,
+    TWO,
+    Scale,
+    Span,
+    above,
+    across,
+    chart,
+    down,
+    key_axis,
+    number_axis,
+    shades,
+)
+
 EACH = (ONE, TWO, "#2f7d32", "#7b4ea1", "#a01c48", "#55606a")
 """Colors of curves."""
-WIDTH, STEP, HEIGHT, PADDING = 380, 19, 220, 14
-FONT = "system-ui, sans-serif"
-Scale = Literal["nominal", "quantitative", "temporal"]
-SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
-"""The name of the language; nothing is asked for there."""
+WIDTH, NARROW, STEP, HEIGHT = 430, 290, 19, 210
+"""Pixels: how wide a picture by itself is, and one of several, so that phones have room for it and
+pages for three; how high a label is, and a line.
+"""
+LIGHTEST = 0.1
+"""The shade of the least number, which is still one."""
+FEW = 40
+"""Points of a line, up to which each is to be seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A chart, and which part of what is shown it has."""
+
+    spec: dict[str, Any] = field(repr=False)
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A chart, and what it is in words."""
+    """One chart or several, and what they are in words."""
 
-    spec: dict[str, Any] = field(repr=False)
+    panels: tuple[Panel, ...]
     words: str
     """What it shows, for who doesn't see it."""
     notes: tuple[str, ...] = ()
     """What must be known of it: which intervals there are, and what is left out."""
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """All panels as one chart."""
+        if len(self.panels) == 1:
+            return self.panels[0].spec
+        parts = [
+            {k: v for k, v in titled(panel.spec, panel.title).items() if k not in _WHOLE}
+            for panel in self.panels
+        ]
+        apart = {"scale": dict.fromkeys(_SHADED, "independent")}
+        return chart({"concat": parts, "columns": 2, "spacing": 24, "resolve": apart})
+
+
+_WHOLE = frozenset(("$schema", "background", "config"))
+"""What a chart has once, however many panels it has."""
+_SHADED = ("opacity", "fill")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +94,22 @@ class Points:
     limits: Sequence[float | None] = ()
     """What bars could be at best."""
 
+    @property
+    def span(self) -> Span:
+        """The least and the largest of all numbers, with those of intervals."""
+        return span_of([*self.values, *self.limits, *(e for end in self.ends for e in end or ())])
+
+
+@dataclass(frozen=True, slots=True)
+class Square:
+    """A number of a pair of labels."""
+
+    row: str
+    column: str
+    value: float | None
+    is_noise: bool = False
+    """Whether it can't be told from zero."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
@@ -55,8 +117,23 @@ class Grid:
 
     value: str
     rows: str
+    """What the rows are about."""
     columns: str
-    cells: Sequence[tuple[str, str, float | None]]
+    down: Sequence[str]
+    """The labels of rows, in order."""
+    across: Sequence[str]
+    squares: Sequence[Square]
+
+    @property
+    def span(self) -> Span:
+        """The least and the largest number."""
+        return span_of([square.value for square in self.squares])
+
+
+def span_of(numbers: Sequence[float | None]) -> Span:
+    """Return the least and the largest of those that are known."""
+    known = [number for number in numbers if number is not None]
+    return (min(known), max(known)) if known else (0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,71 +154,92 @@ class Curves:
     """At most as many as there are colors."""
 
 
-def bars(points: Points) -> dict[str, Any]:
-    """Draw a bar for each label, its interval as a line across its end, and its limit as a tick."""
-    every = {"domain": list(points.keys)}  # those without a value, too
-    key = {**_labeled("key", points.by, map(str, points.keys)), "scale": every}
+def bars(points: Points, span: Span | None = None, *, width: int = WIDTH) -> dict[str, Any]:
+    """Draw a bar for each label, its interval as a line across its end, and its limit as a tick.
+
+    Args:
+        points: the numbers.
+        span: the least and the largest of all panels, by which they are told in one unit.
+        width: pixels.
+    """
+    names = [str(key) for key in points.keys]
+    key = down("key", points.by, names, limit=_room(width))
+    width = _left(width, names)
     data, sure = _data(points)
+    known = [row for row in data if row["value"] is not None]
+    none = [{"key": row["key"]} for row in data if row["value"] is None]
     least = zip(points.keys, points.limits or [None] * len(points.keys), strict=True)
     limits = [{"key": name, "limit": number} for name, number in least if number is not None]
-    return _chart(
-        {
-            "width": WIDTH,
-            "height": {"step": STEP},
-            "layer": [
-                {
-                    "data": {"values": data},
-                    "mark": {"type": "bar", "color": ONE, "opacity": 0.75},
-                    "encoding": {"y": key, "x": _axis("value", points.value, "quantitative")},
-                },
-                {
-                    "data": {"values": sure},
-                    "mark": {"type": "rule", "color": INK, "strokeWidth": 1.5},
-                    "encoding": {
-                        "y": key,
-                        "x": {"field": "low", "type": "quantitative"},
-                        "x2": {"field": "high"},
-                    },
-                },
-                {
-                    "data": {"values": limits},
-                    "mark": {"type": "tick", "color": TWO, "thickness": 2.5},
-                    "encoding": {"y": key, "x": {"field": "limit", "type": "quantitative"}},
-                },
-            ],
-        }
-    )
+    low, high = points.span if span is None else span
+    value = number_axis(points.value, (min(low, 0), max(high, 0)), width)
+    layers = [
+        _layer(
+            known, {"type": "bar", "color": ONE, "opacity": 0.75}, y=key, x=_field("value", value)
+        ),
+        _layer(
+            sure,
+            {"type": "rule", "color": INK, "strokeWidth": 1.5},
+            y=key,
+            x=_field("low", {"type": "quantitative"}),
+            x2={"field": "high"},
+        ),
+        _layer(
+            limits,
+            {"type": "tick", "color": TWO, "thickness": 2.5},
+            y=key,
+            x=_field("limit", {"type": "quantitative"}),
+        ),
+    ]
+    if none:
+        mark = {"type": "text", "text": "no number", "align": "left", "dx": 4, "color": DIM}
+        layers.append(_layer(none, mark, y=key, x={"datum": 0, "type": "quantitative"}))
+    return chart({"width": width, "height": {"step": STEP}, "layer": layers})
 
 
-def line(points: Points) -> dict[str, Any]:
+def line(points: Points, span: Span | None = None, *, width: int = WIDTH) -> dict[str, Any]:
     """Draw a line along numbers or times, and intervals as a band around it.
 
-    Times are shown as they are written, with a Z behind, wherever the picture is looked at.
+    Args:
+        points: the numbers.
+        span: the least and the largest of all panels, which then have the same axis.
+        width: pixels.
     """
-    key = _axis("key", points.by, points.scale)
+    width = _left(width, ["10,000"])
+    key = key_axis(points.by, points.scale, points.keys, width)
     data, sure = _data(points)
-    return _chart(
+    low, high = points.span if span is None else span
+    axis = number_axis(points.value, (low, high), width=2 * HEIGHT)
+    axis["axis"] |= above("left", 0)
+    axis["scale"] = {"nice": True}
+    if high > low:
+        ends = (min(low, 0.0), max(high, 0.0)) if from_zero((low, high)) else (low, high)
+        axis["scale"]["domain"] = list(ends)
+    mark: dict[str, Any] = {"type": "line", "color": ONE, "strokeWidth": 1.5}
+    if len(data) <= FEW:
+        mark["point"] = {"size": 14, "color": ONE}
+    return chart(
         {
-            "width": WIDTH,
+            "width": width,
             "height": HEIGHT,
             "layer": [
-                {
-                    "data": {"values": sure},
-                    "mark": {"type": "area", "color": ONE, "opacity": 0.3},
-                    "encoding": {
-                        "x": key,
-                        "y": {"field": "low", "type": "quantitative"},
-                        "y2": {"field": "high"},
-                    },
-                },
-                {
-                    "data": {"values": data},
-                    "mark": {"type": "line", "color": ONE, "strokeWidth": 1.5},
-                    "encoding": {"x": key, "y": _axis("value", points.value, "quantitative")},
-                },
+                _layer(
+                    sure,
+                    {"type": "area", "color": ONE, "opacity": 0.3},
+                    x=key,
+                    y=_field("low", axis),
+                    y2={"field": "high"},
+                ),
+                _layer(data, mark, x=key, y=_field("value", axis)),
             ],
         }
     )
+
+
+def from_zero(span: Span) -> bool:
+    """Whether an axis of a line begins at zero: not if all would be in a quarter of it."""
+    low, high = span
+    far = max(abs(low), abs(high))
+    return low <= 0 <= high or high - low >= 0.25 * far
 
 
 def curves(lines: Curves) -> dict[str, Any]:
@@ -149,25 +247,34 @@ def curves(lines: Curves) -> dict[str, Any]:
     names = [curve.name for curve in lines.curves]
     data = [{"of": c.name, "key": key, "value": v} for c in lines.curves for key, v in c.points]
     keys = sorted({key for curve in lines.curves for key, _ in curve.points})
-    across = {"type": "log", "domain": [keys[0], keys[-1]], "nice": False}
     own = {"domain": names, "range": list(EACH[: len(names)])}
-    below = {"orient": "bottom", "direction": "vertical", "symbolType": "circle", "title": None}
-    return _chart(
+    below = {
+        "orient": "bottom",
+        "direction": "vertical",
+        "symbolType": "circle",
+        "title": None,
+        "labelLimit": WIDTH - 100,
+    }
+    return chart(
         {
-            "width": WIDTH,
+            "width": WIDTH - 70,
             "height": HEIGHT,
             "data": {"values": data},
             "mark": {"type": "line", "point": True, "strokeWidth": 1.5},
             "encoding": {
                 "x": {
-                    **_axis("key", lines.by, "quantitative"),
-                    "scale": across,
+                    "field": "key",
+                    "type": "quantitative",
+                    "title": lines.by,
+                    "scale": {"type": "log", "domain": [keys[0], keys[-1]], "nice": False},
                     "axis": {"values": keys, "format": ".3~g"},
                 },
                 "y": {
-                    **_axis("value", lines.value, "quantitative"),
+                    "field": "value",
+                    "type": "quantitative",
+                    "title": lines.value,
                     "scale": {"type": "log"},
-                    "axis": {"format": ".3~g"},
+                    "axis": {"format": ".3~g", **above("left", 0)},
                 },
                 "color": {"field": "of", "type": "nominal", "scale": own, "legend": below},
             },
@@ -175,38 +282,102 @@ def curves(lines: Curves) -> dict[str, Any]:
     )
 
 
-def heat(grid: Grid) -> dict[str, Any]:
-    """Draw a cell for each pair of labels, the darker the larger."""
-    data = [{"row": row, "column": column, "value": v} for row, column, v in grid.cells]
-    across = len({column for _, column, _ in grid.cells})
-    shade = {
-        "field": "value",
-        "type": "quantitative",
-        "title": grid.value,
-        "scale": {"range": [0.04, 1]},
-        "legend": {"orient": "right", "symbolFillColor": ONE, "symbolType": "square"},
+def heat(grid: Grid, span: Span | None = None, *, width: int = WIDTH) -> dict[str, Any]:
+    """Draw a cell for each pair of labels, the darker the farther from zero.
+
+    Numbers below zero have another color. Those that can't be told from zero have a dot, and what
+    has no number a dash.
+
+    Args:
+        grid: the numbers.
+        span: the least and the largest of all panels, which then have the same shades.
+        width: pixels, about.
+    """
+    low, high = grid.span if span is None else span
+    shaded = (low, high) if low > high / 2 else (0.0, max(-low, high))
+    step = min(max(_left(width, grid.down) / max(len(grid.across), 1), STEP), 4 * STEP)
+    places = {
+        "y": down("row", grid.rows, grid.down, limit=_room(width)),
+        "x": across("column", grid.columns, grid.across, step),
     }
-    return _chart(
-        {
-            "width": {"step": min(max(WIDTH / max(across, 1), STEP), 4 * STEP)},
-            "height": {"step": STEP},
-            "data": {"values": data},
-            "mark": {"type": "rect", "color": ONE, "stroke": LINE, "strokeWidth": 0.5},
-            "encoding": {
-                "y": _labeled("row", grid.rows, (row for row, _, _ in grid.cells)),
-                "x": {**_axis("column", grid.columns, "nominal"), "sort": None},
-                "opacity": shade,
-            },
-        }
-    )
+    named = grid.value if low >= 0 else f"{grid.value}, away from zero"
+    shade: dict[str, Any] = {
+        "field": "size",
+        "type": "quantitative",
+        "scale": {"domain": list(shaded), "range": [LIGHTEST, 1]},
+        "legend": shades(named, shaded, ONE),
+    }
+    if not shaded[1] > shaded[0]:
+        shade |= {"scale": {"domain": [0, 1], "range": [LIGHTEST, 1]}, "legend": None}
+    known = [
+        {**_place(s), "size": abs(s.value), "sign": _ABOVE if s.value >= 0 else _BELOW}
+        for s in grid.squares
+        if s.value is not None
+    ]
+    none = [_place(s) for s in grid.squares if s.value is None]
+    noise = [_place(s) for s in grid.squares if s.value is not None and s.is_noise]
+    rect = {"type": "rect", "stroke": LINE, "strokeWidth": 0.5}
+    dot = {"type": "point", "filled": True, "shape": "circle", "size": 12, "color": INK}
+    dash = {"type": "text", "text": "–", "color": DIM}
+    fill = _signs() if low < 0 else {"value": ONE}
+    layers = [_layer(known, rect, **places, opacity=shade, fill=fill)]
+    layers += [_layer(noise, {**dot, "opacity": 1}, **places)] if noise else []
+    layers += [_layer(none, dash, **places)] if none else []
+    size = {"width": {"step": step}, "height": {"step": STEP}}
+    return chart({**size, "layer": layers})
 
 
-def titled(chart: Mapping[str, Any], title: str, notes: Sequence[str] = ()) -> dict[str, Any]:
+_ABOVE, _BELOW = "zero and above", "below zero"
+
+
+def _signs() -> dict[str, Any]:
+    """Give numbers below zero a color of their own."""
+    return {
+        "field": "sign",
+        "type": "nominal",
+        "scale": {"domain": [_ABOVE, _BELOW], "range": [ONE, TWO]},
+        "legend": {
+            "orient": "bottom",
+            "direction": "horizontal",
+            "title": None,
+            "symbolType": "square",
+            "symbolSize": 180,
+            "columnPadding": 14,
+        },
+    }
+
+
+def _room(width: int) -> int:
+    """Return the pixels of labels beside a picture."""
+    return 190 if width > NARROW else 125
+
+
+def _left(width: int, labels: Sequence[str]) -> int:
+    """Return the pixels that labels beside a picture leave to it."""
+    taken = min(max(map(len, labels), default=0) * LETTER, _room(width))
+    return width - round(taken) - 2 * TEXT
+
+
+def _place(square: Square) -> dict[str, Any]:
+    return {"row": square.row, "column": square.column}
+
+
+def titled(spec: Mapping[str, Any], title: str, notes: Sequence[str] = ()) -> dict[str, Any]:
     """Put a title above a picture, and what must be known of it below that."""
+    if not title:
+        return dict(spec)
     above: dict[str, Any] = {"text": title, "anchor": "start", "color": INK}
     if notes:
         above |= {"subtitle": list(notes), "subtitleColor": DIM}
-    return {**chart, "title": above}
+    return {**spec, "title": above}
+
+
+def _layer(data: Sequence[Mapping[str, Any]], mark: object, **encoding: Any) -> dict[str, Any]:
+    return {"data": {"values": list(data)}, "mark": mark, "encoding": encoding}
+
+
+def _field(name: str, axis: Mapping[str, Any]) -> dict[str, Any]:
+    return {"field": name, **axis}
 
 
 def _data(points: Points) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -216,39 +387,3 @@ def _data(points: Points) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         [{"key": k, "value": v} for k, v in zip(points.keys, points.values, strict=True)],
         [{"key": k, "low": end[0], "high": end[1]} for k, end in ends if end is not None],
     )
-
-
-def _axis(name: str, title: str, scale: Scale) -> dict[str, Any]:
-    found: dict[str, Any] = {"field": name, "type": scale, "title": title}
-    return found | ({"scale": {"type": "utc"}} if scale == "temporal" else {})
-
-
-def _labeled(name: str, title: str, labels: Iterable[str]) -> dict[str, Any]:
-    """Describe an axis that has labels beside each other's ends, below one another.
-
-    Browsers have wider letters than what lays the picture out: by about a pixel each.
-    """
-    wider = min(max(map(len, labels), default=0), 25)
-    axis = {"titlePadding": PADDING + wider}
-    return {**_axis(name, title, "nominal"), "sort": None, "axis": axis}
-
-
-def _chart(parts: Mapping[str, Any]) -> dict[str, Any]:
-    axis = {
-        "labelColor": INK,
-        "titleColor": INK,
-        "labelFont": FONT,
-        "titleFont": FONT,
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
-        "gridColor": LINE,
-        "domainColor": DIM,
-        "tickColor": DIM,
-        "labelLimit": 150,
-        "titleLimit": 320,
-        "titlePadding": PADDING,
-    }
-    legend = {name: axis[name] for name in axis if name.startswith(("label", "title"))}
-    config = {"axis": axis, "legend": legend, "view": {"stroke": None}, "aria": False}
-    return {"$schema": SCHEMA, "background": None, **parts, "config": config}

@@ -98,6 +98,7 @@ def inline(svg: str, prefix: str, colors: Mapping[str, str] = PAGE) -> str:
     made.set("xmlns", "http://www.w3.org/2000/svg")
     made.set("aria-hidden", "true")  # what it shows is said beside it
     made.set("focusable", "false")
+    made.set("overflow", "visible")  # letters may be a little wider where it is looked at
     return Xml.tostring(made, encoding="unicode")
 
 

@@ -1,35 +1,58 @@
 """The picture of an answer: which one fits it, and what it shows in words.
 
-One key of labels makes bars, one of numbers or times a line, two keys of labels a heat map. Of
-several values the first is drawn. Answers of more keys have none. Of more rows than can be told
-apart the largest are shown, or along a line their means, and that is said.
+One key of labels makes bars, one of numbers or times a line, two keys a heat map; lines and heat
+maps have a panel for each group of further keys, and whatever it is, each value has its own. Of
+more rows than can be told apart the largest are shown, or along a line their means; of more panels
+than one can look at, those with the largest numbers. All that is said.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
-from dpsql.charts.specs import Figure, Grid, Points, Scale, bars, heat, line
+from dpsql.charts.axes import Span
+from dpsql.charts.specs import (
+    NARROW,
+    WIDTH,
+    Figure,
+    Grid,
+    Panel,
+    Points,
+    bars,
+    from_zero,
+    heat,
+    line,
+    span_of,
+)
 from dpsql.errors import PlotError, printable, shown
-from dpsql.markup import plain
-from dpsql.release.confidence import CONFIDENCE
+from dpsql.release.layouts import MOST_PANELS, Layout, finite, layout_of, sizes_of
+from dpsql.release.panels import (
+    LONGEST_LABEL,
+    SHORTER_LABEL,
+    Drawable,
+    Labels,
+    grid_of,
+    in_blocks,
+    name,
+    ordered,
+    points_of,
+    scale_of,
+)
 
-MOST_BARS, MOST_POINTS, MOST_SIDE = 40, 1_000, 24
-LONGEST_LABEL = 60
-FEWEST_POINTS = 13
-"""Numbers from which on there is a line, and bars below."""
+MOST_BARS, MOST_SIDE = 40, 24
+MOST_VALUES = 6
 
 
 def chart_of(
     frame: pl.DataFrame,
     described: pl.DataFrame,
     confidence: float | None,
-    value: str | None = None,
+    values: Sequence[str] | None = None,
+    panels: int = MOST_PANELS,
 ) -> Figure | None:
     """Choose the picture of an answer; None if there is none that fits.
 
@@ -37,228 +60,302 @@ def chart_of(
         frame: the answer.
         described: its columns, see `Release.columns`.
         confidence: that of intervals, if there are any.
-        value: the column that is drawn; by default the first one.
+        values: the columns that are drawn; by default all, up to `MOST_VALUES`.
+        panels: as many as there may be, at most `MOST_PANELS`.
     """
-    keys, values = (
+    keys, own = (
         described.filter(pl.col("role") == role)["column"].to_list() for role in ("key", "value")
     )
-    values = [name for name in values if frame[name].dtype.is_numeric()]
-    if value is not None:
-        values = [name for name in values if name == value]
-    if not values or frame.height < 2 or not 1 <= len(keys) <= 2:
+    drawable = [each for each in own if frame[each].dtype.is_numeric()]
+    wanted = drawable if values is None else [each for each in values if each in drawable]
+    if not wanted or frame.height < 2 or not keys or frame.select(keys).is_duplicated().any():
         return None
-    if len(keys) == 2:
-        return _of_two(frame, keys, values[0])
-    return _of_one(frame, keys[0], values[0], set(described["column"]), confidence)
+    notes = []
+    most = min(MOST_VALUES, panels)
+    if len(wanted) > most:
+        notes.append(f"the first {most} of {len(wanted):,} values")
+    known = Drawable(frozenset(described["column"]), confidence)
+    draft = _Drafted(wanted[:most], layout_of(frame, keys), known, panels, notes)
+    return draft.figure(frame)
 
 
 def chart_wanted(
-    name: str,
+    statement: str,
     frame: pl.DataFrame,
     described: pl.DataFrame,
     confidence: float | None,
-    value: str | None,
+    value: str | Sequence[str] | None,
 ) -> Figure:
     """Choose the picture of an answer that somebody wants to see.
 
     Raises:
-        PlotError: there is none that fits, or no such value.
+        PlotError: there is none that fits, or no such value; or they are too many.
     """
     own = described.filter(pl.col("role") == "value")["column"].to_list()
-    if value is not None and value not in own:
-        said = printable(value) if isinstance(value, str) else shown(value)
-        listed = ", ".join(map(printable, own)) or "none"
-        raise PlotError(f"{printable(name)} has no value {said}.", hint=f"its values are {listed}.")
-    found = chart_of(frame, described, confidence, value)
+    wanted = value if value is None else [value] if isinstance(value, str) else _listed(value)
+    for each in wanted or ():
+        if each not in own:
+            said = printable(each) if isinstance(each, str) else shown(each)
+            listed = ", ".join(map(printable, own)) or "none"
+            raise PlotError(
+                f"{printable(statement)} has no value {said}.", hint=f"its values are {listed}."
+            )
+    if wanted is not None and not 1 <= len(wanted) <= MOST_VALUES:
+        raise PlotError(
+            f"A picture has one value to {MOST_VALUES}, not {len(wanted)}.",
+            hint=f"name some of them: value={own[:MOST_VALUES]!r}.",
+        )
+    found = chart_of(frame, described, confidence, wanted)
     if found is not None:
         return found
     keys = described.filter(pl.col("role") == "key").height
     raise PlotError(
-        f"No picture fits {printable(name)}: one has a number for each row, at least two rows, and "
-        f"one key or two that tell rows apart; here are {frame.height:,} rows and {keys} keys.",
+        f"No picture fits {printable(statement)}: one has a number for each row, at least two "
+        f"rows, and keys that tell rows apart; here are {frame.height:,} rows and {keys} keys.",
         hint='ask for other groups, which is free: release.query("SELECT …"); or see the rows: '
-        f"release[{name!r}].",
+        f"release[{statement!r}].",
     )
 
 
-def _of_one(
-    frame: pl.DataFrame, key: str, value: str, said: set[str], confidence: float | None
-) -> Figure | None:
-    known = frame.filter(pl.col(key).is_not_null())
-    scale = _scale(known[key])
-    notes = []
-    if scale == "nominal":
-        known = frame
-    elif known.height < frame.height:
-        notes.append("without the row of NULL")
-    if known[key].is_duplicated().any():
-        return None
-    if scale != "nominal" and known.height > MOST_POINTS:
-        return _of_many(known, key, value, scale, notes)
-    ends, meant = _ends(known, value, said, confidence)
-    if scale == "nominal" and known.height > MOST_BARS:
-        notes.append(f"the {MOST_BARS} largest of {known.height:,} rows")
-        chosen = known.with_row_index(_ROW).top_k(MOST_BARS, by=pl.col(value))[_ROW].sort()
-        known, ends = known[chosen], [ends[i] for i in chosen]
-    labels = _keys(known[key], scale)
-    if len(set(labels)) < known.height:
-        return None
-    points = Points(
-        value=_name(value),
-        by=_name(key),
-        scale=scale,
-        keys=labels,
-        values=_numbers(known[value]),
-        ends=ends,
-    )
-    chart = bars(points) if scale == "nominal" else line(points)
-    what = "Bars" if scale == "nominal" else "A line"
-    title = f"{what}: {_name(value)} by {_name(key)}{f' with {meant}' if meant else ''}"
-    return _told(chart, title, points.values, [*([meant] if meant else []), *notes])
+def _listed(values: object) -> list[Any]:
+    return list(values) if isinstance(values, Iterable) else [values]
 
 
-_ROW, _PART = "row", "part"
-_MEANS = MOST_POINTS // 2
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """A panel, and what is in it."""
+
+    value: str
+    panel: Panel
+    shown: Points | Grid
+
+    @property
+    def numbers(self) -> list[float | None]:
+        """What is drawn."""
+        if isinstance(self.shown, Points):
+            return [*self.shown.values]
+        return [square.value for square in self.shown.squares]
 
 
-def _of_many(
-    frame: pl.DataFrame, key: str, value: str, scale: Scale, notes: Sequence[str]
-) -> Figure:
-    """Draw means of many rows, with a band from the least to the largest."""
-    size = -(-frame.height // _MEANS)
-    own = pl.DataFrame({"key": frame[key], "value": frame[value].cast(pl.Float64)}).sort("key")
-    number = pl.col("value").filter(pl.col("value").is_finite())
-    found = (
-        own.with_row_index(_PART)
-        .group_by(pl.col(_PART) // size, maintain_order=True)
-        .agg(pl.col("key").first(), number.mean(), number.min().alias("low"),
-             number.max().alias("high"))
-    )  # fmt: skip
-    points = Points(
-        value=_name(value),
-        by=_name(key),
-        scale=scale,
-        keys=_keys(found["key"], scale),
-        values=_numbers(found["value"]),
-        ends=_pairs(_numbers(found["low"]), _numbers(found["high"])),
-    )
-    said = [
-        f"means of {size:,} rows each, of {frame.height:,}",
-        "the band goes from the least to the largest of these",
-    ]
-    title = f"A line: {_name(value)} by {_name(key)}"
-    return _told(line(points), title, points.values, [*said, *notes])
+class _Drafted:
+    """A picture in the making: its values, its layout, and what has to be said of it."""
+
+    def __init__(
+        self,
+        values: Sequence[str],
+        layout: Layout,
+        known: Drawable,
+        panels: int,
+        notes: list[str],
+    ) -> None:
+        self._values, self._layout, self._known = values, layout, known
+        self._most, self._notes = max(panels // len(values), 1), notes
+        self._is_single = True
+
+    def figure(self, frame: pl.DataFrame) -> Figure | None:
+        """Draw an answer."""
+        parts = self._parts(frame)
+        self._is_single = len(parts) * len(self._values) == 1
+        draw = self._lines_or_bars if len(self._layout.keys) == 1 else self._heat_maps
+        panels, told = draw(parts)
+        if not panels:
+            return None
+        meant = self._meant(frame) if len(self._layout.keys) == 1 and not told else []
+        what = self._what(len(panels))
+        title = f"{what}{f' with {meant[0]}' if len(meant) == 1 else ''}"
+        notes = [*(meant if len(meant) > 1 else ()), *told, *self._notes]
+        words = "".join(f" ({note})" for note in notes)
+        return Figure(
+            tuple(each.panel for each in panels),
+            f"{title}{words}: {self._ranges(panels)}",
+            (*(meant if len(meant) == 1 else ()), *notes),
+        )
+
+    def _meant(self, frame: pl.DataFrame) -> list[str]:
+        """Say which intervals there are; of which value, if they are of different kinds."""
+        found = {value: self._known.meaning(frame, value) for value in self._values}
+        if len({*found.values()}) == 1:
+            return [kind for kind in list(found.values())[:1] if kind]
+        return [f"{name(value)}: {kind or 'no intervals'}" for value, kind in found.items()]
+
+    def _what(self, panels: int) -> str:
+        layout = self._layout
+        kind = "Bars"
+        if len(layout.keys) == 2:
+            kind = "A heat map" if panels == 1 else "Heat maps"
+        elif layout.scale != "nominal":
+            kind = "A line" if panels == 1 else "Lines"
+        found = f"{kind}: {_and([name(v) for v in self._values])} by {_and(map(name, layout.keys))}"
+        return f"{found}, for each {_and(map(name, layout.by))}" if layout.by else found
+
+    def _ranges(self, panels: Sequence[_Drawn]) -> str:
+        """Say from where to where values go."""
+        found = []
+        for value in self._values:
+            own = [each.numbers for each in panels if each.value == value]
+            said = _range([number for each in own for number in each if number is not None])
+            found.append(said if len(self._values) == 1 else f"{name(value)}: {said}")
+        return " ".join(found)
+
+    def _parts(self, frame: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
+        """Return what each panel shows, with its title: one part, or one for each group."""
+        by = list(self._layout.by)
+        if not by:
+            return [("", frame)]
+        groups, sizes = sizes_of(frame, by, self._values[0])
+        if groups.height > self._most:
+            self._notes.append(
+                f"of {groups.height:,} groups by {_and(map(name, by))} the {self._most} with the "
+                "largest numbers"
+            )
+            groups = groups[sizes.arg_sort(descending=True)[: self._most].sort()]
+        labels = {key: Labels(ordered(frame[key])) for key in by}
+        places = {key: {label: i for i, label in enumerate(labels[key].all)} for key in by}
+        named = {key: labels[key].of(groups[key]) for key in by}
+        order = sorted(range(groups.height), key=lambda i: [places[k][named[k][i]] for k in by])
+        return [
+            (
+                ", ".join(f"{name(key)}: {named[key][i]}" for key in by),
+                frame.join(groups[[i]], on=by, how="semi", nulls_equal=True),
+            )
+            for i in order
+        ]
+
+    @property
+    def _width(self) -> int:
+        return WIDTH if self._is_single else NARROW
+
+    def _labels(self, values: Iterable[object]) -> Labels:
+        return Labels(values, LONGEST_LABEL if self._is_single else SHORTER_LABEL)
+
+    def _title(self, value: str, part: str) -> str:
+        """Say what a panel has of all, if there are several."""
+        named = [name(value)] if len(self._values) > 1 else []
+        return ", ".join([*named, *([part] if part else [])])
+
+    def _lines_or_bars(
+        self, parts: Sequence[tuple[str, pl.DataFrame]]
+    ) -> tuple[list[_Drawn], list[str]]:
+        (key,), scale = self._layout.keys, self._layout.scale
+        told: dict[str, None] = {}
+        parts = [(title, self._kept(part, key)) for title, part in parts]
+        labels = self._labels(
+            parts[0][1][key].unique(maintain_order=True) if scale == "nominal" else []
+        )
+        panels: list[_Drawn] = []
+        for value in self._values:
+            made = [
+                (title, *points_of(part, key, value, scale, self._known, labels))
+                for title, part in parts
+            ]
+            span = _together([points.span for _, points, _ in made])
+            if scale != "nominal" and not from_zero(span):
+                self._note("the axis doesn't begin at zero")
+            for title, points, said in made:
+                told |= {said: None} if said else {}
+                spec = bars(points, span, width=self._width)
+                if scale != "nominal":
+                    spec = line(points, span, width=self._width)
+                panels.append(_Drawn(value, Panel(spec, self._title(value, title)), points))
+        return panels, [*told]
+
+    def _kept(self, frame: pl.DataFrame, key: str) -> pl.DataFrame:
+        """Keep the rows that can be drawn, and are not too many."""
+        if self._layout.scale != "nominal":
+            known = frame.filter(pl.col(key).is_not_null())
+            if known.height < frame.height:
+                self._note("without the row of NULL")
+            return known
+        if frame.height <= MOST_BARS:
+            return frame
+        first = "" if len(self._values) == 1 else f" by {name(self._values[0])}"
+        self._note(f"the {MOST_BARS} largest of {frame.height:,} rows{first}")
+        number = finite(frame[self._values[0]])
+        largest = number.arg_sort(descending=True, nulls_last=True)[:MOST_BARS]
+        return frame[largest.sort()]
+
+    def _note(self, said: str) -> None:
+        if said not in self._notes:
+            self._notes.append(said)
+
+    def _heat_maps(
+        self, parts: Sequence[tuple[str, pl.DataFrame]]
+    ) -> tuple[list[_Drawn], list[str]]:
+        down, over = self._layout.keys
+        share = 1 if self._is_single else 2
+        parts = self._in_blocks(parts, down, 2 * MOST_SIDE // share)
+        parts = self._in_blocks(parts, over, MOST_SIDE // share)
+        whole = pl.concat([part for _, part in parts])
+        kept = {
+            down: self._largest(whole, down, 2 * MOST_SIDE // share),
+            over: self._largest(whole, over, MOST_SIDE // share),
+        }
+        labels = self._labels(kept[down]), self._labels(kept[over])
+        panels: list[_Drawn] = []
+        dotted = False
+        for value in self._values:
+            grids = [
+                (title, grid_of(_among(part, kept), (down, over), value, self._known, labels))
+                for title, part in parts
+            ]
+            span = _together([grid.span for _, grid in grids])
+            dotted |= any(square.is_noise for _, grid in grids for square in grid.squares)
+            panels += [
+                _Drawn(
+                    value,
+                    Panel(heat(grid, span, width=self._width), self._title(value, title)),
+                    grid,
+                )
+                for title, grid in grids
+            ]
+        dots = "a dot: less than its own standard error from zero"
+        return panels, [dots] if dotted else []
+
+    def _in_blocks(
+        self, parts: Sequence[tuple[str, pl.DataFrame]], key: str, most: int
+    ) -> Sequence[tuple[str, pl.DataFrame]]:
+        """Take numbers and times together that are too many to have a label each."""
+        whole = pl.concat([part.select(key) for _, part in parts])[key]
+        if scale_of(whole) == "nominal" or whole.n_unique() <= most + 1:  # and NULL
+            return parts
+        wanted = [*self._layout.keys, *self._values]
+        made, said = zip(
+            *(in_blocks(part.select(wanted), key, self._values, whole, most) for _, part in parts),
+            strict=True,
+        )
+        self._note(said[0])
+        return [(title, part) for (title, _), part in zip(parts, made, strict=True)]
+
+    def _largest(self, frame: pl.DataFrame, key: str, most: int) -> pl.Series:
+        """Return the values of a key in order: those of the largest numbers, if too many."""
+        found = ordered(frame[key])
+        if found.len() <= most:
+            return found
+        groups, sizes = sizes_of(frame, [key], self._values[0])
+        chosen = groups[key][sizes.arg_sort(descending=True)[:most]]
+        self._note(f"of {found.len():,} values of {name(key)} the {most} with the largest numbers")
+        return found.filter(found.is_in(chosen.implode(), nulls_equal=True))
 
 
-def _of_two(frame: pl.DataFrame, keys: Sequence[str], value: str) -> Figure | None:
-    if frame.select(keys).is_duplicated().any():
-        return None
-    sides = [frame[key].n_unique() for key in keys]
-    tall = sides[0] >= sides[1]  # the longer side goes down the page
-    down, over = keys if tall else (keys[1], keys[0])
-    notes: list[str] = []
-    for key, most in ((down, 2 * MOST_SIDE), (over, MOST_SIDE)):
-        frame = _largest(frame, key, value, most, notes)
-    rows, columns = _labels(frame[down]), _labels(frame[over])
-    if len(set(zip(rows, columns, strict=True))) < frame.height:
-        return None
-    values = _numbers(frame[value])
-    grid = Grid(
-        value=_name(value),
-        rows=_name(down),
-        columns=_name(over),
-        cells=list(zip(rows, columns, values, strict=True)),
-    )
-    title = f"A heat map: {_name(value)} by {_name(down)} and {_name(over)}"
-    return _told(heat(grid), title, values, notes)
+def _among(frame: pl.DataFrame, kept: dict[str, pl.Series]) -> pl.DataFrame:
+    for key, values in kept.items():
+        frame = frame.filter(frame[key].is_in(values.implode(), nulls_equal=True))
+    return frame
 
 
-def _largest(
-    frame: pl.DataFrame, key: str, value: str, most: int, notes: list[str]
-) -> pl.DataFrame:
-    """Keep the rows of the keys with the largest sums of magnitudes, if there are too many."""
-    if (many := frame[key].n_unique()) <= most:
-        return frame
-    own = pl.DataFrame({"key": frame[key], "value": frame[value].cast(pl.Float64).abs()})
-    number = pl.col("value").filter(pl.col("value").is_finite())
-    kept = own.group_by("key", maintain_order=True).agg(number.sum())
-    chosen = kept.top_k(most, by="value")["key"]
-    notes.append(f"of {many:,} values of {_name(key)} the {most} with the largest numbers")
-    return frame.filter(frame[key].is_in(chosen.implode(), nulls_equal=True))
+def _together(spans: Sequence[Span]) -> Span:
+    return span_of([end for span in spans for end in span])
 
 
-def _told(
-    spec: dict[str, Any], title: str, values: Sequence[float | None], notes: Sequence[str]
-) -> Figure:
-    left_out = [note for note in notes if note not in title]
-    words = "".join(f" ({note})" for note in left_out)
-    return Figure(spec, f"{title}{words}: {_range(values)}", tuple(notes))
-
-
-def _scale(column: pl.Series) -> Scale:
-    if isinstance(column.dtype, (pl.Date, pl.Datetime)):
-        return "temporal"
-    enough = column.len() >= FEWEST_POINTS
-    return "quantitative" if column.dtype.is_numeric() and enough else "nominal"
-
-
-def _keys(column: pl.Series, scale: Scale) -> list[str | float]:
-    if scale == "quantitative":
-        return column.cast(pl.Float64).to_list()
-    if scale == "temporal":
-        return [_moment(value) for value in column.to_list()]
-    return [*_labels(column)]
-
-
-def _moment(value: dt.date) -> str:
-    """Write what a clock shows, as if that were UTC: so it is drawn alike everywhere."""
-    if isinstance(value, dt.datetime):
-        return f"{value.replace(tzinfo=None).isoformat()}Z"
-    return f"{value.isoformat()}T00:00:00Z"
-
-
-def _labels(column: pl.Series) -> list[str]:
-    return [printable(plain(value))[:LONGEST_LABEL] for value in column.to_list()]
-
-
-def _numbers(column: pl.Series) -> list[float | None]:
-    return [None if v is None or not math.isfinite(v) else float(v) for v in column.to_list()]
-
-
-def _ends(
-    frame: pl.DataFrame, value: str, said: set[str], confidence: float | None
-) -> tuple[list[tuple[float, float] | None], str]:
-    """Return intervals, or a standard error to each side, and which of them these are."""
-
-    def own(end: str) -> bool:
-        return f"{value}_{end}" in frame.columns and f"{value}_{end}" not in said
-
-    if own("lower") and own("upper"):
-        lower, upper = (_numbers(frame[f"{value}_{end}"]) for end in ("lower", "upper"))
-        share = f"{100 * (confidence or CONFIDENCE):g}"
-        return _pairs(lower, upper), f"{share} % intervals"
-    if own("variance"):
-        error = frame[f"{value}_variance"].cast(pl.Float64).sqrt()
-        middle = frame[value].cast(pl.Float64)
-        ends = _numbers(middle - error), _numbers(middle + error)
-        return _pairs(*ends), "one standard error to each side"
-    return [None] * frame.height, ""
-
-
-def _pairs(
-    lower: Sequence[float | None], upper: Sequence[float | None]
-) -> list[tuple[float, float] | None]:
-    return [None if a is None or b is None else (a, b) for a, b in zip(lower, upper, strict=True)]
-
-
-def _range(values: Sequence[float | None]) -> str:
-    known = [value for value in values if value is not None]
+def _range(known: Sequence[float]) -> str:
     if not known:
         return "of which none is known."
-    return (
-        f"{len(known):,} values from {min(known):,.4g} to {max(known):,.4g}. All are in the table."
-    )
+    if len(known) == 1:
+        return f"1 value, {known[0]:,.4g}."
+    return f"{len(known):,} values from {min(known):,.4g} to {max(known):,.4g}."
 
 
-def _name(column: Any) -> str:
-    return printable(str(column))[:LONGEST_LABEL]
+def _and(names: Iterable[str]) -> str:
+    """List names as one says them."""
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last

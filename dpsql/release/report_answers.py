@@ -17,15 +17,17 @@ from dpsql.release import metadata
 from dpsql.release.confidence import CONFIDENCE
 from dpsql.release.facts import Facts
 from dpsql.release.forms import csv_text, parquet_bytes
+from dpsql.release.layouts import MOST_PANELS
 from dpsql.release.marks import (
     SupportedFrames,
     SuppressedFrames,
     noise_marked,
     shown_and_marked,
 )
+from dpsql.release.panels import word
 from dpsql.release.pictures import chart_of
 from dpsql.release.shown import decimals_of, shown_rows, shown_value
-from dpsql.report import Cell, Column, Download, Picture, Shown
+from dpsql.report import ELSEWHERE, Cell, Column, Download, Drawing, Picture, Shown
 
 MOST_ROWS = 500
 """Rows of an answer that are shown."""
@@ -38,8 +40,8 @@ MOST_WRITTEN = 200_000
 """Cells of an answer whose files are in the page."""
 MOST_FILE, MOST_FILES = 1_500_000, 3_000_000
 """Bytes of a file, and of all of them together."""
-MOST_PICTURES = 60
-"""As many as are drawn within two seconds."""
+MOST_PICTURES, LEAST_PANELS = 60, 6
+"""Panels of all pictures together, as many as are drawn within two seconds; and of one of them."""
 NOT_KNOWN = "not known"
 
 
@@ -50,11 +52,20 @@ class Room:
     statements: int
     files: int = MOST_FILES
     pictures: int = MOST_PICTURES
+    told: int = 0
+    """Statements that had their share of pictures."""
 
     def rows(self, columns: int) -> int:
         """Return how many rows of so many columns are shown of each statement."""
         share = MOST_CELLS // self.statements // max(columns, 1)
         return min(max(share, LEAST_ROWS), MOST_ROWS)
+
+    @property
+    def panels(self) -> int:
+        """Return how many panels the next picture may have: those after it get one each."""
+        share = max(MOST_PICTURES // self.statements, LEAST_PANELS)
+        left = max(self.pictures - (self.statements - self.told - 1), 1)
+        return min(share, left, self.pictures, MOST_PANELS)
 
     def takes(self, size: int) -> bool:
         """Make room for a file, if there is any."""
@@ -146,21 +157,25 @@ class Answer:
 
     def picture(self) -> Picture | None:
         """Draw the answer, if there is a picture that fits."""
+        self._room.told += 1
         if not self._is_whole:
             return None
         if self._room.pictures <= 0:
             self.left_out.append(f"Only the first {MOST_PICTURES} pictures are drawn.")
             return None
-        found = chart_of(self._frame, self._described, self._facts.confidence)
+        found = chart_of(
+            self._frame, self._described, self._facts.confidence, panels=self._room.panels
+        )
         if found is None:
             return None
-        self._room.pictures -= 1
-        return Picture(drawn(found.spec), found.words)
+        self._room.pictures -= len(found.panels)
+        panels = [Drawing(drawn(panel.spec), panel.title) for panel in found.panels]
+        return Picture(panels, found.words)
 
     def downloads(self) -> list[Download]:
         """Return the answer as files, as far as there is room."""
         if not self._is_whole or self._frame.height * self._frame.width > MOST_WRITTEN:
-            self.left_out.append("Its files would be too large for this page. " + _ELSEWHERE)
+            self.left_out.append("Its files would be too large for this page. " + ELSEWHERE)
             return []
         made = [
             Download(f"{self._file}.csv", "CSV", "text/csv", csv_text(self._frame).encode()),
@@ -175,7 +190,7 @@ class Answer:
         gone = [each.form for each in made if each not in kept]
         if gone:
             said = "There was no more room in this page for its "
-            self.left_out.append(f"{said}{' and '.join(gone)} file. {_ELSEWHERE}")
+            self.left_out.append(f"{said}{' and '.join(gone)} file. {ELSEWHERE}")
         return kept
 
     def _table(self) -> Shown:
@@ -188,18 +203,7 @@ class Answer:
             [part.cell(row, names, mark) for part in layout.parts]
             for row, mark in zip(shown_rows(head), marks, strict=True)
         ]
-        if not self._is_whole:
-            self.left_out.append(
-                f"These are the first {head.height:,} rows of too many to be held. {_ELSEWHERE}"
-            )
-        elif head.height < self._frame.height:
-            self.left_out.append(
-                f"These are the first {head.height:,} of {self._frame.height:,} rows."
-            )
         return Shown(layout.columns, rows, self.rows)
-
-
-_ELSEWHERE = "Release.to_csv, to_parquet and save write all rows."
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +226,7 @@ class _TablePart:
             return Cell(NOT_KNOWN if None in ends else " to ".join(map(_worded, ends)))
         value = row[names[self.name]]
         if self.kind == "key":
-            return Cell(_cut(plain(value)))
+            return Cell(_cut(word(value)))
         return Cell(_worded(value), marks.get(self.name) or "")
 
 
@@ -255,7 +259,7 @@ class _Layout:
         return [part.column for part in self.parts]
 
     def _add(self, title: str, name: str, kind: str) -> None:
-        column = Column(_cut(title), numeric=kind != "key", is_key=kind == "key")
+        column = Column(_cut(word(title)), numeric=kind != "key", is_key=kind == "key")
         self.parts.append(_TablePart(column, name, kind))
 
 

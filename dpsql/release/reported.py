@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.calls import check_path, check_switch, checked
-from dpsql.charts.plots import plotted
+from dpsql.charts.plots import plotted_panels
 from dpsql.errors import ArgumentError, ReleaseFormatError, printable, shown
 from dpsql.hints import option
 from dpsql.linalg.threads import one_thread
@@ -93,27 +94,31 @@ class Reported(ABC):
 
     @checked
     @one_thread
-    def plot(self, name: str, value: str | None = None) -> altair.Chart | altair.LayerChart:
+    def plot(
+        self, name: str, value: str | Sequence[str] | None = None
+    ) -> altair.Chart | altair.LayerChart | altair.ConcatChart:
         """Draw the answer to a statement, as a chart of Altair: the picture that its report has.
 
-        One key of labels makes bars, one of numbers or times a line, two keys a heat map. Intervals
-        are those of the answer; else there is one standard error to each side. Of more rows than
-        can be told apart it shows the largest, or along a line their means, and says so. It costs
-        nothing. It needs `pip install "dpsql[plots]"`; `.save("by_sex.svg")` writes a file.
+        One key of labels makes bars, one of numbers or times a line, two keys a heat map. Lines
+        and heat maps have a panel for each group of further keys, and each value has panels of its
+        own: several make a `ConcatChart`. Intervals are those of the answer; else there is one
+        standard error to each side. Of more rows or panels than can be told apart it shows the
+        largest, or along a line means, and says so. It costs nothing. It needs
+        `pip install "dpsql[plots]"`; `.save("by_sex.svg")` writes a file.
 
         Args:
             name: the statement.
-            value: which of its values; the first one by default.
+            value: which of its values, one or several; by default the first six.
 
         Raises:
             KeyError: there is no such statement.
-            PlotError: no picture fits it, or Altair is not installed.
+            PlotError: no picture fits it, it has no such values, or Altair is not installed.
             ResourceLimitError: its frame is too large.
         """
         frames, _ = self._all
         described, confidence = frames.columns(name), self.facts.confidence
         found = chart_wanted(name, frames.frame(name), described, confidence, value)
-        return plotted(found, name)
+        return plotted_panels(found, name)
 
 
 def check_title(title: object) -> None:

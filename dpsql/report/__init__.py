@@ -1,12 +1,24 @@
 """One self-contained page about a release, as HTML: what it has, and how that is written."""
 
-from dpsql.report.page import Cell, Column, Download, Page, Picture, Section, Shown
+from dpsql.report.page import (
+    ELSEWHERE,
+    Cell,
+    Column,
+    Download,
+    Drawing,
+    Page,
+    Picture,
+    Section,
+    Shown,
+)
 from dpsql.report.render import is_report, needed, rendered
 
 __all__ = [
+    "ELSEWHERE",
     "Cell",
     "Column",
     "Download",
+    "Drawing",
     "Page",
     "Picture",
     "Section",

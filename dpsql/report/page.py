@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+ELSEWHERE = "Release.to_csv, to_parquet and save write all rows."
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -44,12 +46,28 @@ class Shown:
         """Whether all rows are shown."""
         return self.total == len(self.rows)
 
+    @property
+    def cut(self) -> str:
+        """What is said where rows are missing."""
+        if self.is_whole:
+            return ""
+        of = "too many to be held" if self.total is None else f"{self.total:,}"
+        return f"These are the first {len(self.rows):,} rows of {of}. {ELSEWHERE}"
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A panel of a picture as SVG, and which part of it that is."""
+
+    svg: str = field(repr=False)
+    title: str = ""
+
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture as SVG, and what it shows in words."""
+    """A picture, and what it shows in words."""
 
-    svg: str
+    panels: Sequence[Drawing]
     described: str
 
 

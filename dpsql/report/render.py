@@ -77,7 +77,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
     )
     environment.globals["mark"] = Markup(MARK)  # noqa: S704 (ours)
-    environment.filters["inline"] = lambda picture, prefix: Markup(inline(picture.svg, prefix))  # noqa: S704
+    environment.filters["inline"] = lambda panel, prefix: Markup(inline(panel.svg, prefix))  # noqa: S704
     return environment
 
 

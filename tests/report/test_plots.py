@@ -10,12 +10,13 @@ import polars as pl
 import pytest
 
 import dpsql
-from dpsql.charts.plots import plotted
-from dpsql.charts.specs import Figure
-from dpsql.release.pictures import MOST_POINTS, chart_of, chart_wanted
+from dpsql.charts.plots import plotted, plotted_panels
+from dpsql.charts.specs import Figure, Panel
+from dpsql.release.panels import MOST_POINTS
+from dpsql.release.pictures import MOST_VALUES, chart_of, chart_wanted
 from tests.report.hostile import HOSTILE, hostile
 
-OWN = {"key", "value", "low", "high", "limit", "row", "column"}
+OWN = {"key", "value", "low", "high", "limit", "row", "column", "size", "sign"}
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +75,47 @@ def test_what_has_no_picture_is_refused_with_a_way_on():
 def test_without_altair_a_hint_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "altair", None)
     with pytest.raises(dpsql.PlotError, match="altair is not installed") as found:
-        plotted(Figure({}, "nothing"), "n")
+        plotted(Figure((Panel({}),), "nothing"), "n")
     assert found.value.hint == 'pip install "dpsql[plots]"'
+
+
+def several(values: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+    names = [f"n{i}" for i in range(values)]
+    frame = pl.DataFrame({"k": ["a", "b"], **{each: [1.0, 2.0] for each in names}})
+    return frame, described(k="key", **dict.fromkeys(names, "value"))
+
+
+def test_all_values_are_drawn_or_those_that_are_named():
+    frame, columns = several(3)
+    found = plotted_panels(chart_wanted("all", frame, columns, None, None), "all").to_dict()
+    assert [panel["title"]["text"] for panel in found["concat"]] == ["n0", "n1", "n2"]
+    assert found["title"]["text"] == "all"
+    two = chart_wanted("all", frame, columns, None, ["n2", "n0"])
+    assert [panel.title for panel in two.panels] == ["n2", "n0"]
+    one = plotted_panels(chart_wanted("all", frame, columns, None, "n1"), "all").to_dict()
+    assert "concat" not in one
+
+
+def test_a_panel_for_each_value_is_drawn_by_altair_too(tmp_path):
+    place = tmp_path / "plot.svg"
+    frame, columns = several(2)
+    plotted_panels(chart_wanted("all", frame, columns, None, None), "all").save(str(place))
+    assert ">n1</text>" in place.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("wanted", [[], [f"n{i}" for i in range(MOST_VALUES + 1)]])
+def test_no_value_and_too_many_are_refused(wanted):
+    frame, columns = several(MOST_VALUES + 1)
+    with pytest.raises(dpsql.PlotError, match="one value to 6") as found:
+        chart_wanted("all", frame, columns, None, wanted)
+    assert "value=['n0'," in (found.value.hint or "")
+
+
+@pytest.mark.parametrize("wanted", [7, ["n0", 7]])
+def test_a_value_is_a_name(wanted):
+    frame, columns = several(2)
+    with pytest.raises(dpsql.PlotError, match="has no value 7"):
+        chart_wanted("all", frame, columns, None, wanted)
 
 
 def test_a_million_rows_are_summed_up_along_a_line():
@@ -94,5 +134,5 @@ def test_infinite_values_and_variances_leave_gaps():
     found = chart_of(frame, described(k="key", n="value"), None)
     assert found is not None
     shown = [row for rows in named(found.spec, "values") for row in rows]
-    assert {"key": "b", "value": None} in shown
+    assert {"key": "b"} in shown  # that it has no number
     assert not any(row.get("high") in numbers[1:] for row in shown)

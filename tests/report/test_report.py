@@ -279,7 +279,7 @@ def test_large_answers_are_cut_and_said_to_be(release, tmp_path):
     large = pl.select(k=pl.int_range(1_000_000), n=pl.lit(5.0)).with_columns(n_variance=pl.lit(1.0))
     made = given(release, Frames({"large": large}, {"k": "key", "n": "value"}))
     page = read(made, tmp_path)
-    assert "the first 500 of 1,000,000 rows" in page.text
+    assert "the first 500 rows of 1,000,000" in page.text
     assert "too large for this page" in page.text
     assert set(page.files()) == {"metadata.json"}
     assert (tmp_path / "page.html").stat().st_size < 300_000

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import polars as pl
 
-from dpsql.charts.specs import Curve, Curves, Figure, curves
+from dpsql.charts.specs import Curve, Curves, Figure, Panel, curves
 from dpsql.errors import BudgetError, printable
 from dpsql.privacy import Budget
 
@@ -70,7 +70,7 @@ def tradeoff_figure(budget: Budget, errors: pl.DataFrame) -> Figure | None:
     words = "Lines: the expected error of each statement by the budget."
     if twice is not None:
         words += f" Twice {form} would divide all errors by {1 / twice:.3g}."
-    return Figure(spec, words, notes)
+    return Figure((Panel(spec),), words, notes)
 
 
 def _multiples(budget: Budget) -> list[tuple[Budget, float]]:
