@@ -66,7 +66,7 @@ _JOINED = (
     "the result is not longer than eight times the longest of them, and the constants"
 )
 _SUBTEXT = "one pass over the text; places are constants of at most nine digits"
-_SEARCHED = "search for a constant string in linear time; a boolean or a place"
+_SEARCHED = "search for a constant string in linear time, by its bytes; a boolean or a place"
 _LIKE = (
     "the pattern is a constant; the time is linear in the text for each % of the pattern, which "
     "are matched from left to right, each as early as can be"

@@ -8,9 +8,15 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import TypeGuard
 
-from dpsql.errors import UnsupportedSqlError, printable
+from dpsql.errors import SqlLimitError, UnsupportedSqlError, printable
 from dpsql.rows.expression import RowColumn, RowConstant, RowExpression
-from dpsql.rows.typed import Limits, RowValue, called, constant_of
+from dpsql.rows.typed import (
+    Limits,
+    RowValue,
+    called,
+    constant_of,
+    may_be_least_by_minus_one,
+)
 from dpsql.rows.types import (
     BIGINT,
     BOOLEAN,
@@ -57,6 +63,7 @@ def cast(value: RowValue, to: RowType) -> RowValue:
 
     Raises:
         UnsupportedSqlError: DuckDB has no such cast, or one that isn't listed.
+        SqlLimitError: it is long, and has to be written twice.
     """
     if value.type == to:
         return value
@@ -65,6 +72,8 @@ def cast(value: RowValue, to: RowType) -> RowValue:
             f"{value.type.sql} can't be cast to {to.sql} on rows.",
             hint="use date_diff for times, and CASE for truth values.",
         )
+    if (value.type == VARCHAR and to.name == "DECIMAL") or (value.type.is_float and to == HUGEINT):
+        check_repeated(value, f"What is cast to {to.sql}")
     limits = to.limits
     if limits is not None and value.limits is not None:
         low, high = max(limits[0], value.limits[0]), min(limits[1], value.limits[1])
@@ -73,6 +82,16 @@ def cast(value: RowValue, to: RowType) -> RowValue:
         limits = (0, 1)
     operation = "cast" if lossless(value.type, to) else "try_cast"
     return RowValue(operation, (value,), to, limits=limits)
+
+
+def check_repeated(value: RowValue, what: str) -> None:
+    """Refuse what is long and written more than once: nested in each other, texts would double.
+
+    Raises:
+        SqlLimitError: it is long.
+    """
+    if len(value.sql) > LONGEST_TWICE:
+        raise SqlLimitError(f"{what} is too long to run on rows.")
 
 
 def _may_cast(type_: RowType, to: RowType) -> bool:
@@ -150,6 +169,8 @@ def integers(function: str, left: RowValue, right: RowValue, limits: Limits) -> 
     type_, fails = joint_room(limits, *ends)
     bounds = type_.limits or limits
     inside = max(limits[0], bounds[0]), min(limits[1], bounds[1])
+    if function == "%" and may_be_least_by_minus_one(type_, left, right):
+        check_repeated(right, "A divisor")
     made = RowValue("call", (cast(left, type_), cast(right, type_)), type_, function, inside)
     if fails or (function in {"//", "%"} and ends[1][0] <= 0 <= ends[1][1]):
         return RowValue("try", (made,), type_, limits=inside)

@@ -25,21 +25,34 @@ Guarantees:
     brackets or keywords. Names and constants are in quotes that are doubled within; functions,
     operators and types are of closed lists (`functions.py`, `types.py`). `+`, LIKE and their like
     are called as `system.main."…"(…)`, since a macro may have their name. Comparisons, casts, TRY,
-    CASE, COALESCE, IN, BETWEEN and IS are syntax, for which there are no macros, and built-in types
-    can't be created again. Each constant is a quoted string that is cast: a minus sign would be an
-    operator. ∎
+    CASE, COALESCE, COLLATE, IN, BETWEEN and IS are syntax, for which there are no macros, and
+    built-in types can't be created again. Each constant is a quoted string that is cast: a minus
+    sign would be an operator. ∎
+
+    All versions of DuckDB that may be installed compute the same of it, so that what was measured
+    by one can be put together with what another measures. What they compute otherwise is written
+    by what they compute alike: see `_called`, `_tried_cast`, `huge_as_float`. That
+    is seen by `tests/rows/test_versions.py`, whose expected values are no version's.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 
-from dpsql.rows.types import BIGINT, BOOLEAN, DOUBLE, NULL, VARCHAR, RowType
+from dpsql.rows.types import BIGINT, BOOLEAN, DATE, DOUBLE, HUGEINT, NULL, VARCHAR, RowType
 from dpsql.schema.names import quoted_name
+from dpsql.schema.numbers import decimal_text
 
 Limits = tuple[int, int]
 _MAY_FAIL = frozenset({"try", "tried", "try_cast"})
+_SEARCHES = frozenset({"~~", "contains", "starts_with", "suffix", "instr", "regexp_matches",
+                       "regexp_full_match"})  # fmt: skip
+_WEEKS = frozenset({"week", "isoyear", "yearweek"})
+_SHOWN_WEEK = re.compile(r"(?:[^%]|%[^UW])*%[UW]", re.DOTALL)
+_LEAST_HUGE = -(2**127)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,17 +216,86 @@ def _bounded(_: RowValue, parts: list[str]) -> str:
     )
 
 
+def _cast(node: RowValue, parts: list[str]) -> str:
+    ((x,), (of,)) = parts, node.parts
+    if of.type == HUGEINT and node.type.is_float:
+        return huge_as_float(x, node.type)
+    return f"CAST({x} AS {node.type.sql})"
+
+
+def huge_as_float(x: str, type_: RowType = DOUBLE) -> str:
+    """Write a HUGEINT as the DOUBLE that is nearest to it; 2.0.0 often takes the one beside it."""
+    return f"CAST(CAST({x} AS VARCHAR) AS {type_.sql})"
+
+
+def _tried_cast(node: RowValue, parts: list[str]) -> str:
+    ((x,), (of,), to) = parts, node.parts, node.type
+    made = f"TRY_CAST({x} AS {to.sql})"
+    if of.type == VARCHAR and to.name == "DECIMAL":
+        # Of '1.999e2' 2.0.0 makes a DECIMAL(4,2) that this type hasn't, and sums of it overflow.
+        most = decimal_text(Fraction(10**to.width - 1, 10**to.scale))
+        low, high = (constant_of(end, to).sql for end in (f"-{most}", most))
+        return f"CASE WHEN {made} BETWEEN {low} AND {high} THEN {made} END"
+    if of.type.is_float and to == HUGEINT:  # of the least one 2.0.0 makes NULL
+        return f"CASE WHEN {made} > {number_of(_LEAST_HUGE, HUGEINT).sql} THEN {made} END"
+    return made
+
+
+def _called(node: RowValue, parts: list[str]) -> str:
+    function, (first, *rest) = node.text, parts
+    if function in _SEARCHES:  # 2.0.1 lets more of these follow the collation that is set
+        return call(function, f'(({first}) COLLATE "C")', *rest)
+    if function == "round" and rest and node.type == DOUBLE:
+        return _to_places(first, int(node.parts[1].text))
+    if function == "%" and may_be_least_by_minus_one(node.type, *node.parts):
+        one, minus = number_of(1, HUGEINT).sql, number_of(-1, HUGEINT).sql
+        return call(function, first, f"CASE WHEN {rest[0]} = {minus} THEN {one} ELSE {rest[0]} END")
+    made, since = call(function, *parts), known_since(node)
+    if since:
+        day = rest[0] if function == "date_part" else first
+        return f"CASE WHEN {day} >= {constant_of(since, DATE).sql} THEN {made} END"
+    return made
+
+
+def may_be_least_by_minus_one(type_: RowType, left: RowValue, right: RowValue) -> bool:
+    """Whether −2¹²⁷ may be divided by −1: nothing is left, but in 2.0.0 it is an error."""
+    if type_ != HUGEINT:
+        return False
+    low, high = right.limits or (-1, -1)
+    return low <= -1 <= high and (left.limits is None or left.limits[0] <= _LEAST_HUGE)
+
+
+def known_since(node: RowValue) -> str:
+    """Return the first day of which 2.0.0 knows something; 2.0.1 knows it of all."""
+    of = [part.type for part in node.parts]
+    if node.text == "date_part" and of[1] == DATE and node.parts[0].text in _WEEKS:
+        return "5877641-01-04 (BC)"
+    if node.text == "strftime" and of[0] == DATE and _SHOWN_WEEK.match(node.parts[1].text):
+        return "5877641-01-01 (BC)"
+    return ""
+
+
+def _to_places(x: str, digits: int) -> str:
+    """Write a double rounded as 2.0.0 does it: 2.0.1 looks at more digits than x·10ⁿ has."""
+    ten, (there, back) = real(10.0 ** abs(digits)), ("*", "/") if digits > 0 else ("/", "*")
+    if not digits:
+        return call("round", x)
+    near = call(back, call("round", call(there, x, ten)), ten)
+    far = f"ELSE {x}" if digits > 0 else f"WHEN {x} IS NOT NULL THEN {real(0)}"
+    return f"CASE WHEN {call('isfinite', near)} THEN {near} {far} END"
+
+
 _WRITTEN: dict[str, Callable[[RowValue, list[str]], str]] = {
     "column": lambda node, _: quoted_name(node.text),
     "stored": lambda node, _: quoted_name(node.text),
     "labels": lambda node, _: f"{quoted_name(node.text)}::VARCHAR",
     "constant": _constant,
-    "cast": lambda node, p: f"CAST({p[0]} AS {node.type.sql})",
-    "try_cast": lambda node, p: f"TRY_CAST({p[0]} AS {node.type.sql})",
-    "call": lambda node, p: call(node.text, *p),
+    "cast": _cast,
+    "try_cast": _tried_cast,
+    "call": _called,
     "try": lambda _, p: f"TRY({p[0]})",
     # If DuckDB says the same of the type, the cast isn't there when it runs.
-    "tried": lambda node, p: f"TRY_CAST(TRY({call(node.text, *p)}) AS {node.type.sql})",
+    "tried": lambda node, p: f"TRY_CAST(TRY({_called(node, p)}) AS {node.type.sql})",
     "bytes": lambda _, p: call("encode", p[0]),
     "compare": lambda node, p: f"({p[0]} {node.text} {p[1]})",
     "and": lambda _, p: f"({' AND '.join(p)})",

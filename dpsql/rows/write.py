@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
-from dpsql.errors import SchemaError, SqlLimitError, UnsupportedSqlError, printable
+from dpsql.errors import SchemaError, UnsupportedSqlError, printable
 from dpsql.rows.expression import (
     RowCall,
     RowCase,
@@ -39,10 +39,10 @@ from dpsql.rows.expression import (
 )
 from dpsql.rows.functions import FUNCTIONS
 from dpsql.rows.operands import (
-    LONGEST_TWICE,
     absolute,
     bounded,
     cast,
+    check_repeated,
     constant,
     hull,
     inexact,
@@ -59,7 +59,7 @@ from dpsql.rows.operands import (
 )
 from dpsql.rows.patterns import check_pattern
 from dpsql.rows.times import meant, part_type, word
-from dpsql.rows.typed import RowValue, bytes_of, called, constant_of, number_of
+from dpsql.rows.typed import RowValue, bytes_of, called, constant_of, known_since, number_of
 from dpsql.rows.types import (
     BIGINT,
     BOOLEAN,
@@ -230,9 +230,7 @@ class RowWriter:
 
     def _nullif(self, node: RowCall) -> RowValue:
         first = self._write(node.arguments[0])
-        # It is written twice, so nested in each other texts would double.
-        if len(first.sql) > LONGEST_TWICE:
-            raise SqlLimitError("The first argument of nullif is too long to run on rows.")
+        check_repeated(first, "The first argument of nullif")
         left, right = map(bytes_of, self._alike(node.arguments, "nullif"))
         return RowValue("nullif", (left, right, first), first.type, limits=first.limits)
 
@@ -282,10 +280,13 @@ class RowWriter:
     def _rounded(self, node: RowCall) -> RowValue:
         (value,) = numbers(node.function, self._write(node.arguments[0]))
         digits = [small(part, 15, node.function) for part in node.arguments[1:]]
-        if value.type.is_integer and node.function == "round" and min(digits, default=0) >= 0:
+        keeps = node.function in {"round", "trunc"} and min(digits, default=0) >= 0
+        if value.type.is_integer and keeps:
             return value
         places = [number_of(d, RowType("INTEGER")) for d in digits]
         if value.type.name != "DECIMAL":
+            if digits:
+                check_repeated(value, f"The first argument of {node.function}")
             return called(node.function, cast(value, DOUBLE), *places, type_=DOUBLE)
         # One digit more: DuckDB rounds 9.9 up to a 10 that its own type can't hold.
         wide = cast(value, decimal(value.type.width + 1, value.type.scale))
@@ -341,7 +342,10 @@ class RowWriter:
         part = word(literal(node.arguments[0], node.function), parts=True)
         type_, limits = part_type(part)
         value = self._time(node, 1)
-        return tried("date_part", constant_of(part), value, type_=type_, limits=limits)
+        made = tried("date_part", constant_of(part), value, type_=type_, limits=limits)
+        if known_since(made):
+            check_repeated(value, f"The {part} of a day")
+        return made
 
     def _named_part(self, node: RowCall) -> RowValue:
         return tried(node.function, self._time(node, 0), type_=VARCHAR)

@@ -15,7 +15,7 @@ from dpsql.errors import Span, SqlError, SqlParseError
 from dpsql.sql.binding.aggregates import filled, refused
 from dpsql.sql.binding.functions import AGGREGATES, FUNCTIONS, NAMED, TYPES, VOLATILE, WINDOWS
 from dpsql.sql.shorthands import orders_by_all
-from dpsql.sql.text.closed import is_closed
+from dpsql.sql.text.closed import is_closed, is_too_long
 from dpsql.sql.text.parse import Parsed
 from dpsql.sql.text.spans import SourceText
 
@@ -258,7 +258,7 @@ def _listed(node: exp.Expr) -> bool:
 
 
 def _check_place(node: exp.Expr, source: SourceText) -> None:
-    """Refuse table functions, types and names that are not on the list."""
+    """Refuse table functions, types, names and numbers that are not on the list."""
     if isinstance(node, exp.Identifier) and node.name.startswith("__"):
         raise _error("A name that begins with __", source, node, "use another name.")
     if isinstance(node, exp.Table) and not isinstance(
@@ -269,6 +269,9 @@ def _check_place(node: exp.Expr, source: SourceText) -> None:
         raise source.error(
             node, "A part of this name is missing.", "write database.schema.table.", SqlParseError
         )
+    if isinstance(node, exp.Literal) and not node.is_string and is_too_long(node.name):
+        hint = "write it with an exponent, as in 1e40, which is a DOUBLE."
+        raise _error("An integer of so many digits", source, node, hint)
     if isinstance(node, exp.DataType) and node.this.name not in TYPES:
         place = node.parent if node.parent is not None else node
         raise _error(f"The type {node.this.name}", source, place, _TYPES)

@@ -8,7 +8,6 @@ import random
 from decimal import Decimal
 from fractions import Fraction
 
-import duckdb
 import pytest
 
 from dpsql.engines.duckdb.sums import RowSum
@@ -420,9 +419,10 @@ def test_cases_nest_without_failing(con):
 
 
 def test_what_two_calls_share_stays_in_its_try(con):
-    """DuckDB computes once what two expressions share, also what it takes out of a TRY for that."""
-    with pytest.raises(duckdb.ConversionException):
-        con.execute("SELECT TRY(CAST(s AS INT) + 1), TRY(CAST(s AS INT) + 2) FROM r").fetchall()
+    """DuckDB computes once what two expressions share. 2.0.0 takes it out of a TRY for that.
+
+    So of TRY(CAST(s AS INT) + 1), TRY(CAST(s AS INT) + 2) it makes an error, and 2.0.1 doesn't.
+    """
     shared = ["u - CAST(w AS DECIMAL(38,30))", "u + CAST(w AS DECIMAL(38,30))",
               "CAST(s AS INTEGER) + 1", "CAST(s AS INTEGER) + 2", "u * w", "u - w", "w % u",
               "h % w",

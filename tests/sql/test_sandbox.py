@@ -92,6 +92,8 @@ def test_reaches_no_file(tmp_path, folder):
         "SELECT CASE WHEN true THEN now() END",
         "SELECT 1 FROM generate_series(1, 3) TABLESAMPLE 1",
         "SELECT COLUMNS('a') FROM __domain_1",
+        "SELECT 'a' COLLATE nocase = 'A'",
+        "SELECT 'a' COLLATE \"C.nocase\" = 'A'",
         "WITH RECURSIVE a AS (SELECT 1 UNION ALL SELECT * FROM a) SELECT * FROM a",
         "WITH sqlite_master AS (SELECT * FROM sqlite_master) SELECT 1",
         "SELECT * FROM (WITH duckdb_tables AS (SELECT 1) SELECT 1), duckdb_tables",
@@ -112,6 +114,12 @@ def test_runs_what_is_listed_only(sandbox, query):
         sandbox.create("__axis_9", query)
     with pytest.raises(NotListedError):
         sandbox.create("__axis_9", query, view=True)
+
+
+def test_texts_may_be_said_to_be_bytes(sandbox):
+    """So expressions of rows search them, whatever collation is set where the rows are."""
+    query = """SELECT system.main."contains"(('aB') COLLATE "C", 'b')"""
+    assert sandbox.rows(query) == [(False,)]
 
 
 @pytest.mark.parametrize("query", ["SELECT", "SELECT 'a", "SELECT 1 FROM"])

@@ -7,6 +7,7 @@ and `rows/windows.py`, whose proofs say why it can be asked of rows of a unit.
 from __future__ import annotations
 
 from dpsql.rows.typed import RowAggregate, call, whole
+from dpsql.rows.types import HUGEINT
 
 
 def aggregate_sql(one: RowAggregate) -> tuple[str, ...]:
@@ -32,6 +33,8 @@ def _added(one: RowAggregate, value: str) -> tuple[str, ...]:
     before, after = f"CAST({call('sum', value)}", f" AS {one.added.sql})"
     if one.function == "sum":
         return before, after
+    if one.added == HUGEINT:  # see `huge_as_float`
+        before, after = f"CAST({before}", f"{after} AS VARCHAR)"
     # The quotient of two doubles: a call that begins in one piece, and ends in another.
     divided = f'system.main."/"(CAST({before}'
     between = f"{after} AS DOUBLE), CAST({call('count', value)}"

@@ -59,8 +59,8 @@ FUNCTIONS = _TABLE_FUNCTIONS.union(
 catalog, draws random numbers, waits, fails on purpose, reads anything or runs text."""
 
 _EXPRESSIONS = """
-    BETWEEN CASE CAST COLUMN_REF COMPARISON CONJUNCTION CONSTANT FUNCTION LAMBDA OPERATOR PARAMETER
-    STAR SUBQUERY TYPE WINDOW
+    BETWEEN CASE CAST COLLATE COLUMN_REF COMPARISON CONJUNCTION CONSTANT FUNCTION LAMBDA OPERATOR
+    PARAMETER STAR SUBQUERY TYPE WINDOW
 """
 _CLASSES = frozenset(_EXPRESSIONS.split())
 _SPECIAL = """
@@ -81,6 +81,8 @@ _EMPTY = (
 """Parts that must be empty, wherever they stand."""
 
 
+_BYTES = "C"
+"""The collation that compares bytes: expressions of rows name it, whatever is set there."""
 _BUILT_IN = ["system", "main"]
 """Where the functions that are listed are, and no others: expressions of rows name it."""
 
@@ -119,6 +121,8 @@ def _check(node: Tree, names: Names) -> None:
     good = kind in _CLASSES if "class" in node else type_ is None or type_ in _OTHERS
     if not good or (kind == "OPERATOR" and type_ not in _OPERATORS):
         raise NotPermittedError(f"{kind or type_} can't run here")
+    if kind == "COLLATE" and node.get("collation") != _BYTES:
+        raise NotPermittedError("a collation can't run here")
     if "function_name" in node and node["function_name"] not in FUNCTIONS:
         raise NotPermittedError(f"the function {node['function_name']} can't run here")
     if type_ == "TABLE_FUNCTION" and node["function"]["function_name"] not in _TABLE_FUNCTIONS:

@@ -25,6 +25,8 @@ _SHAPES = """
 """
 _WORDS = frozenset(_SHAPES.split()) | {"CURRENT ROW"}
 _NUMBER = re.compile(r"(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)([eE][+-]?\d[\d_]*)?", re.ASCII)
+_INTEGER = re.compile(r"[\d_]+", re.ASCII)
+_LONGEST_INTEGER = 2**128
 _SIZE = re.compile(r"\d{1,5}", re.ASCII)
 
 
@@ -50,4 +52,15 @@ def is_closed(node: exp.Expr) -> bool:
         for value in node.args.values()
         for part in (value if isinstance(value, list) else [value])
         if isinstance(part, str)
+    )
+
+
+def is_too_long(number: str) -> bool:
+    """Whether a number is an integer that is in no type but BIGNUM.
+
+    DuckDB 2.0.1 computes with these, and 2.0.0 does not.
+    """
+    digits = number.replace("_", "")
+    return bool(_INTEGER.fullmatch(number)) and (
+        len(digits.lstrip("0")) > 39 or int(digits) >= _LONGEST_INTEGER
     )
