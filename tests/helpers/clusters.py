@@ -28,6 +28,8 @@ ROOT = Path(__file__).parents[2]
 _PYSPARK = importlib.util.find_spec("pyspark")
 HOME = Path(_PYSPARK.origin).parent if _PYSPARK and _PYSPARK.origin else Path()
 HERE = "127.0.0.1"
+HOSTS = (HERE, "localhost")
+"""What workers call themselves. A task is tried twice at a time on hosts with two names only."""
 SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SETTINGS = {
     "spark.ui.enabled": "false", "spark.driver.host": HERE, "spark.driver.bindAddress": HERE,
@@ -172,15 +174,24 @@ def cluster(folder: Path, *workers: Mapping[str, str], **mounts: Path) -> Iterat
     port, places = free_port(), {mounts["here"]: mounts["there"]} if mounts else {}
     run = [HOME / "bin" / "spark-class"]
     url = f"spark://{HERE}:{port}"
-    common = ["--host", HERE, "--webui-port", 0]
+    common = ["--webui-port", 0, "--host"]
     with started(folder) as all_of_it:
         of = "org.apache.spark.deploy.master.Master"
-        master = all_of_it.start("master", [*run, of, *common, "--port", port])
+        master = all_of_it.start("master", [*run, of, *common, HERE, "--port", port])
         all_of_it.listens("master", port)
         of = "org.apache.spark.deploy.worker.Worker"
         ran = []
         for i, env in enumerate(workers or ({}, {})):
-            own = ["--cores", 1, "--memory", "600M", "--work-dir", folder / f"work{i}", url]
+            own = [
+                HOSTS[i % 2],
+                "--cores",
+                1,
+                "--memory",
+                "600M",
+                "--work-dir",
+                folder / f"work{i}",
+                url,
+            ]
             command = _with(places, [*run, of, *common, *own])
             ran.append(all_of_it.start(f"worker{i}", command, **env))
         yield Cluster(url, master, tuple(ran))

@@ -73,7 +73,7 @@ def everything(spark: Any, folder: str, address: str, bad: str) -> dict[str, Any
     account = {"ledger": address, "dataset": "hr.people"}
     here = dpsql.Session(spark, schema=several.schema(named), **account)
     there = dpsql.Session(con, schema=several.schema({name: name for name in several.TABLES}))
-    script = {name: several.SCRIPT[name] for name in ("left", "running", "pairs", "units_joined")}
+    script = {name: several.SCRIPT[name] for name in ("left", "units_joined")}
     several.check_same((here, there, named), script)
     found["history"] = here.history["state"].to_list()
     context.pythonExec, found["bad"] = bad, []
@@ -112,12 +112,25 @@ def slow() -> None:
 
 
 def _kill(_: Path, workers: Sequence[int]) -> None:
+    time.sleep(SECONDS / 2)
     executors(workers)[0].kill()
 
 
 def _lose_shuffled(folder: Path, _: Sequence[int]) -> None:
-    for file in folder.rglob("shuffle_*.data"):
+    """Remove what parts have left for the next stage, which waits for the slow one."""
+    before, new, end = set(_shuffled(folder)), list[Path](), time.monotonic() + 2 * SECONDS
+    while not new and time.monotonic() < end:
+        time.sleep(0.01)
+        new = [file for file in _shuffled(folder) if file not in before]
+    for file in new:
         file.unlink()
+
+
+def _shuffled(folder: Path) -> list[Path]:
+    found = list[Path]()
+    with contextlib.suppress(OSError):  # folders that Spark removes meanwhile
+        found = list(folder.rglob("shuffle_*.data"))
+    return found
 
 
 HARMS: Mapping[str, Callable[[Path, Sequence[int]], None]] = {
@@ -146,7 +159,7 @@ def harmed(
             begun, run = time.time(), SparkCounting.run
 
             def meanwhile(counting: Any, run: Any = run, harm: Any = harm) -> Any:
-                do = threading.Timer(SECONDS / 2, harm, (Path(cluster), workers))
+                do = threading.Thread(target=harm, args=(Path(cluster), workers))
                 do.start()
                 try:
                     return run(counting)

@@ -17,6 +17,7 @@ from tests.engines.spark import on_clusters as on
 from tests.engines.spark import test_lost_workers as lost
 from tests.engines.spark.test_sources import ROWS, folder
 from tests.helpers import clusters
+from tests.helpers import spark as sparks
 
 deltalake = pytest.importorskip("deltalake")
 pytestmark = pytest.mark.spark
@@ -112,6 +113,31 @@ def test_what_executors_find_elsewhere_is_refused(tmp_path):
     assert "each machine" in hint
 
 
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_server_of_connect_counts_on_its_cluster(tmp_path, monkeypatch):
+    """Its own environment says which Python executors run, and not that of its clients."""
+    lost.make(tmp_path / "rows")
+    less = str(python(tmp_path / "python", "dpsql pandas"))
+    monkeypatch.setenv("PYSPARK_PYTHON", less)
+    with (
+        clusters.cluster(tmp_path / "cluster") as cluster,
+        clusters.server(tmp_path / "server", cluster.url) as (_, port),
+    ):
+        monkeypatch.setenv("PYSPARK_PYTHON", "/nowhere/python")
+        with sparks.connected(port) as far:
+            found = [on.counted(far, str(tmp_path / "rows"), way) for way in on.WAYS]
+        ran = [
+            " ".join(child.cmdline())
+            for executor in clusters.executors(cluster.pids[1:])
+            for child in executor.children(recursive=True)
+        ]
+    for counts in found:
+        check(counts, lost.expected(tmp_path / "rows"))
+    assert any("pyspark.daemon" in line for line in ran)
+
+
 def events(folder):
     """Read what Spark wrote of its work."""
     (log,) = folder.iterdir()
@@ -156,9 +182,8 @@ def test_what_runs_twice_is_counted_once(tmp_path, address):
     assert len(found) == 3 * len(on.HARMS)
     for case, one in found.items():
         way, _, name = case.partition(", ")
-        if way in on.WAYS:
+        if way in on.WAYS:  # units are of one file, so that no part waits for others
             check(one["counts"], wanted)
-        if (way, name) != ("units", "speculation"):  # of one task, none is slower than others
             times = [when / 1000 for when in (seen(event, name) for event in wrote) if when]
             assert any(one["from"] < when < one["to"] for when in times), case
 

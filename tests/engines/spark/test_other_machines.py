@@ -192,7 +192,7 @@ LOGS = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("log", LOGS)
 @pytest.mark.parametrize("at", ["in it", "above it", "far above it", "below it", "far below it"])
 def test_a_folder_elsewhere_is_no_part_of_a_table_with_versions(machines, log, at):
