@@ -163,6 +163,7 @@ class Elsewhere:
     to_parquet: Path | None
     to_duckdb: Path | None
     report: Path | None
+    max_bytes: int | None
     overwrite: bool
 
     def __bool__(self) -> bool:
@@ -186,6 +187,8 @@ class Elsewhere:
         from dpsql.release.exports import check_place
         from dpsql.release.reported import check_report
 
+        if self.max_bytes is not None and self.report is None:
+            raise click.UsageError("--max-bytes is for --report.")
         if self.overwrite and not self:
             raise click.UsageError(
                 "--overwrite is for --to-csv, --to-parquet, --to-duckdb and --report."
@@ -199,7 +202,8 @@ class Elsewhere:
         if self.to_duckdb is not None and not self.overwrite:
             check_file(self.to_duckdb)
         if self.report is not None:
-            check_report(self.report, overwrite=self.overwrite)
+            size = options.most_bytes(self.max_bytes)
+            check_report(self.report, overwrite=self.overwrite, max_bytes=size)
 
     def write(self, release: Release, ledger: Ledger | None = None) -> list[str]:
         """Write a release, and return where it is.
@@ -215,7 +219,12 @@ class Elsewhere:
         if self.to_duckdb is not None:
             release.to_duckdb(self.to_duckdb, overwrite=self.overwrite)
         if self.report is not None:
-            release.report(self.report, ledger=ledger, overwrite=self.overwrite)
+            release.report(
+                self.report,
+                ledger=ledger,
+                max_bytes=options.most_bytes(self.max_bytes),
+                overwrite=self.overwrite,
+            )
         return [str(place) for place in self._places if place is not None]
 
 
@@ -267,6 +276,7 @@ _ELSEWHERE = {
         metavar="FILE",
         help="A new HTML page for people, with all answers, errors and the promise.",
     ),
+    "max_bytes": options.max_bytes,
     "overwrite": click.option(
         "--overwrite", is_flag=True, help="Replace answers that such an option wrote before."
     ),

@@ -194,6 +194,19 @@ db_option = click.option(
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document; errors as JSON too."
 )
+max_bytes = click.option(
+    "--max-bytes",
+    type=int,
+    metavar="N",
+    help="How large a report may be, 10000000 by default: beyond that it leaves parts out.",
+)
+
+
+def most_bytes(given: int | None) -> int:
+    """Return how large a report may be."""
+    from dpsql.release.report_answers import MOST_BYTES
+
+    return MOST_BYTES if given is None else given
 
 
 def typed(name: str) -> Callable[[Any], Any]:

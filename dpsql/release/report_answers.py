@@ -36,10 +36,10 @@ MOST_CELLS = 60_000
 """Cells of all tables together."""
 LONGEST_TEXT = 120
 """Characters of a cell."""
-MOST_WRITTEN = 200_000
-"""Cells of an answer whose files are in the page."""
-MOST_FILE, MOST_FILES = 1_500_000, 3_000_000
-"""Bytes of a file, and of all of them together."""
+MOST_BYTES = 10_000_000
+"""Bytes of a page, if nothing else is said."""
+FILE_SHARE, FILES_SHARE, WRITTEN_SHARE = 0.15, 0.3, 0.02
+"""Of its bytes those of a file, of all of them together, and cells of an answer with files."""
 MOST_PICTURES, LEAST_PANELS = 60, 6
 """Panels of all pictures together, as many as are drawn within two seconds; and of one of them."""
 NOT_KNOWN = "not known"
@@ -50,7 +50,10 @@ class Room:
     """How much there is room for in a page."""
 
     statements: int
-    files: int = MOST_FILES
+    size: int = MOST_BYTES
+    """Bytes that the page may have."""
+    taken: int = 0
+    """Bytes of files."""
     pictures: int = MOST_PICTURES
     told: int = 0
     """Statements that had their share of pictures."""
@@ -69,9 +72,14 @@ class Room:
 
     def takes(self, size: int) -> bool:
         """Make room for a file, if there is any."""
-        fits = size <= min(MOST_FILE, self.files)
-        self.files -= size if fits else 0
+        left = FILES_SHARE * self.size - self.taken
+        fits = size <= min(FILE_SHARE * self.size, left)
+        self.taken += size if fits else 0
         return fits
+
+    def writes(self, cells: int) -> bool:
+        """Whether files of so many cells may be small enough to be made."""
+        return cells <= WRITTEN_SHARE * self.size
 
 
 class Answer:
@@ -174,7 +182,7 @@ class Answer:
 
     def downloads(self) -> list[Download]:
         """Return the answer as files, as far as there is room."""
-        if not self._is_whole or self._frame.height * self._frame.width > MOST_WRITTEN:
+        if not self._is_whole or not self._room.writes(self._frame.height * self._frame.width):
             self.left_out.append("Its files would be too large for this page. " + ELSEWHERE)
             return []
         made = [

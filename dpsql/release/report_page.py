@@ -53,6 +53,7 @@ def page_of(
     measurements: bytes,
     title: str | None,
     account: Ledger | None,
+    most: int,
 ) -> Page:
     """Make the page of a release.
 
@@ -62,8 +63,9 @@ def page_of(
         measurements: the noisy integers, of which a digest is told.
         title: what it is called.
         account: the ledger with its charge, if what is left is told.
+        most: bytes, of which files get their share.
     """
-    draft = _Draft(Room(max(len(frames.names), 1)))
+    draft = _Draft(Room(max(len(frames.names), 1), most))
     for number, (name, file) in enumerate(plain_names(frames.names).items(), 1):
         _tell(draft, facts, Answer(facts, frames, name, file, draft.room), f"answer-{number}")
     tables = facts.tables

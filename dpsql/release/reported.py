@@ -18,8 +18,9 @@ from dpsql.release.cards import beside, release_card
 from dpsql.release.disk import check_file, new_file, system_errors, write
 from dpsql.release.facts import Facts
 from dpsql.release.pictures import chart_wanted
+from dpsql.release.report_answers import MOST_BYTES
 from dpsql.release.report_page import page_of
-from dpsql.report import is_report, needed, rendered
+from dpsql.report import fitted, is_report, needed
 
 if TYPE_CHECKING:
     import altair
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from dpsql.release.marks import SupportedFrames
 
 LONGEST_TITLE = 300
+LEAST_BYTES = 100_000
+"""Bytes that a page may have at least: enough for what a page of few statements always has."""
 
 
 class Reported(ABC):
@@ -58,18 +61,22 @@ class Reported(ABC):
         *,
         title: str | None = None,
         ledger: Ledger | str | Path | None = None,
+        max_bytes: int = MOST_BYTES,
         overwrite: bool = False,
     ) -> Path:
         """Write one HTML page for people, with all that is in it: it needs no network.
 
         It says what was asked, what is promised to whom, what was charged, and how exact answers
         are, and has each answer as a table and, as CSV and Parquet, as files. Of a large answer it
-        shows the first rows, and says so. It costs nothing. It needs `pip install "dpsql[report]"`.
+        shows the first rows, and says so. It is never larger than `max_bytes`: before that it
+        leaves out the largest files, then rows of long tables, then pictures, then tables, and says
+        which. It costs nothing. It needs `pip install "dpsql[report]"`.
 
         Args:
             path: the file, which appears whole or not at all.
             title: what the page is called; by default after the tables.
             ledger: the ledger that has the charge, to say what is spent and left of its total.
+            max_bytes: how large the file may be.
             overwrite: whether a report that is there is replaced. No other file ever is.
 
         Returns:
@@ -77,17 +84,19 @@ class Reported(ABC):
 
         Raises:
             ReleaseFormatError: the file exists, or can't be written; or something that is needed
-                is not installed.
+                is not installed; or `max_bytes` is too little for what a page always has.
             LedgerError: the ledger doesn't hold the charge.
         """
         check_path(path=path)
         check_switch(overwrite=overwrite)
         check_title(title)
+        check_bytes(max_bytes)
         place, (frames, measurements) = Path(path), self._all
         check_report(place, overwrite=overwrite)
         account = _account(self.facts, ledger)
-        page = page_of(self.facts, frames, measurements, title, account)
-        text = rendered(page).encode()
+        text = fitted(
+            page_of(self.facts, frames, measurements, title, account, max_bytes), max_bytes
+        )
         with new_file(place, replaced=overwrite and place.exists()) as draft:
             write(draft, text)
         return place
@@ -135,12 +144,29 @@ def check_title(title: object) -> None:
     )
 
 
-def check_report(path: Path, *, overwrite: bool = False) -> None:
+def check_bytes(max_bytes: object) -> None:
+    """Refuse a size that no page has.
+
+    Raises:
+        ArgumentError: it isn't a whole number, or too small.
+    """
+    is_whole = isinstance(max_bytes, int) and not isinstance(max_bytes, bool)
+    if is_whole and max_bytes >= LEAST_BYTES:  # type: ignore[operator]
+        return
+    raise ArgumentError(
+        f"max_bytes is a whole number of at least {LEAST_BYTES:,}, not {shown(max_bytes)[:60]}.",
+        hint="for example " + option("max_bytes", MOST_BYTES) + ".",
+    )
+
+
+def check_report(path: Path, *, overwrite: bool = False, max_bytes: int = MOST_BYTES) -> None:
     """Check that a report could be written, before anything is charged for what is in it.
 
     Raises:
+        ArgumentError: it may not be as large as any is.
         ReleaseFormatError: it can't.
     """
+    check_bytes(max_bytes)
     needed()
     with system_errors(path):
         ours = _is_ours(path)

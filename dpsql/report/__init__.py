@@ -1,5 +1,6 @@
 """One self-contained page about a release, as HTML: what it has, and how that is written."""
 
+from dpsql.report.fit import fitted
 from dpsql.report.page import (
     ELSEWHERE,
     Cell,
@@ -23,6 +24,7 @@ __all__ = [
     "Picture",
     "Section",
     "Shown",
+    "fitted",
     "is_report",
     "needed",
     "rendered",

@@ -114,6 +114,8 @@ class Section:
     picture: Picture | None = None
     left_out: Sequence[str] = ()
     """What is not in the page, and why."""
+    gone: Sequence[str] = ()
+    """What is left out for the size of the page."""
     columns: Sequence[tuple[str, str]] = ()
     """Column → what it means."""
     downloads: Sequence[Download] = ()
@@ -140,6 +142,8 @@ class Page:
     downloads: Sequence[Download] = ()
     legend: Sequence[tuple[str, str]] = ()
     """Mark → what it means."""
+    fitted: str = ""
+    """What is said of all that is left out for the size of the page."""
 
     @property
     def files(self) -> list[Download]:

@@ -47,6 +47,26 @@ def test_a_release_is_reported_as_it_is_made(commands):
     assert shown.exists()
 
 
+def test_a_page_is_no_larger_than_is_said(commands, saved):
+    place = commands.folder / "small.html"
+    commands.done("report", saved, "--out", place, "--max-bytes", "100000")
+    assert place.stat().st_size <= 100_000
+    commands.done("show", saved, "--report", commands.folder / "two.html", "--max-bytes", "100000")
+    wrong = commands.run("report", saved, "--out", commands.folder / "no.html", "--max-bytes", "9")
+    assert "max_bytes is a whole number of at least 100,000" in wrong.stderr
+    assert "--max-bytes 10000000" in wrong.stderr
+    alone = commands.run("show", saved, "--max-bytes", "100000")
+    assert "--max-bytes is for --report." in alone.stderr
+
+
+def test_a_size_that_no_page_has_is_refused_before_the_charge(commands):
+    out, place = commands.folder / "out", commands.folder / "page.html"
+    asked = ("release", commands.script, "--db", commands.db, *LARGE, "--out", out)
+    assert commands.run(*asked, "--report", place, "--max-bytes", "9").exit_code != 0
+    assert not out.exists()
+    assert not commands.ledger.exists()
+
+
 def test_a_place_that_is_taken_is_refused_before_the_charge(commands):
     out, place = commands.folder / "out", commands.folder / "page.html"
     place.write_text("mine")

@@ -286,7 +286,7 @@ def test_large_answers_are_cut_and_said_to_be(release, tmp_path):
 
 
 def test_files_are_left_out_when_there_is_no_more_room(release, tmp_path, monkeypatch):
-    monkeypatch.setattr(report_answers, "MOST_FILE", 1_500)
+    monkeypatch.setattr(report_answers, "FILE_SHARE", 1_500 / report_answers.MOST_BYTES)
     page = read(release, tmp_path)
     kept = [content for name, content in page.files().items() if name != "metadata.json"]
     assert 0 < len(kept) < 2 * len(release)
@@ -295,8 +295,10 @@ def test_files_are_left_out_when_there_is_no_more_room(release, tmp_path, monkey
 
 
 def test_files_share_the_room():
-    room = report_answers.Room(3, files=1_000)
-    assert [room.takes(size) for size in (600, 600, 400, 1)] == [True, False, True, False]
+    room = report_answers.Room(3, 10_000)
+    sizes = (1_501, 1_500, 1_400, 101, 100, 1)
+    assert [room.takes(size) for size in sizes] == [False, True, True, False, True, False]
+    assert [report_answers.Room(3, 10_000).writes(cells) for cells in (200, 201)] == [True, False]
 
 
 def test_pictures_beyond_what_is_drawn_are_said_to_be_left_out(release):

@@ -22,6 +22,7 @@ from dpsql.cli import options, output
 @click.option("--title", metavar="TEXT", help="What the page is called.")
 @options.typed("ledger")
 @options.typed("suppress_below")
+@options.max_bytes
 @click.option("--overwrite", is_flag=True, help="Replace a report that is there.")
 @options.json_option
 def report(
@@ -30,6 +31,7 @@ def report(
     title: str | None,
     ledger: str | Path | None,
     suppress_below: float | None,
+    max_bytes: int | None,
     *,
     overwrite: bool,
     as_json: bool,
@@ -43,7 +45,8 @@ def report(
     place = out or Path(f"{folder.absolute()}.html")
     release = Release.load(folder)
     release = release if suppress_below is None else release.suppressed(suppress_below)
-    release.report(place, title=title, ledger=ledger, overwrite=overwrite)
+    size = options.most_bytes(max_bytes)
+    release.report(place, title=title, ledger=ledger, max_bytes=size, overwrite=overwrite)
     if as_json:
         output.say_json({"out": str(place), "statements": list(release)})
     else:
