@@ -50,6 +50,8 @@ Limits = tuple[int, int]
 _MAY_FAIL = frozenset({"try", "tried", "try_cast"})
 _SEARCHES = frozenset({"~~", "contains", "starts_with", "suffix", "instr", "regexp_matches",
                        "regexp_full_match"})  # fmt: skip
+_OF_ANY = frozenset({"compare", "between", "in", "is_null", "bounded", "try_cast"})
+"""Operations that have a value of their type for whatever stands for a DECIMAL."""
 _WEEKS = frozenset({"week", "isoyear", "yearweek"})
 _SHOWN_WEEK = re.compile(r"(?:[^%]|%[^UW])*%[UW]", re.DOTALL)
 _LEAST_HUGE = -(2**127)
@@ -79,7 +81,14 @@ class RowValue:
     @property
     def sql(self) -> str:
         """DuckDB's SQL."""
-        return _WRITTEN[self.operation](self, [part.sql for part in self.parts])
+        bare = self.operation in _OF_ANY
+        parts = [part.bare if bare else part.sql for part in self.parts]
+        return _WRITTEN[self.operation](self, parts)
+
+    @property
+    def bare(self) -> str:
+        """The same, but of a DECIMAL that is stored whatever is, also what its type hasn't."""
+        return quoted_name(self.text) if self.operation == "column" else self.sql
 
     @property
     def nodes(self) -> Iterator[RowValue]:
@@ -231,14 +240,24 @@ def huge_as_float(x: str, type_: RowType = DOUBLE) -> str:
 def _tried_cast(node: RowValue, parts: list[str]) -> str:
     ((x,), (of,), to) = parts, node.parts, node.type
     made = f"TRY_CAST({x} AS {to.sql})"
-    if of.type == VARCHAR and to.name == "DECIMAL":
-        # Of '1.999e2' 2.0.0 makes a DECIMAL(4,2) that this type hasn't, and sums of it overflow.
-        most = decimal_text(Fraction(10**to.width - 1, 10**to.scale))
-        low, high = (constant_of(end, to).sql for end in (f"-{most}", most))
-        return f"CASE WHEN {made} BETWEEN {low} AND {high} THEN {made} END"
+    if of.type == VARCHAR:
+        return _of_type(made, to)
     if of.type.is_float and to == HUGEINT:  # of the least one 2.0.0 makes NULL
         return f"CASE WHEN {made} > {number_of(_LEAST_HUGE, HUGEINT).sql} THEN {made} END"
     return made
+
+
+def _of_type(value: str, type_: RowType) -> str:
+    """Write a value that has to be of a type, but need not be; NULL if it isn't.
+
+    Of the text '1.999e2' 2.0.0 makes a DECIMAL(4,2), and stores it: 199.90. What is computed of it
+    overflows.
+    """
+    if type_.name != "DECIMAL":
+        return value
+    most = decimal_text(Fraction(10**type_.width - 1, 10**type_.scale))
+    low, high = (constant_of(end, type_).sql for end in (f"-{most}", most))
+    return f"CASE WHEN {value} BETWEEN {low} AND {high} THEN {value} END"
 
 
 def _called(node: RowValue, parts: list[str]) -> str:
@@ -286,7 +305,7 @@ def _to_places(x: str, digits: int) -> str:
 
 
 _WRITTEN: dict[str, Callable[[RowValue, list[str]], str]] = {
-    "column": lambda node, _: quoted_name(node.text),
+    "column": lambda node, _: _of_type(quoted_name(node.text), node.type),
     "stored": lambda node, _: quoted_name(node.text),
     "labels": lambda node, _: f"{quoted_name(node.text)}::VARCHAR",
     "constant": _constant,

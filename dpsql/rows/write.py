@@ -4,12 +4,14 @@ Guarantees:
     The SQL is a total function of its own row's columns. It never raises, whatever a row holds, and
     what other rows hold decides nothing.
 
-    *Proof.* By induction over the tree. (i) Each column is of a type of `types.py`; each operand
-    is brought to the operator's type by a cast that is written, so DuckDB adds none that can
-    fail. (ii) A call that can fail on operands of its types is the only such scalar in a TRY of
-    its own, whose arguments are total by induction; a cast that can fail is a TRY_CAST, which is
-    the same in one. So each fails for a row by that row's arguments alone, and gives NULL for
-    it alone. Exact arithmetic has no TRY where its type has all of its results (`operands.py`).
+    *Proof.* By induction over the tree. (i) Each column is of a type of `types.py`, and has a
+    value of it: a DECIMAL that is stored beyond its type is NULL, or only compared (`typed.py`).
+    Each operand is brought to the operator's type by a cast that is written, so DuckDB adds none
+    that can fail. (ii) A call that can fail on operands of its types is the only such scalar in a
+    TRY of its own, whose arguments are total by induction; a cast that can fail is a TRY_CAST,
+    which is the same in one. So each fails for a row by that row's arguments alone, and gives NULL
+    for it alone. Exact arithmetic has no TRY where its type has all of its results
+    (`operands.py`).
     (iii) Comparisons, AND, OR, NOT, CASE, COALESCE, IN, BETWEEN and IS NULL have total operands.
     Then whatever the optimizer folds, reorders, shares or drops by its statistics (ends, NULLs) is
     an identity of three-valued logic. A TRY around a whole condition wouldn't do: statistics decide

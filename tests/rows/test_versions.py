@@ -5,15 +5,19 @@ What is expected here is computed without DuckDB, so that no version says what i
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from decimal import ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
 
+import pyarrow as pa
 import pytest
 
 from dpsql.errors import SqlLimitError
-from tests.rows.tools import connect, create, written
+from dpsql.rows.measure import measure
+from dpsql.rows.write import RowWriter
+from tests.rows.tools import connect, create, of_each, parse, written
 
 CONTEXT = Context(prec=800)
 TEXTS = ["abc", "Abc", "ABC", "aéc", "xaBC", "straße", "a%b", "", None]
@@ -176,3 +180,61 @@ def test_what_is_written_more_than_once_stays_short(text):
         for _ in range(30):
             deep = text.format(f"CAST({deep} AS DOUBLE)")
             assert len(written(con, deep).sql) < 200_000
+
+
+BEYOND = {
+    "p": (4, 2, 17_770),
+    "q": (5, 0, 214_740_000),
+    "w": (4, 0, 21_470),
+    "m": (18, 0, 9 * 10**18),
+}
+COMPUTED = """
+    {a} + {b} | {a} - {b} | {a} * {b} | {a} % {b} | {a} / {b} | {a} < {b} | {a} = 0 | abs({a}) * {b}
+    coalesce({a}, {b}) * {a} | least({a}, {b}) + {a} | nullif({a}, {b}) * {b} | round({a}, 1) * {b}
+    {a} IN (1, {b}) | - {a} + {b} | CASE WHEN {a} > {b} THEN {a} ELSE {b} END * {b}
+    CAST({a} AS DECIMAL(38,2)) + {b} | CAST({a} AS VARCHAR) || {b} | CAST({a} AS INTEGER) * {b}
+"""
+
+
+def beyond(con):
+    """Make a table of DECIMALs that their types don't have, as DuckDB 2.0.0 stores some texts."""
+    arrays = {}
+    for name, (width, scale, most) in BEYOND.items():
+        values = (most, -most, 3, most)
+        bits = b"".join(value.to_bytes(16, "little", signed=True) for value in values)
+        type_ = pa.decimal128(width, scale)
+        arrays[name] = pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(bits)])
+    con.register("given", pa.table(arrays))
+    con.execute("CREATE TABLE r AS SELECT * FROM given").fetchall()
+    con.unregister("given")
+
+
+def test_decimals_that_their_types_have_not_fail_no_statement():
+    con = connect()
+    beyond(con)
+    writer = RowWriter({name: f"DECIMAL({w},{s})" for name, (w, s, _) in BEYOND.items()})
+    texts = [text.strip() for line in COMPUTED.strip().split("\n") for text in line.split(" | ")]
+    assert len(texts) > 15
+    for a, b in itertools.product(BEYOND, repeat=2):
+        for text in texts:
+            expression = parse(con, text.format(a=a, b=b))
+            for sql in (writer.write(expression).sql, f"({writer.write(expression).sql}) IS NULL"):
+                assert len(con.execute(f"SELECT {sql} FROM r").fetchall()) == 4
+    sql = writer.write(parse(con, "p + w")).sql
+    assert con.execute(f"SELECT {sql} FROM r").fetchall() == [
+        (None,),
+        (None,),
+        (Decimal("3.03"),),
+        (None,),
+    ]
+
+
+def test_such_decimals_are_added_up_between_the_bounds():
+    con = connect()
+    beyond(con)
+    types = {name: f"DECIMAL({w},{s})" for name, (w, s, _) in BEYOND.items()}
+    for text in ("p", "p * w", "m"):
+        made = measure(parse(con, text), types, (Fraction(0), Fraction(50)), Fraction(1))
+        found = [v for (v,) in con.execute(of_each(made, "r")).fetchall()]
+        assert all(made.low <= v <= made.high for v in found), text
+        assert len(set(found)) > 1

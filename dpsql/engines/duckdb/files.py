@@ -205,7 +205,8 @@ def is_read(type_: str) -> bool:
 def guarded(scan: str, types: dict[str, str]) -> str:
     """Write a relation whose values are of their columns' types.
 
-    In a table they are, by way of DuckDB; what stands in a file may be any bits. For a date or a
+    In a table they are, by way of DuckDB, but for some DECIMALs, see `rows/typed.py`; what stands
+    in a file may be any bits. For a date or a
     time that there isn't, DuckDB's casts fail, and take the whole database along. Such a value is
     NULL here; so is a DECIMAL with more digits than its type has.
 

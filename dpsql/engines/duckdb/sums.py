@@ -66,8 +66,8 @@ class RowSum:
 
     @classmethod
     def made(cls, measure: RowMeasure) -> RowSum:
-        """Write a measure."""
-        return cls(measure, measure.value.sql, "" if measure.again is None else measure.again.sql)
+        """Write a measure. What is stored is compared before it is added up, whatever it is."""
+        return cls(measure, measure.value.bare, "" if measure.again is None else measure.again.sql)
 
     @property
     def read_again(self) -> frozenset[str]:
