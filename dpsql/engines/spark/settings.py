@@ -51,11 +51,21 @@ PINNED = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.sql.execution.arrow.pyspark.fallback.enabled": "false",
     "spark.sql.execution.pythonUDF.arrow.enabled": "false",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.adaptive.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": "0",
+    "spark.sql.join.preferSortMergeJoin": "true",
+    "spark.sql.sortMergeJoinExec.buffer.in.memory.threshold": "4096",
+    "spark.sql.windowExec.buffer.in.memory.threshold": "4096",
 }
 """An error that a row makes would lose the budget, and tell that there is one: so ANSI mode is off,
 though nothing that is written here needs it to be (`columns.py`), and files are read by the reader
 which takes a DECIMAL of up to 18 digits as it is (`files.py`). What a file says of the
-least and largest values of its columns decides nothing."""
+least and largest values of its columns decides nothing.
+
+Rows that meet are sorted, which Spark does on a disk where memory ends. Else it holds those of one
+side in memory, of which it takes the size of their files for a measure: and a million rows of a
+unit may be a few bytes there. So that unit would decide whether the job fails."""
 _LOGGERS = (
     "SQLQueryContextLogger", "DataFrameQueryContextLogger", "pyspark.sql.connect.logging",
 )  # fmt: skip

@@ -183,6 +183,18 @@ def test_one_release_of_all_is_that_of_duckdb(both):
     check_same(both, SCRIPT)
 
 
+def test_rows_that_meet_are_not_held_in_memory(both, spark, con, tmp_path):
+    """Spark held those of small files there: a unit could have more of them than there is room."""
+    started = spark.sparkContext._jsc.sc().conf()
+    started.set("spark.sql.maxBroadcastTableSize", "1")
+    named = both[2]
+    try:
+        here = dpsql.Session(spark, schema=schema(named), ledger=tmp_path / "shop.ledger")
+        check_same((here, *both[1:]), {name: SCRIPT[name] for name in ("joined", "pairs", "least")})
+    finally:
+        started.remove("spark.sql.maxBroadcastTableSize")
+
+
 REFUSED = {
     "SELECT c.region, COUNT(*) AS n FROM orders o JOIN customers c ON o.price = c.id "
     "GROUP BY 1": "",
