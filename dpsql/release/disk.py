@@ -159,7 +159,7 @@ def exists(path: Path) -> ReleaseFormatError:
     """Word that a place is taken."""
     return ReleaseFormatError(
         f"{printable(str(path))} exists already.",
-        hint="name a place that doesn't; nothing is overwritten.",
+        hint="name another place: nothing is overwritten.",
     )
 
 

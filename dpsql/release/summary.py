@@ -26,7 +26,7 @@ _NOT_COVERED = (
 def summarize(facts: Facts) -> str:
     """Say in plain text what a data user must know."""
     lines = [
-        f"Release of {_tables(facts)}: {len(facts.statements)} statements, {facts.created}",
+        f"Release of {_tables(facts)}: {_statements(len(facts.statements))}, {facts.created}",
         *_section("Privacy", _privacy(facts)),
         *_section("Mechanism", how_measured(facts)),
         *_section("Accuracy", _accuracy(facts)),
@@ -171,3 +171,7 @@ def limits(facts: Facts) -> Iterator[tuple[str, str]]:
     )
     yield "not covered", _NOT_COVERED
     yield "versions", ", ".join(f"{k} {v}" for k, v in facts.versions.items())
+
+
+def _statements(number: int) -> str:
+    return "1 statement" if number == 1 else f"{number:,} statements"

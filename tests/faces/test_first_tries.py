@@ -118,3 +118,9 @@ def test_answers_that_there_are_not_are_named(con):
 
 def test_what_a_session_declares_is_what_the_hint_knows():
     assert set(RedeclaredOptions.__annotations__) == DECLARED
+
+
+def test_one_statement_is_one(con):
+    frame = "SELECT age, COUNT(*) AS n FROM visits GROUP BY age"
+    release = dpsql.Session(con).release({"ages": frame}, budget=BUDGET)
+    assert "Release of visits: 1 statement, " in release.summary()

@@ -50,4 +50,4 @@ def report(
     if as_json:
         output.say_json({"out": str(place), "statements": list(release)})
     else:
-        output.say(f"{place}: {len(release):,} statements")
+        output.say(f"{place}: {output.counted(len(release), 'statement')}")
