@@ -174,6 +174,8 @@ def highlight(sql: str, span: Span, statement: str | None = None) -> str:
 
 def printable(text: str) -> str:
     """Replace control and direction characters, which could disguise a message."""
+    if text.isprintable():
+        return str.__str__(text)  # long texts in reports; of a subclass, too, a plain one
     return "".join(c if c.isprintable() else ("\t" if c == "\t" else "�") for c in text).replace(
         "\t", " "
     )

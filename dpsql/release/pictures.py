@@ -351,8 +351,13 @@ def _range(known: Sequence[float]) -> str:
     if not known:
         return "of which none is known."
     if len(known) == 1:
-        return f"1 value, {known[0]:,.4g}."
-    return f"{len(known):,} values from {min(known):,.4g} to {max(known):,.4g}."
+        return f"1 value, {_written(known[0])}."
+    return f"{len(known):,} values from {_written(min(known))} to {_written(max(known))}."
+
+
+def _written(value: float) -> str:
+    """Write a number with about four digits, and its thousands apart."""
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:,.4g}"
 
 
 def _and(names: Iterable[str]) -> str:

@@ -73,7 +73,7 @@ def page_of(
     document = {**metadata.common(facts), "statements": draft.documents}
     return Page(
         title=title or f"Release of {', '.join(table.shown for table in tables)}",
-        subtitle=f"Answers with differential privacy, made on {facts.created}",
+        subtitle=f"Answers with differential privacy, made on {_moment(facts.created)}",
         key_facts=_key_facts(facts),
         warnings=_warnings(facts, draft.dominated),
         promised=promised(facts.budget, tables, facts.neighbours, list(earlier.values())),
@@ -86,6 +86,11 @@ def page_of(
         downloads=[Download(METADATA, "JSON", "application/json", as_text(document).encode())],
         legend=[(mark, said) for mark, said in LEGEND.items() if mark in draft.marks],
     )
+
+
+def _moment(written: str) -> str:
+    """Write a time of the form 2026-05-04T03:02:01+00:00 as people read it."""
+    return written.replace("T", " ").replace("+00:00", " UTC")
 
 
 def _tell(draft: _Draft, facts: Facts, answer: Answer, anchor: str) -> None:

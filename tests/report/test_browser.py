@@ -11,6 +11,7 @@ import pytest
 from tests.helpers import browser as browsers
 from tests.helpers.browser import opened, violations
 from tests.report.hostile import HOSTILE, hostile
+from tests.report.odd import odd_release
 
 pytestmark = pytest.mark.browser
 WIDTHS = (360, 820, 1440)
@@ -27,6 +28,64 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def place(release, session, tmp_path_factory) -> Path:
     return release.report(tmp_path_factory.mktemp("report") / "page.html", ledger=session.ledger)
+
+
+@pytest.fixture(scope="module")
+def odd(release, tmp_path_factory) -> Path:
+    return odd_release(release).report(tmp_path_factory.mktemp("odd") / "page.html", title=HOSTILE)
+
+
+WRITTEN_OVER = """
+[...document.querySelectorAll('.panel svg')].flatMap(svg => {
+    const texts = [...svg.querySelectorAll('text')]
+        .filter(e => e.textContent.trim() && !/rotate/.test(e.getAttribute('transform')))
+        .filter(e => getComputedStyle(e).opacity > 0)
+        .map(e => [e.textContent, e.getBoundingClientRect()]);
+    return texts.flatMap(([a, r], i) => texts.slice(i + 1)
+        .filter(([, s]) => Math.min(r.right, s.right) - Math.max(r.left, s.left) > 1
+            && Math.min(r.bottom, s.bottom) - Math.max(r.top, s.top) > 4)
+        .map(([b]) => a + ' | ' + b));
+})
+"""
+CUT_OFF = """
+[...document.querySelectorAll('.panel svg text')]
+    .filter(e => e.textContent.trim())
+    .map(e => [e.textContent, e.getBoundingClientRect()])
+    .filter(([, r]) => r.right > innerWidth || r.left < 0).map(([text]) => text)
+"""
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_pictures_of_anything_are_neither_cut_off_nor_written_over(browser, odd, width):
+    with opened(browser, odd, width=width, trusted=True) as (page, seen):
+        assert page.locator(".panel svg").count() > 20
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(WRITTEN_OVER) == []
+        assert page.evaluate(CUT_OFF) == []
+    assert seen.asked == []
+    assert seen.said == []
+
+
+def test_what_is_written_over_is_seen(browser, odd, tmp_path):
+    """So the test above could fail."""
+    text, changed = odd.read_text(encoding="utf-8"), tmp_path / "changed.html"
+    changed.write_text(text.replace("</style>", ".panel text { font-size: 30px; }</style>"))
+    with opened(browser, changed, width=360, trusted=True) as (page, _):
+        assert page.evaluate(WRITTEN_OVER)
+        assert page.evaluate(CUT_OFF)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_axe_has_nothing_against_anything(browser, odd, scheme):
+    with opened(browser, odd, scheme=scheme, trusted=True) as (page, _):
+        assert violations(page) == []
+
+
+def test_wide_tables_fit_on_paper(browser, odd):
+    with opened(browser, odd, width=720, trusted=True) as (page, _):
+        page.emulate_media(media="print")
+        assert page.locator("table.wide").count() == 1
+        assert page.evaluate("document.documentElement.scrollWidth") <= 720
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
