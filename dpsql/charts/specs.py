@@ -32,7 +32,7 @@ from dpsql.charts.axes import (
 
 EACH = (ONE, TWO, "#2f7d32", "#7b4ea1", "#a01c48", "#55606a")
 """Colors of curves."""
-WIDTH, NARROW, STEP, HEIGHT = 430, 290, 19, 210
+WIDTH, NARROW, STEP, HEIGHT = 430, 280, 19, 210
 """Pixels: how wide a picture by itself is, and one of several, so that phones have room for it and
 pages for three; how high a label is, and a line.
 """
@@ -305,7 +305,7 @@ def heat(grid: Grid, span: Span | None = None, *, width: int = WIDTH) -> dict[st
         "field": "size",
         "type": "quantitative",
         "scale": {"domain": list(shaded), "range": [LIGHTEST, 1]},
-        "legend": shades(named, shaded, ONE),
+        "legend": shades(named, shaded, ONE if low >= 0 else DIM),
     }
     if not shaded[1] > shaded[0]:
         shade |= {"scale": {"domain": [0, 1], "range": [LIGHTEST, 1]}, "legend": None}

@@ -16,7 +16,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import dpsql
-from dpsql.errors import ArgumentError, LedgerError, ReleaseFormatError
+from dpsql.errors import ArgumentError, LedgerError, ReleaseFormatError, printable
 from dpsql.release import report_answers, reported
 from tests.release.saved import BUDGET, SCHEMA, SCRIPT, connect
 from tests.report.hostile import HOSTILE, hostile
@@ -337,3 +337,10 @@ def test_noise_is_marked_and_warned_of(tmp_path):
     few = read(release.suppressed(10), tmp_path, overwrite=True).text
     assert "Values that rest on fewer than 10 rows are left out." in few
     assert "suppressed" in few
+
+
+def test_a_text_that_can_be_shown_is_as_it_is_and_a_plain_one():
+    from markupsafe import Markup
+
+    assert type(printable(Markup("<b>"))) is str
+    assert [printable(text) for text in ("a b", "a\tb", "a\x00b")] == ["a b", "a b", "a�b"]
