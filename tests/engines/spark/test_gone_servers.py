@@ -74,7 +74,7 @@ def check_charged(session, sql):
         session.query(sql, budget=HUGE)
     assert caught.value.__context__ is None
     assert caught.value.__cause__ is None
-    assert session.history["state"].to_list() == ["charged"]
+    assert session.history["state"].to_list() == ["failed"]
     assert session.ledger.spent == HUGE.mu_squared
 
 

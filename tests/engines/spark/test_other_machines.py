@@ -154,7 +154,7 @@ def test_files_that_change_give_no_counts(machines, account, monkeypatch, whose,
     monkeypatch.setattr(of, what, after_a_change)
     with pytest.raises(ExecutionError if moment == "charged" else StaleSchemaError):
         session.query(sql, budget=HUGE)
-    assert session.history["state"].to_list() == ["charged"] * (moment == "charged")
+    assert session.history["state"].to_list() == ["failed"] * (moment == "charged")
 
 
 def test_files_elsewhere_that_change_give_no_counts(machines):
