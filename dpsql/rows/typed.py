@@ -300,8 +300,8 @@ def _to_places(x: str, digits: int) -> str:
     if not digits:
         return call("round", x)
     near = call(back, call("round", call(there, x, ten)), ten)
-    far = f"ELSE {x}" if digits > 0 else f"WHEN {x} IS NOT NULL THEN {real(0)}"
-    return f"CASE WHEN {call('isfinite', near)} THEN {near} {far} END"
+    beyond = "" if digits > 0 else f"WHEN {call('isfinite', x)} THEN {real(0)} "
+    return f"CASE WHEN {call('isfinite', near)} THEN {near} {beyond}ELSE {x} END"
 
 
 _WRITTEN: dict[str, Callable[[RowValue, list[str]], str]] = {

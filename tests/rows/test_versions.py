@@ -53,7 +53,8 @@ def to_places(value, digits):
         return None
     ten = 10.0 ** abs(digits)
     made = nearest(value * ten) / ten if digits > 0 else nearest(value / ten) * ten
-    return made if math.isfinite(made) else value if digits > 0 else 0.0
+    keeps = digits > 0 or not math.isfinite(value)
+    return made if math.isfinite(made) else value if keeps else 0.0
 
 
 @pytest.mark.parametrize("digits", [-6, -2, -1, 1, 2, 3, 6, 15])
