@@ -26,7 +26,8 @@ _LEAVING = """width => {
 _NAMELESS = """[...document.querySelectorAll('img, svg, [role=img]')]
     .filter(e => !e.closest('[aria-hidden=true]') && e.getClientRects().length)
     .filter(e => !(e.parentElement.closest('[role=img]')))
-    .filter(e => !(e.getAttribute('alt') || e.getAttribute('aria-label') || '').trim())
+    .filter(e => !(e.getAttribute('alt') || e.getAttribute('aria-label')
+        || document.getElementById(e.getAttribute('aria-labelledby'))?.textContent || '').trim())
     .map(e => e.outerHTML.slice(0, 100))"""
 _UNSEEN = """[...document.querySelectorAll('main figure')]
     .filter(e => {
