@@ -87,7 +87,7 @@ def test_no_wrong_argument_ends_in_an_error_of_another_kind(con):
          "query(con, statements, budget)"),
         (lambda c: dpsql.compare(c, SQL), dpsql.BudgetError, "needs a budget", "rho=0.5"),
         (lambda c: dpsql.Session(c).query(SQL), dpsql.BudgetError, "needs a budget", "mu=1"),
-        (lambda c: dpsql.Session(c).release(SQL, BUDGET), dpsql.ArgumentError, "positional",
+        (lambda c: dpsql.Session(c).release(SQL, BUDGET), dpsql.ArgumentError, "takes only statements without a name",
          "the arguments are statements, budget"),
         (lambda c: dpsql.Session(c).release(SQL, budget=BUDGET, weights="marginals"),
          dpsql.SqlError, "Weights map statements to numbers", 'weights={"query": 5}'),
