@@ -38,7 +38,7 @@ def refusal(con, sql) -> dpsql.DpsqlError:
     [
         ("SELECT MIN(age, 3) FROM lfs", "aggregate MIN ", "take one value, MIN(age) or MAX(age)"),
         ("SELECT MODE(code) FROM lfs", "aggregate MODE ", "SELECT code, COUNT(*)"),
-        ("SELECT COUNT(DISTINCT person) FROM lfs", "DISTINCT", "SELECT person, COUNT(*)"),
+        ("SELECT COUNT(DISTINCT person) FROM lfs", "DISTINCT", 'pass unit="person"'),
         ("SELECT STRING_AGG(code, ',') FROM lfs", "STRING_AGG", "SELECT code, COUNT(*)"),
         (
             'SELECT ARG_MAX("Household Size", age) FROM lfs',
