@@ -193,7 +193,8 @@ def bars(points: Points, span: Span | None = None, *, width: int = WIDTH) -> dic
     if none:
         mark = {"type": "text", "text": "no number", "align": "left", "dx": 4, "color": DIM}
         layers.append(_layer(none, mark, y=key, x={"datum": 0, "type": "quantitative"}))
-    return chart({"width": width, "height": {"step": STEP}, "layer": layers})
+    drawn = [layer for layer in layers if layer["data"]["values"]] or layers[:1]
+    return chart({"width": width, "height": {"step": STEP}, "layer": drawn})
 
 
 def line(points: Points, span: Span | None = None, *, width: int = WIDTH) -> dict[str, Any]:

@@ -40,7 +40,7 @@ MOST_BYTES = 10_000_000
 """Bytes of a page, if nothing else is said."""
 FILE_SHARE, FILES_SHARE, WRITTEN_SHARE = 0.15, 0.3, 0.02
 """Of its bytes those of a file, of all of them together, and cells of an answer with files."""
-MOST_PICTURES, LEAST_PANELS = 60, 6
+MOST_PICTURES, LEAST_PANELS = 48, 6
 """Panels of all pictures together, as many as are drawn within two seconds; and of one of them."""
 NOT_KNOWN = "not known"
 
