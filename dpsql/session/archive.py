@@ -84,16 +84,16 @@ class Archive:
     def _as_stored(self, stored: StoredState, *, charged: bool) -> DataState:
         """Return the state of a table that tells of its rows itself.
 
-        A version is one, in whichever process. Without, files and their times are, as long as this
-        one runs. The owner's name for a state goes before both.
+        A version is one, in whichever process. Without, files and their times are, in whichever
+        session, as long as this process runs. The owner's name for a state goes before both.
         """
         joined = join_stored(stored.roots, stored.uid, self._ledger, decide=charged)
-        known = joined or self.state.database
         if self.state.vintage:
+            known = joined or self.state.database
             return DataState(self.state.vintage, digest(["stored", known]))
         if stored.version:
             return DataState("", digest(["version", stored.uid, stored.version]))
-        return DataState("", digest(["files", known, _PROCESS, stored.files]))
+        return DataState("", digest(["files", joined, _PROCESS, stored.files]))
 
     def _databases(self, table: Table, *, charged: bool) -> list[str]:
         """Tell apart the databases of all rows that a table has, but for those in files."""
