@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpsql.engines.spark.expressions import spark_sql
-from dpsql.engines.spark.text import call, whole
+from dpsql.engines.spark.sql.expressions import spark_sql
+from dpsql.engines.spark.sql.text import call, whole
 from dpsql.errors import InternalError
 from dpsql.rows.typed import RowAggregate
 from dpsql.rows.types import BIGINT, BOOLEAN, VARCHAR

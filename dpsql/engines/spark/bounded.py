@@ -49,8 +49,8 @@ from dpsql.engines.others import others_of
 from dpsql.engines.spark.columns import code_of
 from dpsql.engines.spark.lines import FLOATS, line_order, place_in_line
 from dpsql.engines.spark.parents import OwnedRows, unit_of
+from dpsql.engines.spark.sql.text import call, constant, let, quoted, whole
 from dpsql.engines.spark.tables import SparkTables
-from dpsql.engines.spark.text import call, constant, let, quoted, whole
 from dpsql.errors import InternalError, SchemaError, printable
 from dpsql.schema import Table
 

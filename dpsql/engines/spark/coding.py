@@ -18,10 +18,10 @@ from dpsql.engines.base import LOW_BITS, Keys, Marginal, Measures, Words, column
 from dpsql.engines.cover import cover
 from dpsql.engines.names import unused
 from dpsql.engines.spark.columns import code_of
-from dpsql.engines.spark.expressions import spark_sql
 from dpsql.engines.spark.sessions import functions_of
+from dpsql.engines.spark.sql.expressions import spark_sql
+from dpsql.engines.spark.sql.text import array, call, quoted, whole
 from dpsql.engines.spark.sums import SparkSum
-from dpsql.engines.spark.text import array, call, quoted, whole
 from dpsql.errors import InternalError
 from dpsql.schema import Table
 

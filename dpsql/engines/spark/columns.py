@@ -42,7 +42,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsql.engines.spark.text import array, between, blob, call, constant, real, whole
+from dpsql.engines.spark.sql.text import array, between, blob, call, constant, real, whole
 from dpsql.errors import InternalError, SchemaError
 from dpsql.schema import Domain
 from dpsql.schema.numbers import decimal_scale

@@ -58,8 +58,8 @@ from dpsql.engines.spark.partials import (
 )
 from dpsql.engines.spark.sessions import functions_of
 from dpsql.engines.spark.settings import quiet
+from dpsql.engines.spark.sql.text import array, quoted, whole
 from dpsql.engines.spark.tables import SparkTables
-from dpsql.engines.spark.text import array, quoted, whole
 from dpsql.engines.spark.units import CountedUnits
 from dpsql.errors import DpsqlError, InternalError, ResourceLimitError, UnsupportedSqlError
 from dpsql.schema import Table

@@ -54,8 +54,8 @@ from dpsql.engines.spark.sessions import (
     path_of,
 )
 from dpsql.engines.spark.settings import own_session, quiet
-from dpsql.engines.spark.text import call, constant, quoted
-from dpsql.engines.spark.types import type_of
+from dpsql.engines.spark.sql.text import call, constant, quoted
+from dpsql.engines.spark.sql.types import type_of
 from dpsql.errors import SchemaError, StaleSchemaError, printable
 
 if TYPE_CHECKING:

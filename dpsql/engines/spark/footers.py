@@ -25,7 +25,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from dpsql.engines.spark.types import type_of
+from dpsql.engines.spark.sql.types import type_of
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ColumnSchema

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from dpsql.engines.lines import line_columns
-from dpsql.engines.spark.text import call, constant, identity, quoted, whole
+from dpsql.engines.spark.sql.text import call, constant, identity, quoted, whole
 from dpsql.schema import Table
 
 FLOATS = frozenset({"FLOAT", "DOUBLE"})

@@ -45,8 +45,8 @@ from dpsql.engines.combined import CombinedRows, columns_of_side, equal_columns
 from dpsql.engines.spark.bounded import cell_of
 from dpsql.engines.spark.parents import OwnedRows
 from dpsql.engines.spark.sessions import functions_of
+from dpsql.engines.spark.sql.text import call, constant, identity, quoted, whole
 from dpsql.engines.spark.tables import SparkTables
-from dpsql.engines.spark.text import call, constant, identity, quoted, whole
 from dpsql.engines.unit_rows import ROWS, RowsOfEachUnit, RowsWithoutUnit
 from dpsql.errors import InternalError
 from dpsql.schema import Table

@@ -37,11 +37,11 @@ from dpsql.engines.lines import line_columns
 from dpsql.engines.names import unused
 from dpsql.engines.others import names_met, others_of, places_of
 from dpsql.engines.spark.aggregates import aggregate_sql, empty_sql
-from dpsql.engines.spark.expressions import spark_sql
 from dpsql.engines.spark.lines import FLOATS, line_order, place_in_line
 from dpsql.engines.spark.sessions import functions_of
+from dpsql.engines.spark.sql.expressions import spark_sql
+from dpsql.engines.spark.sql.text import identity, quoted, whole
 from dpsql.engines.spark.tables import SparkTables
-from dpsql.engines.spark.text import identity, quoted, whole
 from dpsql.engines.spark.windows import with_windows
 from dpsql.errors import InternalError
 from dpsql.rows.within import RowsWithin

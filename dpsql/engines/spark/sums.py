@@ -6,7 +6,7 @@ Guarantees:
     and sums hold all that is added up of n < 2^50 rows.
 
     *Proof.* What a row has is a number x of an exact type T, or a double; it is total
-    (`expressions.py`).
+    (`sql/expressions.py`).
 
     - *Where values are exact,* `least` and `greatest` bring x between two constants of T, which
       stand for low and high; or x lies between them by its form (`rows/operands.py`), and they
@@ -29,9 +29,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.engines.cover import MOST_SUM
-from dpsql.engines.spark.expressions import spark_sql
-from dpsql.engines.spark.text import between, call, constant, let, real
-from dpsql.engines.spark.types import refused, type_name
+from dpsql.engines.spark.sql.expressions import spark_sql
+from dpsql.engines.spark.sql.text import between, call, constant, let, real
+from dpsql.engines.spark.sql.types import refused, type_name
 from dpsql.rows.measure import RowMeasure
 from dpsql.rows.typed import RowValue
 from dpsql.schema.numbers import decimal_text

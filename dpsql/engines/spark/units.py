@@ -35,8 +35,8 @@ from dpsql.engines.spark.coding import ComputedRow, class_of
 from dpsql.engines.spark.parents import OwnedRows
 from dpsql.engines.spark.partials import COUNT, KEY
 from dpsql.engines.spark.sessions import functions_of
+from dpsql.engines.spark.sql.text import call, let, quoted, text, whole
 from dpsql.engines.spark.tables import SparkTables
-from dpsql.engines.spark.text import call, let, quoted, text, whole
 from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.schema import Table
 from dpsql.workload.units import GroupedCells, UnitGroups, groups_of

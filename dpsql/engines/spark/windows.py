@@ -21,9 +21,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpsql.engines.spark.aggregates import aggregate_sql, distinct_over, empty_sql
-from dpsql.engines.spark.expressions import spark_sql
-from dpsql.engines.spark.text import identity, quoted, whole
-from dpsql.engines.spark.types import refused
+from dpsql.engines.spark.sql.expressions import spark_sql
+from dpsql.engines.spark.sql.text import identity, quoted, whole
+from dpsql.engines.spark.sql.types import refused
 from dpsql.errors import InternalError
 from dpsql.rows.windows import RowsWindow, SortedBy
 

@@ -12,8 +12,8 @@ import pytest
 
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.engines.spark.engine import SparkEngine
-from dpsql.engines.spark.expressions import spark_sql
 from dpsql.engines.spark.settings import own_session
+from dpsql.engines.spark.sql.expressions import spark_sql
 from dpsql.errors import DpsqlError, UnsupportedSqlError
 from dpsql.rows.inside import bounded_columns
 from dpsql.rows.key import row_key

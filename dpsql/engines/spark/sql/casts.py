@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dpsql.engines.spark.calendar import cast_time
-from dpsql.engines.spark.text import between, call, constant, let, real, whole
-from dpsql.engines.spark.types import WIDE, is_small, refused, type_name
+from dpsql.engines.spark.sql.calendar import cast_time
+from dpsql.engines.spark.sql.text import between, call, constant, let, real, whole
+from dpsql.engines.spark.sql.types import WIDE, is_small, refused, type_name
 from dpsql.errors import UnsupportedSqlError
 from dpsql.rows.typed import RowValue
 from dpsql.rows.types import BOOLEAN, DOUBLE, FLOAT, NULL, VARCHAR, RowType

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dpsql.engines.spark.calendar import TIMES
-from dpsql.engines.spark.text import call, constant, let, real, text, whole
-from dpsql.engines.spark.types import is_small, refused, type_name
+from dpsql.engines.spark.sql.calendar import TIMES
+from dpsql.engines.spark.sql.text import call, constant, let, real, text, whole
+from dpsql.engines.spark.sql.types import is_small, refused, type_name
 from dpsql.rows.typed import RowValue
 from dpsql.rows.types import DATE, FLOAT
 

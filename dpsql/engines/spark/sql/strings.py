@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dpsql.engines.spark.letters import mapped
-from dpsql.engines.spark.text import blob, call, let, text, whole
-from dpsql.engines.spark.types import refused
+from dpsql.engines.spark.sql.letters import mapped
+from dpsql.engines.spark.sql.text import blob, call, let, text, whole
+from dpsql.engines.spark.sql.types import refused
 from dpsql.rows.typed import RowValue
 
 _BLANKS = " \u00a0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u202f\u205f\u3000"

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dpsql.engines.spark.text import array, between, blob, call, constant, let, whole
-from dpsql.engines.spark.types import refused
+from dpsql.engines.spark.sql.text import array, between, blob, call, constant, let, whole
+from dpsql.engines.spark.sql.types import refused
 from dpsql.rows.functions import DAYS, MONTHS
 from dpsql.rows.typed import RowValue
 from dpsql.rows.types import DATE, TIMESTAMP, RowType

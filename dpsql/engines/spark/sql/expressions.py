@@ -39,12 +39,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from dpsql.engines.spark.arithmetic import NUMBERS
-from dpsql.engines.spark.calendar import TIMES
-from dpsql.engines.spark.casts import MOST, cast
-from dpsql.engines.spark.strings import STRINGS
-from dpsql.engines.spark.text import array, between, call, constant, quoted, real, text
-from dpsql.engines.spark.types import refused, type_name
+from dpsql.engines.spark.sql.arithmetic import NUMBERS
+from dpsql.engines.spark.sql.calendar import TIMES
+from dpsql.engines.spark.sql.casts import MOST, cast
+from dpsql.engines.spark.sql.strings import STRINGS
+from dpsql.engines.spark.sql.text import array, between, call, constant, quoted, real, text
+from dpsql.engines.spark.sql.types import refused, type_name
 from dpsql.errors import SqlLimitError
 from dpsql.rows.typed import RowValue
 from dpsql.rows.types import DOUBLE, FLOAT, NULL, VARCHAR
