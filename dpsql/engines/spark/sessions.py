@@ -7,6 +7,7 @@ here whether they are on this machine, too, and it may go away at any time.
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Iterable
 from importlib import import_module
@@ -56,6 +57,8 @@ def new_session(spark: SparkSession) -> SparkSession:
         from pyspark.sql.connect.client.retries import DefaultPolicy
 
         session.client.set_retry_policies([DefaultPolicy(max_retries=RETRIES)])
+        # When the process ends, the client says goodbye: once, as the server may have gone before.
+        atexit.register(session.client.set_retry_policies, [])
     return session
 
 

@@ -1,1 +1,1 @@
-"""How Spark's SQL is written: names, constants, types, and expressions of a row with DuckDB's values."""
+"""Spark's SQL: names, constants, types, and expressions of a row with DuckDB's values."""
