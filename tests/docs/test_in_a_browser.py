@@ -48,6 +48,7 @@ def at(site: Path, name: str) -> Path:
     return site / f"{name}.html"
 
 
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("name", [*WRITTEN, *MADE])
 def test_a_page_is_whole_and_fits(browser, site, name):
     with opened(browser, at(site, name), within=site) as (page, seen):
@@ -167,6 +168,7 @@ def test_keys_skip_and_show_where_they_are(browser, site, name, width):
         assert page.evaluate("!!document.activeElement.closest('main')")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("name", "scheme"), [*zip(KINDS, cycle(SCHEMES), strict=False)])
 def test_axe_has_nothing_against_a_page_of_each_kind(browser, site, name, scheme):
     place = at(site, name)

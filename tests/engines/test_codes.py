@@ -229,7 +229,7 @@ def with_outside(domain, codes):
     return np.bincount(places, minlength=domain.size + (not domain.covers_all)).tolist()
 
 
-@pytest.mark.sampled(73)
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize(("nullable", "outside"), RULES)
 @pytest.mark.parametrize(("kind", "type_"), CASES)
 def test_every_value_has_the_cell_of_the_oracle(con, hostile, kind, type_, nullable, outside):
@@ -271,7 +271,7 @@ BESIDE |= {f"{t} of the catalog": (t, [None]) for t in ("BOOLEAN", "ENUM('a', 'b
 TEXTS = ["'a'", "'b'", "'a'"]
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("unit", [None, Unit("i", max_rows=2)])
 @pytest.mark.parametrize("kind", BESIDE)
 def test_rows_are_the_same_in_and_beside_the_block(con, kind, unit):

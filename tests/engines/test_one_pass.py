@@ -60,7 +60,7 @@ def ways(monkeypatch):
     return same
 
 
-@pytest.mark.sampled(30)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("hostile", [False, True])
 @pytest.mark.parametrize("unit", [None, Unit("i", max_rows=2)])
 @pytest.mark.parametrize("kind", KINDS)

@@ -130,7 +130,7 @@ COMPUTED = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("item", COMPUTED)
 def test_what_is_computed_of_rows_of_a_unit_depends_on_no_other_one(databases, item):
     rows = f"SELECT {item} AS v FROM t JOIN g ON t.g = g.id"

@@ -147,7 +147,7 @@ def described(database, con):
             yield describe_table(con, (kind.name,), database.schema)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(300))
 def test_a_unit_takes_its_own_row_with_it_and_changes_no_other(seed):
     database = RandomDatabase(random.Random(seed))  # noqa: S311

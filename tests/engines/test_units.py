@@ -99,6 +99,7 @@ def test_a_unit_is_in_the_groups_that_its_rows_are_in(kind, groups):
     assert counted(con, asked).tolist() == want
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", ["INTEGER", "VARCHAR COLLATE NOCASE"])
 @pytest.mark.parametrize("most", [1, 2, 5, 9])
 def test_removing_a_unit_takes_it_from_as_many_groups_as_is_said(kind, most):

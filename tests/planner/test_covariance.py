@@ -118,6 +118,7 @@ def dense_covariance(planned) -> np.ndarray:
     return (estimator * noise) @ estimator.T
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("chunk", [2**24, 7])
 def test_covariances_are_those_of_the_mechanism(chunk, monkeypatch):
     monkeypatch.setattr(inner_products, "CHUNK", chunk)

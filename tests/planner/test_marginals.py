@@ -118,6 +118,7 @@ def test_each_query_follows_from_its_marginal_alone(name: str, budget: Budget) -
         np.testing.assert_allclose(reconstruction._large_extent(family, SIZES), sums, rtol=1e-9)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     ("make", "budget"),

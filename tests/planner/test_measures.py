@@ -100,6 +100,7 @@ def summed(tables, space):
     return np.ascontiguousarray(projected.reshape([DOMAIN[name] for name in space]))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.statistical
 @pytest.mark.parametrize("mechanism", ["querysmasher", "hdmm", "gaussian"])
 def test_answers_are_unbiased_and_vary_as_stated(mechanism):

@@ -178,6 +178,7 @@ def exact_of(rng, w):
     return exact
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.statistical
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_answers_of_all_tables_are_unbiased_and_vary_together_as_stated(seed):

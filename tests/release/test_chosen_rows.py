@@ -313,7 +313,7 @@ SCRIPTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("seed", range(80))
 def test_neighbors_differ_by_what_is_charged(seed):
     check_without_one(seed, SCRIPTS[seed % len(SCRIPTS)])
@@ -384,6 +384,7 @@ OTHERS = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("other", OTHERS)
 def test_measurements_of_other_rows_are_not_used(session, tmp_path, other):
     sql, asked = "SELECT COUNT(*) AS n FROM ({})", by_status(FIRST)

@@ -73,6 +73,7 @@ def answered(session, sql):
     return frame.select(names)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("sql", STATEMENTS)
 def test_it_is_what_duckdb_says(sql):
     con = small()
@@ -146,7 +147,7 @@ def test_so_many_pairs_of_a_unit_count_at_most(bound):
     )
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(60))
 def test_a_unit_changes_what_it_costs_at_most(seed):
     rng = random.Random(seed)  # noqa: S311
@@ -239,6 +240,7 @@ def test_tables_and_their_pairs_in_one_release(tmp_path):
     assert [round(n) for n in free["pairs"]["n"]] == [round(n) for n in release["pairs"]["n"]]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("sql", WITHOUT_PUBLIC)
 def test_a_release_answers_more_about_its_pairs(sql, tmp_path):
     session = dpsql.Session(small(), schema=declared())

@@ -108,7 +108,7 @@ def test_it_is_what_duckdb_says_where_keys_are_keys(sql):
     assert met == len(expected)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(40))
 def test_a_unit_changes_what_it_costs_at_most(seed):
     """Whatever rows have the keys: several, of one unit or more, or none.

@@ -107,6 +107,7 @@ def test_a_unit_counts_in_as_many_groups_as_it_has_rows_that_count(con):
     assert total[None] == total[3]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("kind", "most"), [("querysmasher", 2), ("querysmasher", 9), ("hdmm", 1), ("laplace", 2)]
 )

@@ -64,6 +64,7 @@ JOINS = [
 ]
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("joined", JOINS)
 @pytest.mark.parametrize("ids", ["INTEGER", "BIGINT", "VARCHAR"])
 def test_it_is_what_duckdb_says(joined, ids):

@@ -126,7 +126,7 @@ def test_others_are_refused(con, value):
         dpsql.query(con, f"SELECT SUM({value}) AS n {JOINED}", budget=HUGE)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(60))
 def test_neighbors_differ_by_what_is_charged(seed):
     rows, rng = made(seed, 40), random.Random(seed)  # noqa: S311

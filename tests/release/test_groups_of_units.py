@@ -25,7 +25,7 @@ GROUPS = (
 ON = "ON p.customer_id = c.id"
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     ("keys", "sql"),
     [

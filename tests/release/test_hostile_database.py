@@ -71,6 +71,7 @@ def marginal(con, column):
     return DuckDBEngine(con).marginals(table, [(column,)])[column,]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("hostile", [False, True], ids=["plain", "macros"])
 @pytest.mark.parametrize("column", COLUMNS)
 def test_a_row_moves_one_count_by_one(con, column, hostile):

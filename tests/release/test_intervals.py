@@ -51,7 +51,7 @@ def test_quantiles_without_noise_are_their_own_interval(con):
     assert (frame["w_upper"] == frame["w"]).all()
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("value", ["MIN(age)", "MAX(hours)", "MIN(hours)", "MAX(age)"])
 @pytest.mark.parametrize("epsilon", [0.3, 3.0])
 def test_the_least_and_the_largest_value_are_held(con, value, epsilon):
@@ -92,7 +92,7 @@ def test_a_quantile_is_inside_its_interval(con, value):
         assert (frame["v"] <= frame["v_upper"]).all()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("epsilon", [0.1, 1.0])
 @pytest.mark.parametrize(
     "name", ["AVG(age)", "STDDEV(age)", "percent", "sqrt(COUNT(*))", "AVG by rich"]

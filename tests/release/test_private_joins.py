@@ -149,6 +149,7 @@ def check_equal(con, session, sql):
     assert counted == len(expected)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     "sql",
     [
@@ -444,7 +445,7 @@ def test_plans_say_where_rows_of_other_units_are_not_met(session):
     assert session.plan({"q": own}, budget=HUGE).notes == ()
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(80))
 def test_neighbors_differ_by_what_is_charged(seed):
     check_without_one(seed, SCRIPTS[seed % len(SCRIPTS)])

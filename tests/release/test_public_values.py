@@ -22,7 +22,7 @@ OF = "FROM orders o WHERE o.customer_id = c.id"
 JOINED = "FROM orders o JOIN states s ON o.status = s.state WHERE o.customer_id = c.id"
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     "condition",
     [

@@ -37,7 +37,7 @@ def check_equal(con, session, sql, keys):
     assert all(abs(row[0]) < 0.1 for row in found.values()), found
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("keys", "sql"),
     [
@@ -370,7 +370,7 @@ SCRIPTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("seed", range(100))
 def test_neighbors_differ_by_what_is_charged(seed):
     check_without_one(seed, SCRIPTS[seed % len(SCRIPTS)])

@@ -41,6 +41,7 @@ def session(con, rho, bounds=BOUNDS):
     return dpsql.Session(con, schema={"t": numbers}, budget=dpsql.Budget(rho=rho))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("where", "group"),
     [("", False), ("WHERE k > 0", True), ("WHERE x > 50", True), ("WHERE y IS NOT NULL", False)],
@@ -197,6 +198,7 @@ def test_values_beyond_the_bounds_count_as_the_nearer_one(con):
     )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("mechanism", ["gaussian", "hdmm", "fourier", "querysmasher"])
 @pytest.mark.parametrize("more", ["", ", COUNT(*) AS n, AVG(x) AS a"])
 def test_what_one_mechanism_measured_of_sums_answers_again(mechanism, more):

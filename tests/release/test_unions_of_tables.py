@@ -176,7 +176,7 @@ def keyed(frame):
     return {row[:first]: row[first:] for row in frame.rows()}
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", STATEMENTS)
 def test_it_is_what_duckdb_says(con, session, name):
     """A group that DuckDB hasn't is one without rows."""
@@ -352,7 +352,7 @@ REPLAYED = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mechanism", ["querysmasher", "laplace", "hdmm"])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_unit_changes_no_more_than_is_charged(seed, mechanism):

@@ -100,7 +100,7 @@ def test_others_are_refused_before_the_charge(session, sql):
     assert session.history.height == before
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(40))
 def test_neighbors_differ_by_what_is_charged(seed):
     rng = random.Random(seed)  # noqa: S311

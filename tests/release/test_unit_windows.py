@@ -39,7 +39,7 @@ def counted(key, item, source="orders"):
     return f"SELECT {key} AS k, COUNT(*) AS n FROM (SELECT *, {item} AS w FROM {source}) GROUP BY 1"
 
 
-@pytest.mark.sampled(18)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     ("keys", "sql"),
     [
@@ -364,7 +364,7 @@ SCRIPTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("seed", range(80))
 def test_neighbors_differ_by_what_is_charged(seed):
     check_without_one(seed, SCRIPTS[seed % len(SCRIPTS)])
@@ -412,6 +412,7 @@ def test_the_same_rows_count_with_windows_and_without(unit):
         assert rows(names) == shown
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("unit", BOUNDS[1:])
 def test_neighbors_under_limits_differ_by_what_is_charged(unit):
     con = duckdb.connect()

@@ -87,6 +87,7 @@ def now():
     return dict(texts())
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("what", json.loads(WRITTEN.read_text(encoding="utf-8")))
 def test_the_sql_is_as_it_was(now, what):
     assert now[what] == json.loads(WRITTEN.read_text(encoding="utf-8"))[what]

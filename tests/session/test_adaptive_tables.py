@@ -314,6 +314,7 @@ def seen(con, schema, script) -> Seen:
     return found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_neighbors_differ_by_what_is_charged_for_each_step(seed):
     """Without one customer, with all rows in all tables, and the same outputs: the same statements

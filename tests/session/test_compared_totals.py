@@ -128,6 +128,7 @@ SUMS = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("tables", [("customers", "orders"), tuple(ROWS)])
 def test_of_one_table_alone_the_same_is_known(session, tables, tmp_path):
     """What the others say of its total is used, whether they are asked or not."""

@@ -125,6 +125,7 @@ def test_groups_with_too_few_rows_are_left_out_and_counted(session):
     assert told.expected_answers["largest_standard_error"].item() <= 0.5
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "target", "column"),
     [

@@ -129,7 +129,7 @@ def answered(frame, columns):
     return kept.rows()
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("sql", STATEMENTS)
 def test_answers_are_those_of_duckdb(con, sql):
     found = con.sql(sql)

@@ -73,6 +73,7 @@ def test_answers_have_the_planned_errors(session, mechanism, budget, script):
     assert release.columns("ages")["variance"].to_list() == [None, "exact"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     ("mechanism", "budget"), [("hdmm", PURE), ("laplace", PURE), ("gaussian", GAUSSIAN)]
@@ -105,6 +106,7 @@ def test_laplace_intervals_are_wider(session):
     assert reaches["laplace"] == pytest.approx(math.log(100) / math.sqrt(2), rel=1e-9)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("mechanism", "budget", "script"), CASES, ids=IDS)
 def test_a_release_is_written_read_and_asked_more(session, tmp_path, mechanism, budget, script):
     release = session.release(script, budget=budget, mechanism=mechanism, out=tmp_path / "r")
@@ -155,6 +157,7 @@ def test_residual_spaces_of_other_mechanisms_are_built_on(session):
 BIASED = [("aim", GAUSSIAN, SCRIPT), ("pairs", GAUSSIAN, SCRIPT)]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("mechanism", "budget", "script"), [*CASES, *BIASED], ids=[*IDS, "aim", "pairs"]
 )

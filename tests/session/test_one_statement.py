@@ -143,7 +143,7 @@ def test_variances_are_those_of_the_noise(session, script, budget):
             np.testing.assert_allclose(claimed, sum(d**2 for d in moves), rtol=1e-3, err_msg=name)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(40))
 def test_neighbors_differ_by_what_is_charged(seed):
     names = list(SCRIPT)

@@ -38,6 +38,7 @@ def same(one: pl.DataFrame, other: pl.DataFrame) -> None:
 # ── free answers ───────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("names", [*([name] for name in SCRIPT), list(SCRIPT)], ids="+".join)
 def test_the_same_again_is_free_and_equal(session, names):
     script = {name: SCRIPT[name] for name in names}

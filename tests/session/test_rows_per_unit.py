@@ -480,7 +480,7 @@ def test_a_unit_is_one_record_and_rows_of_nobody_are_one_each(monkeypatch, table
             assert np.abs(counts - after["counts"][name]).sum() == changed
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(120))
 def test_neighbors_differ_in_noisy_integers_alone_and_as_little_as_is_charged(seed):
     rng = random.Random(seed)  # noqa: S311

@@ -242,6 +242,7 @@ def test_progress_is_told(session):
     assert all(0 <= done <= of for _, done, of in told)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("phase", "done"), PHASES)
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, RuntimeError])
 def test_interrupts_by_phase(session, tmp_path, phase, done, error):

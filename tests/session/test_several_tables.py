@@ -536,6 +536,7 @@ def test_the_bound_of_a_unit_is_that_of_what_was_counted(con, session):
     assert counted["orders.status", "orders"].shape == (4, 1)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(6))
 def test_neighbors_differ_by_what_is_charged(seed):
     """Without one customer, with all of its rows in all tables: the same statements, and exact

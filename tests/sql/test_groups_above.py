@@ -53,6 +53,7 @@ OVER_GROUPS = [
 ]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("sql", OVER_GROUPS)
 def test_windows_ranks_means_and_limits_see_the_other_groups_alone(con, session, sql):
     """Noise is small here: ten standard errors are less than one row."""

@@ -103,7 +103,7 @@ def connect(seed):
     return con
 
 
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("sql", statements())
 def test_joins_are_those_of_duckdb(sql, seed):
@@ -188,6 +188,7 @@ def large():
     return con, dpsql.Session(con, schema=schema, public=["things", "kinds", "skewed"])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "sql",
     [

@@ -128,6 +128,7 @@ def _measures(con, sql):
 PAIRS = ("CORR", "COVAR_POP", "COVAR_SAMP", *(f"REGR_{name}" for name in _REGRESSIONS))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("pair", "rest"),
     [
@@ -268,6 +269,7 @@ MEASURED = {
 """Statements, and how many measures they add up that are not counts."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("sql", MEASURED)
 def test_columns_of_too_many_cells_are_added_up_row_by_row(sales, sql):
     started = process_time()
@@ -408,6 +410,7 @@ def test_booleans_are_zero_or_one():
     assert found["m"][0] == pytest.approx(0.5, abs=1e-3)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("statistic", "expected"),
     [

@@ -27,7 +27,7 @@ def con():
     return con
 
 
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("seed", range(800))
 def test_sums_are_those_of_duckdb(con, seed):
     """But where DuckDB stops at a row: there it counts as NULL."""

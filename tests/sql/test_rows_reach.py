@@ -34,6 +34,7 @@ def test_flights_are_answered_with_the_least_variance_of_bounded_sums(flights, n
     assert found.planned < FAST
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", reach.LINEITEM)
 def test_tpch_over_lineitem_equals_duckdb(lineitem, name):
     con, schema = lineitem

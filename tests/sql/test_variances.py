@@ -191,13 +191,13 @@ def check(con, sql, monkeypatch, kind, rtol):
     np.testing.assert_allclose(stated[known], expected[known], rtol=rtol)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", LINEAR)
 def test_linear(con, name, monkeypatch):
     check(con, LINEAR[name], monkeypatch, {"exact"}, 1e-6)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", SMOOTH)
 def test_smooth(con, name, monkeypatch):
     check(con, SMOOTH[name], monkeypatch, {"approximate", "exact"}, 1e-3)

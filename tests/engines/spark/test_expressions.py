@@ -219,6 +219,7 @@ KEYS = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("unit", [None, UNIT], ids=["rows", "units"])
 @pytest.mark.parametrize("partials", ["sql", "workers"])
 def test_sums_and_keys_are_those_of_duckdb(hostile, spark, unit, partials):

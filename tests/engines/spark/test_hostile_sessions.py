@@ -185,7 +185,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_settings_of_the_caller_change_no_integer(spark, tmp_path, there, name):
     before = {key: spark.conf.get(key, None) for key in HOSTILE[name]}

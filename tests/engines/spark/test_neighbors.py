@@ -94,7 +94,7 @@ def asked(seed):
 SEEDS = [seed for seed in range(150) if not asked(seed)[0]._odd]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_databases(spark, tmp_path, seed):
     database, script = asked(seed)
@@ -139,7 +139,7 @@ ROWS = """
 UNITS = {"rows": {}, "units": {"unit": "u", "max_rows": 3}}
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("unit", UNITS)
 def test_random_scripts(spark, tmp_path, unit, seed):

@@ -102,7 +102,7 @@ looked = Counter()
 """How many tables were looked at, by what they have of others."""
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_rows_are_those_of_duckdb(spark, tmp_path, seed):
     rng, database, script = loose(seed)
@@ -121,7 +121,7 @@ def test_rows_are_those_of_duckdb(spark, tmp_path, seed):
         looked.update(what for what, one in of.items() if one)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_unit_takes_its_own_rows_with_it_and_changes_no_others(spark, tmp_path, seed):
     rng, database, script = loose(seed)
@@ -146,7 +146,7 @@ met = Counter()
 """How many tables of pairs had rows, and how many fewer than there are."""
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", PAIRED)
 def test_pairs_are_those_of_duckdb(spark, tmp_path, seed):
     rng, database, statements = paired(seed)
@@ -167,7 +167,7 @@ def test_there_were_pairs_and_not_all_were_kept():
     assert not met or min(met["some"], met["fewer"]) > 0
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", PAIRED)
 def test_a_unit_takes_its_own_pairs_with_it(spark, tmp_path, seed):
     rng, database, statements = paired(seed)
@@ -237,7 +237,7 @@ def counted_there(con, made):
     return Counter((repr(value_of(id_)), n) for id_, (_, n) in zip(whole, rows, strict=True))
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_numbers_of_rows_of_units_are_those_of_duckdb(spark, tmp_path, seed):
     """And a unit that goes takes its own with it, and changes no other's."""

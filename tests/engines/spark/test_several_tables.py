@@ -310,6 +310,7 @@ def test_pairs_that_nothing_bounds_are_refused_with_a_bound_that_works(both, spa
     assert session.history.height == 1
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("tables", ["customers", "orders", "items", "orders, orders"])
 def test_how_many_rows_units_have_is_what_duckdb_says(both, tables):
     here, there, named = both

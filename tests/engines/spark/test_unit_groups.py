@@ -21,6 +21,7 @@ def counted(engine, table, groups):
     return found[MARGINAL]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["INTEGER", "VARCHAR"])
 @pytest.mark.parametrize("most", [2, 9])
 def test_groups_are_those_of_duckdb_and_a_unit_changes_its_own(spark, tmp_path, kind, most):

@@ -63,6 +63,7 @@ def counted(spark, con, path, table, where="true", way="sql"):
     return SparkEngine(OneFile(spark, path), partials=way).marginals(table, WANTED)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("unit", UNITS, ids=str)
 def test_the_rows_kept_are_those_that_duckdb_keeps(spark, con, tmp_path, unit):
     table = described(con, unit)
