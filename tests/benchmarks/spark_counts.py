@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import tempfile
 import time
 from itertools import combinations
@@ -82,6 +83,7 @@ def main() -> None:
     given = parser.parse_args()
     from pyspark.sql import SparkSession
 
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     used = cpu()
     builder = SparkSession.builder.master(given.master).config("spark.driver.memory", "2g")
     spark = builder.config("spark.ui.enabled", "false").getOrCreate()

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 import platform
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -56,7 +57,7 @@ from dpsql.engines.spark.partials import (
     partial_counts,
     split,
 )
-from dpsql.engines.spark.sessions import functions_of
+from dpsql.engines.spark.sessions import functions_of, is_here_alone
 from dpsql.engines.spark.settings import quiet
 from dpsql.engines.spark.sql.text import array, quoted, whole
 from dpsql.engines.spark.tables import SparkTables
@@ -68,7 +69,7 @@ from dpsql.workload.spread import SpreadRows, spreads_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 Partials = Literal["auto", "sql", "workers"]
 """How parts of the rows are counted."""
@@ -203,13 +204,7 @@ class SparkCounting(Counting):
             if not _holds(lambda: all(job.schema for job in self._jobs())):
                 raise InternalError("Spark refuses a counting statement; nothing was charged")
             if self._in_workers and not _holds(self._probe):
-                version = ".".join(platform.python_version_tuple()[:2])
-                raise UnsupportedSqlError(
-                    "Python workers of this Spark don't run, or have no NumPy and PyArrow: not on "
-                    "all of its machines.",
-                    hint=f"install both on each of them, for Python {version}, in what "
-                    "PYSPARK_PYTHON names where Spark's driver is started.",
-                )
+                raise _no_workers(self.engine.tables.session)
 
     def run(self) -> Counted:
         """Count the marginals that were prepared; see `Counting.run`."""
@@ -298,6 +293,23 @@ class SparkCounting(Counting):
         count = attempts(partial_counts([CodedBlock((CodedAxis("id", 1),), 1, 0)]))
         tried = rows.mapInArrow(count, SCHEMA)
         return any(not any(row[COUNT] for row in tried.collect()) for _ in range(_TRIES))
+
+
+def _no_workers(session: SparkSession) -> UnsupportedSqlError:
+    """Tell which Python Spark should run: by itself it looks for `python3`, as shells do."""
+    if is_here_alone(session):
+        return UnsupportedSqlError(
+            "Python workers of this Spark don't run, or have no NumPy and PyArrow.",
+            hint="name the Python of this process before Spark is started: "
+            f"os.environ['PYSPARK_PYTHON'] = {sys.executable!r}.",
+        )
+    version = ".".join(platform.python_version_tuple()[:2])
+    return UnsupportedSqlError(
+        "Python workers of this Spark don't run, or have no NumPy and PyArrow: not on all of its "
+        "machines.",
+        hint=f"install both on each of them, for Python {version}, in what PYSPARK_PYTHON names "
+        "where Spark's driver is started.",
+    )
 
 
 def _columns(found: pa.Table) -> tuple[np.ndarray, np.ndarray]:

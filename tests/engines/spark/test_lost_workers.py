@@ -15,7 +15,7 @@ import dpsql
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.engines.spark import engine
 from dpsql.engines.spark.source import SparkSource
-from dpsql.errors import ExecutionError
+from dpsql.errors import ExecutionError, UnsupportedSqlError
 from dpsql.schema import EACH_ROW, Domain, Schema
 from tests.helpers import spark as sparks
 from tests.helpers.described import read_table
@@ -119,6 +119,21 @@ def test_a_worker_that_dies_gives_no_answer(spark, tmp_path, monkeypatch, moment
     np.testing.assert_array_equal(found, expected(folder)["a", "b"][:10, :100])
     assert session.history["state"].to_list() == ["delivered"]
     assert session.ledger.spent == asked["budget"].mu_squared
+
+
+def test_another_python_than_that_of_this_process_is_seen_before_the_charge(
+    spark, tmp_path, monkeypatch
+):
+    make(tmp_path / "rows")
+    monkeypatch.setattr(engine, "FEW_BLOCKS", 0)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "/nowhere/python")
+    schema = {f"parquet.{tmp_path}/rows": DOMAINS}
+    session = dpsql.Session(spark, schema=schema, ledger=tmp_path / "rows.ledger")
+    sql = f'SELECT a, COUNT(*) AS n FROM parquet."{tmp_path}/rows" GROUP BY a'
+    with pytest.raises(UnsupportedSqlError, match="Python workers") as caught:
+        session.query(sql, budget=dpsql.Budget(rho=1))
+    assert f"os.environ['PYSPARK_PYTHON'] = {sys.executable!r}" in caught.value.hint
+    assert session.history.is_empty()
 
 
 @pytest.mark.long
