@@ -4,8 +4,7 @@
     python -m tests -k noise        only tests with "noise" in their names
     python -m tests tests/planner   only tests of one folder
 
-Arguments go to pytest, which runs a process for each core and one more, as tests also wait: for
-servers, for pages, for what they stop. `python -m pytest -h` lists them.
+Arguments go to pytest, which runs one process for each core: `python -m pytest -h` lists them.
 """
 
 from __future__ import annotations
@@ -16,16 +15,15 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PROCESSES = str((os.cpu_count() or 1) + 1)
 CHECKS = (
     ("ruff", "check", "--quiet", "."),
     ("ruff", "format", "--check", "--quiet", "."),
     ("mypy",),
-    ("pytest", "-q", "-n", PROCESSES, "--dist", "worksteal"),
+    ("pytest", "-q", "-n", "auto", "--dist", "worksteal"),
 )
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-"""Tests run in processes of their own: more threads would only wait for each other."""
+"""Tests run in a process for each core: more threads would only wait for each other."""
 
 
 def main() -> int:
