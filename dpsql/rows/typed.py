@@ -38,7 +38,7 @@ Guarantees:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -210,7 +210,8 @@ def _constant(node: RowValue, _: list[str]) -> str:
     return text if node.type == VARCHAR else f"CAST({text} AS {node.type.sql})"
 
 
-def _case(_: RowValue, parts: list[str]) -> str:
+def case_of(_: RowValue, parts: list[str]) -> str:
+    """Write conditions and results in turn, and what is the result otherwise."""
     pairs = zip(parts[::2], parts[1::2], strict=False)
     cases = " ".join(f"WHEN {condition} THEN {result}" for condition, result in pairs)
     otherwise = f" ELSE {parts[-1]}" if len(parts) % 2 else ""
@@ -304,7 +305,19 @@ def _to_places(x: str, digits: int) -> str:
     return f"CASE WHEN {call('isfinite', near)} THEN {near} {beyond}ELSE {x} END"
 
 
-_WRITTEN: dict[str, Callable[[RowValue, list[str]], str]] = {
+Writer = Callable[[RowValue, list[str]], str]
+"""How a node is written, of it and of its written operands."""
+STANDARD: Mapping[str, Writer] = {
+    "and": lambda _, p: f"({' AND '.join(p)})",
+    "or": lambda _, p: f"({' OR '.join(p)})",
+    "not": lambda _, p: f"(NOT {p[0]})",
+    "between": lambda _, p: f"({p[0]} BETWEEN {p[1]} AND {p[2]})",
+    "in": lambda _, p: f"({p[0]} IN ({', '.join(p[1:])}))",
+    "is_null": lambda _, p: f"({p[0]} IS NULL)",
+}
+"""What other databases write alike, and mean by it."""
+_WRITTEN: Mapping[str, Writer] = {
+    **STANDARD,
     "column": lambda node, _: _of_type(quoted_name(node.text), node.type),
     "stored": lambda node, _: quoted_name(node.text),
     "labels": lambda node, _: f"{quoted_name(node.text)}::VARCHAR",
@@ -317,14 +330,8 @@ _WRITTEN: dict[str, Callable[[RowValue, list[str]], str]] = {
     "tried": lambda node, p: f"TRY_CAST(TRY({_called(node, p)}) AS {node.type.sql})",
     "bytes": lambda _, p: call("encode", p[0]),
     "compare": lambda node, p: f"({p[0]} {node.text} {p[1]})",
-    "and": lambda _, p: f"({' AND '.join(p)})",
-    "or": lambda _, p: f"({' OR '.join(p)})",
-    "not": lambda _, p: f"(NOT {p[0]})",
-    "between": lambda _, p: f"({p[0]} BETWEEN {p[1]} AND {p[2]})",
-    "in": lambda _, p: f"({p[0]} IN ({', '.join(p[1:])}))",
-    "is_null": lambda _, p: f"({p[0]} IS NULL)",
     "coalesce": lambda _, p: f"COALESCE({', '.join(p)})",
-    "case": _case,
+    "case": case_of,
     "nullif": lambda _, p: f"CASE WHEN {p[0]} = {p[1]} THEN NULL ELSE {p[2]} END",
     "bounded": _bounded,
 }

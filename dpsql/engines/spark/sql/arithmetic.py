@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 
 from dpsql.engines.spark.sql.calendar import TIMES
 from dpsql.engines.spark.sql.text import call, constant, let, real, text, whole
 from dpsql.engines.spark.sql.types import is_small, refused, type_name
-from dpsql.rows.typed import RowValue
+from dpsql.rows.typed import RowValue, Writer
 from dpsql.rows.types import DATE, FLOAT
 
 _MOST_DIGITS = 38
-Written = Callable[[RowValue, list[str]], str]
 
 
 def _arithmetic(node: RowValue, parts: list[str]) -> str:
@@ -127,7 +126,7 @@ _NEAREST = (
 _WHOLE = {"floor": _DOWN, "ceil": _UP, "trunc": _CUT, "round": _NEAREST}
 
 
-def _plain(name: str) -> Callable[[RowValue, list[str]], str]:
+def _plain(name: str) -> Writer:
     return lambda _, parts: call(name, *parts)
 
 
@@ -144,7 +143,7 @@ def _is_finite(node: RowValue, parts: list[str]) -> str:
     return f"({call('abs', x)} < {infinite})"
 
 
-NUMBERS: dict[str, Written] = {
+NUMBERS: Mapping[str, Writer] = {
     "+": _arithmetic, "*": _arithmetic, "-": _minus, "/": _quotient, "//": _remainder,
     "%": _remainder, "abs": _plain("abs"), "sqrt": _plain("sqrt"), "sign": _sign,
     "least": _extreme, "greatest": _extreme, "round": _rounded, "floor": _rounded,

@@ -7,12 +7,12 @@ is NULL elsewhere, where DuckDB has no value, or fails.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 
 from dpsql.engines.spark.sql.text import array, between, blob, call, constant, let, whole
 from dpsql.engines.spark.sql.types import refused
 from dpsql.rows.functions import DAYS, MONTHS
-from dpsql.rows.typed import RowValue
+from dpsql.rows.typed import RowValue, Writer
 from dpsql.rows.types import DATE, TIMESTAMP, RowType
 
 _INFINITE = 2**31 - 1
@@ -148,7 +148,7 @@ def _is_finite(node: RowValue, parts: list[str]) -> str:
     return _finite(parts[0], node.parts[0].type)
 
 
-TIMES: dict[str, Callable[[RowValue, list[str]], str]] = {
+TIMES: Mapping[str, Writer] = {
     "date_part": _part, "dayname": _named, "monthname": _named, "date_trunc": _truncated,
     "date_diff": _span, "days": _days, "isfinite": _is_finite,
 }  # fmt: skip

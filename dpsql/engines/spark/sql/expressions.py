@@ -37,7 +37,7 @@ Guarantees:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 
 from dpsql.engines.spark.sql.arithmetic import NUMBERS
 from dpsql.engines.spark.sql.calendar import TIMES
@@ -46,7 +46,7 @@ from dpsql.engines.spark.sql.strings import STRINGS
 from dpsql.engines.spark.sql.text import array, between, call, constant, quoted, real, text
 from dpsql.engines.spark.sql.types import refused, type_name
 from dpsql.errors import SqlLimitError
-from dpsql.rows.typed import RowValue
+from dpsql.rows.typed import STANDARD, RowValue, Writer, case_of
 from dpsql.rows.types import DOUBLE, FLOAT, NULL, VARCHAR
 
 _CHOICES = frozenset({"column", "case", "coalesce", "nullif", "bounded"})
@@ -120,14 +120,7 @@ def _among(node: RowValue, parts: list[str]) -> str:
     value, *listed = parts
     if node.parts[0].type.is_float:
         return call("array_contains", array(listed), value)
-    return f"({value} IN ({', '.join(listed)}))"
-
-
-def _case(_: RowValue, parts: list[str]) -> str:
-    pairs = zip(parts[::2], parts[1::2], strict=False)
-    cases = " ".join(f"WHEN {condition} THEN {result}" for condition, result in pairs)
-    otherwise = f" ELSE {parts[-1]}" if len(parts) % 2 else ""
-    return f"(CASE {cases}{otherwise} END)"
+    return STANDARD["in"](node, parts)
 
 
 def _bounded(_: RowValue, parts: list[str]) -> str:
@@ -142,7 +135,8 @@ def _call(node: RowValue, parts: list[str]) -> str:
     return found(node, parts)
 
 
-_WRITTEN: dict[str, Callable[[RowValue, list[str]], str]] = {
+_WRITTEN: Mapping[str, Writer] = {
+    **STANDARD,
     "column": _column,
     "labels": _column,
     "constant": _constant,
@@ -153,14 +147,9 @@ _WRITTEN: dict[str, Callable[[RowValue, list[str]], str]] = {
     "tried": _call,
     "bytes": lambda _, p: f"CAST({p[0]} AS BINARY)",
     "compare": _compare,
-    "and": lambda _, p: f"({' AND '.join(p)})",
-    "or": lambda _, p: f"({' OR '.join(p)})",
-    "not": lambda _, p: f"(NOT {p[0]})",
-    "between": lambda _, p: f"({p[0]} BETWEEN {p[1]} AND {p[2]})",
     "in": _among,
-    "is_null": lambda _, p: f"({p[0]} IS NULL)",
     "coalesce": lambda _, p: call("coalesce", *p),
-    "case": _case,
+    "case": lambda node, p: f"({case_of(node, p)})",
     "nullif": lambda _, p: f"(CASE WHEN {p[0]} = {p[1]} THEN NULL ELSE {p[2]} END)",
     "bounded": _bounded,
 }

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 
 from dpsql.engines.spark.sql.letters import mapped
 from dpsql.engines.spark.sql.text import blob, call, let, text, whole
 from dpsql.engines.spark.sql.types import refused
-from dpsql.rows.typed import RowValue
+from dpsql.rows.typed import RowValue, Writer
 
 _BLANKS = " \u00a0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u202f\u205f\u3000"
 """What `trim` takes off in DuckDB."""
@@ -88,7 +88,7 @@ def _lowered(pattern: RowValue) -> str:
     return pattern.text
 
 
-STRINGS: dict[str, Callable[[RowValue, list[str]], str]] = {
+STRINGS: Mapping[str, Writer] = {
     "lower": _lettered, "upper": _lettered, "trim": _trimmed, "ltrim": _trimmed,
     "rtrim": _trimmed, "length": _length, "strlen": _length, "||": _joined,
     "substring": _part_of_text, "left": _part_of_text, "right": _part_of_text,
