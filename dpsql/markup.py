@@ -43,7 +43,7 @@ def plain(value: object) -> str:
     if value is None:
         return "NULL"
     if isinstance(value, bool):
-        return str(value).lower()
+        return "true" if value else "false"
     if not isinstance(value, float) or not math.isfinite(value):
         return str(value)
     return f"{value:.2f}" if value == 0 or 0.01 <= abs(value) < 1e15 else f"{value:.3g}"

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from dpsql.schema.names import folded
+
 
 @dataclass(frozen=True, slots=True)
 class WrittenTable:
@@ -44,9 +46,9 @@ def names_for(statements: Mapping[str, str]) -> dict[str, str]:
     for statement, plain in statements.items():
         base = statement if statement and statement.isprintable() else plain
         name, number = base, 1
-        while name.lower() in taken:
+        while folded(name) in taken:
             number += 1
             name = f"{base}_{number}"
-        taken.add(name.lower())
+        taken.add(folded(name))
         found[statement] = name
     return found

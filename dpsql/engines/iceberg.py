@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsql.engines.frozen import root_of
 from dpsql.engines.lakes import LakeVersion, missing, shown
+from dpsql.engines.names import folded_by_spark
 from dpsql.errors import SchemaError, printable
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ def _files(table: Table, snapshot: Snapshot, place: str) -> list[DataFile]:
 
 
 def _check_names(schema: Schema) -> None:
-    names = [field.name.lower() for field in schema.fields]
+    names = [folded_by_spark(field.name) for field in schema.fields]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise SchemaError(
@@ -292,7 +293,7 @@ def _is_other(types: Any, type_: Any) -> bool:
 
 def _unlike(field: NestedField, stored: list[tuple[str, int | None, str]], parted: set[int]) -> str:
     """Say why a file's column of this name is another one than the field; empty if it isn't."""
-    by_name = [one for one in stored if one[0].lower() == field.name.lower()]
+    by_name = [one for one in stored if folded_by_spark(one[0]) == folded_by_spark(field.name)]
     by_id = [one for one in stored if one[1] == field.field_id]
     if not by_name and not by_id:
         if field.field_id in parted:

@@ -11,6 +11,7 @@ from dpsql.engines.source import DataSource
 from dpsql.errors import SchemaError, printable
 from dpsql.hints import Hint
 from dpsql.schema.lookup import is_named
+from dpsql.schema.names import folded
 from dpsql.schema.table import Table
 
 MAX_ROWS = 1_000_000
@@ -47,9 +48,9 @@ class PublicReader:
             if not isinstance(name, str) or not name:
                 raise _malformed()
             if isinstance(names, Mapping):
-                self._frames[name.lower()] = _frame(name, names[name])
+                self._frames[folded(name)] = _frame(name, names[name])
             else:
-                self._tables[name.lower()] = name
+                self._tables[folded(name)] = name
 
     def read(self, parts: tuple[str, ...]) -> pl.DataFrame | None:
         """Return the public table of a name; None if the name isn't one.
@@ -57,7 +58,7 @@ class PublicReader:
         Raises:
             SchemaError: it is declared public but can't be read, or is too large.
         """
-        name = ".".join(part.lower() for part in parts)
+        name = ".".join(folded(part) for part in parts)
         if name in self._frames:
             return self._frames[name]
         if name not in self._tables:

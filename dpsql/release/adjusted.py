@@ -42,6 +42,7 @@ from dpsql.release.frames import DESCRIBED, AnsweredFrames, slices
 from dpsql.release.marginals import Marginal
 from dpsql.release.support import Support
 from dpsql.release.tables import about
+from dpsql.schema.names import folded
 from dpsql.sql.compiled import Script, Statement
 from dpsql.workload.several import UnitTable
 
@@ -226,7 +227,7 @@ def _check_counted(script: Script) -> None:
 
 def _check_names(script: Script) -> None:
     for statement in script.statements:
-        names = {output.name.lower() for output in statement.outputs}
+        names = {folded(output.name) for output in statement.outputs}
         for name in sorted(names):
             if adjusted_name(name) in names:
                 error = SqlError(

@@ -35,6 +35,7 @@ from dpsql.schema.chosen import Chosen
 from dpsql.schema.combined import RowCombination, made_of
 from dpsql.schema.cuts import Cuts
 from dpsql.schema.grain import without_computed
+from dpsql.schema.names import folded
 from dpsql.schema.table import closest
 from dpsql.sql.binding.tables import Public
 from dpsql.sql.compiled import Script
@@ -351,8 +352,8 @@ def _text(sql: object) -> str:
 
 def _frames(public: Mapping[str, pl.DataFrame]) -> Public:
     """Resolve the names of public tables."""
-    frames = {name.lower(): frame for name, frame in public.items()}
-    return lambda parts: frames.get(".".join(part.lower() for part in parts))
+    frames = {folded(name): frame for name, frame in public.items()}
+    return lambda parts: frames.get(".".join(folded(part) for part in parts))
 
 
 def _named(tables: Sequence[Table], parts: tuple[str, ...]) -> Table:

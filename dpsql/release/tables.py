@@ -14,6 +14,7 @@ from dpsql.planner.reconstruction import tables
 from dpsql.planner.reconstruction.sources import Source, of_table
 from dpsql.request import digest
 from dpsql.schema import Table
+from dpsql.schema.names import folded
 from dpsql.sql.compiled import Script
 from dpsql.workload import Workload
 from dpsql.workload.several import UnitTable, over_all
@@ -22,7 +23,7 @@ from dpsql.workload.several import UnitTable, over_all
 def identity_of(table: Table) -> str:
     """Return the digest by which ledgers know a table."""
     stored = table.stored
-    path = [part.lower() for part in (stored.path or (stored.name,))]
+    path = [folded(part) for part in (stored.path or (stored.name,))]
     # The first part is the database, which is named as its file is; that may be moved.
     return digest(path[1:] or path)
 

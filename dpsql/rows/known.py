@@ -17,6 +17,7 @@ from dpsql.rows.expression import (
 from dpsql.rows.functions import PARTS
 from dpsql.rows.types import DOUBLE, VARCHAR, row_type
 from dpsql.rows.write import RowWriter
+from dpsql.schema.names import folded
 
 _STRICT_NAMES = """
     and or not = <> < <= > >= between in sign lower upper trim ltrim rtrim length strlen substring
@@ -109,7 +110,7 @@ def _is_part(expression: RowCall) -> bool:
     part = expression.arguments[0]
     if expression.function != "date_part" or not isinstance(part, RowConstant):
         return False
-    return part.text.lower() in PARTS and part.text.lower() not in {"epoch", "julian"}
+    return folded(part.text) in PARTS and folded(part.text) not in {"epoch", "julian"}
 
 
 def adds_always(

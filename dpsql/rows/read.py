@@ -25,6 +25,7 @@ from dpsql.rows.expression import (
 from dpsql.rows.functions import ALIASES, FUNCTIONS, PARTS
 from dpsql.rows.times import meant
 from dpsql.rows.types import RowType, row_type
+from dpsql.schema.names import capitals, folded
 
 Tree = Mapping[str, Any]
 
@@ -152,16 +153,16 @@ def _type(tree: Tree) -> RowType:
         raise unlisted("a cast to this type")
     sizes = [str(child.get("literal", {}).get("text")) for child in tree.get("children", ())]
     name = str(tree["type_name"])
-    if sizes and name.upper() in {"VARCHAR", "CHAR", "TEXT", "STRING", "BPCHAR"}:
+    if sizes and capitals(name) in {"VARCHAR", "CHAR", "TEXT", "STRING", "BPCHAR"}:
         sizes = []  # DuckDB doesn't look at them
     if len(sizes) == 1:
         sizes.append("0")
-    name = {"NUMERIC": "DECIMAL", "DEC": "DECIMAL"}.get(name.upper(), name)
+    name = {"NUMERIC": "DECIMAL", "DEC": "DECIMAL"}.get(capitals(name), name)
     return row_type(f"{name}({','.join(sizes)})" if sizes else name)
 
 
 def _function(tree: Tree, level: int) -> RowExpression:
-    name = str(tree["function_name"]).lower()
+    name = folded(str(tree["function_name"]))
     orders = (tree.get("order_bys") or {}).get("orders")
     if tree.get("distinct") or tree.get("filter") or orders or tree.get("export_state"):
         raise unlisted(f"{name} with DISTINCT, FILTER or ORDER BY")

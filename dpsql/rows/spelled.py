@@ -15,7 +15,7 @@ from dpsql.rows.expression import (
     RowConstant,
     RowExpression,
 )
-from dpsql.schema.names import as_sql, quoted_text
+from dpsql.schema.names import as_sql, capitals, quoted_text
 
 _INFIX = {
     "or": 1, "and": 2, "=": 4, "<>": 4, "<": 4, "<=": 4, ">": 4, ">=": 4, "like": 4, "ilike": 4,
@@ -94,7 +94,7 @@ def _call(call: RowCall) -> tuple[str, int]:
         strength = _INFIX[name]
         left, *others = given
         rest = [spelled(other, strength + 1) for other in others]
-        return f" {name.upper()} ".join([spelled(left, strength), *rest]), strength
+        return f" {capitals(name)} ".join([spelled(left, strength), *rest]), strength
     if name == "negative" and first is not None:
         return f"-{spelled(first, _SIGN)}", _SIGN
     if name == "is_null" and first is not None:

@@ -6,6 +6,7 @@ from dpsql.errors import UnsupportedSqlError, printable
 from dpsql.rows.expression import RowConstant
 from dpsql.rows.functions import ALIASES, PARTS, UNITS
 from dpsql.rows.types import BIGINT, DOUBLE, RowType
+from dpsql.schema.names import folded
 
 
 def word(text: str, *, parts: bool) -> str:
@@ -15,7 +16,7 @@ def word(text: str, *, parts: bool) -> str:
         UnsupportedSqlError: there is none.
     """
     known = frozenset(PARTS) if parts else UNITS
-    found = ALIASES.get(text.lower(), "")
+    found = ALIASES.get(folded(text), "")
     if found not in known:
         raise UnsupportedSqlError(
             f"{printable(text)[:60]!r} is no part of a time that can be taken on rows.",
@@ -44,7 +45,7 @@ def meant(text: str, type_: RowType) -> RowConstant:
         kinds = ["DATE", "TIMESTAMP"]
     for kind in kinds:
         try:
-            return RowConstant(kind, spelled if type_.is_time else spelled.lower())
+            return RowConstant(kind, spelled if type_.is_time else folded(spelled))
         except UnsupportedSqlError:
             continue
     raise UnsupportedSqlError(

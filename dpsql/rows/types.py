@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpsql.errors import UnsupportedSqlError, printable
+from dpsql.schema.names import capitals
 
 _BITS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64, "HUGEINT": 128}
 _INTEGERS = {name: (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for name, bits in _BITS.items()} | {
@@ -101,7 +102,7 @@ def decimal(width: int, scale: int) -> RowType:
 
 def is_enum(text: str) -> bool:
     """Whether a type is one of labels, whose order is its own; with these or without."""
-    return text.strip().upper().partition("(")[0] == "ENUM"
+    return capitals(text.strip()).partition("(")[0] == "ENUM"
 
 
 def row_type(text: str) -> RowType:
@@ -110,7 +111,7 @@ def row_type(text: str) -> RowType:
     Raises:
         UnsupportedSqlError: values of this type can't stand in a row expression.
     """
-    name = text.strip().upper()
+    name = capitals(text.strip())
     if is_enum(name):
         return VARCHAR
     name = _ALIASES.get(name, name)

@@ -59,6 +59,7 @@ from dpsql.rows.types import (
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
 from dpsql.schema.computed import OUTSIDE
+from dpsql.schema.names import capitals
 from dpsql.schema.table import Within
 
 AGGREGATES = (
@@ -190,11 +191,11 @@ def aggregated(function: str, argument: RowExpression | None, writer: RowWriter)
     type_, told = written.type, None
     if function in {"bool_and", "bool_or"}:
         if type_ != BOOLEAN:
-            raise _unsupported(function.upper(), type_)
+            raise _unsupported(capitals(function), type_)
     elif type_ == VARCHAR:  # the text itself, of that which comes first or last
         told = _in_order(argument, written, writer)
     elif not type_.is_exact and not type_.is_time:
-        raise _unsupported(function.upper(), type_)
+        raise _unsupported(capitals(function), type_)
     return RowAggregate(function, type_, (written,), told)
 
 
@@ -202,7 +203,7 @@ def _added(function: str, type_: RowType) -> RowType:
     """Return the type of a sum that can't overflow."""
     small = type_.is_integer and type_ != HUGEINT and type_.name != "UHUGEINT"
     if not small and not (type_.name == "DECIMAL" and type_.width <= MOST_ADDED):
-        raise _unsupported(function.upper(), type_)
+        raise _unsupported(capitals(function), type_)
     return HUGEINT if small else decimal(MOST_DIGITS, type_.scale)
 
 

@@ -19,7 +19,7 @@ from dpsql.schema.grain import grain
 from dpsql.schema.groups import Groups
 from dpsql.schema.limits import limited
 from dpsql.schema.lookup import attached_file, find, meant, of_table
-from dpsql.schema.names import apart, unknown
+from dpsql.schema.names import apart, folded, unknown
 from dpsql.schema.references import resolve_unit
 from dpsql.schema.referred import DescribedTables, with_parents
 from dpsql.schema.sequences import DecimalRange
@@ -164,8 +164,8 @@ def _describe(
         resolved = resolve_unit(catalog.keys(path), tuple(path), said)
         check_way(catalog, path[-1], resolved)
         resolved = limited(catalog, path, resolved, said, columns)
-    given = {column.lower() for column in declared}
-    enforced = frozenset(name for name in (*columns, *bounds) if name.lower() not in given)
+    given = {folded(column) for column in declared}
+    enforced = frozenset(name for name in (*columns, *bounds) if folded(name) not in given)
     return Table(
         path[-1],
         columns,
@@ -196,8 +196,8 @@ def declared_for(
         SchemaError: a comment is not understood.
     """
     given = (of_table(catalog, schema, path) if schema is not None else None) or {}
-    lowered = {column.lower() for column in given}
-    noted = [(one.name, one.comment) for one in columns if one.name.lower() not in lowered]
+    lowered = {folded(column) for column in given}
+    noted = [(one.name, one.comment) for one in columns if folded(one.name) not in lowered]
     return domains_of(path[-1], noted) | dict(given)
 
 
@@ -248,7 +248,7 @@ def _bound(catalog: Catalog, path: Sequence[str], unit: Unit) -> int | None:
     """Return how many rows of a unit count in one table; None if it says so of others only."""
     rows = unit.max_rows
     bound = of_table(catalog, rows, path) if isinstance(rows, Mapping) else rows
-    if bound is None and unit.key.lower() == path[-1].lower():
+    if bound is None and folded(unit.key) == folded(path[-1]):
         return 1  # the units' own table, of which each is a row
     return bound
 

@@ -25,6 +25,7 @@ from sqlglot.errors import SqlglotError
 
 from dpsql.errors import SchemaError
 from dpsql.schema.domain import INTEGER_TYPES, NumberBounds, Value
+from dpsql.schema.names import capitals, folded
 from dpsql.schema.numbers import (
     FLOATS,
     MAX_DIGITS,
@@ -129,7 +130,7 @@ def collated(definition: str, names: Iterable[str]) -> frozenset[str]:
         definition: the CREATE TABLE statement, as the catalog spells it.
         names: the columns; all of them are returned if the statement isn't understood.
     """
-    if "COLLATE" not in definition.upper():
+    if "COLLATE" not in capitals(definition):
         return frozenset()
     columns: dict[str, exp.ColumnDef] = {}
     if len(definition) <= MAX_CHECK_CHARACTERS:
@@ -308,7 +309,7 @@ def _is_column(node: exp.Expr, column: str, type_: str) -> bool:
         node = node.this.unnest()
     # A qualifier may be a STRUCT, of which this is a field.
     plain = isinstance(node, exp.Column) and not node.table
-    return plain and node.name.lower() == column.lower()
+    return plain and folded(node.name) == folded(column)
 
 
 def _literal(node: exp.Expr, type_: str) -> Fraction | str | None:

@@ -29,6 +29,7 @@ from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.facts import Catalog
 from dpsql.schema.grain import origins
 from dpsql.schema.lookup import means
+from dpsql.schema.names import folded
 from dpsql.schema.table import Origin, Parent, Table
 from dpsql.schema.unit_comments import from_comment
 from dpsql.schema.units import EachRow, Join, ResolvedUnit, Unit
@@ -71,7 +72,7 @@ class RowCombination:
             copy = sum(other.name == table.name for other in self.sources[:number])
             found.append(f"{table.name} {copy + 1}." if copy else f"{table.name}.")
         of = zip(found, self.sources, strict=True)
-        names = [(before + own).lower() for before, one in of for own in ("", *columns_of(one))]
+        names = [folded(before + own) for before, one in of for own in ("", *columns_of(one))]
         if len(set(names)) == len(names):
             return tuple(found)
         return tuple(f"{i}.{table.name}." for i, table in enumerate(self.sources, start=1))

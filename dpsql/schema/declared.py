@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds, Value
-from dpsql.schema.names import enum_type
+from dpsql.schema.names import enum_type, folded
 from dpsql.schema.numbers import (
     FLOATS,
     MAX_DIGITS,
@@ -59,17 +59,17 @@ def fitted(
         SchemaError: a declared column doesn't exist, or can't hold what is declared.
     """
     for column in declared:
-        if column.lower() not in {one.name.lower() for one in known}:
+        if folded(column) not in {folded(one.name) for one in known}:
             raise SchemaError(
                 f"The schema declares the column {printable(column)}, which {table} doesn't have.",
                 hint=closest(column, [one.name for one in known]),
             )
-    given = {column.lower(): domain for column, domain in declared.items()}
+    given = {folded(column): domain for column, domain in declared.items()}
     columns: dict[str, Domain] = {}
     undeclared: dict[str, str] = {}
     bounds: dict[str, NumberBounds] = {}
     for one in known:
-        found, said = one.found, given.get(one.name.lower())
+        found, said = one.found, given.get(folded(one.name))
         if isinstance(said, NumberBounds):
             found = checked_bounds(one.name, one.type, one.generated, said)
         elif said is not None:

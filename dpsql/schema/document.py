@@ -11,6 +11,7 @@ from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds
 from dpsql.schema.drafts import drafted, drafted_bounds, singles_out, sums_only
 from dpsql.schema.groups import Groups
 from dpsql.schema.lines import WIDTH, as_entry, listed
+from dpsql.schema.names import folded
 from dpsql.schema.proposals import Proposal
 from dpsql.schema.table import Table
 from dpsql.schema.toml import parse_toml, toml_key, toml_text
@@ -46,12 +47,12 @@ def write_toml(
     written: dict[str, str] = {}
     for table in tables:
         name = _name(table)
-        if name.lower() in written:
+        if folded(name) in written:
             raise SchemaError(
                 f"There are two tables {printable(name)}.",
                 hint="a schema file is for the tables of one database.",
             )
-        written[name.lower()] = _section(name, table, (proposals or {}).get(table.path))
+        written[folded(name)] = _section(name, table, (proposals or {}).get(table.path))
     decide = _DECIDE if any(TODO in section for section in written.values()) else ""
     return "\n".join([_HEAD + decide, *written.values()])
 

@@ -15,7 +15,7 @@ from fractions import Fraction
 from dpsql.hints import Hint
 from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds
 from dpsql.schema.lines import as_code, as_entry
-from dpsql.schema.names import as_sql, as_text
+from dpsql.schema.names import as_sql, as_text, folded
 from dpsql.schema.numbers import (
     FLOATS,
     MAX_DIGITS,
@@ -152,7 +152,7 @@ def _is_decimal(type_: str) -> bool:
 
 def _words(name: str) -> frozenset[str]:
     """Cut a name into words: at signs, and where a capital follows a small letter."""
-    return frozenset(re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()))
+    return frozenset(re.findall(r"[a-z]+", folded(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name))))
 
 
 # ── how to declare it ──────────────────────────────────────────────────────────────────────

@@ -21,7 +21,7 @@ from sqlglot.errors import SqlglotError
 
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import Domain, NumberBounds
-from dpsql.schema.names import as_sql, closest
+from dpsql.schema.names import as_sql, closest, folded
 from dpsql.schema.numbers import shown
 
 MAX_CHARACTERS = 10_000
@@ -78,11 +78,11 @@ def check_expressions(table: str, expressions: Declared, columns: Iterable[str])
     Raises:
         SchemaError: one isn't.
     """
-    known = {name.lower(): name for name in columns}
+    known = {folded(name): name for name in columns}
     for text in expressions:
         tree = _parsed(table, text)
         for column in tree.find_all(exp.Column):
-            if column.name.lower() not in known:
+            if folded(column.name) not in known:
                 raise SchemaError(
                     f"The schema bounds {_brief(text)}, but {printable(table)} has no column "
                     f"{printable(column.name)}.",

@@ -17,6 +17,7 @@ from typing import Any
 
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import INTEGER_TYPES, Domain
+from dpsql.schema.names import folded
 from dpsql.schema.numbers import shown
 
 CALENDAR = "calendar"
@@ -38,7 +39,7 @@ class Groups:
     texts in the order of the columns."""
 
     def __post_init__(self) -> None:
-        if not self.columns or len({name.lower() for name in self.columns}) < len(self.columns):
+        if not self.columns or len({folded(name) for name in self.columns}) < len(self.columns):
             raise SchemaError("Groups are of one column or several, each once.", hint=_HINT)
         if not self.of:
             raise SchemaError("No combination of values exists.", hint=_HINT)
@@ -77,15 +78,15 @@ class Groups:
         Raises:
             SchemaError: the table has no such column, or it has no domain.
         """
-        known = {name.lower(): name for name in domains}
+        known = {folded(name): name for name in domains}
         for name in self.columns:
-            if name.lower() not in known:
+            if folded(name) not in known:
                 raise SchemaError(
                     f"Groups of {printable(table)} are declared by {printable(name)}, which is not "
                     "a column with a domain.",
                     hint="declare its domain, or leave the groups out.",
                 )
-        found = Groups(tuple(known[name.lower()] for name in self.columns), self.of)
+        found = Groups(tuple(known[folded(name)] for name in self.columns), self.of)
         if self.of == CALENDAR:
             for name in found.columns:
                 if domains[name].type not in INTEGER_TYPES:
@@ -145,14 +146,14 @@ def columns_in(wanted: Sequence[str], given: Iterable[str], what: str) -> list[s
     Raises:
         SchemaError: it has no such column.
     """
-    known = {name.lower(): name for name in given}
+    known = {folded(name): name for name in given}
     for name in wanted:
-        if name.lower() not in known:
+        if folded(name) not in known:
             raise SchemaError(
                 f"{what} has no column {printable(name)}.",
                 hint=f"its columns are {printable(', '.join(known.values()))}.",
             )
-    return [known[name.lower()] for name in wanted]
+    return [known[folded(name)] for name in wanted]
 
 
 def _text(value: object) -> str:
@@ -160,7 +161,7 @@ def _text(value: object) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
-        return str(value).lower()
+        return "true" if value else "false"
     if isinstance(value, Decimal):
         return f"{value:f}"
     if isinstance(value, (int, float, date)):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import INTEGER_TYPES
 from dpsql.schema.facts import StoredKey, StoredKeys
+from dpsql.schema.names import folded
 from dpsql.schema.units import Join, KeyPair
 
 _IDS = INTEGER_TYPES | {"HUGEINT", "UHUGEINT", "DECIMAL", "VARCHAR", "ENUM", "BLOB", "UUID"}
@@ -86,7 +87,7 @@ class KeyCatalog:
 
     def _column(self, text: str, place: tuple[str, str]) -> tuple[str, str] | None:
         for before in ("", f"{place[1]}.", f"{'.'.join(place)}."):
-            if text.lower().startswith(before.lower()):
+            if folded(text).startswith(folded(before)):
                 table, column = target(self.columns, text[len(before) :])
                 if table is not None and column is not None:
                     return table, column
@@ -193,7 +194,7 @@ def match(name: str, known: Iterable[str]) -> str | None:
     Raises:
         SchemaError: it may be several, since DuckDB keeps names like Ä and ä apart.
     """
-    found = [k for k in known if k.lower() == name.lower()]
+    found = [k for k in known if folded(k) == folded(name)]
     if len(found) > 1:
         shown = " and ".join(map(printable, found[:2]))
         raise SchemaError(

@@ -9,7 +9,7 @@ from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import Domain
 from dpsql.schema.facts import Catalog
 from dpsql.schema.lookup import find, find_view, means, meant
-from dpsql.schema.names import closest
+from dpsql.schema.names import closest, folded
 from dpsql.schema.units import ResolvedUnit, RowLimit, Unit
 
 
@@ -67,9 +67,9 @@ def _check_known(catalog: Catalog, table: str) -> None:
 def _limit(
     table: str, names: Sequence[str], rows: int, unit: ResolvedUnit, columns: Mapping[str, Domain]
 ) -> RowLimit:
-    known = {name.lower(): name for name in columns}
+    known = {folded(name): name for name in columns}
     for name in names:
-        if name.lower() not in known:
+        if folded(name) not in known:
             raise SchemaError(
                 f"max_rows_per of {printable(table)} names {printable(name)}, which is no column "
                 "with a domain.",
@@ -81,4 +81,4 @@ def _limit(
             f"{unit.max_rows:,} rows of a unit count in {printable(table)}.",
             hint="leave it out, or let fewer rows count that agree.",
         )
-    return RowLimit(tuple(sorted({known[name.lower()] for name in names})), rows)
+    return RowLimit(tuple(sorted({known[folded(name)] for name in names})), rows)

@@ -15,7 +15,7 @@ from dpsql.schema.facts import (
     StoredView,
     TablePath,
 )
-from dpsql.schema.names import as_sql, closest, nearest, unknown
+from dpsql.schema.names import as_sql, closest, folded, nearest, unknown
 from dpsql.schema.table import Table
 
 _MAX_PARTS = 3
@@ -55,7 +55,7 @@ def attached_file(catalog: Catalog, path: Sequence[str], current: str | None = N
         SchemaError: the database is another system's, in memory, or on another machine.
     """
     database = path[0]
-    if database.lower() == (current or catalog.current().database).lower():
+    if folded(database) == folded(current or catalog.current().database):
         return None
     found = catalog.database(database)
     if found is None:
@@ -109,9 +109,9 @@ def meant(catalog: Catalog, name: str) -> tuple[str, ...]:
     """
     listed = [*table_names(catalog), *table_names(catalog, views=True)]
     known = {_folded(parts): parts for parts in listed}
-    if (name.lower(),) in known:
+    if (folded(name),) in known:
         return (name,)
-    others = [parts for folded, parts in known.items() if folded[-1] == name.lower()]
+    others = [parts for path, parts in known.items() if path[-1] == folded(name)]
     if len(others) == 1:
         return others[0]
     parts = catalog.parts(name)
@@ -199,7 +199,7 @@ def _checked(parts: tuple[str, ...]) -> str:
 
 
 def _is_temporary(path: TablePath) -> bool:
-    return path[0].lower() == _TEMPORARY
+    return folded(path[0]) == _TEMPORARY
 
 
 def _one(shown: str, found: Sequence[TablePath]) -> TablePath | None:
@@ -229,7 +229,7 @@ def _candidates(parts: tuple[str, ...], database: str, schema: str) -> set[tuple
     if len(parts) == 1:
         paths = [(database, schema, name)]
     elif len(parts) == 2:  # the first is a schema or, as DuckDB allows, a database
-        own = parts[0].lower() == database.lower()
+        own = folded(parts[0]) == folded(database)
         paths = [(database, parts[0], name), (parts[0], schema if own else _MAIN, name)]
     else:
         paths = [parts]
@@ -254,7 +254,7 @@ def _not_found(
     catalog: Catalog,
 ) -> SchemaError:
     name = parts[-1]
-    seen = [view for view in views if view.path[-1].lower() == name.lower()]
+    seen = [view for view in views if folded(view.path[-1]) == folded(name)]
     if any(view.registered for view in seen):
         return SchemaError(
             f"{shown} is a registered frame; only base tables and views of them can be released "
@@ -263,7 +263,7 @@ def _not_found(
             f".dp.session(); or store its rows: {_stored(catalog, [name])}",
         )
     here, current = place
-    wanted = {(_TEMPORARY, _MAIN, name.lower()), *_candidates(parts, here, current)}
+    wanted = {(_TEMPORARY, _MAIN, folded(name)), *_candidates(parts, here, current)}
     if any(_folded(view.path) in wanted for view in seen):
         return SchemaError(
             f"{shown} is a temporary view; only base tables and stored views of them can be "
@@ -305,7 +305,7 @@ def _not_found(
 def of_table(catalog: Catalog, declared: Mapping[str, T], path: Sequence[str]) -> T | None:
     """Return what is declared for a table."""
     near = [
-        key for key in declared if key.split(".")[-1].lower() == path[-1].split(".")[-1].lower()
+        key for key in declared if folded(key.split(".")[-1]) == folded(path[-1].split(".")[-1])
     ]
     tables = [key for key in near if means(catalog, key, path)]
     if len(tables) > 1:
@@ -325,7 +325,7 @@ def _encodable(text: str) -> bool:
 
 
 def _folded(path: Sequence[str]) -> tuple[str, ...]:
-    return tuple(part.lower() for part in path)
+    return tuple(folded(part) for part in path)
 
 
 def _listed(paths: Sequence[Sequence[str]]) -> str:

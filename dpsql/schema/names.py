@@ -8,6 +8,24 @@ from collections.abc import Callable, Iterable, Sequence
 
 from dpsql.errors import SchemaError, printable
 
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_SMALL = str.maketrans(_LETTERS.upper(), _LETTERS)
+_CAPITAL = str.maketrans(_LETTERS, _LETTERS.upper())
+
+
+def folded(name: str) -> str:
+    """Return the form by which names are compared: two with the same form are one name to DuckDB.
+
+    DuckDB ignores the case of the letters A to Z. "É" and "é" are two names to it, and so are the
+    Kelvin sign and "k", which `str.lower` takes for one.
+    """
+    return name.lower() if name.isascii() else name.translate(_SMALL)
+
+
+def capitals(word: str) -> str:
+    """Return a word of SQL in capitals, as lists of words and messages have it; A to Z only."""
+    return word.upper() if word.isascii() else word.translate(_CAPITAL)
+
 
 def unknown(message: str, hint: str) -> SchemaError:
     """Return the error for a name that no table or column has."""
@@ -18,8 +36,8 @@ def unknown(message: str, hint: str) -> SchemaError:
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that `name` is probably meant to be; None if there is none like it."""
-    lowered = {n.lower(): n for n in known}
-    matches = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.6)
+    lowered = {folded(n): n for n in known}
+    matches = difflib.get_close_matches(folded(name), list(lowered), n=1, cutoff=0.6)
     return lowered[matches[0]] if matches else None
 
 
@@ -61,15 +79,12 @@ def as_text(name: str) -> str:
 
 
 def twins(names: Iterable[str]) -> tuple[str, str] | None:
-    """Return the first two names that are one to SQL, which ignores case; None if there are none.
-
-    DuckDB ignores the case of ASCII letters only, and keeps Ä and ä apart.
-    """
+    """Return the first two names that are one to SQL; None if there are none."""
     known: dict[str, str] = {}
     for name in names:
-        if name.lower() in known:
-            return known[name.lower()], name
-        known[name.lower()] = name
+        if folded(name) in known:
+            return known[folded(name)], name
+        known[folded(name)] = name
     return None
 
 
@@ -87,4 +102,4 @@ def apart(table: str, columns: Sequence[str]) -> dict[str, str]:
             hint=f"rename one of them: ALTER TABLE {as_sql(table)} RENAME {second} TO "
             f"{as_sql(same[1] + '_2')};",
         )
-    return {column.lower(): column for column in columns}
+    return {folded(column): column for column in columns}

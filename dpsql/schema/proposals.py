@@ -18,6 +18,7 @@ from dpsql.schema.declared_keys import check_way, references_for
 from dpsql.schema.drafts import singles_out
 from dpsql.schema.facts import Catalog
 from dpsql.schema.keys import KeyCatalog, comparable, read_keys
+from dpsql.schema.names import folded
 from dpsql.schema.references import ids_of, leads_to, resolve_unit
 from dpsql.schema.table import Table
 from dpsql.schema.units import Unit
@@ -166,19 +167,19 @@ def _own_keys(catalog: KeyCatalog, other: str, column: str) -> Iterator[str]:
     `customer_id` is `customers.id` or `customers.customer_id`; `tailnum` that of the table of which
     it is the PRIMARY KEY.
     """
-    names = {name.lower(): name for name in catalog.columns[other]}
+    names = {folded(name): name for name in catalog.columns[other]}
     primary = catalog.primary.get(other, ())
-    same = names.get(column.lower())
+    same = names.get(folded(column))
     if same is not None and primary == (same,) and _says_whose(column):
         yield same
     parts = _KEY.fullmatch(column)
-    if parts is not None and _singular(other) == parts["of"].lower().rstrip("_"):
-        yield from (names[n] for n in (parts["end"].lower(), column.lower()) if n in names)
+    if parts is not None and _singular(other) == folded(parts["of"]).rstrip("_"):
+        yield from (names[n] for n in (folded(parts["end"]), folded(column)) if n in names)
 
 
 def _says_whose(column: str) -> bool:
     """Whether a column of this name tells rows apart, and says of what."""
-    return singles_out(column) and column.lower() not in _OF_ANYTHING
+    return singles_out(column) and folded(column) not in _OF_ANYTHING
 
 
 def _is_of_persons(table: str) -> bool:
@@ -187,7 +188,7 @@ def _is_of_persons(table: str) -> bool:
 
 def _singular(name: str) -> str:
     """Return the singular of a table's name, as far as spelling tells it."""
-    name = name.lower()
+    name = folded(name)
     if name in _PERSONS:
         return name
     for ending, single in (("ies", "y"), ("sses", "ss"), ("xes", "x"), ("ches", "ch"), ("s", "")):

@@ -28,6 +28,7 @@ from dpsql.schema.declarations import Schema
 from dpsql.schema.declared_keys import references_for
 from dpsql.schema.facts import Catalog
 from dpsql.schema.grain import grain
+from dpsql.schema.names import folded
 from dpsql.schema.references import ForeignKeys
 from dpsql.schema.table import Parent, Table
 from dpsql.schema.units import EachRow, Join, Unit
@@ -195,7 +196,7 @@ class _Referred:
         self._check_root()
         if not self._is_one_units(table):
             return table
-        found, taken = list[Parent](), {n.lower() for n in (*table.columns, *table.undeclared)}
+        found, taken = list[Parent](), {folded(n) for n in (*table.columns, *table.undeclared)}
         pending = [("", table, self._way(table), frozenset({table.name}))]
         while pending and len(found) < _MOST_PARENTS:
             above, child, way, seen = pending.pop(0)
@@ -205,7 +206,7 @@ class _Referred:
                     continue
                 on_way = way[:1] == (join,) and join.enforced
                 parent = Parent(above, join, of, on_way)
-                names = {name.lower() for name in (parent.matched, *parent.names.values())}
+                names = {folded(name) for name in (parent.matched, *parent.names.values())}
                 if not names.isdisjoint(taken):  # columns may have a point in their names
                     continue
                 found.append(parent)

@@ -19,7 +19,7 @@ from dpsql.schema.groups import Groups
 from dpsql.schema.names import as_sql as as_sql
 from dpsql.schema.names import as_text as as_text
 from dpsql.schema.names import closest as closest
-from dpsql.schema.names import unknown
+from dpsql.schema.names import folded, unknown
 from dpsql.schema.units import Join, ResolvedUnit
 from dpsql.schema.values import COLLATED
 
@@ -217,7 +217,7 @@ class Table:
 
     def has(self, name: str) -> bool:
         """Whether there is a column of this name (SQL ignores case)."""
-        return any(name.lower() == known.lower() for known in (*self.columns, *self.undeclared))
+        return any(folded(name) == folded(known) for known in (*self.columns, *self.undeclared))
 
     def column(self, name: str) -> str:
         """Return the declared column that `name` means (SQL ignores case).
@@ -226,7 +226,7 @@ class Table:
             SchemaError: there is no such column, or it has no public domain.
         """
         for known in self.columns:
-            if known.lower() == name.lower():
+            if folded(known) == folded(name):
                 return known
         for parent in self.parents:
             for column, joined in parent.names.items():
@@ -239,7 +239,7 @@ class Table:
                 hint=f"make it one of few values: LEAST({number}, 20), or a comparison.",
             )
         for known, type_ in self.undeclared.items():
-            if known.lower() == name.lower():
+            if folded(known) == folded(name):
                 raise SchemaError(
                     f"The column {known} of {self.name} has no public domain, "
                     "so it can't be grouped by.",
@@ -265,8 +265,8 @@ class Table:
 
     def is_called(self, parts: Sequence[str]) -> bool:
         """Whether a name, with or without its schema and database, means this table."""
-        path = tuple(part.lower() for part in self.path or (self.name,))
-        name = tuple(part.lower() for part in parts)
+        path = tuple(folded(part) for part in self.path or (self.name,))
+        name = tuple(folded(part) for part in parts)
         return name == path[-len(name) :] or (len(path) > 1 and name == (path[0], path[-1]))
 
     @property

@@ -35,7 +35,7 @@ from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.entries import read_domain
 from dpsql.schema.expressions import read_expressions
 from dpsql.schema.groups import Groups
-from dpsql.schema.names import closest, twins
+from dpsql.schema.names import closest, folded, twins
 from dpsql.schema.numbers import shown
 from dpsql.schema.units import EACH_ROW, EachRow, Unit, refuse_several
 
@@ -202,7 +202,7 @@ def _read_table(table: str, content: object, found: Declarations) -> None:
 
 
 def _misplaced(table: str, key: str, value: object) -> str:
-    if isinstance(value, Mapping) and key.lower() not in _TABLE_KEYS:
+    if isinstance(value, Mapping) and folded(key) not in _TABLE_KEYS:
         return f"columns stand one level deeper: [{toml_key(table)}.columns.{toml_key(key)}]."
     return closest(key, _TABLE_KEYS)
 

@@ -17,7 +17,7 @@ from dpsql.errors import ArgumentError, SchemaError, printable, shown
 from dpsql.hints import option
 from dpsql.request import Request
 from dpsql.schema import Table
-from dpsql.schema.names import as_sql
+from dpsql.schema.names import as_sql, folded
 from dpsql.schema.units import RowLimit
 from dpsql.sql.compiled import Script
 
@@ -143,10 +143,10 @@ def _count_cut(units: Table, k: int, *, grouped: bool) -> str:
 
 def _names(tables: Sequence[Table], asked: Mapping[str, str]) -> Iterator[str]:
     """Name the statements, as no other one is."""
-    taken = {name.lower() for name in asked}
+    taken = {folded(name) for name in asked}
     for table in tables:
         name = CUT if len(tables) == 1 else f"{CUT} of {printable(table.shown)}"
-        while name.lower() in taken:
+        while folded(name) in taken:
             name += "_"
-        taken.add(name.lower())
+        taken.add(folded(name))
         yield name

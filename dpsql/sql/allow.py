@@ -12,6 +12,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from dpsql.errors import Span, SqlError, SqlParseError
+from dpsql.schema.names import capitals, folded
 from dpsql.sql.binding.aggregates import filled, refused
 from dpsql.sql.binding.functions import AGGREGATES, FUNCTIONS, NAMED, TYPES, VOLATILE, WINDOWS
 from dpsql.sql.shorthands import orders_by_all
@@ -249,7 +250,7 @@ def _listed(node: exp.Expr) -> bool:
     if type(node) in STRUCTURE or type(node) in EXPRESSIONS or type(node) in FUNCTIONS:
         return True
     if isinstance(node, exp.Anonymous):
-        return node.name.lower() in NAMED
+        return folded(node.name) in NAMED
     if isinstance(node, exp.IgnoreNulls):  # the parser adds it to ANY_VALUE
         return isinstance(node.this, exp.AnyValue)
     if type(node) in WINDOWS:
@@ -297,7 +298,7 @@ def _refused_word(node: exp.Expr, source: SourceText) -> SqlError:
         return _error("ORDER BY ALL in this place", source, source.whole(), hint)
     if isinstance(node, exp.Var):
         hint = "use one like year, quarter, month, week, day or hour, without quotes."
-        words = (Span(t.start, t.end + 1) for t in source.tokens if t.text.upper() == node.name)
+        words = (Span(t.start, t.end + 1) for t in source.tokens if capitals(t.text) == node.name)
         span = next(words, source.node(node.parent or node))  # the parser makes capitals of it
         return _error("This part of a date", source, span, hint)
     if isinstance(node, (exp.DataType, exp.DataTypeParam)):
@@ -328,13 +329,15 @@ def _refused_argument(node: exp.Expr, key: str, value: object, source: SourceTex
         elif isinstance(node, (exp.Between, exp.Window, exp.Star)):
             span = source.node(node)
         return _error(name, source, span, hint)
-    words_of_key = key.strip("_").replace("_", " ").upper()
+    words_of_key = capitals(key.strip("_").replace("_", " "))
     return _error(words_of_key, source, span, "leave it out.")
 
 
 def _refused_node(node: exp.Expr, source: SourceText) -> SqlError:
     """Say what is wrong with a node that is not listed: by what it is of, then by what it is."""
-    if isinstance(node, exp.IgnoreNulls) and "IGNORE" not in source.text(source.node(node)).upper():
+    if isinstance(node, exp.IgnoreNulls) and "IGNORE" not in capitals(
+        source.text(source.node(node))
+    ):
         return refused(node.this, source)  # the parser adds it to ANY_VALUE
     if isinstance(node, exp.AggFunc) and not isinstance(node.parent, (exp.Table, exp.From)):
         return refused(node, source)
@@ -354,7 +357,7 @@ def _place_of_refused(node: exp.Expr, source: SourceText) -> Span:
     """Return where a node stands, also if it is of a kind of which the parser keeps no position."""
     found: Span | None = None
     if isinstance(node, (exp.Lateral, exp.Fetch)):
-        found = source.clause(node.key.upper())
+        found = source.clause(capitals(node.key))
     elif isinstance(node, VOLATILE) and node.meta.get("start") is None:
         found = source.first(*_NILADIC)
     elif isinstance(node, (exp.Placeholder, exp.Parameter)):
@@ -364,15 +367,15 @@ def _place_of_refused(node: exp.Expr, source: SourceText) -> Span:
 
 def _refused_function(node: exp.Expr, span: Span, source: SourceText) -> SqlError:
     """Say what is wrong with a function or an operator that is not listed."""
-    word = source.text(span).split("(")[0].strip().upper()
+    word = capitals(source.text(span).split("(")[0].strip())
     if isinstance(node, (exp.Rand, exp.Uuid)):
         return _error(f"The function {word}", source, span, _RANDOM)
-    if isinstance(node, VOLATILE) or word.lower() in _NOW:
+    if isinstance(node, VOLATILE) or folded(word) in _NOW:
         return _error(f"The function {word}", source, span, _CLOCK)
     if isinstance(node, exp.Anonymous) and isinstance(node.parent, exp.Window):
         return _error(f"The window function {word}", source, node.parent, _WINDOW)
     if isinstance(node, exp.Func) and "(" in source.text(span):
-        known = _HINTS.get(word.lower())
+        known = _HINTS.get(folded(word))
         hint = filled(known, node, source) if known else _function_hint(word)
         return _error(f"The function {word}", source, span, hint)
     if isinstance(node, exp.Binary):
@@ -384,9 +387,9 @@ def _refused_function(node: exp.Expr, span: Span, source: SourceText) -> SqlErro
 def _function_hint(word: str) -> str:
     """Name the function that was probably meant."""
     classes = [f for f in (*AGGREGATES, *FUNCTIONS) if issubclass(f, exp.Func)]
-    known = [*NAMED, *(name.lower() for f in classes for name in f.sql_names())]
-    close = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.75)
-    return f"did you mean {close[0].upper()}? Otherwise {_PLAIN}" if close else _PLAIN
+    known = [*NAMED, *(folded(name) for f in classes for name in f.sql_names())]
+    close = difflib.get_close_matches(folded(word), known, n=1, cutoff=0.75)
+    return f"did you mean {capitals(close[0])}? Otherwise {_PLAIN}" if close else _PLAIN
 
 
 def _error(name: str, source: SourceText, place: exp.Expr | Span, hint: str) -> SqlError:

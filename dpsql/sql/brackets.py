@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from dpsql.schema.names import capitals
 from dpsql.sql.text.parse import Parsed
 
 _INNER = frozenset({"", "INNER", "CROSS"})
@@ -58,4 +59,4 @@ def _behind(join: exp.Join) -> list[exp.Join]:
 
 def _is_inner(join: exp.Join) -> bool:
     plain = not any(join.args.get(key) for key in ("side", "method", "using"))
-    return plain and (join.kind or "").upper() in _INNER
+    return plain and capitals(join.kind or "") in _INNER

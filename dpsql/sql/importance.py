@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dpsql.calls import MARGINAL
 from dpsql.errors import SqlError, printable, shown
 from dpsql.hints import Hint, option
+from dpsql.schema.names import folded
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Importance:
         """
         if isinstance(given, str) and given == MARGINAL:
             return cls(dict(written), by_table=True)
-        names = {name.lower(): name for name in written}
+        names = {folded(name): name for name in written}
         if given is not None and not isinstance(given, Mapping):
             of = shown(given) if isinstance(given, str) else f"a {type(given).__name__}"
             raise SqlError(
@@ -52,7 +53,7 @@ class Importance:
         found = dict(written)
         for name, weight in (given or {}).items():
             good = isinstance(weight, (int, float)) and not isinstance(weight, bool)
-            if not isinstance(name, str) or name.lower() not in names:
+            if not isinstance(name, str) or folded(name) not in names:
                 raise SqlError(
                     f"There is no statement {printable(str(name))!r} to give a weight to.",
                     hint=f"the statements are {', '.join(list(names.values())[:10])}.",
@@ -62,7 +63,7 @@ class Importance:
                     f"The weight {weight!r} of {printable(name)} is not a positive number.",
                     hint="use numbers from 1e-6 to 1e6; 1 is usual.",
                 )
-            found[names[name.lower()]] = float(weight)
+            found[names[folded(name)]] = float(weight)
         return cls(found)
 
     def each(self, statement: str, groups: int) -> float:

@@ -15,6 +15,7 @@ from sqlglot.helper import ensure_list
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError
 from dpsql.hints import Hint
 from dpsql.schema import Table
+from dpsql.schema.names import folded
 from dpsql.sql.binding.bind import RowBinder, Visits, check_name
 from dpsql.sql.binding.conditions import check_using, conditions_of
 from dpsql.sql.binding.core import Core, Relation
@@ -145,7 +146,7 @@ class _Visitor:
             grouped = self._items.grouped_of(cte.this, known, alias)
             if rows is not None or not self._items.is_answer(cte.this, known):
                 kind = NOISY if rows is None else PRIVATE
-                known[name.lower()] = Name(kind, "", rows, grouped)
+                known[folded(name)] = Name(kind, "", rows, grouped)
                 continue
             inside = Kinds()
             query = self._query(cte.this, known, inside)
@@ -153,9 +154,9 @@ class _Visitor:
                 shown = [c.name for c in alias.args.get("columns") or []]
                 table, sql = self._sandbox.new_name("public"), render(query)
                 materialize(self._sandbox, self._source, table, sql, shown, None, alias)
-                known[name.lower()] = Name(PUBLIC, table)
+                known[folded(name)] = Name(PUBLIC, table)
             else:
-                known[name.lower()] = Name(NOISY, name)
+                known[folded(name)] = Name(NOISY, name)
                 kept.append(exp.CTE(this=query, alias=alias.copy()))
         return known, kept
 

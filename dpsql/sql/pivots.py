@@ -25,6 +25,7 @@ from sqlglot.expressions import maybe_parse
 from sqlglot.tokenizer_core import TokenType
 
 from dpsql.errors import SchemaError, Span, SqlError, SqlLimitError
+from dpsql.schema.names import folded
 from dpsql.sql.text.parse import Parsed
 from dpsql.sql.text.spans import SourceText
 
@@ -124,11 +125,11 @@ class _Pivots:
         if group is not None:
             kept: list[exp.Expr] = group.expressions
         else:
-            used = {c.name.lower() for of in (*fields, *items) for c in of.find_all(exp.Column)}
+            used = {folded(c.name) for of in (*fields, *items) for c in of.find_all(exp.Column)}
             names = self._known(
                 columns, pivot, "name the columns that tell its groups, behind GROUP BY."
             )
-            kept = [_named(name) for name in names if name.lower() not in used]
+            kept = [_named(name) for name in names if folded(name) not in used]
         told = [self._choices(field, given, around) for field in fields]
         self._check_size(told, items, pivot)
         choices = list(product(*told))
@@ -163,7 +164,7 @@ class _Pivots:
         text = " ".join(self._source.text(self._source.node(item)).split())
         name, bracket, rest = text.partition("(")
         plain = isinstance(item, exp.Count) and isinstance(item.this, exp.Star)
-        return item.alias or ("count_star()" if plain else name.lower() + bracket + rest)
+        return item.alias or ("count_star()" if plain else folded(name) + bracket + rest)
 
     def _choices(self, field: exp.Expr, given: exp.Expr, around: _Queries) -> list[_Choice]:
         """Return the values that an expression is compared with."""
@@ -217,7 +218,7 @@ class _Pivots:
         inner, known = query.args.get("from_"), _queries_around(query)
         for i, column in enumerate(query.expressions):
             name = names[i] if i < len(names) else column.alias_or_name
-            if name.lower() == field.name.lower() and inner and not query.args.get("joins"):
+            if folded(name) == folded(field.name) and inner and not query.args.get("joins"):
                 return self._values_of(column.unalias(), inner.this, known)
         return None
 
@@ -231,8 +232,8 @@ class _Pivots:
         if any(not isinstance(_plain(column), exp.Column) for column in listed):
             message = "UNPIVOT of more than one column into a row is not supported."
             raise self._refused(pivot, message, "list columns: ON a, b INTO NAME k VALUE v.")
-        turned = {_plain(column).name.lower() for column in listed}
-        kept: list[exp.Expr] = [_named(name) for name in names if name.lower() not in turned]
+        turned = {folded(_plain(column).name) for column in listed}
+        kept: list[exp.Expr] = [_named(name) for name in names if folded(name) not in turned]
         labels = [exp.Literal.string(column.alias or column.name) for column in listed]
         chosen = exp.Case(
             this=_named(key),
@@ -310,7 +311,7 @@ def _text(value: exp.Expr) -> str:
     if isinstance(value, exp.Neg):
         return "-" + _text(value.this)
     if isinstance(value, exp.Boolean):
-        return str(value.this).lower()
+        return "true" if value.this else "false"
     return _text(value.this) if isinstance(value, exp.Cast) else value.name
 
 
@@ -322,7 +323,7 @@ def _queries_around(node: exp.Expr) -> _Queries:
         clause = above.args.get("with_")
         for cte in clause.expressions if clause is not None else []:
             columns = cte.args["alias"].args.get("columns") or []
-            found.setdefault(cte.alias.lower(), (cte.this, tuple(c.name for c in columns)))
+            found.setdefault(folded(cte.alias), (cte.this, tuple(c.name for c in columns)))
         above = above.parent
     return found
 
@@ -336,8 +337,8 @@ def _opened(item: exp.Expr, around: _Queries) -> tuple[exp.Expr, tuple[str, ...]
         names = names or tuple(column.name for column in given)
         if isinstance(item, exp.Subquery | exp.SetOperation):
             item = item.this
-        elif isinstance(item, exp.Table) and item.name.lower() in around and not item.db:
-            item, written = around[item.name.lower()]
+        elif isinstance(item, exp.Table) and folded(item.name) in around and not item.db:
+            item, written = around[folded(item.name)]
             names = names or written
             around = {k: v for k, v in around.items() if v[0] is not item}
         else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from dpsql.schema.names import capitals, folded
 from dpsql.sql.binding.expressions import is_star
 from dpsql.sql.text.parse import Parsed
 
@@ -31,7 +32,7 @@ def without_shorthands(parsed: Parsed) -> Parsed:
 def orders_by_all(node: exp.Expr) -> bool:
     """Whether a node is the word in ORDER BY ALL."""
     ordered = isinstance(node.parent, exp.Ordered)
-    return ordered and isinstance(node, exp.Var) and node.name.upper() == "ALL"
+    return ordered and isinstance(node, exp.Var) and capitals(node.name) == "ALL"
 
 
 def _has_options(fetch: exp.Fetch) -> bool:
@@ -92,7 +93,7 @@ def _meant(node: exp.Expr, select: exp.Select) -> exp.Expr:
         at = int(found.name) - 1
         found = items[at].unalias() if at in range(len(items)) else found
     elif isinstance(found, exp.Column) and not found.table:
-        named = {item.alias.lower(): item.this for item in items if isinstance(item, exp.Alias)}
-        found = named.get(found.name.lower(), found)
+        named = {folded(item.alias): item.this for item in items if isinstance(item, exp.Alias)}
+        found = named.get(folded(found.name), found)
     copied: exp.Expr = found.copy()
     return copied

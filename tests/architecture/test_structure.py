@@ -216,6 +216,39 @@ def test_folders_of_a_room_import_each_other_one_way():
     }
 
 
+FOLDING = {
+    "schema/names.py": "the rule for names itself",
+    "engines/names.py": "how Spark compares names",
+    "engines/spark/sql/text.py": "digits of hexadecimal numbers",
+    "engines/spark/bounded.py": "digits of hexadecimal numbers",
+    "engines/lakes.py": "the scheme of a URL",
+    "privacy/sqlite/tables.py": "two words of the library's own",
+    "privacy/pure.py": "the upper end of a ball",
+    "privacy/conversions.py": "the upper end of a ball",
+    "privacy/budget.py": "the letter of an exponent",
+    "release/changes.py": "the first letter of a sentence",
+    "release/disk.py": "a path, which has other letters than a-z replaced",
+    "notebook/options.py": "the first letter of a sentence",
+    "cli/forms.py": "the ending of a path",
+    "charts/svg.py": "colors as CSS writes them",
+}
+"""Files that make letters small or capital by Python's rules, and of what: never of names."""
+
+
+def test_names_are_compared_by_one_rule():
+    """DuckDB ignores the case of a to z only, which is `folded` of `dpsql/schema/names.py`."""
+    methods = {"lower", "upper", "casefold", "swapcase", "capitalize", "title"}
+    found = set()
+    for path in FILES:
+        for node in ast.walk(tree_of(path)):
+            called = isinstance(node, ast.Call) and not node.args and node.func
+            passed = isinstance(node, ast.Attribute) and ast.unparse(node.value) == "str" and node
+            method = called or passed
+            if isinstance(method, ast.Attribute) and method.attr in methods:
+                found.add(path.relative_to(PACKAGE).as_posix())
+    assert found == set(FOLDING)
+
+
 def test_class_names_are_unique():
     trees = (ast.parse(path.read_text(encoding="utf-8")) for path in FILES)
     classes = (n.name for tree in trees for n in ast.walk(tree) if isinstance(n, ast.ClassDef))

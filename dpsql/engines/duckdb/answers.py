@@ -19,7 +19,7 @@ import polars as pl
 from dpsql.engines.answers import WrittenTable, WrittenTables
 from dpsql.errors import ReleaseFormatError, printable
 from dpsql.hints import Hint, option
-from dpsql.schema.names import quoted_name, quoted_text
+from dpsql.schema.names import folded, quoted_name, quoted_text
 
 TEMPORARY = "temp"
 MAX_SCHEMA = 200
@@ -130,13 +130,13 @@ def _place(con: duckdb.DuckDBPyConnection, schema: str | None) -> _Place:
             f"schema names no place: {printable(repr(schema)[:60])}.",
             hint='for example schema="results", or of an attached database schema="answers.main".',
         )
-    if [part.lower() for part in parts] == [TEMPORARY]:
+    if [folded(part) for part in parts] == [TEMPORARY]:
         return _Place(TEMPORARY, "main", temporary=True, on_path=True)
     own, name = parts if len(parts) == 2 else (database, parts[0])
     made = ".".join(map(quoted_name, (own, name)))
     con.execute(f"CREATE SCHEMA IF NOT EXISTS {made}").fetchall()
-    temporary = own.lower() == TEMPORARY
-    searched = own.lower() == database.lower() and name.lower() in {p.lower() for p in path}
+    temporary = folded(own) == TEMPORARY
+    searched = folded(own) == folded(database) and folded(name) in {folded(p) for p in path}
     return _Place(own, name, temporary, on_path=temporary or searched)
 
 
@@ -144,13 +144,13 @@ def _check_names(
     con: duckdb.DuckDBPyConnection, place: _Place, tables: WrittenTables, *, overwrite: bool
 ) -> None:
     """Refuse names that are taken, there or where another table would not be found any more."""
-    wanted = {name.lower(): name for name in tables.names}
-    here = place.database.lower(), place.schema.lower()
+    wanted = {folded(name): name for name in tables.names}
+    here = folded(place.database), folded(place.schema)
     for database, schema, table, comment in con.execute(_RELATIONS).fetchall():
-        name = wanted.get(table.lower())
+        name = wanted.get(folded(table))
         if name is None:
             continue
-        if (database.lower(), schema.lower()) == here:
+        if (folded(database), folded(schema)) == here:
             ours = comment.startswith(tables.mark)
             if overwrite and ours:
                 continue

@@ -28,6 +28,7 @@ from dpsql.schema.facts import (
     StoredView,
     TableComment,
 )
+from dpsql.schema.names import capitals, folded
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -141,20 +142,25 @@ class DuckDBCatalog(Catalog):
     def database(self, name: str) -> Database | None:
         """Return a database of DuckDB's own; see `Catalog`."""
         found = self.fetch(_DATABASE, [name])
-        if len(found) != 1 or str(found[0][1]).lower() != "duckdb":
+        if len(found) != 1 or folded(str(found[0][1])) != "duckdb":
             return None
         path = found[0][0]
         return Database(name, Path(path) if path else None)
 
     def tables_named(self, name: str) -> list[NamedTable]:
         """List the tables of a name; see `Catalog`."""
-        return [NamedTable((d, s, t), hidden) for d, s, t, hidden in self.fetch(_TABLES, [name])]
+        return [
+            NamedTable((database, schema, table), hidden)
+            for database, schema, table, hidden in self.fetch(_TABLES, [name])
+            if folded(table) == folded(name)
+        ]
 
     def views_named(self, name: str) -> list[StoredView]:
         """List the views of a name; see `Catalog`."""
         return [
             StoredView((database, schema, view), str(sql), comment, registered)
             for database, schema, view, sql, comment, registered in self.fetch(_VIEWS, [name])
+            if folded(view) == folded(name)
         ]
 
     def table_names(self) -> list[tuple[str, str]]:
@@ -230,6 +236,6 @@ def _listed(names: object) -> tuple[str, ...]:
 def _collated(columns: Sequence[StoredColumn], definition: str, default: str) -> frozenset[str]:
     """Return the columns of texts whose CHECKs also let texts pass that they don't name."""
     texts = frozenset(column.name for column in columns if column.type == "VARCHAR")
-    if default and default.upper() not in _BYTES:
+    if default and capitals(default) not in _BYTES:
         return texts  # of this connection, and its CHECKs follow it
     return texts & collated(definition, [column.name for column in columns]) if texts else texts

@@ -19,6 +19,7 @@ from dpsql.engines.refused import RefusedViewError
 from dpsql.errors import DpsqlError, printable
 from dpsql.rows.expression import RowExpression
 from dpsql.rows.read import read_expression
+from dpsql.schema.names import folded
 
 Tree: TypeAlias = Mapping[str, Any]
 Parse: TypeAlias = Callable[[str], str]
@@ -166,21 +167,21 @@ def _relation(tree: Tree) -> tuple[NamedRelation | ReadFiles, list[str]]:
 
 
 def _own(tree: Tree, parts: tuple[str, ...]) -> list[str]:
-    return [part.lower() for part in ((str(tree["alias"]),) if tree["alias"] else parts)]
+    return [folded(part) for part in ((str(tree["alias"]),) if tree["alias"] else parts)]
 
 
 def _files(tree: Tree) -> ReadFiles:
     """Read a call of a function that reads files: paths first, then options by their names."""
-    function = str(tree["function_name"]).lower()
+    function = folded(str(tree["function_name"]))
     if len(tree.get("qualified_name", {"path": [""]})["path"]) != 1:
         raise RefusedViewError("it calls a function of a schema")
     patterns: list[str] = []
     options: dict[str, str] = {}
     for place, argument in enumerate(tree["arguments"]):
-        value, name = argument["expression"], str(argument["name"]).lower()
+        value, name = argument["expression"], folded(str(argument["name"]))
         if not name and value["class"] == "COMPARISON" and value["type"] == "COMPARE_EQUAL":
             # DuckDB writes `name = value` for an option, which is read as a comparison.
-            (name,) = map(str.lower, value["left"]["column_names"])
+            (name,) = map(folded, value["left"]["column_names"])
             value = value["right"]
         if place == 0 and not name:
             patterns = _paths(value)
@@ -210,7 +211,7 @@ def _item(tree: Any) -> AllColumns | tuple[str, RowExpression]:
         return str(tree["alias"]), read_expression(tree)
     _refuse_others(tree, {*_PLACE, "relation_name", "exclude_list", "replace_list", "rename_list"})
     return AllColumns(
-        frozenset(str(name).lower() for name in tree["exclude_list"]),
+        frozenset(folded(str(name)) for name in tree["exclude_list"]),
         {_key(pair): str(pair["value"]) for pair in tree["rename_list"]},
         {_key(pair): read_expression(pair["value"]) for pair in tree["replace_list"]},
     )
@@ -218,7 +219,7 @@ def _item(tree: Any) -> AllColumns | tuple[str, RowExpression]:
 
 def _key(pair: Tree) -> str:
     key = pair["key"]
-    return str(key["column"] if isinstance(key, Mapping) else key).lower()
+    return folded(str(key["column"] if isinstance(key, Mapping) else key))
 
 
 def _unqualified(tree: Any, own: list[str]) -> Any:
@@ -230,6 +231,6 @@ def _unqualified(tree: Any, own: list[str]) -> Any:
     names = tree.get("column_names")
     if tree.get("class") == "COLUMN_REF" and isinstance(names, list) and len(names) > 1:
         *qualifier, column = names
-        if [str(part).lower() for part in qualifier] == own[-len(qualifier) :]:
+        if [folded(str(part)) for part in qualifier] == own[-len(qualifier) :]:
             return {**tree, "column_names": [column]}
     return {key: _unqualified(part, own) for key, part in tree.items()}

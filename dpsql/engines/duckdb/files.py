@@ -23,6 +23,7 @@ from dpsql.schema.names import quoted_name, quoted_text
 Fetch = Callable[[str], Sequence[tuple[object, ...]]]
 """Runs a statement that reads no rows of files."""
 
+_LOGICAL = {False: "false", True: "true"}
 PARQUET = frozenset({"read_parquet", "parquet_scan"})
 """Functions that read Parquet files."""
 READERS = {
@@ -137,8 +138,8 @@ def scan_of(frozen: FrozenFiles, *, hive: bool, autocast: bool = False) -> str:
     paths = ", ".join(map(quoted_text, frozen.paths))
     return (
         f"system.main.read_parquet(system.main.list_value({paths}), "
-        f"hive_partitioning := {str(hive).lower()}, "
-        f"hive_types_autocast := {str(autocast).lower()}, "
+        f"hive_partitioning := {_LOGICAL[hive]}, "
+        f"hive_types_autocast := {_LOGICAL[autocast]}, "
         "union_by_name := false, utf8_validation := 'replace', filename := false, "
         "file_row_number := false)"
     )

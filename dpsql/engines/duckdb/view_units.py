@@ -14,7 +14,7 @@ from dpsql.errors import SchemaError, printable
 from dpsql.schema import EachRow, Table, Unit
 from dpsql.schema.facts import Catalog
 from dpsql.schema.lookup import storing
-from dpsql.schema.names import closest
+from dpsql.schema.names import closest, folded
 from dpsql.schema.references import resolve_unit
 from dpsql.schema.units import ResolvedUnit, RowLimit
 
@@ -48,7 +48,7 @@ def _unit_columns(catalog: Catalog, layer: Layer, said: Unit) -> list[str]:
     Raises:
         SchemaError: there are none.
     """
-    own = [name for name in layer.columns if name.lower() == said.key.lower()]
+    own = [name for name in layer.columns if folded(name) == folded(said.key)]
     if own:
         return own[:1]
     view = printable(layer.path[-1])

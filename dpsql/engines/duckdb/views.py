@@ -55,7 +55,7 @@ from dpsql.schema.domain import Domain
 from dpsql.schema.facts import StoredKeys, StoredView
 from dpsql.schema.limits import limited
 from dpsql.schema.lookup import attached_file, find, find_view, is_table, storing
-from dpsql.schema.names import apart
+from dpsql.schema.names import apart, folded
 from dpsql.schema.references import resolve_unit
 from dpsql.schema.zones import check_zones
 
@@ -148,7 +148,7 @@ def _below(catalog: DuckDBCatalog, view: StoredView, read: ViewDefinition, level
 
 def _reader(name: str) -> str | None:
     """Return the function by which DuckDB reads a name as a file, where no table has it."""
-    *_, end = name.lower().removesuffix(".gz").removesuffix(".zst").split(".")
+    *_, end = folded(name).removesuffix(".gz").removesuffix(".zst").split(".")
     return READERS.get(end, "read_parquet" if "://" in name else None)
 
 
@@ -181,7 +181,7 @@ def _shown(read: ViewDefinition, below: Layer) -> dict[str, RowExpression]:
     for item in read.items:
         if isinstance(item, AllColumns):
             for name in below.types:
-                key = name.lower()
+                key = folded(name)
                 if key not in item.without:
                     given = item.changed.get(key, RowColumn(name))
                     found.append((item.renamed.get(key, name), _resolved(given, below)))
@@ -208,7 +208,7 @@ def _resolved(expression: RowExpression, below: Layer) -> RowExpression:
 
 def _known_name(name: str, below: Layer) -> str:
     """Return the name of a column as it is below: SQL ignores case."""
-    known = next((column for column in below.types if column.lower() == name.lower()), None)
+    known = next((column for column in below.types if folded(column) == folded(name)), None)
     if known is None:
         raise RefusedViewError(
             f"it names {printable(name)}, which is no column below it", hint=_partitions(below)
@@ -286,8 +286,8 @@ def _described(
     declared = declared_for(catalog, path, schema, catalog.columns(path))
     columns, undeclared, bounds = fitted(name, known, declared)
     check_zones(catalog, columns.values())
-    given = {column.lower() for column in declared}
-    kept = {column for column in (*columns, *bounds) if column.lower() not in given}
+    given = {folded(column) for column in declared}
+    kept = {column for column in (*columns, *bounds) if folded(column) not in given}
     scan = _scan(inner, layer.below).through(layer)
     whose = unit_above(layer, inner, columns)
     if whose is not None and isinstance(said, Unit):

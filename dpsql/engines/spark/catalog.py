@@ -35,6 +35,7 @@ from dpsql.schema.facts import (
     TableComment,
     TablePath,
 )
+from dpsql.schema.names import capitals, folded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -150,7 +151,7 @@ class SparkCatalog(Catalog):
             ((current.database, schema, table), kind)
             for schema in schemas[:_MOST_SCHEMAS]
             for table, kind in self._listed(schema)
-            if table.lower() == name.lower()
+            if folded(table) == folded(name)
         ]
 
     def _schemas(self) -> list[str]:
@@ -229,9 +230,9 @@ class SparkCatalog(Catalog):
                 raise
             except Exception:
                 return None
-        if str(told.get("type", "")).upper() not in _TABLES:
+        if capitals(str(told.get("type", ""))) not in _TABLES:
             return None
-        kind, comment = str(told.get("provider", "")).lower(), told.get("comment")
+        kind, comment = folded(str(told.get("provider", ""))), told.get("comment")
         if kind != "parquet":
             types = {field.name: type_of(field) for field in schema.fields}
             return SparkTable(tuple(schema.fields), types, comment, None, kind)

@@ -42,6 +42,7 @@ from dpsql.engines.base import (
     cells_counted,
 )
 from dpsql.engines.cover import low_word, roll_up, roll_up_sums, tally, tally_sums
+from dpsql.engines.names import folded_by_spark
 from dpsql.engines.spark.bounded import check_units, kept_rows
 from dpsql.engines.spark.cancelling import cancelled
 from dpsql.engines.spark.coding import ComputedRow, class_of, placed
@@ -169,7 +170,7 @@ def _check_supported(table: Table, keys: Keys) -> None:
         )
     for one in table.read:
         names = [*one.columns, *one.undeclared]
-        if len({name.lower() for name in names}) < len(names):
+        if len({folded_by_spark(name) for name in names}) < len(names):
             raise UnsupportedSqlError(
                 "Spark can't tell columns apart whose names differ in case only.",
                 hint="rename one of them where they are stored.",

@@ -25,7 +25,9 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from dpsql.engines.names import folded_by_spark
 from dpsql.engines.spark.sql.types import type_of
+from dpsql.schema.names import capitals
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ColumnSchema
@@ -85,7 +87,7 @@ def hazards(schema: StructType, files: Sequence[str] | None) -> dict[str, str]:
     Raises:
         OSError, ValueError: a file can't be read as Parquet.
     """
-    names = {field.name.lower() for field in schema.fields}
+    names = {folded_by_spark(field.name) for field in schema.fields}
     stored = None if files is None else _stored(files, names)
     found = {field.name: _hazard(field, stored) for field in schema.fields}
     return {name: kind for name, kind in found.items() if kind}
@@ -98,7 +100,9 @@ def _hazard(field: StructField, stored: dict[str, set[Stored]] | None) -> str:
         return f"DECIMAL of {digits[0]} digits"
     if stored is None:
         return f"{type_} of a file elsewhere" if type_.startswith(_TIMES) else ""
-    other = [one for one in sorted(stored[field.name.lower()]) if not _is_copied(type_, one)]
+    other = [
+        one for one in sorted(stored[folded_by_spark(field.name)]) if not _is_copied(type_, one)
+    ]
     if type_.startswith(_TIMES) and any(one.unit == _MILLIS for one in other):
         return f"{type_} in milliseconds"
     # Without its digits: a DECIMAL could be read.
@@ -139,7 +143,7 @@ def _stored(files: Sequence[str], names: set[str]) -> dict[str, set[Stored]]:
             schema = file.schema
             columns = [schema.column(i) for i in range(len(schema))]
         for column in columns:
-            within = column.path.lower()
+            within = folded_by_spark(column.path)
             if column.path == column.name:
                 found.get(within, set()).add(_how(column))
             else:  # of a column within another one the path is longer
@@ -152,7 +156,7 @@ def _how(column: ColumnSchema) -> Stored:
     if column.max_repetition_level:
         return Stored("")
     told = json.loads(column.logical_type.to_json())
-    kind = str(told["Type"]).upper()
+    kind = capitals(str(told["Type"]))
     if kind == "INT" and not told["isSigned"]:
         kind = _UNSIGNED if told["bitWidth"] >= _LONG else "UINT"
     digits = (int(told["precision"]), int(told["scale"])) if kind == "DECIMAL" else None

@@ -13,6 +13,7 @@ from sqlglot import exp
 from dpsql.errors import SqlError, printable
 from dpsql.hints import option
 from dpsql.schema.grain import unit_columns
+from dpsql.schema.names import capitals
 from dpsql.sql.binding.bind import RowBinder
 from dpsql.sql.binding.core import Linear, Quantile, Role
 from dpsql.sql.binding.expressions import BoundExpr, Expr, conjuncts, has_aggregate
@@ -120,7 +121,7 @@ def refused(node: Expr, source: SourceText) -> SqlError:
     while isinstance(inner, (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)):
         inner = inner.this
     span = source.node(node.this if isinstance(node, exp.Filter) else node)
-    word = source.text(source.node(inner)).split("(")[0].strip().upper()
+    word = capitals(source.text(source.node(inner)).split("(")[0].strip())
     if not word.replace("_", "a").isalnum() and isinstance(inner, exp.Func):
         word = inner.sql_name()
     hint = (

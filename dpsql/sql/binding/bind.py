@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, printable
 from dpsql.schema import Domain, Table
+from dpsql.schema.names import folded
 from dpsql.sql.binding.core import Statistic
 from dpsql.sql.binding.expressions import (
     NESTED,
@@ -68,7 +69,7 @@ class RowBinder:
     def __init__(self, source: SourceText, select: exp.Select, home: Home, visits: Visits) -> None:
         self.source = source
         self.aliases = {
-            node.alias.lower(): node.this
+            folded(node.alias): node.this
             for node in select.expressions
             if isinstance(node, exp.Alias)
         }

@@ -16,6 +16,7 @@ from sqlglot import exp
 
 from dpsql.errors import Span
 from dpsql.schema.checks import operands
+from dpsql.schema.names import folded
 from dpsql.schema.table import Table
 from dpsql.sql.binding.functions import WINDOWS
 
@@ -147,8 +148,8 @@ def with_named(node: exp.Window, named: Sequence[exp.Window]) -> exp.Window | No
     """
     found, before = node, list(named)
     while found.args.get("alias") is not None:
-        names = [window.name.lower() for window in before]
-        name = found.args["alias"].name.lower()
+        names = [folded(window.name) for window in before]
+        name = folded(found.args["alias"].name)
         if name not in names:
             return None
         base, before = before[names.index(name)].copy(), before[: names.index(name)]

@@ -9,6 +9,7 @@ from itertools import chain, combinations, product
 from sqlglot import exp
 
 from dpsql.errors import SqlError
+from dpsql.schema.names import folded
 from dpsql.sql.binding.expressions import Expr, has_aggregate, is_aggregate, rebuild
 from dpsql.sql.text.spans import SourceText
 
@@ -84,7 +85,7 @@ def in_having(node: Expr, aliases: Mapping[str, Expr], key: Callable[[Expr], int
     if is_aggregate(node) or isinstance(node, (exp.Query, exp.Subquery)) or key(node) is not None:
         return node
     if isinstance(node, exp.Column):
-        meant = None if node.table else aliases.get(node.name.lower())
+        meant = None if node.table else aliases.get(folded(node.name))
         return node if meant is None else exp.Paren(this=meant.copy())
     return rebuild(node, partial(in_having, aliases=aliases, key=key))
 

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from dpsql.schema import Domain, Table
+from dpsql.schema.names import folded
 from dpsql.schema.sequences import TimeRange
 from dpsql.sql.binding.expressions import Expr
 
@@ -209,7 +210,7 @@ class _Proof:
         unit = node.expression.args.get("unit")
         count = node.expression.this
         whole = isinstance(count, exp.Literal) and _WHOLE.fullmatch(count.name)
-        if unit is None or not whole or unit.name.lower() not in self._known.shifts:
+        if unit is None or not whole or folded(unit.name) not in self._known.shifts:
             raise DependsOnTimeError
         return False
 
@@ -244,9 +245,9 @@ def _looked_at(node: Expr, known: _Known) -> list[Expr]:
         shown = node.args["format"]
         fixed = isinstance(shown, exp.Literal) and known.shown.fullmatch(shown.name)
         return [node.this] if fixed else []
-    if isinstance(node, exp.Anonymous) and node.name.lower() in {"date_part", "datepart"}:
+    if isinstance(node, exp.Anonymous) and folded(node.name) in {"date_part", "datepart"}:
         return node.expressions[1:] if _is_part(node.expressions[0], known) else []
-    if isinstance(node, exp.Anonymous) and node.name.lower() in _NAMED:
+    if isinstance(node, exp.Anonymous) and folded(node.name) in _NAMED:
         return list(node.expressions)
     return []
 
@@ -254,4 +255,4 @@ def _looked_at(node: Expr, known: _Known) -> list[Expr]:
 def _is_part(unit: Expr | None, known: _Known) -> bool:
     """Whether a word means a part, or a period, that is known."""
     words = (exp.Var, exp.Literal, exp.Identifier)
-    return isinstance(unit, words) and unit.name.lower() in known.parts
+    return isinstance(unit, words) and folded(unit.name) in known.parts

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError
 from dpsql.schema import Table
-from dpsql.schema.names import as_sql
+from dpsql.schema.names import as_sql, capitals, folded
 from dpsql.sql.binding.expressions import Expr, conjuncts, is_star
 from dpsql.sql.binding.grouping import key_nodes
 from dpsql.sql.binding.joins import JoinedItem, joins_of, name_parts, public_hint
@@ -61,8 +61,8 @@ class PrivateItems:
     def kind(self, node: exp.Table, names: Names) -> tuple[str, str]:
         """Return what a name means, and the table of the sandbox or the CTE."""
         parts = name_parts(node)
-        if len(parts) == 1 and parts[0].lower() in names:
-            found = names[parts[0].lower()]
+        if len(parts) == 1 and folded(parts[0]) in names:
+            found = names[folded(parts[0])]
             return found.kind, found.table
         self._check_no_file(node)
         stored = self._tables.stored(parts)
@@ -140,7 +140,7 @@ class PrivateItems:
         """Return the query of private rows that stands after FROM; None if it is another item."""
         if isinstance(item, exp.Table):
             parts = name_parts(item)
-            known = names.get(parts[0].lower()) if len(parts) == 1 else None
+            known = names.get(folded(parts[0])) if len(parts) == 1 else None
             return None if known is None else known.rows
         query = inner_query(item)
         return None if query is None else self.rows_of(query, names, None)
@@ -159,16 +159,16 @@ class PrivateItems:
             if isinstance(part.unnest(), exp.EQ)
             for side in (part.unnest().this, part.unnest().expression)
         ]
-        alias = item.alias_or_name.lower()
+        alias = folded(item.alias_or_name)
         columns = [side for side in sides if isinstance(side, exp.Column)]
-        named = [column.name for column in columns if column.table.lower() == alias]
+        named = [column.name for column in columns if folded(column.table) == alias]
         return any(self._tables.is_unique(table, name) for name in (*named, *join.using))
 
     def grouped(self, item: Expr, names: Names) -> Grouped | None:
         """Return the query with groups of rows that refer to the same one; None if it is none."""
         if isinstance(item, exp.Table):
             parts = name_parts(item)
-            known = names.get(parts[0].lower()) if len(parts) == 1 else None
+            known = names.get(folded(parts[0])) if len(parts) == 1 else None
             found = None if known is None else known.grouped
         else:
             query = inner_query(item)
@@ -219,7 +219,7 @@ class PrivateItems:
             return None
         columns: dict[str, Expr] = {}
         for node in query.expressions:
-            taken = {name.lower() for name in columns}
+            taken = {folded(name) for name in columns}
             columns[unused(column_name(node, self._source), taken)] = node.unalias()
         return Grouped(query, inside, tuple(columns.items()), keys)
 
@@ -230,7 +230,7 @@ class PrivateItems:
             rows = self.rows_of(cte.this, inside, cte.args["alias"])
             grouped = self.grouped_of(cte.this, inside, cte.args["alias"])
             kind = NOISY if rows is None else PRIVATE
-            inside[cte.alias.lower()] = Name(kind, "", rows, grouped)
+            inside[folded(cte.alias)] = Name(kind, "", rows, grouped)
         return inside
 
     def rows_of(self, query: Expr, names: Names, alias: Expr | None) -> WrittenRows | None:
@@ -269,13 +269,13 @@ class PrivateItems:
         with suppress(SchemaError):
             parents = self._tables.grain(other).parents
             of = [p.join for p in parents if p.table.path == table.path]
-            keys = {join.key.lower() for join in of if not join.further}
+            keys = {folded(join.key) for join in of if not join.further}
             if keys:
-                shown = joins[0].item.alias_or_name.lower()
+                shown = folded(joins[0].item.alias_or_name)
 
                 def owns(column: exp.Column) -> bool:
                     if column.table:
-                        return column.table.lower() == shown
+                        return folded(column.table) == shown
                     return table.has(column.name) and not other.has(column.name)
 
                 return by_row(query, joins[1], owns, keys, self._source)
@@ -294,7 +294,7 @@ class PrivateItems:
         if first is None:
             return None
         if not is_union_all(query):
-            message = f"{query.key.upper()} of single rows is not supported: it compares them."
+            message = f"{capitals(query.key)} of single rows is not supported: it compares them."
             raise self._source.unsupported(query, message, "use conditions, or UNION ALL.")
         if None in found:
             message = "UNION ALL of single rows and of other rows is not supported."

@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from dpsql.errors import printable
 from dpsql.hints import Hint, option
+from dpsql.schema.names import capitals, folded
 from dpsql.sql.binding.core import JoinKind, Relation
 from dpsql.sql.binding.expressions import Expr
 from dpsql.sql.text.spans import JOINS, SourceText
@@ -43,9 +44,9 @@ def joins_of(select: exp.Select, source: SourceText) -> list[JoinedItem]:
         return []
     found = [JoinedItem(clause.this, "inner", None, ())]
     for node in select.args.get("joins") or []:
-        side, kind = (node.args.get("side") or "").upper(), (node.kind or "").upper()
+        side, kind = capitals(node.args.get("side") or ""), capitals(node.kind or "")
         if node.args.get("method"):
-            words = str(node.args["method"]).upper()
+            words = capitals(str(node.args["method"]))
             raise source.unsupported(
                 source.clause(*JOINS) or source.node(node.this),
                 f"{'An' if words[0] == 'A' else 'A'} {words} join is not supported.",
@@ -93,7 +94,7 @@ def check_sides(
             hint += "JOIN: groups without rows are in the answer anyway."
             raise source.unsupported(
                 source.clause(*JOINS) or source.node(join.item),
-                f"A {join.kind.upper()} join is not supported here.",
+                f"A {capitals(join.kind)} join is not supported here.",
                 hint if home is not None else "use LEFT JOIN.",
             )
         before = number <= at and join.kind != "inner"
@@ -113,7 +114,7 @@ def name_parts(node: Expr) -> tuple[str, ...]:
 
 def has_column(name: str, relation: Relation) -> bool:
     """Whether a relation has a column of this name."""
-    return any(name.lower() == column.lower() for column in relation.columns)
+    return any(folded(name) == folded(column) for column in relation.columns)
 
 
 def public_hint(items: list[Expr]) -> Hint:
@@ -132,5 +133,5 @@ def public_hint(items: list[Expr]) -> Hint:
 
 def _may_be_same(name: str, other: str) -> bool:
     """Whether two names are equal but for a schema that one of them leaves out."""
-    longer, shorter = sorted((f".{n.lower()}" for n in (name, other)), key=len, reverse=True)
+    longer, shorter = sorted((f".{folded(n)}" for n in (name, other)), key=len, reverse=True)
     return longer.endswith(shorter)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from sqlglot import exp
 
 from dpsql.errors import SqlSchemaError, printable
-from dpsql.schema.names import closest, nearest
+from dpsql.schema.names import closest, folded, nearest
 from dpsql.sql.binding.bind import MAX_NAME_CHARACTERS, RowBinder, check_name
 from dpsql.sql.binding.expressions import Expr, quoted
 from dpsql.sql.binding.row_queries import unused
@@ -50,9 +50,9 @@ def sorts(node: Expr, select: exp.Select, binder: RowBinder) -> Iterator[None]:
         named = [n for n in select.expressions if isinstance(n, (exp.Alias, exp.Column))]
         unnamed = [n for n in select.expressions if n not in named]
         names = [item.alias_or_name for item in named]
-        ours = [output_name(n, n.unnest(), binder.scope, binder.source).lower() for n in unnamed]
+        ours = [folded(output_name(n, n.unnest(), binder.scope, binder.source)) for n in unnamed]
         columns = (*binder.table.columns, *binder.table.undeclared)
-        if node.name.lower() in ours:
+        if folded(node.name) in ours:
             hint = "give it a name in the SELECT list, COUNT(*) AS n, and sort by that: ORDER BY n"
         elif nearest(node.name, names) or (names and nearest(node.name, columns) is None):
             hint = closest(node.name, names, printable)
@@ -75,14 +75,14 @@ def told_apart(written: Sequence[Expr], items: Sequence[Expr], source: SourceTex
         items: what became of them.
         source: the statement's text.
     """
-    given = {node.alias.lower() for node in written if isinstance(node, exp.Alias)}
+    given = {folded(node.alias) for node in written if isinstance(node, exp.Alias)}
     taken: set[str] = set()
     found = []
     for node, item in zip(written, items, strict=True):
         name = item.alias_or_name or written_name(node, source)
-        kept = isinstance(node, exp.Alias) or name == "*" or name.lower() in given
+        kept = isinstance(node, exp.Alias) or name == "*" or folded(name) in given
         free = name if kept else unused(name, taken | given)
-        taken.add(free.lower())
+        taken.add(folded(free))
         new = exp.Alias(this=item.unalias(), alias=quoted(free))
         found.append(item if free == name else new)
     return found

@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from sqlglot import exp
 
+from dpsql.schema.names import capitals, folded
 from dpsql.sql.binding.expressions import (
     Expr,
     conjuncts,
@@ -51,7 +52,7 @@ def with_exists(select: exp.Select, chosen: Collection[int]) -> exp.Select:
             left.append(join)
             continue
         found = _exists(join.this, conjuncts(join.args["on"]))
-        conditions.append(exp.Not(this=found) if join.kind.upper() == "ANTI" else found)
+        conditions.append(exp.Not(this=found) if capitals(join.kind) == "ANTI" else found)
     return _rewritten(select, joins=left, where=[*_where(select), *conditions])
 
 
@@ -79,7 +80,7 @@ def by_row(
         return None
     named = [_meant(node, select.expressions) for node in group.expressions]
     good = all(isinstance(node, exp.Column) and owns(node) for node in named)
-    if not good or not any(node.name.lower() in key for node in named):
+    if not good or not any(folded(node.name) in key for node in named):
         return None
     parts = list(conjuncts(second.on))
     outer: list[Expr] = []

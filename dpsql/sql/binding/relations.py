@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from dpsql.schema.names import quoted_name
+from dpsql.schema.names import folded, quoted_name
 from dpsql.sql.binding.core import Relation
 from dpsql.sql.binding.expressions import Expr, render
 from dpsql.sql.binding.joins import JoinedItem
@@ -21,7 +21,7 @@ def without_unused(query: exp.Query) -> exp.Query:
     found = query.copy()
     clause = found.args.get("with_")
     for cte in reversed(clause.expressions if clause is not None else []):
-        tables = (t for t in found.find_all(exp.Table) if t.name.lower() == cte.alias.lower())
+        tables = (t for t in found.find_all(exp.Table) if folded(t.name) == folded(cte.alias))
         if all(table.find_ancestor(exp.CTE) is cte for table in tables):
             cte.pop()
     if clause is not None and not clause.expressions:

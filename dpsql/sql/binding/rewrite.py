@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from sqlglot import exp
 
 from dpsql.errors import SqlError, SqlSchemaError, printable
+from dpsql.schema.names import capitals, folded
 from dpsql.sql.binding.aggregates import aggregate, linear
 from dpsql.sql.binding.bind import RowBinder, Visits
 from dpsql.sql.binding.core import (
@@ -186,7 +187,7 @@ class CoreBinder(RowBinder):
         inner = node.unnest()
         if isinstance(inner, exp.Literal):
             return inner
-        if isinstance(inner, exp.Column) and not inner.table and inner.name.lower() in self.aliases:
+        if isinstance(inner, exp.Column) and not inner.table and folded(inner.name) in self.aliases:
             return quoted_column(inner.name)
         with sorts(inner, self._select, self):
             return self.rewrite(node)
@@ -265,7 +266,7 @@ class CoreBinder(RowBinder):
         if has_aggregate(node) or node.find(exp.Window, exp.Query):
             return True
         for part in node.find_all(exp.Column):
-            if not part.table and part.name.lower() in self.aliases:
+            if not part.table and folded(part.name) in self.aliases:
                 found = self.scope.resolve(part, by_row=True)
                 if not isinstance(found, exp.Expr) or found is node:
                     continue
@@ -375,7 +376,7 @@ class CoreBinder(RowBinder):
             tuple(chosen[: len(partition)]),
             orderings,
             render(spec) if spec is not None else "",
-            spec is not None and spec.text("kind").upper() == "ROWS",
+            spec is not None and capitals(spec.text("kind")) == "ROWS",
             self.source.node(node),
         )
 

@@ -19,7 +19,7 @@ from sqlglot import exp
 
 from dpsql.errors import Span, SqlSchemaError, printable
 from dpsql.schema import Table
-from dpsql.schema.names import closest, unknown
+from dpsql.schema.names import capitals, closest, folded, unknown
 from dpsql.schema.table import Parent
 from dpsql.sql.binding.core import Relation
 from dpsql.sql.binding.expressions import BoundExpr, Expr, has_aggregate, quoted_column
@@ -129,20 +129,20 @@ class _RowQueryScope(Scope):
         super().__init__(source, table, alias, aliases)
         self._columns: dict[str, RowQueryColumn] = {}
         for column in query.columns:
-            self._columns.setdefault(column.name.lower(), column)
+            self._columns.setdefault(folded(column.name), column)
 
     def merge(self, names: Sequence[str]) -> None:
-        self._merged |= {name.lower() for name in names if name.lower() in self._columns}
+        self._merged |= {folded(name) for name in names if folded(name) in self._columns}
 
     def _is_private(self, name: str) -> bool:
-        return name.lower() in self._columns
+        return folded(name) in self._columns
 
     def _private(
         self, node: exp.Column, name: str, qualifier: tuple[str, ...], *, by_row: bool
     ) -> RowQueryColumn:
         if not self._is_table(qualifier):
             raise self._unknown_qualifier(node, qualifier)
-        found = self._columns.get(name.lower())
+        found = self._columns.get(folded(name))
         if found is None:
             known = [column.name for column in self._columns.values()]
             message = f"There is no column {printable(name)} in {printable(self._alias or '')}."
@@ -177,7 +177,7 @@ def check_filters(select: exp.Query, source: SourceText, *, of_units: bool = Fal
         clause = select.args.get(key)
         if clause is not None and not (key == "qualify" and of_units):
             place = clause.this if key == "qualify" else clause.expression
-            written = clause.meta.get("written", key.upper())
+            written = clause.meta.get("written", capitals(key))
             message = f"{written} of single rows is not supported."
             raise source.unsupported(place, message, hint)
 
@@ -213,7 +213,7 @@ def columns_of(
         for name, meant in _named(node, items, source):
             _check_columns(meant, binder)
             unique = unused(name, taken)
-            taken.add(unique.lower())
+            taken.add(folded(unique))
             found.append(RowQueryColumn(unique, meant, binder))
     return tuple(found)
 
@@ -221,7 +221,7 @@ def columns_of(
 def unused(name: str, taken: Set[str]) -> str:
     """Return a name, with a number behind it if others have it, in small letters."""
     numbered = (f"{name}_{number}" for number in count(1))
-    return next(new for new in chain([name], numbered) if new.lower() not in taken)
+    return next(new for new in chain([name], numbered) if folded(new) not in taken)
 
 
 def _named(
@@ -231,9 +231,9 @@ def _named(
     inner = node.unalias()
     star = isinstance(inner, exp.Star)
     if star or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)):
-        owner = "" if star else inner.text("table").lower()
+        owner = "" if star else folded(inner.text("table"))
         shown = [(join, of) for join, of in items if join.kind not in {"semi", "anti"}]
-        chosen = [(join, of) for join, of in shown if star or of.alias.lower() == owner]
+        chosen = [(join, of) for join, of in shown if star or folded(of.alias) == owner]
         if not chosen:
             message = f"{printable(source.text(source.node(inner)))} stands for no table's columns."
             hint = closest(owner, [printable(of.alias) for _, of in shown])
@@ -242,7 +242,7 @@ def _named(
             (name, quoted_column(name, of.alias))
             for join, of in chosen
             for name in of.columns
-            if not (star and name.lower() in {used.lower() for used in join.using})
+            if not (star and folded(name) in {folded(used) for used in join.using})
         ]
     return [(column_name(node, source), inner)]
 

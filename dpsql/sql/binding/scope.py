@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from dpsql.errors import SchemaError, SqlError, SqlSchemaError, printable
 from dpsql.schema import Domain, Table
-from dpsql.schema.names import closest, nearest, quoted_text, unknown
+from dpsql.schema.names import closest, folded, nearest, quoted_text, unknown
 from dpsql.schema.table import Parent
 from dpsql.sql.binding.core import Relation
 from dpsql.sql.binding.expressions import BoundExpr, Expr
@@ -131,13 +131,13 @@ class Scope:
 
     def keep(self, names: Sequence[str]) -> None:
         """Let a name after USING mean the column of a relation of which all rows are kept."""
-        self._kept |= {name.lower() for name in names}
+        self._kept |= {folded(name) for name in names}
 
     def merge(self, names: Sequence[str]) -> None:
         """Let a name after USING mean the private table's column, if it has one."""
         for name in names:
             if self._is_private(name):
-                self._merged.add(name.lower())
+                self._merged.add(folded(name))
 
     def has(self, name: str) -> bool:
         """Whether the private table has a column of this name."""
@@ -161,9 +161,9 @@ class Scope:
         name, qualifier = node.name, _qualifier(node)
         public = self._public(name, qualifier)
         private = [scope for scope in (self, *self._parents) if scope.owns(node)]
-        if name.lower() in self._kept and not qualifier:
+        if folded(name) in self._kept and not qualifier:
             private = []
-        elif name.lower() in self._merged and not qualifier:
+        elif folded(name) in self._merged and not qualifier:
             public, private = [], private[:1]
         if len(public) + len(private) > 1:
             numbers = {relation.number: relation.alias for relation in self._relations}
@@ -176,8 +176,8 @@ class Scope:
             )
         if public:
             return public[0]
-        if not private and not qualifier and name.lower() in self._aliases:
-            return self._aliases[name.lower()]
+        if not private and not qualifier and folded(name) in self._aliases:
+            return self._aliases[folded(name)]
         named = [scope for scope in (self, *self._parents) if scope._is_table(qualifier)]
         scope = next(iter(private or (named if qualifier else [])), self)
         return scope._private(node, name, qualifier, by_row=by_row)
@@ -185,10 +185,10 @@ class Scope:
     def _public(self, name: str, qualifier: tuple[str, ...]) -> list[PublicColumn]:
         found = []
         for relation in self._relations:
-            if qualifier and qualifier != (relation.alias.lower(),):
+            if qualifier and qualifier != (folded(relation.alias),):
                 continue
-            places = [i for i, c in enumerate(relation.columns) if c.lower() == name.lower()]
-            if not places and not qualifier and name.lower() == relation.alias.lower():
+            places = [i for i, c in enumerate(relation.columns) if folded(c) == folded(name)]
+            if not places and not qualifier and folded(name) == folded(relation.alias):
                 places = [0] if len(relation.columns) == 1 else []
             found += [
                 PublicColumn(relation.number, f"__r{relation.number}_{i}") for i in places[:1]
@@ -201,11 +201,11 @@ class Scope:
 
     def _is_private(self, name: str) -> bool:
         known = (*self._table.columns, *self._table.undeclared)
-        return any(name.lower() == column.lower() for column in known)
+        return any(folded(name) == folded(column) for column in known)
 
     def _is_table(self, qualifier: tuple[str, ...]) -> bool:
         if self._alias and qualifier:  # it hides the table's own name, as everywhere in SQL
-            return qualifier == (self._alias.lower(),)
+            return qualifier == (folded(self._alias),)
         return not qualifier or self._table.is_called(qualifier)
 
     def _private(
@@ -213,11 +213,11 @@ class Scope:
     ) -> PrivateColumn | RowQueryColumn:
         if not self._is_table(qualifier):
             raise self._unknown_qualifier(node, qualifier)
-        if name.lower() in _ROW_IDS and not self._is_private(name):
+        if folded(name) in _ROW_IDS and not self._is_private(name):
             raise self._source.unsupported(
                 node, f"{printable(name)} singles out rows.", "use columns of the table."
             )
-        plain = next((n for n in self._table.undeclared if n.lower() == name.lower()), None)
+        plain = next((n for n in self._table.undeclared if folded(n) == folded(name)), None)
         if by_row and plain is not None:
             return PrivateColumn(plain, *self._places[plain], by_row=True)
         try:
@@ -232,7 +232,7 @@ class Scope:
         shown = printable(".".join(qualifier))
         known = [scope._name for scope in (self, *self._parents)]
         known += [relation.alias for relation in self._relations]
-        relation = next((r for r in self._relations if (r.alias.lower(),) == qualifier), None)
+        relation = next((r for r in self._relations if (folded(r.alias),) == qualifier), None)
         if relation is not None:
             message = f"There is no column {printable(node.name)} in {printable(relation.alias)}."
             hint = closest(node.name, relation.columns)
@@ -263,7 +263,7 @@ class Scope:
 
 def _qualifier(node: exp.Column) -> tuple[str, ...]:
     parts = (node.args.get(key) for key in ("catalog", "db", "table"))
-    return tuple(str(part.name).lower() for part in parts if part is not None)
+    return tuple(folded(str(part.name)) for part in parts if part is not None)
 
 
 def stored_place(node: Expr, scope: Scope) -> str | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
+from dpsql.schema.names import folded
 from dpsql.sql.binding.expressions import Expr, render
 from dpsql.sql.binding.items import PrivateItems
 from dpsql.sql.binding.joins import name_parts
@@ -40,10 +41,10 @@ class _Visible:
 
     def has(self, node: exp.Column) -> bool:
         """Whether a column is, or may be, one of this SELECT."""
-        qualifier = node.table.lower()
+        qualifier = folded(node.table)
         if qualifier:
             return qualifier in self.tables | self.columns  # a column may have parts of its own
-        return not self.complete or node.name.lower() in self.columns
+        return not self.complete or folded(node.name) in self.columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +96,8 @@ class OuterColumns:
         columns = [name for names in found for name in names or ()]
         columns += [item.alias for item in select.expressions if isinstance(item, exp.Alias)]
         return _Visible(
-            frozenset(item.alias_or_name.lower() for item in items),
-            frozenset(map(str.lower, columns)),
+            frozenset(folded(item.alias_or_name) for item in items),
+            frozenset(map(folded, columns)),
             None not in found,
         )
 
@@ -135,7 +136,7 @@ class Subqueries:
         kinds = Kinds()
         private = self.names_private(node, names)
         if not private:
-            own = frozenset(cte.alias.lower() for cte in node.find_all(exp.CTE))
+            own = frozenset(folded(cte.alias) for cte in node.find_all(exp.CTE))
             columns = OuterColumns(outer, lambda item: self.columns(item, names, own))
             columns.bind(node)
             self.outside |= columns.bound
@@ -151,7 +152,7 @@ class Subqueries:
 
     def noisy(self, node: Expr, outer: Outer, names: Names) -> Expr:
         """Rewrite a subquery over answers; columns of what isn't public are taken for its own."""
-        own = frozenset(cte.alias.lower() for cte in node.find_all(exp.CTE))
+        own = frozenset(folded(cte.alias) for cte in node.find_all(exp.CTE))
 
         def shown(item: Expr) -> list[str] | None:
             private = self.names_private(item, names)
@@ -164,7 +165,7 @@ class Subqueries:
 
     def columns(self, item: Expr, names: Names, own: frozenset[str]) -> list[str] | None:
         """Return the columns of an item after FROM of a public subquery; None if not known."""
-        if isinstance(item, exp.Table) and item.name.lower() in own:
+        if isinstance(item, exp.Table) and folded(item.name) in own:
             return None
         kinds = Kinds()
         rewritten = self._within(item, names, kinds)
@@ -177,9 +178,9 @@ class Subqueries:
 
     def names_private(self, node: Expr, names: Names) -> bool:
         """Whether a private table is named anywhere in a query; it must exist."""
-        own = {cte.alias.lower() for cte in node.find_all(exp.CTE)}
+        own = {folded(cte.alias) for cte in node.find_all(exp.CTE)}
         for table in node.find_all(exp.Table):
-            known = table.name.lower() in own and len(name_parts(table)) == 1
+            known = folded(table.name) in own and len(name_parts(table)) == 1
             if not known and self._items.is_private(table, names):
                 self._items.table(self._items.base(table, names))
                 return True

@@ -13,7 +13,7 @@ from dpsql.schema import Table
 from dpsql.schema.chosen import Chosen
 from dpsql.schema.combined import RowCombination
 from dpsql.schema.grain import chosen_rows
-from dpsql.schema.names import quoted_name
+from dpsql.schema.names import folded, quoted_name
 from dpsql.sql.binding.existing import ExistingGroups
 from dpsql.sql.binding.expressions import BoundExpr
 from dpsql.sql.sandbox.database import Sandbox
@@ -161,7 +161,7 @@ class NamedTables:
 
     def private(self, parts: tuple[str, ...]) -> Table:
         """Return the private table of a name."""
-        key = tuple(part.lower() for part in parts)
+        key = tuple(folded(part) for part in parts)
         if key not in self._tables:
             self._tables[key] = self._resolve(parts)
         return self._tables[key]
@@ -171,18 +171,18 @@ class NamedTables:
         name = self.stored(parts)
         if name is not None:
             columns = [known for known, _ in self._sandbox.types(f"SELECT * FROM {name}")]
-            found = next((known for known in columns if known.lower() == column.lower()), None)
+            found = next((known for known in columns if folded(known) == folded(column)), None)
             return None if found is None else self._distinct(quoted_name(found), name)
         table = self.private(parts)
         for index, (known, domain) in enumerate(table.columns.items()):
-            if known.lower() == column.lower() and domain.uppers is None:
+            if folded(known) == folded(column) and domain.uppers is None:
                 return self._distinct("value", self._sandbox.domain(index, domain))
         return None
 
     def is_unique(self, stored: str, column: str) -> bool:
         """Whether no two rows of a public table of the sandbox have the same value in a column."""
         known = [name for name, _ in self._sandbox.types(f"SELECT * FROM {stored}")]
-        shown = next((quoted_name(c) for c in known if c.lower() == column.lower()), None)
+        shown = next((quoted_name(c) for c in known if folded(c) == folded(column)), None)
         if shown is None:
             return False
         counts = f"COUNT({shown}) = COUNT(DISTINCT {shown})"
@@ -242,7 +242,7 @@ class NamedTables:
 
     def stored(self, parts: tuple[str, ...]) -> str | None:
         """Return the sandbox table of a public table; None if the name isn't one."""
-        key = tuple(part.lower() for part in parts)
+        key = tuple(folded(part) for part in parts)
         if key not in self._stored:
             frame = self._public(parts)
             name = None

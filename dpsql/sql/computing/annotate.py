@@ -8,6 +8,7 @@ from typing import Protocol
 
 from sqlglot import exp
 
+from dpsql.schema.names import folded
 from dpsql.sql.binding.core import AnswerColumn, Role
 from dpsql.sql.binding.expressions import (
     Expr,
@@ -77,7 +78,7 @@ class AnnotatedSelect:
             clause.set("this", self._add(clause.this))
         for join in select.args.get("joins") or []:
             join.set("this", self._add(join.this))
-            self._merged |= {part.name.lower() for part in join.args.get("using") or []}
+            self._merged |= {folded(part.name) for part in join.args.get("using") or []}
         items = [item for node in select.expressions for item in self._expanded(node)]
         items = self._without_aliases(items)
         grouped = select.args.get("group") is not None or any(_aggregates(n) for n in items)
@@ -102,13 +103,13 @@ class AnnotatedSelect:
         for item in items:
             plain = item.copy()
             for part in list(plain.find_all(exp.Column)):
-                name = part.name.lower()
+                name = folded(part.name)
                 here = part.find_ancestor(exp.Query) is None  # else it may be a column there
                 if here and not part.table and name in known and not self._has(name):
                     part.replace(exp.Paren(this=known[name].copy()))
             found.append(plain)
             if isinstance(plain, exp.Alias):
-                known.setdefault(plain.alias.lower(), plain.this)
+                known.setdefault(folded(plain.alias), plain.this)
         return found
 
     def _has(self, name: str) -> bool:
@@ -144,9 +145,9 @@ class AnnotatedSelect:
         if self._noisy(part) or any(self._depends(query) for query in _queries(part)):
             return True
         items = select.expressions
-        aliases = {item.alias.lower(): item.this for item in items if isinstance(item, exp.Alias)}
+        aliases = {folded(item.alias): item.this for item in items if isinstance(item, exp.Alias)}
         for inner in part.walk():
-            name = inner.name.lower() if isinstance(inner, exp.Column) else ""
+            name = folded(inner.name) if isinstance(inner, exp.Column) else ""
             meant = aliases.get(name) if name and not self._has(name) else None
             if isinstance(inner, exp.Literal) and inner.name.isdigit() and not inner.is_string:
                 meant = items[int(inner.name) - 1] if 0 < int(inner.name) <= len(items) else None
@@ -182,15 +183,15 @@ class AnnotatedSelect:
         if not is_star(node):
             return [node]
         star = isinstance(node, exp.Star)
-        owner = node.text("table").lower()
-        chosen = [s for s in self._sources if star or s.alias.lower() == owner]
+        owner = folded(node.text("table"))
+        chosen = [s for s in self._sources if star or folded(s.alias) == owner]
         if not all(source.complete for source in chosen):
             raise NotSmoothError("* stands for columns of a public table")
         return [
             exp.Alias(this=quoted_column(output.name, source.alias), alias=quoted(output.name))
             for at, source in enumerate(chosen)
             for output, _ in source.columns.values()
-            if not (star and at and output.name.lower() in self._merged)
+            if not (star and at and folded(output.name) in self._merged)
         ]
 
     def _item(self, item: Expr, leaf: IsLeaf) -> tuple[Output, str]:
@@ -248,16 +249,16 @@ class AnnotatedSelect:
         return self._note(render(node), UNKNOWN, exact=False)
 
     def _column(self, node: exp.Column) -> str | None:
-        qualifier = node.table.lower()
-        if qualifier and all(qualifier != source.alias.lower() for source in self._sources):
+        qualifier = folded(node.table)
+        if qualifier and all(qualifier != folded(source.alias) for source in self._sources):
             structs = [s.columns[qualifier][0] for s in self._sources if qualifier in s.columns]
             if any(output.noisy for output in structs):
                 raise NotSmoothError("a field of a struct has no variance")
             return None
         for source in self._sources:
-            if qualifier and qualifier != source.alias.lower():
+            if qualifier and qualifier != folded(source.alias):
                 continue
-            found = source.columns.get(node.name.lower())
+            found = source.columns.get(folded(node.name))
             if found is None:
                 continue
             output, pairs = found

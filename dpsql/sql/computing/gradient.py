@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from dpsql.schema.names import capitals
 from dpsql.sql.binding.expressions import NESTED, Expr, paren, ratio, times
 from dpsql.sql.computing.steps import is_whole
 
@@ -172,7 +173,7 @@ def named(node: Expr) -> str:
     """Return what an analyst calls a function or operator."""
     if isinstance(node, exp.Func) and not isinstance(node, exp.Anonymous):
         return node.sql_name()
-    return node.name.upper() if isinstance(node, exp.Anonymous) else "this expression"
+    return capitals(node.name) if isinstance(node, exp.Anonymous) else "this expression"
 
 
 def _scaled(g: Gradient, factor: Expr) -> Gradient:

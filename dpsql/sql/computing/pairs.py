@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dpsql.schema.names import quoted_name
+from dpsql.schema.names import capitals, folded, quoted_name
 from dpsql.sql.binding.core import ROW, Role
 from dpsql.sql.binding.expressions import Expr
 
@@ -57,7 +57,7 @@ class FromItem:
 
 def scaled(pairs: str, factor: str) -> str:
     """Multiply the coefficients of a list."""
-    if "SELECT" not in factor.upper():
+    if "SELECT" not in capitals(factor):
         by = f"lambda __p : {{'i': __p.i, 'c': CAST(__p.c * ({factor}) AS DOUBLE)}}"
         return f"list_transform({pairs}, {by})"
     # A lambda can't hold a subquery: its value goes beside each pair.
@@ -83,7 +83,7 @@ def of_answers(table: str, statistics: NumberedStatistics) -> FromItem:
 def listed(alias: str, outputs: list[Output]) -> FromItem:
     """Return an annotated query or CTE under its alias."""
     name = quoted_name(alias)
-    columns = {o.name.lower(): (o, f"{name}.__e{i}") for i, o in enumerate(outputs)}
+    columns = {folded(o.name): (o, f"{name}.__e{i}") for i, o in enumerate(outputs)}
     return FromItem(alias, columns)
 
 

@@ -9,7 +9,7 @@ import polars as pl
 from sqlglot import exp
 
 from dpsql.errors import Span, SqlError, printable
-from dpsql.schema.names import quoted_name
+from dpsql.schema.names import folded, quoted_name
 from dpsql.sql.binding.core import ROW, AnswerColumn, Role
 from dpsql.sql.binding.expressions import Expr, render
 from dpsql.sql.computing.fractions import COLUMNS, Placed, with_fractions
@@ -272,11 +272,11 @@ def check_names(
     taken: set[str] = set()
     for output, span in zip(outputs, spans, strict=True):
         for own in (output.name, *(output.name + end for end in SUFFIXES if output.noisy)):
-            if own.lower() in taken:
+            if folded(own) in taken:
                 beside = ", ".join("n" + suffix for suffix in SUFFIXES)
                 raise source.error(
                     span,
                     f"Two columns of the answer would be called {printable(own)}.",
                     f"give each its own name: COUNT(*) AS n. Beside n, the answer has {beside}.",
                 )
-            taken.add(own.lower())
+            taken.add(folded(own))

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from dpsql.schema.names import capitals, folded
 from dpsql.sql.binding.expressions import Expr, quoted
 from dpsql.sql.computing.annotate import AnnotatedSelect
 from dpsql.sql.computing.gradient import NotSmoothError
@@ -64,7 +65,7 @@ class Propagation:
             rows_only: whether only which rows there are matters.
         """
         tables = {table.name for table in query.find_all(exp.Table)}
-        if not any(name in self._answers or name.lower() in names for name in tables):
+        if not any(name in self._answers or folded(name) in names for name in tables):
             return False
         try:
             _, outputs = self.annotate(query, names)
@@ -90,12 +91,12 @@ class Propagation:
             items += [join.this for join in select.args.get("joins") or []]
             for item in items:
                 _, source = self.source(item, names)
-                aliases.add(source.alias.lower())
+                aliases.add(folded(source.alias))
                 inner |= set(source.columns)
-        outer = {source.alias.lower() for source in sources} - aliases
+        outer = {folded(source.alias) for source in sources} - aliases
         outside = {name for source in sources for name in source.columns} - inner
         return any(
-            part.table.lower() in outer or (not part.table and part.name.lower() in outside)
+            folded(part.table) in outer or (not part.table and folded(part.name) in outside)
             for part in node.find_all(exp.Column)
         )
 
@@ -115,7 +116,7 @@ class Propagation:
             inner, outputs = self.annotate(cte.this, known)
             alias = cte.args["alias"]
             outputs = renamed(outputs, alias)
-            known[alias.name.lower()] = outputs
+            known[folded(alias.name)] = outputs
             whole = exp.TableAlias(this=alias.this.copy(), columns=_columns(outputs))
             ctes.append(exp.CTE(this=inner, alias=whole))
         bare = type(query)(**{k: v for k, v in query.args.items() if k != "with_"})
@@ -135,7 +136,7 @@ class Propagation:
             )
             chosen = any(o.noisy or o.chosen for o in (*outputs, *others))
             outputs = [replace(o, chosen=chosen) for o in outputs]
-            return _hiding(query, outputs, f"{query.key.upper()} compares noisy values")
+            return _hiding(query, outputs, f"{capitals(query.key)} compares noisy values")
         if query.args.get("distinct") is not None:
             plain = exp.Select(**{k: v for k, v in query.args.items() if k != "distinct"})
             _, outputs = AnnotatedSelect(self, plain, names).annotated()
@@ -167,11 +168,11 @@ class Propagation:
         if isinstance(item, exp.Table) and isinstance(item.this, exp.Identifier):
             if item.name in self._answers:
                 return item, of_answers(item.name, self._answers[item.name])
-            if item.name.lower() in names:
-                outputs = renamed(names[item.name.lower()], alias)
+            if folded(item.name) in names:
+                outputs = renamed(names[folded(item.name)], alias)
                 return item, listed(item.alias or item.name, outputs)
             outputs = renamed([Output(name) for name in self._columns(item.name)], alias)
-            plain = {o.name.lower(): (o, NONE) for o in outputs}
+            plain = {folded(o.name): (o, NONE) for o in outputs}
             return item, FromItem(item.alias or item.name, plain)
         return item, FromItem(item.alias or item.name, {}, complete=False)
 

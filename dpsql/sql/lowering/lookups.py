@@ -18,6 +18,7 @@ from sqlglot import exp
 
 from dpsql.errors import ResourceLimitError
 from dpsql.schema.checks import operands
+from dpsql.schema.names import capitals
 from dpsql.sql.binding.core import Relation
 from dpsql.sql.binding.expressions import BoundExpr, Expr, conjunction, render
 from dpsql.sql.lowering.components import CoupledColumns
@@ -65,7 +66,7 @@ class _Step:
             on = f" ON {conjunction(conditions)}" if conditions else ""
             return f"{'JOIN' if conditions else 'CROSS JOIN'} {relation.table}{on}"
         conditions += [c.sql for c in relation.on if c.sql not in conditions]
-        return f"{kind.upper()} JOIN {relation.table} ON {conjunction(conditions)}"
+        return f"{capitals(kind)} JOIN {relation.table} ON {conjunction(conditions)}"
 
     @property
     def conditions(self) -> list[tuple[BoundExpr, str]]:

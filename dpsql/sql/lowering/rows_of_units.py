@@ -15,6 +15,7 @@ from dpsql.rows.within import RowsWithin, rows_within
 from dpsql.schema import Table
 from dpsql.schema.computed import OUTSIDE
 from dpsql.schema.grain import beside, stored_type, with_computed
+from dpsql.schema.names import capitals
 from dpsql.sql.binding.expressions import BoundExpr, named_by, render
 from dpsql.sql.binding.tables import AROUND, NamedTables, UnitRows, UnitWindow, WindowSort
 from dpsql.sql.lowering.measures import RowReader
@@ -152,7 +153,7 @@ def _sorted(one: WindowSort, table: Table, reader: RowReader) -> WindowOrder:
     node = one.value.node
     if isinstance(node, exp.Column):
         name = named_by(node.name, table)
-        if stored_type(table, name).upper().startswith("ENUM"):
+        if capitals(stored_type(table, name)).startswith("ENUM"):
             found = row.RowColumn(name)
             return WindowOrder(found, one.descending, one.nulls_first, stored=True)
     return WindowOrder(reader.expression(one.value), one.descending, one.nulls_first)

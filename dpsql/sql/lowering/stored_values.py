@@ -98,7 +98,7 @@ def clamped(
 def _constant(value: Value) -> row.RowConstant:
     """Write a value of a domain."""
     if isinstance(value, bool):
-        return row.RowConstant("BOOLEAN", str(value).lower())
+        return row.RowConstant("BOOLEAN", "true" if value else "false")
     if isinstance(value, str):
         return row.RowConstant("VARCHAR", value)
     if isinstance(value, datetime):

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dpsql.errors import InternalError, printable
 from dpsql.schema import Domain
 from dpsql.schema.declared import enum_labels
-from dpsql.schema.names import enum_type
+from dpsql.schema.names import enum_type, folded
 from dpsql.schema.numbers import FLOATS
 from dpsql.sql.sandbox.helper import Helper, HelperError, Reply, helper
 
@@ -264,7 +264,7 @@ def column_type(domain: Domain) -> str:
 
 
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else str(value).lower()
+    return value if isinstance(value, str) else folded(str(value))
 
 
 def _types(reply: dict[str, Any]) -> list[tuple[str, str]]:

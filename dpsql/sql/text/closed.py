@@ -10,6 +10,8 @@ import re
 
 from sqlglot import exp
 
+from dpsql.schema.names import capitals
+
 _UNITS = """
     century centuries c cent cents day days d dayofmonth dayofweek dayofyear decade decades dec decs
     dow doy epoch era hour hours h hr hrs isodow isoyear julian microsecond microseconds us usec
@@ -17,7 +19,7 @@ _UNITS = """
     minutes m min mins month months mon mons nanosecond nanoseconds ns quarter quarters second
     seconds s sec secs week weeks w weekday weekofyear year years y yr yrs yearweek
 """
-UNITS = frozenset(_UNITS.upper().split())
+UNITS = frozenset(capitals(_UNITS).split())
 """Parts of dates and times, as in EXTRACT(year FROM day) and INTERVAL 1 DAY."""
 _SHAPES = """
     ANTI ASOF BOTH CROSS FOLLOWING FULL GROUPS INNER LEADING LEFT NATURAL OUTER OVER POSITIONAL
@@ -40,7 +42,7 @@ def is_closed(node: exp.Expr) -> bool:
     if isinstance(node, exp.Literal):
         return bool(node.is_string or _NUMBER.fullmatch(node.name))
     if isinstance(node, exp.Var):
-        return node.name.upper() in UNITS
+        return capitals(node.name) in UNITS
     if isinstance(node, exp.DataTypeParam):
         size = node.this
         return isinstance(size, exp.Literal) and bool(_SIZE.fullmatch(size.name))
@@ -48,7 +50,7 @@ def is_closed(node: exp.Expr) -> bool:
         sizes = all(isinstance(part, exp.DataTypeParam) for part in node.expressions)
         return isinstance(node.this, exp.DataType.Type) and sizes
     return all(
-        part.upper() in _WORDS
+        capitals(part) in _WORDS
         for value in node.args.values()
         for part in (value if isinstance(value, list) else [value])
         if isinstance(part, str)

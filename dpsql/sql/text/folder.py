@@ -14,6 +14,7 @@ from pathlib import Path
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import SqlError, SqlLimitError, SqlParseError, UnsupportedSqlError, printable
+from dpsql.schema.names import folded
 from dpsql.sql.text.limits import MAX_SCRIPT_BYTES, MAX_STATEMENTS, tokenize
 from dpsql.sql.text.script import is_name, read_text, split_script
 
@@ -49,7 +50,7 @@ def _read_folder(folder: Path) -> list[tuple[str, str]]:
                     f"The scripts are longer than {MAX_SCRIPT_BYTES:,} bytes in all.",
                     hint="release them in several parts.",
                 )
-            if name.lower() in found:
+            if folded(name) in found:
                 raise SqlError(
                     f"Two files are named {name}, but for their folders and capital letters.",
                     hint="rename one of them: it names its statement.",
@@ -57,7 +58,7 @@ def _read_folder(folder: Path) -> list[tuple[str, str]]:
         except SqlError as error:
             error.statement = place
             raise
-        found[name.lower()] = name, sql
+        found[folded(name)] = name, sql
     return list(found.values())
 
 
@@ -70,7 +71,7 @@ def _files(folder: Path) -> list[Path]:
     """
     listed = list(islice(_entries(folder), MAX_ENTRIES + 1))
     found = sorted(
-        (path for path in listed if path.name.lower().endswith(ENDING) and path.is_file()),
+        (path for path in listed if folded(path.name).endswith(ENDING) and path.is_file()),
         key=lambda path: path.relative_to(folder).parts,
     )
     if len(listed) > MAX_ENTRIES or len(found) > MAX_STATEMENTS:
@@ -121,7 +122,7 @@ def _read_file(path: Path) -> tuple[str, str]:
             hint="write each to a file of its own, or release the file by itself.",
         )
     ((own, sql),) = statements
-    if own.lower() not in {"query_1", name.lower()}:
+    if folded(own) not in {"query_1", folded(name)}:
         raise SqlError(
             f"The statement is named {own}, and its file {name}.",
             hint="leave the comment out, or rename one of both.",

@@ -15,6 +15,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import Span, SqlError, SqlLimitError, SqlParseError
+from dpsql.schema.names import capitals
 from dpsql.sql.text.spans import SourceText
 
 MAX_STATEMENT_BYTES = 100_000
@@ -167,7 +168,7 @@ def _check_calls(source: SourceText) -> None:
         elif token.token_type is TokenType.R_PAREN and calls:
             calls.pop()
         quoted = token.token_type in {TokenType.STRING, TokenType.IDENTIFIER}
-        before = "" if quoted else token.text.upper()
+        before = "" if quoted else capitals(token.text)
 
 
 def _too_large(source: SourceText, token: Token, what: str) -> SqlError:

@@ -8,6 +8,7 @@ from typing import BinaryIO
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import Span, SqlLimitError, SqlParseError
+from dpsql.schema.names import capitals, folded
 from dpsql.sql.text.limits import MAX_SCRIPT_BYTES, MAX_STATEMENTS, check_text, tokenize
 from dpsql.sql.text.spans import SourceText
 
@@ -75,13 +76,13 @@ def split_script(text: str) -> list[tuple[str, str]]:
         span = Span(tokens[0].start, tokens[-1].end + 1)
         created, tokens = _created(tokens)
         name = _name(comments, created, text, span, after) or f"query_{number}"
-        if name.lower() in taken:
+        if folded(name) in taken:
             raise SourceText(text).error(
                 span,
                 f"Two statements are named {name}.",
                 "give each its own name by a comment above it: -- name: by_sex",
             )
-        taken.add(name.lower())
+        taken.add(folded(name))
         after = span.end
         statements.append((name, text[tokens[0].start : tokens[-1].end + 1]))
     return statements
@@ -113,7 +114,7 @@ def _created(tokens: list[Token]) -> tuple[str | None, list[Token]]:
     Returns:
         The name, None if there is none, and the tokens behind it.
     """
-    words = ["" if t.token_type is TokenType.STRING else t.text.upper() for t in tokens]
+    words = ["" if t.token_type is TokenType.STRING else capitals(t.text) for t in tokens]
     if words[0] != "CREATE" or "AS" not in words:
         return None, tokens
     end = words.index("AS")
@@ -147,5 +148,5 @@ def _name(
 
 def _plain(names: list[str]) -> str:
     """Make a good name of a bad one."""
-    words = re.sub(r"[^A-Za-z0-9]+", "_", names[0]).strip("_").lower()[:60]
+    words = folded(re.sub(r"[^A-Za-z0-9]+", "_", names[0]).strip("_"))[:60]
     return words if _NAME.fullmatch(words) else "by_sex"

@@ -10,6 +10,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, UnsupportedSqlError
+from dpsql.schema.names import capitals
 
 _CLAUSE_WORDS = """
     FROM WHERE GROUP HAVING QUALIFY WINDOW ORDER LIMIT OFFSET FETCH TABLESAMPLE INTO FOR
@@ -139,7 +140,7 @@ class SourceText:
             return ""
         if token.token_type is TokenType.TABLE_SAMPLE:
             return "TABLESAMPLE"
-        return token.text.upper().split(maxsplit=1)[0] if token.text.strip() else ""
+        return capitals(token.text).split(maxsplit=1)[0] if token.text.strip() else ""
 
     def call_around(self, at: int) -> int | None:
         """Return the name of the function in whose parentheses a token stands; None if in none."""

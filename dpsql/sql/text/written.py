@@ -6,6 +6,7 @@ from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 
 from dpsql.errors import SqlError, SqlParseError
+from dpsql.schema.names import capitals, folded
 from dpsql.sql.text.limits import tokenize
 from dpsql.sql.text.parse import parse_tokens
 from dpsql.sql.text.spans import SourceText
@@ -86,8 +87,8 @@ def _plain(node: exp.Expr) -> exp.Expr:
         otherwise = node.args.get("false")
         return exp.Case(ifs=[branch], default=otherwise.copy() if otherwise is not None else None)
     if isinstance(node, exp.Var):
-        unit = node.name.upper()
+        unit = capitals(node.name)
         return exp.Var(this=DuckDB.DATE_PART_MAPPING.get(unit, unit))
     if isinstance(node, exp.Anonymous):
-        return exp.Anonymous(this=node.name.lower(), expressions=node.copy().expressions)
+        return exp.Anonymous(this=folded(node.name), expressions=node.copy().expressions)
     return node

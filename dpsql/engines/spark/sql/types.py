@@ -16,6 +16,7 @@ from dpsql.rows.types import (
     VARCHAR,
     RowType,
 )
+from dpsql.schema.names import capitals, folded
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField
@@ -36,15 +37,15 @@ def type_of(field: StructField) -> str:
     comparisons pass over, and bytes have.
     """
     metadata: dict[str, Any] = field.metadata or {}
-    declared: str = str(metadata.get(_DECLARED, "")).lower()
+    declared: str = folded(str(metadata.get(_DECLARED, "")))
     if declared.startswith("char("):
-        return declared.upper()
-    name = str(field.dataType.simpleString()).lower()
+        return capitals(declared)
+    name = folded(str(field.dataType.simpleString()))
     if name.startswith("decimal("):
-        return name.upper()
+        return capitals(name)
     if name.startswith("string collate "):
         return "VARCHAR"
-    return _NAMES.get(name, name.upper())
+    return _NAMES.get(name, capitals(name))
 
 
 WIDE = "DECIMAL(38,0)"

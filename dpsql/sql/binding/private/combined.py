@@ -21,6 +21,7 @@ from dpsql.schema.combined import Place as Column
 from dpsql.schema.combined import RowCombination
 from dpsql.schema.grain import grain
 from dpsql.schema.keys import comparable
+from dpsql.schema.names import folded
 from dpsql.schema.table import Parent
 from dpsql.sql.binding.expressions import Expr
 from dpsql.sql.binding.items import PrivateItems
@@ -148,7 +149,7 @@ def _combined(
         steps |= {number: known[prefix + p.prefix] for number, p in part.parents.items()}
     true = [one for one, pair in told.items() if pair is not None]
     nodes = {id(one.node) for one in true if one.node is not None}
-    using = {name.lower() for one in true if one.node is None for _, name in one.sides}
+    using = {folded(name) for one in true if one.node is None for _, name in one.sides}
     return CombinedItems(table, steps, used | nodes, frozenset(using))
 
 

@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from dpsql.errors import InternalError, Span, printable
 from dpsql.schema import Table
+from dpsql.schema.names import capitals, folded
 from dpsql.schema.table import Parent
 from dpsql.sql.binding.bind import RowBinder
 from dpsql.sql.binding.core import Core, Relation
@@ -65,8 +66,8 @@ class PrivateSides:
     def is_step(self, name: str) -> bool:
         """Whether USING a name says which row is referred to."""
         steps = (pair for one in self.referred for pair in one.step.join.pairs)
-        known = any(name.lower() in {pair.column.lower(), pair.key.lower()} for pair in steps)
-        return known or name.lower() in self.equal
+        known = any(folded(name) in {folded(pair.column), folded(pair.key)} for pair in steps)
+        return known or folded(name) in self.equal
 
     @property
     def relations(self) -> tuple[Relation, ...]:
@@ -81,12 +82,12 @@ class PrivateSides:
             UnsupportedSqlError: it is joined in another way than that allows.
         """
         binder.leave_out(self.used)
-        using = {name.lower() for one in self.referred for name in one.join.using}
+        using = {folded(name) for one in self.referred for name in one.join.using}
         binder.scope.merge(sorted(using.union(filter(self.is_step, self.place.using))))
         if self.referred and self.place.kind != "inner":
             raise source.unsupported(
                 source.clause(*JOINS) or source.node(self.place.item),
-                f"A {self.place.kind.upper()} join is not supported here: the rows of "
+                f"A {capitals(self.place.kind)} join is not supported here: the rows of "
                 f"{printable(self.home.alias)} are counted, each with the row that it refers to.",
                 f"use JOIN, or put {printable(self.home.alias)} first: groups without rows are in "
                 "the answer anyway.",
@@ -113,7 +114,7 @@ class PrivateSides:
         if one.home.relations and join.kind != "inner":
             raise source.unsupported(
                 span,
-                f"A {join.kind.upper()} join with a query that joins public tables is not "
+                f"A {capitals(join.kind)} join with a query that joins public tables is not "
                 "supported here.",
                 "join them outside of the query.",
             )
@@ -123,7 +124,7 @@ class PrivateSides:
             return [] if join.kind == "left" else self._matched(one, span, there=False)
         raise source.unsupported(
             source.clause(*JOINS) or span,
-            f"A {join.kind.upper()} join of private tables is not supported with this condition.",
+            f"A {capitals(join.kind)} join of private tables is not supported with this condition.",
             f"let it say that {', '.join(map(printable, one.step.join.columns))} equals "
             f"{', '.join(map(printable, one.step.join.keys))}, nothing else; what is true of all "
             "rows that count goes after WHERE."

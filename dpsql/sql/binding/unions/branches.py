@@ -27,6 +27,7 @@ from itertools import count
 from sqlglot import exp
 
 from dpsql.errors import SqlError
+from dpsql.schema.names import capitals
 from dpsql.sql.binding.expressions import Expr, quoted, quoted_column
 from dpsql.sql.binding.items import PrivateItems
 from dpsql.sql.binding.joins import JoinedItem, joins_of
@@ -205,7 +206,7 @@ class Branches:
         kinds = {join.kind for join in joins[number + 1 :]} & {"right", "full"}
         own = {joins[number].kind} & {"left", "full"}
         if kinds or own:
-            kind = (kinds | own).pop().upper()
+            kind = capitals((kinds | own).pop())
             raise self._source.unsupported(
                 self._source.clause(*JOINS) or joins[number].item,
                 f"A {kind} join of UNION ALL of rows of several tables is not supported here: it "

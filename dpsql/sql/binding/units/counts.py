@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from dpsql.schema import Table
+from dpsql.schema.names import folded
 from dpsql.sql.binding.expressions import (
     Expr,
     has_aggregate,
@@ -119,7 +120,7 @@ class UnitCounts:
         beside = tuple(other.item for other in joins if other is not join)
         if any(self._subqueries.names_private(item, names) for item in beside):
             return None
-        shown, alias = {name.lower() for name in units.columns}, join.item.alias_or_name.lower()
+        shown, alias = {folded(name) for name in units.columns}, folded(join.item.alias_or_name)
         if beside and not all(_is_of(node, alias, shown) for node in _columns(select)):
             return None
         return replace(units, beside=(*units.beside, *beside))
@@ -146,7 +147,7 @@ class UnitCounts:
             found,
             item=exp.Subquery(this=made, alias=alias.copy() if alias is not None else None),
             columns=tuple(columns),
-            of_unit=frozenset(n.lower() for n, node in columns.items() if _is_unit(node, found)),
+            of_unit=frozenset(folded(n) for n, node in columns.items() if _is_unit(node, found)),
             most=None if limit is None else limit.expression,
         )
 
@@ -178,7 +179,7 @@ def _by_row(
 def _is_unit(node: Expr, found: _OfUnits) -> bool:
     """Whether an expression is a column with the unit's id."""
     inner = node.unnest()
-    return isinstance(inner, exp.Column) and inner.name.lower() in found.of_unit
+    return isinstance(inner, exp.Column) and folded(inner.name) in found.of_unit
 
 
 def _of_groups(grouped: Grouped, table: Table, item: Expr, names: Names) -> _OfUnits:
@@ -188,7 +189,7 @@ def _of_groups(grouped: Grouped, table: Table, item: Expr, names: Names) -> _OfU
     rows = joined_rows(grouped, grouped.keys[0], table.path, column, UNIT)
     alias = exp.TableAlias(this=quoted(item.alias_or_name)) if item.alias_or_name else None
     keys = [key.unnest() for key in grouped.keys]
-    own = frozenset(name.lower() for name, node in grouped.columns if node.unnest() in keys)
+    own = frozenset(folded(name) for name, node in grouped.columns if node.unnest() in keys)
     shown = tuple(name for name, _ in grouped.columns)
     known = {**names, **grouped.names}
     return _OfUnits(exp.Subquery(this=rows, alias=alias), shown, own, known)
@@ -241,4 +242,4 @@ def _columns(node: Expr) -> list[exp.Column]:
 
 def _is_of(node: exp.Column, alias: str, shown: set[str]) -> bool:
     """Whether a column is one of the item of this name."""
-    return node.table.lower() in {"", alias} and node.name.lower() in shown
+    return folded(node.table) in {"", alias} and folded(node.name) in shown

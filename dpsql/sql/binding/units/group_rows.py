@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from dpsql.schema import Table
+from dpsql.schema.names import folded
 from dpsql.sql.binding.expressions import (
     Expr,
     has_aggregate,
@@ -97,10 +98,10 @@ def over_rows(
         alias: what that is called there.
         source: the statement's text.
     """
-    inner, columns = grouped.select, {name.lower(): item for name, item in grouped.columns}
+    inner, columns = grouped.select, {folded(name): item for name, item in grouped.columns}
     if inner.args.get("having") is not None or inner.args.get("with_") is not None:
         return None
-    aliases = {n.alias.lower() for n in select.expressions if isinstance(n, exp.Alias)}
+    aliases = {folded(n.alias) for n in select.expressions if isinstance(n, exp.Alias)}
     good = True
 
     def change(node: Expr) -> Expr:
@@ -112,7 +113,7 @@ def over_rows(
             return of.copy()
         if isinstance(node, exp.Column):
             item = columns.get(_named_in(node, alias))
-            if node.name.lower() in aliases and (item is None or has_aggregate(item)):
+            if folded(node.name) in aliases and (item is None or has_aggregate(item)):
                 return node.copy()
             good = good and item is not None and isinstance(item.unnest(), exp.Column)
             return node.copy() if item is None else item.copy()
@@ -144,9 +145,9 @@ def over_rows(
 def _named_in(node: object, alias: str) -> str:
     """Return the name of a column of an item after FROM, in small letters; empty if it is none."""
     inner = node.unnest() if isinstance(node, exp.Expr) else None
-    if not isinstance(inner, exp.Column) or inner.table.lower() not in {"", alias.lower()}:
+    if not isinstance(inner, exp.Column) or folded(inner.table) not in {"", folded(alias)}:
         return ""
-    return inner.name.lower()
+    return folded(inner.name)
 
 
 def joined_rows(

@@ -21,6 +21,7 @@ from sqlglot import exp
 
 from dpsql.errors import SqlSchemaError, printable
 from dpsql.schema import Domain
+from dpsql.schema.names import capitals, folded
 from dpsql.sql.binding.bind import RowBinder
 from dpsql.sql.binding.expressions import (
     BoundExpr,
@@ -93,7 +94,7 @@ def _check_kind(join: JoinedItem, joins: Sequence[JoinedItem], binder: RowBinder
     if turned is not None or join.kind in {"right", "full"}:
         raise binder.source.unsupported(
             binder.source.clause(*JOINS) or binder.source.node(join.item),
-            f"A {(turned or join).kind.upper()} JOIN with groups of rows is not supported here.",
+            f"A {capitals((turned or join).kind)} JOIN with groups of rows is not supported here.",
             "put the table first whose rows are counted, and use JOIN or LEFT JOIN.",
         )
 
@@ -195,7 +196,7 @@ class _GroupedSide:
 
     def _having(self, node: Expr) -> BoundExpr:
         select = self._grouped.select
-        items = {n.alias.lower(): n.this for n in select.expressions if isinstance(n, exp.Alias)}
+        items = {folded(n.alias): n.this for n in select.expressions if isinstance(n, exp.Alias)}
         condition = in_having(node, items, self._key)
         return self._group.value(condition, condition)
 
@@ -203,8 +204,8 @@ class _GroupedSide:
         """Return the number of the column of GROUP BY that an expression is."""
         if not isinstance(node, exp.Column):
             return None
-        names = [key.name.lower() for key in self._grouped.keys]
-        return names.index(node.name.lower()) if node.name.lower() in names else None
+        names = [folded(key.name) for key in self._grouped.keys]
+        return names.index(folded(node.name)) if folded(node.name) in names else None
 
     @property
     def home(self) -> Home:
@@ -261,11 +262,11 @@ class _GroupedSide:
 
     def _place(self, node: exp.Column) -> int | None:
         """Return the number of the column of the query that is meant."""
-        alias = self._join.item.alias_or_name.lower()
-        if node.table and node.table.lower() != alias:
+        alias = folded(self._join.item.alias_or_name)
+        if node.table and folded(node.table) != alias:
             return None
-        names = [name.lower() for name, _ in self._grouped.columns]
-        return names.index(node.name.lower()) if node.name.lower() in names else None
+        names = [folded(name) for name, _ in self._grouped.columns]
+        return names.index(folded(node.name)) if folded(node.name) in names else None
 
     def _check_keys(self) -> None:
         """Refuse a query that has several groups for a row."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from dpsql.schema.names import folded
 from dpsql.sql.binding.bind import RowBinder
 from dpsql.sql.binding.expressions import BoundExpr, Expr, conjuncts, has_aggregate, render
 from dpsql.sql.binding.items import PrivateItems
@@ -125,7 +126,7 @@ class PublicValues:
         """
         others = [join for join in joins if join not in private]
         parts = _Parts.of(self._subqueries, self._items, others, private, names)
-        using = [name.lower() for join in others for name in join.using]
+        using = [folded(name) for join in others for name in join.using]
         if any(join.kind != "inner" for join in others) or not all(map(parts.is_of_one, using)):
             return None
         said = _said(select, others)
@@ -248,12 +249,12 @@ class _Parts:
         names: Names,
     ) -> _Parts:
         shown = [subqueries.columns(join.item, names, frozenset()) or () for join in others]
-        columns = [frozenset(map(str.lower, some)) for some in shown]
+        columns = [frozenset(map(folded, some)) for some in shown]
         plain = [join.item for join in private if items.rows(join.item, names) is None]
         tables = [items.table(item)[0] for item in plain]
         every = frozenset[str]().union(*columns)
         has = {name: any(table.has(name) for table in tables) for name in every}
-        called = frozenset(join.item.alias_or_name.lower() for join in private)
+        called = frozenset(folded(join.item.alias_or_name) for join in private)
         return cls(others, columns, called, has)
 
     def number(self, join: JoinedItem) -> int:
@@ -272,9 +273,9 @@ class _Parts:
         return sum(name in columns for columns in self.columns) == 1
 
     def _owner(self, node: exp.Column) -> int | None:
-        name, table = node.name.lower(), node.table.lower()
+        name, table = folded(node.name), folded(node.table)
         for i, (join, columns) in enumerate(zip(self.items, self.columns, strict=True)):
-            if table == join.item.alias_or_name.lower():
+            if table == folded(join.item.alias_or_name):
                 return i
             if not table and name in columns and not self.has[name]:
                 return i

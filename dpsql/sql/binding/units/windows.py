@@ -22,7 +22,7 @@ from dpsql.errors import SchemaError, SqlError, printable
 from dpsql.rows.windows import MOST_AWAY, WindowFrame
 from dpsql.schema import Table
 from dpsql.schema.grain import unit_columns
-from dpsql.schema.names import as_sql
+from dpsql.schema.names import as_sql, capitals
 from dpsql.sql.binding.bind import RowBinder
 from dpsql.sql.binding.core import Relation
 from dpsql.sql.binding.expressions import (
@@ -246,7 +246,7 @@ class UnitWindows:
         )
 
     def _written_frame(self, spec: Expr, at: Expr) -> WindowFrame:
-        kind, rows = spec.text("kind").upper(), spec.text("kind").upper() == "ROWS"
+        kind, rows = capitals(spec.text("kind")), capitals(spec.text("kind")) == "ROWS"
         start = self._edge(spec.args.get("start"), spec.args.get("start_side"), "PRECEDING")
         end = self._edge(spec.args.get("end"), spec.args.get("end_side"), "FOLLOWING")
         numbers = {0 if edge is None else edge for edge in (start, end)}
