@@ -10,6 +10,9 @@ If x and y are Gaussian the test is exact, and so is the probability that the tr
 however near to 0 the true y may be. For A > 0, where y is significantly different from 0, the
 values lie between the roots. Otherwise they don't: either all are held, or all but those
 between the roots, and it takes what is possible at all to tell on which side.
+
+x/y itself passes its own test, so an interval holds its value, unless the value is impossible: then
+it is cut off with all else that is. What rounding in floats takes off is put back (`holding`).
 """
 
 from __future__ import annotations
@@ -71,6 +74,19 @@ class Interval:
             found = Interval(np.minimum(*ends), np.maximum(*ends))
         return found
 
+    def holding(self, values: Array, possible: Interval) -> Interval:
+        """Return intervals that reach to their values where these are possible.
+
+        Args:
+            values: NaN where there is none.
+            possible: from the least to the largest value that is possible.
+        """
+        inside = (possible.lower <= values) & (values <= possible.upper)
+        return Interval(
+            np.where(inside, np.minimum(self.lower, values), self.lower),
+            np.where(inside, np.maximum(self.upper, values), self.upper),
+        )
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Quotient:
@@ -104,12 +120,17 @@ class Quotient:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             return np.asarray(np.sqrt(np.maximum(np.maximum(*ends), 0.0)) / np.abs(self.bottom))
 
+    @property
+    def possible(self) -> Interval:
+        """From the least to the largest value that is possible, whatever the noise is."""
+        least = np.where(np.isnan(self.least), -np.inf, self.least)
+        return Interval(least, np.where(np.isnan(self.largest), np.inf, self.largest))
+
     def interval(self, reach: float) -> Interval:
         """Return from the first to the last possible value that isn't excluded."""
         x, y, square = self.top, self.bottom, reach**2
         v_x, v_y, v_xy = self.variance_top, self.variance_bottom, self.covariance
-        least = np.where(np.isnan(self.least), -np.inf, self.least)
-        largest = np.where(np.isnan(self.largest), np.inf, self.largest)
+        least, largest = self.possible.lower, self.possible.upper
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             a, b = y * y - square * v_y, x * y - square * v_xy
             # B² − AC, without the difference of two large numbers.

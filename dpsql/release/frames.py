@@ -233,6 +233,8 @@ class AnsweredFrames:
                 known = column.is_not_null()
                 if column.dtype.is_float():
                     known &= column.is_finite().fill_null(value=False)
+                doubtful = self._support[statement.name].unfounded.get(output.name)
+                known &= True if doubtful is None else ~doubtful
                 variances = variances.zip_with(known, _nulls(variances.len()))
                 interval = self._around(post, i, result, noise) if output.reason is None else None
                 columns += self._with_errors(column, variances, interval)
@@ -258,8 +260,10 @@ class AnsweredFrames:
         placed = post.fractions.get(i)
         if placed is None or self._confidence is None:
             return None
-        quotient = quotients(post, placed, result, noise)
-        return quotient.interval(self._reach(self._confidence)).after(placed.fraction.steps)
+        quotient, steps = quotients(post, placed, result, noise), placed.fraction.steps
+        interval = quotient.interval(self._reach(self._confidence)).after(steps)
+        values = result.to_series(i).cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
+        return interval.holding(values, quotient.possible.after(steps))
 
     def _with_errors(
         self, values: pl.Series, variances: pl.Series, interval: Interval | None = None

@@ -176,7 +176,7 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         Returns:
             A row for each row of `release[name]`, and a column for each of its values, with the
             first of these marks that fits, or NULL: `suppressed`, see there; `divided by noise`,
-            if what is divided by is less than two of its standard errors from zero; `noise`, if
+            if what is divided by is less than three of its standard errors from zero; `noise`, if
             the value is less than its own standard error from zero, or a quantile has an interval
             that leaves out no value of its domain.
 

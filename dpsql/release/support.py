@@ -19,8 +19,9 @@ from dpsql.release.answers import Answers, GroupBox, whole
 from dpsql.release.noise import NumberedSet, flat_pairs, numbered, placed_pairs
 from dpsql.sql.compiled import Statement, StatisticColumn
 
-FOUNDED = 2.0
-"""Standard errors from zero of what is divided by; nearer, it may be noise alone."""
+FOUNDED = 3.0
+"""Standard errors from zero of what is divided by; nearer, it may be noise alone. Then the quotient
+is marked and has no variance: one of first order would be wrong by any factor."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,7 +19,7 @@ from dpsql.sql.binding.core import (
     Linear,
     Quantile,
     Windowed,
-    counts_rows,
+    counts,
     measured_columns,
 )
 from dpsql.sql.compiled import AnswerTable, GroupingSet, Script, Statement, StatisticColumn
@@ -262,8 +262,7 @@ def _family_name(name: str, lowered: LoweredStatistic) -> str:
     """Name counts by their statement; what is measured in other units has a name of its own."""
     statistic = lowered.statistic
     base = statistic.of if isinstance(statistic, Windowed) else statistic
-    counts = isinstance(base, Linear) and base.weight is None
-    return name if counts else f"{name}: {statistic.label}"
+    return name if isinstance(base, Linear) and base.counts else f"{name}: {statistic.label}"
 
 
 class _Builder:
@@ -342,7 +341,7 @@ class _Builder:
             lowered.center,
             quantile,
             lowered.values,
-            counts_rows(lowered.statistic),
+            counts(lowered.statistic),
         )
 
     def _units(

@@ -124,7 +124,7 @@ def test_a_deviation_that_is_null_has_an_interval_and_a_note(con):
     budget = dpsql.Budget(epsilon=0.05, delta=1e-9)
     release = dpsql.Session(con).release(sql, budget=budget, confidence=0.95)
     frame = release["query"]
-    assert frame["s"].null_count() == frame["s_variance"].null_count() > 0
+    assert frame["s_variance"].null_count() >= frame["s"].null_count() > 0
     assert frame["s_lower"].null_count() == frame["s_upper"].null_count() == 0
     notes = dict(release.columns("query").select("column", "reason").rows())
     assert "NULL where noise" in notes["s"]

@@ -6,15 +6,15 @@ Everything else in a statement computes on the noisy answers of its cores.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal, NamedTuple
 
 from sqlglot import exp
 
 from dpsql.errors import Span
-from dpsql.sql.binding.expressions import BoundExpr, Expr, column
+from dpsql.sql.binding.expressions import BoundExpr, Expr, column, paren, render
 
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 """How public rows are joined, seen from the private ones: those come first."""
@@ -87,6 +87,27 @@ class Relation:
 
 
 @dataclass(frozen=True, slots=True)
+class Tally:
+    """What a statistic counts, each once: rows, or units, which ones.
+
+    Whatever rests on one number being a part of another, or an average of what is counted there,
+    asks this, and nothing else: a unit has several rows, so that of rows and units neither are a
+    part of the others.
+    """
+
+    of_units: bool
+    conditions: frozenset[str]
+    """Which all that is counted meets."""
+
+    def holds(self, part: Tally) -> bool:
+        """Whether all that another one counts is counted in this one, too.
+
+        Of units that is so where none is left out of a group that it is in, see `LoweredCore`.
+        """
+        return self.of_units == part.of_units and self.conditions <= part.conditions
+
+
+@dataclass(frozen=True, slots=True)
 class Linear:
     """Σ over the rows of a group of a public weight, for the rows that meet some conditions."""
 
@@ -106,6 +127,21 @@ class Linear:
     factor: BoundExpr | None = None
     """What a weight that is added up row by row is multiplied with, which cells tell: see
     `factors`."""
+    bound: Tally | None = field(default=None, compare=False)
+    """What it counts as it was bound, where other conditions have come to stand for the same."""
+
+    @property
+    def tally(self) -> Tally:
+        """What it counts: rows that meet its conditions and have a value to add, or their units."""
+        if self.bound is not None:
+            return self.bound
+        there = (present(form).sql for weight in self.weights for form in _forms(weight))
+        return Tally(self.of_units, frozenset((*(f.sql for f in self.filters), *there)))
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is a number of rows, or of units: nothing is added up but these."""
+        return not self.weights and self.factor is None
 
     @property
     def weights(self) -> tuple[BoundExpr, ...]:
@@ -165,11 +201,11 @@ class Quantile:
 Statistic = Linear | Windowed | Quantile
 
 
-def counts_rows(statistic: Statistic) -> bool:
+def counts(statistic: Statistic) -> bool:
     """Whether a statistic is a number of rows, or of units: nothing is added up but these."""
     if isinstance(statistic, Windowed):
-        return not statistic.mean and counts_rows(statistic.of)
-    return isinstance(statistic, Linear) and not statistic.weights and statistic.factor is None
+        return not statistic.mean and statistic.of.counts
+    return isinstance(statistic, Linear) and statistic.counts
 
 
 def expressions(statistic: Statistic) -> tuple[BoundExpr, ...]:
@@ -199,13 +235,35 @@ def measured_columns(statistic: Statistic, conjuncts: Sequence[BoundExpr]) -> fr
     """
     base = statistic.of if isinstance(statistic, Windowed) else statistic
     conditions = [*conjuncts, *base.filters]
-    parts = [*base.weights, *filter(_present, conditions)]
+    parts = [*base.weights, *filter(_is_present, conditions)]
     over = frozenset[str]().union(*(part.attributes for part in parts))
-    others = [c.attributes for c in conditions if not _present(c)]
+    others = [c.attributes for c in conditions if not _is_present(c)]
     return over.difference(*others)
 
 
-def _present(condition: BoundExpr) -> bool:
+def present(e: BoundExpr) -> BoundExpr:
+    """Return the condition that an expression has a value."""
+    return e.each(_present)
+
+
+def _present(e: BoundExpr) -> BoundExpr:
+    absent: Expr = exp.Is(this=paren(e.node), expression=exp.Null())
+    if e.by_row:  # what is added up row by row leaves NaN out
+        number = exp.Cast(this=e.node.copy(), to=exp.DataType.build("DOUBLE"))
+        absent = exp.Paren(this=exp.Or(this=absent, expression=exp.IsNan(this=number)))
+    condition = exp.Not(this=absent)
+    return replace(e, node=condition, sql=render(condition))
+
+
+def _forms(weight: BoundExpr) -> Iterator[BoundExpr]:
+    """Yield a weight as it is added up over cells, and row by row.
+
+    Either way NULL and NaN add nothing; so what has a value to add is present in both forms.
+    """
+    yield from (replace(weight, by_row=names) for names in (frozenset[str](), frozenset({ROW})))
+
+
+def _is_present(condition: BoundExpr) -> bool:
     """Whether a condition is that some value is not NULL."""
     node = condition.node.unnest()
     inner = node.this.unnest() if isinstance(node, exp.Not) else None

@@ -19,10 +19,9 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from dpsql.schema import Table
-from dpsql.sql.binding.core import Linear, Role
+from dpsql.sql.binding.core import Linear, Role, present
 from dpsql.sql.binding.expressions import BoundExpr, Expr, paren, render, times
 from dpsql.sql.binding.instants import told_by_rows
-from dpsql.sql.binding.moments import present
 
 _COLUMN = re.compile(r"__([awr])(\d+)(?:_\d+)?")
 _ONE = exp.Literal.number(1)

@@ -17,13 +17,13 @@ Sums around the middle have the smallest coefficients that they can have, so the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sqlglot import exp
 
 from dpsql.sql.binding.bind import RowBinder
-from dpsql.sql.binding.core import Linear, Role
-from dpsql.sql.binding.expressions import BoundExpr, Expr, paren, ratio, render, times
+from dpsql.sql.binding.core import Linear, Role, present
+from dpsql.sql.binding.expressions import BoundExpr, Expr, ratio, times
 
 _VARIANCES: dict[type[Expr], tuple[bool, bool]] = {
     # aggregate → (of a sample, its root)
@@ -126,20 +126,6 @@ def _divisor(count: int, *, sample: bool) -> Expr:
     if not sample:
         return _s(count)
     return exp.Paren(this=exp.Sub(this=_s(count), expression=exp.Literal.number(1)))
-
-
-def present(e: BoundExpr) -> BoundExpr:
-    """Return the condition that an expression has a value."""
-    return e.each(_present)
-
-
-def _present(e: BoundExpr) -> BoundExpr:
-    absent: Expr = exp.Is(this=paren(e.node), expression=exp.Null())
-    if e.by_row:  # what is added up row by row leaves NaN out
-        number = exp.Cast(this=e.node.copy(), to=exp.DataType.build("DOUBLE"))
-        absent = exp.Paren(this=exp.Or(this=absent, expression=exp.IsNan(this=number)))
-    condition = exp.Not(this=absent)
-    return replace(e, node=condition, sql=render(condition))
 
 
 # ── of y and x, which stand in this order ──────────────────────────────────────────────────────

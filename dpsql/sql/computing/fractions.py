@@ -13,19 +13,22 @@ nearer to their tangents than quotients are. h is made of roots, logarithms and 
 intervals go through it by their ends.
 
 What is possible narrows intervals down: an average lies within the range of what is averaged, a
-share of rows between 0 and 1, a variance between 0 and a quarter of the range's square.
+share of rows between 0 and 1, a variance between 0 and a quarter of the range's square. That rests
+on each row being counted once above and below. Of rows for each unit, or units for each row, it is
+only known that they are not negative: see `Tally`, which says of what a count is a part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 
 from sqlglot import exp
 
 from dpsql.sql.binding.core import AnswerColumn, Linear, Role
 from dpsql.sql.binding.expressions import Expr, paren, ratio, render, times
-from dpsql.sql.binding.moments import present, variance
+from dpsql.sql.binding.moments import variance
 from dpsql.sql.computing.steps import Step, literal_of, steps_of
 from dpsql.sql.lowering.lower import LoweredCore
 
@@ -147,20 +150,22 @@ def _unguarded(node: Expr) -> Expr:
 
 
 def limits_of(core: LoweredCore) -> dict[str, tuple[Expr, Expr]]:
-    """Return what averages, shares of rows and variances of a core can be at all."""
+    """Return what averages, shares, quotients of counts and variances of a core can be at all."""
     found: dict[str, tuple[Expr, Expr]] = {}
     statistics = [s.statistic for s in core.sets[0].columns]
     linear = {j: s for j, s in enumerate(statistics) if isinstance(s, Linear)}
-    counts = {k: s for k, s in linear.items() if s.weight is None}
+    counts = {k: s for k, s in linear.items() if s.counts}
+    for j, k in permutations(counts, 2):
+        found[_quotient(j, k)] = _number(0.0), exp.Null()
     for j, top in linear.items():
         largest = max(group.columns[j].scale for group in core.sets)
         middle = max(group.columns[j].center for group in core.sets)
         square = top.times is not None and top.times == top.weight
         firsts = [i for i, s in linear.items() if square and s == replace(top, times=None)]
-        for k in (k for k, bottom in counts.items() if _inside(top, bottom)):
-            quotient = ratio(Role.STATISTIC.column(j), Role.STATISTIC.column(k))
-            least = 0.0 if top.weight is None else -middle if square else -largest
-            found[render(quotient)] = _number(least), _number(largest)
+        apart = top.of_units and not core.whole_units
+        for k in (k for k, s in counts.items() if not apart and s.tally.holds(top.tally)):
+            least = 0.0 if top.counts else -middle if square else -largest
+            found[_quotient(j, k)] = _number(least), _number(largest)
             for i in firsts:
                 # At most the mean square around any point; of samples n/(n − 1) <= 2 times as much.
                 for sample, factor in ((False, 1), (True, 2)):
@@ -169,11 +174,8 @@ def limits_of(core: LoweredCore) -> dict[str, tuple[Expr, Expr]]:
     return found
 
 
-def _inside(top: Linear, bottom: Linear) -> bool:
-    """Whether each row that adds to one is counted by the other."""
-    missing = set(bottom.filters) - set(top.filters)
-    own = {present(weight).sql for weight in top.weights}
-    return all(condition.sql in own for condition in missing)
+def _quotient(top: int, bottom: int) -> str:
+    return render(ratio(Role.STATISTIC.column(top), Role.STATISTIC.column(bottom)))
 
 
 # ── fractions ──────────────────────────────────────────────────────────────────────────────────

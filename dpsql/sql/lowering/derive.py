@@ -36,7 +36,16 @@ from dpsql.rows.cuts import Range
 from dpsql.rows.expression import RowColumn, RowExpression
 from dpsql.rows.key import MOST_LOOKED_UP, looked_up_key
 from dpsql.schema import Table
-from dpsql.sql.binding.core import Core, Frame, Linear, Quantile, Relation, Statistic, Windowed
+from dpsql.sql.binding.core import (
+    Core,
+    Frame,
+    Linear,
+    Quantile,
+    Relation,
+    Statistic,
+    Windowed,
+    present,
+)
 from dpsql.sql.binding.expressions import (
     BoundExpr,
     Expr,
@@ -50,7 +59,6 @@ from dpsql.sql.binding.expressions import (
     substituted,
 )
 from dpsql.sql.binding.instants import told_by_rows
-from dpsql.sql.binding.moments import present
 from dpsql.sql.lowering.keys import DerivedKeys, OnAxis
 from dpsql.sql.lowering.lookups import values_of
 from dpsql.sql.lowering.measures import RowReader
@@ -151,7 +159,8 @@ class _Statement:
         if weight is not None and not linear.center and self._reader.is_restored_for_some(weight):
             there = self._filters((*linear.filters, present(weight)), as_keys)
             there = None if any(condition.by_row for condition in there) else there
-        return replace(linear, weight=weight, filters=filters, present=there)
+        tally = linear.tally  # of what is written: what is told apart by cells is the same rows
+        return replace(linear, weight=weight, filters=filters, present=there, bound=tally)
 
     def _frame(self, frame: Frame) -> Frame:
         order = tuple(replace(o, key=self._needed(o.key)) for o in frame.order)

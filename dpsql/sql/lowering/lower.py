@@ -15,9 +15,8 @@ from dpsql.errors import SqlError, UnsupportedSqlError
 from dpsql.linalg.matrices import StructuredMatrix
 from dpsql.linalg.structures import Intervals
 from dpsql.schema import Table
-from dpsql.sql.binding.core import Core, Linear, Quantile, Statistic
+from dpsql.sql.binding.core import Core, Linear, Quantile, Statistic, present
 from dpsql.sql.binding.expressions import BoundExpr, column, render
-from dpsql.sql.binding.moments import present
 from dpsql.sql.lowering.components import CoupledColumns, components
 from dpsql.sql.lowering.evaluate import Evaluator, StoredAxis, WeighedEntries
 from dpsql.sql.lowering.matrices import LoweredBlock
@@ -98,6 +97,8 @@ class LoweredCore:
     sets: tuple[LoweredSet, ...]
     types: dict[int, str]
     """Key → its DuckDB type."""
+    whole_units: bool = False
+    """Whether a unit is counted in each group that it is in, and left out of none."""
 
 
 def lower(core: Core, table: Table, evaluator: Evaluator, reader: RowReader) -> LoweredCore:
@@ -120,7 +121,10 @@ def lower(core: Core, table: Table, evaluator: Evaluator, reader: RowReader) -> 
             none = replace(core, conjuncts=(*core.conjuncts, never))
             found = _Set(none, keys, table, evaluator, reader)
         sets.append(found.lowered(types))
-    return LoweredCore(core, tuple(sets), types)
+    unit = table.whole.unit
+    most = None if unit is None else unit.max_groups or unit.max_rows
+    whole_units = most is None or all(group.rows <= most for group in sets)
+    return LoweredCore(core, tuple(sets), types, whole_units)
 
 
 class _Set:

@@ -65,7 +65,7 @@ class _OutsideCells:
 
     def _statistic(self, lowered: LoweredStatistic) -> LoweredStatistic:
         statistic = lowered.statistic
-        counts = isinstance(statistic, Linear) and statistic.weight is None
+        counts = isinstance(statistic, Linear) and statistic.counts
         present = None if lowered.present is None else self._blocks(lowered.present, counts)
         return replace(lowered, blocks=self._blocks(lowered.blocks, counts), present=present)
 

@@ -31,10 +31,18 @@ from sqlglot import exp
 from dpsql.errors import InternalError, SqlError
 from dpsql.schema import Domain
 from dpsql.sql.binding.bind import RowBinder, Visits
-from dpsql.sql.binding.core import Core, Floor, Linear, Quantile, Relation, Role, Statistic
+from dpsql.sql.binding.core import (
+    Core,
+    Floor,
+    Linear,
+    Quantile,
+    Relation,
+    Role,
+    Statistic,
+    present,
+)
 from dpsql.sql.binding.existing import Existing, condition
 from dpsql.sql.binding.expressions import BoundExpr, Expr, is_aggregate, times
-from dpsql.sql.binding.moments import present
 from dpsql.sql.binding.rewrite import CoreBinder
 from dpsql.sql.binding.row_queries import Home
 from dpsql.sql.binding.summands import together
