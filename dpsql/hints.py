@@ -1,4 +1,11 @@
-"""Hints that name arguments: each place where they are typed has its own words for these.
+"""Hints: what an error says to do, and what of it can be typed as it stands.
+
+    "did you mean " + instead("age") + "?"
+
+is a text for people, and carries what is to be typed (`Remedy`): here a name in place of what the
+error marks. Tests type the remedies of all refusals, so that text and remedy are one thing.
+
+Arguments have other words in each place where they are typed:
 
     "pass " + option("accept_schema", True) + " if the change is meant."
 
@@ -10,6 +17,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class RemedyPlace(StrEnum):
+    """Where a remedy is typed."""
+
+    MARKED = "marked"
+    """In the statement, in place of a part of it: of what the error marks, unless it says which."""
+    STATEMENT = "statement"
+    """As a statement: `…` stands for what the marked SELECT has from FROM to before GROUP BY."""
+    GROUP_BY = "group by"
+    """Behind GROUP BY of the marked SELECT, in place of what stands there."""
+    ARGUMENT = "argument"
+    """As an argument of the session or the call; a mapping adds to the one that was passed."""
+    DATABASE = "database"
+    """As a statement of the data owner, in the database."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """What a hint says to type, and where."""
+
+    place: RemedyPlace
+    text: str
+    span: tuple[int, int] | None = None
+    """The part of the statement that is meant, if that is not what is marked."""
 
 
 class Hint(str):
@@ -19,28 +53,72 @@ class Hint(str):
         python: the text.
         command: the same for the command line; the Python by default.
         cell: the same for `%%dpsql`; as on the command line by default.
+        remedies: what of it is to be typed as it stands: each by itself does what the hint is for.
     """
 
-    __slots__ = ("cell", "command")
+    __slots__ = ("cell", "command", "remedies")
 
     command: str
     cell: str
+    remedies: tuple[Remedy, ...]
 
-    def __new__(cls, python: str, command: str | None = None, cell: str | None = None) -> Hint:
+    def __new__(
+        cls,
+        python: str,
+        command: str | None = None,
+        cell: str | None = None,
+        remedies: tuple[Remedy, ...] = (),
+    ) -> Hint:
         """Make a hint; see the class."""
         hint = super().__new__(cls, python)
         hint.command = python if command is None else command
         hint.cell = hint.command if cell is None else cell
+        hint.remedies = remedies
         return hint
 
     def __add__(self, other: str) -> Hint:
         """Put a text or a hint behind it."""
         after = other if isinstance(other, Hint) else Hint(other)
-        return Hint(str(self) + str(after), self.command + after.command, self.cell + after.cell)
+        return Hint(
+            str(self) + str(after),
+            self.command + after.command,
+            self.cell + after.cell,
+            self.remedies + after.remedies,
+        )
 
     def __radd__(self, other: str) -> Hint:
         """Put it behind a text."""
         return Hint(other) + self
+
+
+def instead(text: str, *, of: tuple[int, int] | None = None) -> Hint:
+    """Name what is written in place of what an error marks, or of another part of the SQL."""
+    return Hint(text, remedies=(Remedy(RemedyPlace.MARKED, text, of),))
+
+
+def leave_out(*, of: tuple[int, int] | None = None) -> Hint:
+    """Say that what an error marks, or another part of the SQL, is to be left out."""
+    return Hint("leave it out", remedies=(Remedy(RemedyPlace.MARKED, "", of),))
+
+
+def ask(statement: str) -> Hint:
+    """Name a statement; `…` in it stands for FROM, joins and WHERE of what was asked."""
+    return Hint(statement, remedies=(Remedy(RemedyPlace.STATEMENT, statement),))
+
+
+def group_by(keys: str, *, of: tuple[int, int] | None = None) -> Hint:
+    """Name what is to be grouped by: in the SELECT around what is marked, or around a part."""
+    return Hint(f"GROUP BY {keys}", remedies=(Remedy(RemedyPlace.GROUP_BY, keys, of),))
+
+
+def run(statement: str) -> Hint:
+    """Name a statement that the data owner runs in the database."""
+    return Hint(statement, remedies=(Remedy(RemedyPlace.DATABASE, statement),))
+
+
+def remedies_of(hint: str | None) -> tuple[Remedy, ...]:
+    """Return what a hint says to type."""
+    return hint.remedies if isinstance(hint, Hint) else ()
 
 
 def for_command(hint: str) -> str:
@@ -74,14 +152,25 @@ def option(name: str, value: object = None) -> Hint:
     if value is None:
         return Hint(f"{name}=", flag)
     if value is True:
-        return Hint(f"{name}=True", flag)
+        return Hint(f"{name}=True", flag, remedies=_argument(f"{name}=True"))
     if isinstance(value, Mapping):
         given = [f"{key}={item}" for key, item in value.items()]
         flag = flag if name in _PLURAL else flag.removesuffix("s")
     else:
         given = [*map(str, value)] if isinstance(value, (list, tuple)) else [str(value)]
     shown = json.dumps(value, ensure_ascii=False)
-    return Hint(f"{name}={shown}", " ".join(f"{flag} {word(item)}" for item in given))
+    written = f"{name}={shown}"
+    typed = " ".join(f"{flag} {word(item)}" for item in given)
+    return Hint(written, typed, remedies=_argument(written))
+
+
+def passed(name: str, code: str, command: str, cell: str) -> Hint:
+    """Say to pass an argument, of which the code is known; and what else is done elsewhere."""
+    return Hint(f"pass {name}={code}.", command, cell, _argument(f"{name}={code}"))
+
+
+def _argument(written: str) -> tuple[Remedy, ...]:
+    return (Remedy(RemedyPlace.ARGUMENT, written),)
 
 
 def budget(**amounts: object) -> Hint:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 
-from dpsql.hints import Hint
+from dpsql.hints import Hint, ask, instead, passed
 from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds
 from dpsql.schema.lines import as_code, as_entry
 from dpsql.schema.names import as_sql, as_text, folded
@@ -170,25 +170,41 @@ def declaration_hint(table: str, column: str, type_: str, *, view: bool = False)
     code, entry = as_code(domain), as_entry(column, domain)
     schema = f"dpsql.Schema({{{as_text(table)}: {{{as_text(column)}: {code}}}}})"
     line = f"{toml_key(table)}.columns.{entry}"
-    typed = Hint(
-        f"pass schema={schema}.",
+    typed = passed(
+        "schema",
+        schema,
         f"put {line} into a schema file, --schema FILE.",
         f"pass --schema NAME, where NAME = {schema}.",
     )
-    return check + typed
+    return check + _rounded(type_, domain) + typed
 
 
-def counting_hint(table: str, column: str) -> str:
+def _rounded(type_: str, domain: Domain) -> str:
+    """Say of a domain whose step is coarser than the type that values are rounded to it."""
+    grid = domain.values
+    if not isinstance(grid, DecimalRange):
+        return ""
+    step = Decimal(f"{grid.step}E-{grid.scale}")
+    unit = Decimal(f"1E-{decimal_scale(type_)}") if _is_decimal(type_) else Decimal(1)
+    if type_ not in FLOATS and step <= unit:
+        return ""
+    return f"say to which step values may be rounded, for example to {step:f}: "
+
+
+def counting_hint(table: str, column: str) -> Hint:
     """Word what can be asked by a column that says of which unit a row is: there are no others."""
     name = as_sql(column)
+    counted = f"SELECT {name}, COUNT(*) AS n FROM {as_sql(table)} GROUP BY {name}"
     return (
-        f"it says whose row it is. Count them, COUNT(DISTINCT {name}), or by what they have: "
-        f"SELECT LEAST(n, 20), COUNT(*) FROM (SELECT {name}, COUNT(*) AS n FROM {as_sql(table)} "
-        f"GROUP BY {name}) GROUP BY 1."
+        "it says whose row it is. Count them, "
+        + ask(f"SELECT COUNT(DISTINCT {name}) AS n …")
+        + ", or by what they have: "
+        + ask(f"SELECT LEAST(n, 20) AS rows, COUNT(*) AS units FROM ({counted}) GROUP BY 1")
+        + "."
     )
 
 
-def rounding_hint(column: str, bounds: NumberBounds) -> str:
+def rounding_hint(table: str, column: str, bounds: NumberBounds) -> Hint:
     """Word how a column of numbers that has bounds can be told apart: by what it is rounded to."""
     span, unit = bounds.high - bounds.low, Fraction(1)
     while span > _STEPS * unit:
@@ -203,10 +219,19 @@ def rounding_hint(column: str, bounds: NumberBounds) -> str:
         rounded = f"floor({name} * {1 / unit}) / {1 / unit}"
     ends = (math.floor(bounds.low / unit) * unit, math.ceil(bounds.high / unit) * unit)
     low, high, step = map(decimal_text, (*ends, unit))
+    grid = Domain.decimals(low, high, step, nullable=True, outside="clamp")
+    schema = f"dpsql.Schema({{{as_text(table)}: {{{as_text(column)}: {as_code(grid)}}}}})"
     return (
-        f"round it, so that it has few values: {rounded}; or declare a domain in place of its "
-        f"bounds: dpsql.Domain.decimals('{low}', '{high}', step='{step}', nullable=True, "
-        'outside="clamp").'
+        "round it, so that it has few values: "
+        + instead(rounded)
+        + f"; or declare a domain in place of its bounds, in which values are rounded to {step}: "
+        + passed(
+            "schema",
+            schema,
+            f"put {toml_key(table)}.columns.{as_entry(column, grid)} into a schema file, "
+            "--schema FILE.",
+            f"pass --schema NAME, where NAME = {schema}.",
+        )
     )
 
 
@@ -216,8 +241,9 @@ def bounds_hint(table: str, columns: Sequence[tuple[str, str]]) -> Hint:
     code = ", ".join(f"{as_text(name)}: {as_code(bounds)}" for name, bounds in drafts)
     schema = f"dpsql.Schema({{{as_text(table)}: {{{code}}}}})"
     lines = " and ".join(as_entry(*each) for each in drafts)
-    return Hint(
-        f"pass schema={schema}.",
+    return passed(
+        "schema",
+        schema,
         f"write {lines} under [{toml_key(table)}.columns] of a schema file, --schema FILE.",
         f"pass --schema NAME, where NAME = {schema}.",
     )
@@ -225,13 +251,15 @@ def bounds_hint(table: str, columns: Sequence[tuple[str, str]]) -> Hint:
 
 def expression_hint(table: str, text: str) -> Hint:
     """Word how an expression, as it stands in a statement, gets bounds of its own."""
-    written = Hint(f"write them: least(greatest({text}, 0), 1000), where NULL counts as 0.")
+    limited = instead(f"least(greatest({text}, 0), 1000)")
+    written = "write them: " + limited + ", where NULL counts as 0"
     if _QUALIFIED.search(text) or not text.isprintable():
-        return written
+        return written + "."
     schema = f"dpsql.Schema({{}}, expressions={{{as_text(table)}: {{{as_text(text)}: (0, 1000)}}}})"
     entry = f"{toml_text(text)} = {{ number = [0, 1000] }}"
-    return Hint(str(written).removesuffix(".") + "; or declare them: ") + Hint(
-        f"pass schema={schema}.",
+    return (written + "; or declare them: ") + passed(
+        "schema",
+        schema,
         f"write {entry} under [{toml_key(table)}.expressions] of a schema file, --schema FILE.",
         f"pass --schema NAME, where NAME = {schema}.",
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from dpsql.errors import SchemaError, printable
+from dpsql.hints import Hint, instead
 from dpsql.schema.facts import (
     Catalog,
     Database,
@@ -278,16 +279,14 @@ def _not_found(
     found = [one.path for one in tables if not one.hidden] + [view.path for view in seen]
     near = [path[1:] for path in found if path[0] == here]
     if near:
-        typed = " or ".join(".".join(map(as_sql, path)) for path in near)
         return unknown(
-            f"There is no table {shown} in the schema {printable(current)}.", f"write {typed}."
+            f"There is no table {shown} in the schema {printable(current)}.", _written(near)
         )
     for path in found:
         attached_file(catalog, path)
     if found:
-        typed = " or ".join(".".join(map(as_sql, path)) for path in found)
         return unknown(
-            f"There is no table {shown} in the database {printable(here)}.", f"write {typed}."
+            f"There is no table {shown} in the database {printable(here)}.", _written(found)
         )
     known = [".".join(map(as_sql, parts)) for parts in table_names(catalog)[:1000]]
     made = catalog.copying("'file.parquet'", "…")
@@ -295,11 +294,20 @@ def _not_found(
     if known:
         hint = closest(".".join(parts), known)
     if len(parts) == 1 and nearest(name, known) is None:
-        hint += (
+        hint = hint + (
             f" If it is a frame of Python, store it: {_stored(catalog, [name])} or ask it as the "
             "table self, by its dp.session()."
         )
     return unknown(f"There is no table {shown}.", hint)
+
+
+def _written(paths: Sequence[Sequence[str]]) -> Hint:
+    """Say to write one of some names."""
+    first, *others = (instead(".".join(map(as_sql, path))) for path in paths)
+    found = "write " + first
+    for other in others:
+        found = found + " or " + other
+    return found + "."
 
 
 def of_table(catalog: Catalog, declared: Mapping[str, T], path: Sequence[str]) -> T | None:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 
 from dpsql.errors import SchemaError, printable
+from dpsql.hints import Hint, instead
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _SMALL = str.maketrans(_LETTERS.upper(), _LETTERS)
@@ -41,15 +42,28 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return lowered[matches[0]] if matches else None
 
 
-def closest(name: str, known: Iterable[str], shown: Callable[[str], str] = str) -> str:
-    """Word a hint that names the known names closest to `name`, each as `shown`."""
+def closest(
+    name: str,
+    known: Iterable[str],
+    shown: Callable[[str], str] = str,
+    *,
+    of: tuple[int, int] | None = None,
+) -> Hint:
+    """Word a hint that names the known names closest to `name`, each as `shown`.
+
+    Args:
+        name: what was written.
+        known: what may be.
+        shown: how each is written.
+        of: where it was written, if not all of what the error marks is the name.
+    """
     names = list(known)
     meant = nearest(name, names)
     if meant is not None:
-        return f"did you mean {shown(meant)}?"
+        return "did you mean " + instead(shown(meant), of=of) + "?"
     if len(names) == 1:
-        return f"the only name here is {shown(names[0])}."
-    return f"known names are {', '.join(map(shown, names))}." if names else "there are none."
+        return "the only name here is " + instead(shown(names[0]), of=of) + "."
+    return Hint(f"known names are {', '.join(map(shown, names))}." if names else "there are none.")
 
 
 def quoted_name(name: str) -> str:

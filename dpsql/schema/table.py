@@ -242,10 +242,10 @@ class Table:
             if folded(known) == folded(name):
                 raise SchemaError(
                     f"The column {known} of {self.name} has no public domain, "
-                    "so it can't be grouped by.",
+                    "so its values can't be told apart.",
                     hint=counting_hint(self.name, known)
                     if self.unit is not None and self.unit.named_by == (known,)
-                    else rounding_hint(known, self.bounds[known])
+                    else rounding_hint(self.typed, known, self.bounds[known])
                     if known in self.bounds
                     else declaration_hint(self.typed, known, type_, view=bool(self.origin)),
                 )

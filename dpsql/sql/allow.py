@@ -7,13 +7,15 @@ FOR UPDATE or INTO to nodes that look harmless. The tables of refusals below onl
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from dpsql.errors import Span, SqlError, SqlParseError
+from dpsql.hints import Hint, ask, instead, leave_out
 from dpsql.schema.names import capitals, folded
-from dpsql.sql.binding.aggregates import filled, refused
+from dpsql.sql.binding.aggregates import argument_of, refused
 from dpsql.sql.binding.functions import AGGREGATES, FUNCTIONS, NAMED, TYPES, VOLATILE, WINDOWS
 from dpsql.sql.shorthands import orders_by_all
 from dpsql.sql.text.closed import is_closed, is_too_long
@@ -106,19 +108,26 @@ EXPRESSIONS: dict[type[exp.Expr], frozenset[str]] = {
 }  # fmt: skip
 """Nodes of expressions that are not functions, and their arguments."""
 
-_SAMPLE = "leave it out: the noise already protects each row."
+_SAMPLE = leave_out() + ": the noise already protects each row."
 _BRACKETS = "leave the parentheses out, or write a query with a name: (SELECT … FROM …) AS t."
 _PLAIN = "see the list of functions in the documentation (docs/reference/sql.md)."
 _NOW = frozenset({"now", "get_current_time", "get_current_timestamp", "transaction_timestamp"})
 """Functions that tell the time, which the parser doesn't know."""
-_HINTS = {
-    "histogram": "count the rows of each value: SELECT {0}, COUNT(*) … GROUP BY {0}.",
-    "mad": "take the distance of two quantiles: QUANTILE_CONT({0}, 0.75) - "
-    "QUANTILE_CONT({0}, 0.25).",
-    "list_contains": "list the values: IN (1, 2).",
-    "printf": "use || to put texts together.",
-    "format": "use || to put texts together.",
+_HINTS: dict[str, Callable[[str], str]] = {
+    "histogram": lambda of: (
+        "count the rows of each value: " + ask(f"SELECT {of}, COUNT(*) … GROUP BY {of}") + "."
+    ),
+    "mad": lambda of: (
+        "take the distance of two quantiles: "
+        + instead(f"QUANTILE_CONT({of}, 0.75) - QUANTILE_CONT({of}, 0.25)")
+        + "."
+    ),
+    "count_star": lambda _: "write " + instead("COUNT(*)") + ".",
+    "list_contains": lambda _: "list the values: IN (1, 2).",
+    "printf": lambda _: "use || to put texts together.",
+    "format": lambda _: "use || to put texts together.",
 }
+"""What to write in place of functions, of what they are called with."""
 _CLOCK = "write its value into the SQL: what is asked must not depend on when it is asked."
 _RANDOM = (
     "leave it out, or add it to the returned frame: an answer is the same whenever it is computed."
@@ -140,7 +149,7 @@ _CLAUSES: dict[str, tuple[tuple[str, ...], str, str]] = {
         "orders o WHERE o.customer_id = c.id).",
     ),
     "sample": (("USING", "TABLESAMPLE"), "Sampling", _SAMPLE),
-    "locks": (("FOR",), "FOR UPDATE", "leave it out: nothing is ever written."),
+    "locks": (("FOR",), "FOR UPDATE", leave_out() + ": nothing is ever written."),
 }
 
 _ARGUMENTS: dict[tuple[type[exp.Expr], str], tuple[str, str]] = {
@@ -159,10 +168,9 @@ _ARGUMENTS: dict[tuple[type[exp.Expr], str], tuple[str, str]] = {
         "write QUALIFY row_number() OVER (PARTITION BY … ORDER BY …) = 1.",
     ),
     (exp.Limit, "expressions"): ("LIMIT BY", "use QUALIFY row_number() OVER (…) <= 10."),
-    (exp.Between, "symmetric"): ("BETWEEN SYMMETRIC", "write the smaller bound first."),
     (exp.In, "unnest"): ("IN UNNEST", "list the values: IN ('a', 'b')."),
     (exp.In, "field"): ("IN without parentheses", "list the values: IN ('a', 'b')."),
-    (exp.WindowSpec, "exclude"): ("EXCLUDE", "leave it out."),
+    (exp.WindowSpec, "exclude"): ("EXCLUDE", "leave it out, or count what it excludes by itself."),
     (exp.Star, "except_"): ("SELECT * EXCLUDE", "name the columns to group by, and COUNT(*)."),
     (exp.Star, "replace"): ("SELECT * REPLACE", "name the columns to group by, and COUNT(*)."),
     (exp.Star, "rename"): ("SELECT * RENAME", "name the columns to group by, and COUNT(*)."),
@@ -189,7 +197,11 @@ _NODES: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
     ((exp.DML, exp.DDL), "A statement that writes", "only SELECT is supported."),
     ((exp.Any, exp.All), "ANY or ALL", "use IN (…), or compare with a single value."),
     ((exp.Placeholder, exp.Parameter, exp.SessionParameter), "A parameter", _LITERAL),
-    ((exp.Fetch,), "FETCH with PERCENT or TIES", "write FETCH FIRST 10 ROWS ONLY, or LIMIT 10."),
+    (
+        (exp.Fetch,),
+        "FETCH with PERCENT or TIES",
+        "write " + instead("FETCH FIRST 10 ROWS ONLY") + ", or " + instead("LIMIT 10") + ".",
+    ),
     (
         (exp.Lateral,),
         "LATERAL",
@@ -202,7 +214,7 @@ _NODES: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
         "compare with the exact values, or make letters small by lower(…).",
     ),
     ((exp.Columns,), "COLUMNS(…)", "name the columns."),
-    ((exp.ToMap,), "MAP", "write a struct: {'n': COUNT(*)}."),
+    ((exp.ToMap,), "MAP", "write a struct, without the word MAP."),
     ((exp.IgnoreNulls, exp.RespectNulls), "IGNORE NULLS", "leave it out."),
     (
         (exp.HexString, exp.BitString, exp.ByteString, exp.National, exp.RawString),
@@ -271,7 +283,8 @@ def _check_place(node: exp.Expr, source: SourceText) -> None:
             node, "A part of this name is missing.", "write database.schema.table.", SqlParseError
         )
     if isinstance(node, exp.Literal) and not node.is_string and is_too_long(node.name):
-        hint = "write it with an exponent, as in 1e40, which is a DOUBLE."
+        shown = instead(f"{int(node.name.replace('_', '')):.6e}")
+        hint = "write it with an exponent, " + shown + ", which is a DOUBLE."
         raise _error("An integer of so many digits", source, node, hint)
     if isinstance(node, exp.DataType) and node.this.name not in TYPES:
         place = node.parent if node.parent is not None else node
@@ -279,7 +292,7 @@ def _check_place(node: exp.Expr, source: SourceText) -> None:
     if isinstance(node, exp.GenerateSeries) and not isinstance(node.parent, exp.Table):
         raise _error("A list", source, node, "join it: JOIN generate_series(1, 9) g(i).")
     if isinstance(node, (exp.PropertyEQ, exp.Dot)) and not _names_field(node):
-        raise _error("This name", source, node, "a struct is written {'n': COUNT(*)}.")
+        raise _error("This name", source, node, _field_hint(node, source))
 
 
 def _names_field(node: exp.Expr) -> bool:
@@ -289,6 +302,16 @@ def _names_field(node: exp.Expr) -> bool:
             node.this, exp.Identifier
         )
     return isinstance(node.this, exp.Identifier) and isinstance(node.parent, exp.Struct)
+
+
+def _field_hint(node: exp.Expr, source: SourceText) -> str:
+    """Say what to write for a call with a schema before it, or with its argument."""
+    called = node.expression if isinstance(node, exp.Dot) else None
+    if not isinstance(called, exp.Func):
+        return "a struct is written {'n': COUNT(*)}."
+    before, _, name = source.text(source.node(node)).partition(".")
+    own = name if not name.endswith("()") else f"{name.removesuffix('()')}({before})"
+    return "write " + instead(own) + "."
 
 
 def _refused_word(node: exp.Expr, source: SourceText) -> SqlError:
@@ -326,11 +349,20 @@ def _refused_argument(node: exp.Expr, key: str, value: object, source: SourceTex
             span = source.node(node)
         elif isinstance(node, (exp.Table, exp.TableAlias)):
             span = source.clause("TABLESAMPLE" if key == "sample" else "FROM") or span
-        elif isinstance(node, (exp.Between, exp.Window, exp.Star)):
+        elif isinstance(node, (exp.Window, exp.Star)):
             span = source.node(node)
         return _error(name, source, span, hint)
+    if isinstance(node, exp.Between):
+        return _error("BETWEEN SYMMETRIC", source, source.node(node), _either_way(node, source))
     words_of_key = capitals(key.strip("_").replace("_", " "))
     return _error(words_of_key, source, span, "leave it out.")
+
+
+def _either_way(node: exp.Between, source: SourceText) -> Hint:
+    """Write BETWEEN SYMMETRIC with its bounds in order."""
+    this, low, high = (source.text(source.node(node.args[key])) for key in ("this", "low", "high"))
+    ordered = f"{this} BETWEEN least({low}, {high}) AND greatest({low}, {high})"
+    return "write the smaller bound first: " + instead(ordered) + "."
 
 
 def _refused_node(node: exp.Expr, source: SourceText) -> SqlError:
@@ -376,7 +408,7 @@ def _refused_function(node: exp.Expr, span: Span, source: SourceText) -> SqlErro
         return _error(f"The window function {word}", source, node.parent, _WINDOW)
     if isinstance(node, exp.Func) and "(" in source.text(span):
         known = _HINTS.get(folded(word))
-        hint = filled(known, node, source) if known else _function_hint(word)
+        hint = known(argument_of(node, source) or "x") if known else _function_hint(word, span)
         return _error(f"The function {word}", source, span, hint)
     if isinstance(node, exp.Binary):
         hint = "supported are = <> < <= > >= + - * / // % || LIKE AND OR NOT BETWEEN IN IS."
@@ -384,12 +416,15 @@ def _refused_function(node: exp.Expr, span: Span, source: SourceText) -> SqlErro
     return _error("This expression", source, span, _PLAIN)
 
 
-def _function_hint(word: str) -> str:
+def _function_hint(word: str, span: Span) -> str:
     """Name the function that was probably meant."""
     classes = [f for f in (*AGGREGATES, *FUNCTIONS) if issubclass(f, exp.Func)]
     known = [*NAMED, *(folded(name) for f in classes for name in f.sql_names())]
     close = difflib.get_close_matches(folded(word), known, n=1, cutoff=0.75)
-    return f"did you mean {capitals(close[0])}? Otherwise {_PLAIN}" if close else _PLAIN
+    if not close:
+        return _PLAIN
+    name = instead(capitals(close[0]), of=Span(span.start, span.start + len(word)))
+    return "did you mean " + name + f"? Otherwise {_PLAIN}"
 
 
 def _error(name: str, source: SourceText, place: exp.Expr | Span, hint: str) -> SqlError:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 import numpy as np
 from sqlglot import exp
 
-from dpsql.errors import ResourceLimitError, Span
+from dpsql.errors import ResourceLimitError
 from dpsql.linalg.arrays import Ints
 from dpsql.linalg.matrices import Dense
 from dpsql.rows.key import RowKey
@@ -174,7 +174,7 @@ def _statement(
         post = prepare(query, cores, sandbox, source)
     known = notes(query, cores, post)
     found = Statement(name, source.sql, tables, direct, post, _guards(parts), known)
-    check_names(found.outputs, source, _spans(parsed, len(found.outputs)))
+    check_names(found.outputs, source, _items(parsed, len(found.outputs)))
     computed = found.families or computes_on_groups(query)
     if cores and not found.depends_on_rows and computed:
         raise source.unsupported(
@@ -250,12 +250,10 @@ def _nothing(name: str) -> Family:
     return Family(name, (Block((), (), Dense(np.zeros((0, 1)))),), 1.0)
 
 
-def _spans(parsed: Parsed, width: int) -> list[Span]:
-    """Return where the columns of a statement's answer stand in its text."""
+def _items(parsed: Parsed, width: int) -> list[exp.Expr]:
+    """Return what the columns of a statement's answer are in its tree."""
     items = parsed.query.expressions if isinstance(parsed.query, exp.Select) else []
-    if len(items) != width:
-        return [parsed.source.whole()] * width
-    return [parsed.source.node(item) for item in items]
+    return list(items) if len(items) == width else [parsed.query] * width
 
 
 def _family_name(name: str, lowered: LoweredStatistic) -> str:

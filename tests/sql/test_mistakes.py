@@ -53,7 +53,7 @@ MISTAKES = {
     "a window over rows": (
         "SELECT carrier, delay, LAG(delay) OVER (ORDER BY day) FROM flights",
         "A window over single rows", "LAG(delay) OVER (ORDER BY day)",
-        "LAG(COUNT(*)) OVER (ORDER BY day), with GROUP BY day",
+        "SUM(COUNT(*)) OVER (ORDER BY day) AS so_far … GROUP BY day",
         "SELECT day, LAG(COUNT(*)) OVER (ORDER BY day) AS n FROM flights GROUP BY day",
     ),
     "an aggregate over rows": (

@@ -11,9 +11,9 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.errors import SqlError, printable
-from dpsql.hints import option
+from dpsql.hints import Hint, ask, instead, option
 from dpsql.schema.grain import unit_columns
-from dpsql.schema.names import capitals
+from dpsql.schema.names import as_sql, capitals
 from dpsql.sql.binding.bind import RowBinder
 from dpsql.sql.binding.core import Linear, Quantile, Role
 from dpsql.sql.binding.expressions import BoundExpr, Expr, conjuncts, has_aggregate
@@ -28,31 +28,17 @@ _EXTREMES: dict[type[Expr], float] = {exp.Min: 0.0, exp.Max: 1.0}
 _LONGEST_ARGUMENT = 60
 """Characters of an argument that a hint repeats."""
 _NO_DISTINCT = "DISTINCT in an aggregate is not supported."
-_COUNT_GROUPS = (
-    "count the rows of each value, SELECT {0}, COUNT(*) … GROUP BY {0}, and look at the noisy "
-    "counts."
-)
-# {0} stands for the first argument, {1} for the second.
-_REFUSED: tuple[tuple[tuple[type[Expr], ...], str], ...] = (
-    (
-        (exp.ArgMin, exp.ArgMax),
-        f"it returns a single row's value: {_COUNT_GROUPS}",
-    ),
-    ((exp.Min, exp.Max), "take one value, MIN({0}) or MAX({0}), or several quantiles."),
-    (
-        (exp.ApproxDistinct, exp.ApproxTopK),
-        f"distinct values can't be counted with this noise: {_COUNT_GROUPS}",
-    ),
-    ((exp.Mode,), f"it is read off counts: {_COUNT_GROUPS}"),
+_UNCOUNTED = "distinct values can't be counted with this noise: "
+_OF_ROWS: tuple[tuple[tuple[type[Expr], ...], str], ...] = (
+    ((exp.ArgMin, exp.ArgMax), "it returns a single row's value: "),
+    ((exp.ApproxDistinct, exp.ApproxTopK), _UNCOUNTED),
+    ((exp.Mode,), "it is read off counts: "),
     (
         (exp.GroupConcat, exp.ArrayAgg, exp.AnyValue, exp.First, exp.Last),
-        f"it returns single rows' values: {_COUNT_GROUPS}",
-    ),
-    (
-        (exp.LogicalAnd, exp.LogicalOr),
-        "one row decides it; take a share: 100.0 * COUNT_IF({0}) / COUNT(*).",
+        "it returns single rows' values: ",
     ),
 )
+"""Aggregates in place of which the rows of each value are counted, and why."""
 
 
 def aggregate(node: Expr, binder: RowBinder) -> Expr:
@@ -124,20 +110,44 @@ def refused(node: Expr, source: SourceText) -> SqlError:
     word = capitals(source.text(source.node(inner)).split("(")[0].strip())
     if not word.replace("_", "a").isalnum() and isinstance(inner, exp.Func):
         word = inner.sql_name()
-    hint = (
+    message = f"The aggregate {word} is not supported."
+    return source.unsupported(span, message, _in_place_of(inner, node, source))
+
+
+def _in_place_of(inner: Expr, node: Expr, source: SourceText) -> str:
+    """Say what to write in place of an aggregate; `node` is what it is a part of."""
+    called = inner if inner.this is not None else node
+    for types, why in _OF_ROWS:
+        if isinstance(inner, types):
+            return why + count_groups(called, source)
+    argument = argument_of(called, source)
+    if isinstance(inner, (exp.Min, exp.Max)) and argument:
+        one = [instead(f"{name}({argument})") for name in ("MIN", "MAX")]
+        return "take one value, " + one[0] + " or " + one[1] + ", or several quantiles."
+    if isinstance(inner, (exp.LogicalAnd, exp.LogicalOr)) and argument:
+        share = instead(f"100.0 * COUNT_IF({argument}) / COUNT(*)")
+        return "one row decides it; take a share: " + share + "."
+    return (
         "supported are COUNT, COUNT_IF, SUM, AVG, VAR_POP, VAR_SAMP, STDDEV_POP, STDDEV_SAMP, "
         "COVAR_POP, COVAR_SAMP, CORR, REGR_SLOPE and its like, MEDIAN, QUANTILE_CONT, "
         "QUANTILE_DISC, MIN and MAX."
     )
-    for types, words in _REFUSED:
-        if isinstance(inner, types):
-            hint = filled(words, inner if inner.this is not None else node, source)
-    message = f"The aggregate {word} is not supported."
-    return source.unsupported(span, message, hint)
 
 
-def filled(hint: str, node: Expr, source: SourceText) -> str:
-    """Put what a function is called with into a hint, so that it can be typed."""
+def count_groups(node: Expr, source: SourceText) -> Hint:
+    """Say how the rows of each value are counted that an aggregate is called with."""
+    values = argument_of(node, source)
+    if not values:
+        return Hint("count the rows of each value, and look at the noisy counts.")
+    counted = ask(f"SELECT {values}, COUNT(*) … GROUP BY {values}")
+    return "count the rows of each value, " + counted + ", and look at the noisy counts."
+
+
+def argument_of(node: Expr, source: SourceText) -> str:
+    """Return what a function is called with first, as it was typed; "" if that can't be repeated.
+
+    Of DISTINCT it is the whole list.
+    """
     first = (
         node.expressions[0] if isinstance(node, exp.Anonymous) and node.expressions else node.this
     )
@@ -145,17 +155,19 @@ def filled(hint: str, node: Expr, source: SourceText) -> str:
         first = first.this
     if isinstance(node, exp.WithinGroup) and node.args.get("expression") is not None:
         first = node.expression.expressions[0].this
-    arguments = first.expressions if isinstance(first, exp.Distinct) else [first]
-    listed = ", ".join(_typed(argument, source) for argument in arguments)
-    return hint.format(listed, _typed(node.args.get("expression"), source))
+    written = [
+        _typed(one, source)
+        for one in (first.expressions if isinstance(first, exp.Distinct) else [first])
+    ]
+    return ", ".join(written) if all(written) else ""
 
 
 def _typed(node: object, source: SourceText) -> str:
-    """Write an argument as it was typed; one that is long, or no value of a row, as x."""
-    if not isinstance(node, exp.Expr) or has_aggregate(node):
-        return "x"
+    """Write an argument as it was typed; nothing if it is long, or no value of a row."""
+    if not isinstance(node, exp.Expr) or isinstance(node, exp.Star) or has_aggregate(node):
+        return ""
     text = " ".join(source.text(source.node(node)).split())
-    return text if len(text) <= _LONGEST_ARGUMENT else "x"
+    return text if len(text) <= _LONGEST_ARGUMENT else ""
 
 
 def _unwrapped(node: Expr, binder: RowBinder) -> tuple[Expr, tuple[BoundExpr, ...]]:
@@ -206,14 +218,32 @@ def _check_unit(node: exp.Count, binder: RowBinder) -> None:
         name = stored_place(arguments[0], binder.scope)
         if name is not None and name in unit_columns(table):
             return
-    counted = f"COUNT(DISTINCT {table.unit.name.rpartition('.')[2]})"
-    where = " of the table joined that has it" if table.unit.joins else ""
     raise binder.source.unsupported(
         node,
         f"What is counted here is not {printable(table.unit.name)}, and no other DISTINCT values "
         "can be counted with this noise.",
-        f"count units, {counted}{where}; or " + filled(_COUNT_GROUPS, node, binder.source),
+        _units_counted(node, binder) + count_groups(node, binder.source),
     )
+
+
+def _units_counted(node: exp.Count, binder: RowBinder) -> str:
+    """Say how units are counted: those with a row for which the condition of a CASE is true."""
+    (argument, *others), source = node.this.expressions, binder.source
+    found = None if others else _when(argument)
+    names = unit_columns(binder.table)
+    if found is not None and stored_place(found[1], binder.scope) in names:
+        condition, unit = (source.text(source.node(part)) for part in found)
+        counted = instead(f"COUNT(DISTINCT {unit}) FILTER (WHERE {condition})")
+        return "count units, " + counted + "; or "
+    own = [name for name in names if binder.scope.has(name)]
+    if own:
+        return "count units, " + instead(f"COUNT(DISTINCT {as_sql(own[0])})") + "; or "
+    return f"join the table that has {_unit_of(binder)}, and count these; or "
+
+
+def _unit_of(binder: RowBinder) -> str:
+    unit = binder.table.unit
+    return "" if unit is None else printable(unit.name)
 
 
 def _check_distinct(node: Expr, source: SourceText) -> None:
@@ -222,11 +252,7 @@ def _check_distinct(node: Expr, source: SourceText) -> None:
 
 
 def _distinct(node: Expr, source: SourceText) -> SqlError:
-    return source.unsupported(
-        node,
-        _NO_DISTINCT,
-        filled(f"distinct values can't be counted with this noise: {_COUNT_GROUPS}", node, source),
-    )
+    return source.unsupported(node, _NO_DISTINCT, _UNCOUNTED + count_groups(node, source))
 
 
 def _is_constant(node: Expr) -> bool:
@@ -281,8 +307,16 @@ def _probability(level: Expr | None, node: Expr, binder: RowBinder) -> float:
     raise binder.source.error(
         level if level is not None and number is not None else node,
         "A quantile needs one probability between 0 and 1, written as a number.",
-        "for example QUANTILE_CONT(age, 0.25); several quantiles are several columns.",
+        "write one, " + _quartile(node, binder.source) + "; several quantiles are several columns.",
     )
+
+
+def _quartile(node: Expr, source: SourceText) -> Hint:
+    """Write the first quartile of what a quantile is of."""
+    of = source.node(node)
+    inner = node.this if isinstance(node, exp.WithinGroup) else node
+    function = "QUANTILE_DISC" if isinstance(inner, exp.PercentileDisc) else "QUANTILE_CONT"
+    return instead(f"{function}({argument_of(node, source) or 'x'}, 0.25)", of=of)
 
 
 def _label(node: Expr, binder: RowBinder) -> str:

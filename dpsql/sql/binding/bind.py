@@ -9,6 +9,7 @@ from functools import partial
 from sqlglot import exp
 
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, printable
+from dpsql.hints import ask, instead, leave_out
 from dpsql.schema import Domain, Table
 from dpsql.schema.names import folded
 from dpsql.sql.binding.core import Statistic
@@ -262,7 +263,7 @@ class RowBinder:
             if inside is not None and error.unknown:
                 error.hint = (
                     "a subquery can use the columns of its own tables only: group it by them in a "
-                    f"WITH, and join that. Otherwise {error.hint}"
+                    "WITH, and join that. Otherwise " + (error.hint or "")
                 )
             raise
 
@@ -294,12 +295,16 @@ class RowBinder:
         """Refuse what has a meaning for answers, and none for the value of a row."""
         if isinstance(node, exp.Order):
             raise self.source.unsupported(
-                node.this, "ORDER BY in an aggregate of rows is not supported.", "leave it out."
+                node.this,
+                "ORDER BY in an aggregate of rows is not supported.",
+                leave_out(of=_order_of(node, self.source)) + ".",
             )
         if isinstance(node, NESTED):
             what, hint = "list in brackets", IN_LIST
             if isinstance(node, (exp.Struct, exp.Dot)):
                 what, hint = "struct", "write plain values."
+            elif isinstance(node, exp.Bracket) and not isinstance(node.this, exp.Array):
+                what, hint = "place in brackets", self._letter(node)
             message = f"A {what} is not supported here: this is computed for each row."
             raise self.source.unsupported(node, message, hint)
 
@@ -316,9 +321,44 @@ class RowBinder:
         return self.source.unsupported(
             node,
             f"{what} can't stand here: this is computed for each row.",
-            "conditions on aggregates go into HAVING, and aggregates of aggregates into an outer "
-            "query: SELECT AVG(n) FROM (SELECT sex, COUNT(*) AS n …).",
+            self._moved(node),
         )
+
+    def _moved(self, node: Expr) -> str:
+        """Say where an aggregate stands that can't stand in an expression of rows."""
+        above: Expr | None = node.parent
+        while isinstance(above, (exp.Paren, exp.Filter)):
+            above = above.parent
+        if above is not None and is_aggregate(above) and not isinstance(node, exp.Window):
+            inner, outer = (self.source.text(self.source.node(n)) for n in (node, above))
+            keys = self._select.args.get("group")
+            if keys is None:
+                return "without GROUP BY it is one number: write it alone, " + instead(
+                    inner, of=self.source.node(above)
+                )
+            by = ", ".join(self.source.text(self.source.node(key)) for key in keys.expressions)
+            made = outer.replace(inner, "n", 1)
+            return "aggregates of aggregates stand in an outer query: " + ask(
+                f"SELECT {made} AS m FROM (SELECT {by}, {inner} AS n … GROUP BY {by})"
+            )
+        return (
+            "conditions on groups go into HAVING, or into QUALIFY if they have windows; what rows "
+            "are grouped by and joined on can't depend on groups."
+        )
+
+    def _letter(self, node: exp.Bracket) -> str:
+        """Say what to write for `text[1]`."""
+        text, _, place = self.source.text(self.source.node(node)).removesuffix("]").rpartition("[")
+        if not place.strip().isdigit():
+            return "of a text write substring(…)."
+        return "of a text write " + instead(f"substring({text}, {place.strip()}, 1)") + "."
+
+
+def _order_of(node: exp.Order, source: SourceText) -> Span:
+    """Return where ORDER BY stands in an aggregate."""
+    first = source.node(node.this).end
+    last = max(source.node(part).end for part in node.expressions)
+    return Span(first, last)
 
 
 def check_name(name: str, node: Expr, source: SourceText) -> str:

@@ -9,6 +9,7 @@ from itertools import chain, combinations, product
 from sqlglot import exp
 
 from dpsql.errors import SqlError
+from dpsql.hints import ask
 from dpsql.schema.names import folded
 from dpsql.sql.binding.expressions import Expr, has_aggregate, is_aggregate, rebuild
 from dpsql.sql.text.spans import SourceText
@@ -149,10 +150,11 @@ def over_rows(node: exp.Window, source: SourceText) -> SqlError:
     places = [part.this for part in order.expressions] if order is not None else []
     places += node.args.get("partition_by") or []
     columns = [part for part in places if isinstance(part, exp.Column)]
-    key = source.text(source.node(columns[0])) if columns else "age"
-    return source.unsupported(
-        node,
-        "A window over single rows is not supported.",
-        f"compute on groups: SUM(COUNT(*)) OVER (ORDER BY {key}), or LAG(COUNT(*)) OVER (ORDER "
-        f"BY {key}), with GROUP BY {key}.",
-    )
+    keys = ", ".join(dict.fromkeys(source.text(source.node(column)) for column in columns))
+    hint: str = "compute on groups: what is grouped by can be the ORDER BY of a window."
+    if keys:
+        hint = "compute on groups: " + ask(
+            f"SELECT {keys}, COUNT(*) AS n, SUM(COUNT(*)) OVER (ORDER BY {keys}) AS so_far … "
+            f"GROUP BY {keys}"
+        )
+    return source.unsupported(node, "A window over single rows is not supported.", hint)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from dpsql.errors import printable
-from dpsql.hints import Hint, option
+from dpsql.errors import Span, printable
+from dpsql.hints import Hint, instead, option
 from dpsql.schema.names import capitals, folded
 from dpsql.sql.binding.core import JoinKind, Relation
 from dpsql.sql.binding.expressions import Expr
@@ -15,6 +15,7 @@ from dpsql.sql.text.spans import JOINS, SourceText
 
 _TURNED: dict[JoinKind, JoinKind] = {"left": "right", "right": "left", "full": "full"}
 """What a join is from its other side."""
+_ANYWAY = ": groups without rows are in the answer anyway."
 _KINDS: dict[str, JoinKind] = {"LEFT": "left", "RIGHT": "right", "FULL": "full"}
 
 
@@ -90,20 +91,31 @@ def check_sides(
         outer = join.kind in {"right", "full"} or (join is home and join.kind == "left")
         turned_left = join is home and at == 1 and join.kind == "right"
         if outer and not turned_left and join not in first:
-            hint = "it must be the first join, of a private table itself and a public one; or use "
-            hint += "JOIN: groups without rows are in the answer anyway."
+            other = "LEFT JOIN" if home is None else "JOIN"
+            hint = "use " + instead(other, of=source.joining(join.item))
+            if home is not None:
+                hint = (
+                    "it must be the first join, of a private table itself and a public one; or "
+                    + hint
+                    + _ANYWAY
+                )
             raise source.unsupported(
                 source.clause(*JOINS) or source.node(join.item),
                 f"A {capitals(join.kind)} join is not supported here.",
-                hint if home is not None else "use LEFT JOIN.",
+                hint,
             )
         before = number <= at and join.kind != "inner"
         if before and not (join is home and at == 1 and join.turned):
             raise source.unsupported(
                 join.item,
                 "The private table must come first in this kind of join.",
-                "use JOIN: groups without rows are in the answer anyway.",
+                joined_plainly(join.item, source),
             )
+
+
+def joined_plainly(place: Expr | Span, source: SourceText) -> Hint:
+    """Say to use JOIN for an item after FROM: rows that meet none are in no group."""
+    return "use " + instead("JOIN", of=source.joining(place)) + _ANYWAY
 
 
 def name_parts(node: Expr) -> tuple[str, ...]:

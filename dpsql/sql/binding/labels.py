@@ -8,6 +8,7 @@ from decimal import Decimal, InvalidOperation
 from sqlglot import exp
 
 from dpsql.errors import printable
+from dpsql.hints import Hint, instead
 from dpsql.schema import Domain
 from dpsql.schema.domain import INTEGER_TYPES
 from dpsql.schema.names import nearest, quoted_text
@@ -68,16 +69,16 @@ def _is_word(text: str, domain: Domain) -> bool:
     return False
 
 
-def _hint(text: str, name: str, domain: Domain) -> str:
+def _hint(text: str, name: str, domain: Domain) -> Hint:
     if domain.type not in _STRINGS:
-        return f"{printable(name)} has the values {printable(str(domain))}."
+        return Hint(f"{printable(name)} has the values {printable(str(domain))}.")
     known = [str(value) for value in domain.values[:_SEARCHED_VALUES]]
     meant = nearest(text[:200], known)
     if meant is not None:
-        return f"did you mean {_quoted(meant)}?"
+        return "did you mean " + instead(quoted_text(printable(meant))) + "?"
     more = ", …" if len(known) > _SHOWN_VALUES else ""
     shown = ", ".join(map(_quoted, known[:_SHOWN_VALUES]))
-    return f"the values of {printable(name)} are {shown}{more}."
+    return Hint(f"the values of {printable(name)} are {shown}{more}.")
 
 
 def _quoted(text: str) -> str:

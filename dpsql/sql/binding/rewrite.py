@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from sqlglot import exp
 
 from dpsql.errors import SqlError, SqlSchemaError, printable
+from dpsql.hints import ask, group_by
 from dpsql.schema.names import capitals, folded
 from dpsql.sql.binding.aggregates import aggregate, linear
 from dpsql.sql.binding.bind import RowBinder, Visits
@@ -289,10 +290,10 @@ class CoreBinder(RowBinder):
         counted = any(has_aggregate(item) for item in self._select.expressions)
         return self.source.unsupported(
             node,
-            f"The column {name} is selected but not grouped by.",
-            f"write GROUP BY {wanted}"
+            f"The column {name} stands outside of aggregates, and is not grouped by.",
+            "write " + group_by(wanted, of=self.source.node(self._select))
             if counted
-            else f"count: SELECT {wanted}, COUNT(*) AS n … GROUP BY {wanted}",
+            else "count: " + ask(f"SELECT {wanted}, COUNT(*) AS n … GROUP BY {wanted}"),
         )
 
     def _row_window(self) -> exp.Window | None:

@@ -8,9 +8,10 @@ from typing import Protocol
 
 from sqlglot import exp
 
-from dpsql.errors import SchemaError, SqlError, SqlSchemaError, printable
+from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, printable
+from dpsql.hints import instead
 from dpsql.schema import Domain, Table
-from dpsql.schema.names import closest, folded, nearest, quoted_text, unknown
+from dpsql.schema.names import as_sql, closest, folded, nearest, quoted_text, unknown
 from dpsql.schema.table import Parent
 from dpsql.sql.binding.core import Relation
 from dpsql.sql.binding.expressions import BoundExpr, Expr
@@ -171,7 +172,7 @@ class Scope:
             raise self._source.error(
                 node,
                 f"The column {printable(name)} is ambiguous.",
-                f"write whose it is: {printable(owner)}.{printable(name)}.",
+                "write whose it is: " + instead(f"{as_sql(owner)}.{as_sql(name)}") + ".",
                 SqlSchemaError,
             )
         if public:
@@ -235,17 +236,18 @@ class Scope:
         relation = next((r for r in self._relations if (folded(r.alias),) == qualifier), None)
         if relation is not None:
             message = f"There is no column {printable(node.name)} in {printable(relation.alias)}."
-            hint = closest(node.name, relation.columns)
+            hint = closest(node.name, relation.columns, as_sql, of=self._source.node(node.this))
         else:
-            message, hint = f"{shown} is not a table after FROM.", closest(shown, known)
+            message = f"{shown} is not a table after FROM."
+            first, last = (self._source.node(node.parts[i]) for i in (0, -2))
+            hint = closest(shown, known, as_sql, of=Span(first.start, last.end))
         return self._source.located(unknown(message, hint), node)
 
     def _hint_for_label(self, name: str) -> str | None:
         """Tell a string in the wrong quotes, or in none, from a misspelled column."""
         labels = (d.values for d in self._table.columns.values() if isinstance(d.values[0], str))
         if any(name in values for values in labels):
-            text = name.replace("'", "''")
-            return f"strings take single quotes: '{printable(text)}'."
+            return "strings take single quotes: " + instead(printable(quoted_text(name))) + "."
         return None
 
     def _hint_for_quotes(self, node: exp.Column, name: str) -> str | None:
@@ -253,12 +255,12 @@ class Scope:
         known = (*self._table.columns, *self._table.undeclared, *self._aliases)
         if not node.this.args.get("quoted") or self._is_private(name) or nearest(name, known):
             return None
-        return f"strings take single quotes: {printable(quoted_text(name))}."
+        return "strings take single quotes: " + instead(printable(quoted_text(name))) + "."
 
     def _hint_for_public(self, name: str) -> str | None:
         names = [c for relation in self._relations for c in relation.columns]
         meant = None if self._is_private(name) else nearest(name, names)
-        return f"did you mean {meant}?" if meant is not None else None
+        return "did you mean " + instead(as_sql(meant)) + "?" if meant is not None else None
 
 
 def _qualifier(node: exp.Column) -> tuple[str, ...]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import polars as pl
 from sqlglot import exp
 
-from dpsql.errors import Span, SqlError, printable
-from dpsql.schema.names import folded, quoted_name
+from dpsql.errors import SqlError, printable
+from dpsql.hints import Hint, instead
+from dpsql.schema.names import as_sql, folded, quoted_name
 from dpsql.sql.binding.core import ROW, AnswerColumn, Role
 from dpsql.sql.binding.expressions import Expr, render
 from dpsql.sql.computing.fractions import COLUMNS, Placed, with_fractions
@@ -262,7 +263,7 @@ def _fill(
 
 
 def check_names(
-    outputs: Sequence[DirectOutput | Output], source: SourceText, spans: Sequence[Span]
+    outputs: Sequence[DirectOutput | Output], source: SourceText, items: Sequence[Expr]
 ) -> None:
     """Refuse a frame that would have two columns of one name.
 
@@ -270,13 +271,33 @@ def check_names(
         SqlError: names the columns.
     """
     taken: set[str] = set()
-    for output, span in zip(outputs, spans, strict=True):
-        for own in (output.name, *(output.name + end for end in SUFFIXES if output.noisy)):
+    for output, item in zip(outputs, items, strict=True):
+        for own in _named(output):
             if folded(own) in taken:
                 beside = ", ".join("n" + suffix for suffix in SUFFIXES)
+                known = {folded(name) for one in outputs for name in _named(one)}
                 raise source.error(
-                    span,
+                    item,
                     f"Two columns of the answer would be called {printable(own)}.",
-                    f"give each its own name: COUNT(*) AS n. Beside n, the answer has {beside}.",
+                    "give each its own name"
+                    + _another_name(item, output.name, known, source)
+                    + f". Beside n, the answer has {beside}.",
                 )
             taken.add(folded(own))
+
+
+def _named(output: DirectOutput | Output) -> tuple[str, ...]:
+    """Return what a column of the answer, and what stands beside it, is called."""
+    return (output.name, *(output.name + end for end in SUFFIXES if output.noisy))
+
+
+def _another_name(item: Expr, name: str, known: set[str], source: SourceText) -> Hint:
+    """Write an item of the SELECT list with a name that is free."""
+    if isinstance(item, exp.Query):
+        return Hint("")
+    further = (f"{name}_{n}" for n in range(2, len(known) + 3))
+    free = next(one for one in further if folded(one) not in known)
+    given = item.args["alias"] if isinstance(item, exp.Alias) else None
+    if given is not None:
+        return ", for example " + instead(as_sql(free), of=source.node(given))
+    return ", for example " + instead(f"{source.text(source.node(item))} AS {as_sql(free)}")

@@ -12,6 +12,7 @@ import polars as pl
 from sqlglot import exp
 
 from dpsql.errors import SqlError, UnsupportedSqlError
+from dpsql.hints import instead
 from dpsql.linalg.matrices import StructuredMatrix
 from dpsql.linalg.structures import Intervals
 from dpsql.schema import Table
@@ -364,8 +365,13 @@ class _Set:
         return self._source.error(
             quantile.value.span,
             "There is nothing between these values.",
-            "use QUANTILE_DISC, which returns one of them.",
+            "use " + instead(self._one_of_them(quantile)) + ", which returns one of them.",
         )
+
+    def _one_of_them(self, quantile: Quantile) -> str:
+        """Write a quantile that is one of the values."""
+        of = self._source.text(quantile.value.span)
+        return f"QUANTILE_DISC({of}, {quantile.probability:g})"
 
     def _no_value(self, value: BoundExpr) -> SqlError:
         return self._source.error(

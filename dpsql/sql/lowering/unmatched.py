@@ -15,6 +15,7 @@ from dpsql.errors import SqlError, printable
 from dpsql.schema import Table
 from dpsql.schema.table import as_sql
 from dpsql.sql.binding.core import Core, Quantile, Relation, Statistic, Windowed
+from dpsql.sql.binding.joins import joined_plainly
 from dpsql.sql.lowering.components import CoupledColumns
 from dpsql.sql.lowering.lookups import JoinedRows
 from dpsql.sql.sandbox.database import Sandbox
@@ -75,8 +76,8 @@ class UnmatchedRows:
             raise self.source.unsupported(
                 private.span,
                 f"Rows of {printable(kept.alias)} that no row meets have no value of this.",
-                f"group by columns of {printable(kept.alias)} alone, or use JOIN: groups "
-                "without rows are in the answer anyway.",
+                f"group by columns of {printable(kept.alias)} alone, or "
+                + joined_plainly(kept.span, self.source),
             )
         for statistic in core.statistics:
             if self._counts(core, statistic):
@@ -114,8 +115,8 @@ class UnmatchedRows:
             kept.span,
             f"{printable(_label(statistic))} counts rows of {alias} that no row meets too, and "
             "which these are depends on the rows.",
-            f"count a column of {as_sql(self.table.name)}, COUNT({column}), or use JOIN: groups "
-            "without rows are in the answer anyway.",
+            f"count a column of {as_sql(self.table.name)}, COUNT({column}), or "
+            + joined_plainly(kept.span, self.source),
         )
 
 

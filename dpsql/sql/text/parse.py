@@ -11,6 +11,8 @@ from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import TokenType
 
 from dpsql.errors import Span, SqlError, SqlLimitError, SqlParseError, printable
+from dpsql.hints import Hint, instead
+from dpsql.schema.names import quoted_name
 from dpsql.sql.text.limits import MAX_DEPTH, check_text, check_tokens, tokenize
 from dpsql.sql.text.spans import SourceText
 
@@ -117,9 +119,10 @@ def _weight(source: SourceText) -> float:
         start = max(source.sql.find("/*+"), 0)
         end = source.sql.find("*/", start)
         span = Span(start, end + 2 if end >= 0 else len(source.sql))
-        raise source.unsupported(
-            span, "This hint is not supported.", "the only one is /*+ weight(5) */."
-        )
+        hint = "the only one is " + instead("/*+ weight(5) */") + "."
+        if len(hints) > 1:
+            hint = Hint("write one for the whole statement, behind its first SELECT.")
+        raise source.unsupported(span, "This hint is not supported.", hint)
     return float(match[1])
 
 
@@ -180,7 +183,8 @@ def _check_signs(source: SourceText) -> None:
             message = "A statement that writes is not supported."  # the parser would log its text
             raise source.unsupported(span, message, "only SELECT is supported.")
         if token.token_type is TokenType.NOT and token.text == "!":
-            raise source.unsupported(span, "The operator ! is not supported.", "write NOT.")
+            written = "write " + instead("NOT ") + "."
+            raise source.unsupported(span, "The operator ! is not supported.", written)
 
 
 def _list_hint(source: SourceText, at: int) -> str | None:
@@ -194,10 +198,18 @@ def _list_hint(source: SourceText, at: int) -> str | None:
     if call is not None and word.startswith(("QUANTILE", "PERCENTILE")) and levels:
         before = source.sql[tokens[call].start : tokens[at].start]
         columns = ", ".join(f"{before}{level})" for level in levels[:3])
-        return f"write a column for each: {columns}."
+        list_ = Span(tokens[call].start, tokens[min(end + 1, len(tokens) - 1)].end + 1)
+        return "write a column for each: " + instead(columns, of=list_) + "."
     if word == "COLUMNS":
         return "name the columns, one aggregate for each."
     words = [source.word(i) for i in range(max(at - 2, 0), at)]
+    if words[-1:] == ["IN"] and end > at:
+        inner = source.sql[tokens[at].end + 1 : tokens[end].start]
+        return (
+            "write parentheses: "
+            + instead(f"({inner})", of=(tokens[at].start, tokens[end].end + 1))
+            + "."
+        )
     of_type = at > 1 and tokens[at - 2].token_type is TokenType.DCOLON
     return IN_LIST if of_type or words[-1:] == ["IN"] or words in _COMPARED else None
 
@@ -227,7 +239,7 @@ def _backtick(source: SourceText, at: int) -> SqlError:
     end = source.sql.find("`", start + 1)
     span = Span(start, end + 1 if end >= 0 else start + 1)
     name = source.sql[start + 1 : end] if end >= 0 else "age"
-    hint = f'write "{printable(name)}" in double quotes.'
+    hint = "write " + instead(quoted_name(printable(name))) + " in double quotes."
     return source.unsupported(span, "Backticks are not supported.", hint)
 
 

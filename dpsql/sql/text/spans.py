@@ -117,6 +117,22 @@ class SourceText:
         rest = [i for i in self._top_level() if i > found[0] and self.word(i) in CLAUSES]
         return self._span(found[0], rest[0] - 1 if rest else len(self.tokens) - 1)
 
+    def joining(self, place: exp.Expr | Span) -> Span:
+        """Return the span of the words by which an item after FROM is joined: LEFT JOIN.
+
+        Of the first item they are those of the next one.
+        """
+        span = self.node(place) if isinstance(place, exp.Expr) else place
+        last = max(bisect_right(self._starts, span.start) - 2, 0)
+        if self.word(last) not in JOINS:
+            after = bisect_right(self._starts, span.end)
+            rest = range(after, len(self.tokens))
+            last = next((i for i in rest if self.word(i) == "JOIN"), last)
+        first = last
+        while first > 0 and self.word(first - 1) in JOINS:
+            first -= 1
+        return self._span(first, last)
+
     def _first_word(self, word: str) -> int:
         return next((i for i in self._top_level() if self.word(i) == word), -1)
 
