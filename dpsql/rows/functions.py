@@ -9,8 +9,8 @@ Guarantees:
     its own, whether it is known to fail or not: a row for which it fails gets NULL.
 
 DuckDB's settings `ieee_floating_point_ops` and `error_on_division_by_zero` decide whether a
-quotient by zero or a logarithm of zero is infinite, NULL or an error. They are the owner's, the
-same for all rows of a statement; TRY makes NULL of the error.
+quotient by zero or a logarithm of zero is infinite, NULL or an error. The first is refused if it
+isn't DuckDB's default (`engines/duckdb/settings.py`), and of an error TRY makes NULL.
 
 What is not listed, for example: repeat, lpad, replace, concat (results may be much larger than what
 they are made of); levenshtein, jaccard (quadratic time); printf, strptime (formats that fail);

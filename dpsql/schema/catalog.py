@@ -93,7 +93,9 @@ def verify_unchanged(
             now = with_parents(tables, now, declared, unit)
             named = {parent.prefix for parent in table.parents}
             now = grain(now.alone, [p for p in now.parents if p.prefix in named])
-    except SchemaError:
+    except SchemaError as error:
+        if not error.unknown:  # the reason why it can't be read now, which may be a setting's
+            raise StaleSchemaError(error.message, hint=error.hint) from None
         now = None
     if now is not None and _files(now) != _files(table):
         raise StaleSchemaError(

@@ -75,7 +75,6 @@ def test_they_are_counted_along_the_way():
 def test_ids_are_told_apart_by_their_bytes():
     con = duckdb.connect()
     con.execute("CREATE TABLE t (who VARCHAR COLLATE NOCASE, u_unit INTEGER, rows INTEGER)")
-    con.execute("SET default_collation = 'NOCASE'")
     insert(con, "t", [("a", 1, 1), ("A", 2, 2), ("A", 3, 3), (None, 4, 4), ("á", 5, 5)])
     table = describe_table(con, ("t",), None, dpsql.Unit("who"))
     assert Counter(counted(con, table).values()) == {1: 2, 2: 1}

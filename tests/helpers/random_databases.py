@@ -101,7 +101,7 @@ class RandomDatabase:
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
-        self._default_collation = rng.random() < 0.1
+        self._collated = rng.random() < 0.1
         self._enforced = rng.random() < 0.6
         self._tables = rng.randint(3, 5)
         self._odd = rng.random() < 0.3
@@ -241,8 +241,7 @@ class RandomDatabase:
         Where keys aren't enforced, those are the rows that have its id.
         """
         con = duckdb.connect(config={"threads": 2})
-        if self._default_collation:
-            con.execute("SET default_collation = 'NOCASE'").fetchall()
+        text = "VARCHAR COLLATE NOCASE" if self._collated else "VARCHAR"
         for kind, rows in zip(self.kinds, self._rows, strict=True):
             named = {column: quoted_name(name) for column, name in kind.names.items()}
             links = ""
@@ -256,7 +255,7 @@ class RandomDatabase:
                 f"CREATE TABLE {kind.sql} ({named['id']} {kind.id_type}{key}, {links}"
                 f"{named['g']} VARCHAR CHECK ({named['g']} IN ('a', 'b')), "
                 f"{named['n']} INTEGER CHECK ({named['n']} BETWEEN 0 AND 5), "
-                f"{named['x']} INTEGER, {named['s']} VARCHAR, {named['w']} DECIMAL(6, 2))"
+                f"{named['x']} INTEGER, {named['s']} {text}, {named['w']} DECIMAL(6, 2))"
             ).fetchall()
             for owner, row in rows:
                 if without is None or owner != without:

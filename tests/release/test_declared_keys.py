@@ -166,13 +166,14 @@ def test_what_a_key_of_several_rows_means():
 
 def test_texts_are_told_apart_byte_by_byte_whatever_the_collation():
     con = duckdb.connect()
-    con.execute("CREATE TABLE people (id VARCHAR, sex VARCHAR CHECK (sex IN ('f', 'm')))")
-    con.execute("CREATE TABLE visits (nr VARCHAR, person VARCHAR COLLATE NOCASE)")
-    con.execute("CREATE TABLE notes (visit VARCHAR)")
+    con.execute(
+        "CREATE TABLE people (id VARCHAR COLLATE NOCASE, sex VARCHAR CHECK (sex IN ('f', 'm')))"
+    )
+    con.execute("CREATE TABLE visits (nr VARCHAR COLLATE NOCASE, person VARCHAR COLLATE NOCASE)")
+    con.execute("CREATE TABLE notes (visit VARCHAR COLLATE NOCASE)")
     con.execute("INSERT INTO people VALUES ('a', 'f'), ('A', 'm')")
     con.execute("INSERT INTO visits VALUES ('x', 'a'), ('x', 'A'), ('X', 'a')")
     con.execute("INSERT INTO notes VALUES ('x'), ('X')")
-    con.execute("SET default_collation = 'NOCASE'")
     references = {"visits.person": "people.id", "notes.visit": "visits.nr"}
     unit = dpsql.Unit("people", {"visits": 3, "notes": 3}, references=references)
     by_sex = (

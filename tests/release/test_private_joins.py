@@ -569,11 +569,10 @@ def test_a_row_stays_one_where_queries_join_public_tables(session, kind):
 def test_rows_that_refer_by_texts_with_a_collation_are_told_apart():
     """Their order must not be left to the scan: 'a' and 'A' are two orders."""
     con = duckdb.connect()
-    con.execute("SET default_collation = 'NOCASE'")
     con.execute(
-        "CREATE TABLE people (id INTEGER PRIMARY KEY); CREATE TABLE orders (id VARCHAR PRIMARY "
-        "KEY, person INTEGER REFERENCES people (id), paid BOOLEAN NOT NULL); CREATE TABLE items "
-        "(order_id VARCHAR NOT NULL REFERENCES orders (id))"
+        "CREATE TABLE people (id INTEGER PRIMARY KEY); CREATE TABLE orders (id VARCHAR COLLATE "
+        "NOCASE PRIMARY KEY, person INTEGER REFERENCES people (id), paid BOOLEAN NOT NULL); "
+        "CREATE TABLE items (order_id VARCHAR COLLATE NOCASE NOT NULL REFERENCES orders (id))"
     )
     con.execute("INSERT INTO people SELECT i FROM range(50) t(i)")
     con.execute(

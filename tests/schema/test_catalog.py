@@ -411,5 +411,5 @@ def test_stale(con, change):
     con.execute("INSERT INTO t VALUES ('x', 1)").fetchall()
     verify_unchanged(con, table)
     con.execute(change).fetchall()
-    with pytest.raises(StaleSchemaError, match="altered or dropped"):
+    with pytest.raises(StaleSchemaError, match=r"altered or dropped|reads no table"):
         verify_unchanged(con, table)

@@ -49,17 +49,17 @@ _VIEWS = """
 _TABLE_NAMES = """
     SELECT schema_name, table_name FROM system.main.duckdb_tables()
     WHERE database_name = system.main.current_database() AND NOT internal AND NOT temporary
-    ORDER BY schema_name <> system.main.current_schema(), schema_name, table_name
+    ORDER BY schema_name <> system.main.current_schema() ASC, schema_name ASC, table_name ASC
 """
 _VIEW_NAMES = """
     SELECT schema_name, view_name FROM system.main.duckdb_views()
     WHERE database_name = system.main.current_database() AND NOT internal AND NOT temporary
-    ORDER BY schema_name <> system.main.current_schema(), schema_name, view_name
+    ORDER BY schema_name <> system.main.current_schema() ASC, schema_name ASC, view_name ASC
 """
 _COLUMNS = """
     SELECT column_name, data_type, is_nullable, is_generated, comment
     FROM system.main.duckdb_columns()
-    WHERE database_name = ? AND schema_name = ? AND table_name = ? ORDER BY column_index
+    WHERE database_name = ? AND schema_name = ? AND table_name = ? ORDER BY column_index ASC
 """
 _TABLE = """
     SELECT comment, sql, system.main.current_setting('default_collation')
@@ -69,11 +69,12 @@ _TABLE = """
 _CHECKS = """
     SELECT expression FROM system.main.duckdb_constraints()
     WHERE database_name = ? AND schema_name = ? AND table_name = ? AND constraint_type = 'CHECK'
-    ORDER BY constraint_index
+    ORDER BY constraint_index ASC
 """
 _KEY_COLUMNS = """
     SELECT table_name, column_name, data_type, is_generated FROM system.main.duckdb_columns()
-    WHERE database_name = ? AND schema_name = ? AND NOT internal ORDER BY table_name, column_index
+    WHERE database_name = ? AND schema_name = ? AND NOT internal
+    ORDER BY table_name ASC, column_index ASC
 """
 _KEYS = """
     SELECT table_name, constraint_type, constraint_column_names, referenced_table,
@@ -81,7 +82,7 @@ _KEYS = """
     FROM system.main.duckdb_constraints()
     WHERE database_name = ? AND schema_name = ?
         AND constraint_type IN ('FOREIGN KEY', 'PRIMARY KEY', 'UNIQUE')
-    ORDER BY table_name, constraint_index
+    ORDER BY table_name ASC, constraint_index ASC
 """
 _SCHEMAS = """
     SELECT DISTINCT database_name, schema_name FROM system.main.duckdb_columns() WHERE NOT internal

@@ -24,10 +24,13 @@ def place_in_line(order: Sequence[str], unit: str) -> str:
         order: what they are sorted by.
         unit: the unit's id.
     """
-    by = f"PARTITION BY {unit}"
-    if order:
-        by += f" ORDER BY {', '.join(f'{key} ASC NULLS FIRST' for key in order)}"
-    return f"{call('row_number')} OVER ({by})"
+    by = f" ORDER BY {in_order(order)}" if order else ""
+    return f"{call('row_number')} OVER (PARTITION BY {unit}{by})"
+
+
+def in_order(keys: Sequence[str]) -> str:
+    """Write what follows ORDER BY: from the least to the largest, whatever the connection's way."""
+    return ", ".join(f"{key} ASC NULLS FIRST" for key in keys)
 
 
 def line_order(table: Table, names: Iterable[str]) -> list[str]:

@@ -16,6 +16,7 @@ from dpsql.engines.duckdb import made
 from dpsql.engines.duckdb.catalog import DuckDBCatalog
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.engines.duckdb.fetching import fetch
+from dpsql.engines.duckdb.settings import check_meaning
 from dpsql.engines.duckdb.views import describe_table
 from dpsql.engines.source import DataSource, StoredState
 from dpsql.engines.unit_rows import rows_without_unit, unit_counts
@@ -56,7 +57,11 @@ class DuckDBSource(DataSource):
         declared: Schema | None = None,
         unit: Unit | EachRow | None = None,
     ) -> Table:
-        """Describe a table, a view or Parquet files; see `DescribedTables.describe`."""
+        """Describe a table, a view or Parquet files; see `DescribedTables.describe`.
+
+        So it is asked when a statement is compiled, and again on the snapshot before the charge.
+        """
+        check_meaning(self.catalog.fetch)
         return describe_table(self.catalog, name_parts, declared, unit)
 
     def public_rows(self, name_parts: Sequence[str], most: int) -> pl.DataFrame | None:

@@ -29,6 +29,7 @@ from dpsql.engines.base import Marginal, Measures, Units
 from dpsql.engines.duckdb.bounded import unit_name
 from dpsql.engines.duckdb.coding import Coding
 from dpsql.engines.duckdb.columns import Parameters, call, whole
+from dpsql.engines.duckdb.lines import in_order
 from dpsql.engines.duckdb.parents import rows_of_units
 from dpsql.engines.duckdb.sums import RowSum
 from dpsql.errors import InternalError
@@ -83,7 +84,7 @@ class _Units:
         pairs = f"SELECT DISTINCT u, {self._group()} AS g FROM {self._joined()}"
         if self._groups.most < self._groups.count:
             text = call("concat", "u::VARCHAR", "' '", "g::VARCHAR")
-            order = f"{call('md5_number', call('encode', text))}, g"
+            order = in_order([call("md5_number", call("encode", text)), "g"])
             number = f"{call('row_number')} OVER (PARTITION BY u ORDER BY {order})"
             pairs = f"SELECT g FROM (SELECT g, {number} AS r FROM ({pairs})) "
             pairs += f"WHERE r <= {whole(self._groups.most, 'BIGINT')}"
