@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import polars as pl
 
-from dpsql.errors import BudgetError, ReleaseFormatError, SchemaError
+from dpsql.errors import BudgetError, ReleaseFormatError, SchemaError, printable
 from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.reconstruction.base import EXPECTED
 from dpsql.privacy import Budget, Purpose, Receipt
@@ -296,6 +296,7 @@ def _facts(document: _Document) -> Facts:
     facts = Facts(
         table=table_from_json(document.table),
         others=tuple(map(table_from_json, document.other_tables)),
+        neighbours=printable(document.neighbours),
         statements=document.statements,
         expected=pl.DataFrame(list(expected), schema=EXPECTED),
         budget=None if document.budget is None else document.budget.asked.budget(),

@@ -19,7 +19,7 @@ from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER, Traits
 from dpsql.planner.reconstruction.sources import RESIDUALS, Source
 from dpsql.privacy import Budget, Entry, Receipt
 from dpsql.schema import Table
-from dpsql.schema.grain import neighbours_of
+from dpsql.schema.table import neighbours_of
 from dpsql.sql.compiled import Script
 
 LIBRARIES = (
@@ -84,6 +84,8 @@ class Facts:
     """The table whose rows were counted, or the first of several."""
     others: tuple[Table, ...] = ()
     """The other ones."""
+    neighbours: str
+    """The neighboring relation, in words: as it was said when the release was made."""
     statements: Mapping[str, str]
     """Name → SQL."""
     expected: pl.DataFrame
@@ -151,11 +153,6 @@ class Facts:
         return LAPLACE_NOISE if self.laplace else GAUSSIAN_NOISE
 
     @property
-    def neighbours(self) -> str:
-        """The neighboring relation, in words."""
-        return neighbours_of(self.tables)
-
-    @property
     def tables(self) -> tuple[Table, ...]:
         """All tables whose rows were counted."""
         return (self.table, *self.others)
@@ -203,6 +200,7 @@ def unmeasured(
     return Facts(
         table=script.tables[0],
         others=script.tables[1:],
+        neighbours=neighbours_of(script.tables),
         statements={s.name: s.sql for s in script.statements},
         expected=expected,
         guards={s.name: tuple(sorted(s.guards)) for s in script.statements if s.guards},

@@ -18,7 +18,7 @@ from dpsql.schema.facts import Catalog, StoredColumn
 from dpsql.schema.grain import grain
 from dpsql.schema.groups import Groups
 from dpsql.schema.limits import limited
-from dpsql.schema.lookup import attached_file, find, meant, of_table
+from dpsql.schema.lookup import attached_file, find, means, meant, of_table
 from dpsql.schema.names import apart, folded, unknown
 from dpsql.schema.references import resolve_unit
 from dpsql.schema.referred import DescribedTables, with_parents
@@ -250,7 +250,7 @@ def _bound(catalog: Catalog, path: Sequence[str], unit: Unit) -> int | None:
     """Return how many rows of a unit count in one table; None if it says so of others only."""
     rows = unit.max_rows
     bound = of_table(catalog, rows, path) if isinstance(rows, Mapping) else rows
-    if bound is None and folded(unit.key) == folded(path[-1]):
+    if bound is None and means(catalog, unit.key, path):
         return 1  # the units' own table, of which each is a row
     return bound
 

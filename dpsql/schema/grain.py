@@ -197,19 +197,3 @@ def beside(table: Table, outer: Table, within: Sequence[Within]) -> Table:
         bounds={**table.bounds, **{OUTSIDE + n: b for n, b in outer.bounds.items()}},
         within=(*table.within, *within),
     )
-
-
-def neighbours_of(tables: Sequence[Table]) -> str:
-    """Word the neighboring relation of one table, or of several with rows of the same units."""
-    (first, *others) = tables
-    if not others or first.unit is None:
-        return first.neighbours
-    names = [table.unit.name for table in tables if table.unit is not None]
-    root = next((name for name in names if "." in name), f"{first.name}.{names[0]}")
-    bounded = [table for table in tables if table.is_bounded]
-    each = [f"{table.contributions:,} of {printable(table.shown)}" for table in bounded]
-    rows = f"add or remove one {printable(root)} with all of its rows"
-    if not each:
-        return rows
-    kept = " and ".join(filter(None, (", ".join(each[:-1]), each[-1])))
-    return f"{rows}, of which at most {kept} are kept"

@@ -6,13 +6,15 @@ rows refer to none. So they are told apart from FOREIGN KEYs wherever it matters
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
-from dpsql.errors import SchemaError, printable
+from dpsql.errors import printable
 from dpsql.schema.domain import INTEGER_TYPES
 from dpsql.schema.facts import StoredKey, StoredKeys
-from dpsql.schema.names import folded
+from dpsql.schema.meanings import MeantName, ambiguous, columns_meant, match, meanings, spelled
+from dpsql.schema.names import as_text, folded
 from dpsql.schema.units import Join, KeyPair
 
 _IDS = INTEGER_TYPES | {"HUGEINT", "UHUGEINT", "DECIMAL", "VARCHAR", "ENUM", "BLOB", "UUID"}
@@ -29,6 +31,9 @@ class Edge:
     keys: tuple[str, ...]
     enforced: bool = True
     """Whether it is a FOREIGN KEY."""
+    declared: bool = False
+    """Whether the owner declares it: of ways that are as short as each other it tells which one is
+    meant, also where it is a FOREIGN KEY besides."""
 
     def same(self, other: Edge) -> bool:
         """Whether both say the same, in whatever order they list their columns."""
@@ -49,6 +54,8 @@ class KeyCatalog:
     """Table and parent of each FOREIGN KEY that can't be followed."""
     primary: Mapping[str, tuple[str, ...]]
     """Table → its PRIMARY KEY."""
+    unique: frozenset[tuple[str, frozenset[str]]] = frozenset()
+    """Table and columns that tell its rows apart, as the database sees to it."""
 
     def type(self, table: str, column: str) -> str:
         """Return the type of a column; empty if it is generated, or there is none."""
@@ -72,26 +79,57 @@ class KeyCatalog:
         named = {edge.keys for edge in edges if edge.parent == table and not edge.enforced}
         return named.pop() if len(named) == 1 else None
 
+    def tables(self, text: str) -> list[tuple[str, ...]]:
+        """Return all tables that a text means, with what stands before its name or without."""
+        database, schema = self.path[:2]
+        found = list[tuple[str, ...]]()
+        for before in ("", f"{schema}.", f"{database}.{schema}."):
+            if folded(text).startswith(folded(before)):
+                table = match(text[len(before) :], self.columns)
+                found += [] if table is None else [(database, schema, table)]
+        return list(dict.fromkeys(found))
+
+    def columns_in(self, path: tuple[str, ...]) -> Collection[str]:
+        """Return the columns of a table."""
+        return self.columns.get(path[-1], {})
+
+    def is_of_units(self, table: str, columns: Collection[str]) -> bool:
+        """Whether some columns tell rows of a table apart, or rows of others refer to them.
+
+        Then its rows are units, or may be, and columns of another one are called so by chance.
+        """
+        ids = frozenset(columns)
+        edges = (edge for each in self.edges.values() for edge in each)
+        referred = any(edge.parent == table and ids == frozenset(edge.keys) for edge in edges)
+        return referred or (table, ids) in self.unique
+
     def side(self, text: str) -> tuple[str, tuple[str, ...]] | None:
         """Read one side of a reference: `orders.customer_id`, or `orders.shop, orders.nr`.
 
         Names may have the database and the schema before them.
-        """
-        database, schema = self.path[:2]
-        for parts in ([text], text.split(",")):
-            found = [self._column(part.strip(), (database, schema)) for part in parts]
-            tables = {each[0] for each in found if each is not None}
-            if None not in found and len(tables) == 1:
-                return tables.pop(), tuple(each[1] for each in found if each is not None)
-        return None
 
-    def _column(self, text: str, place: tuple[str, str]) -> tuple[str, str] | None:
-        for before in ("", f"{place[1]}.", f"{'.'.join(place)}."):
-            if folded(text).startswith(folded(before)):
-                table, column = target(self.columns, text[len(before) :])
-                if table is not None and column is not None:
-                    return table, column
-        return None
+        Raises:
+            SchemaError: it may mean columns of several tables, or several of one.
+        """
+        found = columns_meant(self, text)
+        if len(found) > 1:
+            shown = [as_text(self.written(one.path[-1], one.columns)) for one in found]
+            raise ambiguous(text, "A side of a reference", found, shown)
+        return (found[0].path[-1], found[0].columns) if found else None
+
+    def means(self, text: str) -> list[MeantName]:
+        """Return all that a text may mean which names the unit of the table."""
+        return meanings(self, text, self.path)
+
+    def spelled(self, path: tuple[str, ...], columns: tuple[str, ...]) -> str | None:
+        """Return how columns are named as the unit of the table; None if no name means them."""
+        return spelled(MeantName(path, columns), self.means, self.path)
+
+    def written(self, table: str, columns: tuple[str, ...]) -> str:
+        """Write columns as one side of a reference."""
+        meaning = MeantName((*self.path[:2], table), columns)
+        text = spelled(meaning, partial(columns_meant, self))
+        return text or ", ".join(f"{'.'.join(meaning.path)}.{column}" for column in columns)
 
 
 def read_keys(
@@ -120,10 +158,14 @@ def read_keys(
             edges.setdefault(table, []).append(Edge(names, parent, keys))
         else:
             others.add((table, parent))
-    catalog = KeyCatalog(path, columns, edges, frozenset(others), primary)
+    known = frozenset(others), primary, frozenset(unique)
+    catalog = KeyCatalog(path, columns, edges, *known)
     for table, edge in _declared(catalog, references or {}):
-        if not any(edge.same(known) for known in edges.get(table, ())):
-            edges.setdefault(table, []).append(edge)
+        own = edges.setdefault(table, [])
+        if any(edge.same(one) for one in own):
+            edges[table] = [replace(one, declared=True) if edge.same(one) else one for one in own]
+        else:
+            own.append(edge)
     return catalog
 
 
@@ -134,7 +176,7 @@ def _declared(catalog: KeyCatalog, references: Mapping[str, str]) -> Iterator[tu
         if child is not None and parent is not None and fault(catalog, child, parent) is None:
             pairs = sorted(zip(child[1], parent[1], strict=True))
             columns, keys = zip(*pairs, strict=True)
-            yield child[0], Edge(columns, parent[0], keys, enforced=False)
+            yield child[0], Edge(columns, parent[0], keys, enforced=False, declared=True)
 
 
 def fault(
@@ -159,8 +201,12 @@ def fault(
 
 def comparable(one: str, other: str) -> bool:
     """Whether comparing columns of two types never fails, and equal values are the same."""
-    same = one == other or INTEGER_TYPES.issuperset((one, other))
-    return same and is_id(one) and is_id(other)
+    return kind_of(one) == kind_of(other) and is_id(one) and is_id(other)
+
+
+def kind_of(type_: str) -> str:
+    """Return what all types have in common that can be compared: whole numbers are of one kind."""
+    return "INTEGER" if type_ in INTEGER_TYPES else type_
 
 
 def is_id(type_: str) -> bool:
@@ -186,32 +232,3 @@ def _spelled(columns: Mapping[str, Mapping[str, str]], key: StoredKey) -> Stored
 def _known(name: str, known: Collection[str]) -> str:
     """Return the known name that is meant, or else the name."""
     return name if name in known else match(name, known) or name
-
-
-def match(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that is meant; SQL ignores case.
-
-    Raises:
-        SchemaError: it may be several, since DuckDB keeps names like Ä and ä apart.
-    """
-    found = [k for k in known if folded(k) == folded(name)]
-    if len(found) > 1:
-        shown = " and ".join(map(printable, found[:2]))
-        raise SchemaError(
-            f"{printable(name)} may mean {shown}, which differ in case only.",
-            hint="rename one of them.",
-        )
-    return found[0] if found else None
-
-
-def target(columns: Mapping[str, Mapping[str, str]], key: str) -> tuple[str | None, str | None]:
-    """Read a key as a table, or as a table and its column."""
-    table = match(key, columns)
-    if table is not None:
-        return table, None
-    for at in range(len(key)):
-        table = match(key[:at], columns) if key[at] == "." else None
-        column = match(key[at + 1 :], columns[table]) if table is not None else None
-        if column is not None:
-            return table, column
-    return None, None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,7 +18,8 @@ from dpsql.schema.facts import (
     StoredView,
     TablePath,
 )
-from dpsql.schema.names import as_sql, closest, folded, nearest, unknown
+from dpsql.schema.meanings import MeantName, ambiguous, spelled
+from dpsql.schema.names import as_sql, as_text, closest, folded, nearest, unknown
 from dpsql.schema.table import Table
 
 _MAX_PARTS = 3
@@ -103,18 +106,74 @@ def table_names(catalog: Catalog, *, views: bool = False) -> list[tuple[str, ...
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class CatalogNames:
+    """What names mean in the current database, and in those that are attached; see `meanings`."""
+
+    catalog: Catalog
+
+    def tables(self, text: str) -> list[tuple[str, ...]]:
+        """Return the paths of all tables and views that a text means."""
+        return list(self.parts(text))
+
+    def columns_in(self, path: tuple[str, ...]) -> list[str]:
+        """Return the columns of a table or a view."""
+        return [column.name for column in self.catalog.columns(path)]
+
+    def parts(self, text: str) -> dict[tuple[str, ...], tuple[str, ...]]:
+        """Return the path of each table that a text means → the parts of its name there.
+
+        A text alone means a table of the current schema, or the only one that is called so in
+        another. One with dots may be a name alone, or be cut at any of them.
+        """
+        catalog, here = self.catalog, self.catalog.current()
+        listed = [*table_names(catalog), *table_names(catalog, views=True)]
+        known = {_folded(parts): parts for parts in listed}
+        named = [parts for path, parts in known.items() if path[-1] == folded(text)]
+        alone = [parts for parts in named if len(parts) == 1]
+        found = dict[tuple[str, ...], tuple[str, ...]]()
+        for parts in alone or (named if len(named) == 1 else []):
+            found[here.database, *([here.schema] if alone else []), *parts] = parts
+        for parts in _cuts(catalog, text):
+            wanted = _candidates(parts, *here)
+            tables = [one.path for one in catalog.tables_named(parts[-1]) if not one.hidden]
+            views = [view.path for view in catalog.views_named(parts[-1])]
+            for path in (*tables, *views):
+                if _folded(path) in wanted and not _is_temporary(path):
+                    found.setdefault(path, parts)
+        return found
+
+
+def _cuts(catalog: Catalog, text: str) -> list[tuple[str, ...]]:
+    """Cut a text with dots into two or three parts in all ways, or as the catalog has it cut."""
+    pieces, parts = tuple(text.split(".")), catalog.parts(text)
+    if parts != pieces:
+        return [parts] if 1 < len(parts) <= _MAX_PARTS else []
+    cuts = [(i, j) for i, j in combinations(range(1, len(pieces) + 1), 2)]
+    return [
+        tuple(".".join(each) for each in (pieces[:i], pieces[i:j], pieces[j:]) if each)
+        for i, j in cuts
+    ]
+
+
 def meant(catalog: Catalog, name: str) -> tuple[str, ...]:
     """Return the parts of a declared table's name, which may itself have a dot in it.
 
     A name alone also means a table of another schema, if it is the only one of that name.
+
+    Raises:
+        SchemaError: it may mean several tables.
     """
-    listed = [*table_names(catalog), *table_names(catalog, views=True)]
-    known = {_folded(parts): parts for parts in listed}
-    if (folded(name),) in known:
-        return (name,)
-    others = [parts for path, parts in known.items() if path[-1] == folded(name)]
-    if len(others) == 1:
-        return others[0]
+    found = CatalogNames(catalog).parts(name)
+    if len(found) > 1:
+        meanings, names = list(map(MeantName, found)), CatalogNames(catalog)
+        texts = [
+            spelled(one, lambda text: [*map(MeantName, names.tables(text))]) for one in meanings
+        ]
+        typed = [None if text is None else as_text(text) for text in texts]
+        raise ambiguous(name, "A table", meanings, typed)
+    if found:
+        return next(iter(found.values()))
     parts = catalog.parts(name)
     return parts if len(parts) <= _MAX_PARTS else (name,)
 

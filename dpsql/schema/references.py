@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from typing import TypeVar
 
 from dpsql.errors import SchemaError, printable
-from dpsql.hints import option
+from dpsql.hints import Hint, option
 from dpsql.schema.facts import StoredKeys
-from dpsql.schema.keys import Edge, KeyCatalog, is_id, match, read_keys, target
+from dpsql.schema.keys import Edge, KeyCatalog, is_id, kind_of, read_keys
+from dpsql.schema.meanings import MeantName, ambiguous
+from dpsql.schema.names import folded
 from dpsql.schema.table import closest
 from dpsql.schema.units import Join, ResolvedUnit, Unit
 
 MAX_HOPS = 16
-T = TypeVar("T")
+Ids = tuple[str, tuple[object, ...]]
+"""What ids of units are; see `ForeignKeys.ids`."""
 
 
 def resolve_unit(stored: StoredKeys, path: tuple[str, ...], unit: Unit) -> ResolvedUnit:
     """Find the columns that a unit's key means, and the way to them.
+
+    A key that may mean several things is refused, unless a column of the table is one of them, and
+    by keys it has the same values as all others: `account`, where that refers to the table
+    `account`. So whichever is meant, the units are those that are found.
 
     Args:
         stored: what the database's catalog has of the keys of its schema.
@@ -27,36 +33,75 @@ def resolve_unit(stored: StoredKeys, path: tuple[str, ...], unit: Unit) -> Resol
         unit: the unit as declared.
 
     Raises:
-        SchemaError: there is no such column, no keys lead to it, or several ways do.
+        SchemaError: there is no such column, no keys lead to it, or several ways do that are as
+            short as each other; or the key may mean several things.
     """
     catalog = read_keys(stored, path, unit.references)
     name = path[-1]
-    own = _listed(unit.key, partial(match, known=catalog.columns.get(name, {})))
-    if own is not None:
-        return _resolved(catalog, unit, name, own, ())
-    to, columns = _target(catalog, unit.key)
-    if to == name and columns is None:
-        columns = catalog.own_key(name)
-        if columns is not None:
-            return _resolved(catalog, unit, name, columns, ())
-    if to is None:
+    found = catalog.means(unit.key)
+    if not found:
         raise SchemaError(
             f"The table {name} has no column {printable(unit.key)} that could be its unit.",
             hint=closest(unit.key, [*catalog.columns.get(name, {}), *_reachable(catalog, name)]),
         )
-    if columns is None and to == name:
-        raise SchemaError(
-            f"{name} is the table itself.",
-            hint="name the column that tells to whom a row belongs; without a unit, each row is "
-            "protected by itself.",
-        )
-    edges = _way(catalog, name, to, unit.key)
-    if edges and (columns is None or set(columns) == set(edges[-1].keys)):
+    own = [one for one in found if one.path == catalog.path and one.columns]
+    if len(found) == 1:
+        return _found(catalog, unit, found[0])
+    if len(own) == 1 and all(_stands_for(catalog, own[0].columns, one) for one in found):
+        return _found(catalog, unit, own[0])
+    where = f"The unit of {printable(name)}"
+    raise ambiguous(unit.key, where, found, [_typed(catalog, unit, one) for one in found])
+
+
+def _found(catalog: KeyCatalog, unit: Unit, meant: MeantName) -> ResolvedUnit:
+    """Find the way to what a unit's key means."""
+    name, to, columns = catalog.path[-1], meant.path[-1], meant.columns or None
+    if to == name:
+        columns = columns or catalog.own_key(name)
+        if columns is None:
+            raise SchemaError(
+                f"{name} is the table itself.",
+                hint="name the column that tells to whom a row belongs; without a unit, each row "
+                "is protected by itself.",
+            )
+        return _resolved(catalog, unit, name, columns, ())
+    edges = _way(catalog, name, to, unit)
+    if columns is None or set(columns) == set(edges[-1].keys):
         # The referencing columns have the same values, so the last table need not be joined.
         at, last = _before(name, edges), edges[-1]
         shown = ", ".join(f"{to}.{key}" for key in last.keys)
         return _resolved(catalog, unit, at, last.columns, edges[:-1], shown)
-    return _resolved(catalog, unit, to, columns or (), edges)
+    return _resolved(catalog, unit, to, columns, edges)
+
+
+def _stands_for(catalog: KeyCatalog, columns: tuple[str, ...], meant: MeantName) -> bool:
+    """Whether columns of the table have the values that are meant, as keys say of them alone.
+
+    Each step of keys has equal values on both sides. A table is meant by whatever tells its rows
+    apart: by what a key of these columns refers to there.
+    """
+    name = catalog.path[-1]
+    key = meant.columns or (catalog.own_key(name) if meant.path[-1] == name else None)
+    met = [(name, columns)]
+    for join in _onward(catalog, name, columns, frozenset({name})):
+        keys = dict(zip(join.columns, join.keys, strict=True))
+        met.append((join.path[-1], tuple(keys[column] for column in met[-1][1])))
+    same = [set(ids) for table, ids in met if table == meant.path[-1]]
+    return any((key is None and meant.path[-1] != name) or set(key or ()) == ids for ids in same)
+
+
+def _typed(catalog: KeyCatalog, unit: Unit, meant: MeantName) -> Hint | None:
+    """Return how a unit is given that means one thing alone; None if it can't be.
+
+    Of a table these are the columns that the way to it ends in.
+    """
+    name, table = catalog.path[-1], meant.path[-1]
+    columns = meant.columns or catalog.own_key(table) or ()
+    if not meant.columns and table != name:
+        with suppress(SchemaError):
+            columns = _way(catalog, name, table, unit)[-1].keys
+    text = catalog.spelled(meant.path, columns) if columns else None
+    return None if text is None else option("unit", text)
 
 
 class ForeignKeys:
@@ -85,8 +130,22 @@ class ForeignKeys:
         return _whole_way(self._catalog, table, unit)
 
     def root(self, table: str, unit: ResolvedUnit) -> tuple[str, tuple[str, ...]]:
-        """Return table and columns of the ids of a unit: the same for all tables that it has."""
+        """Return table and columns of the ids of a unit."""
         return _root(self._catalog, table, unit)
+
+    def ids(self, table: str, unit: ResolvedUnit) -> Ids:
+        """Return what the ids of a unit are: the same for all tables whose rows can be its own.
+
+        They are columns of the table of units. Where there is no such table, as of a `subject_id`
+        that refers to nothing, they are columns of one name, with values that can be compared, of
+        whatever tables: the owner has declared them as units by that name. Two of them that are of
+        different people make one unit of both, which is protected with all of its rows.
+        """
+        holder, columns = _root(self._catalog, table, unit)
+        if self._catalog.is_of_units(holder, columns):
+            return holder, columns
+        types = (kind_of(self._catalog.type(holder, column)) for column in columns)
+        return "", tuple(sorted(zip(map(folded, columns), types, strict=True)))
 
     def round(self, table: str) -> tuple[str, ...]:
         """Return tables by which rows of a table refer to rows of the same table; none if none do.
@@ -114,10 +173,9 @@ def leads_to(catalog: KeyCatalog, root: str) -> tuple[str, ...]:
 
 def ids_of(catalog: KeyCatalog, name: str, root: str) -> list[str]:
     """Return columns with the ids of another table's rows, one for each way there, of two."""
-    ways = _ways(catalog, name, root, narrow=True) or _ways(catalog, name, root, narrow=False)
     own = (
         _last(name, way).replace(f"{name}.", "") if len(way) == 1 else _last(name, way)
-        for way in ways
+        for way in _ways(catalog, name, root)
     )
     return list(dict.fromkeys(own))
 
@@ -171,31 +229,14 @@ def _in_order(catalog: KeyCatalog, unit: ResolvedUnit) -> ResolvedUnit:
     """Put the columns of an id in the order of what they refer to: the same in all tables."""
     if not unit.further:
         return unit
-    _, keys = _root(catalog, catalog.path[-1], unit)
+    root, keys = _root(catalog, catalog.path[-1], unit)
     (column, type_), *further = [own for _, own in sorted(zip(keys, unit.columns, strict=True))]
-    return replace(unit, column=column, type=type_, further=tuple(further))
+    known = (root, tuple(sorted(keys))) if unit.root[0] else unit.root
+    return replace(unit, column=column, type=type_, further=tuple(further), root=known)
 
 
 def _names(unit: ResolvedUnit) -> tuple[str, ...]:
     return tuple(column for column, _ in unit.columns)
-
-
-def _listed(key: str, meant: Callable[[str], T | None]) -> tuple[T, ...] | None:
-    """Read a key as one name, or as several; None if one isn't known."""
-    for parts in ([key], key.split(",")):
-        found = [one for part in parts if (one := meant(part.strip())) is not None]
-        if len(found) == len(parts):
-            return tuple(found)
-    return None
-
-
-def _target(catalog: KeyCatalog, key: str) -> tuple[str | None, tuple[str, ...] | None]:
-    """Read a key as a table, or as columns of one."""
-    to, column = target(catalog.columns, key)
-    if to is not None:
-        return to, None if column is None else (column,)
-    found = catalog.side(key)
-    return found or (None, None)
 
 
 def _reachable(
@@ -210,57 +251,117 @@ def _reachable(
     return found
 
 
-def _way(catalog: KeyCatalog, name: str, target: str, key: str) -> tuple[Edge, ...]:
-    """Return the only way along keys from one table to another.
+def _way(catalog: KeyCatalog, name: str, target: str, unit: Unit) -> tuple[Edge, ...]:
+    """Return the shortest way along keys from one table to another.
 
     FOREIGN KEYs of several columns are taken only where there is no way without them: they often
-    say again what one of their columns refers to alone.
+    say again what one of their columns refers to alone. Of ways that are as short as each other
+    the one is taken with the most keys that the owner declares.
+
+    So one declaration serves all tables of a schema, and tables agree on the way: what is left of
+    the way of a table behind its first step is the way of the table which that leads to. For were
+    there another one to the unit from there, as short and with as many declared keys, there would
+    be two from the first table as well. (Where keys of several columns make a difference, tables
+    may disagree; `referred.py` refuses to join them then.)
     """
-    if name == target:
-        return ()
-    ways = _ways(catalog, name, target, narrow=True) or _ways(catalog, name, target, narrow=False)
+    ways = _ways(catalog, name, target)
     if len(ways) == 1:
         return ways[0]
     if ways:
-        shown = " and ".join(_shown(name, way) for way in ways[:2])
-        last = [_last(name, way) for way in ways[:2]]
-        raise SchemaError(
-            f"Several ways lead from {name} to {printable(key)}: {shown}.",
-            hint="name the column that has the id, for example " + option("unit", last[0]) + "."
-            if last[0] != last[1]
-            else "store the id in a column of the table itself.",
-        )
+        raise _several_ways(catalog, name, ways, target, unit)
     if (name, target) in catalog.others:
         raise SchemaError(
             f"The FOREIGN KEY from {name} to {target} references no key.",
             hint="store the id in a column of the table itself, and use that as the unit.",
         )
     raise SchemaError(
-        f"No FOREIGN KEY leads from {name} to {target}.",
-        hint=closest(key, [*catalog.columns.get(name, {}), *_reachable(catalog, name)]),
+        f"No FOREIGN KEY leads from {name} to {target}.", hint=_reached(catalog, name, target, unit)
     )
 
 
-def _ways(catalog: KeyCatalog, name: str, target: str, *, narrow: bool) -> list[tuple[Edge, ...]]:
-    """Return the ways that visit no table twice; two of them are enough."""
-    edges = {
-        table: [edge for edge in each if not (narrow and edge.enforced and len(edge.keys) > 1)]
-        for table, each in catalog.edges.items()
-    }
-    leads = {t for t in catalog.columns if target in _reachable(catalog, t, edges)} | {target}
-    found: list[tuple[Edge, ...]] = []
+def _reached(catalog: KeyCatalog, name: str, target: str, unit: Unit) -> str:
+    """Word which unit a table could have, to which no keys lead from it.
 
-    def walk(table: str, way: tuple[Edge, ...], seen: frozenset[str]) -> None:
-        for edge in edges.get(table, ()):
-            if len(found) > 1 or edge.parent in seen or edge.parent not in leads:
-                continue
-            if edge.parent == target:
-                found.append((*way, edge))
-            elif len(way) < MAX_HOPS:
-                walk(edge.parent, (*way, edge), seen | {edge.parent})
+    What the column that was named refers to in turn, if they lead there; so both tables have it.
+    """
+    for meant in catalog.means(unit.key):
+        way = _onward(catalog, target, meant.columns, frozenset({target}))
+        for join in reversed(way if meant.path[-1] == target else ()):
+            if _ways(catalog, name, join.path[-1]):
+                text = catalog.spelled(join.path, join.keys)
+                if text is not None:
+                    return "write " + option("unit", text) + ": it is the unit of both tables."
+    return closest(unit.key, [*catalog.columns.get(name, {}), *_reachable(catalog, name)])
 
-    walk(name, (), frozenset({name}))
-    return found
+
+def _several_ways(
+    catalog: KeyCatalog, name: str, ways: Sequence[tuple[Edge, ...]], target: str, unit: Unit
+) -> SchemaError:
+    """Say that two ways are as short as each other, and which declaration takes one of them.
+
+    To declare a key of one way that isn't one of the other makes it the way for all tables that it
+    serves, and leaves what others have of ways of their own.
+    """
+    shown = " and ".join(_shown(name, way) for way in ways)
+    tables = [name, *(edge.parent for edge in ways[0])]
+    apart = [
+        (table, edge)
+        for table, edge in zip(tables, ways[0], strict=False)
+        if not edge.declared and edge not in ways[1]
+    ]
+    hint = Hint("leave one of them out of the references.")
+    if apart:
+        table, edge = apart[0]
+        sides = [(table, edge.columns), (edge.parent, edge.keys)]
+        child, parent = (catalog.written(t, columns) for t, columns in sides)
+        hint = (
+            "say which one: "
+            + option("references", {**unit.references, child: parent})
+            + "; it holds for the whole session."
+        )
+    return SchemaError(f"Several ways lead from {name} to {printable(target)}: {shown}.", hint=hint)
+
+
+def _ways(catalog: KeyCatalog, name: str, target: str) -> list[tuple[Edge, ...]]:
+    """Return the best way, and another one if that is as good; none if there is no way."""
+    if name == target:
+        return [()]
+    for narrow in (True, False):
+        edges = {
+            table: [edge for edge in each if not (narrow and edge.enforced and len(edge.keys) > 1)]
+            for table, each in catalog.edges.items()
+        }
+        found = _shortest(edges, name, target)
+        if found:
+            return found
+    return []
+
+
+def _shortest(
+    edges: Mapping[str, Sequence[Edge]], name: str, target: str
+) -> list[tuple[Edge, ...]]:
+    """Return the best of the shortest ways, and another one if that is as good.
+
+    From the target outwards: the best two ways of a table, with the most declared keys, are a step
+    each and one of the best two of what that leads to. For of ways of one length over the same
+    step those are the best whose rests are.
+    """
+    best: dict[str, list[tuple[Edge, ...]]] = {target: [()]}
+    for _ in range(MAX_HOPS + 1):
+        further = dict[str, list[tuple[Edge, ...]]]()
+        for table in edges.keys() - best.keys():
+            ways = {(e, *way): None for e in edges[table] for way in best.get(e.parent, ())}
+            if ways:
+                further[table] = sorted(ways, key=_declared_keys, reverse=True)[:2]
+        best |= further
+        if name in best or not further:
+            break
+    found = best.get(name, [])
+    return [way for way in found if _declared_keys(way) == _declared_keys(found[0])]
+
+
+def _declared_keys(way: Sequence[Edge]) -> int:
+    return sum(edge.declared for edge in way)
 
 
 def _shown(name: str, way: Sequence[Edge]) -> str:
@@ -296,7 +397,9 @@ def _resolved(
     rows = unit.max_rows if isinstance(unit.max_rows, int) else None  # of other tables
     bounds = rows, tuple(further), unit.max_groups
     found = ResolvedUnit(shown or name, column, type_, joins, *bounds)
-    return _in_order(catalog, found)
+    holder, ids = _root(catalog, catalog.path[-1], found)
+    is_of_units = holder != table or catalog.is_of_units(holder, ids)
+    return _in_order(catalog, replace(found, root=(holder, ids)) if is_of_units else found)
 
 
 def _check_ids(catalog: KeyCatalog, table: str, columns: Collection[str]) -> None:

@@ -11,9 +11,9 @@ table is to be one unit's at most. So
   to the manager: then what leads to one of them leads to others, too, and no column says whose it
   is. Such tables can be counted each by itself, as ever, and aren't joined.
 
-Where several ways lead from a table to the unit, the declaration of the unit must name one of them
-(`references.py`). The rows are those of the unit that this way leads to, and of no other one: rows
-that refer to one of another unit by another way are like those that refer to none (`grain.py`).
+Where several ways lead from a table to the unit, one is taken (`references.py`): the shortest. The
+rows are those of the unit that this way leads to, and of no other one: rows that refer to one of
+another unit by another way are like those that refer to none (`grain.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dpsql.schema.declared_keys import references_for
 from dpsql.schema.facts import Catalog
 from dpsql.schema.grain import grain
 from dpsql.schema.names import folded
-from dpsql.schema.references import ForeignKeys
+from dpsql.schema.references import ForeignKeys, Ids
 from dpsql.schema.table import Parent, Table
 from dpsql.schema.units import EachRow, Join, Unit
 
@@ -113,7 +113,8 @@ def check_same_units(
     """Check that a unit's rows in two tables can be protected together.
 
     Both are tables of one schema, and their FOREIGN KEYs lead to one column of ids, by ways on
-    which every table has the same units. So the rows of a unit are clear in both: those whose way
+    which every table has the same units; or there is no table of units, and their columns of ids
+    have one name (`ForeignKeys.ids`). So the rows of a unit are clear in both: those whose way
     leads to its id.
 
     Raises:
@@ -138,7 +139,7 @@ def check_same_units(
     ways = [_Referred(tables, table, declared, unit) for table in made]
     roots = [way.root for way in ways]
     shown = [", ".join(printable(f"{name}.{column}") for column in ids) for name, ids in roots]
-    if roots[0] != roots[1]:
+    if ways[0].ids != ways[1].ids:
         raise SchemaError(
             f"{both}: their units are {shown[1]} and {shown[0]}, and no FOREIGN KEYs say that "
             "these are the same.",
@@ -168,14 +169,20 @@ class _Referred:
         self._table = table
         known = references_for(tables.catalog, table.path, declared, unit)
         self._keys = ForeignKeys(tables.catalog.keys(table.path), table.path, known)
-        self._root = self._root_of(table)
+        self._ids = self._ids_of(table)
         self._describe = partial(tables.describe, declared=declared, unit=unit)
         self._found: dict[tuple[str, ...], Table | None] = {table.path: table}
 
     @property
     def root(self) -> tuple[str, tuple[str, ...]]:
         """Table and columns of the ids of its units."""
-        return self._root or ("", ())
+        unit = self._table.unit
+        return ("", ()) if unit is None else self._keys.root(self._table.name, unit)
+
+    @property
+    def ids(self) -> Ids | None:
+        """What these ids are, of whatever tables."""
+        return self._ids
 
     def is_clear(self) -> bool:
         """Whether all tables on the way to its unit have the same units.
@@ -230,8 +237,8 @@ class _Referred:
     def _way(self, table: Table) -> tuple[Join, ...]:
         return () if table.unit is None else self._keys.way(table.name, table.unit)
 
-    def _root_of(self, table: Table) -> tuple[str, tuple[str, ...]] | None:
-        return None if table.unit is None else self._keys.root(table.name, table.unit)
+    def _ids_of(self, table: Table) -> Ids | None:
+        return None if table.unit is None else self._keys.ids(table.name, table.unit)
 
     def _of_unit(self, path: tuple[str, ...]) -> Table | None:
         """Describe a table, if its rows belong to the same units."""
@@ -241,7 +248,7 @@ class _Referred:
                 of = self._describe(path)
             except SchemaError:
                 return None
-            if self._root_of(of) == self._root and self._is_one_units(of):
+            if self._ids_of(of) == self._ids and self._is_one_units(of):
                 self._found[path] = of
         return self._found[path]
 

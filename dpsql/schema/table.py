@@ -315,8 +315,7 @@ class Table:
     @property
     def neighbours(self) -> str:
         """The neighboring relation that the privacy promise is about, in words."""
-        row = f"add or remove one row of {printable(self.name)}"
-        return row if self.unit is None else self.unit.neighbours
+        return neighbours_of((self,))
 
     @property
     def described(self) -> Mapping[str, str]:
@@ -352,6 +351,33 @@ class Table:
         lines += [f"{name!r}: {bounds}" for name, bounds in own._declared_bounds()]
         lines += [] if self.unit is None else [repr(self.unit)]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def neighbours_of(tables: Sequence[Table]) -> str:
+    """Word the neighboring relation of one table, or of several with rows of the same units.
+
+    Who is protected, how many rows count, and by which way each row is found to be whose: as it was
+    resolved, whatever the owner has typed.
+    """
+    first, *others = tables
+    if first.unit is None:
+        return f"add or remove one row of {printable(first.name)}"
+    units = [table.unit for table in tables if table.unit is not None]
+    named = [unit.shown for unit in units if unit.root[0] or "." in unit.name]
+    alone = f"{first.name}.{first.unit.name}" if others else first.unit.name
+    bounded = [table for table in tables if table.is_bounded]
+    each = [f"{t.contributions:,}{f' of {printable(t.shown)}' * bool(others)}" for t in bounded]
+    kept = " and ".join(filter(None, (", ".join(each[:-1]), *each[-1:])))
+    verb = "is" if kept == "1" else "are"
+    found = f"add or remove one {printable([*named, alone][0])} with all of its rows"
+    found += f", of which at most {kept} {verb} kept" if kept else ""
+    stored = [one for table in tables for one in (table.made_of or (table,))]
+    ways = dict.fromkeys(
+        f"of {printable(one.name)} by {printable(one.unit.way(one.name))}"
+        for one in stored
+        if one.unit is not None
+    )
+    return f"{found}; rows {', '.join(ways)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -320,6 +320,9 @@ class ResolvedUnit:
     limits: tuple[RowLimit, ...] = ()
     """How many rows count at most of those that agree in some columns with a domain. Without
     `max_rows` that is for rows which a statement chooses, as no others count."""
+    root: tuple[str, tuple[str, ...]] = field(default=("", ()), compare=False)
+    """The table of units that the id refers to, by whatever keys, and the columns of the id there;
+    empty if it refers to none. It is for people: what is kept of a table leaves it out."""
 
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
@@ -331,7 +334,7 @@ class ResolvedUnit:
         """The columns of a row that say of which unit it is; none if another row has to."""
         if len(self.joins) > 1:
             return ()
-        return self.joins[0].columns if self.joins else tuple(name for name, _ in self.columns)
+        return self.joins[0].columns if self.joins else self._ids
 
     def __repr__(self) -> str:
         """Write it as it always was, where nothing newer is said: fingerprints are made of it.
@@ -348,9 +351,27 @@ class ResolvedUnit:
         return f"ResolvedUnit({own})"
 
     @property
-    def neighbours(self) -> str:
-        """The neighboring relation: what adding or removing makes one table of the other."""
-        return neighbours_of(Unit(self.name, self.max_rows))
+    def shown(self) -> str:
+        """Who is protected, for people: by the table of units, if there is one."""
+        table, columns = self.root
+        return ", ".join(f"{table}.{column}" for column in columns) or self.name
+
+    def way(self, table: str) -> str:
+        """Word the way from a row to its unit: `items.order_id → orders.customer_id → customers`.
+
+        Args:
+            table: what the table of the row is called.
+        """
+        steps, at = list[str](), table
+        for columns, to in [*((j.columns, j.path[-1]) for j in self.joins), (self._ids, "")]:
+            steps.append(", ".join(f"{at}.{column}" for column in columns))
+            at = to
+        held = self.joins[-1].path[-1] if self.joins else table
+        return " → ".join([*steps, self.root[0]] if self.root[0] not in {"", held} else steps)
+
+    @property
+    def _ids(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.columns)
 
 
 def neighbours_of(unit: Unit) -> str:

@@ -29,8 +29,7 @@ from dpsql.release.tables import about, identity_of, lifted
 from dpsql.request import Request
 from dpsql.schema.combined import made_of
 from dpsql.schema.cuts import Cuts
-from dpsql.schema.grain import neighbours_of
-from dpsql.schema.table import Parent, Table
+from dpsql.schema.table import Parent, Table, neighbours_of
 from dpsql.session.data import PrivateData, Split, split_of
 from dpsql.session.targets import plan_for
 from dpsql.sql.compiled import Script

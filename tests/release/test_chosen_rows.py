@@ -333,8 +333,9 @@ def test_all_and_chosen_rows_are_planned_together(con):
     )
     plan = session.plan(script, budget=ONE)
     assert plan.neighbours == (
-        "add or remove one orders.customer_id with all of its rows, of which at most 20 of orders, "
-        "1 of chosen orders and 1 of chosen orders are kept"
+        "add or remove one customers.id with all of its rows, of which at most 20 of orders, "
+        "1 of chosen orders and 1 of chosen orders are kept; rows of orders by orders.customer_id "
+        "→ customers"
     )
     note = "of orders the rows are counted that a window chooses, at most 1 of each unit"
     assert plan.notes == (note,)

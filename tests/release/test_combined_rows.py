@@ -143,7 +143,8 @@ def test_so_many_pairs_of_a_unit_count_at_most(bound):
     assert round(release["query"]["n"][0]) == expected
     assert release.neighbours == (
         "add or remove one customers.id with all of its rows, of which at most "
-        f"{f'{bound:,} are' if bound > 1 else '1 is'} kept"
+        f"{f'{bound:,} are' if bound > 1 else '1 is'} kept; rows of addresses by "
+        "addresses.customer_id → customers, of orders by orders.customer_id → customers"
     )
 
 

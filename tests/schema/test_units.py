@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import duckdb
@@ -64,8 +65,9 @@ class TestFound:
         unit = resolved(con, key)
         assert unit.joins == (Join("order_id", ("memory", "main", "orders"), "id", "INTEGER"),)
         assert (unit.name, unit.column, unit.type) == ("customers.id", "customer_id", "VARCHAR")
-        assert unit.neighbours == (
-            "add or remove one customers.id with all of its rows, of which at most 2 are kept"
+        assert read_table(con, ("items",), unit=Unit(key, 2)).neighbours == (
+            "add or remove one customers.id with all of its rows, of which at most 2 are kept; "
+            "rows of items by items.order_id → orders.customer_id → customers"
         )
 
     def test_a_column_that_is_no_key(self, con):
@@ -73,12 +75,26 @@ class TestFound:
         assert [join.path[-1] for join in unit.joins] == ["orders", "customers"]
         assert (unit.name, unit.column) == ("customers.number", "number")
 
-    def test_a_column_goes_before_a_table(self, con):
+    def test_a_column_that_is_the_key_to_the_table_of_its_name(self, con):
         con.execute(
-            "CREATE TABLE parts (orders INTEGER, o INTEGER REFERENCES orders(id))"
+            "CREATE TABLE parts (orders INTEGER REFERENCES orders(id), o INTEGER REFERENCES "
+            "orders(id))"
         ).fetchall()
         assert resolved(con, "orders", "parts").column == "orders"
-        assert resolved(con, "orders.id", "parts").column == "o"
+        assert resolved(con, "parts.o", "parts").column == "o"
+
+    def test_the_shortest_way(self, con):
+        """As in OMOP and MIMIC, where tables refer to persons, and to visits of persons."""
+        con.execute("""
+            CREATE TABLE bills (o INTEGER REFERENCES orders(id), c VARCHAR REFERENCES
+                customers(id)); CREATE TABLE lines (i INTEGER)
+        """).fetchall()
+        unit = resolved(con, "customers", "bills")
+        assert (unit.name, unit.column, unit.joins) == ("customers.id", "c", ())
+        assert unit.way("bills") == "bills.c → customers"
+        assert resolved(con, "orders.customer_id", "bills").way("bills") == (
+            "bills.o → orders.customer_id → customers"
+        )
 
     def test_a_key_of_a_unique_column(self, con):
         con.execute("CREATE TABLE calls (n INTEGER REFERENCES customers(number))").fetchall()
@@ -127,24 +143,45 @@ class TestRefused:
             resolved(con, key)
         assert hint in caught.value.hint
 
+    def taken(self, con, key, table, references=None):
+        """Type the hints that say which way is meant, and return the unit that is found."""
+        references = references or {}
+        with pytest.raises(SchemaError, match="Several ways") as caught:
+            read_table(con, (table,), unit=Unit(key, 2, references=references))
+        (text,) = re.findall(r"references=({.*})", caught.value.hint)
+        return Unit(key, 2, references=json.loads(text))
+
     def test_several_ways(self, con):
         con.execute("CREATE TABLE trips (a VARCHAR REFERENCES customers(id), b VARCHAR REFERENCES "
                     "customers(id))").fetchall()  # fmt: skip
+        unit = self.taken(con, "customers", "trips")
+        assert read_table(con, ("trips",), unit=unit).unit.column == "a"
+        other = {"trips.b": "customers.id"}
+        assert read_table(con, ("trips",), unit=Unit("customers", 2, other)).unit.column == "b"
+        both = Unit("customers", 2, other | unit.references)
         with pytest.raises(SchemaError, match=r"trips\.a and trips\.b") as caught:
-            resolved(con, "customers", "trips")
-        (key,) = re.findall(r'unit="(.*)"', caught.value.hint)
-        assert resolved(con, key, "trips").column == "a"
+            read_table(con, ("trips",), unit=both)
+        assert "leave one of them out" in caught.value.hint
 
     def test_several_ways_further_on(self, con):
+        """The hint holds for each table of a session, and others are asked for one by one."""
         con.execute("""
             CREATE TABLE boxes (id INTEGER PRIMARY KEY, a VARCHAR REFERENCES customers(id),
                 b VARCHAR REFERENCES customers(id));
             CREATE TABLE things (box INTEGER REFERENCES boxes(id));
+            CREATE TABLE trips (a VARCHAR REFERENCES customers(id), b VARCHAR REFERENCES
+                customers(id));
         """).fetchall()
-        with pytest.raises(SchemaError, match="Several ways") as caught:
-            resolved(con, "customers", "things")
-        (key,) = re.findall(r'unit="(.*)"', caught.value.hint)
-        assert resolved(con, key, "things").name == "boxes.a"
+        unit = self.taken(con, "customers", "things")
+        unit = self.taken(con, "customers", "trips", unit.references)
+        ways = {name: read_table(con, (name,), unit=unit).unit.way(name) for name in (
+            "things", "boxes", "trips", "items")}  # fmt: skip
+        assert ways == {
+            "things": "things.box → boxes.a → customers",
+            "boxes": "boxes.a → customers",
+            "trips": "trips.a → customers",
+            "items": "items.order_id → orders.customer_id → customers",
+        }
 
     def test_a_diamond(self, con):
         con.execute("""
@@ -153,9 +190,12 @@ class TestRefused:
             CREATE TABLE tip (l INTEGER REFERENCES left_(id), r INTEGER REFERENCES right_(id));
         """).fetchall()
         for key in ("orders", "customers"):
-            with pytest.raises(SchemaError, match="Several ways"):
-                resolved(con, key, "tip")
+            unit = read_table(con, ("tip",), unit=self.taken(con, key, "tip")).unit
+            assert unit.way("tip").startswith("tip.l → left_.o → ")
         assert resolved(con, "left_.o", "tip").name == "left_.o"
+        with pytest.raises(SchemaError, match="No FOREIGN KEY leads from items to left_") as caught:
+            resolved(con, "left_.o", "items")
+        assert 'unit="orders.id"' in caught.value.hint
 
     def test_keys_of_several_columns(self, con):
         con.execute("""
@@ -272,7 +312,8 @@ class TestTables:
             table = read_table(con, ("visits",), unit=Unit("person_id", k))
             assert table.contributions == k
             assert table.neighbours == (
-                f"add or remove one person_id with all of its rows, of which at most {kept} kept"
+                f"add or remove one person_id with all of its rows, of which at most {kept} kept; "
+                "rows of visits by visits.person_id"
             )
 
     @pytest.mark.parametrize("key", ["ä", "Ä"])

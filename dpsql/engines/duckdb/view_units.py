@@ -12,11 +12,15 @@ from dataclasses import replace
 from dpsql.engines.duckdb.projection import Layer
 from dpsql.errors import SchemaError, printable
 from dpsql.schema import EachRow, Table, Unit
-from dpsql.schema.facts import Catalog
+from dpsql.schema.facts import Catalog, StoredKeys
+from dpsql.schema.keys import KeyCatalog, read_keys
 from dpsql.schema.lookup import storing
-from dpsql.schema.names import closest, folded
+from dpsql.schema.names import closest
 from dpsql.schema.references import resolve_unit
 from dpsql.schema.units import ResolvedUnit, RowLimit
+
+FILES = "files"
+"""What files are called that a view reads, where a table would have its name."""
 
 
 def unit_below(
@@ -30,16 +34,32 @@ def unit_below(
     if not isinstance(said, Unit):
         return said
     view = printable(layer.path[-1])
-    shown = []
+    shown = list[str]()
     for own in _unit_columns(catalog, layer, said):
         plain = layer.plain(own)
-        if plain is None:
+        if plain is None or layer.below is None:
             raise SchemaError(
                 f"The column {own} of the view {view} is computed, so it can't be its unit.",
                 hint="show the column of the table below as it is, and name that.",
             )
         shown.append(plain)
-    return Unit(", ".join(shown), said.max_rows, max_groups=said.max_groups)
+    names = names_below(catalog, layer)
+    key = names.spelled(names.path, tuple(shown))
+    if key is None:
+        raise SchemaError(
+            f"No name means {printable(', '.join(shown))} of {printable(names.path[-1])} alone, "
+            f"which the view {view} shows as its unit.",
+            hint="rename it there.",
+        )
+    return Unit(key, said.max_rows, max_groups=said.max_groups)
+
+
+def names_below(catalog: Catalog, layer: Layer) -> KeyCatalog:
+    """Return what names mean of what is below a view: files, a table or another view."""
+    below = layer if layer.below is None else layer.below
+    if below.files is not None:
+        return read_keys(StoredKeys({FILES: below.types}), ("", "", FILES))
+    return read_keys(catalog.keys(below.path), below.path)
 
 
 def _unit_columns(catalog: Catalog, layer: Layer, said: Unit) -> list[str]:
@@ -48,16 +68,15 @@ def _unit_columns(catalog: Catalog, layer: Layer, said: Unit) -> list[str]:
     Raises:
         SchemaError: there are none.
     """
-    own = [name for name in layer.columns if folded(name) == folded(said.key)]
-    if own:
-        return own[:1]
-    view = printable(layer.path[-1])
-    if not said.references and "," not in said.key:
+    view, stored = printable(layer.path[-1]), catalog.keys(layer.path)
+    names = read_keys(stored, layer.path, said.references)
+    own = [one.columns for one in names.means(said.key) if one.path == names.path]
+    if not any(own) and not said.references:
         raise SchemaError(
             f"The view {view} has no column {printable(said.key)} that could be its unit.",
             hint=closest(said.key, layer.columns),
         )
-    found = resolve_unit(catalog.keys(layer.path), layer.path, said)
+    found = resolve_unit(stored, layer.path, said)
     if found.joins:
         raise SchemaError(
             f"The unit of the view {view} is in another table, {printable(found.joins[0].path[-1])}"

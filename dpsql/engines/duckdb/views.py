@@ -29,7 +29,7 @@ from dpsql.engines.duckdb.files import (
     types_of,
 )
 from dpsql.engines.duckdb.projection import FileScan, Layer, Projection
-from dpsql.engines.duckdb.view_units import unit_above, unit_below
+from dpsql.engines.duckdb.view_units import FILES, unit_above, unit_below
 from dpsql.engines.frozen import partitions_of
 from dpsql.engines.refused import RefusedViewError
 from dpsql.errors import SchemaError, SqlError, UnsupportedSqlError, printable
@@ -60,7 +60,6 @@ from dpsql.schema.references import resolve_unit
 from dpsql.schema.zones import check_zones
 
 _PARSE = "SELECT system.main.json_serialize_sql(?)"
-_FILES = "files"
 """The name of what is read from files, which has none."""
 _MOST_VIEWS = 16
 """Views over views over views."""
@@ -172,7 +171,7 @@ def _files(catalog: DuckDBCatalog, read: ReadFiles) -> Layer:
     cast = partition_types(run, frozen) if typed else {}
     unread = partitions_of(frozen) if asked is None else ()
     scan = FileScan(frozen, relation, repr((read.patterns, hive)), cast, unread)
-    return Layer(("", _FILES, name), types, files=scan)
+    return Layer(("", FILES, name), types, files=scan)
 
 
 def _shown(read: ViewDefinition, below: Layer) -> dict[str, RowExpression]:
@@ -313,9 +312,9 @@ def _described_files(layer: Layer, unit: Unit | EachRow | None) -> Table:
     """Describe files: nothing is declared of them but by views."""
     resolved = None
     if isinstance(unit, Unit):
-        resolved = resolve_unit(StoredKeys({_FILES: layer.types}), ("", "", _FILES), unit)
+        resolved = resolve_unit(StoredKeys({FILES: layer.types}), ("", "", FILES), unit)
     return Table(
-        _FILES,
+        FILES,
         {},
         layer.types,
         layer.path,
