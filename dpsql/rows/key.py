@@ -17,7 +17,7 @@ Guarantees:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -32,8 +32,8 @@ from dpsql.rows.expression import (
 )
 from dpsql.rows.operands import cast
 from dpsql.rows.spelled import spelled
-from dpsql.rows.typed import RowValue
-from dpsql.rows.types import BIGINT, BOOLEAN, DOUBLE, VARCHAR, RowType, row_type
+from dpsql.rows.typed import RowValue, shortest_case
+from dpsql.rows.types import BIGINT, BOOLEAN, DOUBLE, NULL, VARCHAR, RowType, row_type
 from dpsql.rows.values import KnownValues, known_values
 from dpsql.rows.write import RowWriter
 from dpsql.schema.domain import Domain
@@ -90,6 +90,50 @@ class RowKey:
         if self.cut:
             return self.cut
         return hashlib.sha256(f"{self.name}: {self.domain!r}".encode()).hexdigest()
+
+    def leading_to(self, results: Sequence[RowValue]) -> RowValue | None:
+        """Return, by the same conditions, what stands in a list for each cell of the domain.
+
+        It is what `value` leads to, for any row: of CASEs whose results are constants, each
+        constant is that of one cell, in whose place the cell's result is put; and where all results
+        of a CASE are one, its conditions decide nothing, nor do they fail.
+
+        Args:
+            results: constants of one type, for each cell in its order; the last for NULL, if the
+                domain has a cell for it.
+
+        Returns:
+            None if the key is more than CASEs of constants, or of constants without a cell.
+        """
+        cells: dict[Hashable, RowValue] = dict(zip(self.domain.values, results, strict=False))
+        missing = results[-1] if self.domain.nullable else None
+
+        def led(node: RowValue) -> RowValue | None:
+            if node.operation == "constant":
+                return missing if node.type == NULL else cells.get(_meant(node))
+            if node.operation == "cast" and _is_whole(node.type) and _is_whole(node.parts[0].type):
+                return led(node.parts[0])
+            if node.operation != "case":
+                return None
+            odd = len(node.parts) % 2 == 1
+            ends = [led(part) for part in node.parts[1::2]]
+            ends.append(led(node.parts[-1]) if odd else missing)
+            known = [end for end in ends if end is not None]
+            conditions = node.parts[: 2 * len(ends) - 2 : 2]
+            return shortest_case(conditions, known) if len(known) == len(ends) else None
+
+        return led(self.value)
+
+
+def _is_whole(type_: RowType) -> bool:
+    return type_.is_integer or type_ == NULL
+
+
+def _meant(constant: RowValue) -> Hashable:
+    """Return a constant as domains have it; what it isn't where that is no value of theirs."""
+    if constant.type.is_integer:
+        return int(constant.text)
+    return constant.text == "true" if constant.type == BOOLEAN else constant.text
 
 
 def row_key(

@@ -38,7 +38,7 @@ Guarantees:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -171,6 +171,77 @@ def number_of(value: int, type_: RowType = BIGINT) -> RowValue:
 def double_of(value: float) -> RowValue:
     """Return a double, spelled so that it is read as the same one."""
     return constant_of(repr(float(value)), DOUBLE)
+
+
+def shortest_case(conditions: Sequence[RowValue], ends: Sequence[RowValue]) -> RowValue:
+    """Return a CASE of constants, and of such CASEs, with no condition that decides nothing.
+
+    Conditions neither fail nor depend on anything but their row, so those before equal results may
+    go. A condition `v IS NULL` may, if NULL leads to the same place without it: in all that is
+    compared with it nothing is true. For the same reason two ends of one run of values,
+    `v < c` within `v < d`, are one condition, which databases test at once.
+
+    Args:
+        conditions: of the results, in turn.
+        ends: the results, and what there is otherwise.
+    """
+    *results, rest = ends
+    kept = list(zip(conditions, results, strict=True))
+    while kept and kept[-1][1] == rest:
+        kept.pop()
+    if not kept:
+        return rest
+    (first, result), *others = kept
+    if first.operation == "is_null":
+        without = shortest_case([c for c, _ in others], [*(r for _, r in others), rest])
+        if _of_null(without, first.parts[0]) == result:
+            return without
+    if not others and (run := _one_run(first, result, rest)) is not None:
+        return run
+    parts = [part for pair in kept for part in pair]
+    return RowValue("case", (*parts, rest), rest.type)
+
+
+def _of_null(value: RowValue, of: RowValue) -> RowValue | None:
+    """Return which constant CASEs lead to where `of` is NULL; None if other things decide."""
+    while value.operation == "case":
+        conditions = value.parts[:-1:2]
+        if not all(_unknown_of_null(condition, of) for condition in conditions):
+            return None
+        value = value.parts[-1]
+    return value
+
+
+def _unknown_of_null(condition: RowValue, of: RowValue) -> bool:
+    """Whether a condition isn't true where `of` is NULL: it, or a part of it, compares that."""
+    if condition.operation == "and":
+        return any(_unknown_of_null(part, of) for part in condition.parts)
+    return condition.operation == "compare" and condition.text == "<" and of in condition.parts
+
+
+def _one_run(below: RowValue, result: RowValue, rest: RowValue) -> RowValue | None:
+    """Write `v < c` and `v < d` as one condition, if what is between is told from all else."""
+    match result, rest:
+        case RowValue("case", (lower, outer, inside)), _ if outer == rest:
+            upper = below  # WHEN v < d THEN CASE WHEN v < c THEN outer ELSE inside END ELSE outer
+        case _, RowValue("case", (upper, inside, outer)) if outer == result:
+            lower = below  # WHEN v < c THEN outer ELSE CASE WHEN v < d THEN inside ELSE outer END
+        case _:
+            return None
+    ends = (lower, upper)
+    one = all(map(_is_below, ends)) and lower.parts[0] == upper.parts[0]
+    if not one or inside.operation != "constant":
+        return None
+    above = RowValue("compare", lower.parts, BOOLEAN, ">=")
+    return RowValue("case", (RowValue("and", (above, upper), BOOLEAN), inside, outer), outer.type)
+
+
+def _is_below(condition: RowValue) -> bool:
+    return (
+        condition.operation == "compare"
+        and condition.text == "<"
+        and condition.parts[1].operation == "constant"
+    )
 
 
 def as_stored(name: str) -> RowValue:

@@ -299,6 +299,41 @@ def test_rows_are_the_same_in_and_beside_the_block(con, kind, unit):
         assert counted["i",].sum() == len(values) + 1
 
 
+def merges(cells):
+    """Ways to count cells together: none, every other one, few runs, and two classes in turn."""
+    at = np.arange(cells)
+    ways = [at % 2, at * 3 // cells, (at >= cells // 3) & (at <= cells // 2)]
+    return [{}, *({"x": np.unique(way, return_inverse=True)[1]} for way in ways)]
+
+
+@pytest.mark.sampled(10)
+@pytest.mark.parametrize("most", [10**12, 0])
+@pytest.mark.parametrize("kind", BESIDE)
+def test_rows_find_the_classes_of_their_groups(con, hostile, monkeypatch, kind, most):
+    """Whether what is stored is grouped by, or classes: then of no more groups than cells."""
+    type_, domains = BESIDE[kind]
+    values = {
+        "BOOLEAN": ["true", "false"], "VARCHAR": [*TEXTS, "'A'", "''"], "ENUM('a', 'b')": TEXTS,
+    }.get(type_) or [text for text, _ in rows(type_)]  # fmt: skip
+    for place in (con, hostile):
+        store(place, f"x {type_}", [*values, "NULL"])
+    monkeypatch.setattr("dpsql.engines.duckdb.coding.MOST_STORED", most)
+    for domain in domains:
+        table = read_table(con, ("t",), Schema({"t": {"x": domain}}) if domain else None)
+        each = (
+            counted(con, domain) if domain else DuckDBEngine(con).marginals(table, [("x",)])["x",]
+        )
+        for merged in merges(table.cells("x")):
+            classes = merged.get("x", np.arange(table.cells("x")))
+            counting = scan(Coding(table, merged), {("x",): {}})
+            together = np.bincount(classes, each).tolist()
+            for place in (con, hostile):
+                assert counting.run(place)[0]["x",].tolist() == together
+            returned = f"SELECT count(*) FROM ({counting.sql})"
+            ((groups,),) = con.execute(returned, list(counting.parameters)).fetchall()
+            assert most or groups <= len(together)
+
+
 @pytest.mark.parametrize("nullable", [False, True])
 def test_strings_outside_the_list_go_to_the_other_label(nullable):
     con = duckdb.connect()

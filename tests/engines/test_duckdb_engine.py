@@ -9,11 +9,12 @@ import duckdb
 import numpy as np
 import pytest
 
+from dpsql.engines.duckdb.coding import MOST_STORED
 from dpsql.engines.duckdb.engine import Coding, DuckDBEngine, scan
 from dpsql.errors import InternalError
 from dpsql.schema import Domain, Table
 from dpsql.schema.names import quoted_name
-from tests.helpers.described import current_database
+from tests.helpers.described import current_database, read_table
 
 ROWS = [
     (-2, "x", True, "it's", 7),
@@ -217,6 +218,26 @@ def test_cells_of_one_class_are_counted_together(length, most):
     each = engine.prepared(table, [("x",)]).run()["x",]
     together = engine.prepared(table, [("x",)], {"x": classes}).run()["x",]
     assert together.tolist() == np.bincount(classes, each).tolist()
+
+
+@pytest.mark.parametrize("columns", [2, 3, 4])
+def test_no_scan_returns_many_more_rows_than_there_are_cells(columns):
+    """Of conditions on columns of many values a few classes are asked, and no more is returned."""
+    con = duckdb.connect()
+    names = [f"c{i}" for i in range(columns)]
+    declared = ", ".join(f"{n} INTEGER NOT NULL CHECK ({n} BETWEEN 0 AND 99)" for n in names)
+    con.execute(f"CREATE TABLE t ({declared})").fetchall()
+    values = ", ".join(f"hash(i * {k + 7}) % 100" for k in range(columns))
+    con.execute(f"INSERT INTO t SELECT {values} FROM range(9000) r(i)").fetchall()
+    table = read_table(con, ("t",))
+    merged = {name: (np.arange(100) >= 50).astype(np.int64) for name in names}
+    (one,) = DuckDBEngine(con).prepared(table, [tuple(names)], merged).needed
+    returned = con.execute(f"SELECT count(*) FROM ({one.sql})", list(one.parameters)).fetchall()
+    assert returned[0][0] <= max(2**columns, MOST_STORED)
+    found = one.run(con)[0][tuple(names)]
+    below = " AND ".join(f"{name} < 50" for name in names)
+    assert con.execute(f"SELECT count(*) FROM t WHERE {below}").fetchall() == [(found.flat[0],)]
+    assert found.sum() == 9000
 
 
 @pytest.mark.parametrize("total_apart", [False, True])

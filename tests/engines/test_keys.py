@@ -9,13 +9,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpsql.engines.duckdb.engine import DuckDBEngine
+from dpsql.engines.duckdb.coding import Coding
+from dpsql.engines.duckdb.engine import DuckDBEngine, scan
 from dpsql.rows.bounds import RowBounds
 from dpsql.rows.expression import RowColumn, canonical
-from dpsql.rows.key import MOST_VALUES, looked_up_key, row_key
+from dpsql.rows.key import MOST_VALUES, RowKey, looked_up_key, row_key
 from dpsql.rows.line import line
 from dpsql.rows.measure import measure
-from dpsql.rows.places import ends
+from dpsql.rows.places import ends, has_places
 from dpsql.rows.types import row_type
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
@@ -32,6 +33,17 @@ TEXTS = [
     "h % 10", "coalesce(minute(t), -1)", "length(left(s, 3))", "sign(f)",
     "x = 1 / f AND s::DATE > d",
 ]  # fmt: skip
+
+IN_TURN = [
+    "CASE WHEN x < 0 THEN 0 WHEN x < 10 THEN 1 ELSE 0 END", "CASE WHEN i < 3 THEN 1 ELSE 1 END",
+    "CASE WHEN x IS NULL THEN 2 WHEN i < 3 THEN 1 ELSE 0 END",
+    "CASE WHEN x < 1 THEN CASE WHEN x < 0 THEN 'a' ELSE 'b' END ELSE 'a' END",
+    "CASE WHEN x < 1 THEN 'a' ELSE CASE WHEN x < 0 THEN 'b' ELSE 'a' END END",
+    "CASE WHEN x < 1 THEN 5 WHEN x < 2 THEN NULL WHEN p < 10 THEN 5 END",
+    "CASE WHEN x >= 1 THEN true WHEN x < 0 THEN NULL ELSE false END",
+    "CASE WHEN s IS NULL THEN 'NULL' WHEN s < 'b' THEN '0' ELSE 'b' END",
+]  # fmt: skip
+"""CASEs of constants of which some come back, or are NULL."""
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +89,37 @@ def test_rows_are_where_their_value_is(con, rows, text):
     found = counted(con, keys, [(name,)])[name,]
     assert found.sum() == len(rows)
     assert found.tolist() == expected(con, text, key).tolist()
+
+
+def lines(draw):
+    """Lines of all columns that have places, cut at a few, at their ends for example."""
+    for name, text in TYPES.items():
+        type_ = row_type(text)
+        if has_places(type_):
+            least, most = ends(type_)
+            beyond = [] if type_.is_time else [least + 1, most - 1, most]
+            near = [place for place in sorted({-3, 0, 2, 60, *beyond}) if place > least]
+            yield line(name, text, sorted(draw.sample(near, draw.randint(0, len(near)))),
+                       nullable=True).key  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_conditions_lead_to_the_classes_that_values_are_in(con, seed, monkeypatch):
+    """Of keys that are CASEs of constants a class is found without the value: it is that of it."""
+    draw = random.Random(seed)  # noqa: S311
+    keys = keys_of(con, [*TEXTS, *IN_TURN]) | {key.name: key for key in lines(draw)}
+    cells = {name: table(keys).cells(name) for name in keys}
+    drawn = {name: [draw.randrange(2) for _ in range(n)] for name, n in cells.items()}
+    merged = {name: np.unique(of, return_inverse=True)[1] for name, of in drawn.items()}
+    for some in ({}, merged):
+        coding, blocks = Coding(table(keys), some, keys), {(name,): {} for name in keys}
+        assert sum(coding.led(name) is not None for name in keys) >= 15
+        found, _ = scan(coding, blocks).run(con)
+        with monkeypatch.context() as without:
+            without.setattr(RowKey, "leading_to", lambda *_: None)
+            values, _ = scan(coding, blocks).run(con)
+        for (name,), counts in values.items():
+            assert found[name,].tolist() == counts.tolist(), name
 
 
 @pytest.mark.parametrize("unit", [None, ResolvedUnit("row_number", "row_number", "INTEGER", (), 3)])

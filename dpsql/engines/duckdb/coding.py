@@ -5,25 +5,54 @@ And what their values add up to in a cell.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsql.engines.base import LOW_BITS, Keys, Marginal, Merged, cells_counted, columns_read
 from dpsql.engines.cover import MOST_SUM
-from dpsql.engines.duckdb.columns import CodedColumn, Parameters, call, whole
+from dpsql.engines.duckdb.columns import (
+    FEW_RUNS,
+    CodedColumn,
+    Parameters,
+    call,
+    class_listed,
+    class_type,
+    whole,
+)
 from dpsql.engines.duckdb.sums import RowSum
 from dpsql.rows.measure import RowMeasure
-from dpsql.rows.types import BOOLEAN
+from dpsql.rows.typed import constant_of, number_of
+from dpsql.rows.types import BOOLEAN, RowType
 from dpsql.schema import Table
 from dpsql.schema.names import quoted_name
 
-_FEW_RUNS = 32
 _MANY_CLASSES = 4096
 """Cells from which on their classes are told by the ends of few runs."""
+MOST_STORED = 500
+"""Groups of stored values, of which there may be more than cells: more take longer than to have
+each row find its class."""
 MOST_FEW = 8
 """Values for which a row is looked at while others are added up, in place of groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """What a block is grouped by.
+
+    Args:
+        groups: how many there are at most.
+        led: attribute → SQL of its class, of the columns of a row.
+        classed: attributes whose class is made of what is stored, before rows are grouped. Of all
+            others what is stored is grouped by.
+    """
+
+    groups: int
+    led: Mapping[str, str]
+    classed: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +80,52 @@ class Coding:
         """
         classes = self.merged[name]
         ends = [*np.flatnonzero(np.diff(classes)).tolist(), len(classes) - 1]
-        if len(classes) < _MANY_CLASSES or len(ends) > _FEW_RUNS:
-            listed = parameters.bind(("classes", name), classes.tolist())
-            place = call("+", code, whole(1, "BIGINT"))
-            return call("list_extract", f"{listed}::BIGINT[]", place)
+        if len(classes) < _MANY_CLASSES or len(ends) > FEW_RUNS:
+            return f"{class_listed(code, classes, name, parameters)}::BIGINT"
         runs = (
             f"WHEN {code} <= {whole(end, 'BIGINT')} THEN {whole(int(classes[end]), 'BIGINT')}"
             for end in ends
         )
         return f"CASE {' '.join(runs)} END"
+
+    def led(self, name: str) -> str | None:
+        """Write the class of a row's cell by the conditions of a key alone, if it is a key of such.
+
+        There is no value of the key then, which would have to be looked for in its domain.
+        """
+        if name not in self.keys:
+            return None
+        classes = self._classes(name)
+        type_ = RowType(class_type(classes))
+        led = self.keys[name].leading_to([number_of(int(i), type_) for i in classes])
+        return None if led is None else led.sql
+
+    def grouping(self, block: Marginal) -> Grouping:
+        """Choose what a block is grouped by.
+
+        What is stored is grouped by fastest, and its few groups get their classes afterwards. Where
+        it is of many values together, rows get their classes first, so that there are no more
+        groups than cells.
+        """
+        led = {name: sql for name in block if (sql := self.led(name)) is not None}
+        places = {name: self.column(name, "").values for name in block if name not in led}
+        gains = {name: places[name] / max(self.size(name), 1) for name in places}
+        groups = math.prod(places.values()) * math.prod(self.size(name) for name in led)
+        classed: list[str] = []
+        for name in sorted(gains, key=gains.__getitem__, reverse=True):
+            if groups <= MOST_STORED or gains[name] <= 1:
+                break
+            groups = groups // places[name] * self.size(name)
+            classed.append(name)
+        return Grouping(groups, led, frozenset(classed))
+
+    def class_of_row(self, column: CodedColumn, name: str, parameters: Parameters) -> str:
+        """Write the class of the cell of a row, given what is stored of it."""
+        return column.class_of(self._classes(name), parameters)
+
+    def _classes(self, name: str) -> NDArray[np.int64]:
+        """Return the class of each cell: itself, if none are merged."""
+        return self.merged.get(name, np.arange(self.table.cells(name)))
 
     def truth(self, marginal: Marginal) -> str | None:
         """Return the one key of a marginal that is of two cells, one of which has a few values."""
@@ -72,7 +138,12 @@ class Coding:
 
     def condition(self, name: str) -> str:
         """Write that a row has one of these values; it is not true where the key is NULL."""
-        value, (_, few) = f"({self.keys[name].value.sql})", self._few(name)
+        value, (true, few) = f"({self.keys[name].value.sql})", self._few(name)
+        truths = [
+            constant_of("true" if i == true else "false", BOOLEAN) for i in self._classes(name)
+        ]
+        if (led := self.keys[name].leading_to(truths)) is not None:
+            return led.sql
         if self.table.columns[name].type == BOOLEAN.name:
             both = f"({value} IS NOT NULL)"
             return both if len(few) == 2 else value if few == [True] else f"(NOT {value})"
@@ -89,7 +160,7 @@ class Coding:
         domain = self.table.columns[name]
         if name not in self.keys or self.size(name) != 2:
             return 0, []
-        cells = self.merged.get(name, np.arange(self.table.cells(name)))
+        cells = self._classes(name)
         rest = len(cells) > len(domain.values)  # the last cell is of NULL, or of other values
         true = 1 - int(cells[-1]) if rest else 1
         pairs = zip(domain.values, cells, strict=False)
@@ -124,6 +195,10 @@ def with_cells(
     stored, cells = list[str](), list[str]()
     for i, name in enumerate(named):
         column, inside = coding.column(name, f"{own}k{i}"), f"{own}i{i}"
+        if (led := replace(coding, merged={}).led(name)) is not None:
+            stored.append(f"{led} AS {own}k{i}")
+            cells.append(f"{own}k{i} AS {own}c{i}")
+            continue
         stored.append(f"{column.stored(parameters)} AS {column.alias}")
         stored.append(f"({column.inside(parameters)}) IS TRUE AS {inside}")
         cells.append(

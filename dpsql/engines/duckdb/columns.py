@@ -18,17 +18,21 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
 from dpsql.rows.types import RowType
 from dpsql.schema import Domain, Table
 from dpsql.schema.names import quoted_name, quoted_text
-from dpsql.schema.numbers import decimal_scale
+from dpsql.schema.numbers import decimal_scale, decimal_text
 from dpsql.schema.sequences import CLOCK, INSTANT, MONTHS, DateRange, DecimalRange, TimeRange
 from dpsql.schema.values import TIMES
 
 MAX_SEARCHED = 64
 """Values of a list that is searched through for each row; longer ones are looked up."""
+
+FEW_RUNS = 32
+"""Runs of one class whose ends are compared with; more are looked up in a list."""
 
 Code = Callable[[str], str]
 
@@ -77,11 +81,22 @@ class CellSql:
     code: Code
     after: str = ""
     """What could be stored in place of a value without a cell: its code is that after the last."""
+    last: Callable[[int], str] | None = None
+    """Writes the largest that is `stored` of a cell, where those of each are above those before."""
+    values: int = 0
+    """How many are `stored`, if they are more than there are cells."""
 
     @classmethod
-    def plain(cls, placed: str, stored: str, code: Code, after: str = "") -> CellSql:
+    def plain(
+        cls, placed: str, stored: str, code: Code, last: Callable[[int], str] | None = None
+    ) -> CellSql:
         """Make them of texts that name no parameter."""
-        return cls(lambda _: placed, lambda _: stored, code, after)
+        return cls(lambda _: placed, lambda _: stored, code, last=last)
+
+    @classmethod
+    def coded(cls, placed: str, code: str) -> CellSql:
+        """Make them of a code that is grouped by."""
+        return cls.plain(placed, code, lambda x: x, lambda cell: whole(cell, "BIGINT"))
 
 
 class CodedColumn:
@@ -133,6 +148,52 @@ class CodedColumn:
         rest = f"CASE WHEN {self._column} IS NULL THEN {self._last} ELSE {self._last + 1} END"
         return f"coalesce(({self._cells.code(f'({stored})')})::BIGINT, {rest})"
 
+    @property
+    def values(self) -> int:
+        """How many there are at most of what is grouped by."""
+        last = self._last + self._both
+        return (
+            last + 1 if self._both or not self._cells.values else self._cells.values + self._every
+        )
+
+    def class_of(self, classes: NDArray[np.int64], parameters: Parameters) -> str:
+        """Write the class of a row's cell, given what is `stored`: by the ends of runs, or a list.
+
+        What is stored of a value without a cell is above all ends, or NULL, of which no comparison
+        is true: so it comes to the last run, which is that of the last cell.
+        """
+        last = (lambda cell: whole(cell, "BIGINT")) if self._both else self._cells.last
+        ends = [*np.flatnonzero(np.diff(classes)).tolist(), len(classes) - 1]
+        type_ = class_type(classes)
+        if last is None or len(ends) > FEW_RUNS:
+            if len(ends) == len(classes) == classes[-1] + 1:  # each cell is its own class
+                return self.code
+            return class_listed(self.code, classes, self._column, parameters)
+        runs = [("" if i == ends[-1] else last(i), whole(int(classes[i]), type_)) for i in ends]
+        return _halved(self.alias, runs)
+
+
+def class_type(classes: NDArray[np.int64]) -> str:
+    """Return the least type that has all classes."""
+    most = int(classes.max(initial=0))
+    return "UTINYINT" if most < 2**8 else "USMALLINT" if most < 2**16 else "BIGINT"
+
+
+def class_listed(code: str, classes: NDArray[np.int64], name: str, parameters: Parameters) -> str:
+    """Write the class of a cell by a list; what isn't a cell has none, and no error."""
+    listed = parameters.bind(("classes", name), classes.tolist())
+    place = call("+", code, whole(1, "BIGINT"))
+    return call("list_extract", f"{listed}::{class_type(classes)}[]", place)
+
+
+def _halved(value: str, runs: Sequence[tuple[str, str]]) -> str:
+    """Write the second of that pair of which the first is the least that isn't below a value."""
+    if len(runs) == 1:
+        return runs[0][1]
+    middle = (len(runs) - 1) // 2
+    below, above = _halved(value, runs[: middle + 1]), _halved(value, runs[middle + 1 :])
+    return f"CASE WHEN {value} <= {runs[middle][0]} THEN {below} ELSE {above} END"
+
 
 def call(function: str, *arguments: str) -> str:
     """Write a call of a built-in function or operator, whatever macros there are."""
@@ -155,11 +216,13 @@ def _cells(column: str, domain: Domain) -> CellSql:
     values, clamps = domain.values, domain.outside == "clamp"
     if isinstance(values, range):
         low, high = (whole(v, domain.type) for v in (values.start, values.stop - 1))
-        start = whole(values.start)
         limits = RowType(domain.type).limits
+        narrow = limits is not None and limits[0] >= -(2**32) and limits[1] <= 2**32
+        wide = "BIGINT" if narrow and abs(values.start) < 2**32 else "HUGEINT"
+        start = whole(values.start, wide)
         after = whole(values.stop, domain.type) if limits and values.stop <= limits[1] else ""
-        cells = _span(column, low, high, clamps, lambda x: call("-", f"{x}::HUGEINT", start))
-        return replace(cells, after=after)
+        cells = _span(column, low, high, clamps, lambda x: call("-", f"{x}::{wide}", start))
+        return replace(cells, after=after, last=lambda cell: whole(values[cell], domain.type))
     if isinstance(values, DateRange):
         return _periods(column, domain, values)
     if isinstance(values, TimeRange):
@@ -171,7 +234,8 @@ def _cells(column: str, domain: Domain) -> CellSql:
     if domain.type == "DOUBLE":
         return _bins(column, domain)
     if domain.type == "BOOLEAN":
-        return CellSql.plain(f"{column} IS NOT NULL", column, lambda x: x)
+        placed = f"{column} IS NOT NULL"
+        return CellSql.plain(placed, column, lambda x: x, lambda cell: f"'{cell}'::BOOLEAN")
     if domain.type == "ENUM":
         return CellSql.plain(f"{column} IS NOT NULL", column, lambda x: call("enum_code", x))
     return _listed(column, domain)
@@ -205,7 +269,12 @@ def _grid(column: str, domain: Domain, values: DecimalRange) -> CellSql:
         above = call("-", f"{digits}::HUGEINT", whole(low))
         return call("//", call("+", above, whole(step // 2)), whole(step))
 
-    return _span(column, least, most, domain.outside == "clamp", code)
+    def last(cell: int) -> str:
+        digits = low + (cell + 1) * step - step // 2 - 1
+        return f"'{decimal_text(Fraction(digits, 10**scale))}'::{type_}"
+
+    cells = _span(column, least, most, domain.outside == "clamp", code)
+    return replace(cells, last=last, values=(len(values) - 1) * step + 1)
 
 
 def _float_grid(column: str, domain: Domain, values: DecimalRange) -> CellSql:
@@ -226,7 +295,7 @@ def _float_grid(column: str, domain: Domain, values: DecimalRange) -> CellSql:
     placed = f"{value} BETWEEN {_double(ends[0])} AND {_double(ends[1])}"
     if domain.outside == "clamp":
         placed = f"NOT {call('isnan', value)}"
-    return CellSql.plain(placed, code, lambda x: x)
+    return CellSql.coded(placed, code)
 
 
 def _double(value: float) -> str:
@@ -250,7 +319,7 @@ def _periods(column: str, domain: Domain, values: DateRange) -> CellSql:
     placed = f"{day} BETWEEN {first} AND {last}"
     if domain.outside == "clamp":
         placed = f"{day} IS NOT NULL"
-    return CellSql.plain(placed, code, lambda x: x)
+    return CellSql.coded(placed, code)
 
 
 def _hours(column: str, domain: Domain, values: TimeRange) -> CellSql:
@@ -263,7 +332,7 @@ def _hours(column: str, domain: Domain, values: TimeRange) -> CellSql:
     placed = f"{shown} BETWEEN {first} AND {last}"
     if domain.outside == "clamp":
         placed = f"{shown} IS NOT NULL"
-    return CellSql.plain(placed, code, lambda x: x)
+    return CellSql.coded(placed, code)
 
 
 _ERAS = (" (BC)", "")
@@ -303,7 +372,7 @@ def _bins(column: str, domain: Domain) -> CellSql:
     placed = f"{value} BETWEEN {edges[0]} AND {last}"
     if domain.outside == "clamp":
         placed = f"NOT {call('isnan', value)}"
-    return CellSql.plain(placed, search(0, len(edges) - 1), lambda x: x)
+    return CellSql.coded(placed, search(0, len(edges) - 1))
 
 
 def _floats(values: Sequence[Any]) -> list[float]:
@@ -321,7 +390,7 @@ def _listed(column: str, domain: Domain) -> CellSql:
             return f"coalesce({_position(column, domain, parameters)}, {rest})"
 
         # Every text has a cell, so the condition names no list.
-        return CellSql(lambda _: f"{column} IS NOT NULL", listed_or_rest, _from_1)
+        return CellSql(lambda _: f"{column} IS NOT NULL", listed_or_rest, _from_1, last=_place)
 
     def place(parameters: Parameters) -> str:
         listed = _position(column, domain, parameters)
@@ -334,11 +403,18 @@ def _listed(column: str, domain: Domain) -> CellSql:
             f"ELSE {listed} END"
         )
 
-    return CellSql(lambda parameters: f"({place(parameters)}) IS NOT NULL", place, _from_1)
+    def placed(parameters: Parameters) -> str:
+        return f"({place(parameters)}) IS NOT NULL"
+
+    return CellSql(placed, place, _from_1, last=_place)
 
 
 def _from_1(place: str) -> str:
     return call("-", place, "1")
+
+
+def _place(cell: int) -> str:
+    return whole(cell + 1, "BIGINT")
 
 
 def _literal(value: Any, domain: Domain) -> str:

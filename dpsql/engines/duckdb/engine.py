@@ -7,7 +7,6 @@ is added up is SQL that `dpsql/rows/` made of a checked tree. Only counts and su
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -299,7 +298,7 @@ def scans(
         if added:
             fitting = [block for block in blocks if set(own) <= set(block)]
             if not any({*own, *added} <= set(block) for block in fitting):
-                blocks[min(fitting, key=lambda b: math.prod(sizes[a] for a in b))] |= added
+                blocks[min(fitting, key=lambda b: coding.grouping(b).groups)] |= added
     passed = in_one_pass(coding, [block for block, added in blocks.items() if not added])
     if coding.table.unit is not None and len(passed) < len(blocks):
         return [replace(bounded_scan(coding, blocks), truths=truths)]
@@ -361,22 +360,31 @@ def _count(
     computed twice.
     """
     number, keys, measures, width = block
+    grouping = coding.grouping(keys)
     # In the subquery columns of the table stand beside ours.
     own = unused([*coding.table.columns, *coding.table.undeclared])
-    columns = {a: coding.column(a, f"{own}k{i}") for i, a in enumerate(keys)}
+    columns = {
+        a: coding.column(a, f"{own}k{i}") for i, a in enumerate(keys) if a not in grouping.led
+    }
+    groups = {
+        a: f"{own}{'k' if a in columns.keys() - grouping.classed else 'g'}{i}"
+        for i, a in enumerate(keys)
+    }
     key = whole(0, "BIGINT")
-    for attribute in keys:
+    for attribute, group in groups.items():
         size = whole(coding.size(attribute), "BIGINT")
-        code = columns[attribute].code
-        if attribute in coding.merged:
-            code = coding.class_of(code, attribute, parameters)
+        code = f"{group}::BIGINT"
+        if attribute in columns.keys() - grouping.classed:
+            code = columns[attribute].code
+            if attribute in coding.merged:
+                code = coding.class_of(code, attribute, parameters)
         key = call("+", call("*", key, size), code)
     inside = " AND ".join(column.inside(parameters) for column in columns.values()) or "true"
-    stored = [f"{columns[a].stored(parameters)} AS {columns[a].alias}" for a in keys]
+    stored = [f"{column.stored(parameters)} AS {column.alias}" for column in columns.values()]
+    stored += [f"{sql} AS {groups[a]}" for a, sql in grouping.led.items()]
     places = [f"{own}x{i}" for i in range(len(measures))]
     computed: list[str] = []
     again = {name for value in measures.values() for name in value.read_again}
-    aliases = [columns[a].alias for a in keys]
     added: list[str] = []
     given = list(zip(places, measures.values(), strict=True))
     there = {value.of.there: value.present(x) for x, value in given if value.of.there}
@@ -392,9 +400,17 @@ def _count(
     words += [("0", "0")] * (width - len(words))
     shown = "".join(f", {low} AS m{i}, {high} AS h{i}" for i, (high, low) in enumerate(words))
     rows = f"SELECT {', '.join([*stored, *computed, *map(quoted_name, sorted(again))]) or '0'}"
-    by = f"GROUP BY {', '.join(aliases)}" if keys else ""
+    rows = f"{rows} FROM {source} WHERE {inside}"
+    if grouping.classed:  # of what is stored, so that it isn't computed for each condition
+        classes = [
+            f"{coding.class_of_row(columns[a], a, parameters)} AS {groups[a]}"
+            for a in keys
+            if a in grouping.classed
+        ]
+        rows = f"SELECT *, {', '.join(classes)} FROM ({rows})"
+    by = f"GROUP BY {', '.join(groups.values())}" if keys else ""
     return (
         f"SELECT {number} AS block, ({key})::BIGINT AS key, n{shown} FROM "
-        f"(SELECT {', '.join([*aliases, 'system.main.count(*) AS n', *added])} FROM "
-        f"({rows} FROM {source} WHERE {inside}) {by})"
+        f"(SELECT {', '.join([*groups.values(), 'system.main.count(*) AS n', *added])} FROM "
+        f"({rows}) {by})"
     )

@@ -43,7 +43,7 @@ from dpsql.engines.names import unused
 
 if TYPE_CHECKING:
     import duckdb
-    from pyarrow import RecordBatch
+    from pyarrow import Array, RecordBatch
 
 BATCH = 100_000
 """Rows that are counted at once: what is made of them stays in a processor's cache."""
@@ -141,6 +141,8 @@ class OnePass:
         reader = con.sql(self.sql, params=list(self.parameters)).to_arrow_reader(BATCH)
         try:
             for batch in reader:
+                if not batch.num_rows:
+                    continue
                 self._add(batch, sums)
                 share = con.query_progress() / 100  # negative if DuckDB doesn't know
                 for step in range(told + 1, min(int(share * self.steps), self.steps - 1) + 1):
@@ -154,7 +156,7 @@ class OnePass:
     def _add(self, batch: RecordBatch, sums: Mapping[Marginal, Counts]) -> None:
         """Count a batch in all blocks."""
         found = [
-            column.read(values.to_numpy())
+            column.read(_numbers(values, column.type[1]))
             for column, values in zip(self.columns, batch.columns, strict=True)
         ]
         codes, lost = [pair[0] for pair in found], [pair[1] for pair in found]
@@ -188,6 +190,12 @@ def one_pass(coding: Coding, blocks: Sequence[Marginal]) -> OnePass:
     )
 
 
+def _numbers(column: Array[Any], read: type[np.unsignedinteger[Any]]) -> Codes:
+    """Read a column without NULL where it lies: Arrow's own way to NumPy would import pandas."""
+    lies = column.buffers()[1]
+    return np.frombuffer(lies, read, len(column), column.offset * np.dtype(read).itemsize)
+
+
 def _narrow(cell: str, type_: str) -> str:
     """Write a cell in a small type; one that isn't of that type would be none."""
     return f"coalesce(TRY_CAST({cell} AS {type_}), {whole(-1, type_)}) AS {cell}"
@@ -215,6 +223,8 @@ _FETCHED = 6.0
 """To hand the cell over to NumPy."""
 _COUNTED, _KEYED = 2.0, 0.2
 """To count a row in a block; for each of its columns besides."""
+_CLASSED = 2.5
+"""To have a row find its class in a column, where that is grouped by."""
 _GROUPED, _GROUPED_KEPT = 5.5, 20.0
 """To group a row; where rows were stored first, because units have some of them left out."""
 
@@ -228,7 +238,10 @@ def in_one_pass(coding: Coding, blocks: Sequence[Marginal]) -> tuple[Marginal, .
     cost = {name: _cost(coding, name) for block in fitting for name in block}
     stored = coding.table.unit is not None and len(blocks) > 1
     grouped = _GROUPED_KEPT if stored else _GROUPED
-    apart = sum(grouped + sum(cost[name] for name in block) for block in fitting)
+    apart = 0.0
+    for block in fitting:
+        apart += grouped + sum(cost[name] for name in block)
+        apart += _CLASSED * len(coding.grouping(block).classed)
     once = sum(cost.values()) + _FETCHED * len(cost)
     once += sum(_COUNTED + _KEYED * len(block) for block in fitting)
     return tuple(fitting) if cost and once < apart else ()

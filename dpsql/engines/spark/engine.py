@@ -315,8 +315,18 @@ def _no_workers(session: SparkSession) -> UnsupportedSqlError:
 
 def _columns(found: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     """Return the keys of what was found, and their counts."""
-    keys, rows = (found.column(name).to_numpy().astype(np.int64) for name in (KEY, COUNT))
+    keys, rows = (_numbers(found.column(name)) for name in (KEY, COUNT))
     return keys, rows
+
+
+def _numbers(column: pa.ChunkedArray) -> np.ndarray:
+    """Read a column of BIGINTs without NULL, and without pandas, which Arrow would import."""
+    parts = [
+        np.frombuffer(part.buffers()[1], np.int64, len(part), 8 * part.offset)
+        for part in column.cast("int64").chunks
+        if len(part)
+    ]
+    return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
 
 def _holds(step: Callable[[], bool]) -> bool:

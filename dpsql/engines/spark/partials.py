@@ -86,11 +86,18 @@ def partial_counts(blocks: Sequence[CodedBlock]) -> Batches:
             arrays = [pyarrow.array(keys, "int64"), pyarrow.array(counts, "int64")]
             return pyarrow.RecordBatch.from_arrays(arrays, [key_name, count_name])
 
+        def numbers(column: pa.Array) -> Counts:
+            # Arrow's own way to NumPy would import pandas first, wherever it is installed.
+            column = column.cast("int64").fill_null(-1)
+            lies = column.buffers()[1]
+            return numpy.frombuffer(lies, numpy.int64, len(column), 8 * column.offset)
+
         def chunks() -> Iterator[list[pa.RecordBatch]]:
             held: list[pa.RecordBatch] = []
             rows = 0
             for batch in batches:
-                held.append(batch)
+                if batch.num_rows:
+                    held.append(batch)
                 rows += batch.num_rows
                 if rows >= rows_at_once:
                     yield held
@@ -101,7 +108,7 @@ def partial_counts(blocks: Sequence[CodedBlock]) -> Batches:
         for held in chunks():
             rows = sum(batch.num_rows for batch in held)
             codes = {
-                name: numpy.concatenate([batch.column(name).to_numpy() for batch in held])
+                name: numpy.concatenate([numbers(batch.column(name)) for batch in held])
                 for name in held[0].schema.names
             }
             for axes, cells, offset in plan:
