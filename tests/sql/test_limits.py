@@ -1,6 +1,7 @@
 """Oversized, broken and mutated text: always a dpsql error, and soon."""
 
 import random
+import sys
 import time
 
 import duckdb
@@ -362,3 +363,89 @@ def test_no_more_of_a_script_is_read_than_may_be_in_it(tmp_path, character):
     file.write_bytes(b"SELECT COUNT(*) FROM t \xff")
     with pytest.raises(SqlParseError, match="UTF-8"):
         dpsql.read_script(file)
+
+
+SMALL = Table("t", {"a": Domain.integers(0, 9), "b": Domain.integers(0, 9)})
+
+
+def nested(query, depth):
+    """Return a query of private rows around another, and so on, so many times."""
+    inner = "t"
+    for level in range(depth):
+        inner = query.replace("@", inner if level == 0 else f"({inner}) AS q{level}")
+    return f"SELECT a, COUNT(*) AS n FROM ({inner}) AS r GROUP BY a"
+
+
+def chained(query, depth):
+    """Return the same as a chain of CTEs."""
+    names = [f"w{level}" for level in range(depth)]
+    parts = zip(names, ["t", *names], strict=False)
+    ctes = ", ".join(f"{name} AS ({query.replace('@', of)})" for name, of in parts)
+    return f"WITH {ctes} SELECT a, COUNT(*) AS n FROM {names[-1]} GROUP BY a"
+
+
+def calls_of_python(sql):
+    """Return how often a function of Python is called while a statement is compiled, and why not.
+
+    A clock would tell how busy the computer is; this is what the statement asks for.
+    """
+    calls, refused = 0, None
+
+    def count(frame, event, argument):
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        compile_script([("q", sql)], lambda parts: SMALL)
+    except SqlError as error:
+        refused = error
+    finally:
+        sys.setprofile(None)
+    return calls, refused
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("written", [nested, chained])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT a FROM @",
+        "SELECT a, b FROM @ WHERE a > 1",
+        "SELECT * FROM @",
+        "SELECT DISTINCT a FROM @",
+        "SELECT a, MAX(b) AS b FROM @ GROUP BY a",
+        "SELECT a FROM @ LIMIT 3",
+        "WITH w AS (SELECT a FROM @) SELECT a FROM w",
+        "SELECT a FROM @ UNION ALL SELECT b FROM t",
+    ],
+)
+def test_work_grows_with_the_text_of_nested_queries_and_not_exponentially(written, query):
+    compile_text(nested("SELECT a FROM @", 1))  # what is imported isn't counted
+    four, eight = (calls_of_python(written(query, depth))[0] for depth in (4, 8))
+    assert eight < 4 * four + 20_000  # were each level thrice the last, it would be 81 times
+
+
+@pytest.mark.parametrize("written", [nested, chained])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT a + a AS a FROM @",
+        "SELECT CASE WHEN a > 2 THEN a ELSE a - 1 END AS a FROM @",
+        "SELECT a + a AS b, b + b AS c, c + c AS a FROM @",
+    ],
+)
+def test_what_columns_stand_for_is_bounded(written, query):
+    compile_text(nested("SELECT a FROM @", 1))
+    calls, refused = calls_of_python(written(query, 24))
+    assert isinstance(refused, SqlLimitError)
+    assert "10,000 parts" in str(refused)
+    assert calls < 1_000_000
+
+
+@pytest.mark.parametrize("first", ["a", "COUNT(*)"])
+def test_what_names_of_the_list_stand_for_is_bounded(first):
+    names = ", ".join(f"c{i} + c{i} AS c{i + 1}" for i in range(30))
+    calls, refused = calls_of_python(f"SELECT {first} AS c0, {names} FROM t GROUP BY ALL")
+    assert isinstance(refused, SqlLimitError)
+    assert calls < 1_000_000

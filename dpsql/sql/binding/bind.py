@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -30,6 +30,7 @@ from dpsql.sql.binding.row_queries import Home
 from dpsql.sql.binding.scope import Found, PrivateColumn, PublicColumn, RowQueryColumn
 from dpsql.sql.binding.subqueries import Outer
 from dpsql.sql.binding.summands import summands
+from dpsql.sql.text.limits import MAX_TOKENS, too_long
 from dpsql.sql.text.parse import IN_LIST
 from dpsql.sql.text.spans import SourceText
 
@@ -74,6 +75,7 @@ class RowBinder:
             for node in select.expressions
             if isinstance(node, exp.Alias)
         }
+        check_aliases(self.aliases, source)
         self.scope = home.scope(source, self.aliases)
         self._select = select
         self._home = home
@@ -136,12 +138,19 @@ class RowBinder:
         attributes: set[str] = set()
         relations: set[int] = set()
         rows: set[str] = set()
+        size = 0
 
         def change(part: Expr) -> Expr:
+            nonlocal size
+            before, size = size, size + 1
             if isinstance(part, exp.Paren):
                 return exp.Paren(this=change(part.this))
             if isinstance(part, exp.Column):
-                return self._column(part, change, attributes, relations, rows)
+                meant = self._column(part, change, attributes, relations, rows)
+                size = before + sum(not isinstance(node, exp.Identifier) for node in meant.walk())
+                if size > MAX_TOKENS:
+                    raise too_long(part, self.source)
+                return meant
             if isinstance(part, exp.Star):
                 raise self.source.unsupported(part, "* can't stand here.", "name a column.")
             if isinstance(part, exp.Window):
@@ -359,6 +368,32 @@ def _order_of(node: exp.Order, source: SourceText) -> Span:
     first = source.node(node.this).end
     last = max(source.node(part).end for part in node.expressions)
     return Span(first, last)
+
+
+def check_aliases(aliases: Mapping[str, Expr], source: SourceText) -> None:
+    """Refuse a SELECT list whose names stand for too much: each may use the one before it twice.
+
+    Raises:
+        SqlLimitError: with names replaced by what they stand for, one is too long.
+    """
+    sizes: dict[str, int] = {}
+
+    def size(name: str) -> int:
+        if name not in sizes:
+            sizes[name] = 1  # so long as it is looked at: a name in itself is the column's
+            found = aliases[name].find_all(exp.Expr)
+            parts = (part for part in found if not isinstance(part, exp.Identifier))
+            own = (part.name.lower() if _is_bare(part) else "" for part in parts)
+            sizes[name] = sum(size(of) if of in aliases else 1 for of in own)
+        return sizes[name]
+
+    for name, node in aliases.items():
+        if size(name) > MAX_TOKENS:
+            raise too_long(node, source)
+
+
+def _is_bare(node: Expr) -> bool:
+    return isinstance(node, exp.Column) and not node.table
 
 
 def check_name(name: str, node: Expr, source: SourceText) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from typing import TypeVar
 
 from sqlglot import exp
 
@@ -38,6 +40,18 @@ from dpsql.sql.binding.unified import is_union_all, parts_of
 from dpsql.sql.text.spans import SourceText
 
 _SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
+T = TypeVar("T")
+Asked = tuple[int, frozenset[tuple[str, int]]]
+Memory = dict[Asked, tuple[Expr, Names, T]]
+"""What was found of a query where names mean that, by their identities, which are kept with it.
+
+What is above a query asks of it several times, and it asks the query in it: without a memory, each
+level of nesting would multiply the work.
+"""
+
+
+def _asked(query: Expr, names: Names) -> Asked:
+    return id(query), frozenset((name, id(meant)) for name, meant in names.items())
 
 
 class PrivateItems:
@@ -57,6 +71,8 @@ class PrivateItems:
         self._told = told
         self._rewritten: dict[int, tuple[exp.Select, exp.Select | None]] = {}
         self._grouped: dict[int, tuple[exp.Select, tuple[Grouped, Told] | None]] = {}
+        self._rows: Memory[WrittenRows | None] = {}
+        self._inside: Memory[dict[str, Name]] = {}
 
     def kind(self, node: exp.Table, names: Names) -> tuple[str, str]:
         """Return what a name means, and the table of the sandbox or the CTE."""
@@ -225,6 +241,12 @@ class PrivateItems:
 
     def names_in(self, query: exp.Select | exp.SetOperation, names: Names) -> dict[str, Name]:
         """Return what names mean in a query, as far as they are of private rows."""
+        asked = _asked(query, names)
+        if asked not in self._inside:
+            self._inside[asked] = query, dict(names), self._names_in(query, names)
+        return dict(self._inside[asked][2])
+
+    def _names_in(self, query: exp.Select | exp.SetOperation, names: Names) -> dict[str, Name]:
         inside, clause = dict(names), query.args.get("with_")
         for cte in clause.expressions if clause is not None else []:
             rows = self.rows_of(cte.this, inside, cte.args["alias"])
@@ -237,6 +259,15 @@ class PrivateItems:
         """Return a query that only projects and filters private rows; None if it is another."""
         if not isinstance(query, exp.Select | exp.SetOperation):
             return None
+        asked = _asked(query, names)
+        if asked not in self._rows:
+            self._rows[asked] = query, dict(names), self._written_rows(query, names)
+        found = self._rows[asked][2]
+        return None if found is None else replace(found, columns=given_names(alias))
+
+    def _written_rows(
+        self, query: exp.Select | exp.SetOperation, names: Names
+    ) -> WrittenRows | None:
         if isinstance(query, exp.Select) and not is_by_row(query):
             groups = self._groups_of(query, names)
             written = self._per_unit(query, names) if groups is None else groups[1].rows
@@ -245,14 +276,14 @@ class PrivateItems:
             query = written
         inside = self.names_in(query, names)
         if isinstance(query, exp.SetOperation):
-            return self._put_together(query, names, inside, alias)
+            return self._put_together(query, names, inside)
         items = [join.item for join in joins_of(query, self._source)]
         place = next((item for item in items if self.is_private(item, inside)), None)
         if place is None:
             return None
         of_units = self.table(self.base(place, inside))[0].unit is not None
         check_filters(query, self._source, of_units=of_units)
-        return WrittenRows(query, dict(names), given_names(alias), place, inside)
+        return WrittenRows(query, dict(names), (), place, inside)
 
     def _per_unit(self, query: exp.Select, names: Names) -> exp.Select | None:
         """Return a query with a group for each private row as one of these rows; see `per_unit`."""
@@ -282,7 +313,7 @@ class PrivateItems:
         return None
 
     def _put_together(
-        self, query: exp.SetOperation, names: Names, inside: Names, alias: Expr | None
+        self, query: exp.SetOperation, names: Names, inside: Names
     ) -> WrittenRows | None:
         """Return a UNION ALL of queries of private rows; None if there are no private rows in it.
 
@@ -301,7 +332,7 @@ class PrivateItems:
             hint = "count in each part, and add the counts up in a query around them."
             raise self._source.unsupported(query, message, hint)
         check_filters(query, self._source)
-        return WrittenRows(query, dict(names), given_names(alias), first.item, first.inside)
+        return WrittenRows(query, dict(names), (), first.item, first.inside)
 
     def base(self, item: Expr, names: Names) -> Expr:
         """Return where the private table is named whose rows an item after FROM has."""

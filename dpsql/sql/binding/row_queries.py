@@ -26,6 +26,7 @@ from dpsql.sql.binding.expressions import BoundExpr, Expr, has_aggregate, quoted
 from dpsql.sql.binding.joins import JoinedItem
 from dpsql.sql.binding.scope import Binder, RowQueryColumn, Scope
 from dpsql.sql.binding.unified import UnionColumn
+from dpsql.sql.text.limits import MAX_TOKENS, too_long
 from dpsql.sql.text.spans import SourceText
 
 UNNAMED = "unnamed_subquery"
@@ -206,15 +207,19 @@ def columns_of(
 
     Raises:
         SqlError: an item names something unknown, or is named badly.
+        SqlLimitError: it is too long, with columns replaced by what they stand for.
     """
     found: list[RowQueryColumn] = []
     taken: set[str] = set()
+    sizes: dict[int, int] = {}
     for node in select.expressions:
         for name, meant in _named(node, items, source):
-            _check_columns(meant, binder)
+            size = _size(meant, binder, sizes)
+            if size > MAX_TOKENS:
+                raise too_long(node, source)
             unique = unused(name, taken)
             taken.add(folded(unique))
-            found.append(RowQueryColumn(unique, meant, binder))
+            found.append(RowQueryColumn(unique, meant, binder, size=size))
     return tuple(found)
 
 
@@ -256,12 +261,29 @@ def column_name(node: Expr, source: SourceText) -> str:
     return " ".join(source.text(source.node(node)).split())
 
 
-def _check_columns(node: Expr, binder: Binder) -> None:
-    """Refuse names that mean nothing, also in columns that nobody uses."""
-    pending = [node]
+def _size(node: Expr, binder: Binder, sizes: dict[int, int]) -> int:
+    """Return of how many parts an expression is, with columns replaced by what they stand for.
+
+    Names that mean nothing are refused, also in columns that nobody uses.
+
+    Args:
+        node: the expression.
+        binder: knows its columns.
+        sizes: of aliases of the SELECT list, by their identities, as far as they were met.
+    """
+    size, pending = 0, [node]
     while pending:
         part = pending.pop()
+        size += not isinstance(part, exp.Identifier)
         if isinstance(part, exp.Column):
-            binder.scope.resolve(part, by_row=True)
+            meant = binder.scope.resolve(part, by_row=True)
+            if isinstance(meant, RowQueryColumn):
+                size += meant.size
+            elif isinstance(meant, Expr):
+                if id(meant) not in sizes:
+                    sizes[id(meant)] = 1  # so long as it is looked at
+                    sizes[id(meant)] = _size(meant, binder, sizes)
+                size += sizes[id(meant)]
         elif not isinstance(part, exp.Query):
             pending += part.iter_expressions()
+    return size

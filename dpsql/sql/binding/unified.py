@@ -48,7 +48,7 @@ class UnionColumn:
             inside = column.inside if self.alike else _Unlisted(column.inside)
             return replace(column, name=self.name, inside=inside)
         cast = exp.Cast(this=paren(column.node), to=_type(self.type))
-        return RowQueryColumn(self.name, cast, _Unlisted(column.inside))
+        return RowQueryColumn(self.name, cast, _Unlisted(column.inside), size=column.size + 1)
 
 
 def casts_of(several: Sequence[TypedPart], sandbox: Sandbox) -> list[str]:

@@ -10,6 +10,7 @@ import math
 import unicodedata
 from collections.abc import Sequence
 
+from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
@@ -169,6 +170,19 @@ def _check_calls(source: SourceText) -> None:
             calls.pop()
         quoted = token.token_type in {TokenType.STRING, TokenType.IDENTIFIER}
         before = "" if quoted else capitals(token.text)
+
+
+def too_long(node: exp.Expr, source: SourceText) -> SqlError:
+    """Refuse an expression that grows too long where names are replaced by what they stand for.
+
+    Each query around another may use its columns twice: 32 of them would make 2^32 parts of one.
+    """
+    what = (
+        f"The expression has more than {MAX_TOKENS:,} parts, with the columns of inner queries and "
+        "the names of the SELECT list replaced by what they stand for."
+    )
+    hint = "use each of them fewer times."
+    return source.error(node, what, hint, SqlLimitError)
 
 
 def _too_large(source: SourceText, token: Token, what: str) -> SqlError:

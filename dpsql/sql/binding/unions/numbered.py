@@ -80,7 +80,8 @@ def _column(own: tuple[RowQueryColumn, ...], home: Table, sandbox: Sandbox) -> R
     if len(places) == 1 and None not in places:
         return own[0]
     inside = _UnionColumn(own, home, sandbox)
-    return RowQueryColumn(own[0].name, quoted_column(own[0].name), inside, mixed=True)
+    size = sum(column.size for column in own)
+    return RowQueryColumn(own[0].name, quoted_column(own[0].name), inside, mixed=True, size=size)
 
 
 def _either(rests: Sequence[Sequence[BoundExpr]], span: Span) -> BoundExpr:
