@@ -119,6 +119,14 @@ class ResourceLimitError(DpsqlError):
     """The request would need too much memory, as the public sizes alone show."""
 
 
+class SandboxLimitError(DpsqlError):
+    """SQL over public values took too much time or memory, or the process that runs it is gone.
+
+    So it isn't known what DuckDB says of it: whoever takes another error for that answer must not
+    take this one for it. It tells of the computer as much as of the SQL.
+    """
+
+
 class ExecutionError(DpsqlError):
     """Something failed after the data was touched. The charge stands; no detail is given."""
 

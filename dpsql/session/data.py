@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from dpsql.calls import check_path, check_switch
@@ -13,6 +12,7 @@ from dpsql.engines.unit_rows import no_units
 from dpsql.errors import (
     ArgumentError,
     DpsqlError,
+    SandboxLimitError,
     StaleSchemaError,
     UnboundedError,
     shown,
@@ -113,9 +113,13 @@ class DeclaredData:
         centered = script.is_centered
         named = isinstance(request.mechanism, str)  # it may be anything yet
         if named and request.mechanism == LAPLACE and request.amount is not None and centered:
-            with suppress(DpsqlError):  # which will be told when it is planned
+            try:
                 given = script, self._compiled(request, split, cuts, from_zero=True)
                 return min(given, key=lambda s: plan(s.workload, request.amount, LAPLACE).rmse)
+            except SandboxLimitError:
+                raise
+            except DpsqlError:
+                return script  # of which it will be told when it is planned
         return script
 
     def _compiled(

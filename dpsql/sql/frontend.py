@@ -119,6 +119,7 @@ def compile_script(
     _check_names(statements)
     several = len(statements) > 1
     sandbox = Sandbox()
+    sandbox.allow(len(statements))
     try:
         tables = NamedTables(sandbox, resolve, public, widen, combine, choose)
         outliner, values = Outliner(tables, groups_above), tables.values

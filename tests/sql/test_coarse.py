@@ -9,8 +9,8 @@ import pytest
 
 import dpsql
 from dpsql import Domain
-from dpsql.errors import DpsqlError, ResourceLimitError, SchemaError
-from dpsql.sql.sandbox.database import Sandbox, SandboxLimitError
+from dpsql.errors import DpsqlError, SandboxLimitError, SchemaError
+from dpsql.sql.sandbox.database import Sandbox
 from tests.sql import coarse_table
 
 SCHEMA = dpsql.Schema(
@@ -449,7 +449,7 @@ def test_what_is_too_large_to_be_tried_is_refused(con, monkeypatch):
         return rows(sandbox, query, parameters)
 
     monkeypatch.setattr(Sandbox, "rows", tried)
-    with pytest.raises(ResourceLimitError, match="whether this cuts through a range"):
+    with pytest.raises(SandboxLimitError, match="memory is used up"):
         dpsql.plan(
             con,
             "SELECT COUNT(*) AS n FROM t WHERE income > 15",

@@ -14,11 +14,13 @@ import pyarrow as pa
 import pytest
 
 import dpsql
-from dpsql.errors import ResourceLimitError, SqlError
+from dpsql.errors import ResourceLimitError, SandboxLimitError
 from dpsql.schema import Domain, Table
 from dpsql.sql import compile_script
 from dpsql.sql.sandbox import confine, helper, protocol, worker
-from dpsql.sql.sandbox.database import Sandbox, SandboxError, SandboxLimitError
+from dpsql.sql.sandbox.database import Sandbox, SandboxError
+from tests.sql import reference
+from tests.sql.test_accepted import STATEMENTS
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the system has other limits")
 LONG = "||".join(["s"] * 8)
@@ -180,7 +182,7 @@ def test_what_cant_be_stopped_is_killed(own, monkeypatch):
         sandbox.rows(f"{ENDLESS} SELECT d FROM l")
     assert not psutil.pid_exists(first)
     for lost in (sandbox, other):
-        with pytest.raises(SandboxError, match="gone"):
+        with pytest.raises(SandboxLimitError, match="gone"):
             lost.rows("SELECT * FROM __axis_1")
     assert Sandbox().rows("SELECT 3") == [(3,)]
     assert helper.helper().pid != first
@@ -191,7 +193,7 @@ def test_what_takes_too_long_is_stopped_and_the_helper_lives(own):
     sandbox.create("__axis_1", "SELECT 1 AS a")
     first = helper.helper().pid
     sandbox.left = 0.3
-    with pytest.raises(SandboxLimitError, match="too long"):
+    with pytest.raises(SandboxLimitError, match="more than 0.3 seconds of CPU time"):
         sandbox.rows(
             "SELECT count(*) FROM generate_series(1, 1000000) a(i), generate_series(1, 1000000) "
             "b(i) WHERE a.i * b.i = -1"
@@ -208,17 +210,17 @@ def test_what_takes_too_long_is_stopped_and_the_helper_lives(own):
 def test_memory_has_a_bound(own, call):
     """Functions of strings build their result outside of DuckDB's own limit."""
     ctes, last = strings(4)
-    with pytest.raises(SandboxError):
+    with pytest.raises(SandboxLimitError):
         Sandbox().rows(f"{ctes} SELECT length({call}) AS d FROM {last}")
     assert Sandbox().rows("SELECT 1") == [(1,)]
 
 
-def test_a_statement_that_ends_the_helper_is_an_error_of_sql(own, monkeypatch):
+def test_a_statement_that_ends_the_helper_says_so(own, monkeypatch):
     monkeypatch.setattr(helper, "SECONDS_TO_STOP", 0.2)
     monkeypatch.setattr("dpsql.sql.sandbox.database.MAX_SECONDS", 1.0)
     table = Table("t", {"a": Domain.integers(0, 9)})
     sql = f"{ENDLESS} SELECT COUNT(*) FROM t JOIN l ON a = l.d"
-    with pytest.raises(SqlError, match="can't be stopped"):
+    with pytest.raises(SandboxLimitError, match="can't be stopped"):
         compile_script([("q", sql)], lambda parts: table)
     assert compile_script([("q", "SELECT COUNT(*) FROM t")], lambda parts: table)
 
@@ -300,22 +302,24 @@ def test_a_fork_has_a_helper_of_its_own():
     code = (
         "import os, sys, threading\n"
         "from dpsql.sql.sandbox import helper\n"
-        "from dpsql.sql.sandbox.database import Sandbox, SandboxError\n"
+        "from dpsql.errors import SandboxLimitError\n"
+        "from dpsql.sql.sandbox.database import Sandbox\n"
         "old = Sandbox(); old.create('__axis_1', 'SELECT 1 AS a'); first = helper.helper().pid\n"
         "child = os.fork()\n"
         "if child == 0:\n"
         "    try:\n"
         "        old.rows('SELECT a FROM __axis_1')\n"
-        "    except SandboxError as error:\n"
+        "    except SandboxLimitError as error:\n"
         "        new = Sandbox().rows('SELECT 2')\n"
-        "        print(error, new, helper.helper().pid != first, flush=True)\n"
+        "        print(error.message, new, helper.helper().pid != first, flush=True)\n"
         "    sys.exit(0)\n"
         "os.waitpid(child, 0)\n"
         "print(old.rows('SELECT a FROM __axis_1'), helper.helper().pid == first)\n"
     )
     done = run(code)
     assert done.stdout.splitlines() == [
-        "what was prepared for it is gone; ask again [(2,)] True",
+        "What is computed of public values doesn't come to its end: what was prepared for it is "
+        "gone. [(2,)] True",
         "[(1,)] True",
     ], done.stderr
 
@@ -426,16 +430,107 @@ def test_the_demo_of_a_release_needs_one_helper(own):
     assert helper.helper().pid == first
 
 
+def message(query, seconds=60):
+    plain = {"forget": [], "sandbox": 0, "number": 1, "parameters": [], "kind": "rows"}
+    return {**plain, "query": query, "seconds": seconds, "grace": 2}
+
+
 def test_what_fails_for_a_value_is_told_apart_from_what_takes_too_much():
     con = duckdb.connect(config={"memory_limit": "20MB", "max_temp_directory_size": "0B"})
     asked = worker.Worker(con)
 
     def limit(query):
-        message = {"forget": [], "sandbox": 0, "parameters": [], "kind": "rows", "query": query}
-        reply, _ = asked.answer(message, b"")
+        reply, _ = asked.answer(message(query), b"")
         return reply["limit"]
 
     assert limit("SELECT count(DISTINCT i) FROM generate_series(1, 3000000) a(i)")
     assert not limit("SELECT 'a'::INTEGER")
     assert not limit("SELECT 127::TINYINT + 1::TINYINT")
     assert not limit("SELECT nothing")
+
+
+def test_time_is_the_cpu_time_of_the_statement_that_runs():
+    """The clock is the test's: nothing is waited for, and the computer may be as busy as it is."""
+    now, replies = [0.0], []
+    asked = worker.Worker(worker.connect(), lambda: now[0])
+    slow = message("SELECT sum(sin(i)) FROM range(1000000000000) t(i)", seconds=5)
+    thread = threading.Thread(target=lambda: replies.append(asked.answer(slow, b"")[0]))
+    thread.start()
+    assert asked.asked.wait(60)
+    now[0] = 5.0
+    assert asked.overdue() is None
+    assert thread.is_alive()
+    now[0] = 8.0
+    while thread.is_alive():  # told before it runs, DuckDB doesn't stop
+        assert asked.overdue() in {1, None}  # its number, so long as it goes on
+        thread.join(0.05)
+    (reply,) = replies
+    assert (reply["limit"], reply["seconds"]) == (True, 8.0)
+    assert reply["error"] == "it takes more than 5 seconds of CPU time"
+    assert asked.overdue() is None
+    reply, _ = asked.answer(message("SELECT 1", seconds=5), b"")  # counted from its own beginning
+    assert reply["seconds"] == 0.0
+    assert "error" not in reply
+
+
+def test_a_busy_computer_refuses_nothing(own, monkeypatch):
+    """Each evaluation takes two minutes of the day, in which the helper hardly gets to work."""
+    table = Table("t", {f"c{i}": Domain.integers(0, 9) for i in range(4)})
+    day = [0.0]
+    real = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: real() + day[0])
+    ask, asked = helper.Helper.ask, []
+
+    def late(self, *args):
+        day[0] += 120
+        asked.append(args)
+        return ask(self, *args)
+
+    monkeypatch.setattr(helper.Helper, "ask", late)
+    sql = "SELECT c1, COUNT(*) AS n FROM t WHERE c2 BETWEEN 0 AND {} GROUP BY c1"
+    script = [(f"q{i}", sql.format(i)) for i in range(9)]
+    assert len(compile_script(script, lambda parts: table).statements) == 9
+    assert len(asked) > 9
+
+
+def test_a_script_may_take_time_for_each_of_its_statements(own, monkeypatch):
+    table = Table("t", {"a": Domain.integers(0, 9)})
+    monkeypatch.setattr("dpsql.sql.sandbox.database._seconds", lambda reply: 2.0)
+    taken = []
+    ask = helper.Helper.ask
+
+    def noted(self, message, block, seconds):
+        taken.append(seconds)
+        return ask(self, message, block, seconds)
+
+    monkeypatch.setattr(helper.Helper, "ask", noted)
+    sql = [(f"q{i}", "SELECT COUNT(*) AS n FROM t WHERE a < 5") for i in range(60)]
+    compile_script(sql, lambda parts: table)
+    assert len(taken) > 60
+    assert min(taken) == 60  # 60 times as much for all, and no more for one
+
+
+@pytest.fixture(scope="module")
+def con():
+    return reference.connect()
+
+
+@pytest.mark.sampled(10)
+@pytest.mark.parametrize(("name", "sql"), STATEMENTS, ids=[name for name, _ in STATEMENTS])
+def test_no_limit_is_taken_for_an_answer(con, monkeypatch, name, sql):
+    """Wherever the helper ends at a limit: that is said, and no other way is taken in silence."""
+    ask, calls, stop = Sandbox._ask, 0, -1
+
+    def limited(self, kind, **kwargs):
+        nonlocal calls
+        calls += 1
+        if calls == stop:
+            raise SandboxLimitError("the limit")
+        return ask(self, kind, **kwargs)
+
+    monkeypatch.setattr(Sandbox, "_ask", limited)
+    reference.compile_one(con, sql)
+    for at in range(1, calls + 1, max(calls // 5, 1)):
+        calls, stop = 0, at
+        with pytest.raises(SandboxLimitError):
+            reference.compile_one(con, sql)

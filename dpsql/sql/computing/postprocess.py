@@ -18,7 +18,7 @@ from dpsql.sql.computing.gradient import NotSmoothError
 from dpsql.sql.computing.pairs import NONE, UNKNOWN, NumberedStatistics, Output
 from dpsql.sql.computing.propagate import Propagation
 from dpsql.sql.lowering.lower import LoweredCore
-from dpsql.sql.sandbox.database import MAX_SECONDS, Sandbox, SandboxError
+from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.text.spans import SourceText
 
 _BESIDE = (Role.LOWER, Role.UPPER, Role.SIZE)
@@ -76,7 +76,7 @@ class Postprocessing:
         """
         try:
             with self.sandbox.lock:  # threads share the tables
-                self.sandbox.left = MAX_SECONDS
+                self.sandbox.allow(1)
                 for (name, columns), frame in zip(self.tables, answers, strict=True):
                     _fill(self.sandbox, name, columns, frame)
                 return self.sandbox.frame(self.sql)

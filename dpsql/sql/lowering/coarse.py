@@ -32,7 +32,7 @@ from dpsql.sql.binding.instants import (
     compared_with,
     known_by,
 )
-from dpsql.sql.sandbox.database import Sandbox, SandboxError, SandboxLimitError, column_type
+from dpsql.sql.sandbox.database import Sandbox, SandboxError, column_type
 from dpsql.sql.text.spans import SourceText
 
 MAX_TRIED = 2**26
@@ -240,8 +240,6 @@ class CoarseColumns:
         """Whether DuckDB can bind a query; else the evaluation will say why not."""
         try:
             self._sandbox.types(query)
-        except SandboxLimitError:
-            raise _too_many() from None
         except SandboxError:
             return False
         return True
@@ -250,12 +248,10 @@ class CoarseColumns:
         """Return a count; None if an expression fails for some value.
 
         Raises:
-            ResourceLimitError: it takes too much, which says nothing about the values.
+            SandboxLimitError: it takes too much, which says nothing about the values.
         """
         try:
             ((count,),) = self._sandbox.rows(query)
-        except SandboxLimitError:
-            raise _too_many() from None
         except SandboxError:
             return None
         return int(count)

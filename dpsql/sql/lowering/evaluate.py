@@ -283,7 +283,7 @@ class Evaluator:
         except SandboxError:
             raise ResourceLimitError(
                 f"The domain of {name} can't be stored for evaluation.",
-                hint="are its labels plain text, and is there memory left?",
+                hint="its labels must be plain text.",
             ) from None
 
     def _first(self, component: CoupledColumns, keys: Sequence[BoundExpr]) -> str:

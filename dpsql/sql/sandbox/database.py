@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import json
 import threading
-import time
 import weakref
 from collections.abc import Sequence
 from enum import Enum
@@ -20,7 +19,7 @@ from typing import Any
 import polars as pl
 from numpy.typing import NDArray
 
-from dpsql.errors import InternalError, printable
+from dpsql.errors import InternalError, SandboxLimitError, printable
 from dpsql.schema import Domain
 from dpsql.schema.declared import enum_labels
 from dpsql.schema.names import enum_type, folded
@@ -28,7 +27,10 @@ from dpsql.schema.numbers import FLOATS
 from dpsql.sql.sandbox.helper import Helper, HelperError, Reply, helper
 
 MAX_SECONDS = 60.0
-"""What the statements of one script, or of one answer, may take together."""
+"""CPU time that one evaluation may take, and all those of a script for each of its statements.
+
+It is the helper's own time and not the time of day, which would tell how busy the computer is.
+"""
 
 _NUMBERS = itertools.count(1)
 
@@ -54,14 +56,6 @@ class SandboxError(Exception):
         self.kind = kind
 
 
-class SandboxLimitError(SandboxError):
-    """A statement took too long or too much, or its helper is gone.
-
-    So it isn't known whether it fails for some value: who takes a SandboxError for that answer
-    must not take this one for it.
-    """
-
-
 class NotListedError(InternalError):
     """A statement has something in it that may not run in the sandbox, see `permitted`.
 
@@ -79,10 +73,14 @@ class Sandbox:
         self.lock = threading.RLock()
         """Held while statements are run that belong together."""
         self.left = MAX_SECONDS
-        """Seconds that statements may still take, together."""
+        """Seconds of CPU time that evaluations may still take, together."""
         self._domains: dict[tuple[int, Domain], str] = {}
         self._cells: dict[str, pl.DataFrame] = {}
         self._names = 0
+
+    def allow(self, statements: int) -> None:
+        """Allow the time of so many statements from now on."""
+        self.left = MAX_SECONDS * statements
 
     def new_name(self, what: str) -> str:
         """Return a table name that is not in use, and that no analyst can give."""
@@ -94,7 +92,7 @@ class Sandbox:
 
         Raises:
             SandboxError: the query fails.
-            SandboxLimitError: it takes too long or too much.
+            SandboxLimitError: it takes too much time or memory.
             NotListedError: it may not run there.
         """
         return self._select("rows", query, parameters)[0].rows()
@@ -199,18 +197,17 @@ class Sandbox:
                 self._helper = helper()
                 weakref.finalize(self, self._helper.forget, self._number)
             with self._helper.lock:  # waiting for others doesn't count
-                start = time.monotonic()
+                asked = {**message, "parameters": list(parameters)}
                 try:
-                    reply = self._helper.ask(
-                        {**message, "parameters": list(parameters)}, block, self.left
-                    )
+                    reply = self._helper.ask(asked, block, min(self.left, MAX_SECONDS))
                 except HelperError as error:
-                    raise SandboxLimitError(str(error)) from None
-                finally:
-                    self.left -= time.monotonic() - start
+                    raise _limited(str(error)) from None
+                self.left -= _seconds(reply[0])
         if "error" in reply[0]:
-            raised = SandboxLimitError if reply[0].get("limit") else SandboxError
-            raise raised(_shown(reply[0]["error"]), Refusal(reply[0].get("class")))
+            said = _shown(reply[0]["error"])
+            if reply[0].get("limit"):
+                raise _limited(said)
+            raise SandboxError(said, Refusal(reply[0].get("class")))
         if "unlisted" in reply[0]:
             raise NotListedError(_shown(reply[0]["unlisted"]))
         return reply
@@ -272,6 +269,20 @@ def _types(reply: dict[str, Any]) -> list[tuple[str, str]]:
         return [(str(name), str(type_)) for name, type_ in reply["types"]]
     except (KeyError, TypeError, ValueError):
         raise SandboxError("the result has no types") from None
+
+
+def _seconds(reply: dict[str, Any]) -> float:
+    """Return what the helper says that it took; whatever it says, time isn't given back."""
+    said = reply.get("seconds")
+    return max(said, 0.0) if isinstance(said, int | float) else 0.0
+
+
+def _limited(text: str) -> SandboxLimitError:
+    return SandboxLimitError(
+        f"What is computed of public values doesn't come to its end: {text}.",
+        hint="ask again; if this is said again, ask for less at once: fewer conditions in a "
+        "statement, or coarser columns.",
+    )
 
 
 def _shown(error: object) -> str:

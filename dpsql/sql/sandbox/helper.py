@@ -26,9 +26,15 @@ from dpsql.sql.sandbox.protocol import MAX_REPLY_JSON, ProtocolError, read_messa
 
 MAX_REPLY = 2**31
 """Bytes of a result."""
-SECONDS_TO_START = 60.0
+SECONDS_OF_SILENCE = 1_800.0
+"""How long an answer is waited for, by the clock: only a process that hangs takes so long.
+
+Time is counted as CPU time, by the helper: see `worker.py`. So no answer depends on how busy the
+computer is, and this is for what uses no time and doesn't end.
+"""
 SECONDS_TO_STOP = 2.0
-"""How long a statement may go on when it was told to stop, before the helper is killed."""
+"""How long a statement may go on that was stopped, before the helper ends: CPU time where it took
+too much of that, and the time of day after Ctrl-C."""
 
 _LEAN = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
@@ -82,7 +88,7 @@ class Helper:
             target=_listen, args=(self._process.stdout, self._replies), daemon=True
         ).start()
         try:
-            first = self._replies.get(timeout=SECONDS_TO_START)
+            first = self._replies.get(timeout=SECONDS_OF_SILENCE)
         except BaseException as error:
             self._end()
             if isinstance(error, queue.Empty):
@@ -117,28 +123,26 @@ class Helper:
         Args:
             message: what to do.
             block: a frame that goes with it.
-            seconds: how long to wait before the statement is stopped.
+            seconds: of CPU time, after which the helper stops the statement.
 
         Raises:
-            HelperError: it took too long.
             HelperLostError: the helper is gone, or had to be killed.
         """
         with self.lock:
             if not self.alive:
-                raise HelperLostError("what was prepared for it is gone; ask again")
+                raise HelperLostError("what was prepared for it is gone")
             number, forgotten = next(self._numbers), self._forgotten[:]
             del self._forgotten[: len(forgotten)]
             try:
-                whole = {**message, "number": number, "forget": forgotten}
-                write_message(self._stdin, whole, block)
-                return self._received(number, self._replies.get(timeout=max(seconds, 0.01)))
+                counted = {"number": number, "seconds": seconds, "grace": SECONDS_TO_STOP}
+                write_message(self._stdin, {**message, **counted, "forget": forgotten}, block)
+                return self._received(number, self._replies.get(timeout=SECONDS_OF_SILENCE))
             except queue.Empty:
-                if self._stopped(number):
-                    raise HelperError("it takes too long") from None
-                raise HelperLostError("it takes too long, and can't be stopped") from None
+                self._end()
+                raise HelperLostError("its process doesn't answer") from None
             except OSError:
                 self._end()
-                raise HelperLostError("its process ended; ask again") from None
+                raise HelperLostError("its process ended") from None
             except HelperLostError:
                 self._end()
                 raise
@@ -148,7 +152,9 @@ class Helper:
 
     def _received(self, number: int, reply: Reply | None) -> Reply:
         if reply is None or reply[0].get("number") != number:
-            raise HelperLostError("it took too much memory, or failed; ask for less")
+            raise HelperLostError("it took too much memory, or failed")
+        if reply[0].get("lost"):
+            raise HelperLostError("it takes too long, and can't be stopped")
         return reply
 
     def _stopped(self, number: int) -> bool:

@@ -14,7 +14,10 @@ import re
 import signal
 import sys
 import threading
+import time
 from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import duckdb
@@ -58,6 +61,8 @@ _LIMITS = (
 """Errors that say nothing about the values of a statement."""
 _KIND = re.compile(r"^[A-Za-z ]*Error: ")
 _PLACE = re.compile(r"\n.*", re.DOTALL)
+_PAUSE = 0.1
+"""Seconds between two looks at how long a statement takes."""
 _REMEMBERED = 16
 """A statement is described, rehearsed and run: its tree is looked at once."""
 _DEPTH = 20_000
@@ -74,24 +79,68 @@ def connect() -> Con:
     return con
 
 
+@dataclass(slots=True)
+class _Running:
+    """The statement that runs."""
+
+    con: Con
+    number: object
+    """The number of its message."""
+    start: float
+    seconds: float
+    """What it may take."""
+    grace: float
+    """How much more, after it was stopped for that."""
+    late: bool = False
+    """Whether it was stopped for that."""
+
+
 class Worker:
     """The sandboxes of one helper.
 
     Args:
         con: the database; each sandbox gets a connection to it.
+        clock: CPU time of this process, in seconds. One statement runs at a time, so what passes
+            is its own.
     """
 
-    def __init__(self, con: Con) -> None:
+    def __init__(self, con: Con, clock: Callable[[], float] = time.process_time) -> None:
         self._con = con
+        self._clock = clock
         self._cursors: dict[int, Con] = {}
-        self._running: Con | None = None
+        self._running: _Running | None = None
+        self._changing = threading.Lock()
+        """Held while a statement is stopped, so that the next one isn't stopped in its place."""
         self._permitted: deque[str] = deque(maxlen=_REMEMBERED)
+        self.asked = threading.Event()
+        """Set when a statement begins."""
 
     def stop(self) -> None:
         """Stop the running statement; called by another thread."""
-        running = self._running
-        if running is not None:
-            running.interrupt()
+        with self._changing:
+            if self._running is not None:
+                self._running.con.interrupt()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a statement runs."""
+        return self._running is not None
+
+    def overdue(self) -> object | None:
+        """Stop the running statement if it has used up its time; called by another thread.
+
+        Returns:
+            The number of its message if it was stopped, and goes on all the same.
+        """
+        with self._changing:
+            running = self._running
+            if running is None:
+                return None
+            over = self._clock() - running.start - running.seconds
+            if over > 0:
+                running.late = True
+                running.con.interrupt()
+            return running.number if over > running.grace else None
 
     def answer(self, message: dict[str, Any], block: bytes) -> tuple[dict[str, object], bytes]:
         """Do what a message asks for; return the reply, and its block."""
@@ -101,17 +150,24 @@ class Worker:
         con = self._cursors.get(message["sandbox"])
         if con is None:
             con = self._cursors[message["sandbox"]] = self._con.cursor()
-        self._running = con
+        limits = message["seconds"], message["grace"]
+        running = _Running(con, message["number"], self._clock(), *limits)
+        self._running = running
+        self.asked.set()
         try:
-            return self._run(con, message, block)
+            reply, found = self._run(con, message, block)
         except NotPermittedError as error:
-            return {"unlisted": str(error)}, b""
+            reply, found = {"unlisted": str(error)}, b""
         except (duckdb.Error, pa.ArrowException, MemoryError, ValueError, OverflowError) as error:
             text = _PLACE.sub("", _KIND.sub("", str(error)))[:200]
-            limit, name = isinstance(error, _LIMITS), type(error).__name__
-            return {"error": text, "class": name, "limit": limit}, b""
+            if running.late:
+                text = f"it takes more than {running.seconds:g} seconds of CPU time"
+            limit, name = running.late or isinstance(error, _LIMITS), type(error).__name__
+            reply, found = {"error": text, "class": name, "limit": limit}, b""
         finally:
-            self._running = None
+            with self._changing:
+                self._running = None
+        return {**reply, "seconds": self._clock() - running.start}, found
 
     def _run(
         self, con: Con, message: dict[str, Any], block: bytes
@@ -181,7 +237,7 @@ def _packed(table: pa.Table) -> bytes:
 def _warm(worker: Worker) -> None:
     """Do once what loads something, so that nothing is to be loaded later."""
     columns = "1 AS a, 'x'::ENUM('x') AS b, 1.5::DECIMAL(9, 2) AS c, DATE '2026-01-31' AS d"
-    plain = {"forget": [], "sandbox": 0, "parameters": []}
+    plain = {"number": 0, "seconds": 60, "grace": 60, "forget": [], "sandbox": 0, "parameters": []}
     asked = {**plain, "kind": "frame", "query": f"SELECT {columns}"}
     _, block = worker.answer(asked, b"")
     for more in (
@@ -210,14 +266,30 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
         finally:
             os._exit(0)
 
+    writing = threading.Lock()
+
+    def watch() -> None:
+        """End what takes too much CPU time: the statement, or else the process."""
+        while worker.asked.wait():
+            worker.asked.clear()
+            while worker.busy:
+                number = worker.overdue()
+                if number is not None:
+                    with writing:
+                        write_message(sink, {"lost": True, "number": number})
+                        os._exit(0)
+                time.sleep(_PAUSE)
+
     sys.setrecursionlimit(_DEPTH)
     _warm(worker)
-    threading.Thread(target=listen, daemon=True).start()
+    for task in (listen, watch):
+        threading.Thread(target=task, daemon=True).start()
     write_message(sink, {"ready": confine()})
     while True:
         message, block = waiting.get()
         reply, found = worker.answer(message, block)
-        write_message(sink, {**reply, "number": message["number"]}, found)
+        with writing:
+            write_message(sink, {**reply, "number": message["number"]}, found)
 
 
 def main() -> None:
