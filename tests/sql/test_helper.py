@@ -193,7 +193,7 @@ def test_what_takes_too_long_is_stopped_and_the_helper_lives(own):
     sandbox.create("__axis_1", "SELECT 1 AS a")
     first = helper.helper().pid
     sandbox.left = 0.3
-    with pytest.raises(SandboxLimitError, match="more than 0.3 seconds of CPU time"):
+    with pytest.raises(SandboxLimitError, match=r"more than 0\.3 seconds of CPU time"):
         sandbox.rows(
             "SELECT count(*) FROM generate_series(1, 1000000) a(i), generate_series(1, 1000000) "
             "b(i) WHERE a.i * b.i = -1"

@@ -383,7 +383,7 @@ def check_aliases(aliases: Mapping[str, Expr], source: SourceText) -> None:
             sizes[name] = 1  # so long as it is looked at: a name in itself is the column's
             found = aliases[name].find_all(exp.Expr)
             parts = (part for part in found if not isinstance(part, exp.Identifier))
-            own = (part.name.lower() if _is_bare(part) else "" for part in parts)
+            own = (folded(part.name) if _is_bare(part) else "" for part in parts)
             sizes[name] = sum(size(of) if of in aliases else 1 for of in own)
         return sizes[name]
 

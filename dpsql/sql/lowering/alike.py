@@ -34,6 +34,9 @@ from dpsql.sql.lowering.lookups import implied_equalities
 from dpsql.sql.sandbox.database import Sandbox
 from dpsql.workload.cells import common_refinement
 
+MOST_VALUES = 2**26
+"""Values of a column that are written out to be looked at; some gigabytes hold no more."""
+
 
 @dataclass(frozen=True, slots=True)
 class SomeValues(Domain):
@@ -129,7 +132,9 @@ class _ColumnParts:
         self.names = [
             name
             for place, name in self._places.items()
-            if place in seen - hard and _is_plain(table.columns[name])
+            if place in seen - hard
+            and _is_plain(table.columns[name])
+            and table.columns[name].size <= MOST_VALUES
         ]
 
     def classes(self, name: str) -> Ints:

@@ -261,7 +261,7 @@ class Evaluator:
 
     def _joined_rows(self, component: CoupledColumns) -> JoinedRows:
         attributes = component.attributes
-        cells, count = self._cells_of(attributes), self.cells(attributes)
+        count, cells = self.cells(attributes), self._cells_of(attributes)
         return JoinedRows(self._sandbox, component, cells, count)
 
     def _cells_of(self, attributes: Sequence[str]) -> str:
@@ -278,6 +278,7 @@ class Evaluator:
         return f"(SELECT {cell} AS __cell, {', '.join(selected)} FROM {', '.join(tables)}) AS p"
 
     def _domain(self, name: str) -> str:
+        self.cells((name,))  # what is too large is not tried
         try:
             return self._sandbox.domain(self._index[name], self._table.columns[name])
         except SandboxError:
