@@ -62,14 +62,14 @@ class CombinedRows(OfCombination, MadeOfTables):
 
 
 def combined_rows(
-    combination: RowCombination, root: str, rows: int, write: Callable[[CombinedRows], str]
+    combination: RowCombination, root: str, rows: int | None, write: Callable[[CombinedRows], str]
 ) -> Table:
     """Describe a combination as a table.
 
     Args:
         combination: which rows meet.
         root: the table and the columns of the ids of their units.
-        rows: how many rows of a unit count.
+        rows: how many rows of a unit count; None if nothing says so.
         write: see `CombinedRows`.
     """
     found = carried(combination.sources[0], root, rows)
@@ -99,7 +99,7 @@ def _sorted(combination: RowCombination) -> list[list[Place]]:
     return sorted(map(sorted, combination.equal))
 
 
-def carried(table: Table, root: str, rows: int) -> ResolvedUnit:
+def carried(table: Table, root: str, rows: int | None) -> ResolvedUnit:
     """Return the unit of what is made of a table's rows: its id is in the column `unit`."""
     unit = table.unit
     if unit is None:

@@ -89,7 +89,7 @@ class DataSource(DescribedTables, Interruptible, Protocol):
             on_step: called after each scan.
         """
 
-    def combined(self, combination: RowCombination, root: str, rows: int) -> Table:
+    def combined(self, combination: RowCombination, root: str, rows: int | None) -> Table:
         """Describe rows that are made of rows of several tables, by `combined.combined_rows`.
 
         Args:

@@ -15,6 +15,7 @@ by the rule of `engines/duckdb/bounded.py`, when they have been made.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,10 +33,12 @@ from dpsql.schema.lookup import means
 from dpsql.schema.names import folded
 from dpsql.schema.table import Origin, Parent, Table
 from dpsql.schema.unit_comments import from_comment
-from dpsql.schema.units import EachRow, Join, ResolvedUnit, Unit
+from dpsql.schema.units import MAX_ROWS, EachRow, Join, ResolvedUnit, Unit
 
 UNIT = "unit"
 """The column with the ids of units; all others have the name of a table before them."""
+_EXAMPLE = 20
+"""A bound that is proposed where those of the tables aren't known."""
 Place: TypeAlias = tuple[int, str]
 """A column: the number of the table whose it is, and its name there."""
 
@@ -157,17 +160,16 @@ def bound_of(
     combination: RowCombination,
     schema: Schema | None,
     unit: Unit | EachRow | None,
-) -> int:
-    """Return how many rows of a unit count in a combination.
+) -> int | None:
+    """Return how many rows of a unit count in a combination; None if nothing says so.
 
     Raises:
-        SchemaError: nothing says so.
+        SchemaError: several bounds are declared.
     """
     made = [one for each in combination.sources for one in made_of(each)]
     wanted = Counter(table.path for table in made)
     noted = (from_comment(*each) for each in _comments(catalog, made))
     declared = schema.units.values() if schema is not None else ()
-    shown: dict[str, int] = {}
     for units in ([unit], declared, noted):  # each goes before the next
         given = [(n, rows) for one in units for n, rows in _bounds(one).items()]
         own = [
@@ -180,13 +182,38 @@ def bound_of(
             )
         if own:
             return own[0][1]
-        shown = dict(given) | shown
-    shown[combination.name] = 20
-    raise UnboundedError(
+    return None
+
+
+def unbounded_pairs(
+    catalog: Catalog,
+    combination: RowCombination,
+    schema: Schema | None,
+    unit: Unit | EachRow | None,
+) -> UnboundedError:
+    """Say that nothing bounds the rows of a unit where rows meet, and how a bound is given.
+
+    As many as all rows of a unit make that count in the tables are a bound by which none is left
+    out: it is proposed where these bounds are known.
+    """
+    made = [one for each in combination.sources for one in made_of(each)]
+    noted = (from_comment(*each) for each in _comments(catalog, made))
+    declared = schema.units.values() if schema is not None else ()
+    known: dict[str, int] = {}
+    for one in (*noted, *declared, unit):
+        known |= _bounds(one)
+    most, why = _EXAMPLE, "as many as you expect: fewer add less noise, and more are left out"
+    if all(table.is_bounded for table in made):
+        each = [table.contributions for table in made]
+        most = math.prod(each)
+        why = f"by {' × '.join(map(str, each))} none is left out, and fewer add less noise"
+        if most > MAX_ROWS:
+            most, why = MAX_ROWS, f"the most is {MAX_ROWS:,}, and fewer add less noise"
+    return UnboundedError(
         f"Nothing says how many rows of a unit count where rows of {printable(combination.name)} "
         "meet.",
-        hint="If rows of the same unit are to meet, give its bound on these: "
-        + option("max_rows", shown)
+        hint=f"say how many of these count, {why}: "
+        + option("max_rows", {combination.name: most, **known})
         + ".",
     )
 

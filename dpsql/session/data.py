@@ -24,7 +24,13 @@ from dpsql.privacy import Ledger
 from dpsql.request import Declared, Request
 from dpsql.schema import EachRow, Schema, Table, Unit
 from dpsql.schema.catalog import check_declared, unbounded, verify_unchanged
-from dpsql.schema.combined import RowCombination, bound_of, made_of
+from dpsql.schema.combined import (
+    RowCombination,
+    bound_of,
+    combination_of,
+    made_of,
+    unbounded_pairs,
+)
 from dpsql.schema.declared_keys import check_references
 from dpsql.schema.facts import Database
 from dpsql.schema.lookup import meant
@@ -147,6 +153,9 @@ class DeclaredData:
 
     def unbounded(self, table: Table) -> UnboundedError:
         """Say that nothing bounds the rows of units in a table."""
+        combination = combination_of(table)
+        if combination is not None:
+            return unbounded_pairs(self.source.catalog, combination, self.schema, self.unit)
         return unbounded(self.source.catalog, table, self.schema, self.unit)
 
     def widened(self, table: Table) -> Table:
@@ -157,7 +166,7 @@ class DeclaredData:
         """Describe rows that are made of rows of several private tables, or of one twice.
 
         Raises:
-            SchemaError: their units are not the same, or nothing bounds how many count.
+            SchemaError: their units are not the same, or several bounds are declared.
         """
         first, *others = combination.sources
         made = [one.path for one in made_of(first)]

@@ -21,7 +21,9 @@ from dpsql.sql.binding.tables import (
     NamedTables,
     Public,
     Resolve,
+    Unbounded,
     Widen,
+    no_bound,
     no_combinations,
     no_parents,
 )
@@ -42,10 +44,8 @@ from dpsql.sql.pivots import Values, without_pivots
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.several import (
     SameUnits,
-    Unbounded,
     by_table,
     check_bounded,
-    no_bound,
     one_table_only,
     over_all_tables,
 )
@@ -121,11 +121,10 @@ def compile_script(
     sandbox = Sandbox()
     sandbox.allow(len(statements))
     try:
-        tables = NamedTables(sandbox, resolve, public, widen, combine, choose)
+        tables = NamedTables(sandbox, resolve, public, widen, combine, choose, unbounded)
         outliner, values = Outliner(tables, groups_above), tables.values
         parsed = [(name, naming(name, several, _read, sql, values)) for name, sql in statements]
         outlined = [(n, p, naming(n, several, outliner.outline, p)) for n, p in parsed]
-        check_bounded(outlined, several, unbounded)
         importance = Importance.of({name: tree.weight for name, tree in parsed}, weights)
         of_units = RowsOfUnits(tables, sandbox)
         asked = [
@@ -134,7 +133,9 @@ def compile_script(
             )
             for table, own in by_table(outlined, several, same_units)
         ]
-        return answered(over_all_tables(asked), outlined, sandbox)
+        found = answered(over_all_tables(asked), outlined, sandbox)
+        check_bounded(outlined, several, unbounded)
+        return found
     except SandboxError as error:
         raise SqlError(
             f"DuckDB refuses a public table or a value: {error}",

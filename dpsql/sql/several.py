@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from dpsql.errors import SchemaError, SqlError, UnboundedError, printable
+from dpsql.errors import SchemaError, SqlError, printable
 from dpsql.schema import Table
+from dpsql.schema.combined import combination_of
 from dpsql.schema.referred import over_both
 from dpsql.sql.assemble import Asked, AskedPart, scale_of
 from dpsql.sql.binding.core import counts_units
+from dpsql.sql.binding.tables import Unbounded
 from dpsql.sql.compiled import GroupingSet, Script, StatisticColumn
 from dpsql.sql.lowering.lower import GroupsOf
 from dpsql.sql.outline import Outlined
@@ -24,18 +26,6 @@ SameUnits = Callable[[Table, Table], None]
 
 
 Written = tuple[str, Parsed, Outlined]
-
-
-Unbounded = Callable[[Table], UnboundedError]
-"""Words that nothing bounds the rows of units in a table."""
-
-
-def no_bound(table: Table) -> UnboundedError:
-    """Say so without knowing how it is declared."""
-    return UnboundedError(
-        f"Nothing says how many rows of a unit count in {printable(table.name)}.",
-        hint="count units in place of rows; or ask a session that has a bound.",
-    )
 
 
 def one_table_only(first: Table, other: Table) -> None:
@@ -85,14 +75,16 @@ def by_table(
 def check_bounded(outlined: Sequence[Written], several: bool, unbounded: Unbounded) -> None:
     """Check that something bounds the rows of units wherever rows are counted.
 
-    Where units are counted, nothing has to: each is one.
+    Where units are counted, nothing has to: each is one. All else that may be wrong is looked for
+    before, so that nobody gives a bound for a statement that is refused all the same.
 
     Raises:
         SqlError: a statement counts rows that nothing bounds.
     """
     for name, parsed, outline in outlined:
         for (table, span), core in zip(outline.tables, outline.cores, strict=False):
-            if table.is_bounded or all(counts_units(each) for each in core.statistics):
+            of_units = all(counts_units(each) for each in core.statistics)
+            if table.is_bounded or (of_units and combination_of(table) is None):
                 continue
             located = parsed.source.located(unbounded(table), span)
             located.statement = printable(name) if several else None

@@ -177,7 +177,7 @@ def test_a_unit_changes_what_it_costs_at_most(seed):
         ),
         (
             "SELECT COUNT(*) FROM items i JOIN addresses a ON i.qty = a.id",
-            '"addresses, items": 20}',
+            'max_rows={"addresses, items": ',
         ),
         (
             "SELECT COUNT(*) FROM orders o JOIN stores s ON o.id = s.id",
@@ -220,7 +220,10 @@ def test_the_hint_works_when_typed():
     sql = "SELECT l.x, COUNT(*) AS n FROM a l JOIN a r ON l.id = r.id GROUP BY 1"
     with pytest.raises(SqlError) as caught:
         dpsql.query(con, sql, budget=HUGE, unit="id", max_rows={"a": 3})
-    assert 'max_rows={"a": 3, "a, a": 20}' in caught.value.hint
+    assert (
+        'by 3 × 3 none is left out, and fewer add less noise: max_rows={"a, a": 9, "a": 3}'
+        in caught.value.hint
+    )
     frame = dpsql.query(con, sql, budget=HUGE, unit="id", max_rows={"a": 3, "a, a": 20})
     assert [round(n) for n in frame["n"]] == [0, 1, 0]
 

@@ -232,3 +232,36 @@ class TestAccounts:
                 session.query(sql, budget=SMALL, reuse=False)
         with duckdb.connect(path) as con:
             assert dpsql.Session(con).history.height == 4
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("WHERE levenshtein(o.note, 'x') > 1", "levenshtein can't run on rows"),
+        ("GROUP BY o.note", "has no public domain"),
+    ],
+)
+def test_a_bound_of_rows_that_meet_is_asked_for_last(more, said):
+    """Nobody gives one for a statement that is refused for another reason all the same."""
+    con = duckdb.connect()
+    con.execute("CREATE TABLE orders (customer INTEGER, day INTEGER, note VARCHAR)").fetchall()
+    met = "SELECT COUNT(*) AS n FROM orders o JOIN orders p ON o.customer = p.customer "
+    session = dpsql.Session(con, unit="customer", max_rows={"orders": 3})
+    with pytest.raises(dpsql.SqlError, match=said):
+        session.plan(met + more, budget=SMALL)
+    with pytest.raises(dpsql.SchemaError, match="how many rows of a unit count where") as refused:
+        session.plan(met, budget=SMALL)
+    assert 'max_rows={"orders, orders": 9, "orders": 3}' in (refused.value.hint or "")
+
+
+def test_rows_that_meet_in_a_subquery_are_bounded_too():
+    con = duckdb.connect()
+    con.execute("CREATE TABLE orders (customer INTEGER, day INTEGER, note VARCHAR)").fetchall()
+    inner = "SELECT 1 FROM orders p JOIN orders q ON p.customer = q.customer"
+    sql = f"SELECT COUNT(*) AS n FROM orders o WHERE EXISTS ({inner} WHERE p.customer = o.customer)"
+    bounds = {"orders": 3}
+    with pytest.raises(dpsql.SqlError):
+        dpsql.Session(con, unit="customer", max_rows=bounds).plan(sql, budget=SMALL)
+    sql = f"SELECT COUNT(DISTINCT o.customer) AS n FROM orders o WHERE EXISTS ({inner})"
+    with pytest.raises(dpsql.SqlError):
+        dpsql.Session(con, unit="customer", max_rows=bounds).plan(sql, budget=SMALL)

@@ -90,7 +90,7 @@ class DuckDBSource(DataSource):
         """End the statement that runs."""
         self.con.interrupt()
 
-    def combined(self, combination: RowCombination, root: str, rows: int) -> Table:
+    def combined(self, combination: RowCombination, root: str, rows: int | None) -> Table:
         """Describe rows that are made of several tables'; see `DataSource.combined`."""
         return combined_rows(combination, root, rows, made.of_combination)
 

@@ -286,7 +286,7 @@ class SparkSource(DataSource):
         """End what runs in the session, which is our own."""
         self._tables.session.interruptAll()
 
-    def combined(self, combination: RowCombination, root: str, rows: int) -> Table:
+    def combined(self, combination: RowCombination, root: str, rows: int | None) -> Table:
         """Describe rows that are made of several tables'; see `DataSource.combined`."""
         return combined_rows(combination, root, rows, not_written)
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 from sqlglot import exp
 
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError
+from dpsql.hints import Hint
 from dpsql.schema import Table
 from dpsql.schema.names import as_sql, capitals, folded
 from dpsql.sql.binding.expressions import Expr, conjuncts, is_star
@@ -114,8 +115,9 @@ class PrivateItems:
     def add_hint(self, error: SqlSchemaError, private: Sequence[JoinedItem], names: Names) -> None:
         """Say that a table may be public, where a private one can't be described."""
         if not error.unknown:
-            hint = public_hint([self.base(join.item, names) for join in private])
-            error.hint = f"{error.hint or ''} Or, " + hint
+            items = [self.base(join.item, names) for join in private]
+            hint = public_hint(items, self._open(items))
+            error.hint = (error.hint or "") + Hint(" Or, ") + hint
 
     def no_grain(
         self,
@@ -138,13 +140,35 @@ class PrivateItems:
             message = (
                 "A join of private tables is not supported: a row could be counted many times."
             )
-            return self._source.unsupported(private[1].item, message, public_hint(items) + further)
+            hint = public_hint(items, self._open(items)) + further
+            return self._source.unsupported(private[1].item, message, hint)
         return self._source.unsupported(
             private[1].item,
             "A join of private tables must say to which row each row refers: else rows of "
             "different units could meet.",
             f"join them ON {' AND '.join(steps)}, each table once." + further,
         )
+
+    def _open(self, items: Sequence[Expr]) -> list[bool]:
+        """Return for each table whether nothing says that it has private rows.
+
+        A table has them that has units, or columns with a domain that the owner declares. Of those
+        of which nothing is said, the one with the most columns that have one is counted.
+        """
+        found = list[Table | None]()
+        for item in items:
+            try:
+                found.append(self.table(item)[0])
+            except SqlError:  # it has no way to the unit
+                found.append(None)
+        said = [
+            table is not None and (table.unit is not None or not table.enforced >= {*table.columns})
+            for table in found
+        ]
+        if not any(said):
+            sizes = [-1 if table is None else len(table.columns) for table in found]
+            said[sizes.index(max(sizes))] = True
+        return [not private for private in said]
 
     def is_private(self, item: Expr, names: Names) -> bool:
         """Whether the rows of an item after FROM are private."""

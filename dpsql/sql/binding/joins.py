@@ -129,17 +129,28 @@ def has_column(name: str, relation: Relation) -> bool:
     return any(folded(name) == folded(column) for column in relation.columns)
 
 
-def public_hint(items: list[Expr]) -> Hint:
-    """Say what may be joined: tables that are named as public, of which a row is never counted."""
-    first, *others = (".".join(name_parts(item)) for item in items)
-    named = list(dict.fromkeys(name for name in others if not _may_be_same(name, first)))
+def public_hint(items: list[Expr], open_: list[bool]) -> Hint:
+    """Say what may be joined: tables that are named as public, of which a row is never counted.
+
+    Args:
+        items: the tables.
+        open_: whether nothing says that the rows of each are private.
+    """
+    names = [".".join(name_parts(item)) for item in items]
+    counted = next((n for n, may in zip(names, open_, strict=True) if not may), names[0])
+    named = [
+        name
+        for name, may in zip(names, open_, strict=True)
+        if may and not _may_be_same(name, counted)
+    ]
     if not named:
         return Hint("what you need of another row belongs in a column of this one.")
-    have = "has" if len(named) == 1 else "have"
+    named = list(dict.fromkeys(named))
+    have, whose = ("has", "its") if len(named) == 1 else ("have", "their")
     return (
-        f"if {printable(' and '.join(named))} {have} no private row, say so: "
-        + option("public", named)
-        + f". What you need of a private table belongs in a column of {printable(first)}."
+        f"what you need of a private table belongs in a column of {printable(counted)}. Only if "
+        f"{printable(' and '.join(named))} {have} no private row, say so, and {whose} rows are "
+        "shown as they are: " + option("public", named) + "."
     )
 
 

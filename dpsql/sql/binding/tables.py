@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from dpsql.errors import SchemaError, Span, printable
+from dpsql.errors import SchemaError, Span, UnboundedError, printable
 from dpsql.rows.windows import WindowFrame
 from dpsql.schema import Table
 from dpsql.schema.chosen import Chosen
@@ -44,6 +44,18 @@ def no_combinations(combination: RowCombination) -> Table:
     raise SchemaError(
         f"Rows of {printable(combination.name)} meet, which is known only where they are stored.",
         hint="ask a session on the data.",
+    )
+
+
+Unbounded = Callable[[Table], UnboundedError]
+"""Words that nothing bounds the rows of units in a table."""
+
+
+def no_bound(table: Table) -> UnboundedError:
+    """Say so without knowing how it is declared."""
+    return UnboundedError(
+        f"Nothing says how many rows of a unit count in {printable(table.name)}.",
+        hint="count units in place of rows; or ask a session that has a bound.",
     )
 
 
@@ -128,6 +140,7 @@ class NamedTables:
         widen: gives a table the columns of the rows that it refers to.
         combine: describes rows that are made of rows of several tables.
         choose: describes rows that are chosen among those of a table.
+        unbounded: words that nothing bounds the rows of units in a table.
     """
 
     def __init__(
@@ -138,9 +151,11 @@ class NamedTables:
         widen: Widen = no_parents,
         combine: Combine = no_combinations,
         choose: Choose = chosen_rows,
+        unbounded: Unbounded = no_bound,
     ) -> None:
         self._sandbox = sandbox
         self._choose = choose
+        self.unbounded = unbounded
         self._chosen: dict[str, Table | None] = {}
         self._widen = widen
         self._combine = combine
@@ -204,7 +219,7 @@ class NamedTables:
         """Return rows that are made of rows of several tables as a table.
 
         Raises:
-            SchemaError: their units are not the same, or nothing bounds how many count.
+            SchemaError: their units are not the same.
         """
         if combination.digest not in self._combined:
             self._combined[combination.digest] = self._combine(combination)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dpsql.errors import SchemaError, SqlError, UnboundedError
+from dpsql.errors import SchemaError, SqlError
 from dpsql.hints import Hint
 from dpsql.schema import Table
 from dpsql.schema.combined import Place as Column
@@ -99,15 +99,13 @@ def combined_items(
         names: what names mean there.
 
     Raises:
-        SqlError: rows of several units could meet, or nothing bounds how many rows count.
+        SqlError: rows of several units could meet.
     """
     source, further = items.source, Hint("")
     try:
         found = _combined(joins, homes, where, items.tables, source)
     except SqlError:
         raise
-    except UnboundedError as error:
-        found, further = None, Hint(" ") + (error.hint or "")
     except SchemaError as error:
         found, further = None, Hint(f" {error.message} To join them, ") + (error.hint or "")
     if found is None:

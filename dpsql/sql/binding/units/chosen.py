@@ -23,6 +23,7 @@ from sqlglot import exp
 
 from dpsql.schema import Table
 from dpsql.schema.chosen import Chosen
+from dpsql.schema.combined import combination_of
 from dpsql.schema.grain import unit_columns
 from dpsql.schema.units import MAX_ROWS
 from dpsql.sql.binding.core import Core
@@ -95,7 +96,8 @@ def _chosen(said: Sequence[_Places], table: Table, tables: NamedTables) -> Chose
         return None
     finer = _told_apart(window, table)
     rows = None if finer is None else (last - first + 1) * _values(finer, table)
-    if table.unit.max_rows is None and (rows is None or rows > MAX_ROWS):
+    unbounded = table.unit.max_rows is None
+    if unbounded and (rows is None or rows > MAX_ROWS or combination_of(table) is not None):
         return None
     apart = _columns_of(finer or (), table)
     return Chosen(table.path, table.unit, window.name, first, last, rows, apart)

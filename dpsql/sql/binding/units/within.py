@@ -23,6 +23,7 @@ from sqlglot import exp
 
 from dpsql.errors import SchemaError, SqlError
 from dpsql.schema import Table
+from dpsql.schema.combined import combination_of
 from dpsql.sql.binding.bind import RowBinder, Visits
 from dpsql.sql.binding.expressions import BoundExpr, Expr, conjuncts, has_aggregate
 from dpsql.sql.binding.items import PrivateItems
@@ -147,6 +148,7 @@ class RowsOfUnit:
         joins = joins_of(select, self._source)
         private = self._items.among(joins, names)
         sides = self._sides(select, private, names)
+        self._check_bounded(sides.home.table, select)
         table = self._grain(sides.home.table, select)
         visits = Visits(self._refuse, partial(self._inner, names=names), self._refuse)
         binder = RowBinder(self._source, select, sides.home, visits)
@@ -226,6 +228,7 @@ class RowsOfUnit:
         self, select: exp.Select, private: list[JoinedItem], names: Names, outer: RowBinder
     ) -> UnitGroup:
         sides = self._sides(select, private, names)
+        self._check_bounded(sides.home.table, select)
         table, around = (self._grain(one, select) for one in (sides.home.table, outer.table))
         visits = Visits(self._refuse, partial(self._inner, names=names), self._refuse)
         binder = InnerBinder(self._source, select, sides.home, visits, outer)
@@ -238,6 +241,11 @@ class RowsOfUnit:
             if id(part) not in sides.used:
                 made.condition(part)
         return made
+
+    def _check_bounded(self, table: Table, at: Expr) -> None:
+        """Refuse rows of several tables that meet, of which nothing says how many count."""
+        if combination_of(table) is not None and not table.is_bounded:
+            raise self._source.located(self._tables.unbounded(table), at)
 
     def _grain(self, table: Table, at: Expr) -> Table:
         try:
