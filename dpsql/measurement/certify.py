@@ -7,8 +7,8 @@ Guarantees:
     1. With Gaussian noise, `privacy_cost` of a `CertifiedPlan` is Σ_A k_A² Δ_A² / σ_A² over the
        attribute sets A of its blocks, exactly, where Δ_A is the largest change of the exact
        answers in A when one record is added or removed, and k_A is k = `contributions`, or 1 where
-       units are counted. Where the records of a unit are `spreads` apart, Δ_A² is the smaller bound
-       of `spread`, which then takes the place of the triangle inequality in 3.
+       units are counted. Where the records of a unit are `spreads` apart, Δ_A² is the smallest
+       bound of `spread`, which then takes the place of the triangle inequality in 3.
     2. It is at most the budget's μ², compared as rationals, and the budget is not pure.
     3. Measuring every space once with independent noise round(N(0, σ_A²)) is μ-GDP with
        μ² = privacy_cost, for neighbors of which the counted records differ by at most k that
@@ -140,7 +140,12 @@ class CertifiedPlan:
         """A hash of everything that will be measured, and for whom, for the ledger."""
         digest = hashlib.sha256(repr(self.contributions).encode())
         for spread in self.spreads:
-            digest.update(repr((sorted(spread.attributes), spread.share)).encode())
+            said = (
+                sorted(spread.attributes),
+                spread.share,
+                *([spread.classes] * bool(spread.classes)),
+            )
+            digest.update(repr(said).encode())
         for block in self.blocks:
             digest.update(repr((block.spaces, block.law)).encode())
             for factor in block.factors:

@@ -10,12 +10,10 @@ w_ij(z_i − z_j)², w_ij = q²/σ² (`weight`). A unit that has all rows it may
 nothing; and one that has none of table i spends nothing of what the other measurements of i cost.
 
 *What it costs beside these* (`beyond`). Let C_r be what the measurements of the rows of r cost: for
-a unit that has all k_r of them, wherever they lie, as `certify` says. Then for n_r of them they
-cost C_r·z_r at most, if none of these measurements counts more of its rows than the total does: by
-the triangle inequality the change of the answers has a norm of at most n_r·Δ, which is
-z_r·(k_rΔ), and z_r² <= z_r; and where rows of a unit are spread out, its square is at most
-λ·Σ n_c² <= λ·n_r·s over the numbers of rows n_c in the cells, none above s, which is z_r times the
-bound λ·k_r·s for all k_r (see `workload.spread`). So a unit costs at most
+a unit that has all k_r of them, wherever they lie, by those bounds of `workload.spread` of which
+n_r of k_r rows reach n_r/k_r at most (its guarantee 4). Then for n_r of them they cost C_r·z_r at
+most, if none of these measurements counts more of its rows than the total does. So a unit costs at
+most
 
     f(z) = Σ_r C_r z_r + Σ_ij w_ij (z_i − z_j)² .
 
@@ -26,6 +24,20 @@ of table r with all others,
     f(S) = Σ_{r∈S} C_r + Σ_{i∈S, j∉S} w_ij <= Σ_{r∈S} C_r + Σ_{r∉S} W_r <= Σ_r max(C_r, W_r) .
 
 So all differences cost Σ_r max(0, W_r − C_r) besides: nothing at all if W_r <= C_r for each table.
+
+Where a sharper bound c_r < C_r is charged for the measurements of r, by pairs of classes, they
+cost no more than min(c_r, C_r z_r). As (z_i − z_j)² <= |z_i − z_j| <= (1 − z_i) + (1 − z_j), a unit
+costs at most
+
+    Σ_r min(c_r, C_r z_r) + (1 − z_r) W_r .
+
+Each summand is linear in z_r between 0, c_r/C_r and 1, so it is largest at one of them:
+W_r, c_r + (1 − c_r/C_r) W_r or c_r. So all differences cost
+
+    Σ_r max(0, W_r − c_r, (1 − c_r/C_r) W_r)
+
+besides, which is what was said if c_r = C_r.
+
 As a process of noise it is Gaussian: all measurements are one Gaussian mechanism, and its μ² is the
 largest squared change over variance, which f bounds.
 
@@ -111,7 +123,7 @@ def beyond(
     differences: Sequence[Difference],
     spreads: Sequence[SpreadRows] = (),
 ) -> Fraction:
-    """Return what differences cost beside what blocks cost: Σ_r max(0, W_r − C_r), exact.
+    """Return what differences cost beside what blocks cost, exact: see the module.
 
     Raises:
         InternalError: two differences are of the same tables, or of other numbers of rows.
@@ -125,26 +137,35 @@ def beyond(
             if rows.setdefault(table, most) != most:
                 raise InternalError("differences are for several numbers of rows of a unit")
             weights[table] = weights.get(table, Fraction(0)) + difference.weight
-    nothing = Fraction(0)
-    return sum(
-        (max(nothing, w - cost_of(blocks, t, rows[t], spreads)) for t, w in weights.items()),
-        nothing,
-    )
+    found = Fraction(0)
+    for table, weight in weights.items():
+        charged, evenly = (
+            cost_of(blocks, table, rows[table], spreads, evenly=each) for each in (False, True)
+        )
+        left = (1 - charged / evenly) * weight if evenly else weight
+        found += max(Fraction(0), weight - charged, left)
+    return found
 
 
 def cost_of(
-    blocks: Sequence[BlockStrategy], table: str, rows: int, spreads: Sequence[SpreadRows] = ()
+    blocks: Sequence[BlockStrategy],
+    table: str,
+    rows: int,
+    spreads: Sequence[SpreadRows] = (),
+    *,
+    evenly: bool,
 ) -> Fraction:
-    """Return C_r: what all measurements cost that are of the rows of a table, and of nothing else.
+    """Return what all measurements cost that are of the rows of a table, and of nothing else.
 
     Args:
         blocks: what is measured.
         table: the axis of its counts.
         rows: how many rows of one unit count at most.
         spreads: how far these are apart.
+        evenly: whether n of these rows must cost n/rows of it at most: C_r, else c_r.
     """
     own = (block for block in blocks if _is_of(block, table, rows))
-    return sum((block.cost(spreads) for block in own), Fraction(0))
+    return sum((block.cost(spreads, evenly=evenly) for block in own), Fraction(0))
 
 
 def _is_of(block: BlockStrategy, table: str, rows: int) -> bool:

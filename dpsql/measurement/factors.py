@@ -22,6 +22,7 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from functools import cached_property
 from typing import Any
 
@@ -121,6 +122,15 @@ class IntegerFactor(ABC):
     @abstractmethod
     def content(self) -> bytes:
         """Everything that tells the matrix from others."""
+
+    def products(self, axes: Collection[int]) -> NDArray[Any] | None:
+        """Return the largest products of two columns by the cells of some of its axes, exact.
+
+        Entry [g, g'] is the largest |(matrixᵀ·matrix)[c, c']| over all c with the cells g along
+        these axes, and c' with g'. Of shape (cells of each of the axes, in the factor's order, and
+        once more), in Python's integers; None where it isn't computed, as for many cells.
+        """
+        return None
 
     @abstractmethod
     def apply(self, counts: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
@@ -223,6 +233,20 @@ class DenseFactor(IntegerFactor):
         halves = [(magnitudes & _HALF).sum(axis=axis), (magnitudes >> 31).sum(axis=axis)]
         return _largest_number(halves, 31)
 
+    def products(self, axes: Collection[int]) -> NDArray[Any] | None:
+        """Take the largest of all products; of many cells none are computed."""
+        if self._matrix.shape[1] > MOST_MULTIPLIED or self._matrix.size > MOST_STRETCHED:
+            return None
+        among = np.abs(np.array(self._gram, dtype=object)).reshape(*self._shape, *self._shape)
+        half = len(self._shape)
+        others = [i for i, axis in enumerate(self._axes) if axis not in axes]
+        return np.asarray(among.max(axis=(*others, *(half + i for i in others)), initial=0))
+
+    @cached_property
+    def _gram(self) -> list[list[int]]:
+        """BᵀB."""
+        return _multiplied(self._matrix)
+
     @cached_property
     def stretch_squared(self) -> int:
         """A bound on the largest eigenvalue λ of G = BᵀB, exact.
@@ -234,13 +258,10 @@ class DenseFactor(IntegerFactor):
         Of many cells, and so few rows, BBᵀ takes the place of G: it has the same trace and the same
         eigenvalues, but for zeros, and none that is negative.
         """
-        rows: list[list[int]] = self._matrix.tolist()
-        if not rows or self._matrix.size > MOST_STRETCHED:
-            return sum(entry**2 for row in rows for entry in row)
-        matrix = flint.fmpz_mat(rows)
-        if self._matrix.shape[1] > MOST_MULTIPLIED:
-            matrix = matrix.transpose()
-        gram = [[int(entry) for entry in row] for row in (matrix.transpose() * matrix).tolist()]
+        if not self.measurements or self._matrix.size > MOST_STRETCHED:
+            return sum(entry**2 for row in self._matrix.tolist() for entry in row)
+        few = self._matrix.shape[1] <= MOST_MULTIPLIED
+        gram = self._gram if few else _multiplied(self._matrix.T)
         shift = -min(0, *map(min, gram))
         trace = sum(row[i] for i, row in enumerate(gram))
         found = (max(sum(abs(x + c) for x in row) for row in gram) for c in (0, shift))
@@ -260,6 +281,14 @@ class DenseFactor(IntegerFactor):
         """Return matrix·values along one axis, in int64."""
         product: NDArray[np.int64] = np.tensordot(self._matrix, counts, (1, axis))
         return np.moveaxis(product, 0, axis)
+
+
+def _multiplied(matrix: NDArray[np.int64]) -> list[list[int]]:
+    """Return the products of all pairs of columns, exact."""
+    if not matrix.size:
+        return [[0] * matrix.shape[1] for _ in range(matrix.shape[1])]
+    given = flint.fmpz_mat(matrix.tolist())
+    return [[int(entry) for entry in row] for row in (given.transpose() * given).tolist()]
 
 
 def _largest_number(digits: list[NDArray[np.int64]], bits: int) -> int:
@@ -356,6 +385,15 @@ class EvenFactor(IntegerFactor):
     def stretch_squared(self) -> int:
         """The largest eigenvalue of the square: a² across the ones, (a + nb)² along them."""
         return max(self._a**2, (self._a + self.cells * self._b) ** 2)
+
+    def products(self, axes: Collection[int]) -> NDArray[Any] | None:
+        """Return the magnitudes of (aI + bJ)² = a²I + (2ab + nb²)J."""
+        if self.cells > MOST_MULTIPLIED:
+            return None
+        apart = 2 * self._a * self._b + self.cells * self._b**2
+        found = np.full((self.cells, self.cells), abs(apart), dtype=object)
+        np.fill_diagonal(found, self._a**2 + apart)
+        return found
 
     @property
     def content(self) -> bytes:

@@ -8,10 +8,13 @@ Guarantees:
     norms, and the largest one is the product of the largest; those of the factors are exact (see
     `factors`). `change_squared` takes the product of their `stretch_squared` for no less than the
     largest eigenvalue of BᵀB, with B the Kronecker product: its eigenvalues are the products of
-    those of its factors, none of which is negative. A block of counts of units has a `UnitFactor`,
-    whose norms are those of all that a unit adds: several groups at once, which a product with
-    other norms would not bound. Its other axes have one cell each, and the factor 1, so that
-    nothing is multiplied.
+    those of its factors, none of which is negative. BᵀB itself is the Kronecker product of those of
+    the factors; so the largest products of its columns by the cells of some axes are those of the
+    factors that have some of these axes, multiplied with each other and with the largest products
+    of the others' columns, which are their largest squared norms (Cauchy and Schwarz). A block of
+    counts of units has a `UnitFactor`, whose norms are those of all that a unit adds: several
+    groups at once, which a product with other norms would not bound. Its other axes have one cell
+    each, and the factor 1, so that nothing is multiplied.
 """
 
 from __future__ import annotations
@@ -21,11 +24,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+import numpy as np
+
 from dpsql.errors import InternalError
 from dpsql.measurement.distributions import CoarseGaussian, Laplace, Law
-from dpsql.measurement.factors import ENTRY_BITS, IdentityFactor, IntegerFactor
+from dpsql.measurement.factors import (
+    ENTRY_BITS,
+    MOST_MULTIPLIED,
+    IdentityFactor,
+    IntegerFactor,
+)
 from dpsql.measurement.units import UnitFactor
-from dpsql.workload.spread import SpreadRows, by_share
+from dpsql.workload.spread import Apart, SpreadRows, by_limits
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,15 +105,18 @@ class BlockStrategy:
         """What measuring all the sets costs, exactly: as μ², or as ε with Laplace noise."""
         return self.cost()
 
-    def cost(self, spreads: Sequence[SpreadRows] = ()) -> Fraction:
+    def cost(self, spreads: Sequence[SpreadRows] = (), *, evenly: bool = False) -> Fraction:
         """Return the same where the records of a unit are spread out, over k² if it has k of them.
 
-        With Laplace noise, for which changes add up wherever they are, that is all the same.
+        Where `evenly`, n of the k records cost n/k of it at most: see `change_squared`. With
+        Laplace noise, for which changes add up wherever they are, that is all the same.
         """
         if isinstance(self.law, Laplace):
             return len(self.spaces) * Fraction(self.sensitivity_1, self.law.width)
-        shares = by_share(self.spaces, spreads).items()
-        changes = (len(spaces) * change_squared(self.factors, share) for share, spaces in shares)
+        limits = by_limits(self.spaces, spreads).items()
+        changes = (
+            len(spaces) * change_squared(self.factors, of, evenly=evenly) for of, spaces in limits
+        )
         return sum(changes, Fraction(0)) / self.law.width
 
     @property
@@ -112,18 +125,51 @@ class BlockStrategy:
         return math.prod(f.measurements for f in self.factors)
 
 
-def change_squared(factors: Sequence[IntegerFactor], share: Fraction) -> Fraction:
+def change_squared(
+    factors: Sequence[IntegerFactor], limits: Sequence[Apart], *, evenly: bool = False
+) -> Fraction:
     """Return the largest squared change of a set's answers by k records of a unit, over k².
+
+    The least of the bounds of `workload.spread`, which has their proofs.
 
     Args:
         factors: what is measured.
-        share: how many of these records may lie in one cell of the set; see `workload.spread`, of
-            which this is the bound.
+        limits: how far apart these records are along the axes of the set.
+        evenly: whether to take those bounds alone of which n records reach n/k at most.
     """
     plain = Fraction(math.prod(factor.largest_column_norm_squared for factor in factors))
-    if share == 1 or any(isinstance(factor, UnitFactor) for factor in factors):
+    if not limits or any(isinstance(factor, UnitFactor) for factor in factors):
         return plain  # counts of units are for a record that is a unit: its rows have no say
-    return min(plain, share * math.prod(factor.stretch_squared for factor in factors))
+    stretch = math.prod(factor.stretch_squared for factor in factors)
+    found = [plain, *(limit.largest * stretch for limit in limits)]
+    if not evenly:
+        found += [bound for limit in limits if (bound := _by_classes(factors, limit)) is not None]
+    return min(found)
+
+
+def _by_classes(factors: Sequence[IntegerFactor], limit: Apart) -> Fraction | None:
+    """Return the bound by pairs of classes; None if there are too many."""
+    times, axes = 1, list[int]()
+    products = np.array(1, dtype=object)
+    for factor in factors:
+        own = [axis for axis in factor.axes if axis in limit.axes]
+        if not own:
+            times *= factor.largest_column_norm_squared
+            continue
+        among = factor.products(own)
+        if among is None or math.prod(products.shape + among.shape) > MOST_MULTIPLIED**2:
+            return None
+        # (g, g') and (d, d') to (g, d, g', d').
+        half, more = len(axes), len(own)
+        products = np.multiply.outer(products, among)
+        order = [*range(half), *range(2 * half, 2 * half + more)]
+        order += [*range(half, 2 * half), *range(2 * half + more, 2 * half + 2 * more)]
+        products = products.transpose(order)
+        axes += own
+    place = [axes.index(axis) for axis in limit.axes]
+    ordered = products.transpose([*place, *(len(axes) + i for i in place)])
+    bound = limit.bound(ordered)
+    return None if bound is None else times * bound
 
 
 def _is_one(factor: IntegerFactor) -> bool:

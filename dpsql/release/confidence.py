@@ -12,7 +12,8 @@ values lie between the roots. Otherwise they don't: either all are held, or all 
 between the roots, and it takes what is possible at all to tell on which side.
 
 x/y itself passes its own test, so an interval holds its value, unless the value is impossible: then
-it is cut off with all else that is. What rounding in floats takes off is put back (`holding`).
+it is cut off with all else that is. What rounding in floats takes off is put back (`holding`); and
+what it adds, as to a variance that is 0 whatever the noise is, is allowed for (`ROUNDING`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from dpsql.sql.computing.steps import Step
 
 CONFIDENCE = 0.95
 """The probability of a quantile's interval, if no other is asked for."""
+ROUNDING = 1e-13
+"""Relative to the largest magnitude that is possible: more than floats lose in sums and products."""
 
 
 def check_confidence(confidence: float | None) -> None:
@@ -138,7 +141,9 @@ class Quotient:
             inside -= square**2 * (v_x * v_y - v_xy * v_xy)
             root = np.sqrt(np.maximum(inside, 0.0))
             ends = (b - root) / a, (b + root) / a
-            low, high = np.minimum(*ends), np.maximum(*ends)
+            size = np.maximum(np.abs(least), np.abs(largest))
+            rounding = np.where(np.isfinite(size), ROUNDING * size, 0.0)
+            low, high = np.minimum(*ends) - rounding, np.maximum(*ends) + rounding
         between = _within(low, high, least, largest)
         split = (a < 0) & (inside > 0)
         # Not between the roots: what is possible may lie on one side of them alone.

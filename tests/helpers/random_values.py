@@ -28,6 +28,8 @@ CREATE = """
         y INTEGER
     )
 """
+DEEP = 2
+"""How many functions of others may stand around a statistic."""
 _CELLS, _MEASURES = ("age", "half"), ("x", "y")
 _CONDITIONS = (
     "g = 'a'", "g <> 'b'", "h >= 1", "h IN (0, 2)", "age < 30", "age BETWEEN 20 AND 44", "half > 0",
@@ -100,10 +102,10 @@ class RandomValues:
         rng = self._rng
         keys = rng.sample(["g", "h", "age >= 30"], rng.choice([0, 1, 1, 1, 2]))
         self._grouped, inside = bool(keys), rng.random() < 0.15
-        self._rounds = not inside
+        self._inside = inside
         where = f" WHERE {rng.choice(_CONDITIONS)}" if rng.random() < 0.4 else ""
         items = [f"{key} AS k{i}" for i, key in enumerate(keys)]
-        items += [f"{self._value(2)} AS v{i}" for i in range(rng.choice([1, 2, 4]))]
+        items += [f"{self._value(DEEP)} AS v{i}" for i in range(rng.choice([1, 2, 4]))]
         by = f" GROUP BY {', '.join(str(i + 1) for i in range(len(keys)))}" if keys else ""
         found = f"SELECT {', '.join(items)} FROM t{where}{by}"
         return f"WITH w AS ({found}) SELECT * FROM w" if inside else found
@@ -133,8 +135,8 @@ class RandomValues:
         return self._rng.choice(forms).format(inner)
 
     def _rounded(self, depth: int) -> str:
-        """Write what is rounded; but of a query inside noise is followed as if nothing was."""
-        if not self._rounds:
+        """Write what is rounded last: elsewhere noise is followed as if nothing was rounded."""
+        if self._inside or depth < DEEP - 1:
             return self._value(depth)
         form = self._rng.choice(
             ["round({}, 2)", "floor({})", "ceil({})", "CAST({} AS DECIMAL(18, 1))"]

@@ -46,12 +46,13 @@ def difference(one="a", other="b", rows=(1, 1), times=None, law=LAW):
     return Difference((one, other), times or times_of(rows, 12 * max(rows)), rows, law)
 
 
-def worst(tables, differences):
+def worst(tables, differences, most=None):
     """Try all that a unit can have: its rows in each table, each in any cell.
 
     Args:
         tables: name → (k, matrices with their laws).
         differences: what is compared.
+        most: name → how many of these rows may be in each cell of all keys.
     """
     found = Fraction(0)
     choices = []
@@ -60,6 +61,8 @@ def worst(tables, differences):
         for count in range(rows + 1):
             for cells in itertools.combinations_with_replacement(range(3), count):
                 added = np.bincount(np.array(cells, dtype=int), minlength=3)
+                if most is not None and name in most and (added > most[name]).any():
+                    continue
                 cost = sum(int(((np.array(m) @ added) ** 2).sum()) for m in matrices)
                 own.append((name, count, Fraction(cost, law.squared)))
         choices.append(own)
@@ -97,6 +100,30 @@ def test_no_unit_costs_more_than_is_charged(data):
     assert charged >= spent(tuple(blocks))
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_no_unit_whose_rows_are_spread_out_costs_more(data):
+    """Of one cell alone few rows cost as much as is charged for many, and they are compared."""
+    entry, numbers = st.integers(0, 3), st.integers(1, 3)
+    tables, blocks, most, spreads = {}, [], {}, []
+    for name in "ab":
+        rows, own = data.draw(st.integers(2, 4)), data.draw(st.integers(1, 2))
+        matrix = [data.draw(st.lists(entry, min_size=3, max_size=3))]
+        law = Gaussian(data.draw(st.integers(1, 50)))
+        tables[name] = rows, [matrix], law
+        blocks += counts(name, rows, matrix, law=law)
+        sizes = data.draw(st.lists(numbers, min_size=3, max_size=3))
+        most[name] = own * np.array(sizes)
+        key = f"{name}.key0"
+        spreads.append(SpreadRows(frozenset([key]), Fraction(own, rows), ((key, tuple(sizes)),)))
+    rows = tables["a"][0], tables["b"][0]
+    compared = (difference("a", "b", rows, law=Gaussian(data.draw(st.integers(1, 2000)))),)
+    charged = spent(tuple(blocks), 1, tuple(spreads), compared)
+    assert worst(tables, compared, most) <= charged
+    evenly = sum(block.cost(tuple(spreads), evenly=True) for block in blocks)
+    assert charged <= evenly + 2 * compared[0].weight
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 30)), min_size=2, max_size=4))
 def test_differences_that_are_planned_are_free_and_no_other_is(given_):
@@ -107,7 +134,7 @@ def test_differences_that_are_planned_are_free_and_no_other_is(given_):
         tables[name] = rows, [[[scale] * 3]], law
         own = counts(name, rows, [[scale] * 3], law=law)
         blocks += own
-        measured.append(ComparedTable(name, rows, cost_of(own, name, rows)))
+        measured.append(ComparedTable(name, rows, cost_of(own, name, rows, evenly=True)))
     differences = differences_of(measured)
     assert differences
     assert beyond(blocks, differences) == 0
@@ -133,8 +160,8 @@ def test_only_what_is_of_the_same_rows_counts_against_differences():
     one = difference("a", "b", (2, 2))
     own, other = counts("a", 2, [[5, 5, 5]]), counts("b", 2, [[5, 5, 5]])
     free = [*own, *other]
-    assert cost_of(free, "a", 2) == Fraction(4 * 25, 10**4)
-    assert cost_of(free, "a", 3) == cost_of(free, "c", 2) == 0
+    assert cost_of(free, "a", 2, evenly=True) == Fraction(4 * 25, 10**4)
+    assert cost_of(free, "a", 3, evenly=True) == cost_of(free, "c", 2, evenly=True) == 0
     keys = IdentityFactor((0,), (3,), 5)
     space = ("a.key", "a")
     sums = BlockStrategy((space,), (keys, MeasureFactor((1,), 2, 1)), LAW)
@@ -143,16 +170,19 @@ def test_only_what_is_of_the_same_rows_counts_against_differences():
     units = BlockStrategy((space,), (UnitFactor((0,), (3,), 5, 1, 2), one_cell), LAW)
     plain = BlockStrategy((("a.key",),), (keys,), LAW)
     for block in (sums, two, units, plain):
-        assert cost_of([block], "a", 2) == 0
+        assert cost_of([block], "a", 2, evenly=True) == 0
         assert beyond([block], [one]) == 2 * one.weight
 
 
 def test_rows_that_are_spread_out_cost_less_and_leave_less_for_differences():
     spread = SpreadRows(frozenset({"a.key0"}), Fraction(1, 2))
     (own,) = counts("a", 2, [[5, 0, 0], [0, 5, 0], [0, 0, 5]])
-    assert cost_of([own], "a", 2, [spread]) == cost_of([own], "a", 2) / 2
+    assert cost_of([own], "a", 2, [spread], evenly=True) == cost_of([own], "a", 2, evenly=True) / 2
     one = difference("a", "b", (2, 2), law=Gaussian(1))
-    assert beyond([own], [one], [spread]) - beyond([own], [one]) == cost_of([own], "a", 2) / 2
+    assert (
+        beyond([own], [one], [spread]) - beyond([own], [one])
+        == cost_of([own], "a", 2, evenly=True) / 2
+    )
 
 
 @pytest.mark.parametrize(

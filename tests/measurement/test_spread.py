@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dpsql.engines.base import Counted
 from dpsql.errors import InternalError
 from dpsql.measurement.certify import CertifiedPlan, spent
-from dpsql.measurement.distributions import Gaussian, Laplace
+from dpsql.measurement.distributions import CoarseGaussian, Gaussian, Laplace
 from dpsql.measurement.factors import CenteredFactor, DenseFactor, IdentityFactor
 from dpsql.measurement.measure import measure
 from dpsql.measurement.strategy import BlockStrategy
@@ -63,28 +63,95 @@ def test_it_is_the_trace_of_what_is_large():
     assert factor.stretch_squared == 400 * 400 * 9
 
 
-@settings(max_examples=40, deadline=None)
-@given(MATRICES, MATRICES, st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.booleans())
-def test_no_unit_changes_more_than_it_costs(first, second, most, own, bound, of_sums):
-    """All ways in which up to k rows of a unit may lie, at most m of them in one cell of `a`."""
+@settings(max_examples=60, deadline=None)
+@given(MATRICES, MATRICES, st.lists(st.integers(1, 3), min_size=3, max_size=3), st.integers(1, 3),
+       st.integers(1, 3), st.integers(1, 3), st.booleans())  # fmt: skip
+def test_no_unit_changes_more_than_it_costs(first, second, sizes, most, own, bound, of_sums):
+    """All ways in which up to k rows of a unit may lie, at most m of them in each cell of `a`.
+
+    Of these, as many as `sizes` says are counted together in a class.
+    """
     own = min(own, most)
     factors = [dense(first, (0,)), dense(second, (1,))]
     if of_sums:
         factors.append(MeasureFactor((2,), bound))
     made = block(*factors, space="abv")
-    spread = SpreadRows(frozenset("a"), Fraction(own, most))
-    paid = float(spent((made,), most, (spread,))) * made.law.width
-    matrix = np.kron(factors[0].matrix, factors[1].matrix)
     n, width = factors[0].shape[0], factors[1].shape[0]
-    reached = 0.0
-    for cells in itertools.combinations_with_replacement(range(n * width), most):
-        if max(sum(c // width == a for c in cells) for a in range(n)) > own:
-            continue
-        for signs in itertools.product((bound, -bound) if of_sums else (1,), repeat=most):
-            change = np.zeros(n * width)
-            np.add.at(change, list(cells), signs)
-            reached = max(reached, float(np.square(matrix @ change).sum()))
-    assert reached <= paid * (1 + 1e-12)
+    spread = SpreadRows(frozenset("a"), Fraction(own, most), (("a", tuple(sizes[:n])),))
+    paid = float(spent((made,), most, (spread,))) * made.law.width
+    evenly = float(made.cost((spread,), evenly=True)) * most**2 * made.law.width
+    assert paid <= evenly * (1 + 1e-12)
+    matrix = np.kron(factors[0].matrix, factors[1].matrix)
+    for rows in range(1, most + 1):
+        for cells in itertools.combinations_with_replacement(range(n * width), rows):
+            if any(sum(c // width == a for c in cells) > own * sizes[a] for a in range(n)):
+                continue
+            for signs in itertools.product((bound, -bound) if of_sums else (1,), repeat=rows):
+                change = np.zeros(n * width)
+                np.add.at(change, list(cells), signs)
+                reached = float(np.square(matrix @ change).sum())
+                assert reached <= paid * (1 + 1e-12)
+                assert reached <= evenly * rows / most * (1 + 1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_rows_that_are_told_apart_by_two_columns_cost_enough(data):
+    """A limit for cells of two axes, which stand in one factor with a third, or in two."""
+    numbers = st.integers(-5, 5)
+    entries = data.draw(st.lists(st.lists(numbers, min_size=8, max_size=8), min_size=1, max_size=3))
+    other = data.draw(st.lists(st.lists(numbers, min_size=2, max_size=2), min_size=1, max_size=2))
+    joint = np.array(entries, dtype=np.int64)
+    factors = DenseFactor((2, 0, 3), (2, 2, 2), joint), dense(other, (1,))
+    made = BlockStrategy((("a", "b", "c", "d"),), factors, Gaussian(10**4))
+    sizes = data.draw(st.lists(st.integers(1, 2), min_size=2, max_size=2))
+    k, m = 3, data.draw(st.integers(1, 2))
+    spread = SpreadRows(frozenset("bc"), Fraction(m, k), (("c", tuple(sizes)),))
+    paid = float(spent((made,), k, (spread,))) * made.law.width
+    whole = np.einsum("icad,jb->ijabcd", joint.reshape(-1, 2, 2, 2), np.array(other))
+    matrix = whole.reshape(-1, 16)
+    cells = np.arange(16)
+    group = np.stack(np.unravel_index(cells, (2, 2, 2, 2)))[1:3]
+    for rows in itertools.combinations_with_replacement(range(16), k):
+        lying = [tuple(group[:, row].tolist()) for row in rows]
+        if all(lying.count(g) <= m * sizes[g[1]] for g in lying):
+            change = np.bincount(rows, minlength=16)
+            assert np.square(matrix @ change).sum() <= paid * (1 + 1e-12)
+
+
+def classes(*sizes, share=Fraction(1, 12)):
+    return SpreadRows(frozenset("a"), share, (("a", sizes),))
+
+
+def test_what_is_counted_of_one_cell_alone_costs_what_may_lie_there():
+    """WHERE month = 3, of 12 rows of a unit of which one is in each month: 1 and not 144."""
+    alone = block(dense([[7, 0]]))
+    assert spent((alone,), 12, (classes(1, 11),)) == Fraction(49, 10**4)
+    assert spent((alone,), 12, (classes(11, 1),)) == Fraction(49 * 11**2, 10**4)
+    assert spent((alone,), 12, (classes(5, 7, share=Fraction(1, 2)),)) == spent((alone,), 12)
+    each = block(dense([[7, 0, 0], [0, 7, 0]]))
+    assert spent((each,), 12, (classes(1, 1, 10),)) == Fraction(2 * 49, 10**4)
+    by_other = block(dense([[7, 0]]), IdentityFactor((1,), (9,), 2))
+    assert spent((by_other,), 12, (classes(1, 11),)) == Fraction(49 * 4, 10**4)
+
+
+def test_a_bound_by_classes_is_rounded_up_where_numbers_are_large():
+    largest = 2**61 - 1
+    alone = block(dense([[largest, 0], [largest - 2, 1]]), law=CoarseGaussian(2**130, 40))
+    paid = spent((alone,), 12, (classes(1, 11),)) * 2**130
+    exact = largest**2 + (largest - 2) ** 2
+    # 11 rows in the other class besides, whose products with the one are small.
+    assert exact < paid < exact * (1 + Fraction(1, 2**30))
+
+
+def test_classes_of_which_others_are_counted_are_no_limit():
+    alone = block(dense([[7, 0]]))
+    with pytest.raises(InternalError, match="other classes"):
+        spent((alone,), 12, (classes(1, 1, 10),))
+    with pytest.raises(InternalError, match="whole number of cells"):
+        classes(0, 12)
+    with pytest.raises(InternalError, match="attributes of a limit"):
+        SpreadRows(frozenset("a"), Fraction(1, 2), (("b", (1, 2)),))
 
 
 def test_distinct_cells_cost_as_many_as_there_are():
@@ -158,6 +225,7 @@ def counted(*spreads, contributions=6):
         (SpreadRows(frozenset("a"), Fraction(1, 2)),),
         (SpreadRows(frozenset("ab"), Fraction(1, 6)),),
         (SpreadRows(frozenset("b"), Fraction(1, 6)),),
+        (SpreadRows(frozenset("a"), Fraction(1, 6), (("a", (1, 2, 1)),)),),
     ],
 )
 def test_rows_that_are_less_apart_than_is_paid_for_are_not_measured(kept):
@@ -181,4 +249,4 @@ def test_a_charge_is_for_rows_that_are_so_far_apart():
     ]
     assert len({plan.digest for plan in plans}) == 3
     costs = [plan.privacy_cost for plan in plans]
-    assert costs == [costs[0], costs[0] / 3, costs[0] / 6]
+    assert costs == [costs[0], costs[0] / 3, costs[0] / 12]  # one of six rows in each of 3 cells

@@ -267,15 +267,18 @@ def together(
 def _differences(
     pairs: Sequence[tuple[Part, Plan]], blocks: Sequence[BlockStrategy], cost: Cost
 ) -> tuple[Difference, ...]:
-    """Choose which totals of tables to compare: of those that follow from what is measured."""
-    return differences_of(
-        [
-            ComparedTable(
-                part.measure, part.rows, cost_of(blocks, part.measure, part.rows, cost.spreads)
-            )
-            for part, plan in pairs
-            if part.measure is not None
-            and part.of_table
-            and plan.reconstruction.with_total() is not None
-        ]
-    )
+    """Choose which totals of tables to compare: of those that follow from what is measured.
+
+    And where that may be had for nothing, since what is charged for the table is charged evenly.
+    """
+    compared = []
+    for part, plan in pairs:
+        if part.measure is None or not part.of_table:
+            continue
+        charged, evenly = (
+            cost_of(blocks, part.measure, part.rows, cost.spreads, evenly=each)
+            for each in (False, True)
+        )
+        if charged == evenly and plan.reconstruction.with_total() is not None:
+            compared.append(ComparedTable(part.measure, part.rows, charged))
+    return differences_of(compared)

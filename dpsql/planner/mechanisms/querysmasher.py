@@ -339,7 +339,7 @@ def conquer(subworkload: Subworkload, splitter: Splitter, family: StrategyFamily
 
 def stitch(workload: Workload, cost: Cost, divided: Divided) -> Plan:
     """Share the budget so that the total error is least, and round the strategies to integers."""
-    parts = (part for c in divided.conquered for part in c.by_share(cost.spreads))
+    parts = (part for c in divided.conquered for part in c.by_limits(cost.spreads))
     divided = replace(divided, conquered=tuple(parts))
     counts = [len(c.spaces) for c in divided.conquered]
     errors = [c.upper for c in divided.conquered]

@@ -58,7 +58,7 @@ def plan_residual_spaces(
     """
     divided = divide_by(workload, references.only(workload.domain), tolerance)
     known = combine(sources, ground, references).reconstruction
-    conquered = (part for c in divided.conquered for part in c.by_share(cost.spreads))
+    conquered = (part for c in divided.conquered for part in c.by_limits(cost.spreads))
     asked = tuple(a for c in conquered for a in _by_knowledge(c, known))
     shares = _shares(asked, float(cost.per_record))
     measured = [i for i in range(len(asked)) if shares[i] > 0]

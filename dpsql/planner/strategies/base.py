@@ -15,7 +15,7 @@ from dpsql.linalg.structures import Exchangeable
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.structure import Product
 from dpsql.workload import Queries
-from dpsql.workload.spread import SpreadRows, by_share
+from dpsql.workload.spread import SpreadRows, by_limits
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,9 +132,9 @@ class Conquered:
     lower: float
     solver: str
 
-    def by_share(self, spreads: Sequence[SpreadRows]) -> Iterator[Conquered]:
-        """Tell apart the spaces in which other shares of a unit's rows may agree."""
-        groups = by_share(self.spaces, spreads).values()
+    def by_limits(self, spreads: Sequence[SpreadRows]) -> Iterator[Conquered]:
+        """Tell apart the spaces in which rows of a unit are spread out in other ways."""
+        groups = by_limits(self.spaces, spreads).values()
         yield from (replace(self, spaces=tuple(spaces)) for spaces in groups)
 
 

@@ -48,7 +48,7 @@ from dpsql.measurement.factors import (
 from dpsql.measurement.strategy import BlockStrategy, change_squared
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.strategies.base import Centered, Solution, Triangular
-from dpsql.workload.spread import SpreadRows, by_share
+from dpsql.workload.spread import SpreadRows, by_limits
 
 T = TypeVar("T", np.int64, np.float64)
 
@@ -167,7 +167,7 @@ class Rounding:
 
     def relative_change(self, block: BlockStrategy) -> float:
         """Return the squared change of answers over what it is for rows that all agree."""
-        largest = change_squared(block.factors, self._largest_share(block.spaces))
+        largest = self._change_squared(block.spaces, block.factors)
         return float(largest / block.sensitivity_squared)
 
     def _variance(
@@ -177,11 +177,13 @@ class Rounding:
         cost: Fraction,
     ) -> int:
         """Return the least noise variance that a cost allows."""
-        return max(1, math.ceil(change_squared(factors, self._largest_share(spaces)) / cost))
+        return max(1, math.ceil(self._change_squared(spaces, factors) / cost))
 
-    def _largest_share(self, spaces: tuple[tuple[str, ...], ...]) -> Fraction:
-        """Return the share of a unit's rows that may lie in one cell of one of some spaces."""
-        return max(by_share(spaces, self._spreads))
+    def _change_squared(
+        self, spaces: tuple[tuple[str, ...], ...], factors: tuple[IntegerFactor, ...]
+    ) -> Fraction:
+        """Return the largest squared change of answers in one of some spaces."""
+        return max(change_squared(factors, of) for of in by_limits(spaces, self._spreads))
 
     def _needed(self, solution: Solution) -> int:
         if id(solution) not in self._needs:
