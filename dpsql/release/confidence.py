@@ -32,7 +32,7 @@ from dpsql.sql.computing.steps import Step
 CONFIDENCE = 0.95
 """The probability of a quantile's interval, if no other is asked for."""
 ROUNDING = 1e-13
-"""Relative to the largest magnitude that is possible: more than floats lose in sums and products."""
+"""Of the largest magnitude that is possible: more than floats lose in sums and products."""
 
 
 def check_confidence(confidence: float | None) -> None:
