@@ -103,9 +103,11 @@ def planned(workload: Workload, budget: Budget | None, mechanism: str, options: 
     """Plan a workload by a mechanism that has no reason to refuse, and takes such options.
 
     Raises:
+        ResourceLimitError: its marginals are too large together.
         InternalError: it measures something else than its traits say; saved releases are read by
             these, so what was paid for would pass for damaged.
     """
+    workload.check_cells()
     by = mechanism_of(mechanism)
     found = _planned(by.measured(workload), budget, by, options)
     each = list(found.parts.values()) or [found]

@@ -16,7 +16,7 @@ from dpsql.linalg.matrices import Dense
 from dpsql.linalg.matrices import StructuredMatrix as Queries
 from dpsql.linalg.products import Kronecker, kron
 from dpsql.schema.table import closest
-from dpsql.workload.checks import check_answers, check_cells, check_weight
+from dpsql.workload.checks import check_answers, check_cells, check_sum, check_weight
 from dpsql.workload.factors import MAX_CELLS, Factor, Measure, is_factor
 
 EQUAL = 1e-6
@@ -278,6 +278,18 @@ class Workload:
             self._domain,
             [replace(f, weight=check_weight(weight)) for f, weight in pairs if weight is not None],
         )
+
+    def check_cells(self) -> None:
+        """Refuse to count and hold all marginals at once, where these are too large together.
+
+        Raises:
+            ResourceLimitError: they have more cells than the data owner allows.
+        """
+        marginals = {
+            (f.counted.attributes, f.measure and f.measure.attributes) for f in self._families
+        }
+        sizes = (math.prod(self._domain[name] for name in names) for names, _ in marginals)
+        check_sum(sum(sizes))
 
     @property
     def count(self) -> int:

@@ -93,3 +93,15 @@ def test_processes_that_spend_ten_times_each(file):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_eight_processes_that_spend_100_times_each(file):
     check_processes(file, 8, 100, Fraction(2855, 1000))
+
+
+def test_marginals_too_large_together_are_refused_before_the_charge(monkeypatch):
+    con = duckdb.connect()
+    con.execute("CREATE TABLE t (a INTEGER NOT NULL CHECK (a BETWEEN 0 AND 9))")
+    session = dpsql.Session(con, budget=dpsql.Budget(rho=1))
+    sql = "SELECT a, COUNT(*) AS n FROM t GROUP BY a"
+    monkeypatch.setenv("DPSQL_MAX_CELLS", "9")
+    with pytest.raises(dpsql.ResourceLimitError, match="have 10 cells together; the limit is 9"):
+        session.query(sql, budget=dpsql.Budget(rho=1))
+    monkeypatch.setenv("DPSQL_MAX_CELLS", "10")
+    assert session.query(sql, budget=dpsql.Budget(rho=1)).height == 10  # nothing was spent before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -187,3 +188,38 @@ def test_sparse_matrices():
         np.testing.assert_array_equal(Matrix(kind(rows)).bind(4).matrix, rows)
     with pytest.raises(ResourceLimitError, match="written out"):
         Matrix(scipy.sparse.csr_array((10**6, 10**6)))
+
+
+class TestCellsTogether:
+    """Marginals that are small by themselves, and too large together."""
+
+    @staticmethod
+    def of(marginals, cells=100):
+        workload = Workload({f"c{i}": cells for i in range(6)})
+        for names in marginals:
+            workload.add(names, [Identity()] * len(names))
+        return workload
+
+    def test_the_sum_has_a_public_limit(self):
+        pairs = list(combinations([f"c{i}" for i in range(6)], 4))  # 15 of 10^8 cells are too many
+        with pytest.raises(ResourceLimitError, match="limit is 134,217,728") as caught:
+            dpsql.plan(self.of(pairs, 80), budget=dpsql.Budget(rho=1))
+        assert 'os.environ["DPSQL_MAX_CELLS"] = "614400000"' in caught.value.hint
+
+    def test_the_hint_works_when_typed(self, monkeypatch):
+        monkeypatch.setenv("DPSQL_MAX_CELLS", "199")
+        workload = self.of([("c0",), ("c1",)])
+        with pytest.raises(ResourceLimitError, match="have 200 cells together; the limit is 199"):
+            dpsql.plan(workload, budget=dpsql.Budget(rho=1))
+        monkeypatch.setenv("DPSQL_MAX_CELLS", "200")
+        assert dpsql.plan(workload, budget=dpsql.Budget(rho=1)).workload.count == 200
+
+    def test_a_marginal_is_counted_once(self, monkeypatch):
+        monkeypatch.setenv("DPSQL_MAX_CELLS", "100")
+        assert dpsql.plan(self.of([("c0",)] * 3), budget=dpsql.Budget(rho=1)).workload.count == 300
+
+    @pytest.mark.parametrize("said", ["", "x", "-1", "1e9", "1" * 30])
+    def test_what_is_no_number_of_cells(self, monkeypatch, said):
+        monkeypatch.setenv("DPSQL_MAX_CELLS", said)
+        with pytest.raises(dpsql.errors.ArgumentError, match="no number of cells"):
+            dpsql.plan(self.of([("c0",)]), budget=dpsql.Budget(rho=1))

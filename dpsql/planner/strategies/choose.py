@@ -68,9 +68,10 @@ def refuse_unsolvable(workload: Workload) -> None:
 def refusal(where: str) -> ResourceLimitError:
     """Say that no solver takes the queries over something."""
     return ResourceLimitError(
-        f"The queries over {where} may have rank above {MAX_RANK:,}, and have no structure that a "
-        "solver knows.",
-        hint="use a coarser domain, or ask for fewer different ranges.",
+        f"What is asked over {where} adds up its cells in more than {MAX_RANK:,} ways, as running "
+        "totals, ranges and quantiles of so many ordered values do. No strategy is found for that.",
+        hint="use a coarser domain, or ask for fewer different ranges; counts of its single values "
+        "have no such limit.",
     )
 
 
