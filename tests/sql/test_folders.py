@@ -38,12 +38,46 @@ def test_statements_are_named_as_their_files(tmp_path):
     )
     (models / "linked").symlink_to(tmp_path)
     (models / "folder.sql").mkdir()
-    os.mkfifo(models / "pipe.sql")
     found = dpsql.read_script(models)
     assert list(found) == ["Upper", "c", "a", "b", "z"]
     assert found["b"] == f"{SQL} GROUP BY sex"
     assert found["a"] == found["z"] == SQL
     assert dpsql.read_script(str(models)) == found
+
+
+@pytest.mark.parametrize("what", ["link", "link to nothing", "link to a folder", "pipe"])
+def test_only_plain_files_are_read(tmp_path, what):
+    """Errors show a line of the SQL: no line of a file may be in one that isn't in the folder."""
+    secret = tmp_path / "secret.txt"
+    secret.write_text("user:TOPSECRETHASH:19000", encoding="utf-8")
+    models = write(tmp_path / "models", {"b.sql": SQL, "c/d.sql": SQL})
+    if what == "pipe":
+        os.mkfifo(models / "c" / "a.sql")
+    else:
+        to = {"link": secret, "link to a folder": tmp_path}.get(what, tmp_path / "nothing")
+        (models / "c" / "a.sql").symlink_to(to)
+    with pytest.raises(dpsql.DpsqlError, match="not a plain file") as caught:
+        dpsql.read_script(models)
+    assert "c/a.sql" in str(caught.value)
+    assert "TOPSECRET" not in str(caught.value)
+
+
+def test_a_link_that_takes_the_place_of_a_file_meanwhile_is_not_followed(tmp_path, monkeypatch):
+    secret = tmp_path / "secret.txt"
+    secret.write_text("user:TOPSECRETHASH:19000", encoding="utf-8")
+    models = write(tmp_path / "models", {"a.sql": SQL})
+    real = os.stat
+
+    def swapped(path, **how):
+        found = real(path, **how)
+        if path == "a.sql":
+            (models / "a.sql").unlink()
+            (models / "a.sql").symlink_to(secret)
+        return found
+
+    monkeypatch.setattr(folders.os, "stat", swapped)
+    with pytest.raises(OSError, match="symbolic links"):
+        dpsql.read_script(models)
 
 
 def test_the_order_is_that_of_names_whatever_the_system_lists_first(tmp_path, monkeypatch):

@@ -1,12 +1,14 @@
 """A folder of `.sql` files as one script: a statement a file, which is named as its file is.
 
 That is how dbt keeps models. What is read doesn't depend on the order in which a file system lists
-files, and links to other folders are not followed.
+files. Links are not followed: statements come from analysts, and an error shows a line of them, so
+a link must not bring a file of the owner's into one.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from itertools import islice, pairwise
 from pathlib import Path
@@ -21,6 +23,9 @@ from dpsql.sql.text.script import is_name, read_text, split_script
 ENDING = ".sql"
 MAX_ENTRIES = 20_000
 """Files and folders that are looked at: more are no folder of scripts."""
+_PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+"""How a file is opened: not a link that has taken its place since it was looked at, and without
+waiting for a pipe that has."""
 _TEMPLATES = {("{", "{"), ("{", "%")}
 
 
@@ -43,7 +48,7 @@ def _read_folder(folder: Path) -> list[tuple[str, str]]:
     for file in _files(folder):
         place = printable(file.relative_to(folder).as_posix())
         try:
-            name, sql = _read_file(file)
+            name, sql = _read_file(folder, file)
             size += len(sql.encode("utf-8", "surrogatepass"))
             if size > MAX_SCRIPT_BYTES:
                 raise SqlLimitError(
@@ -71,7 +76,7 @@ def _files(folder: Path) -> list[Path]:
     """
     listed = list(islice(_entries(folder), MAX_ENTRIES + 1))
     found = sorted(
-        (path for path in listed if folded(path.name).endswith(ENDING) and path.is_file()),
+        (path for path in listed if folded(path.name).endswith(ENDING) and not _is_folder(path)),
         key=lambda path: path.relative_to(folder).parts,
     )
     if len(listed) > MAX_ENTRIES or len(found) > MAX_STATEMENTS:
@@ -96,11 +101,45 @@ def _entries(folder: Path) -> Iterator[Path]:
         yield from (Path(place, name) for name in files if not name.startswith("."))
 
 
+def _is_folder(path: Path) -> bool:
+    """Whether there is a folder, and no link to one."""
+    return stat.S_ISDIR(path.lstat().st_mode)
+
+
+def _read_plain(folder: Path, path: Path) -> str:
+    """Read a file below a folder, that and all folders between being no links.
+
+    Each is opened by way of the one before, so that nobody can put a link in its place meanwhile.
+
+    Raises:
+        SqlError: it is no plain file, but a link or a pipe, say.
+        OSError: it can't be read.
+    """
+    *between, name = path.relative_to(folder).parts
+    at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for part in between:
+            below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
+            os.close(at)
+            at = below
+        is_plain = stat.S_ISREG(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode)
+        file = os.open(name, _PLAIN, dir_fd=at) if is_plain else -1
+    finally:
+        os.close(at)
+    if file < 0:
+        raise SqlError(
+            "It is not a plain file.",
+            hint="put the file itself into the folder: links are not followed.",
+        )
+    with open(file, "rb") as opened:
+        return read_text(opened)
+
+
 def _raised(error: OSError) -> None:
     raise error
 
 
-def _read_file(path: Path) -> tuple[str, str]:
+def _read_file(folder: Path, path: Path) -> tuple[str, str]:
     """Read the one statement of a file.
 
     Raises:
@@ -112,8 +151,7 @@ def _read_file(path: Path) -> tuple[str, str]:
             "The file has a name that is not an identifier.",
             hint="use letters, digits and underscores: by_sex.sql.",
         )
-    with path.open("rb") as file:
-        text = read_text(file)
+    text = _read_plain(folder, path)
     _check_plain(tokenize(text))
     statements = split_script(text)
     if len(statements) != 1:
