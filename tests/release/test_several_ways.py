@@ -157,3 +157,7 @@ def test_names_alone_say_nothing_of_tables_of_units():
         script = {"a": "SELECT COUNT(*) FROM visits", "b": f"SELECT COUNT(*) FROM {other}"}
         with pytest.raises(SqlError, match="no FOREIGN KEYs say that these are the same"):
             session.plan(script, budget=HUGE)
+        of = f"SELECT 1 FROM {other} o WHERE o.id = v.id"
+        sql = f"SELECT COUNT(*) FROM visits v WHERE EXISTS ({of})"
+        with pytest.raises(SqlError, match="the same row as the one that it is for"):
+            session.plan(sql, budget=HUGE)

@@ -26,6 +26,7 @@ from sqlglot import exp
 from dpsql.schema import Table
 from dpsql.schema.grain import declared_type
 from dpsql.schema.keys import comparable
+from dpsql.schema.names import folded
 from dpsql.schema.table import Parent
 from dpsql.sql.binding.expressions import Expr, conjuncts
 from dpsql.sql.binding.joins import JoinedItem
@@ -229,6 +230,21 @@ def own_unit(table: Table) -> set[tuple[tuple[str, ...], str]]:
     unit = table.unit
     own = unit is not None and not unit.joins and len(unit.columns) == 1
     return {(table.path, unit.column)} if unit is not None and own else set()
+
+
+def are_ids(first: Table, ours: str, other: Table, theirs: str) -> bool:
+    """Whether columns of two tables are the ids of the same units, of which there is no table.
+
+    They are the same as `schema.references.ForeignKeys.ids` has it: columns of one name, of tables
+    of one schema, with values that can be compared.
+    """
+    own = (first.path, ours) in own_unit(first) and (other.path, theirs) in own_unit(other)
+    if not own or first.unit is None or other.unit is None or first.path[:2] != other.path[:2]:
+        return False
+    nameless = first.unit.root == other.unit.root == ("", ())
+    return (
+        nameless and folded(ours) == folded(theirs) and comparable(first.unit.type, other.unit.type)
+    )
 
 
 def is_filled(table: Table, name: str) -> bool:

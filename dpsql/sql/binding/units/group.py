@@ -25,7 +25,14 @@ from dpsql.sql.binding.expressions import (
     rebuild,
     render,
 )
-from dpsql.sql.binding.private.grains import is_filled, keys_referred, own_unit, owners, rows_told
+from dpsql.sql.binding.private.grains import (
+    are_ids,
+    is_filled,
+    keys_referred,
+    own_unit,
+    owners,
+    rows_told,
+)
 from dpsql.sql.binding.scope import stored_place
 from dpsql.sql.binding.tables import AROUND, NamedTables, UnitRows
 from dpsql.sql.binding.units.inner import InnerBinder
@@ -104,7 +111,12 @@ class UnitGroup:
         return (ours, theirs) if self._are_alike(ours, theirs) else None
 
     def _are_alike(self, ours: str, theirs: str) -> bool:
-        """Whether a column of the row outside and one of the rows tell the same row."""
+        """Whether a column of the row outside and one of the rows tell the same row.
+
+        Or the same unit, of which there need not be a row: tables of the same units are met here.
+        """
+        if are_ids(self._around, ours, self._table, theirs):
+            return True
         known = keys_referred(self._around) | keys_referred(self._table)
         known |= own_unit(self._around) & own_unit(self._table)
         told = rows_told(self._around, ours), rows_told(self._table, theirs)
