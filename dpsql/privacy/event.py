@@ -13,7 +13,7 @@ The text of an event is JSON with sorted keys and without spaces or empty fields
 | `charged` | what was charged, for what | `request`, `amounts`, `rows`, `plan`, `script`, `owner` |
 | `failed` | that counting for it failed, so that no noise was drawn | `request` |
 | `retried` | that an equal request has taken it over, as its only other try | `request`, `owner` |
-| `released` | that it was measured, and the digest of what is kept | `request`, maybe `content` |
+| `released` | that it was measured; the digest, if kept or not | `request`, `content` or `unkept` |
 | `delivered` | that it was handed out | `request` |
 | `upgraded` | that the events before are of an earlier format | |
 
@@ -78,6 +78,8 @@ class Event:
     """The process that charged."""
     time: str = ""
     """When it was written: UTC, ISO 8601."""
+    unkept: str = ""
+    """SHA-256 of a content that is too long to be kept."""
 
     @property
     def text(self) -> str:
@@ -92,7 +94,7 @@ class Event:
         return _CANONICAL.encode(_filled(found))
 
 
-_TEXTS = ("kind", "request", "plan", "script", "content", "owner", "time")
+_TEXTS = ("kind", "request", "plan", "script", "content", "owner", "time", "unkept")
 
 
 class Row(Protocol):

@@ -30,7 +30,7 @@ _FIELDS = {
     "charged": [frozenset({"request", "amounts", "rows", "plan", "script", "owner"})],
     "failed": [frozenset({"request"})],
     "retried": [frozenset({"request", "owner"})],
-    "released": [frozenset({"request"}), frozenset({"request", "content"})],
+    "released": [frozenset({"request", *more}) for more in ((), ("content",), ("unkept",))],
     "delivered": [frozenset({"request"})],
 }
 """Kind of event → the fields that it may have besides those that all have."""
@@ -62,6 +62,13 @@ class Entry:
     """When it was charged: UTC, ISO 8601."""
     others: tuple[ChargedTable, ...] = ()
     """The other tables, if it was charged for several."""
+    unkept: str = ""
+    """SHA-256 of the noisy integers, if they were too long to be kept; else empty."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what it has paid for, kept or not; empty if nothing says so."""
+        return self.content or self.unkept
 
     @property
     def is_open(self) -> bool:
@@ -239,7 +246,7 @@ class History:
             self.entries[event.request] = replace(entry, state="retried", owner=event.owner)
         elif event.kind == "released" and entry and entry.is_open:
             self.entries[event.request] = replace(
-                entry, state="released", content=event.content, released=seq
+                entry, state="released", content=event.content, released=seq, unkept=event.unkept
             )
         elif event.kind == "delivered" and entry and entry.state == "released":
             self.entries[event.request] = replace(entry, state="delivered")

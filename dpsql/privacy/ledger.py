@@ -14,6 +14,12 @@ Guarantees:
        may keep a charge that was reported as failed, never lose one that was reported as made.)
     4. A charge is released at most once, with at most one content. What is kept of a release
        and its note are one commit, so that the content is there if the release counts as made.
+       *Proof.* `release` writes only for an entry that is open, in the transaction that has read
+       it, and no other event opens an entry again but `retried`, which `History` takes only for one
+       that failed and was never released. The note has the digest of the content, whether that is
+       kept or too long to be: so whoever has measured for the same charge, in a process that was
+       forked while it counted, is refused, and finds by the digest that its content is another one
+       (`Entry.digest`), of whatever length. ∎
        A charge whose counting failed, before any noise was drawn, pays for one equal request more:
        that takes it over in the transaction in which it would have charged, so no two do.
     5. `undelivered`, `measurements` and `content` return only bytes that were stored with a
@@ -263,23 +269,20 @@ class Ledger:
 
         Args:
             receipt: what it was paid with.
-            content: the noisy integers, in whatever form; None if they are longer than
-                `store.most`. Without them a crash before they are handed out loses them.
+            content: the noisy integers, in whatever form. Of those longer than `store.most` only
+                the digest is kept: a crash before they are handed out loses them. None keeps
+                nothing, and nothing tells then what was handed out.
 
         Raises:
             LedgerError: the receipt is not of this ledger or was used before, or the content
                 can't be stored; the charge stands.
         """
-        if content is not None and len(content) > self._store.most:
-            raise LedgerError(
-                f"A ledger keeps at most {self._store.most:,} bytes of one release.",
-                hint="release it with None: it is then not kept.",
-            )
         digest = "" if content is None else hashlib.sha256(content).hexdigest()
+        kept = content if content is not None and len(content) <= self._store.most else None
+        told = {"unkept" if kept is None else "content": digest}
         with self._store.writing() as now:
             _refuse_used(self._entry(now.history, receipt))
-            event = Event("released", receipt.request, content=digest)
-            now.append(event, content)
+            now.append(Event("released", receipt.request, **told), kept)
 
     def deliver(self, receipt: Receipt) -> None:
         """Note that a release was handed out. To note it twice is fine.

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from dpsql.engines.base import Counted, Counting, Engine, Step
-from dpsql.engines.interrupts import is_interrupted
+from dpsql.engines.interrupts import EndedStatementError, is_interrupted
 from dpsql.engines.several import CountedTable, count_several
 from dpsql.errors import (
     ExecutionError,
@@ -221,12 +221,16 @@ def _prepared(engine: Engine, task: Task, step: Step) -> Counting:
 def _counted(ledger: Ledger, receipt: Receipt, counting: Counting) -> Counted:
     """Count; if that fails, note that nothing can come of the charge, and pass the error on.
 
+    A count that was ended from outside hasn't failed: its moment is chosen by whoever asks.
+
     What is raised here never gets out: the caller puts another error in its place.
     """
     try:
         return counting.run()
+    except EndedStatementError:
+        raise
     except Exception:
-        if not is_interrupted():  # its moment is chosen by whoever asks
+        if not is_interrupted():
             with suppress(LedgerError):  # it isn't noted then; an equal request is charged anew
                 ledger.fail(receipt)
         raise
@@ -265,24 +269,23 @@ def _keep(ledger: Ledger, receipt: Receipt, content: bytes) -> None:
     Raises:
         LedgerError: by the ledger, something else came of the charge.
     """
-    kept = content if len(content) <= ledger.store.most else None
     try:
-        ledger.release(receipt, kept)
+        ledger.release(receipt, content)
     except LedgerError:
-        if _is_used_otherwise(ledger, receipt, kept):
+        if _is_used_otherwise(ledger, receipt, content):
             raise
 
 
-def _is_used_otherwise(ledger: Ledger, receipt: Receipt, content: bytes | None) -> bool:
+def _is_used_otherwise(ledger: Ledger, receipt: Receipt, content: bytes) -> bool:
     """Whether the ledger says that a charge failed, or paid for another release than this content.
 
     As where a process was forked while it counted. That a commit was lost which got through, or
     that nobody can be asked, is no such thing.
     """
-    digest = "" if content is None else hashlib.sha256(content).hexdigest()
+    digest = hashlib.sha256(content).hexdigest()
     with suppress(LedgerError):
         (entry,) = (entry for entry in ledger.entries() if entry.request == receipt.request)
-        return entry.state == "failed" or (not entry.is_open and entry.content != digest)
+        return entry.state == "failed" or (not entry.is_open and entry.digest != digest)
     return False
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import time
@@ -69,10 +70,20 @@ def test_contents_that_are_too_long(ledger: Ledger, monkeypatch: pytest.MonkeyPa
     assert ledger.store.most == (2**26 if ledger.store.is_shared else 2**29)
     receipt = spend(ledger)
     monkeypatch.setattr(type(ledger._store), "most", 10)
-    with pytest.raises(LedgerError, match="at most 10 bytes"):
-        ledger.release(receipt, b"x" * 11)
-    ledger.verify(receipt, unused=True)
-    ledger.release(receipt, b"x" * 10)
+    ledger.release(receipt, b"x" * 11)
+    (entry,) = ledger.entries()
+    digest = hashlib.sha256(b"x" * 11).hexdigest()
+    assert (entry.content, entry.unkept, entry.digest) == ("", digest, digest)
+    assert ledger.content(entry) is None
+    assert contents(ledger) == []
+    for again in (b"x" * 11, b"y" * 11, b"x", None):
+        with pytest.raises(LedgerError, match="used before"):
+            ledger.release(receipt, again)
+    assert ledger.audit().contents == 0
+    ledger.deliver(receipt)
+    other = spend(ledger)
+    ledger.release(other, b"x" * 10)
+    assert ledger.entries()[1].digest == ledger.entries()[1].content
 
 
 def test_measurements_of_one_table_unit_and_vintage(ledger: Ledger) -> None:
