@@ -1,4 +1,8 @@
-"""Ctrl-C while a database runs a statement."""
+"""Statements that are ended from outside while a database runs them: by Ctrl-C, or otherwise.
+
+When that happens is chosen by whoever does it. So it says nothing of the data, and is no failure of
+what was counted, which would pay for a second look at how long the count takes.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,10 @@ from types import FrameType
 from typing import Protocol
 
 _EVERY_SECONDS = 0.05
+
+
+class EndedStatementError(Exception):
+    """A statement was ended from outside, or it can't be told that it wasn't. It quotes nothing."""
 
 
 class Interruptible(Protocol):

@@ -279,10 +279,10 @@ class Ledger:
         """
         digest = "" if content is None else hashlib.sha256(content).hexdigest()
         kept = content if content is not None and len(content) <= self._store.most else None
-        told = {"unkept" if kept is None else "content": digest}
+        told = ("", digest) if kept is None else (digest, "")
         with self._store.writing() as now:
             _refuse_used(self._entry(now.history, receipt))
-            now.append(Event("released", receipt.request, **told), kept)
+            now.append(Event("released", receipt.request, content=told[0], unkept=told[1]), kept)
 
     def deliver(self, receipt: Receipt) -> None:
         """Note that a release was handed out. To note it twice is fine.

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
+from unittest.mock import patch
 
 import duckdb
 import pytest
 
 import dpsql
+from dpsql.engines.duckdb.engine import Scan
 from dpsql.planner.mechanisms.aim import rounds
 from dpsql.session import tasks
 from tests.helpers.counting import counted
@@ -91,6 +94,45 @@ def test_an_interrupt_that_became_an_error_is_no_failure(session, by):
     assert session.history["state"].to_list() == ["charged"]
 
 
+@pytest.mark.parametrize("error", [duckdb.InterruptException("600"), OSError("INTERRUPT: 600")])
+def test_a_count_that_somebody_has_ended_is_no_failure(session, error):
+    """Whoever holds the connection chooses the moment. (Arrow has one error for all.)"""
+
+    def end(*_: object) -> None:
+        raise error
+
+    for spent in (1, 2):
+        with patch.object(Scan, "run", end), pytest.raises(dpsql.ExecutionError) as caught:
+            session.release(SCRIPT, budget=BUDGET)
+        assert caught.value.__context__ is None
+        assert "600" not in str(caught.value)
+        assert session.history["state"].to_list() == ["charged"] * spent
+        assert session.ledger.spent == spent * BUDGET.mu_squared
+
+
+def test_interrupting_the_connection_is_no_failure():
+    con = duckdb.connect()
+    con.execute("CREATE TABLE t AS SELECT i % 2 = 0 AS a, repeat('ab', 60) || i AS s FROM "
+                "range(400000) x(i)")  # fmt: skip
+    session, done = dpsql.Session(con, budget=TOTAL), threading.Event()
+
+    def interrupt():
+        while not done.wait(0.01):
+            if session.ledger.entries():
+                con.interrupt()
+
+    sql = "SELECT a, COUNT(*) AS n FROM t WHERE regexp_matches(s, '(a|b)*z') GROUP BY a"
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        with pytest.raises(dpsql.ExecutionError):
+            session.query(sql, budget=BUDGET)
+    finally:
+        done.set()
+        thread.join()
+    assert session.history["state"].to_list() == ["charged"]
+
+
 def test_what_the_ledger_says_that_failed_is_not_handed_out(session):
     """As where a process was forked while it counted, and the other one failed: one tries again."""
 
@@ -107,11 +149,16 @@ def test_what_the_ledger_says_that_failed_is_not_handed_out(session):
     assert session.ledger.spent == BUDGET.mu_squared
 
 
-def test_what_another_has_measured_for_the_charge_is_not_measured_twice(session):
+@pytest.mark.parametrize("most", [None, 100])
+def test_what_another_has_measured_for_the_charge_is_not_handed_out(session, monkeypatch, most):
+    """Also where neither is kept, as they are too long."""
+    if most is not None:
+        monkeypatch.setattr(type(session.ledger.store), "most", most)
+
     def release(phase: str, done: int, _: int) -> None:
         if (phase, done) == ("measuring", 0):
             (entry,) = session.ledger.entries()
-            session.ledger.release(session.ledger._receipt(entry), b"1")
+            session.ledger.release(session.ledger._receipt(entry), b"1" * 101)
 
     with pytest.raises(dpsql.ExecutionError):
         session.release(SCRIPT, budget=BUDGET, progress=release)

@@ -40,6 +40,7 @@ from dpsql.engines.duckdb.one_pass import OnePass, in_one_pass, one_pass
 from dpsql.engines.duckdb.settings import quiet_and_fast
 from dpsql.engines.duckdb.sums import RowSum, zero_or_one
 from dpsql.engines.duckdb.units import count_units
+from dpsql.engines.interrupts import EndedStatementError
 from dpsql.engines.names import unused
 from dpsql.errors import InternalError
 from dpsql.schema import Table
@@ -148,6 +149,20 @@ class DuckDBEngine(Engine):
                 return
 
 
+@contextmanager
+def ended_apart() -> Iterator[None]:
+    """Tell statements that were ended from outside, by `interrupt`, from those that failed.
+
+    Raises:
+        EndedStatementError: one was, or DuckDB doesn't say why it ended: Arrow, by which long
+            results are read, has one error for all that may happen.
+    """
+    try:
+        yield
+    except (duckdb.InterruptException, OSError):
+        raise EndedStatementError from None
+
+
 @dataclass(frozen=True, slots=True)
 class DuckDBCounting(Counting):
     """The statements that count some marginals, to be bound before they are run."""
@@ -173,7 +188,7 @@ class DuckDBCounting(Counting):
         """Count the marginals that were prepared, on one snapshot; see `Counting.run`."""
         counted: dict[Marginal, Counts] = {}
         summed: dict[Marginal, Words] = {}
-        with self.engine.snapshot():
+        with self.engine.snapshot(), ended_apart():
             done = 0
             for scan in self.needed:
                 counts, sums = scan.run(self.engine.con, partial(self._tell, done))

@@ -1,4 +1,4 @@
-"""Ctrl-C while jobs of Spark run."""
+"""Jobs of Spark that are ended while they run: by Ctrl-C, or by somebody else."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from dpsql.engines.interrupts import EndedStatementError
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -15,6 +17,40 @@ if TYPE_CHECKING:
 
 _REPLACED = frozenset({"_signal", "pyspark", "dpsql"})
 """Packages whose handlers of SIGINT give way: Python's own, Spark's, and ours for databases."""
+
+
+_CANCELLED = frozenset({"SPARK_JOB_CANCELLED", "OPERATION_CANCELED"})
+"""What Spark calls the errors of jobs that somebody has cancelled, and Spark Connect."""
+
+
+@contextmanager
+def ended_apart() -> Iterator[None]:
+    """Tell jobs that somebody has cancelled from those that failed.
+
+    Raises:
+        EndedStatementError: one was cancelled.
+    """
+    try:
+        yield
+    except Exception as error:
+        if _CANCELLED.isdisjoint(_conditions(error)):
+            raise
+        raise EndedStatementError from None
+
+
+def _conditions(error: BaseException) -> Iterator[str | None]:
+    """Yield what Spark calls an error, and those that it comes of, in Java too."""
+    found: BaseException | None = error
+    while found is not None:
+        own: Any = found
+        with suppress(Exception):  # it is no error of Spark's
+            yield own.getCondition()
+        java: Any = getattr(found, "_origin", None) or getattr(found, "java_exception", None)
+        while java is not None:
+            with suppress(Exception):
+                yield str(java.getCondition())
+            java = java.getCause()
+        found = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
 
 
 @contextmanager

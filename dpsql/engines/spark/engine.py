@@ -44,7 +44,7 @@ from dpsql.engines.base import (
 from dpsql.engines.cover import low_word, roll_up, roll_up_sums, tally, tally_sums
 from dpsql.engines.names import folded_by_spark
 from dpsql.engines.spark.bounded import check_units, kept_rows
-from dpsql.engines.spark.cancelling import cancelled
+from dpsql.engines.spark.cancelling import cancelled, ended_apart
 from dpsql.engines.spark.coding import ComputedRow, class_of, placed
 from dpsql.engines.spark.following import followed
 from dpsql.engines.spark.lost import given_up
@@ -211,7 +211,7 @@ class SparkCounting(Counting):
         """Count the marginals that were prepared; see `Counting.run`."""
         session, tell = self.engine.tables.session, self.engine.on_step
         heard = cancelled(session), given_up(session), followed(session, tell)
-        with self.engine.snapshot(), quiet(), heard[0], heard[1], heard[2]:
+        with self.engine.snapshot(), quiet(), heard[0], ended_apart(), heard[1], heard[2]:
             found = [job.toArrow() for job in self._jobs()]
             for path in paths_read(self.table):
                 self.engine.tables.check_unchanged(path)

@@ -41,11 +41,15 @@ def given_up(session: SparkSession) -> Iterator[None]:
     if not masters:
         yield
         return
-    done = threading.Event()
-    thread = threading.Thread(target=_watch, args=(session, masters, done), daemon=True)
+    done, lost = threading.Event(), threading.Event()
+    thread = threading.Thread(target=_watch, args=(session, masters, done, lost), daemon=True)
     thread.start()
     try:
         yield
+    except Exception:
+        if lost.is_set():  # it has failed: nobody else has cancelled it
+            raise ConnectionError from None
+        raise
     finally:
         done.set()
         thread.join()
@@ -60,7 +64,10 @@ def masters_of(url: str) -> list[tuple[str, int]]:
 
 
 def _watch(
-    session: SparkSession, masters: Sequence[tuple[str, int]], done: threading.Event
+    session: SparkSession,
+    masters: Sequence[tuple[str, int]],
+    done: threading.Event,
+    lost: threading.Event,
 ) -> None:
     seen = time.monotonic()
     while not done.wait(EVERY):
@@ -68,6 +75,7 @@ def _watch(
         if _executors(session.sparkContext) or any(map(_answers, masters)):
             seen = now
         elif now - seen >= SECONDS:
+            lost.set()
             with suppress(Exception):
                 session.interruptAll()
             return

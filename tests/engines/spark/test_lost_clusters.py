@@ -8,7 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from dpsql.engines.interrupts import EndedStatementError
 from dpsql.engines.spark import lost
+from dpsql.engines.spark.cancelling import ended_apart
 
 LOOKS = 9
 
@@ -91,3 +93,54 @@ def test_other_managers_are_left_alone(master, monkeypatch):
 def test_all_masters_are_asked():
     assert lost.masters_of("spark://a:1,b:2,c") == [("a", 1), ("b", 2), ("c", 7077)]
     assert lost.masters_of("local-cluster[2,1,512]") == []
+
+
+class Thrown:
+    """An error of Java, by what Spark calls it; None if it is none of Spark's."""
+
+    def __init__(self, condition, cause=None):
+        self.condition, self.cause = condition, cause
+
+    def getCondition(self):  # noqa: N802
+        if self.condition is None:
+            raise AttributeError
+        return self.condition
+
+    def getCause(self):  # noqa: N802
+        return self.cause
+
+
+class CapturedError(Exception):
+    def __init__(self, origin):
+        super().__init__("600 rows")
+        self._origin = origin
+
+
+@pytest.mark.parametrize(
+    ("error", "ended"),
+    [
+        (CapturedError(Thrown(None, Thrown("SPARK_JOB_CANCELLED"))), True),
+        (CapturedError(Thrown("OPERATION_CANCELED")), True),
+        (CapturedError(Thrown("DIVIDE_BY_ZERO")), False),
+        (CapturedError(None), False),
+        (OSError("SPARK_JOB_CANCELLED"), False),
+    ],
+)
+def test_a_job_that_somebody_has_cancelled_is_told_from_one_that_failed(error, ended):
+    """By what Spark calls the error, and those that it comes of; never by its text."""
+    with pytest.raises(EndedStatementError if ended else type(error)) as caught, ended_apart():
+        raise error
+    assert not ended or (str(caught.value), caught.value.__suppress_context__) == ("", True)
+
+
+def test_a_job_that_is_given_up_has_failed(place):
+    """The library has cancelled it, and nobody who chose the moment."""
+    session = Session(url(place), 0)
+    place.close()
+
+    def job():
+        session.ended.wait(60)
+        raise CapturedError(Thrown("SPARK_JOB_CANCELLED"))
+
+    with pytest.raises(ConnectionError), ended_apart(), lost.given_up(session):
+        job()
