@@ -40,7 +40,8 @@ from dpsql.schema.sequences import DateRange, DecimalRange
 MAX_CHECK_CHARACTERS = 100_000
 """Longer constraints would take seconds to parse."""
 MAX_CELLS = 1_000_000
-"""A CHECK on decimals or dates may be a mere sanity check; this wide, it is not a domain."""
+"""A CHECK on numbers or dates may be a mere sanity check; this wide, it is not a domain. Numbers
+have bounds by it, and statements cut their line where they ask."""
 
 _EXACT_CASTS = (exp.DataType.INTEGER_TYPES | {exp.DType.DECIMAL}) - {exp.DType.BIT}
 _FLOAT_CASTS = frozenset({exp.DType.DOUBLE, exp.DType.FLOAT})
@@ -84,7 +85,7 @@ def values_from_checks(column: str, type_: str, checks: Iterable[str]) -> Sequen
 
     Returns:
         A sequence, labels in written and all else in ascending order; None if the constraints
-        don't say, contradict each other, or leave more than `MAX_CELLS` decimals or dates.
+        don't say, contradict each other, or leave more than `MAX_CELLS` numbers or dates.
     """
     if type_ == "VARCHAR":
         return _limits(column, type_, checks).values or None
@@ -92,15 +93,20 @@ def values_from_checks(column: str, type_: str, checks: Iterable[str]) -> Sequen
         low, high = type_range(type_)
         unsigned = _Limits(low=0) if low == 0 else _UNKNOWN
         found = _integers(_limits(column, type_, checks) & unsigned)
-        return None if found is None else within(low, high, found) or None
+        fitting = None if found is None else within(low, high, found) or None
+        return None if isinstance(fitting, range) and _is_wide(fitting) else fitting
     decimal = type_.startswith("DECIMAL(")
     if not decimal and type_ != "DATE":
         return None
     limits = _limits(column, type_, checks)
     numbers = _integers(limits)
-    if numbers is None or numbers[-1] - numbers[0] >= MAX_CELLS:
+    if numbers is None or _is_wide(numbers):
         return None
     return _decimals(numbers, type_) if decimal else _dates(numbers)
+
+
+def _is_wide(numbers: Sequence[int]) -> bool:
+    return numbers[-1] - numbers[0] >= MAX_CELLS
 
 
 def bounds_from_checks(column: str, type_: str, checks: Iterable[str]) -> NumberBounds | None:

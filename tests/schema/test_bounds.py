@@ -93,6 +93,8 @@ class TestChecks:
             ("DECIMAL(15,2) CHECK (x BETWEEN 0 AND 1000000.5)", (0, "1000000.5")),
             ("HUGEINT CHECK (x BETWEEN -1 AND 100)", (-1, 100)),
             ("DOUBLE CHECK (x >= 0) CHECK (x <= 9)", (0, 9)),
+            ("INTEGER CHECK (x BETWEEN 0 AND 40000000)", (0, 40_000_000)),
+            ("BIGINT CHECK (x > -1000000 AND x <= 1)", (-999_999, 1)),
         ],
     )
     def test_a_check_bounds_numbers_without_cells(self, column, bounds):
@@ -116,6 +118,11 @@ class TestChecks:
     def test_what_a_small_check_allows_stays_a_domain(self):
         table = table_of("x INTEGER CHECK (x BETWEEN 0 AND 9), y DECIMAL(4,2) CHECK (y IN (1, 2))")
         assert (table.columns.keys(), dict(table.bounds)) == ({"x", "y"}, {})
+
+    @pytest.mark.parametrize("check", ["x BETWEEN 1 AND 1000000", "x IN (0, 40000000)"])
+    def test_as_many_whole_numbers_as_are_written_out_stay_a_domain(self, check):
+        table = table_of(f"x INTEGER CHECK ({check})")
+        assert (table.columns.keys(), dict(table.bounds)) == ({"x"}, {})
 
     def test_the_ledger_sees_the_table_that_it_saw_before_checks_had_bounds(self):
         bounded, plain = table_of("x DOUBLE CHECK (x BETWEEN 0 AND 9)"), table_of("x DOUBLE")

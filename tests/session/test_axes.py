@@ -165,3 +165,22 @@ def test_a_forged_cut_after_the_end_of_the_calendar(con, tmp_path):
     replace_file(path, name, encode([replace(source, described=described)]))
     with pytest.raises(ReleaseFormatError):
         dpsql.Release.load(path).query(sql)
+
+
+def test_a_wide_check_is_cut_where_statements_ask_as_bounds_are():
+    """Of 40,000,001 values the cells of three bands are counted, and no list of them is made."""
+    con = duckdb.connect()
+    wage = "wage INTEGER NOT NULL CHECK (wage BETWEEN 0 AND 40000000)"
+    con.execute(f"CREATE TABLE pay ({wage}, open INTEGER NOT NULL)").fetchall()
+    some = "SELECT i * 7919 % 9000000 AS v FROM range(5000) t(i)"
+    con.execute(f"INSERT INTO pay SELECT v, v FROM ({some})").fetchall()
+    schema = dpsql.Schema({"pay": {"open": dpsql.Domain.number(0, 40_000_000)}})
+    for column in ("wage", "open"):
+        sql = (
+            f"SELECT CASE WHEN {column} < 1000000 THEN 'low' WHEN {column} < 5000000 THEN 'mid' "
+            f"ELSE 'high' END AS band, COUNT(*) AS n FROM pay WHERE {column} >= 0 GROUP BY band"
+        )
+        plan = dpsql.plan(con, sql, budget=BUDGET, schema=schema)
+        assert max(plan.workload.domain.values()) <= 4
+        found = dpsql.query(con, sql, budget=HUGE, schema=schema).select("band", "n")
+        assert rows(found.rows()) == rows((b, float(n)) for b, n in con.execute(sql).fetchall())
