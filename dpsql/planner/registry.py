@@ -14,7 +14,15 @@ from dpsql.errors import DpsqlError, InternalError, MechanismError, WorkloadErro
 from dpsql.hints import option, spend
 from dpsql.linalg.threads import one_thread
 from dpsql.planner.mechanisms.aim.plan import AdaptivePlan, Aim
-from dpsql.planner.mechanisms.base import DEFAULT, Cost, Mechanism, Options, budget_of, check_how
+from dpsql.planner.mechanisms.base import (
+    DEFAULT,
+    Cost,
+    Mechanism,
+    Options,
+    Solved,
+    budget_of,
+    check_how,
+)
 from dpsql.planner.mechanisms.measures import Part, parts, plan_parts
 from dpsql.planner.mechanisms.querysmasher import QuerySmasher
 from dpsql.planner.mechanisms.units import plan_units
@@ -125,7 +133,7 @@ def _planned(
     if all(family.measure is None for family in workload.families):
         return mechanism.plan(workload, budget, options)
 
-    plainly = replace(options, targets=None, objective="total")
+    plainly = replace(options, targets=None, objective="total", solved=Solved())
     compare = mechanism.traits.name == QUERYSMASHER and options.contributions == 1
 
     def apart(part: Part, share: Budget) -> Plan:

@@ -14,6 +14,7 @@ from dpsql.errors import InternalError, WorkloadError
 from dpsql.linalg.labeled import LabeledArray
 from dpsql.measurement.measure import measure
 from dpsql.planner import registry
+from dpsql.planner.mechanisms.base import Solved
 from dpsql.planner.reconstruction.base import Aligned
 from dpsql.privacy import Budget
 from dpsql.release.marginals import reconstruct
@@ -312,3 +313,26 @@ def test_sums_of_one_measure_are_planned_once_with_all_of_the_budget(mechanism, 
     (part,) = found.parts.values()
     assert (part.budget.amount, part.budget.mu_squared) == (budget.amount, budget.mu_squared)
     assert found.privacy_cost == pytest.approx(float(budget.mu_squared), rel=1e-6)
+
+
+def test_parts_are_solved_once_and_planned_as_if_each_time(monkeypatch, never_whole):
+    """What is solved of a part doesn't depend on its share of the budget, which is found by it."""
+    w = workload()
+    once = registry.plan(w, BUDGET)
+    solved, of = [], Solved.once
+
+    def noted(self, workload, what, tolerance, solve):
+        def noting():
+            solved.append((workload, what))  # kept, so that no other has its id
+            return solve()
+
+        return of(self, workload, what, tolerance, noting)
+
+    monkeypatch.setattr(Solved, "once", noted)
+    registry.plan(w, BUDGET)
+    steps = [(id(workload), what) for workload, what in solved]
+    assert len(set(steps)) == len(steps) >= 3
+    monkeypatch.setattr(Solved, "once", lambda self, workload, what, tolerance, solve: solve())
+    again = registry.plan(w, BUDGET)
+    assert [b.law for b in again.certified.blocks] == [b.law for b in once.certified.blocks]
+    assert again.rmse == once.rmse

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from numpy.typing import ArrayLike
 
@@ -31,6 +31,28 @@ Loss = Callable[[Any], Any]
 a convex scalar."""
 
 
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Solved:
+    """What was solved of workloads, whatever may be spent on them.
+
+    The parts of a workload are planned twice: to see how the budget is best shared among them, and
+    then for their shares.
+    """
+
+    _found: dict[tuple[int, str, float], tuple[Workload, Any]] = field(default_factory=dict)
+
+    def once(self, workload: Workload, what: str, tolerance: float, solve: Callable[[], T]) -> T:
+        """Solve something of a workload, unless that was done before."""
+        key = id(workload), what, tolerance  # the workload is kept, so that no other has its id
+        if key not in self._found:
+            self._found[key] = workload, solve()
+        found: T = self._found[key][1]
+        return found
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What a plan is to be like; see `querysmasher.plan`."""
@@ -49,6 +71,8 @@ class Options:
     """The largest magnitude of what a row adds to its cell: 1 where rows are counted."""
     spreads: tuple[SpreadRows, ...] = ()
     """How far apart the rows of a unit are that count."""
+    solved: Solved | None = None
+    """What was solved before of the same workloads, if they are planned for several budgets."""
 
 
 DEFAULT = Options()

@@ -23,6 +23,7 @@ from dpsql.planner.mechanisms.base import (
     ObjectiveName,
     Options,
     Residuals,
+    Solved,
     check_how,
     reason_of_kind,
 )
@@ -45,7 +46,7 @@ from dpsql.planner.strategies.base import StrategyFamily
 from dpsql.planner.strategies.choose import Solutions, refuse_unsolvable
 from dpsql.planner.strategies.rounding import Rounding
 from dpsql.planner.strategies.whole import MAX_CELLS, MODERATE_CELLS, is_quick, solve_whole
-from dpsql.planner.weights.contexts import choose_by_context
+from dpsql.planner.weights.contexts import ContextChoice, choose_by_context
 from dpsql.planner.weights.product import closed_form
 from dpsql.planner.weights.search import (
     Choice,
@@ -85,6 +86,7 @@ class QuerySmasher(Mechanism):
             contributions=options.contributions,
             bound=options.bound,
             spreads=options.spreads,
+            solved=options.solved,
         )
 
 
@@ -113,6 +115,7 @@ def plan(
     contributions: int = 1,
     bound: int = 1,
     spreads: tuple[SpreadRows, ...] = (),
+    solved: Solved | None = None,
 ) -> Plan:
     """Plan the measurements that answer a workload with the least error, or at the least budget.
 
@@ -133,6 +136,7 @@ def plan(
         bound: the largest magnitude of what a record adds to its cell; it costs as k does.
         spreads: how far apart the records of a unit are: what is measured of cells in which only a
             share of them may lie costs less.
+        solved: what was solved before for the same workload, and a different budget.
 
     Raises:
         WorkloadError: the workload is empty, or an option is out of range.
@@ -148,11 +152,13 @@ def plan(
     if whole and (targets is not None or objective != "total"):
         tolerance = tolerance / SHARPER  # a total that is nearly the least says less of its parts
 
+    known = Solved() if solved is None else solved
+
     def planner(weighted: Workload, at: Budget, like: Plan | None) -> Plan:
         cost = Cost(at, contributions, bound, spreads)
         if like is None:
-            return _plan_total(weighted, cost, tolerance, residuals)
-        return _plan_like(weighted, cost, tolerance, like)
+            return _plan_total(weighted, cost, tolerance, residuals, known)
+        return _plan_like(weighted, cost, tolerance, like, known)
 
     return _plan(workload, budget, objective, targets, planner, whole)
 
@@ -180,7 +186,9 @@ def _plan(
     return planner(workload, budget, None)
 
 
-def _plan_total(workload: Workload, cost: Cost, tolerance: float, residuals: Residuals) -> Plan:
+def _plan_total(
+    workload: Workload, cost: Cost, tolerance: float, residuals: Residuals, solved: Solved
+) -> Plan:
     count = joint_cells(workload)
     if residuals == "none" and count > MAX_CELLS:
         raise ResourceLimitError(
@@ -195,15 +203,14 @@ def _plan_total(workload: Workload, cost: Cost, tolerance: float, residuals: Res
         ("residual spaces of a product", residuals == "weighted", _product),
         ("the whole domain at once", weigh and moderate and not quick, _plan_whole),
     ):
-        found = planner(workload, cost, tolerance) if wanted else None
+        found = planner(workload, cost, tolerance, solved) if wanted else None
         if found is not None:
             if residuals == "none" or found.gap <= ENOUGH * tolerance:
                 return found  # no mechanism does better by more
             plans[name] = found
     if weigh:
-        return _best(plans | _weighted(workload, cost, tolerance))
-    uniform = divide_and_conquer(workload, by_size(workload), None, tolerance)
-    return stitch(workload, cost, uniform)
+        return _best(plans | _weighted(workload, cost, tolerance, solved))
+    return stitch(workload, cost, _uniform(workload, tolerance, solved))
 
 
 def _best(plans: Mapping[str, Plan]) -> Plan:
@@ -213,19 +220,21 @@ def _best(plans: Mapping[str, Plan]) -> Plan:
     return replace(plans[best], tried=others)
 
 
-def _plan_like(workload: Workload, cost: Cost, tolerance: float, like: Plan) -> Plan:
+def _plan_like(
+    workload: Workload, cost: Cost, tolerance: float, like: Plan, solved: Solved
+) -> Plan:
     """Plan with the references of a plan for the same families with other weights."""
     if like.whole:
         whole = None
         if is_quick(workload) or joint_cells(workload) <= MAX_CELLS:
-            whole = _plan_whole(workload, cost, tolerance)
-        return whole or _plan_total(workload, cost, tolerance, "weighted")
+            whole = _plan_whole(workload, cost, tolerance, solved)
+        return whole or _plan_total(workload, cost, tolerance, "weighted", solved)
     return stitch(workload, cost, divide_by(workload, like.references, tolerance))
 
 
-def _plan_whole(workload: Workload, cost: Cost, tolerance: float) -> Plan | None:
+def _plan_whole(workload: Workload, cost: Cost, tolerance: float, solved: Solved) -> Plan | None:
     """Plan all touched attributes as one space, without residuals; None if that can't be."""
-    found = solve_whole(workload, tolerance / 4)
+    found = solved.once(workload, "whole", tolerance, lambda: solve_whole(workload, tolerance / 4))
     if found is None:
         return None
     component, solution = found
@@ -241,22 +250,43 @@ def _plan_whole(workload: Workload, cost: Cost, tolerance: float) -> Plan | None
     )
 
 
-def _product(workload: Workload, cost: Cost, tolerance: float) -> Plan | None:
+def _product(workload: Workload, cost: Cost, tolerance: float, solved: Solved) -> Plan | None:
     """Plan what is one Kronecker product with the references of its factors; None if it isn't."""
-    if (closed := closed_form(workload, tolerance / 8)) is None:
+
+    def solve() -> tuple[float, Divided] | None:
+        if (closed := closed_form(workload, tolerance / 8)) is None:
+            return None
+        how = by_reference(closed.references, workload.domain)
+        return closed.error, divide_within(Solutions(tolerance, closed.starts), workload, *how)
+
+    found = solved.once(workload, "product", tolerance, solve)
+    if found is None:
         return None
-    how = by_reference(closed.references, workload.domain)
-    divided = divide_within(Solutions(tolerance, closed.starts), workload, *how)
-    least = closed.error / float(cost.at_best)
-    return replace(stitch(workload, cost, divided), least=least)
+    error, divided = found
+    return replace(stitch(workload, cost, divided), least=error / float(cost.at_best))
 
 
-def _weighted(workload: Workload, cost: Cost, tolerance: float) -> dict[str, Plan]:
-    """Plan with the best references found, and with uniform ones unless those can't do better."""
-    search, plans = reference_search(workload), dict[str, Plan]()
+def _uniform(workload: Workload, tolerance: float, solved: Solved) -> Divided:
+    """Divide a workload by means."""
+
+    def solve() -> Divided:
+        return divide_and_conquer(workload, by_size(workload), None, tolerance)
+
+    return solved.once(workload, "uniform", tolerance, solve)
+
+
+def _chosen(workload: Workload) -> tuple[Choice | None, ContextChoice | None]:
+    """Search for references that attributes have in all contexts, and for those of each."""
+    search = reference_search(workload)
     choice = None if search is None else choose_references(search)
     common = _common(workload, choice)
-    contexts = None if search is None else choose_by_context(workload, search, common)
+    return choice, None if search is None else choose_by_context(workload, search, common)
+
+
+def _weighted(workload: Workload, cost: Cost, tolerance: float, solved: Solved) -> dict[str, Plan]:
+    """Plan with the best references found, and with uniform ones unless those can't do better."""
+    plans = dict[str, Plan]()
+    choice, contexts = solved.once(workload, "chosen", tolerance, lambda: _chosen(workload))
 
     def beat(roots: float) -> bool:
         """Whether a plan is as good as any with references that need Σ √E of so much at least."""
@@ -264,14 +294,20 @@ def _weighted(workload: Workload, cost: Cost, tolerance: float) -> dict[str, Pla
         return any(found.rmse**2 * workload.count <= least for found in plans.values())
 
     if contexts is not None:
-        divided = divide_by(workload, contexts.references, tolerance)
+        by_context = contexts.references
+        divided = solved.once(
+            workload, "by context", tolerance, lambda: divide_by(workload, by_context, tolerance)
+        )
         plans["references for each context"] = stitch(workload, cost, divided)
     if choice is not None and not (contexts is not None and beat(contexts.common_roots)):
-        divided = divide_and_conquer(workload, choice.coloring, choice.references, tolerance)
+        how = choice.coloring, choice.references
+        divided = solved.once(
+            workload, "by choice", tolerance, lambda: divide_and_conquer(workload, *how, tolerance)
+        )
         plans["weighted residual spaces"] = stitch(workload, cost, divided)
     if beat(choice.uniform_roots if choice else contexts.common_roots if contexts else 0.0):
         return plans
-    uniform = divide_and_conquer(workload, by_size(workload), None, tolerance)
+    uniform = _uniform(workload, tolerance, solved)
     return plans | {"uniform residual spaces": stitch(workload, cost, uniform)}
 
 
