@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -10,7 +10,8 @@ import polars as pl
 from dpsql.engines.source import DataSource
 from dpsql.errors import SchemaError, printable
 from dpsql.hints import Hint
-from dpsql.schema.lookup import is_named
+from dpsql.schema.grain import paths_read
+from dpsql.schema.lookup import is_named, paths_of
 from dpsql.schema.names import folded
 from dpsql.schema.table import Table
 
@@ -30,13 +31,20 @@ class PublicReader:
     Args:
         source: the private data beside which they are.
         public: which tables are public.
+        is_private: whether the owner declares of a stored table, by its path, that it has rows of
+            units, or domains.
 
     Raises:
         SchemaError: it is neither a list of names nor name → frame, or a frame can't be read.
     """
 
-    def __init__(self, source: DataSource, public: PublicTables | None) -> None:
-        self._source = source
+    def __init__(
+        self,
+        source: DataSource,
+        public: PublicTables | None,
+        is_private: Callable[[tuple[str, ...]], bool] = lambda path: False,
+    ) -> None:
+        self._source, self._is_private = source, is_private
         self._frames: dict[str, pl.DataFrame] = {}
         self._tables: dict[str, str] = {}
         if public is None:
@@ -63,6 +71,10 @@ class PublicReader:
             return self._frames[name]
         if name not in self._tables:
             return None
+        own = tuple(self._tables[name].split("."))
+        for path in self._below(name):
+            if not paths_of(own, [path]) and self._is_private(path):
+                raise _private_below(name, path)
         try:
             frame = self._source.public_rows(self._tables[name].split("."), MAX_ROWS)
         except SchemaError:
@@ -88,6 +100,24 @@ class PublicReader:
                     + Hint("public=", "--public")
                     + ".",
                 )
+            for path in {*paths_read(table), table.whole.stored.path}.intersection(
+                self._below(folded(name))
+            ):
+                raise _private_below(name, path)
+
+    def _below(self, name: str) -> Collection[tuple[str, ...]]:
+        """Return the stored tables that are read by a public name.
+
+        Raises:
+            SchemaError: it can't be told.
+        """
+        try:
+            return self._source.tables_below(self._tables[name].split("."))
+        except SchemaError as error:
+            raise SchemaError(
+                f"Whether the public table {printable(name)} shows private rows can't be told.",
+                hint=error.hint,
+            ) from None
 
     def _unreadable(self, name: str) -> SchemaError:
         return SchemaError(
@@ -95,6 +125,16 @@ class PublicReader:
             hint="is it a table or view of this database? Pass a frame otherwise: "
             f'public={{"{printable(name)}": frame}}.',
         )
+
+
+def _private_below(name: str, path: Sequence[str]) -> SchemaError:
+    return SchemaError(
+        f"The table {printable(path[-1])} is private, and {printable(name)} is public and reads "
+        "it.",
+        hint=f"leave {printable(name)} out of "
+        + Hint("public=", "--public")
+        + ", or make it a view of public tables alone.",
+    )
 
 
 def is_frame(value: object) -> bool:

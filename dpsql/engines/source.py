@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -71,6 +71,13 @@ class DataSource(DescribedTables, Interruptible, Protocol):
 
         Raises:
             SchemaError: it can't be read. Its text quotes nothing.
+        """
+
+    def tables_below(self, name_parts: Sequence[str]) -> Collection[tuple[str, ...]]:
+        """Return the paths of stored tables that may be read by a name: through views, too.
+
+        Raises:
+            SchemaError: it can't be told.
         """
 
     def stored_state(self, table: Table) -> StoredState:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -29,6 +29,7 @@ _TEMPORARY = "temp"
 """The database of what is temporary."""
 _SHOWN = 8
 T = TypeVar("T")
+P = TypeVar("P", bound=Sequence[str])
 
 
 def current_database(catalog: Catalog) -> Database:
@@ -142,6 +143,17 @@ class CatalogNames:
                 if _folded(path) in wanted and not _is_temporary(path):
                     found.setdefault(path, parts)
         return found
+
+
+def paths_of(parts: Sequence[str], paths: Iterable[P]) -> list[P]:
+    """Return those of some paths that a name may mean, whatever the current schema is."""
+    name = _folded(parts)
+    known = [(path, _folded(path)) for path in paths]
+    return [
+        path
+        for path, whole in known
+        if whole[-len(name) :] == name or (len(name) > 1 and name == (whole[0], whole[-1]))
+    ]
 
 
 def _cuts(catalog: Catalog, text: str) -> list[tuple[str, ...]]:

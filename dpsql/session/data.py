@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from dpsql.calls import check_path, check_switch
 from dpsql.engines.public import PublicReader
@@ -13,6 +14,7 @@ from dpsql.errors import (
     ArgumentError,
     DpsqlError,
     SandboxLimitError,
+    SchemaError,
     StaleSchemaError,
     UnboundedError,
     shown,
@@ -33,7 +35,7 @@ from dpsql.schema.combined import (
 )
 from dpsql.schema.declared_keys import check_references
 from dpsql.schema.facts import Database
-from dpsql.schema.lookup import meant
+from dpsql.schema.lookup import meant, of_table
 from dpsql.schema.referred import check_same_units, root_of, with_parents
 from dpsql.schema.units import RowLimit
 from dpsql.session.archive import Archive
@@ -71,7 +73,8 @@ class DeclaredData:
             schema = Schema(schema)
         beside = declared.max_rows, declared.references, declared.max_groups
         unit = Unit.given(declared.unit, *beside)
-        return cls(source, schema, unit, PublicReader(source, declared.public))
+        private = partial(_is_private, source, schema, unit)
+        return cls(source, schema, unit, PublicReader(source, declared.public, private))
 
     def compile(
         self,
@@ -231,6 +234,18 @@ class DeclaredData:
     def root_of(self, table: Table) -> str:
         """Return the table and the columns of the ids of a table's units."""
         return root_of(self.source, table, self.schema, self.unit)
+
+
+def _is_private(
+    source: DataSource, schema: Schema | None, unit: Unit | EachRow | None, path: tuple[str, ...]
+) -> bool:
+    """Whether it is declared of a stored table that it has domains, or rows of units."""
+    if schema is not None and of_table(source.catalog, schema, path) is not None:
+        return True
+    try:
+        return source.describe(path, schema, unit).unit is not None
+    except SchemaError:  # the unit of other tables is none of this one
+        return False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,6 +16,7 @@ from dpsql.engines.duckdb import made
 from dpsql.engines.duckdb.catalog import DuckDBCatalog
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.engines.duckdb.fetching import fetch
+from dpsql.engines.duckdb.reads import tables_below
 from dpsql.engines.duckdb.settings import check_meaning
 from dpsql.engines.duckdb.views import describe_table
 from dpsql.engines.source import DataSource, StoredState
@@ -23,7 +24,7 @@ from dpsql.engines.unit_rows import rows_without_unit, unit_counts
 from dpsql.errors import SchemaError
 from dpsql.schema import EachRow, Schema, Table, Unit
 from dpsql.schema.combined import RowCombination
-from dpsql.schema.facts import Database
+from dpsql.schema.facts import Database, TablePath
 from dpsql.schema.lookup import current_database
 from dpsql.schema.names import quoted_name
 from dpsql.schema.units import RowLimit
@@ -77,6 +78,10 @@ class DuckDBSource(DataSource):
         if frame is None:  # outside the handler, whose error could quote a value
             raise SchemaError("A table can't be read.", hint="is it a table of this database?")
         return frame
+
+    def tables_below(self, name_parts: Sequence[str]) -> frozenset[TablePath]:
+        """Return the tables that may be read by a name; see `DataSource.tables_below`."""
+        return tables_below(self.catalog, name_parts)
 
     def stored_state(self, table: Table) -> StoredState:
         """Leave it to the database's file, and to views; see `DataSource.stored_state`."""

@@ -274,6 +274,10 @@ class SparkSource(DataSource):
             )
         return None if frame.height > most else frame
 
+    def tables_below(self, name_parts: Sequence[str]) -> tuple[()]:
+        """Return none: what a view of Spark reads isn't looked into, names alone are compared."""
+        return ()
+
     def engine(self, on_step: Step | None = None) -> SparkEngine:
         """Return what counts rows.
 
