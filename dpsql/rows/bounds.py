@@ -1,9 +1,9 @@
 """Between what a number lies, by interval arithmetic in exact fractions.
 
 What is found holds for each row whose columns keep to their own bounds, and for each value that is
-neither NULL nor NaN; in exact numbers. DuckDB's doubles may be off by their rounding, a relative
-2^-52 for each operation. Nobody's privacy rests on it: a measure is brought between its bounds
-again, whatever a row holds.
+neither NULL nor NaN; in exact numbers. Dates and timestamps are numbers of days since 1970 here.
+DuckDB's doubles may be off by their rounding, a relative 2^-52 for each operation. Nobody's privacy
+rests on it: a measure is brought between its bounds again, whatever a row holds.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from fractions import Fraction
 
 from dpsql.rows.expression import (
@@ -22,9 +23,10 @@ from dpsql.rows.expression import (
     RowExpression,
 )
 from dpsql.rows.functions import PARTS
+from dpsql.rows.intervals import as_interval
 from dpsql.rows.known import is_nullable, may_be_nan
 from dpsql.rows.times import word
-from dpsql.rows.types import BOOLEAN
+from dpsql.rows.types import BOOLEAN, DATE
 
 Interval = tuple[Fraction | None, Fraction | None]
 """The least and the largest value; None where there is none."""
@@ -93,6 +95,9 @@ class RowBounds:
         low, high = self.of(expression.value)
         if expression.to == BOOLEAN:
             return Fraction(0), Fraction(1)
+        if expression.to.is_time:
+            whole = expression.to == DATE and low is not None and high is not None
+            return (Fraction(math.floor(low)), Fraction(math.floor(high))) if whole else (low, high)  # type: ignore[arg-type]
         if not expression.to.is_number:
             return _ALL
         if expression.to.is_exact:
@@ -111,8 +116,8 @@ class RowBounds:
         if node.function in {"least", "greatest"}:
             return self._extreme(node)
         if node.function == "date_part":
-            return _of_part(node)
-        if node.function in _BOOLEANS:
+            return _of_part(node, lambda: self.of(node.arguments[1]))
+        if node.function in CONDITIONS:
             return Fraction(0), Fraction(1)
         if node.function == "coalesce":
             return _union([self.of(part) for part in node.arguments
@@ -183,7 +188,19 @@ def _of_constant(node: RowConstant) -> Interval:
     if node.kind == "BOOLEAN":
         value = Fraction(node.text == "true")
         return value, value
+    if node.kind in {"DATE", "TIMESTAMP"}:
+        return days_of(node.text), days_of(node.text)
     return _ALL
+
+
+def days_of(text: str) -> Fraction | None:
+    """Return how many days after the first of 1970 an ISO date or timestamp is, if it is finite."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    since = moment - _EPOCH
+    return since.days + Fraction(since // _MICROSECOND - since.days * _DAY, _DAY)
 
 
 def _union(parts: Sequence[Interval]) -> Interval:
@@ -195,12 +212,86 @@ def _union(parts: Sequence[Interval]) -> Interval:
     return low, high
 
 
-def _of_part(node: RowCall) -> Interval:
+def _of_part(node: RowCall, of: Callable[[], Interval]) -> Interval:
     part = node.arguments[0]
     if not isinstance(part, RowConstant):
         return _ALL
-    limits = PARTS[word(part.text, parts=True)]
-    return _ALL if limits is None else (Fraction(limits[0]), Fraction(limits[1]))
+    name = word(part.text, parts=True)
+    limits = PARTS[name]
+    if limits is not None:
+        return Fraction(limits[0]), Fraction(limits[1])
+    if name not in _YEARS and name != "epoch":
+        return _ALL
+    low, high = of()
+    if low is None or high is None:
+        return _ALL
+    if name == "epoch":
+        return low * 86_400, high * 86_400
+    first, last = _moment(low), _moment(high)
+    if first is None or last is None:
+        return _ALL
+    each = _YEARS[name]
+    return Fraction((first.year - 1) // each), Fraction(-(-(last.year + 1) // each))
+
+
+def _moment(days: Fraction) -> datetime | None:
+    try:
+        return _EPOCH + timedelta(microseconds=math.floor(days * _DAY))
+    except OverflowError:
+        return None
+
+
+def _units_between(node: RowCall, given: list[Interval]) -> Interval:
+    """Bound how many borders of a unit lie between two times: the more, the later the second is."""
+    unit = node.arguments[0]
+    (first, last), (least, most) = given[1], given[2]
+    if not isinstance(unit, RowConstant) or None in (first, last, least, most):
+        return _ALL
+    name = word(unit.text, parts=False)
+    return _borders(name, last, least, up=False), _borders(name, first, most, up=True)  # type: ignore[arg-type]
+
+
+def _borders(unit: str, first: Fraction, last: Fraction, *, up: bool) -> Fraction | None:
+    if unit in _MICROSECONDS:
+        each = Fraction(_MICROSECONDS[unit], _DAY)
+        # Whichever way a quotient is rounded below zero, that makes a difference of one.
+        inexact = 0 if unit in {"microsecond", "day"} else 1
+        found = math.floor(last / each) - math.floor(first / each)
+        return Fraction(found + inexact if up else found - inexact)
+    one, other = _moment(first), _moment(last)
+    if one is None or other is None:
+        return None
+    apart = 12 * (other.year - one.year) + other.month - one.month
+    if unit == "month":
+        return Fraction(apart)
+    months = _MONTHS[unit]
+    return Fraction(apart // months + 1 if up else -(-apart // months) - 1)
+
+
+def _moved(node: RowCall, given: list[Interval]) -> Interval:
+    span = node.arguments[1]
+    (low, high), moved = given[0], as_interval(span.text) if isinstance(span, RowConstant) else None
+    if moved is None:
+        return _ALL
+    months, days = moved[0], moved[1] + Fraction(moved[2], _DAY)
+    least, most = sorted([months * 28, months * 31])
+    return None if low is None else low + least + days, None if high is None else high + most + days
+
+
+def _shifted(_: RowCall, given: list[Interval]) -> Interval:
+    """Bound what another clock shows: no two are a day from each other, or more."""
+    low, high = given[0]
+    return None if low is None else low - 1, None if high is None else high + 1
+
+
+def _cut(node: RowCall, given: list[Interval]) -> Interval:
+    """Bound what is cut to a whole unit: it is earlier by less than one, or as it was."""
+    unit, (low, high) = node.arguments[0], given[1]
+    if not isinstance(unit, RowConstant):
+        return _ALL
+    name = word(unit.text, parts=False)
+    days = Fraction(_MICROSECONDS[name], _DAY) if name in _MICROSECONDS else 31 * _MONTHS[name]
+    return None if low is None else low - days, high
 
 
 def _longest(node: RowExpression) -> Fraction | None:
@@ -362,6 +453,16 @@ def _power(node: RowCall, given: list[Interval]) -> Interval:
     return _monotone(lambda x: math.pow(x, float(power)), None)(node, [(low, high)])
 
 
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1), timedelta(microseconds=1)
+_DAY = 86_400_000_000
+_MICROSECONDS = {
+    "microsecond": 1, "millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000,
+    "hour": 3_600_000_000, "day": _DAY, "week": 7 * _DAY,
+}  # fmt: skip
+_MONTHS = {
+    "month": 1, "quarter": 3, "year": 12, "decade": 120, "century": 1_200, "millennium": 12_000,
+}  # fmt: skip
+_YEARS = {"year": 1, "isoyear": 1, "decade": 10, "century": 100, "millennium": 1_000}
 _Rule = Callable[[RowCall, list[Interval]], Interval]
 _RULES: dict[str, _Rule] = {
     "+": _added, "-": _subtracted, "*": _multiplied, "/": _divided, "//": _whole_quotient,
@@ -372,6 +473,7 @@ _RULES: dict[str, _Rule] = {
     "ln": _monotone(math.log, Fraction(0)), "log10": _monotone(math.log10, Fraction(0)),
     "log2": _monotone(math.log2, Fraction(0)), "radians": _monotone(math.radians, None),
     "degrees": _monotone(math.degrees, None), "pow": _power,
+    "date_diff": _units_between, "date_trunc": _cut, "clock": _shifted, "shift": _moved,
 }  # fmt: skip
 _UNIT: Interval = (Fraction(-1), Fraction(1))
 _FIXED: dict[str, Interval] = {
@@ -383,4 +485,5 @@ _BOOLEAN_NAMES = """
     and or not = <> < <= > >= is_distinct is_not_distinct between in is_null contains starts_with
     ends_with like ilike regexp_matches regexp_full_match isnan isfinite isinf
 """
-_BOOLEANS = frozenset(_BOOLEAN_NAMES.split())
+CONDITIONS = frozenset(_BOOLEAN_NAMES.split())
+"""Functions that are true or false."""

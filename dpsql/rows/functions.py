@@ -15,7 +15,8 @@ isn't DuckDB's default (`engines/duckdb/settings.py`), and of an error TRY makes
 What is not listed, for example: repeat, lpad, replace, concat (results may be much larger than what
 they are made of); levenshtein, jaccard (quadratic time); printf, strptime (formats that fail);
 regexp_replace, regexp_extract; now, random, current_setting, getvariable, nextval, error,
-write_log, sleep_ms, query; anything of lists, JSON, BLOB, TIMESTAMPTZ.
+write_log, sleep_ms, query; anything of lists, JSON, BLOB; of TIMESTAMPTZ anything but `clock`,
+which asks for no zone but the one that is written.
 """
 
 from __future__ import annotations
@@ -82,6 +83,14 @@ _CALENDAR = (
     "of a list; infinite times give NULL, and so do the ends of the type, where weeks overflow"
 )
 _SPAN = "the unit is a constant of a list; far times overflow: in a TRY"
+_SHIFTED = (
+    "the interval is a constant of at most ten thousand years; months are those of the proleptic "
+    "Gregorian calendar; far times overflow: in a TRY"
+)
+_CLOCK = (
+    "what a clock shows at an instant, in a zone that is a constant: a look at the table of the "
+    "zone, which is the same for all rows; infinite where the instant is; in a TRY"
+)
 _SHOWN = (
     "the format is a constant of at most 100 characters, with signs of a list, which DuckDB writes "
     "in English, whatever the locale; infinite times give NULL; in a TRY"
@@ -159,6 +168,8 @@ FUNCTIONS: dict[str, RowFunction] = {
     "strftime": RowFunction("shown", _TWO, _SHOWN, name="strftime", gives="VARCHAR"),
     "date_trunc": RowFunction("truncated", _TWO, _SPAN, name="date_trunc"),
     "date_diff": RowFunction("span", (3, 3), _SPAN, name="date_diff", gives="BIGINT"),
+    "shift": RowFunction("shift", _TWO, _SHIFTED, name="+", gives="TIMESTAMP"),
+    "clock": RowFunction("clock", _TWO, _CLOCK, gives="TIMESTAMP"),
 }
 
 PARTS: dict[str, tuple[int, int] | None] = {

@@ -137,7 +137,10 @@ def _meant(constant: RowValue) -> Hashable:
 
 
 def row_key(
-    expression: RowExpression, types: Mapping[str, str], filled: frozenset[str] = frozenset()
+    expression: RowExpression,
+    types: Mapping[str, str],
+    filled: frozenset[str] = frozenset(),
+    label: str = "",
 ) -> RowKey | None:
     """Make a key of an expression.
 
@@ -145,6 +148,7 @@ def row_key(
         expression: what is computed.
         types: the columns' types.
         filled: columns that are never NULL.
+        label: what a reader calls it, if not what it is.
 
     Returns:
         None if its values aren't known, are too many, or can't be a domain; or if it is a column,
@@ -156,7 +160,7 @@ def row_key(
     known = known_values(expression, types, filled)
     if known is None or isinstance(expression, RowColumn) or len(known.values) > MOST_VALUES:
         return None
-    return key_with(expression, known, types)
+    return key_with(expression, known, types, label)
 
 
 def key_with(

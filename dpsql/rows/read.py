@@ -23,6 +23,7 @@ from dpsql.rows.expression import (
     unlisted,
 )
 from dpsql.rows.functions import ALIASES, FUNCTIONS, PARTS
+from dpsql.rows.intervals import read_interval
 from dpsql.rows.times import meant
 from dpsql.rows.types import RowType, row_type
 from dpsql.schema.names import capitals, folded
@@ -51,7 +52,7 @@ _NAMES = {
 _NEGATED_NAMES = {"!~~": "like", "!~~*": "ilike"}
 _HIDDEN_NAMES = """
     like ilike and or not in between negative is_null is_distinct is_not_distinct = <> < <= > >=
-    bounded
+    bounded clock shift
 """
 _HIDDEN = frozenset(_HIDDEN_NAMES.split())
 """Names of ours that are no functions of DuckDB."""
@@ -101,9 +102,34 @@ def _constant(tree: Tree, _: int) -> RowExpression:
 
 def _comparison(tree: Tree, level: int) -> RowExpression:
     name = _listed(_COMPARISONS, tree)
+    apart = _time_apart(tree["left"], tree["right"], level)
+    if apart is not None:
+        return RowCall(name, apart)
     return RowCall(
         name, (read_expression(tree["left"], level), read_expression(tree["right"], level))
     )
+
+
+def _time_apart(left: Tree, right: Tree, level: int) -> tuple[RowExpression, RowExpression] | None:
+    """Read how much time lies between two moments, and the interval it is compared with.
+
+    DuckDB compares intervals as if each month had 30 days. None if it is something else.
+    """
+    spans = [read_interval(part) for part in (left, right)]
+    if (spans[0] is None) == (spans[1] is None):
+        return None
+    found = list[RowExpression]()
+    for part, span in zip((left, right), spans, strict=True):
+        if span is not None:
+            microseconds = (30 * span[0] + span[1]) * 86_400_000_000 + span[2]
+            found.append(RowConstant("INTEGER", str(microseconds)))
+            continue
+        read = read_expression(part, level)
+        if not isinstance(read, RowCall) or read.function != "-":
+            return None
+        unit = RowConstant("VARCHAR", "microsecond")
+        found.append(RowCall("date_diff", (unit, *read.arguments[::-1])))
+    return found[0], found[1]
 
 
 def _conjunction(tree: Tree, level: int) -> RowExpression:
@@ -171,10 +197,28 @@ def _function(tree: Tree, level: int) -> RowExpression:
     if any(argument.get("name") for argument in tree["arguments"]):
         raise unlisted(f"{name} with arguments by name")
     given = [argument.get("expression", argument) for argument in tree["arguments"]]
+    shifted = _shifted(name, given, level)
+    if shifted is not None:
+        return shifted
     arguments = _all(given, level)
     if name in _NEGATED_NAMES:
         return _not(RowCall(_NEGATED_NAMES[name], arguments))
     return _call(name, arguments)
+
+
+def _shifted(name: str, given: list[Tree], level: int) -> RowExpression | None:
+    """Read a time that is moved by a constant interval; None if it is something else."""
+    sign = {"+": 1, "add": 1, "date_add": 1, "-": -1, "subtract": -1}.get(name)
+    if sign is None or len(given) != 2:
+        return None
+    spans = [read_interval(part) for part in given]
+    if spans[0] is not None and sign == 1:
+        given, spans = given[::-1], spans[::-1]
+    span = spans[1]
+    if spans[0] is not None or span is None:
+        return None
+    text = " ".join(str(sign * part) for part in span)
+    return RowCall("shift", (read_expression(given[0], level), RowConstant("VARCHAR", text)))
 
 
 def _call(name: str, arguments: tuple[RowExpression, ...]) -> RowExpression:

@@ -103,9 +103,20 @@ def _call(call: RowCall) -> tuple[str, int]:
         return f"{spelled(first.arguments[0], _TEST + 1)} IS NOT NULL", _TEST
     if name == "not" and first is not None:
         return f"NOT {spelled(first, _NOT)}", _NOT
+    if name == "shift" and first is not None:
+        return f"{spelled(first, _SIGN)} + INTERVAL '{_moved(given[1])}'", _SIGN - 1
+    if name == "clock" and first is not None:
+        return spelled(first), _SIGN + 1
     parts = [spelled(part, _TEST + 1) for part in given]
     if name == "between":
         return f"{parts[0]} BETWEEN {parts[1]} AND {parts[2]}", _TEST
     if name == "in":
         return f"{parts[0]} IN ({', '.join(parts[1:])})", _TEST
     return f"{name}({', '.join(map(spelled, given))})", _SIGN + 1
+
+
+def _moved(span: RowExpression) -> str:
+    """Spell an interval without what it has none of."""
+    counts = span.text.split() if isinstance(span, RowConstant) else []
+    parts = zip(counts, ("months", "days", "microseconds"), strict=False)
+    return " ".join(f"{count} {unit}" for count, unit in parts if count != "0") or "0 days"

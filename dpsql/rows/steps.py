@@ -18,7 +18,7 @@ from dpsql.rows.expression import (
 )
 from dpsql.rows.known import is_whole
 from dpsql.rows.measure import MOST_PARTS
-from dpsql.rows.types import row_type
+from dpsql.rows.types import is_integer, row_type
 from dpsql.rows.write import RowWriter
 
 FINE = 2**28
@@ -64,7 +64,7 @@ def last_digit(node: RowExpression, types: Mapping[str, str]) -> Fraction | None
     if isinstance(node, RowConstant):
         return abs(Fraction(node.text)) if node.kind in {"INTEGER", "DECIMAL"} else None
     if isinstance(node, RowCall) and node.function not in _KEEP_DIGITS | {"*"}:
-        whole = is_whole(node, frozenset(n for n in columns(node) if row_type(types[n]).is_integer))
+        whole = is_whole(node, frozenset(n for n in columns(node) if is_integer(types[n])))
         return Fraction(1) if whole else None
     cases = [result for _, result in node.cases] if isinstance(node, RowCase) else []
     parts = [*cases, node.otherwise] if isinstance(node, RowCase) else node.arguments

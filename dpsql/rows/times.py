@@ -5,7 +5,7 @@ from __future__ import annotations
 from dpsql.errors import UnsupportedSqlError, printable
 from dpsql.rows.expression import RowConstant
 from dpsql.rows.functions import ALIASES, PARTS, UNITS
-from dpsql.rows.types import BIGINT, DOUBLE, RowType
+from dpsql.rows.types import BIGINT, DATE, DOUBLE, RowType
 from dpsql.schema.names import folded
 
 
@@ -45,9 +45,11 @@ def meant(text: str, type_: RowType) -> RowConstant:
         kinds = ["DATE", "TIMESTAMP"]
     for kind in kinds:
         try:
-            return RowConstant(kind, spelled if type_.is_time else folded(spelled))
+            found = RowConstant(kind, spelled if type_.is_time else folded(spelled))
         except UnsupportedSqlError:
             continue
+        # Beside a day, DuckDB makes a day of it, and drops the time.
+        return RowConstant("DATE", spelled[:10]) if type_ == DATE else found
     raise UnsupportedSqlError(
         f"{printable(text)[:60]!r} is no {type_.sql}, so rows can't be compared with it.",
         hint=f"write a {type_.sql}, or cast what it is compared with to VARCHAR.",

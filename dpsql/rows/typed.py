@@ -8,6 +8,9 @@ types nothing is left open: what has no value of the type is NULL.
 
 - `column`: what is stored; `labels`, of a column of labels, these as texts.
 - `constant`: of a type, spelled as in `expression.RowConstant`; of NULL, NULL.
+- `clock`: what the clock of a zone shows at the instant that is stored in a column: infinite, if
+  that is, or beyond the years 100,000 before and after; to UTC none is beyond.
+- `shift`: a time that is moved by a constant interval, or NULL where that fails.
 - `cast`: the same value of another type, which has it; `try_cast`: the value, or NULL.
 - `call`: a function of `functions.py`, by DuckDB's name, that is total on these operands; `try`:
   the call that is its operand, or NULL where that fails; `tried`: both, and its value is cast.
@@ -45,9 +48,11 @@ from fractions import Fraction
 from dpsql.rows.types import BIGINT, BOOLEAN, DATE, DOUBLE, HUGEINT, NULL, VARCHAR, RowType
 from dpsql.schema.names import quoted_name
 from dpsql.schema.numbers import decimal_text
+from dpsql.schema.values import ZONED
 
 Limits = tuple[int, int]
-_MAY_FAIL = frozenset({"try", "tried", "try_cast"})
+_MAY_FAIL = frozenset({"try", "tried", "try_cast", "clock", "shift"})
+_UNITS = ("months", "days", "microseconds")
 _SEARCHES = frozenset({"~~", "contains", "starts_with", "suffix", "instr", "regexp_matches",
                        "regexp_full_match"})  # fmt: skip
 _OF_ANY = frozenset({"compare", "between", "in", "is_null", "bounded", "try_cast"})
@@ -376,6 +381,32 @@ def _to_places(x: str, digits: int) -> str:
     return f"CASE WHEN {call('isfinite', near)} THEN {near} {beyond}ELSE {x} END"
 
 
+def _clock(node: RowValue, _: list[str]) -> str:
+    """Write what a clock shows. At the ends of the type there is no such time in other zones."""
+    column, (zone,) = quoted_name(node.text), node.parts
+    first, last = "'-infinity'", "'infinity'"
+    shown = call("make_timestamp", call("epoch_us", column))
+    below, above = f"{column} <= {_instant(first)}", f"{column} >= {_instant(last)}"
+    if zone.text != "UTC":
+        low, high = (_instant(f"'100000-01-01{era} 00:00:00+00'") for era in (" (BC)", ""))
+        below, above = f"{column} < {low}", f"{column} > {high}"
+        inside = f"CASE WHEN {column} BETWEEN {low} AND {high} THEN {column} END"
+        shown = call("timezone", zone.sql, inside)
+    return (
+        f"CASE WHEN {below} THEN CAST({first} AS TIMESTAMP) WHEN {above} THEN CAST({last} AS "
+        f"TIMESTAMP) ELSE TRY({shown}) END"
+    )
+
+
+def _instant(text: str) -> str:
+    return f"CAST({text} AS {ZONED})"
+
+
+def _shift(node: RowValue, parts: list[str]) -> str:
+    span = " ".join(f"{n} {unit}" for n, unit in zip(node.text.split(), _UNITS, strict=True))
+    return f"TRY({call('+', parts[0], f'CAST({text_of(span)} AS INTERVAL)')})"
+
+
 Writer = Callable[[RowValue, list[str]], str]
 """How a node is written, of it and of its written operands."""
 STANDARD: Mapping[str, Writer] = {
@@ -393,6 +424,8 @@ _WRITTEN: Mapping[str, Writer] = {
     "stored": lambda node, _: quoted_name(node.text),
     "labels": lambda node, _: f"{quoted_name(node.text)}::VARCHAR",
     "constant": _constant,
+    "clock": _clock,
+    "shift": _shift,
     "cast": _cast,
     "try_cast": _tried_cast,
     "call": _called,

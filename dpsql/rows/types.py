@@ -125,6 +125,12 @@ def row_type(text: str) -> RowType:
     return RowType(name)
 
 
+def is_integer(text: str) -> bool:
+    """Whether a name is that of a type of integers, of all types that there are."""
+    name = capitals(text.strip())
+    return _ALIASES.get(name, name) in _INTEGERS
+
+
 def common_type(types: Sequence[RowType]) -> RowType | None:
     """Return the type to which values are brought that may stand for each other.
 

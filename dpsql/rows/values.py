@@ -22,7 +22,7 @@ from dpsql.rows.expression import (
 )
 from dpsql.rows.functions import DAYS, MONTHS
 from dpsql.rows.known import is_nullable, is_whole, may_be_nan
-from dpsql.rows.types import BOOLEAN, RowType, row_type
+from dpsql.rows.types import BOOLEAN, RowType, is_integer, row_type
 from dpsql.rows.write import RowWriter
 
 MOST_VALUES = 10_000
@@ -81,7 +81,7 @@ def known_values(
         UnsupportedSqlError: the expression can't be written.
     """
     type_ = RowWriter(types).write(expression).type
-    integers = frozenset(name for name in types if _is_integer(types[name]))
+    integers = frozenset(name for name in types if is_integer(types[name]))
     found = _Finder(RowBounds(type_bounds(types), filled), integers, types).of(expression)
     if found is None or len(found) > MOST_VALUES:
         return None
@@ -89,13 +89,6 @@ def known_values(
     if len({isinstance(value, str) for value in ordered}) > 1:
         return None
     return KnownValues(ordered, type_, is_nullable(expression, filled))
-
-
-def _is_integer(declared: str) -> bool:
-    try:
-        return row_type(declared).is_integer
-    except DpsqlError:
-        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ Guarantees:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
@@ -40,6 +41,7 @@ from dpsql.rows.expression import (
     parts,
 )
 from dpsql.rows.functions import FUNCTIONS
+from dpsql.rows.intervals import as_interval
 from dpsql.rows.operands import (
     absolute,
     bounded,
@@ -77,7 +79,9 @@ from dpsql.rows.types import (
     is_enum,
     row_type,
 )
+from dpsql.schema.values import ZONED
 
+_ZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+/-]{0,63}")
 _IN_DOUBLES = frozenset({"+", "-", "*", "negative"})
 """What is computed in doubles where DECIMALs are added up."""
 _LONGEST_STRING = 2**32
@@ -342,12 +346,26 @@ class RowWriter:
 
     def _part(self, node: RowCall) -> RowValue:
         part = word(literal(node.arguments[0], node.function), parts=True)
+        apart = self._seconds_apart(node.arguments[1]) if part == "epoch" else None
+        if apart is not None:
+            return apart
         type_, limits = part_type(part)
         value = self._time(node, 1)
         made = tried("date_part", constant_of(part), value, type_=type_, limits=limits)
         if known_since(made):
             check_repeated(value, f"The {part} of a day")
         return made
+
+    def _seconds_apart(self, node: RowExpression) -> RowValue | None:
+        """Write the seconds of what one time is after another; None if it is something else."""
+        if not isinstance(node, RowCall) or node.function != "-":
+            return None
+        if {part.type for part in self._all(node.arguments)} != {TIMESTAMP}:
+            return None
+        unit = RowConstant("VARCHAR", "microsecond")
+        apart = self._write(RowCall("date_diff", (unit, *node.arguments[::-1])))
+        second = constant_of("1000000", DOUBLE)
+        return called("/", cast(apart, DOUBLE), second, type_=DOUBLE)
 
     def _named_part(self, node: RowCall) -> RowValue:
         return tried(node.function, self._time(node, 0), type_=VARCHAR)
@@ -364,6 +382,22 @@ class RowWriter:
         unit = word(literal(node.arguments[0], node.function), parts=False)
         ends = [cast(self._time(node, place), TIMESTAMP) for place in (1, 2)]
         return tried("date_diff", constant_of(unit), *ends, type_=BIGINT, limits=BIGINT.limits)
+
+    def _shift(self, node: RowCall) -> RowValue:
+        text = literal(node.arguments[1], "An interval")
+        if as_interval(text) is None:
+            raise UnsupportedSqlError(
+                "A time can't be moved that far on rows.", hint="by at most ten thousand years."
+            )
+        value = cast(self._time(node, 0), TIMESTAMP)
+        return RowValue("shift", (value,), TIMESTAMP, text)
+
+    def _clock(self, node: RowCall) -> RowValue:
+        column, zone = node.arguments[0], literal(node.arguments[1], "A clock")
+        good = _ZONE.fullmatch(zone) is not None
+        if not isinstance(column, RowColumn) or self.types.get(column.name) != ZONED or not good:
+            raise not_of("A clock", "a column of instants and a zone", NULL)
+        return RowValue("clock", (constant_of(zone),), TIMESTAMP, column.name)
 
     def _string(self, node: RowCall, place: int) -> RowValue:
         written = self._write(node.arguments[place])
@@ -386,5 +420,5 @@ class RowWriter:
         "absolute": _absolute, "sign": _sign, "rounded": _rounded, "real": _real, "text": _text,
         "join": _join, "subtext": _subtext, "searched": _searched, "like": _like, "regex": _regex,
         "part": _part, "named_part": _named_part, "shown": _shown, "truncated": _truncated,
-        "span": _span,
+        "span": _span, "clock": _clock, "shift": _shift,
     }  # fmt: skip

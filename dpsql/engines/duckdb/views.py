@@ -33,6 +33,7 @@ from dpsql.engines.duckdb.view_units import FILES, unit_above, unit_below
 from dpsql.engines.frozen import partitions_of
 from dpsql.engines.refused import RefusedViewError
 from dpsql.errors import SchemaError, SqlError, UnsupportedSqlError, printable
+from dpsql.rows.clocks import with_clocks
 from dpsql.rows.expression import (
     RowCast,
     RowColumn,
@@ -57,6 +58,7 @@ from dpsql.schema.limits import limited
 from dpsql.schema.lookup import attached_file, find, find_view, is_table, storing
 from dpsql.schema.names import apart, folded
 from dpsql.schema.references import resolve_unit
+from dpsql.schema.values import ZONED
 from dpsql.schema.zones import check_zones
 
 _PARSE = "SELECT system.main.json_serialize_sql(?)"
@@ -119,7 +121,7 @@ def _layer(catalog: DuckDBCatalog, view: StoredView, level: int) -> Layer:
         read = read_definition(view.sql, lambda text: str(catalog.fetch(_PARSE, [text])[0][0]))
         below = _below(catalog, view, read, level)
         shown, types = _typed(catalog, view, _shown(read, below), below)
-        where = None if read.where is None else _resolved(read.where, below)
+        where = None if read.where is None else _computed(read.where, below)
     except RefusedViewError as error:
         raise _refused(catalog, view, error.message, error.hint) from None
     return Layer(view.path, types, below, shown, where, view.comment)
@@ -183,17 +185,34 @@ def _shown(read: ViewDefinition, below: Layer) -> dict[str, RowExpression]:
                 key = folded(name)
                 if key not in item.without:
                     given = item.changed.get(key, RowColumn(name))
-                    found.append((item.renamed.get(key, name), _resolved(given, below)))
+                    found.append((item.renamed.get(key, name), _computed(given, below)))
         else:
             name, given = item
             own = _known_name(given.name, below) if isinstance(given, RowColumn) else ""
-            found.append((name or own, _resolved(given, below)))
+            found.append((name or own, _computed(given, below)))
     names = [*read.names, *(name for name, _ in found[len(read.names) :])]
     if not all(names):
         raise RefusedViewError(
             "an expression in it has no name", hint="write … AS name in its definition."
         )
     return dict(zip(names, (expression for _, expression in found), strict=False))
+
+
+def _computed(expression: RowExpression, below: Layer) -> RowExpression:
+    """Return what a view computes of a row; a column stays what it is, also one of instants.
+
+    Raises:
+        RefusedViewError: it depends on the time zone of whoever looks at the view.
+    """
+    resolved = _resolved(expression, below)
+    if isinstance(resolved, RowColumn):
+        return resolved
+    try:
+        return with_clocks(
+            resolved, {name: None for name, type_ in below.types.items() if type_ == ZONED}
+        )
+    except UnsupportedSqlError as error:
+        raise RefusedViewError(f"in its definition, {error.message}".rstrip(".")) from None
 
 
 def _resolved(expression: RowExpression, below: Layer) -> RowExpression:

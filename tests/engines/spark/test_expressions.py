@@ -52,6 +52,10 @@ monthname(d) ; dayname(t) ; date_trunc('month', d) ; date_trunc('month', t)
 date_trunc('year', t) ; date_trunc('week', t) ; date_trunc('quarter', t) ; date_trunc('day', t)
 CAST(t AS DATE) ; CAST(d AS TIMESTAMP) ; date_diff('day', d, t) ; date_diff('month', d, t)
 date_diff('year', t, d) ; date_diff('quarter', d, t) ; d > '2001-01-01' ; t <= d ; t = d
+date_diff('hour', d, t) ; date_diff('minute', t, d) ; date_diff('second', d, t)
+t - d < INTERVAL 3 DAY ; date_diff('microsecond', t, d) ; date_diff('millisecond', d, t)
+t + INTERVAL 1 MONTH ; d - INTERVAL 90 MINUTE ; t + INTERVAL '-13 months 5 days'
+d + INTERVAL 1 YEAR > t ; t - INTERVAL 1 DAY
 greatest(d, t) ; least(d, DATE '2020-01-01') ; i BETWEEN 1 AND p ; s IN ('a', 'abc') ; s IS NULL
 coalesce(i, p) ; nullif(x, 0) ; nullif(i, 3) ; least(i, 5) ; greatest(i, b) ; greatest(x, 0)
 least(x, i) ; CASE WHEN o THEN i ELSE x END ; NOT o AND true ; o OR i > 3 ; o = true

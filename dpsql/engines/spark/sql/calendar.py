@@ -8,12 +8,14 @@ is NULL elsewhere, where DuckDB has no value, or fails.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 
-from dpsql.engines.spark.sql.text import array, between, blob, call, constant, let, whole
+from dpsql.engines.spark.sql.text import array, between, blob, call, constant, let, quoted, whole
 from dpsql.engines.spark.sql.types import refused
 from dpsql.rows.functions import DAYS, MONTHS
 from dpsql.rows.typed import RowValue, Writer
 from dpsql.rows.types import DATE, TIMESTAMP, RowType
+from dpsql.schema.numbers import decimal_text
 
 _INFINITE = 2**31 - 1
 _LAST = _INFINITE - 1
@@ -23,6 +25,11 @@ _FAR = 106_751_991
 _DAYS = {"year": "year", "month": "month", "day": "dayofmonth", "quarter": "quarter",
          "dayofyear": "dayofyear", "week": "weekofyear"}  # fmt: skip
 _CLOCK = {"hour": "hour", "minute": "minute", "second": "second"}
+_CLOCKS = {
+    "hour": 3_600_000_000, "minute": 60_000_000, "second": 1_000_000, "millisecond": 1_000,
+    "microsecond": 1,
+}  # fmt: skip
+_FAR_SECONDS = 100_000 * 31_556_952
 _CUT = {"year": "YEAR", "quarter": "QUARTER", "month": "MONTH", "week": "WEEK"}
 
 
@@ -107,10 +114,51 @@ def _truncated(node: RowValue, parts: list[str]) -> str:
 
 def _span(node: RowValue, parts: list[str]) -> str:
     unit = node.parts[0].text
+    if unit in _CLOCKS:
+        return _apart(_CLOCKS[unit], parts[1:])
     if unit not in {"day", "month", "quarter", "year"}:
-        raise refused(f"date_diff in {unit}", "count days, months, quarters or years.")
+        raise refused(f"date_diff in {unit}", "count hours, days, months, quarters or years.")
     first, last = (_of_finite(part, TIMESTAMP, _number(unit)) for part in parts[1:])
     return f"({last} - {first})"
+
+
+def _apart(each: int, parts: list[str]) -> str:
+    """Write how many borders of a unit of the clock lie between two times.
+
+    Microseconds of far ones are more than 64 bits have, for which DuckDB has no value either.
+    """
+    at = call("unix_micros", "CAST(v AS TIMESTAMP)")
+    if each > 1:
+        at = let("m", at, f"(m - {call('pmod', 'm', whole(each))}) div {whole(each)}")
+    else:
+        at = f"CAST({at} AS DECIMAL(38,0))"
+    first, last = (_of_finite(part, TIMESTAMP, at) for part in parts)
+    return f"try_cast(({last} - {first}) AS BIGINT)"
+
+
+def shift(node: RowValue, parts: list[str]) -> str:
+    """Write a time that is moved by an interval; infinite ones stay where they are."""
+    months, days, rest = (int(part) for part in node.text.split())
+    seconds = constant(decimal_text(Fraction(rest, 10**6)), "DECIMAL(24,6)")
+    zero = whole(0, "INT")
+    span = call(
+        "make_interval", zero, whole(months, "INT"), zero, whole(days, "INT"), zero, zero, seconds
+    )
+    moved = let("m", call("try_add", "v", span), f"CASE WHEN {_finite('m', TIMESTAMP)} THEN m END")
+    return let("v", parts[0], f"CASE WHEN {_finite('v', TIMESTAMP)} THEN {moved} ELSE v END")
+
+
+def clock(node: RowValue, _: list[str]) -> str:
+    """Write what a clock shows; beyond the years 100,000 before and after, an infinite time."""
+    column, (zone,) = quoted(node.text), node.parts
+    if zone.text == "UTC":  # which is the zone of the session
+        return f"CAST({column} AS TIMESTAMP_NTZ)"
+    ends = [call("timestamp_seconds", whole(end)) for end in (-_FAR_SECONDS, _FAR_SECONDS)]
+    shown = call("from_utc_timestamp", between("v", *ends), constant(zone.text, "STRING"))
+    far = [constant(end, "TIMESTAMP_NTZ") for end in (_NEVER, _EVER)]
+    cases = f"WHEN v < {ends[0]} THEN {far[0]} WHEN v > {ends[1]} THEN {far[1]}"
+    inside = f"WHEN v IS NOT NULL THEN CAST({shown} AS TIMESTAMP_NTZ)"
+    return let("v", column, f"CASE {cases} {inside} END")
 
 
 def _number(unit: str) -> str:

@@ -40,7 +40,7 @@ import math
 from collections.abc import Mapping
 
 from dpsql.engines.spark.sql.arithmetic import NUMBERS
-from dpsql.engines.spark.sql.calendar import TIMES
+from dpsql.engines.spark.sql.calendar import TIMES, clock, shift
 from dpsql.engines.spark.sql.casts import MOST, cast
 from dpsql.engines.spark.sql.strings import STRINGS
 from dpsql.engines.spark.sql.text import array, between, call, constant, quoted, real, text
@@ -140,6 +140,8 @@ _WRITTEN: Mapping[str, Writer] = {
     "column": _column,
     "labels": _column,
     "constant": _constant,
+    "clock": clock,
+    "shift": shift,
     "cast": cast,
     "try_cast": cast,
     "call": _call,
