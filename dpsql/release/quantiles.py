@@ -27,6 +27,10 @@ For the continuous quantile, (N−1)p = k + r with a whole k and r from 0 to 1 �
 neighbor, which value number k is, d >= 1/b − p; at its upper one, where r > 0 and it counts,
 d⁻ <= 1 − p − 1/b. The lower bound excludes by the first, the upper one by the second.
 
+Where stored values count as the nearest of a grid, or are known by ranges, the value that is read
+off is that of a cell. They are in the same order as their cells, so the interval reaches from the
+least to the largest for which its first and its last cell stand.
+
 Beyond the noise all this says nothing about a larger population that the rows may be a sample of.
 """
 
@@ -115,6 +119,7 @@ def quantiles(column: StatisticColumn, found: Distribution, reach: float) -> Qua
         reach: how many standard deviations the interval reaches to each side.
     """
     quantile, values = _parts(column)
+    low, high = column.ends or (values, values)
     counts, spread = found.counts, found.spread
     rows = pl.Series(counts[:, -1])
     slack = np.minimum(4 * spread, SLACK)
@@ -130,11 +135,12 @@ def quantiles(column: StatisticColumn, found: Distribution, reach: float) -> Qua
             first = _first(away >= -(none if quantile.probability == 1 else slack))
         lower, upper = _first(away >= -margin), _last(away <= margin - step)
         ends = np.minimum(lower, first), np.maximum(upper, first)
-        return Quantiles(values.gather(first), values.gather(ends[0]), values.gather(ends[1]), rows)
+        return Quantiles(values.gather(first), low.gather(ends[0]), high.gather(ends[1]), rows)
     numbers = values.cast(pl.Float64).to_numpy()
     between = _between(counts, quantile.probability, numbers, slack)
-    below = numbers[_first(away >= step - quantile.probability - margin)]
-    above = numbers[_last(away <= 1 - quantile.probability - step + margin)]
+    lows, highs = (of.cast(pl.Float64).to_numpy() for of in (low, high))
+    below = lows[_first(away >= step - quantile.probability - margin)]
+    above = highs[_last(away <= 1 - quantile.probability - step + margin)]
     # Noisy counts aren't whole, so what is read off them may be up to one row away.
     bounds = np.minimum(below, between), np.maximum(above, between)
     return Quantiles(pl.Series(between), pl.Series(bounds[0]), pl.Series(bounds[1]), rows)

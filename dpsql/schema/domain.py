@@ -5,14 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date
+from datetime import date, datetime, time
 from decimal import Decimal
+from enum import Enum
 from fractions import Fraction
 from typing import Any, Literal, Protocol, get_args
 
 from dpsql.calls import checked
 from dpsql.errors import SchemaError
-from dpsql.schema.numbers import bin_edges, decimal_text, exact, grid, iso_date, iso_instant, shown
+from dpsql.schema.numbers import (
+    FLOATS,
+    bin_edges,
+    decimal_scale,
+    decimal_text,
+    exact,
+    grid,
+    iso_date,
+    iso_instant,
+    shown,
+)
 from dpsql.schema.sequences import (
     CLOCK,
     GRAINS,
@@ -30,6 +41,31 @@ from dpsql.schema.values import Value as Value
 
 Outside = Literal["null", "drop", "clamp", "other"]
 """Where a row goes whose value is outside the domain."""
+
+
+class Merging(Enum):
+    """Why a cell of a domain stands for several stored values."""
+
+    RANGE = "range"
+    """A bin, or a period of several days: from the cell's value up to its upper one."""
+    TIME = "time"
+    """The times of a day, an hour or a minute."""
+    NEAREST = "nearest"
+    """A grid coarser than the column: what is nearer to this multiple than to another one."""
+    ENDS = "ends"
+    """The first and the last cell: what lies beyond the ends of the domain, which is clamped."""
+    OTHER = "other"
+    """One label: every text that isn't listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRange:
+    """The stored values for which a cell stands: from `least` to `most`, NULL left aside."""
+
+    least: Value | None
+    """None if there is no end below."""
+    most: Value | None
+    """None if there is no end above."""
 
 
 class Listed(Protocol):
@@ -73,6 +109,8 @@ class Domain:
     - `drop`: nowhere, the row is left out. The default of any other domain;
     - `clamp`: to the nearer end of an ordered domain (integers, decimals, dates, bins);
     - `other`: to the label `other`, see `labels`.
+
+    So it counts in groups and sums; a condition is on what is stored, see `merges`.
 
     NaN has no nearer end: under `clamp` it is treated as NULL. So is, in a list of integers or
     dates with gaps, a value in a gap. The rules are the same for all data and silent, because a
@@ -161,8 +199,9 @@ class Domain:
     ) -> Domain:
         """All of low, low + step, …, high, for DECIMAL, integer, DOUBLE and FLOAT columns.
 
-        A stored value from `low` to `high` counts as the nearest of these; halfway between two,
-        as the larger one. Values below `low` or above `high` are outside. In DECIMAL and integer
+        In groups and quantiles, a stored value from `low` to `high` counts as the nearest of these;
+        halfway between two, as the larger one. Conditions are on what is stored, and sums and
+        averages are of that. Values below `low` or above `high` are outside. In DECIMAL and integer
         columns that is exact; in DOUBLE and FLOAT columns it is up to rounding in doubles.
         """
         values = grid(exact(low), exact(high), exact(step))
@@ -279,9 +318,57 @@ class Domain:
         return self.type == "DATE" and self.column_type in TIMES
 
     @property
+    def merges(self) -> frozenset[Merging]:
+        """Why cells stand for several stored values; empty if each stands for one.
+
+        Whatever tells stored values of one cell apart can't be computed of cells, but of rows.
+        Where the database sees to it that no value is outside, `ENDS` and `OTHER` say nothing; see
+        `Table.merges`.
+        """
+        found = set[Merging]()
+        if self.uppers is not None and self.type != "TIMESTAMP":
+            found.add(Merging.RANGE)
+        if self.instant:
+            found.add(Merging.TIME)
+        if isinstance(self.values, DecimalRange) and self._step != 1:
+            found.add(Merging.NEAREST)
+        if self.outside == "clamp":
+            found.add(Merging.ENDS)
+        if self.other is not None:
+            found.add(Merging.OTHER)
+        return frozenset(found)
+
+    @property
+    def _step(self) -> int | None:
+        """How many last digits of an exact column the step of a grid has; None for doubles."""
+        type_ = self.column_type or self.type
+        if not isinstance(self.values, DecimalRange) or type_ in FLOATS:
+            return None
+        return self.values.scaled(max(decimal_scale(type_), self.values.scale))[2]
+
+    def stands_for(self, code: int) -> StoredRange:
+        """Return the stored values for which the cell of an ordered domain stands, but for NULL."""
+        value = self.values[code]
+        least, most = value, value if self.uppers is None else self.uppers[code]
+        if self.timed and isinstance(value, date) and isinstance(most, date):
+            least = datetime.combine(value, time.min)
+            most = datetime.combine(most, time.max)
+        if Merging.NEAREST in self.merges and isinstance(self.values, DecimalRange):
+            half = Fraction(self.values.step, 2 * 10**self.values.scale)
+            ends = Fraction(str(self.values[0])), Fraction(str(self.values[-1]))
+            at = Fraction(str(value))
+            low, high = max(at - half, ends[0]), min(at + half, ends[1])
+            least, most = Decimal(decimal_text(low)), Decimal(decimal_text(high))
+        clamped = self.outside == "clamp"
+        last = code == len(self.values) - 1
+        return StoredRange(
+            None if clamped and code == 0 else least, None if clamped and last else most
+        )
+
+    @property
     def coarse(self) -> bool:
-        """Whether a cell stands for several stored values, of which SQL sees the least."""
-        return self.uppers is not None or self.timed
+        """Whether a cell stands for several stored values, of the domain or outside of it."""
+        return bool(self.merges)
 
     def as_type(self, type_: str) -> Domain:
         """Give the same values for a column of another DuckDB type."""

@@ -13,7 +13,7 @@ from dpsql.errors import SchemaError, printable
 from dpsql.schema.chosen import Chosen
 from dpsql.schema.computed import ComputedColumn, Window
 from dpsql.schema.cuts import DERIVED, Cuts, lines_of
-from dpsql.schema.domain import Domain, NumberBounds
+from dpsql.schema.domain import Domain, Merging, NumberBounds
 from dpsql.schema.drafts import counting_hint, declaration_hint, rounding_hint
 from dpsql.schema.groups import Groups
 from dpsql.schema.names import as_sql as as_sql
@@ -253,6 +253,11 @@ class Table:
             f"There is no column {printable(name)} in {self.name}.",
             closest(name, [*self.columns, *self.undeclared], as_sql),
         )
+
+    def merges(self, name: str) -> frozenset[Merging]:
+        """Say why the cells of a column stand for several values that may be stored in it."""
+        found = self.columns[name].merges
+        return found - {Merging.ENDS, Merging.OTHER} if name in self.enforced else found
 
     def leaves_out(self, name: str) -> bool:
         """Whether rows may have no value of a column's domain, and no rule gives them one.

@@ -340,6 +340,7 @@ class _Builder:
             quantile,
             lowered.values,
             counts(lowered.statistic),
+            lowered.ends,
         )
 
     def _units(

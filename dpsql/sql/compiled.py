@@ -38,6 +38,9 @@ class StatisticColumn:
     """The values of a quantile's expression, in order."""
     counts: bool = False
     """Whether it is a number of rows, or of units."""
+    ends: tuple[pl.Series, pl.Series] | None = None
+    """Of a quantile: between what the stored values lie that count as each of its values, where
+    these are several."""
     over: frozenset[str] = frozenset()
     """The columns that it adds up or orders, and on which nothing else of it depends."""
 

@@ -175,10 +175,13 @@ class _OverOne:
             for _, p, _ in self.outlined
         ]
 
+        evaluators = [Evaluator(sandbox, stored, p.source) for _, p, _ in self.outlined]
+        written = list(zip(self.outlined, readers, evaluators, strict=True))
+
         def derive(keys: DerivedKeys) -> list[tuple[Parsed, Outlined]]:
             return [
-                naming(name, several, _derived, tree, outline, keys, reader)
-                for (name, tree, outline), reader in zip(self.outlined, readers, strict=True)
+                naming(name, several, _derived, tree, outline, keys, reader, evaluator)
+                for (name, tree, outline), reader, evaluator in written
             ]
 
         derived = derive(keys)
@@ -221,9 +224,15 @@ def _over_cells(
 
 
 def _derived(
-    parsed: Parsed, outline: Outlined, keys: DerivedKeys, reader: RowReader
+    parsed: Parsed,
+    outline: Outlined,
+    keys: DerivedKeys,
+    reader: RowReader,
+    evaluator: Evaluator,
 ) -> tuple[Parsed, Outlined]:
-    cores = tuple(derived_core(keys, core, reader, parsed.source) for core in outline.cores)
+    cores = tuple(
+        derived_core(keys, core, reader, evaluator, parsed.source) for core in outline.cores
+    )
     return parsed, replace(outline, cores=cores)
 
 

@@ -1,17 +1,20 @@
 """A table in which cells stand for several values, and random expressions over it.
 
-`private` holds what is stored. `seen` is the table of which the answers are: values outside a
-domain went to its end, to NULL or to the other label, and decimals to the nearest of the grid. In
-`seen`, timestamps keep their time of day, and columns of bins and of periods their values: what
-cuts through such a cell must be refused.
+`private` holds what is stored. `seen` is the table of which the answers are: each column as its
+values count, which went to the ends of a domain, to NULL or to the other label; as `…_stored`, of
+which conditions are; and as `…_cell`, where a grid is grouped by, to the nearest of it.
 """
 
 import random
+from types import MappingProxyType
 
 import duckdb
+import sqlglot
+from sqlglot import exp
 
 import dpsql
 from dpsql.engines.duckdb.engine import DuckDBEngine
+from dpsql.errors import DpsqlError
 from dpsql.release.answers import Answers
 from dpsql.release.frames import AnsweredFrames
 from dpsql.sql import compile_script
@@ -59,10 +62,18 @@ SEEN = """
         number,
         CASE WHEN money BETWEEN 0 AND 4 THEN money END AS money,
         CASE WHEN NOT isnan(share)
+            THEN least(greatest(share, -1), 1) END AS share,
+        CASE WHEN NOT isnan(share)
             THEN (floor(least(greatest(share, -1), 1) / 0.25 + 0.5) * 0.25)::DECIMAL(3,2)
-        END AS share,
-        (floor(least(greatest(wage, 0), 3)::DOUBLE / 0.5 + 0.5) * 0.5)::DECIMAL(6,2) AS wage,
-        (floor(least(greatest(tens, 0), 50) / 10.0 + 0.5) * 10)::INTEGER AS tens,
+        END AS share_cell,
+        least(greatest(wage, 0), 3)::DECIMAL(6,2) AS wage,
+        (floor(least(greatest(wage, 0), 3)::DOUBLE / 0.5 + 0.5) * 0.5)::DECIMAL(6,2) AS wage_cell,
+        least(greatest(tens, 0), 50)::INTEGER AS tens,
+        (floor(least(greatest(tens, 0), 50) / 10.0 + 0.5) * 10)::INTEGER AS tens_cell,
+        came AS came_stored, CASE WHEN NOT isnan(real) THEN real END AS real_stored,
+        CASE WHEN NOT isnan(share) THEN share END AS share_stored, wage AS wage_stored,
+        tens AS tens_stored, town AS town_stored,
+        met AT TIME ZONE 'America/New_York' AS met_stored,
         CASE WHEN town IN ('Bonn', 'Ulm') THEN town WHEN town IS NOT NULL THEN 'rest' END AS town,
         size, flag,
         CASE WHEN hit >= '2020-02-28 18:00:00' AND hit < '2020-03-02 07:00:00' THEN hit END AS hit,
@@ -250,10 +261,19 @@ class Expressions:
         )
 
 
-def exact(con, sql):
+def answered_without_domains(con, sql):
+    """Whether a statement would be answered if no column had a domain that is declared."""
+    try:
+        exact(con, sql, dpsql.Schema({}))
+    except DpsqlError:
+        return False
+    return True
+
+
+def exact(con, sql, schema=SCHEMA):
     """Answer a statement without noise."""
     script = compile_script(
-        [("q", sql)], lambda parts: read_table(con, parts, SCHEMA), no_public_tables
+        [("q", sql)], lambda parts: read_table(con, parts, schema), no_public_tables
     )
 
     def marginal(names):
@@ -268,8 +288,44 @@ _COUNTED = "(SELECT * FROM seen WHERE number BETWEEN 0 AND 40) AS seen"
 """Rows outside of a column without a place for them don't count where the column is named."""
 
 
-def differences(con, sql):
-    """Compare an answer with DuckDB's on the table that is seen; groups without rows are empty."""
+_MOVED = frozenset({"came", "real", "share", "wage", "tens", "town", "met"})
+_GRIDS = frozenset({"share", "wage", "tens"})
+
+
+def _of_seen(sql, names):
+    """Write a statement so that conditions are on what is stored, and values are what counts."""
+    tree = sqlglot.parse_one(sql, dialect="duckdb")
+    for place in list(tree.find_all(exp.Column)):
+        if place.name in _MOVED and not place.table:
+            suffix = "_stored" if _is_asked(place) else ""
+            if place.name in _GRIDS and isinstance(place.parent, exp.Alias):
+                suffix = "_cell"
+            place.set("this", exp.to_identifier(names.get(place.name, place.name + suffix)))
+    return tree.sql(dialect="duckdb")
+
+
+def _is_asked(place):
+    """Whether a column stands in a condition."""
+    part = place
+    while part.parent is not None:
+        if part.arg_key == "this" and isinstance(part.parent, (exp.If, exp.Where)):
+            return True
+        if part.arg_key == "on":
+            return True
+        part = part.parent
+        if isinstance(part, exp.Predicate):
+            return True
+    return False
+
+
+def differences(con, sql, names=MappingProxyType({})):
+    """Compare an answer with DuckDB's on the table that is seen; groups without rows are empty.
+
+    Args:
+        con: has both tables.
+        sql: the statement.
+        names: columns of the table that is seen, of those that are to be named otherwise.
+    """
     frame = exact(con, sql)
     keys = [name for name in frame.columns if name == "k"]
     ours = {}
@@ -277,7 +333,7 @@ def differences(con, sql):
         place = tuple(plain(row[k]) for k in keys)
         ours[place] = ours.get(place, 0.0) + row["n"]
     table = _COUNTED if "number" in sql else "seen"
-    cursor = con.execute(sql.replace("private", table))
+    cursor = con.execute(_of_seen(sql, names).replace("private", table))
     names = [d[0] for d in cursor.description]
     theirs = {}
     for row in cursor.fetchall():

@@ -1,4 +1,4 @@
-"""Columns known by ranges: what cuts through a range is refused, all else equals DuckDB."""
+"""Columns known by ranges: what cuts through one is computed of rows, and equals DuckDB's."""
 
 import random
 from datetime import date
@@ -81,19 +81,19 @@ def test_whole_ranges_are_counted(con, condition):
         "income < month(day)",
     ],
 )
-def test_what_cuts_through_a_range_is_refused(con, condition):
-    with pytest.raises(dpsql.SqlError, match="ranges only") as error:
-        count(con, condition)
-    assert error.value.hint
+def test_what_cuts_through_a_range_is_looked_at_in_each_row(con, condition):
+    ours, theirs = count(con, condition)
+    assert ours == pytest.approx(theirs, abs=0.01)
 
 
-@pytest.mark.parametrize("aggregate", ["MEDIAN(income)", "SUM(day(day))"])
-def test_ranges_are_not_added_up(con, aggregate):
+def test_a_median_of_ranges_is_refused(con):
     with pytest.raises(dpsql.SqlError, match="ranges only"):
-        count(con, "TRUE", aggregate)
+        count(con, "TRUE", "MEDIAN(income)")
 
 
-@pytest.mark.parametrize("aggregate", ["SUM(income)", "AVG(income)", "STDDEV(income)"])
+@pytest.mark.parametrize(
+    "aggregate", ["SUM(income)", "AVG(income)", "STDDEV(income)", "SUM(day(day))"]
+)
 def test_numbers_in_bins_are_added_up_row_by_row(con, aggregate):
     """Their ranges are known, and so are the bounds of each number."""
     ours, theirs = count(con, "income >= 20", aggregate)
@@ -120,7 +120,7 @@ def test_a_row_that_meets_no_public_row_is_tried_too(con):
 
 def test_what_fails_within_a_cell_is_refused(con):
     # On 29 February there is no such day in 2021; on the first of each month there is.
-    with pytest.raises(dpsql.SqlError, match="ranges only"):
+    with pytest.raises(dpsql.SqlError, match="can't compute this"):
         count(con, "make_date(2021, month(day), day(day)) >= DATE '2021-01-01'")
 
 
@@ -140,6 +140,8 @@ def test_what_fails_for_values_that_are_ruled_out_is_tried_for_the_others(con, s
     frame = dpsql.query(con, whole, budget=budget, schema=SCHEMA)
     expected = [row[-1] for row in con.execute(whole).fetchall()]
     assert frame["n"].to_list() == pytest.approx(expected, abs=0.01)
+    if "JOIN" not in cut:  # what needs no other table is looked at in each row
+        return
     with pytest.raises(dpsql.SqlError, match="known by ranges only"):
         dpsql.query(con, cut, budget=budget, schema=SCHEMA)
 
@@ -177,13 +179,6 @@ HITS = dpsql.Schema({"hits": {"t": Domain.dates("2013-07-01", "2013-07-03")}})
 @pytest.mark.parametrize(
     "sql",
     [
-        "SELECT COUNT(*) AS n FROM hits WHERE t >= TIMESTAMP '2013-07-01 12:00:00'",
-        "SELECT COUNT(*) AS n FROM hits WHERE t = TIMESTAMP '2013-07-01 00:00:00'",
-        "SELECT COUNT(*) AS n FROM hits WHERE t > TIMESTAMP '2013-07-01 00:00:00'",
-        "SELECT COUNT(*) AS n FROM hits WHERE t BETWEEN DATE '2013-07-01' AND DATE '2013-07-02'",
-        "SELECT COUNT(*) AS n FROM hits WHERE t <= DATE '2013-07-02'",
-        "SELECT COUNT(*) AS n FROM hits WHERE t < '2013-07-02 00:00:00.000001'",
-        "SELECT COUNT(*) AS n FROM hits WHERE t IN (DATE '2013-07-01')",
         "SELECT COUNT(*) AS n FROM hits WHERE t IN (SELECT DATE '2013-07-01')",
         "SELECT t, hour(t) AS h, COUNT(*) AS n, minute(t) < 9 AS m FROM hits GROUP BY t, minute(t)",
         "SELECT hour(t) * 100 + second(t) AS h, COUNT(*) AS n FROM hits GROUP BY hour(t), t",
@@ -194,7 +189,6 @@ HITS = dpsql.Schema({"hits": {"t": Domain.dates("2013-07-01", "2013-07-03")}})
         "SELECT t::VARCHAR AS h, COUNT(*) AS n FROM hits GROUP BY h",
         "SELECT (t - INTERVAL 6 HOUR)::DATE AS d, COUNT(*) AS n FROM hits GROUP BY d",
         "SELECT AVG(t - TIMESTAMP '2013-07-01') AS d FROM hits",
-        "SELECT SUM(date_diff('hour', DATE '2013-07-01', t)) AS d FROM hits",
         "SELECT t, hour(t) AS h, COUNT(*) AS n FROM hits GROUP BY t",
         "SELECT t, COUNT(*) AS n FROM hits GROUP BY t HAVING t > DATE '2013-07-01'",
         "SELECT t, COUNT(*) AS n FROM hits GROUP BY t ORDER BY second(t)",
@@ -245,6 +239,14 @@ def test_what_depends_on_the_day_equals_duckdb(hits, sql):
         "SELECT k, COUNT(*) AS n FROM hits JOIN (VALUES (0, 12, 'am'), (12, 24, 'pm')) v(b, e, k) "
         "ON hour(t) >= b AND hour(t) < e GROUP BY k",
         "SELECT COUNT(*) AS n FROM hits WHERE hour(t) IN (SELECT 3 UNION SELECT 4)",
+        "SELECT COUNT(*) AS n FROM hits WHERE t >= TIMESTAMP '2013-07-01 12:00:00'",
+        "SELECT COUNT(*) AS n FROM hits WHERE t = TIMESTAMP '2013-07-01 00:00:00'",
+        "SELECT COUNT(*) AS n FROM hits WHERE t > TIMESTAMP '2013-07-01 00:00:00'",
+        "SELECT COUNT(*) AS n FROM hits WHERE t BETWEEN DATE '2013-07-01' AND DATE '2013-07-02'",
+        "SELECT COUNT(*) AS n FROM hits WHERE t <= DATE '2013-07-02'",
+        "SELECT COUNT(*) AS n FROM hits WHERE t < '2013-07-02 00:00:00.000001'",
+        "SELECT COUNT(*) AS n FROM hits WHERE t IN (DATE '2013-07-01')",
+        "SELECT SUM(date_diff('hour', DATE '2013-07-01', t)) AS n FROM hits",
         "SELECT hour(t) AS k, SUM(COUNT(*)) OVER (ORDER BY hour(t)) AS n FROM hits GROUP BY k",
         "SELECT epoch(t) > 1372723200 AS k, COUNT(*) AS n FROM hits GROUP BY k",
         "SELECT hour(t) AS k, COUNT(*) AS n FROM hits WHERE t < DATE '2013-07-02' OR hour(t) > 3 "
@@ -322,6 +324,12 @@ IN = "t >= TIMESTAMP '2013-10-30 05:00:00' AND t < DATE '2013-11-09'"
         "SELECT SUM(date_diff('hour', TIMESTAMP '2013-11-03 12:30:00', {t})) AS n FROM {visits}",
         "SELECT AVG(hour({t})) AS n FROM {visits} WHERE {t} < DATE '2013-11-03'",
         "SELECT COUNT(*) AS n FROM {visits} WHERE {t} < DATE '2013-11-03' OR x > 5",
+        "SELECT COUNT(*) AS n FROM {visits} WHERE {t} > TIMESTAMP '2013-11-03 12:00:00'",
+        "SELECT COUNT(*) AS n FROM {visits} WHERE {t} <= TIMESTAMP '2013-11-03 12:30:00'",
+        "SELECT COUNT(*) AS n FROM {visits} WHERE minute({t}) < 9",
+        "SELECT COUNT(*) AS n FROM {visits} WHERE ({t} - INTERVAL 30 MINUTE)::DATE = '2013-11-03'",
+        "SELECT COUNT(*) AS n FROM {visits} WHERE strftime({t}, '%H:%M') < '12:30'",
+        "SELECT COUNT(*) AS n FROM {visits} WHERE hour({t}) + x > 5",
     ],
 )
 def test_what_depends_on_the_hour_equals_duckdb(visits, column, sql):
@@ -362,16 +370,9 @@ def test_timestamps_of_a_declared_column_are_compared_row_by_row_too(visits):
 @pytest.mark.parametrize(
     ("condition", "message"),
     [
-        ("t > TIMESTAMP '2013-11-03 12:00:00'", "known by hours only"),
-        ("t <= TIMESTAMP '2013-11-03 12:00:00'", "known by hours only"),
-        ("seen >= TIMESTAMP '2013-11-03 12:30:00'", "known by hours only"),
         ("t::TIME = TIME '12:00'", "known by its hour only"),
-        ("minute(seen) = 0", "known by its hour only"),
-        ("strftime(seen, '%H:%M') = '12:00'", "known by its hour only"),
-        ("(t - INTERVAL 30 MINUTE)::DATE = DATE '2013-11-03'", "known by its hour only"),
         ("seen >= '2013-11-03 12:00:00+02'", "clock shows in America/New_York"),
         ("seen >= '2013-11-03 12:00:00Z'", "clock shows in America/New_York"),
-        ("hour(seen) + x > 5", "has a time zone"),
     ],
 )
 def test_what_cuts_through_an_hour_is_refused(visits, condition, message):
@@ -387,9 +388,11 @@ def test_what_cuts_through_an_hour_is_refused(visits, condition, message):
 
 def test_decimals_are_seen_in_the_type_of_their_column():
     con = coarse_table.connect(60)
-    assert not coarse_table.differences(
-        con, "SELECT wage::VARCHAR AS k, COUNT(*) AS n FROM private GROUP BY k"
-    )
+    sql = "SELECT wage::VARCHAR AS k, COUNT(*) AS n FROM private GROUP BY {}"
+    assert not coarse_table.differences(con, sql.format("wage"), {"wage": "wage_cell"})
+    with pytest.raises(dpsql.SqlError, match="nearest of its values") as error:
+        coarse_table.differences(con, sql.format("k"))
+    assert "GROUP BY wage" in error.value.hint
 
 
 @pytest.mark.parametrize("condition", ["small >= 0.7", "small < 0.7", "small >= 0.1::FLOAT"])
@@ -421,6 +424,7 @@ def check_expressions(seed, count):
         try:
             found = coarse_table.differences(con, sql)
         except DpsqlError:
+            assert not coarse_table.answered_without_domains(con, sql), sql
             refused += 1
             continue
         assert not found, (sql, found[:3])
@@ -428,15 +432,16 @@ def check_expressions(seed, count):
     return answered, refused
 
 
-def test_random_expressions_equal_duckdb_or_are_refused():
+def test_random_expressions_equal_duckdb_and_no_domain_takes_an_answer_away():
     answered, refused = check_expressions(seed=1, count=75)
     assert min(answered, refused) >= 15
 
 
 @pytest.mark.long
-def test_many_random_expressions_equal_duckdb_or_are_refused():
+def test_many_random_expressions_equal_duckdb_and_no_domain_takes_an_answer_away():
     answered, refused = check_expressions(seed=2, count=3_000)
-    assert min(answered, refused) >= 1_000
+    assert answered >= 2_000
+    assert refused >= 300
 
 
 def test_what_is_too_large_to_be_tried_is_refused(con, monkeypatch):
@@ -444,7 +449,7 @@ def test_what_is_too_large_to_be_tried_is_refused(con, monkeypatch):
     rows = Sandbox.rows
 
     def tried(sandbox, query, parameters=()):
-        if "SELECT count(" in query:
+        if "IS DISTINCT FROM" in query:
             raise SandboxLimitError("memory is used up")
         return rows(sandbox, query, parameters)
 
@@ -452,7 +457,7 @@ def test_what_is_too_large_to_be_tried_is_refused(con, monkeypatch):
     with pytest.raises(SandboxLimitError, match="memory is used up"):
         dpsql.plan(
             con,
-            "SELECT COUNT(*) AS n FROM t WHERE income > 15",
+            "SELECT COUNT(*) AS n FROM t JOIN (VALUES (15)) AS v(x) ON income > v.x",
             budget=dpsql.Budget(rho=1),
             schema=SCHEMA,
         )

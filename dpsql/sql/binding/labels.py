@@ -48,6 +48,8 @@ def check_labels(node: Expr, lookup: Lookup, source: SourceText) -> None:
         strings = domain.type in _STRINGS
         if strings and literal.is_string and literal.name in domain.values:
             continue
+        if strings and literal.is_string and domain.other is not None:
+            continue  # rows may have it
         if not strings and (not literal.is_string or not _is_word(literal.name, domain)):
             continue
         shown = _quoted(literal.name) if literal.is_string else printable(literal.name[:60])

@@ -26,6 +26,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.schema import Table
+from dpsql.schema.domain import Merging
 from dpsql.sql.binding.core import Linear, Quantile, Statistic, Windowed, measured_columns
 from dpsql.sql.binding.expressions import BoundExpr
 
@@ -54,7 +55,10 @@ def summands(
     if not names or any(map(_is_joined, given)):
         return tuple(given)
     domains = [table.columns[name] for name in names]
-    ranges = any(d.type == "DOUBLE" and d.uppers is not None for d in domains)
+    ranges = any(
+        Merging.NEAREST in d.merges or (d.type == "DOUBLE" and d.uppers is not None)
+        for d in domains
+    )
     alone = all(len(e.attributes) == 1 for e in given)
     few = FEW_OF_ONE if len(names) == 1 or not names.isdisjoint(told) else FEW
     few = FEW_PAIRS if len(names) == 2 and alone else few

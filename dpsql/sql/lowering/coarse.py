@@ -1,15 +1,21 @@
-"""Coarse columns: expressions that the cells of a column don't determine are refused.
+"""Coarse columns: which expressions the cells of a column determine.
 
-A cell of bins, of dates with a coarse grain, or of the days or hours of a TIMESTAMP stands for
-many stored values, and expressions are evaluated at its first one. So what is asked must be the
-same for all of them. The days of a cell are few: all of them are tried. The numbers of a bin and
-the times of a day are not:
+Where a cell stands for several stored values (`Domain.merges`), expressions are evaluated at one of
+them. So what is asked must be the same for all. What isn't is computed of rows if it can be (see
+`derive`), and refused otherwise; never of cells. The days of a period are few: all of them are
+tried. The numbers of a bin and the times of a day are not:
 
 - a column of bins may be compared with other values only, directly, and the comparisons can change
   there and nowhere else. They are tried at the first and last number of each bin, and at, just
   below and just above each compared value;
 - of a timestamp, it is proved that an expression depends on its day (its hour, its minute), but for
   comparisons of the column itself (see `instants`). These are tried in the same way, within each.
+
+In groups and sums a value counts as what the owner declares: the nearer end of a domain
+that is clamped, one label for all texts that aren't listed. A condition is on what is stored. So
+wherever one stands, it may only compare such a column with values, and what it compares with must
+not tell apart what lies beyond an end, or isn't listed: that is tried at and beside each of these.
+Of a grid that is coarser than its column only the values themselves can be asked for.
 """
 
 from __future__ import annotations
@@ -21,7 +27,10 @@ from collections.abc import Callable, Iterable, Sequence
 from sqlglot import exp
 
 from dpsql.errors import ResourceLimitError, SqlError
-from dpsql.schema import Table
+from dpsql.schema import Domain, Table
+from dpsql.schema.domain import INTEGER_TYPES, Merging
+from dpsql.schema.names import quoted_text
+from dpsql.schema.numbers import decimal_scale, decimal_width, type_range
 from dpsql.schema.sequences import TimeRange
 from dpsql.schema.table import as_sql
 from dpsql.sql.binding.core import Relation
@@ -42,6 +51,8 @@ MAX_COMPARED = 200
 
 _CLOCK_TIME = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?")
 
+_EQUALITIES = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, exp.In, exp.Is)
+
 Cells = Callable[[Sequence[str]], str]
 """Returns SQL for the joint cells of columns."""
 
@@ -55,10 +66,16 @@ class CoarseColumns:
         self._source = source
         self._cells = cells
         self._index = {name: i for i, name in enumerate(table.columns)}
-        self._checked: set[tuple[str, bool]] = set()
+        self._checked: set[tuple[str, bool, bool]] = set()
 
     def check(
-        self, bound: BoundExpr, relations: Sequence[Relation], *, truth: bool, plain: bool
+        self,
+        bound: BoundExpr,
+        relations: Sequence[Relation],
+        *,
+        truth: bool,
+        plain: bool,
+        of_keys: bool = False,
     ) -> None:
         """Refuse an expression that a column's cells don't determine.
 
@@ -68,25 +85,140 @@ class CoarseColumns:
             truth: whether only its being true matters.
             plain: whether the column itself may be asked for: its values are then those with
                 which the ranges begin.
+            of_keys: whether it is computed of values that are shown, and of no others.
 
         Raises:
             SqlError: it cuts through a cell.
         """
-        coarse = [a for a in sorted(bound.attributes) if self._table.columns[a].coarse]
+        merged = {name: self._table.merges(name) for name in sorted(bound.attributes)}
+        coarse = [name for name in merged if merged[name]]
         if not coarse or (plain and bound.sql == render(column(f"__a{self._index[coarse[0]]}"))):
             return
-        if (bound.sql, truth) in self._checked:
+        if (bound.sql, truth, of_keys) in self._checked:
             return
-        self._checked.add((bound.sql, truth))
-        tried = {name: points for name in coarse if (points := self._points(bound, name))}
+        used = [r for r in relations if r.number in bound.relations]
+        if not of_keys:
+            for name in coarse:
+                self._check_grid(bound, name, truth)
+                self._check_residue(bound, name, used, truth)
+        within = [name for name in coarse if merged[name] & {Merging.RANGE, Merging.TIME}]
+        tried = {name: points for name in within if (points := self._points(bound, name))}
         if len(tried) > 1:
             one, other, *_ = tried
             raise self._error(bound, f"{one} and {other} are known by ranges only.", None)
-        used = [r for r in relations if r.number in bound.relations]
         for name, points in tried.items():
-            if self._cuts(bound, name, points, used, truth):
+            source, size = self._spread(bound, name)
+            if self._cuts(bound, name, points, (source, size), used, truth):
                 message = f"The column {name} is known by {self._ranges(name)} only, and this cuts "
                 raise self._error(bound, f"{message}through one.", name)
+        self._checked.add((bound.sql, truth, of_keys))
+
+    def _check_grid(self, bound: BoundExpr, name: str, truth: bool) -> None:
+        """Refuse what is computed of a column that is known to the nearest value of a grid only.
+
+        Raises:
+            SqlError: something is, besides that it is NULL.
+        """
+        if Merging.NEAREST not in self._table.merges(name):
+            return
+        if not truth and bound.sql == render(column(f"__a{self._index[name]}")):
+            return  # what is read off its values reaches as far as the stored ones
+        if not all(map(_asks_whether_there, self._places(bound, name))):
+            message = f"The column {name} is known to the nearest of its values only, and this "
+            raise self._error(bound, f"{message}tells apart what counts as one.", name)
+
+    def _check_residue(
+        self, bound: BoundExpr, name: str, used: Sequence[Relation], truth: bool
+    ) -> None:
+        """Refuse conditions that tell apart what counts as an end of a domain, or as one label.
+
+        Raises:
+            SqlError: there is one.
+        """
+        merged = self._table.merges(name) & {Merging.ENDS, Merging.OTHER}
+        if not merged or Merging.NEAREST in self._table.merges(name):
+            return
+        asked = [place for place in self._places(bound, name) if _in_condition(place, bound.node)]
+        compared = []
+        for place in asked if not truth else self._places(bound, name):
+            if not _asks_whether_there(place):
+                compared += self._compared_with(place, bound, name)
+        values = self._few(compared, bound, name)
+        if not values:
+            return
+        source, size = self._residue(bound, name)
+        points = self._beside(name, values)
+        if self._cuts(bound, name, points, (source, size), used, truth):
+            raise self._merged(bound, name)
+
+    def _merged(self, bound: BoundExpr, name: str) -> SqlError:
+        domain = self._table.columns[name]
+        said = f"Values beyond the ends of the domain of {name} count as these"
+        if domain.other is not None:
+            said = f"Texts of {name} that aren't listed count as {domain.other!r}"
+        return self._error(bound, f"{said}, and this tells them apart.", name)
+
+    def _places(self, bound: BoundExpr, name: str) -> list[Expr]:
+        """Return where a column stands in an expression, with the parentheses around it."""
+        place, found = f"__a{self._index[name]}", list[Expr]()
+        for part in bound.node.find_all(exp.Column):
+            if part.name == place:
+                inner: Expr = part
+                while isinstance(inner.parent, exp.Paren):
+                    inner = inner.parent
+                found.append(inner)
+        return found
+
+    def _compared_with(self, place: Expr, bound: BoundExpr, name: str) -> list[Expr]:
+        """Return with what a column is compared where it stands.
+
+        Raises:
+            SqlError: something else is done with it there.
+        """
+        parent = place.parent
+        others = [p for p in parent.iter_expressions() if p is not place] if parent else []
+        private = any(c.name.startswith("__a") for o in others for c in o.find_all(exp.Column))
+        listed = self._table.columns[name].other is None or isinstance(parent, _EQUALITIES)
+        queried = any(o.find(exp.Query) for o in others)
+        if not isinstance(parent, COMPARISONS) or private or queried or not listed:
+            if Merging.RANGE in self._table.merges(name):
+                message = f"The column {name} is known by ranges only: it can just be compared."
+                raise self._error(bound, message, name)
+            raise self._merged(bound, name)
+        return [o for o in others if not isinstance(o, exp.Null)]
+
+    def _residue(self, bound: BoundExpr, name: str) -> tuple[str, int]:
+        """Return the cells of values that aren't in a domain, with the least and the largest."""
+        i, domain = self._index[name], self._table.columns[name]
+        cells = self._cells(tuple(sorted(bound.attributes)))
+        size = math.prod(self._table.columns[a].size for a in bound.attributes - {name})
+        if domain.other is not None:
+            other = quoted_text(domain.other)
+            return f"(SELECT * FROM {cells} WHERE __a{i} = {other})", size
+        of = "TIMESTAMP" if domain.instant else column_type(domain)
+        least, most = _extent(domain)
+        first, last = (f"'{domain.values[at]}'::{of}" for at in (0, -1))
+        ends = (
+            f"SELECT *, {least}::{of} AS __first, __a{i}::{of} AS __last FROM {cells} "
+            f"WHERE __a{i} = {first} UNION ALL SELECT *, __u{i}::{of} AS __first, "
+            f"{most}::{of} AS __last FROM {cells} WHERE __a{i} = {last}"
+        )
+        return f"({ends})", 2 * size
+
+    def _beside(self, name: str, values: Sequence[str]) -> list[str]:
+        """Return the values outside of a domain at which comparisons with some can change."""
+        domain = self._table.columns[name]
+        if domain.other is not None:
+            listed = ", ".join(quoted_text(str(v)) for v in domain.values if v != domain.other)
+            listed = f"({listed or 'NULL'})"
+            longest = "||".join(f"coalesce(({value})::VARCHAR, '')" for value in values)
+            points = [f"(CASE WHEN ({v}) NOT IN {listed} THEN ({v})::VARCHAR END)" for v in values]
+            return [*points, f"('\x7f' || {longest})"]
+        of = "TIMESTAMP" if domain.instant else column_type(domain)
+        points = ["__first", "__last"]
+        for value in values:
+            points += [f"TRY_CAST(({value}) AS {of})", *_next_to(value, of)]
+        return points
 
     def _points(self, bound: BoundExpr, name: str) -> list[str]:
         """Return the values of a column at which an expression has to be tried, as SQL.
@@ -116,16 +248,19 @@ class CoarseColumns:
         bound: BoundExpr,
         name: str,
         points: list[str],
+        where: tuple[str, int],
         used: Sequence[Relation],
         truth: bool,
     ) -> bool:
         """Whether an expression differs within a cell of a column."""
-        place = f"__a{self._index[name]}"
-        source, size = self._spread(bound, name)
+        place, (source, size) = f"__a{self._index[name]}", where
+        other = self._table.columns[name].other is not None
         tried = []
         for point in points:
-            inside = f"{point} BETWEEN __first AND __last"
-            moved = exp.Var(this=f"(CASE WHEN {inside} THEN {point} ELSE __first END)")
+            inside, else_ = f"{point} BETWEEN __first AND __last", "__first"
+            if other:
+                inside, else_ = f"{point} IS NOT NULL", place
+            moved = exp.Var(this=f"(CASE WHEN {inside} THEN {point} ELSE {else_} END)")
             tried.append(_replaced(bound.node, place, moved))
         if size * math.prod(max(1, r.rows) for r in used) > MAX_TRIED:
             raise _too_many()
@@ -163,22 +298,9 @@ class CoarseColumns:
         Raises:
             SqlError: something else is done with it.
         """
-        place = f"__a{self._index[name]}"
-        found: list[Expr] = []
-        for part in bound.node.find_all(exp.Column):
-            if part.name != place:
-                continue
-            inner: Expr = part
-            while isinstance(inner.parent, exp.Paren):
-                inner = inner.parent
-            parent = inner.parent
-            others = [p for p in parent.iter_expressions() if p is not inner] if parent else []
-            private = any(c.name.startswith("__a") for o in others for c in o.find_all(exp.Column))
-            queried = any(o.find(exp.Query) for o in others)
-            if not isinstance(parent, COMPARISONS) or private or queried:
-                message = f"The column {name} is known by ranges only: it can just be compared."
-                raise self._error(bound, message, name)
-            found += [o for o in others if not isinstance(o, exp.Null)]
+        found = list[Expr]()
+        for place in self._places(bound, name):
+            found += self._compared_with(place, bound, name)
         return self._few(found, bound, name)
 
     def _compared_instants(self, bound: BoundExpr, name: str) -> list[str]:
@@ -269,22 +391,77 @@ class CoarseColumns:
     def _error(self, bound: BoundExpr, message: str, name: str | None) -> SqlError:
         hint = "compare each of them with values."
         if name is not None:
-            values = self._table.columns[name].values
-            more = ", …" if len(values) > 6 else ""
-            shown = ", ".join(str(v) for v in values[:6])
-            hint = f"its ranges begin at {shown}{more}: compare with these by >= and <."
-            if isinstance(values, TimeRange):
-                hint = (
-                    f"compare with whole {values.grain}s by >= and <, for example {as_sql(name)} "
-                    f">= TIMESTAMP '{values[0]}'."
-                )
-            if self._ranges(name) == "days":
-                hint = (
-                    f"write {as_sql(name)}::DATE, of which all is known, or compare with midnights "
-                    f"by >= and <, for example {as_sql(name)} >= DATE '{values[0]}'; or declare "
-                    'the column by "hour" or "minute".'
-                )
+            hint = self._hint(name)
         return self._source.error(bound.span, message, hint)
+
+    def _hint(self, name: str) -> str:
+        values, called = self._table.columns[name].values, as_sql(name)
+        if not self._table.merges(name) & {Merging.RANGE, Merging.TIME}:
+            return (
+                f"a condition on {called} and values is evaluated row by row; of groups, anything "
+                f"can be computed: GROUP BY {called}."
+            )
+        if isinstance(values, TimeRange):
+            return (
+                f"compare with whole {values.grain}s by >= and <, for example {called} >= "
+                f"TIMESTAMP '{values[0]}'."
+            )
+        if self._ranges(name) == "days":
+            return (
+                f"write {called}::DATE, of which all is known, or compare with midnights by >= and "
+                f"<, for example {called} >= DATE '{values[0]}'; or declare the column by \"hour\" "
+                'or "minute".'
+            )
+        more = ", …" if len(values) > 6 else ""
+        shown = ", ".join(str(v) for v in values[:6])
+        return f"its ranges begin at {shown}{more}: compare with these by >= and <."
+
+
+def _asks_whether_there(place: Expr) -> bool:
+    """Whether all that is asked of a column where it stands is whether it is NULL, or NaN."""
+    parent = place.parent
+    if isinstance(parent, exp.Cast) and isinstance(parent.parent, exp.IsNan):
+        return True
+    is_null = isinstance(parent, exp.Is) and isinstance(parent.expression.unnest(), exp.Null)
+    return is_null or isinstance(parent, exp.IsNan)
+
+
+def _in_condition(place: Expr, whole: Expr) -> bool:
+    """Whether a column stands in a comparison, or in the condition of a CASE."""
+    part = place
+    while part is not whole and part.parent is not None:
+        if isinstance(part.parent, exp.If) and part.arg_key == "this":
+            return True
+        part = part.parent
+        if isinstance(part, exp.Predicate):
+            return True
+    return False
+
+
+def _extent(domain: Domain) -> tuple[str, str]:
+    """Return the least and the largest value that a column of a clamped domain can store."""
+    of = domain.column_type or domain.type
+    if of in INTEGER_TYPES:
+        least, most = type_range(of)
+        return f"({least})", f"({most})"
+    if of.startswith("DECIMAL("):
+        digits = "9" * decimal_width(of)
+        return f"('-{digits}E-{decimal_scale(of)}')", f"('{digits}E-{decimal_scale(of)}')"
+    return "'-infinity'", "'infinity'"
+
+
+def _next_to(value: str, of: str) -> list[str]:
+    """Return the values of a type next to another one."""
+    if of in {"DOUBLE", "FLOAT"}:
+        return [f"nextafter(TRY_CAST(({value}) AS {of}), '{s}infinity'::{of})" for s in ("", "-")]
+    if of == "TIMESTAMP":
+        moment = f"TRY_CAST(({value}) AS TIMESTAMP)"
+        return [f"TRY({moment} {sign} INTERVAL 1 MICROSECOND)" for sign in "+-"]
+    if of == "DATE":
+        return [f"TRY(TRY_CAST(({value}) AS DATE) {sign} 1)" for sign in "+-"]
+    step = f"('1E-{decimal_scale(of)}'::DECIMAL(38,{decimal_scale(of)}))"
+    near = f"TRY_CAST(({value}) AS DECIMAL(38,{decimal_scale(of)}))"
+    return [f"TRY_CAST(TRY({near} {sign} {step}) AS {of})" for sign in "+-"]
 
 
 def _too_many() -> ResourceLimitError:

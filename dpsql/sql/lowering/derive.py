@@ -59,6 +59,8 @@ from dpsql.sql.binding.expressions import (
     substituted,
 )
 from dpsql.sql.binding.instants import told_by_rows
+from dpsql.sql.lowering.by_rows import by_rows
+from dpsql.sql.lowering.evaluate import Evaluator
 from dpsql.sql.lowering.keys import DerivedKeys, OnAxis
 from dpsql.sql.lowering.lookups import values_of
 from dpsql.sql.lowering.measures import RowReader
@@ -71,22 +73,30 @@ MOST_CELLS = 2**20
 """Cells of all keys of a core together, up to which conditions become keys too."""
 
 
-def derived_core(keys: DerivedKeys, core: Core, reader: RowReader, source: SourceText) -> Core:
+def derived_core(
+    keys: DerivedKeys, core: Core, reader: RowReader, evaluator: Evaluator, source: SourceText
+) -> Core:
     """Return a core in which such expressions are columns.
 
     Raises:
         SqlError: something that needs a domain has none.
     """
-    return _Statement(keys, keys.stored, reader, source).core(core)
+    read = by_rows(core, keys.stored, reader, evaluator)
+    return _Statement(keys, keys.stored, reader, evaluator, source).core(read)
 
 
 class _Statement:
     """Replaces expressions of one statement."""
 
     def __init__(
-        self, keys: DerivedKeys, table: Table, reader: RowReader, source: SourceText
+        self,
+        keys: DerivedKeys,
+        table: Table,
+        reader: RowReader,
+        evaluator: Evaluator,
+        source: SourceText,
     ) -> None:
-        self._keys, self._table = keys, table
+        self._keys, self._table, self._evaluator = keys, table, evaluator
         self._reader, self._source = reader, source
         self._relations: dict[int, Relation] = {}
         self._restricted: dict[str, Restricted] = {}
@@ -96,6 +106,8 @@ class _Statement:
         """Column → the places to which conditions restrict it."""
         self._grouped: frozenset[str] = frozenset()
         """The attributes of the groups."""
+        self._fine = False
+        """Whether what is looked at depends on more than the cells of its columns tell."""
 
     def core(self, core: Core) -> Core:
         self._relations = {relation.number: relation for relation in core.relations}
@@ -316,13 +328,13 @@ class _Statement:
         """Put keys in place of all that depends on columns without a domain; None if none can."""
         if not bound.by_row:
             return bound
-        fine = not bound.by_row.isdisjoint(self._table.columns)
-        node = (self._key(bound.node) if fine else None) or self._replaced(bound.node)
+        self._fine = not bound.by_row.isdisjoint(self._table.columns)
+        node = (self._key(bound.node) if self._fine else None) or self._replaced(bound.node)
         return self._keys.over_cells(bound, node)
 
     def _replaced(self, node: Expr) -> Expr:
         """Replace the largest parts that can be keys."""
-        if not reads_rows(node) and not told_by_rows(node, self._table):
+        if not reads_rows(node) and self._is_told(node):
             return node
         key = self._key(node) or self._listed(node) or self._branch(node)
         key = key or self._key(node, rounded=True)  # what conditions list are fewer values
@@ -333,6 +345,19 @@ class _Statement:
             others = {k: v for k, v in node.args.items() if isinstance(v, exp.Expr)}
             return exp.Case(**{k: self._replaced(v) for k, v in others.items()}, ifs=parts)
         return rebuild(node, self._replaced)
+
+    def _is_told(self, node: Expr) -> bool:
+        """Whether a part of an expression that needs no columns without a domain is left as is."""
+        if told_by_rows(node, self._table):
+            return False
+        if not self._fine or isinstance(node, exp.Column) or not isinstance(node, exp.Condition):
+            return True
+        names = {part.name for part in node.find_all(exp.Column)}
+        if node.find(exp.Query) or not all(name.startswith("__a") for name in names):
+            return True
+        attributes = frozenset(named_by(name, self._table) for name in names)
+        part = replace(self._alone(node), attributes=attributes)
+        return self._evaluator.tells(part, truth=False, plain=True)
 
     def _key(self, node: Expr, *, rounded: bool = False) -> Expr | None:
         """Return the column of the key that an expression is, in the expression's own type."""

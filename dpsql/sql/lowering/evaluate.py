@@ -89,12 +89,27 @@ class Evaluator:
         return cells
 
     def check_determined(self, bound: BoundExpr, relations: Sequence[Relation]) -> None:
-        """Refuse what the cells of a column don't determine.
+        """Refuse what the keys of groups are computed to, if their cells don't determine it.
 
         Raises:
             SqlError: that is so.
         """
-        self._coarse.check(bound, relations, truth=False, plain=True)
+        self._coarse.check(bound, relations, truth=False, plain=True, of_keys=True)
+
+    def tells(self, bound: BoundExpr, *, truth: bool, plain: bool) -> bool:
+        """Whether an expression over columns alone can be computed of their joint cells.
+
+        Args:
+            bound: the expression.
+            truth: whether only its being true matters.
+            plain: whether a column itself may be asked for.
+        """
+        try:
+            self.cells(tuple(bound.attributes))
+            self._coarse.check(bound, (), truth=truth, plain=plain)
+        except (SqlError, ResourceLimitError):
+            return False
+        return True
 
     def check_unmatched(self, core: Core) -> None:
         """Refuse what depends on which public rows no row meets.

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Generic, TypeVar
 
 import polars as pl
@@ -16,6 +17,7 @@ from dpsql.hints import instead
 from dpsql.linalg.matrices import StructuredMatrix
 from dpsql.linalg.structures import Intervals
 from dpsql.schema import Table
+from dpsql.schema.domain import Merging
 from dpsql.sql.binding.core import Core, Linear, Quantile, Statistic, present
 from dpsql.sql.binding.expressions import BoundExpr, column, render
 from dpsql.sql.lowering.components import CoupledColumns, components
@@ -46,6 +48,8 @@ class LoweredStatistic:
     """For a quantile: the values in their order, along one more axis after those of the groups."""
     value_type: str | None = None
     """For a quantile: the DuckDB type of its result."""
+    ends: tuple[pl.Series, pl.Series] | None = None
+    """For a quantile: between what the stored values lie that count as each of its values."""
     added_up: AddedUp | None = None
     """What is added up row by row; its block is the last."""
     present: tuple[LoweredBlock, ...] | None = None
@@ -331,7 +335,7 @@ class _Set:
     def _quantile(self, quantile: Quantile) -> LoweredStatistic:
         """Count the rows up to each value: one more axis, of the values in their order."""
         found: list[LoweredBlock] = []
-        values, type_ = None, "DOUBLE"
+        values, type_, ends = None, "DOUBLE", None
         extra, key = len(self._axes), len(self._core.keys)
         count = replace(_COUNT, filters=tuple(f for f in quantile.filters if not f.by_row))
         for component in self._components(count.filters, (quantile.value,)):
@@ -348,6 +352,7 @@ class _Set:
                 self._evaluator.frame(axis).to_series(),
                 self._evaluator.types(axis)[key],
             )
+            ends = self._ends(quantile.value, values)
             numeric = values.dtype.is_numeric()
             if quantile.continuous and not numeric:
                 raise self._not_numeric(quantile)
@@ -359,7 +364,29 @@ class _Set:
         added = self._reader.added_up(_COUNT, self._readable(by_row)) if by_row else None
         blocks = (*_without_totals(found), *([] if added is None else [added.block]))
         result = "DOUBLE" if quantile.continuous else type_
-        return LoweredStatistic(quantile, blocks, values=values, value_type=result, added_up=added)
+        return LoweredStatistic(
+            quantile, blocks, values=values, value_type=result, ends=ends, added_up=added
+        )
+
+    def _ends(self, value: BoundExpr, values: pl.Series) -> tuple[pl.Series, pl.Series] | None:
+        """Return between what the stored values lie that count as each value of a column.
+
+        None if each counts as itself; what is beyond a domain that is clamped counts as its end.
+        """
+        (name, *others) = [*value.attributes, ""]
+        if others != [""] or value.sql != render(
+            column(f"__a{list(self._table.columns).index(name)}")
+        ):
+            return None
+        if not self._table.merges(name) & {Merging.RANGE, Merging.NEAREST}:
+            return None
+        domain = replace(self._table.columns[name], outside=None, nullable=True)
+        codes = {value: code for code, value in enumerate(domain.values)}
+        stored = [domain.stands_for(codes[value]) for value in values]
+        least, most = ([getattr(one, end) for one in stored] for end in ("least", "most"))
+        if values.dtype == pl.Date:
+            least, most = ([_day(end) for end in of] for of in (least, most))
+        return pl.Series(least), pl.Series(most)
 
     def _not_numeric(self, quantile: Quantile) -> SqlError:
         return self._source.error(
@@ -394,6 +421,10 @@ class _Set:
     def _with_keys(self, axes: Sequence[int]) -> list[tuple[StoredAxis, dict[int, BoundExpr]]]:
         found = [self._axes[i] for i in axes]
         return [(axis, {k: self._core.keys[k] for k in axis.keys}) for axis in found]
+
+
+def _day(end: object) -> object:
+    return end.date() if isinstance(end, datetime) else end
 
 
 def _without_totals(blocks: Sequence[LoweredBlock]) -> tuple[LoweredBlock, ...]:

@@ -12,15 +12,16 @@ from contextlib import contextmanager, suppress
 from fractions import Fraction
 from types import MappingProxyType
 
-from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, UnsupportedSqlError
+from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError
 from dpsql.rows import expression as row
-from dpsql.rows.bounds import Interval, RowBounds
+from dpsql.rows.bounds import CONDITIONS, Interval, RowBounds
+from dpsql.rows.clocks import with_clocks
 from dpsql.rows.inside import bounded_columns
 from dpsql.rows.key import RowKey, row_key
 from dpsql.rows.known import adds_always, is_nullable, may_be_nan, says_there
 from dpsql.rows.measure import measure, middle_of
 from dpsql.rows.read import read_expression
-from dpsql.rows.spelled import sum_spelled
+from dpsql.rows.spelled import spelled, sum_spelled
 from dpsql.rows.steps import FINE, chosen_step, power_of_two
 from dpsql.rows.types import DOUBLE, RowType, row_type
 from dpsql.rows.values import type_bounds
@@ -70,6 +71,11 @@ class RowReader:
         self._from_zero = from_zero
         self._sandbox, self._table, self._source = sandbox, table, source
         self._types = dict(table.undeclared) | {n: read_type(d) for n, d in table.columns.items()}
+        self._zones = {
+            name: table.columns[name].zone if name in table.columns else None
+            for name, type_ in self._types.items()
+            if type_ == ZONED
+        }
         self._canonical = {f"__a{i}": name for i, name in enumerate(table.columns)}
         self._canonical |= {f"__w{i}": name for i, name in enumerate(table.undeclared)}
         known = type_bounds({n: type_ for n, type_ in self._types.items() if type_ == "BOOLEAN"})
@@ -199,7 +205,8 @@ class RowReader:
         """
         expression = self.expression(bound)
         with self._at(bound.span):
-            found = row_key(expression, self._types, self._table.filled)
+            label = spelled(self._plain(bound))
+            found = row_key(expression, self._types, self._table.filled, label)
             if found is None and rounded:
                 found = bucket_key(expression, self._types, self._bounds)
         if found is not None:
@@ -237,7 +244,7 @@ class RowReader:
                 written = with_moments(bound.node, self._sandbox)
                 read = read_expression(self._sandbox.tree(written))
                 self._check_patterns(read)
-                self._read[bound.sql] = self._named(read)
+                self._read[bound.sql] = with_clocks(self._named(read), self._zones)
         return self._read[bound.sql]
 
     def _check_patterns(self, node: row.RowExpression) -> None:
@@ -251,16 +258,7 @@ class RowReader:
     def _named(self, node: row.RowExpression) -> row.RowExpression:
         """Put columns in place of their canonical names; what is never NaN isn't asked whether."""
         if isinstance(node, row.RowColumn):
-            name = self._canonical[node.name]
-            if self._types[name] == ZONED:
-                raise UnsupportedSqlError(
-                    f"The column {name} has a time zone: what it is in a row can't stand beside "
-                    "columns without a domain.",
-                    hint="declare the domains of the others."
-                    if name in self._table.columns
-                    else 'declare it: Domain.dates("2020-01-01", "2029-12-31", zone="UTC").',
-                )
-            return row.RowColumn(name)
+            return row.RowColumn(self._canonical[node.name])
         named = row.replaced(node, self._named)
         if isinstance(named, row.RowCall) and named.function == "or":
             asked = named.arguments
@@ -280,20 +278,48 @@ class RowReader:
         inner = value.value if isinstance(value, row.RowCast) else value
         if row.RowCall("is_null", (inner,)) not in beside or not isinstance(inner, row.RowColumn):
             return False
+        if self._types[inner.name] == ZONED:
+            return False
         type_ = row_type(self._types[inner.name])
         in_domain = inner.name in self._table.columns  # where NaN never is
         return type_.is_exact or (in_domain and type_.is_number)
 
-    def _within(self, node: row.RowExpression) -> row.RowExpression:
-        """Put what SQL sees of columns with a domain in their place."""
+    def _within(self, node: row.RowExpression, counted: bool = True) -> row.RowExpression:
+        """Put what SQL sees of columns with a domain in their place.
+
+        Args:
+            node: the expression.
+            counted: whether its value counts, and isn't what a condition is about.
+        """
         if isinstance(node, row.RowColumn):
             domain = self._table.columns.get(node.name)
             if node.name in self._made:
                 return self._made[node.name]
             if domain is None:
                 return node
-            return within(node, domain, enforced=node.name in self._table.enforced)
-        return row.replaced(node, self._within)
+            enforced = node.name in self._table.enforced
+            return within(node, domain, enforced=enforced, counted=counted)
+        if isinstance(node, row.RowCall) and node.function == "clock":
+            return self._on_clock(node, counted)
+        if isinstance(node, row.RowCase):
+            cases = (
+                (self._within(condition, False), self._within(result, counted))
+                for condition, result in node.cases
+            )
+            return row.RowCase(tuple(cases), self._within(node.otherwise, counted))
+        if isinstance(node, row.RowCall) and node.function in CONDITIONS:
+            counted = False
+        return row.replaced(node, lambda part: self._within(part, counted))
+
+    def _on_clock(self, node: row.RowCall, counted: bool) -> row.RowExpression:
+        """Put what SQL sees of an instant with a domain in its place."""
+        column = node.arguments[0]
+        domain = self._table.columns.get(column.name) if isinstance(column, row.RowColumn) else None
+        if domain is None or domain.zone is None or not isinstance(column, row.RowColumn):
+            return node
+        shown = row.RowCall("clock", (column, row.RowConstant("VARCHAR", domain.zone)))
+        enforced = column.name in self._table.enforced
+        return within(node, domain, enforced=enforced, counted=counted, shown=shown)
 
     def known(self, bound: BoundExpr) -> tuple[row.RowExpression, Interval]:
         """Return the tree by which bounds of an expression are found, and what it has without.
@@ -333,7 +359,7 @@ class RowReader:
         with self._at(bound.span):
             RowWriter(self._types).write_double(value)
         lacking = self._bounds.lacking(row.ordered(value))
-        known = [n for n in lacking if row_type(self._types[n]).is_number] if lacking else []
+        known = [n for n in lacking if self._is_number(n)] if lacking else []
         if lacking and not set(self._table.computed).isdisjoint(lacking):
             said = "This can't be added up: what is computed of other rows has no public bounds."
             hint = f"give it some: GREATEST(0, LEAST({self._source.text(bound.span)}, 20))."
@@ -348,6 +374,9 @@ class RowReader:
             "This can't be added up: no public bounds follow from those of its columns.",
             expression_hint(self._table.typed, self._source.text(bound.span)),
         )
+
+    def _is_number(self, name: str) -> bool:
+        return self._types[name] != ZONED and row_type(self._types[name]).is_number
 
     def _step(
         self, value: row.RowExpression, ends: tuple[Fraction, Fraction], *, centered: bool

@@ -7,10 +7,9 @@ from decimal import Decimal
 from fractions import Fraction
 
 from dpsql.rows import expression as row
-from dpsql.rows.types import row_type
+from dpsql.rows.bounds import days_of
 from dpsql.schema.domain import Domain, Value
 from dpsql.schema.numbers import FLOATS
-from dpsql.schema.sequences import DecimalRange
 
 
 def read_type(domain: Domain) -> str:
@@ -21,64 +20,70 @@ def read_type(domain: Domain) -> str:
 
 
 def ends_of(domain: Domain) -> tuple[Fraction, Fraction] | None:
-    """Return the least and the largest value of a column that can be added up."""
+    """Return the least and the largest value of a column of numbers or times, as a number."""
     ends = domain.values[0], (domain.uppers or domain.values)[-1]
-    if isinstance(domain.values[0], (str, bool, date)):
+    if isinstance(domain.values[0], (str, bool)):
         return None
+    if isinstance(ends[0], date) and isinstance(ends[1], date):
+        first, last = (days_of(str(end)) for end in ends)
+        if first is None or last is None:
+            return None
+        return first, last + 1 if domain.timed else last
     low, high = (Fraction(end) for end in ends if isinstance(end, int | float | Decimal))
     return low, high
 
 
-def within(column: row.RowColumn, domain: Domain, *, enforced: bool) -> row.RowExpression:
+def within(
+    column: row.RowExpression,
+    domain: Domain,
+    *,
+    enforced: bool,
+    counted: bool,
+    shown: row.RowExpression | None = None,
+) -> row.RowExpression:
     """Return the value that SQL sees of a column with a domain: NULL outside, or the nearer end.
 
-    Of values that are known by ranges it is the value itself, which no cell tells.
+    Of values that are known by ranges, or to the nearest of a grid, it is the value itself, which
+    no cell tells. A condition is on the value itself also where others count as the ends of the
+    domain, or as one label.
 
     Args:
         column: the column.
         domain: its domain.
         enforced: whether the database sees to it that nothing is outside.
+        counted: whether the value counts, and isn't what a condition is about.
+        shown: of an instant, what the clock of the declared zone shows, which is in the domain; it
+            is the column itself unless that is an instant by another clock.
     """
+    if shown is not None and shown != column and domain.outside == "clamp":
+        return column  # of which the ends are on another clock
     if enforced:
-        return _nearest(column, domain)
+        return column
     least, most = domain.values[0], (domain.uppers or domain.values)[-1]
     if domain.timed and isinstance(most, date):
         most = datetime.combine(most, time.max)
     ends = [_constant(end) for end in (least, most)]
     if domain.outside == "clamp":
         floats = domain.column_type in FLOATS or domain.type == "DOUBLE"
-        return _nearest(clamped(column, *ends, floats=floats), domain)
+        if counted:
+            return clamped(column, *ends, floats=floats)
+        return _number(column) if floats else column
+    if domain.other is not None and not counted:
+        return column
     if isinstance(domain.values, tuple) and domain.uppers is None:
-        inside: row.RowExpression = row.RowCall("in", (column, *map(_constant, domain.values)))
+        inside: row.RowExpression = row.RowCall(
+            "in", (shown or column, *map(_constant, domain.values))
+        )
     else:
-        inside = row.RowCall("between", (column, *ends))
+        inside = row.RowCall("between", (shown or column, *ends))
     other = row.NOTHING if domain.other is None else _constant(domain.other)
-    return row.RowCase(((inside, _nearest(column, domain)),), other)
+    return row.RowCase(((inside, column),), other)
 
 
-def _nearest(value: row.RowExpression, domain: Domain) -> row.RowExpression:
-    """Return the nearest value of a grid that is coarser than the column."""
-    values = domain.values
-    if not isinstance(values, DecimalRange):
-        return value
-    type_, step = row_type(read_type(domain)), Fraction(values.step, 10**values.scale)
-    if type_.is_exact and step == Fraction(1, 10**type_.scale):
-        return value
-    low, apart = _constant(values[0]), _decimal(step, values.scale)
-    steps = row.RowCall("-", (value, low))
-    if step == 1 and type_.is_exact:  # what is divided is a DOUBLE
-        return row.RowCall("+", (low, row.RowCall("floor", (_half_more(steps),))))
-    steps = row.RowCall("/", (steps, apart))
-    nearest = row.RowCall("floor", (_half_more(steps),))
-    return row.RowCall("+", (low, row.RowCall("*", (nearest, apart))))
-
-
-def _half_more(value: row.RowExpression) -> row.RowExpression:
-    return row.RowCall("+", (value, row.RowConstant("DECIMAL", "0.5")))
-
-
-def _decimal(value: Fraction, scale: int) -> row.RowConstant:
-    return _constant(Decimal(f"{int(value * 10**scale)}E-{scale}"))
+def _number(value: row.RowExpression) -> row.RowExpression:
+    """Make NULL of NaN, as a domain does that is clamped."""
+    ends = (row.RowConstant("DOUBLE", "-inf"), row.RowConstant("DOUBLE", "inf"))
+    return row.RowCase(((row.RowCall("between", (value, *ends)), value),), row.NOTHING)
 
 
 def clamped(

@@ -1,0 +1,235 @@
+"""What is computed of rows although its columns have domains: what their cells don't tell.
+
+Cells make answers agree with each other, so they are used wherever they can be. But they can't tell
+apart what is stored within one of them (see `coarse`), and joint cells of several columns may be
+too many: those of two dates of ten years are 13 million. Such conditions, keys and summands are
+evaluated row by row then, as those of columns without a domain are: a condition becomes a key that
+is true or false, what is added up a measure with the bounds that follow from the domains.
+
+Subqueries and joined tables aren't where the private rows are. What needs these stays with the
+cells, and is refused if they don't tell it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TypeVar
+
+from sqlglot import exp
+
+from dpsql.errors import SqlError
+from dpsql.schema import Table
+from dpsql.sql.binding.core import Core, Linear, Quantile, Statistic, Windowed, expressions
+from dpsql.sql.binding.expressions import BoundExpr, column, render
+from dpsql.sql.lowering.components import CoupledColumns, components
+from dpsql.sql.lowering.evaluate import MAX_JOINT_CELLS, Evaluator
+from dpsql.sql.lowering.measures import RowReader
+
+S = TypeVar("S", bound=Statistic)
+
+
+def by_rows(core: Core, table: Table, reader: RowReader, evaluator: Evaluator) -> Core:
+    """Return a core in which what cells don't tell is marked as computed of rows.
+
+    Args:
+        core: the core.
+        table: the private table.
+        reader: reads what is computed of rows.
+        evaluator: knows what cells tell.
+    """
+    found = _Untold(table, evaluator).core(core)
+    while True:
+        moved = _apart(found, table, reader)
+        if moved is None:
+            return _freed(found, core, table)
+        found = moved
+
+
+def _freed(core: Core, before: Core, table: Table) -> Core:
+    """Leave rows without a value of a domain out by conditions that are evaluated row by row.
+
+    Elsewhere a column that is named has a cell for these rows, of which nothing is counted. Of
+    them, a condition sees NULL: so it is enough that no such row meets it.
+    """
+    moved = [c for c in core.by_row if c in before.conjuncts]
+    others = [
+        *core.keys,
+        *core.conjuncts,
+        *core.derived,
+        *(c for r in core.relations for c in r.on),
+    ]
+    others += [part for one in core.statistics for part in expressions(one)]
+    others += [c for c in core.by_row if c not in moved]
+    used = frozenset[str]().union(*(part.attributes | part.by_row for part in others))
+    apart = {
+        name
+        for name in frozenset[str]().union(*(c.attributes for c in moved)) - used
+        if table.leaves_out(name) and not table.columns[name].nullable
+    }
+    index = {name: i for i, name in enumerate(table.columns)}
+    strict = {c: _only_there(c, sorted(index[n] for n in c.attributes & apart)) for c in moved}
+    return replace(
+        core,
+        by_row=tuple(strict.get(c, c) for c in core.by_row),
+        named=core.named - apart,
+    )
+
+
+def _only_there(condition: BoundExpr, places: Sequence[int]) -> BoundExpr:
+    """Return a condition that is true only where some columns are not NULL."""
+    if not places or (isinstance(condition.node, _STRICT) and not condition.node.find(*_LENIENT)):
+        return condition
+    there = [exp.Not(this=exp.Is(this=column(f"__a{i}"), expression=exp.Null())) for i in places]
+    node = exp.and_(condition.node.copy(), *there)
+    return replace(condition, node=node, sql=render(node))
+
+
+_STRICT = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between)
+"""Comparisons that are NULL where an operand is."""
+_LENIENT = (exp.Connector, exp.Case, exp.If, exp.Coalesce, exp.Is, exp.NullSafeEQ, exp.NullSafeNEQ,
+            exp.Greatest, exp.Least, exp.In, exp.Anonymous)  # fmt: skip
+"""What may have a value where a part of it is NULL."""
+
+
+class _Untold:
+    """Finds what the cells of its columns don't tell."""
+
+    def __init__(self, table: Table, evaluator: Evaluator) -> None:
+        self._table, self._evaluator = table, evaluator
+
+    def core(self, core: Core) -> Core:
+        where = [self._moved(condition, truth=True) for condition in core.conjuncts]
+        return replace(
+            core,
+            conjuncts=tuple(c for c in where if not c.by_row),
+            by_row=(*core.by_row, *(c for c in where if c.by_row)),
+            keys=tuple(self._moved(key, truth=False) for key in core.keys),
+            statistics=tuple(map(self._statistic, core.statistics)),
+        )
+
+    def _statistic(self, statistic: Statistic) -> Statistic:
+        if isinstance(statistic, Windowed):
+            return replace(statistic, of=self._linear(statistic.of))
+        if isinstance(statistic, Quantile):
+            value = self._moved(statistic.value, truth=False, plain=not statistic.continuous)
+            return replace(statistic, value=value, filters=self._filters(statistic.filters))
+        return self._linear(statistic)
+
+    def _linear(self, linear: Linear) -> Linear:
+        weight, times = linear.weight, linear.times
+        if weight is not None:
+            weight = self._moved(weight, truth=False, plain=False)
+        if times is not None:
+            times = self._moved(times, truth=False, plain=False)
+        filters = self._filters(linear.filters)
+        return replace(linear, weight=weight, times=times, filters=filters)
+
+    def _filters(self, filters: Sequence[BoundExpr]) -> tuple[BoundExpr, ...]:
+        return tuple(self._moved(condition, truth=True) for condition in filters)
+
+    def _moved(self, bound: BoundExpr, *, truth: bool, plain: bool = True) -> BoundExpr:
+        """Return an expression, marked if the cells of its columns don't tell it, but rows do."""
+        if not any(self._table.merges(name) for name in bound.attributes):
+            return bound
+        if bound.by_row or not _is_of_rows(bound):
+            return bound
+        if self._evaluator.tells(bound, truth=truth, plain=plain and not truth):
+            return bound
+        return replace(bound, by_row=bound.attributes)  # as a whole, or the parts that aren't told
+
+
+def _is_of_rows(bound: BoundExpr) -> bool:
+    """Whether an expression needs nothing but columns of private rows."""
+    return not bound.relations and bound.node.find(exp.Query) is None
+
+
+def _marked(bound: BoundExpr, reader: RowReader) -> BoundExpr:
+    """Mark an expression if all of it can be computed of rows."""
+    moved = replace(bound, by_row=bound.attributes)
+    with suppress(SqlError):
+        reader.type_of(moved)
+        return moved
+    return bound
+
+
+def _apart(core: Core, table: Table, reader: RowReader) -> Core | None:
+    """Mark one more condition of those that couple columns with too many joint cells.
+
+    None if there are no more.
+    """
+    if math.prod(table.columns[name].size for name in core.named) <= MAX_JOINT_CELLS:
+        return None
+    for component in _coupled(core, table):
+        if math.prod(table.columns[name].size for name in component.attributes) > MAX_JOINT_CELLS:
+            marked = _first(core, component, table, reader)
+            if marked is not None:
+                return marked
+    return None
+
+
+def _coupled(core: Core, table: Table) -> Iterator[CoupledColumns]:
+    """Return what each statistic, and each grouping set, couples."""
+    for keys in core.sets:
+        base = components(core, keys, table)
+        yield from base
+        whole = [component.nodes for component in base]
+        for statistic in core.statistics:
+            of = statistic.of if isinstance(statistic, Windowed) else statistic
+            filters = [c for c in of.filters if not c.by_row]
+            weights = [w for w in of.weights if not w.by_row]
+            yield from components(core, keys, table, filters, whole, weights)
+
+
+def _first(core: Core, component: CoupledColumns, table: Table, reader: RowReader) -> Core | None:
+    """Mark what has the most joint cells by itself, of what couples a component."""
+
+    def cells(bound: BoundExpr) -> int:
+        return math.prod(table.columns[name].size for name in bound.attributes)
+
+    keys = [core.keys[k] for k in component.keys]
+    weights = [w for s in core.statistics for w in _of(s).weights if component.weighted]
+    for parts in (component.conjuncts, weights, keys):
+        coupling = [p for p in parts if len(p.attributes) > 1 and not p.by_row and _is_of_rows(p)]
+        for part in sorted(coupling, key=cells, reverse=True):
+            marked = _marked(part, reader)
+            if marked.by_row:
+                return _with(core, part, marked)
+    return None
+
+
+def _of(statistic: Statistic) -> Linear | Quantile:
+    return statistic.of if isinstance(statistic, Windowed) else statistic
+
+
+def _with(core: Core, part: BoundExpr, marked: BoundExpr) -> Core:
+    """Put an expression that is marked in the place of the one that isn't."""
+
+    def change(bound: BoundExpr) -> BoundExpr:
+        return marked if bound == part else bound
+
+    def linear(of: Linear) -> Linear:
+        return replace(
+            of,
+            weight=None if of.weight is None else change(of.weight),
+            times=None if of.times is None else change(of.times),
+            filters=tuple(map(change, of.filters)),
+        )
+
+    def statistic(one: Statistic) -> Statistic:
+        if isinstance(one, Windowed):
+            return replace(one, of=linear(one.of))
+        if isinstance(one, Quantile):
+            return replace(one, value=change(one.value), filters=tuple(map(change, one.filters)))
+        return linear(one)
+
+    where = tuple(map(change, core.conjuncts))
+    return replace(
+        core,
+        conjuncts=tuple(c for c in where if not c.by_row),
+        by_row=(*core.by_row, *(c for c in where if c.by_row)),
+        keys=tuple(map(change, core.keys)),
+        statistics=tuple(map(statistic, core.statistics)),
+    )

@@ -1,0 +1,176 @@
+"""What cells don't tell is computed of rows: recorded and replayed on neighboring tables."""
+
+from __future__ import annotations
+
+import random
+import re
+from fractions import Fraction
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql import Domain
+from tests.release.test_sums_of_neighbors import charged, check_alike, recorded, spent
+
+BUDGET = dpsql.Budget(rho=Fraction(1, 2))
+PRECISE = dpsql.Budget(rho=10**12)
+ZONE = {"zone": "America/New_York"}
+DOMAINS = {
+    "d": Domain.dates("2018-01-01", "2027-12-31"),
+    "e": Domain.dates("2018-01-01", "2027-12-31", nullable=True),
+    "t": Domain.dates("2020-01-01", "2023-12-31", outside="clamp"),
+    "u": Domain.dates("2020-01-01", "2023-12-31", "month", nullable=True),
+    "came": Domain.dates("2020-01-01", "2023-12-31", **ZONE),
+    "went": Domain.dates("2020-01-01 00:00", "2020-12-31", "hour", nullable=True, **ZONE),
+    "x": Domain.decimals(0, 10, 1, outside="clamp"),
+    "p": Domain.decimals(0, 10, 2, nullable=True),
+    "i": Domain.integers(0, 99, outside="clamp"),
+    "b": Domain.bins([0, 2, 4, 10], nullable=True),
+    "s": Domain.labels(["a", "rest"], other="rest", nullable=True),
+}
+CONDITIONS = """
+d <= e | e - d > 3 | d >= DATE '2022-03-05' OR e IS NULL | t > TIMESTAMP '2021-01-01 12:00:00'
+t BETWEEN '2020-05-05' AND '2023-01-01 23:59:59' | t <= u | date_diff('hour', t, u) < 48
+u - t > INTERVAL 36 HOUR | t + INTERVAL 1 MONTH < u | hour(u) = 7 | u = TIMESTAMP '2021-03-01'
+came < went | date_diff('hour', came, went) BETWEEN 0 AND 100 | minute(came) < 30
+came >= TIMESTAMP '2021-05-05 06:30:00' OR went IS NULL | date_diff('minute', went, came) > 5
+x >= 5 | x = 5 | x < 2.5 OR p > 3 | p = 3 | p IN (1, 2) | x * 2 > p | i >= 100 | i % 7 = 3
+i BETWEEN 90 AND 120 | i = 99 | b < 5 | b = 3 | b > x | s = 'b' | s LIKE 'a%' | s IN ('b', 'a')
+s = 'rest' | NOT (s = 'zzz') | coalesce(p, 7) >= 7 | CASE WHEN i > 120 THEN b > 1 ELSE x > 1 END
+""".replace("\n", "|")
+WHERE = [text.strip() for text in CONDITIONS.split("|") if text.strip()]
+VALUES = [
+    "COUNT(*)", "AVG(e - d)", "SUM(date_diff('hour', t, u))", "SUM(x)", "AVG(p)", "SUM(i)",
+    "AVG(date_diff('minute', came, went))", "SUM(b)", "SUM(date_part('epoch', u - t))",
+    "SUM(CASE WHEN x > 2.5 THEN 1 ELSE 0 END)", "COUNT(*) FILTER (WHERE d < e AND x > 3)",
+]  # fmt: skip
+KEYS = ["", "", "date_trunc('year', t)", "d < e", "floor(x)", "hour(came)", "i > 120", "x", "s",
+        "least(greatest(date_diff('day', d, e), -1), 5)"]  # fmt: skip
+HOSTILE = {
+    "d": ["'infinity'", "'-infinity'", "'2017-12-31'", "'5881580-07-10'", "'5877642-06-25 (BC)'"],
+    "e": ["NULL", "'infinity'", "'-infinity'", "'2028-01-01'", "'2018-01-01'"],
+    "t": ["'infinity'", "'-infinity'",
+         "'294247-01-10 04:00:54.775806'", "'2023-12-31 23:59:59.999999'"],
+    "u": ["NULL", "'infinity'", "'290309-12-22 (BC) 00:00:00'", "'2020-01-01 00:00:00'"],
+    "came": ["'infinity'", "'-infinity'",
+            "'294247-01-10 04:00:54.775806+00'", "'2020-03-08 07:00:00+00'"],
+    "went": ["NULL", "'infinity'",
+            "'-infinity'", "'2020-11-01 05:30:00+00'", "'2020-11-01 06:30:00+00'"],
+    "x": ["'nan'", "'inf'", "'-inf'", "-0.0", "4.5", "1e308", "9.9999999"],
+    "p": ["NULL", "-999.99", "999.99", "3", "1", "0.99"],
+    "i": ["-2147483648", "2147483647", "99", "100", "-1"],
+    "b": ["NULL", "'nan'", "'inf'", "2", "1.9999999999999998", "10", "10.000000000000002"],
+    "s": ["NULL", "''", "'rest'", "'zzz'", "'A'"],
+}  # fmt: skip
+TYPES = {
+    "d": "DATE NOT NULL", "e": "DATE", "t": "TIMESTAMP NOT NULL", "u": "TIMESTAMP",
+    "came": "TIMESTAMPTZ NOT NULL", "went": "TIMESTAMPTZ", "x": "DOUBLE", "p": "DECIMAL(5,2)",
+    "i": "INTEGER NOT NULL", "b": "DOUBLE", "s": "VARCHAR",
+}  # fmt: skip
+
+
+def connect(rows):
+    con = duckdb.connect()
+    con.execute("SET TimeZone = 'America/New_York'").fetchall()
+    columns = ", ".join(f"{name} {type_}" for name, type_ in TYPES.items())
+    con.execute(f"CREATE TABLE r (person INTEGER NOT NULL, {columns})").fetchall()
+    for person, row in rows:
+        values = ", ".join(f"({row[name]})" for name in TYPES)
+        con.execute(f"INSERT INTO r VALUES ({person}, {values})").fetchall()
+    return con
+
+
+def drawn(rng, hostile):
+    """Draw a row; each of its values is one made to hurt with a probability of `hostile`."""
+    day = f"DATE '2020-01-01' + {rng.randint(0, 1200)}"
+    later = f"INTERVAL ({rng.randint(-50, 4000)}) MINUTE"
+    moment = f"({day})::TIMESTAMP + INTERVAL {rng.randint(0, 1439)} MINUTE"
+    row = {
+        "d": day, "e": f"{day} + {rng.randint(-3, 9)}", "t": moment, "u": f"{moment} + {later}",
+        "came": f"({moment})::TIMESTAMPTZ", "went": f"({moment})::TIMESTAMPTZ + {later}",
+        "x": f"{rng.randint(0, 40) / 4}", "p": f"{rng.randint(0, 400) / 40:.2f}",
+        "i": f"{rng.randint(0, 130)}", "b": f"{rng.randint(0, 40) / 4}",
+        "s": rng.choice(["'a'", "'b'"]),
+    }  # fmt: skip
+    for name, odd in HOSTILE.items():
+        if rng.random() < hostile:
+            value = rng.choice(odd)
+            row[name] = value if value == "NULL" else f"({value})::{TYPES[name].split()[0]}"
+    return row
+
+
+def script(rng):
+    """Draw statements, each of which needs what its cells don't tell."""
+    found = {}
+    for place in range(2):
+        key, value = rng.choice(KEYS), rng.choice(VALUES)
+        where = " AND ".join(rng.sample(WHERE, rng.randint(1, 2)))
+        keyed, by = (f"{key} AS k, ", " GROUP BY k") if key else ("", "")
+        found[f"q{place}"] = f"SELECT {keyed}{value} AS v FROM r WHERE {where}{by}"
+    return found
+
+
+def answered(rng, rows, unit):
+    """Draw a script until one is answered: few are refused, for keys that have no bounds."""
+    schema = dpsql.Schema({"r": DOMAINS}, units={"r": unit} if unit is not None else {})
+    while True:
+        asked = {"script": script(rng), "schema": schema}
+        try:
+            dpsql.Session(connect(rows[:1]), schema=schema).plan(asked["script"], budget=BUDGET)
+        except dpsql.DpsqlError:
+            continue
+        return asked
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("seed", range(60))
+def test_a_neighbor_changes_no_more_than_is_charged(seed):
+    """Three neighbors of each: without a row or a person, with more rows, and with other ones."""
+    rng = random.Random(seed)  # noqa: S311
+    rows = [(rng.randrange(6), drawn(rng, 0.15)) for _ in range(14)]
+    unit = dpsql.Unit("person", max_rows=2) if seed % 3 == 0 else None
+    asked = answered(rng, rows, unit)
+    person = rows[0][0]
+    rest = [row for row in rows if row[0] != person] if unit is not None else rows[1:]
+    odd = [(person, drawn(rng, 0.6)) for _ in range(3 if unit is not None else 1)]
+    first = recorded(connect(rows), asked, budget=BUDGET)
+    for changes, other in (
+        (1, rest),
+        (1, [*rows, *((9, row) for _, row in odd)]),
+        (2, [*rest, *odd]),
+    ):
+        second = recorded(connect(other), asked, budget=BUDGET)
+        check_alike(first, second)
+        assert spent(first, second) <= changes**2 * charged(first)
+
+
+SEEN = """
+    CREATE TABLE seen AS SELECT * REPLACE (
+        CASE WHEN d BETWEEN '2018-01-01' AND '2027-12-31' THEN d END AS d,
+        CASE WHEN e BETWEEN '2018-01-01' AND '2027-12-31' THEN e END AS e,
+        CASE WHEN u >= '2020-01-01' AND u < '2024-01-01' THEN u END AS u,
+        CASE WHEN came >= '2020-01-01' AND came < '2024-01-01' THEN came END AS came,
+        CASE WHEN went >= '2020-01-01' AND went < '2021-01-01' THEN went END AS went,
+        CASE WHEN NOT isnan(x) THEN x END AS x,
+        CASE WHEN p BETWEEN 0 AND 10 THEN p END AS p,
+        CASE WHEN b BETWEEN 0 AND 10 THEN b END AS b
+    ) FROM r
+"""
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_conditions_are_on_what_is_stored(where):
+    """Rows without a value of a domain are NULL there or left out, as ever."""
+    rng = random.Random(where)  # noqa: S311
+    con = connect([(0, drawn(rng, 0.1)) for _ in range(60)])
+    con.execute(SEEN).fetchall()
+    sql = f"SELECT COUNT(*) AS n FROM r WHERE {where}"
+    session = dpsql.Session(con, schema=dpsql.Schema({"r": DOMAINS}))
+    found = session.query(sql, budget=PRECISE)["n"][0]
+    named = set(re.findall("[a-z]+", where))
+    left = [f"{name} IS NOT NULL" for name in ("d", "came", "x") if name in named]
+    kept = f"(SELECT * FROM seen WHERE {' AND '.join(left) or 'true'})"
+    asked = where.replace("u - t", "TRY(u - t)")  # infinite times have no distance
+    exact = con.execute(f"SELECT count(*) FROM {kept} WHERE {asked}").fetchone()[0]
+    assert found == pytest.approx(exact, abs=0.01)
