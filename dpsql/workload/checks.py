@@ -28,8 +28,8 @@ def check_sum(cells: int) -> None:
     if cells > most:
         raise ResourceLimitError(
             f"The marginals that are asked have {cells:,} cells together; the limit is {most:,}.",
-            hint=f"ask for fewer or coarser groups at once. Or, with {math.ceil(cells * 16 / 1e9):,} GB of "
-            "memory for them, "
+            hint="ask for fewer or coarser groups at once. Or, with "
+            f"{math.ceil(cells * 16 / 1e9):,} GB of memory for them, "
             + Hint(
                 f'raise it before you ask: os.environ["{VARIABLE}"] = "{cells}".',
                 f"raise it in front of the command: {VARIABLE}={cells} dpsql …",

@@ -27,7 +27,7 @@ PRIVATE = {
     "over a view": "SELECT a FROM pv",
     "subquery": "SELECT a FROM codes WHERE a IN (SELECT a FROM main.people)",
     "scalar": "SELECT a, (SELECT max(s) FROM people) AS s FROM codes",
-    "join": "SELECT c.a FROM codes c JOIN ref.bands USING (a) LEFT JOIN memory.main.people USING (a)",
+    "join": "SELECT c.a FROM codes c JOIN ref.bands USING (a) JOIN memory.main.people USING (a)",
     "cte": "WITH z AS (SELECT * FROM pv) SELECT a FROM z",
     "union": "SELECT a FROM codes UNION ALL SELECT a FROM people",
     "lateral": "SELECT c.a FROM codes c, LATERAL (SELECT s FROM people p WHERE p.a = c.a)",
