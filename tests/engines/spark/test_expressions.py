@@ -15,6 +15,7 @@ from dpsql.engines.spark.engine import SparkEngine
 from dpsql.engines.spark.settings import own_session
 from dpsql.engines.spark.sql.expressions import spark_sql
 from dpsql.errors import DpsqlError, UnsupportedSqlError
+from dpsql.rows.expression import RowCall, RowColumn, RowConstant
 from dpsql.rows.inside import bounded_columns
 from dpsql.rows.key import row_key
 from dpsql.rows.line import line
@@ -294,3 +295,19 @@ def test_names_of_columns_do_not_meet_those_of_the_job(spark, tmp_path):
     expected = DuckDBEngine(con).marginals(held, wanted, measures={"s": made}, keys={key.name: key})
     for marginal in wanted:
         np.testing.assert_array_equal(found[marginal], expected[marginal])
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Asia/Kolkata", "America/New_York"])
+def test_clocks_show_what_they_do_in_duckdb(spark, tmp_path, zone):
+    con, path = connect(), tmp_path / "instants.parquet"
+    hours = "TIMESTAMPTZ '1970-01-01 00:00:00+00' + INTERVAL (i * 4001) MINUTE"
+    far = "(NULL), ('9999-12-31 23:59:59.999999+00'::TIMESTAMPTZ), ('2013-11-03 05:30:00+00')"
+    con.execute(f"CREATE TABLE z AS SELECT {hours} AS seen FROM range(9000) r(i)").fetchall()
+    con.execute(f"INSERT INTO z VALUES {far}").fetchall()
+    con.execute(f"COPY (SELECT row_number() OVER () AS n, seen FROM z) TO '{path}'").fetchall()
+    clock = RowCall("clock", (RowColumn("seen"), RowConstant("VARCHAR", zone)))
+    value = RowWriter({"seen": "TIMESTAMP WITH TIME ZONE"}).write(clock)
+    expected = con.sql(f"SELECT {value.sql} AS c FROM '{path}' ORDER BY n").to_arrow_table()
+    rows = own_session(spark).read.parquet(str(path)).orderBy("n")
+    found = rows.selectExpr(f"{spark_sql(value)} AS c").toArrow()
+    assert plain(found.column(0)) == plain(expected.column(0))
