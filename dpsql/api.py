@@ -172,6 +172,7 @@ def plan(
             quantiles for such rows.
         groups_above: leaves out groups that may be empty, see `Session.release`.
         report_cut: whether units with too many rows are counted besides, see `Session.release`.
+        report_moved: whether values that count as others are, see there.
 
     Raises:
         DpsqlError: see `Session.plan`; `WorkloadError` for a malformed workload.
@@ -181,7 +182,7 @@ def plan(
     if request.targets is None or budget is not None:
         check_budget(budget)
     check_above(groups_above=request.groups_above)
-    check_switch(report_cut=request.report_cut)
+    check_switch(report_cut=request.report_cut, report_moved=request.report_moved)
     declared = Declared(**part(options, TableOptions))
     with watched(options.get("progress")) as watch:
         watch("planning", 0, 1)
@@ -272,11 +273,12 @@ def _asked(
             raise SqlError(
                 "A workload is planned without statements.", hint="pass a connection with SQL."
             )
-        if request.report_cut:
-            raise WorkloadError(
-                "A workload doesn't say which rows are left out.",
-                hint="leave " + option("report_cut") + " out.",
-            )
+        for name in ("report_cut", "report_moved"):
+            if getattr(request, name):
+                raise WorkloadError(
+                    "A workload doesn't say which rows are left out, or which values are moved.",
+                    hint="leave " + option(name) + " out.",
+                )
         return source, options_for(request, request.targets, *_protected(declared)), None
     if statements is None:
         raise SqlError("There are no statements to plan.", hint='pass "SELECT …" after con.')

@@ -129,6 +129,7 @@ FLAGS: Mapping[str, Flag] = {
         "N",
     ),
     "report_cut": Flag("Count the units, too, that have more rows than count.", "switch"),
+    "report_moved": Flag("Count the values, too, that count as others.", "switch"),
     "progress": Flag("Don't show how far long work is.", "off"),
     "nonnegative": Flag("Add columns without negative counts (biased).", "switch"),
     "integers": Flag("Add columns of whole numbers (biased).", "switch"),

@@ -129,6 +129,7 @@ class ReportOption(TypedDict, total=False):
     """What is told besides what is asked."""
 
     report_cut: bool
+    report_moved: bool
 
 
 class AnswerOptions(MechanismOptions, ReuseOption, ProgressOption, total=False):
@@ -227,6 +228,8 @@ class Request:
     """With targets: the rows for which those of averages and the like hold."""
     report_cut: bool = False
     """Whether it is asked besides how many units have more rows than count."""
+    report_moved: bool = False
+    """Whether it is asked besides how many values count as others, because it is declared so."""
     confidence: float | None = None
     """From here on all is post-processing: how answers are shown and handed out."""
     nonnegative: bool = False
@@ -264,6 +267,8 @@ class Request:
             options.append({"assume": self.assume})
         if self.report_cut:
             options.append("report_cut")
+        if self.report_moved:
+            options.append("report_moved")
         return digest([self.statements, *options])
 
     def tell(self, phase: str, done: int, of: int) -> None:

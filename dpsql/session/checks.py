@@ -28,6 +28,7 @@ def check_request(request: Request) -> None:
         integers=request.integers,
         accept_gap=request.accept_gap,
         report_cut=request.report_cut,
+        report_moved=request.report_moved,
     )
     if not isinstance(request.progress, bool):
         check_callable(progress=request.progress)

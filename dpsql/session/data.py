@@ -39,6 +39,7 @@ from dpsql.schema.lookup import meant, of_table
 from dpsql.schema.referred import check_same_units, root_of, with_parents
 from dpsql.schema.units import RowLimit
 from dpsql.session.archive import Archive
+from dpsql.session.moved import with_values_moved
 from dpsql.session.purpose import check_vintage
 from dpsql.session.unit_rows import with_units_cut
 from dpsql.sql.compiled import Script
@@ -112,6 +113,10 @@ class DeclaredData:
     ) -> Script:
         check_declared(self.source, self.schema)
         check_references(self.source.catalog, self.schema, self.unit)
+        if request.report_moved:
+            alone = replace(request, weights=None, report_cut=False)
+            script = self._compiled(alone, no_split, no_cuts, from_zero=from_zero)
+            request = with_values_moved(request, script)
         if request.report_cut:
             alone = replace(request, weights=None)
             script = self._compiled(alone, no_split, no_cuts, from_zero=from_zero)

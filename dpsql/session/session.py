@@ -346,6 +346,9 @@ class Session:
             report_cut: whether to count besides how many units have more rows than `max_rows` lets
                 count, and how many there are: as one more answer, `units_cut`, planned with the
                 others, to which little of the budget goes.
+            report_moved: whether to count besides how many values of the columns that statements
+                show or add up count as others, because domains and bounds are declared so: as one
+                more answer, `values_moved`.
             groups_above: leaves out groups whose noisy count is below so many of its standard
                 errors, before windows, ranks, outer aggregates and LIMIT, as HAVING would.
             suppress_below: shows values as NULL that rest on fewer rows, by their noisy number;

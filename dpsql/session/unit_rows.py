@@ -110,7 +110,7 @@ def with_units_cut(
             "No rows of units are left out here: of no table that is counted there is a bound.",
             hint="leave " + option("report_cut") + " out.",
         )
-    for table, name in zip(cut, _names(cut, statements), strict=True):
+    for table, name in zip(cut, named_besides(CUT, cut, statements), strict=True):
         k = table.contributions
         limits = table.unit.limits if table.unit is not None else ()
         units = unit_counts(table, k, k + 1, limits)
@@ -141,11 +141,11 @@ def _count_cut(units: Table, k: int, *, grouped: bool) -> str:
     )
 
 
-def _names(tables: Sequence[Table], asked: Mapping[str, str]) -> Iterator[str]:
-    """Name the statements, as no other one is."""
+def named_besides(base: str, tables: Sequence[Table], asked: Mapping[str, str]) -> Iterator[str]:
+    """Name statements that are asked besides, one for each table, as no other one is named."""
     taken = {folded(name) for name in asked}
     for table in tables:
-        name = CUT if len(tables) == 1 else f"{CUT} of {printable(table.shown)}"
+        name = base if len(tables) == 1 else f"{base} of {printable(table.shown)}"
         while folded(name) in taken:
             name += "_"
         taken.add(folded(name))

@@ -15,15 +15,17 @@ from dpsql.linalg.arrays import Ints
 from dpsql.linalg.matrices import Dense
 from dpsql.rows.key import RowKey
 from dpsql.schema import Table
+from dpsql.schema.moved import MovedValues, moved_values
 from dpsql.sql.binding.core import (
     Linear,
     Quantile,
+    Statistic,
     Windowed,
     counts,
     measured_columns,
 )
 from dpsql.sql.compiled import AnswerTable, GroupingSet, Script, Statement, StatisticColumn
-from dpsql.sql.computing.notes import computes_on_groups, notes
+from dpsql.sql.computing.notes import computes_on_groups, moved_notes, notes
 from dpsql.sql.computing.postprocess import check_names, direct_outputs, prepare
 from dpsql.sql.importance import Importance
 from dpsql.sql.lowering.classes import Classes
@@ -97,6 +99,8 @@ class AskedPart:
     """Those of its cores."""
     guards: frozenset[str]
     """See `Statement.guards`."""
+    moved: tuple[MovedValues, ...]
+    """What it shows or adds up by cells that stand for more than their value."""
 
 
 def assemble(
@@ -172,7 +176,7 @@ def _statement(
     post = None
     if direct is None:
         post = prepare(query, cores, sandbox, source)
-    known = notes(query, cores, post)
+    known = (*notes(query, cores, post), *moved_notes(m for part in parts for m in part.moved))
     found = Statement(name, source.sql, tables, direct, post, _guards(parts), known)
     check_names(found.outputs, source, _items(parsed, len(found.outputs)))
     computed = found.families or computes_on_groups(query)
@@ -192,6 +196,23 @@ def _guards(parts: Sequence[AskedPart]) -> frozenset[str]:
     if len(parts) == 1:
         return parts[0].guards
     return frozenset(f"{part.table}.{name}" for part in parts for name in part.guards)
+
+
+def _moved(cores: Iterable[LoweredCore], table: Table) -> tuple[MovedValues, ...]:
+    """Return which values are moved of the columns whose cells are keys, added up or ordered.
+
+    Conditions are no such use: those that cells don't tell are evaluated row by row.
+    """
+    shown = set[str]()
+    for core in cores:
+        weights = [w for s in core.core.statistics for w in _base(s).weights]
+        used = [part.attributes - part.by_row for part in (*core.core.keys, *weights)]
+        shown |= frozenset[str]().union(*used)
+    return tuple(m for n in table.columns if n in shown for m in moved_values(table, n))
+
+
+def _base(statistic: Statistic) -> Linear | Quantile:
+    return statistic.of if isinstance(statistic, Windowed) else statistic
 
 
 def _labels(named: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -259,7 +280,7 @@ def _items(parsed: Parsed, width: int) -> list[exp.Expr]:
 def _family_name(name: str, lowered: LoweredStatistic) -> str:
     """Name counts by their statement; what is measured in other units has a name of its own."""
     statistic = lowered.statistic
-    base = statistic.of if isinstance(statistic, Windowed) else statistic
+    base = _base(statistic)
     return name if isinstance(base, Linear) and base.counts else f"{name}: {statistic.label}"
 
 
@@ -295,8 +316,9 @@ class _Builder:
             for core in item.cores
         )
         named = frozenset().union(*(core.core.named for core in item.cores))
+        moved = _moved(item.cores, self._table)
         guards = self._table.guards(named)
-        return AskedPart(item.name, self._table.name, item.cores, answers, guards)
+        return AskedPart(item.name, self._table.name, item.cores, answers, guards, moved)
 
     def _grouping_set(
         self, group: LoweredSet, item: LoweredStatement, core: LoweredCore

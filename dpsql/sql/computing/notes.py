@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
 from sqlglot.helper import ensure_list
 
+from dpsql.schema.moved import MovedValues
 from dpsql.sql.binding.core import Role, Windowed
 from dpsql.sql.binding.expressions import Expr
 from dpsql.sql.computing.postprocess import Postprocessing, has_statistic
@@ -80,6 +81,11 @@ def notes(
         width = len(outputs) or len(query.expressions)
         found.append(Note(LISTED if cores else PUBLIC, frozenset(range(width))))
     return tuple(found)
+
+
+def moved_notes(moved: Iterable[MovedValues]) -> tuple[Note, ...]:
+    """Return a note for each way in which values count as others, see `schema.moved`."""
+    return tuple(Note(text) for text in dict.fromkeys(map(str, moved)))
 
 
 def _floor(groups: int) -> int:
