@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Unpack, overload
+from typing import TYPE_CHECKING, Unpack, overload
 
 import duckdb
 import polars as pl
@@ -17,8 +17,6 @@ from dpsql.errors import MechanismError, SchemaError, SqlError, WorkloadError
 from dpsql.hints import option
 from dpsql.linalg.threads import interruptibly, one_thread
 from dpsql.planner import registry as mechanisms
-from dpsql.planner.comparison.compare import Comparison
-from dpsql.planner.comparison.compare import compare as compare_workload
 from dpsql.planner.mechanisms.base import Options
 from dpsql.planner.plans.plan import RECORD, Plan
 from dpsql.planner.reuse.planning import Past, plan_given, source_of
@@ -51,6 +49,9 @@ from dpsql.session.data import DeclaredData
 from dpsql.session.planning import Compiled, options_for, options_of, plan_of, tell_effort
 from dpsql.sql.text.folder import read_script_at
 from dpsql.workload import Workload
+
+if TYPE_CHECKING:
+    from dpsql.planner.comparison.compare import Comparison
 
 
 @overload  # a str is a Sequence of str too, and then the first one is meant
@@ -251,6 +252,8 @@ def compare(
     Raises:
         DpsqlError: see `Session.plan`; `MechanismError` for a name that no mechanism has.
     """
+    from dpsql.planner.comparison.compare import compare as compare_workload  # few are compared
+
     check_budget(budget)
     declared = Declared(**part(options, TableOptions))
     request = Request((), budget, **part(options, PlanningOptions))

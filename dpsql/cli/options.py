@@ -204,7 +204,7 @@ max_bytes = click.option(
 
 def most_bytes(given: int | None) -> int:
     """Return how large a report may be."""
-    from dpsql.release.report_answers import MOST_BYTES
+    from dpsql.release.disk import MOST_BYTES
 
     return MOST_BYTES if given is None else given
 

@@ -35,6 +35,7 @@ from fractions import Fraction
 import numpy as np
 from flint import arb
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from dpsql.errors import InternalError
 from dpsql.measurement.randomness import RandomBits
@@ -94,8 +95,6 @@ def _filter(
     sigma: float, uniform: NDArray[np.uint64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Decide what floats can decide; give −k (0 where undecided) and where it is decided."""
-    from scipy.special import ndtri  # slow to import, and whoever plans draws nothing
-
     lower = uniform.astype(np.float64)
     ends = lower * 2.0**-_DRAWN_BITS, (lower + 1.0) * 2.0**-_DRAWN_BITS
     # Φ⁻¹ ≤ 0 on (0, 1/2], so a factor above 1 moves an end down. U = 0 gives −∞: undecided.

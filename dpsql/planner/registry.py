@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import TYPE_CHECKING
 
 from dpsql.errors import DpsqlError, InternalError, MechanismError, WorkloadError, printable
 from dpsql.hints import option, spend
 from dpsql.linalg.threads import one_thread
-from dpsql.planner.mechanisms.aim.plan import AdaptivePlan, Aim
 from dpsql.planner.mechanisms.base import (
     DEFAULT,
     Cost,
@@ -32,6 +32,9 @@ from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER, Traits
 from dpsql.planner.reconstruction.sources import RESIDUALS
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
+
+if TYPE_CHECKING:
+    from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
 
 
 @cache
@@ -65,6 +68,8 @@ def mechanism_of(name: str) -> Mechanism:
 
             return Pairs()
         case "aim":
+            from dpsql.planner.mechanisms.aim.plan import Aim
+
             return Aim()
     raise InternalError(f"{name!r} has no case in `mechanism_of`, which MECHANISMS lets through")
 
@@ -165,6 +170,8 @@ def adaptive_plan(workload: Workload, budget: Budget | None, options: Options) -
     Raises:
         MechanismError: it can't answer the workload within a budget of this kind.
     """
+    from dpsql.planner.mechanisms.aim.plan import AdaptivePlan, Aim
+
     _check(workload, budget, Aim.traits, options)
     return AdaptivePlan(workload, budget_of(budget), options.contributions, options.neighbours)
 

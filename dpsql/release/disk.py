@@ -22,6 +22,9 @@ from dpsql.release.drafts import draft_of, sweep
 MAX_NAME = 64
 """Characters of a statement's name that the name of its file has."""
 
+MOST_BYTES = 10_000_000
+"""Bytes of a page for people, if nothing else is said."""
+
 _PORTS = (f"{kind}{i}" for kind in ("com", "lpt") for i in range(10))
 _RESERVED = frozenset({"con", "prn", "aux", "nul", *_PORTS})
 """Names that Windows keeps for devices."""

@@ -14,7 +14,7 @@ from dpsql.linalg.threads import one_thread
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.privacy import Budget, Ledger, Receipt
-from dpsql.release import exports, folder
+from dpsql.release import folder
 from dpsql.release.confidence import check_confidence
 from dpsql.release.document import malformed
 from dpsql.release.facts import Facts, agree
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     import duckdb
     import pandas
     import pyarrow
+
+    from dpsql.release.exports import Form
 
 
 class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
@@ -266,6 +268,8 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
                 would find this one instead; or it can't be written.
         """
         check_switch(overwrite=overwrite)
+        from dpsql.release import exports
+
         with one_thread:
             return exports.to_duckdb(self._facts, self._frames, con, schema, overwrite=overwrite)
 
@@ -279,6 +283,8 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
             ReleaseFormatError: pandas is not installed.
             ResourceLimitError: a frame is too large.
         """
+        from dpsql.release import exports
+
         with one_thread:
             return exports.to_pandas(self._frames)
 
@@ -288,10 +294,14 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         Raises:
             ResourceLimitError: a frame is too large.
         """
+        from dpsql.release import exports
+
         with one_thread:
             return exports.to_arrow(self._frames)
 
-    def _written(self, path: str | Path, form: exports.Form, *, overwrite: bool) -> Path:
+    def _written(self, path: str | Path, form: Form, *, overwrite: bool) -> Path:
+        from dpsql.release import exports
+
         check_path_given(path=path)
         check_switch(overwrite=overwrite)
         with one_thread:

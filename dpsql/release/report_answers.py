@@ -15,6 +15,7 @@ from dpsql.errors import DpsqlError, ResourceLimitError
 from dpsql.markup import plain
 from dpsql.release import metadata
 from dpsql.release.confidence import CONFIDENCE
+from dpsql.release.disk import MOST_BYTES
 from dpsql.release.facts import Facts
 from dpsql.release.forms import csv_text, parquet_bytes
 from dpsql.release.layouts import MOST_PANELS
@@ -36,8 +37,6 @@ MOST_CELLS = 60_000
 """Cells of all tables together."""
 LONGEST_TEXT = 120
 """Characters of a cell."""
-MOST_BYTES = 10_000_000
-"""Bytes of a page, if nothing else is said."""
 FILE_SHARE, FILES_SHARE, WRITTEN_SHARE = 0.15, 0.3, 0.02
 """Of its bytes those of a file, of all of them together, and cells of an answer with files."""
 MOST_PICTURES, LEAST_PANELS = 48, 6

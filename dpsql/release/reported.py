@@ -1,4 +1,7 @@
-"""What a release does to be read by people: pictures, and one page with all that it says."""
+"""What a release does to be read by people: pictures, and one page with all that it says.
+
+What makes these is imported where it is asked for: most releases are neither drawn nor reported.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.calls import check_path, check_switch, checked
-from dpsql.charts.plots import plotted_panels
 from dpsql.errors import ArgumentError, ReleaseFormatError, printable, shown
 from dpsql.hints import option
 from dpsql.linalg.threads import one_thread
 from dpsql.markup import Html
 from dpsql.privacy import Ledger
-from dpsql.release.cards import beside, release_card
-from dpsql.release.disk import check_file, new_file, system_errors, write
+from dpsql.release.disk import MOST_BYTES, check_file, new_file, system_errors, write
 from dpsql.release.facts import Facts
-from dpsql.release.pictures import chart_wanted
-from dpsql.release.report_answers import MOST_BYTES
-from dpsql.release.report_page import page_of
-from dpsql.report import fitted, is_report, needed
 
 if TYPE_CHECKING:
     import altair
@@ -46,10 +43,14 @@ class Reported(ABC):
         """Its answers, and the noisy integers that they follow from."""
 
     def _repr_html_(self) -> str:
+        from dpsql.release.cards import release_card
+
         return release_card(self.facts, self._all[0])
 
     def beside(self, name: str) -> list[Html]:
         """Return the picture that a notebook shows beside an answer, if there is one."""
+        from dpsql.release.cards import beside
+
         frames, _ = self._all
         return beside(self.facts, frames, name, frames.frame(name))
 
@@ -87,6 +88,9 @@ class Reported(ABC):
                 is not installed; or `max_bytes` is too little for what a page always has.
             LedgerError: the ledger doesn't hold the charge.
         """
+        from dpsql.release.report_page import page_of
+        from dpsql.report import fitted
+
         check_path(path=path)
         check_switch(overwrite=overwrite)
         check_title(title)
@@ -124,6 +128,9 @@ class Reported(ABC):
             PlotError: no picture fits it, it has no such values, or Altair is not installed.
             ResourceLimitError: its frame is too large.
         """
+        from dpsql.charts.plots import plotted_panels
+        from dpsql.release.pictures import chart_wanted
+
         frames, _ = self._all
         described, confidence = frames.columns(name), self.facts.confidence
         found = chart_wanted(name, frames.frame(name), described, confidence, value)
@@ -166,6 +173,8 @@ def check_report(path: Path, *, overwrite: bool = False, max_bytes: int = MOST_B
         ArgumentError: it may not be as large as any is.
         ReleaseFormatError: it can't.
     """
+    from dpsql.report import needed
+
     check_bytes(max_bytes)
     needed()
     with system_errors(path):
@@ -185,6 +194,8 @@ def check_report(path: Path, *, overwrite: bool = False, max_bytes: int = MOST_B
 
 
 def _is_ours(path: Path) -> bool:
+    from dpsql.report import is_report
+
     if path.is_symlink() or not path.is_file():
         return False
     with path.open("rb") as file:

@@ -1,19 +1,23 @@
-"""What a release does with rows that are made up: it makes them, and compares them with itself."""
+"""What a release does with rows that are made up: it makes them, and compares them with itself.
+
+What makes them is imported where it is asked for, as most releases aren't.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from dpsql.linalg.threads import one_thread
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.release.facts import Facts
-from dpsql.release.quality import quality
-from dpsql.release.relations import ReleasedRelation
 from dpsql.release.requery import fitting
-from dpsql.release.synthesis import synthetic, table_named
+
+if TYPE_CHECKING:
+    from dpsql.release.relations import ReleasedRelation
 
 
 class SyntheticRows(ABC):
@@ -56,6 +60,8 @@ class SyntheticRows(ABC):
             UndeterminedError: the release doesn't say how many rows there are.
             ArgumentError, SchemaError, ResourceLimitError: no such rows can be made up.
         """
+        from dpsql.release.synthesis import synthetic
+
         with fitting():
             return synthetic(self._relation(table), rows, updates, seed)
 
@@ -77,11 +83,16 @@ class SyntheticRows(ABC):
         Raises:
             ArgumentError, SchemaError: they are no such rows.
         """
+        from dpsql.release.quality import quality
+
         with fitting():
             return quality(self._relation(table), frame)
 
     def _relation(self, name: str | None) -> ReleasedRelation:
         """Return what is known of the rows of a table; it is kept."""
+        from dpsql.release.relations import ReleasedRelation
+        from dpsql.release.synthesis import table_named
+
         found = table_named(self.facts.tables, name)
         if found.path not in self._relations:
             self._relations[found.path] = ReleasedRelation.of(found, self.sources)

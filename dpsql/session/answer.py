@@ -26,7 +26,7 @@ from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.planner.reuse.planning import least_divisible
 from dpsql.privacy import Budget, Ledger, Receipt
-from dpsql.release import Before, Release, adaptive, from_before, pairs, rehearse
+from dpsql.release import Before, Release, from_before, rehearse
 from dpsql.release.build import again, facts_of
 from dpsql.release.measurements import decode
 from dpsql.release.tables import in_order, together
@@ -184,6 +184,8 @@ def _planned(data: PrivateData, asked: Compiled) -> Task | Release:
     """
     request = asked.request
     if MECHANISMS[request.mechanism].is_adaptive and asked.script.workload.count:
+        from dpsql.release import adaptive  # few releases choose what they measure
+
         adaptive_ = adaptive_plan(asked)
         facts = adaptive.facts_of(asked.script, adaptive_, data.archive.state.vintage)
         return AdaptiveTask(asked, adaptive_, facts)
@@ -194,6 +196,8 @@ def _planned(data: PrivateData, asked: Compiled) -> Task | Release:
             return from_before(asked.script, asked.before, request)
     plan.check_accuracy(accept_gap=request.accept_gap)
     if MECHANISMS[plan.mechanism].is_biased:
+        from dpsql.release import pairs
+
         return PlannedTask(asked, plan, pairs.facts_of(asked.script, plan, asked.before.vintage))
     task = PlannedTask(asked, plan, facts_of(asked.script, plan, asked.before, request))
     return task if plan.planned else task.release_unmeasured()
@@ -335,6 +339,8 @@ def _pairs_again(
     data: PrivateData, asked: Compiled, receipt: Receipt, sources: Sequence[Source]
 ) -> Release | None:
     """Plan again what was measured, and make the release of it; None if that would be another."""
+    from dpsql.release import adaptive, pairs
+
     plan = plan_of(asked)
     if plan.certified.digest != receipt.plan or not adaptive.fits(asked.script, sources):
         return None
@@ -347,6 +353,8 @@ def _pairs_again(
 def _rounds_again(
     data: PrivateData, asked: Compiled, receipt: Receipt, sources: Sequence[Source]
 ) -> Release | None:
+    from dpsql.release import adaptive
+
     before = Before(tuple(sources))
     asked = compiled_over(data, asked, before)
     sources, plan = asked.before.sources, adaptive_plan(asked)

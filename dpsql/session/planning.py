@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from dpsql.engines.base import columns_read
 from dpsql.engines.others import others_of
@@ -13,8 +14,6 @@ from dpsql.errors import BudgetError, ResourceLimitError, printable
 from dpsql.hints import spend
 from dpsql.linalg.threads import interruptibly
 from dpsql.planner import registry as mechanisms
-from dpsql.planner.comparison.compare import Comparison, compare
-from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
 from dpsql.planner.mechanisms.base import Options
 from dpsql.planner.plans.effort import expected_effort
 from dpsql.planner.plans.plan import Plan
@@ -36,6 +35,10 @@ from dpsql.sql.compiled import Script
 from dpsql.workload import Workload
 from dpsql.workload.cells import common_refinement
 from dpsql.workload.spread import SpreadRows
+
+if TYPE_CHECKING:
+    from dpsql.planner.comparison.compare import Comparison
+    from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
 
 FINE_CELLS = 256
 FINER = 4
@@ -378,6 +381,8 @@ def compared(asked: Compiled, names: Sequence[str] | None) -> Comparison:
     Raises:
         MechanismError: there is no mechanism of some name.
     """
+    from dpsql.planner.comparison.compare import compare  # few are compared
+
     budget = asked.request.amount
     if budget is None:
         raise BudgetError(

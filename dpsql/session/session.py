@@ -19,7 +19,6 @@ from dpsql.engines.unit_rows import no_units
 from dpsql.errors import BudgetError, SqlError
 from dpsql.hints import FREE, call
 from dpsql.linalg.threads import interruptibly, one_thread
-from dpsql.planner.comparison.compare import Comparison
 from dpsql.planner.plans.plan import Plan
 from dpsql.privacy import Budget, Ledger
 from dpsql.progress import watched
@@ -53,6 +52,8 @@ from dpsql.session.unit_rows import check_up_to, histogram, without_last
 if TYPE_CHECKING:
     import duckdb
     from pyspark.sql import SparkSession
+
+    from dpsql.planner.comparison.compare import Comparison
 
 
 class Session:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from dpsql.engines.base import Counted, Marginal
 from dpsql.measurement.measure import ChargedPlan, NoisyMeasurements, Payable, measure
-from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
-from dpsql.planner.mechanisms.aim.rounds import Estimates, run
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.privacy import Receipt
-from dpsql.release import Release, adaptive, from_plan, pairs
+from dpsql.release import Release, from_plan
 from dpsql.release.build import measured_source, used
 from dpsql.release.facts import Facts
 from dpsql.release.measurements import encode
 from dpsql.session.planning import Compiled
+
+if TYPE_CHECKING:
+    from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
+    from dpsql.planner.mechanisms.aim.rounds import Estimates
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,6 +75,8 @@ class MeasuredPlan:
         sources = (*used(plan, asked.before).sources, *self.own)
         facts = replace(self.task.facts, receipt=receipt)
         if facts.biased:
+            from dpsql.release import pairs
+
             return pairs.from_pairs(asked.script, plan, facts, self.measured.values, self.own)
         return from_plan(asked.script, plan, facts, self.measured, sources)
 
@@ -96,6 +101,10 @@ class AdaptiveTask:
 
     def measure(self, charged: ChargedPlan, counts: Counted) -> MeasuredRounds:
         """Let each round choose what it measures, by what the ones before have shown."""
+        # Whoever planned this has loaded both, before the charge.
+        from dpsql.planner.mechanisms.aim.rounds import run
+        from dpsql.release import adaptive
+
         self.asked.request.tell("measuring", 0, 1)
         estimates = run(charged, counts)
         kept = encode(tuple(adaptive.sources_of(self.asked.script, estimates)))
@@ -113,6 +122,8 @@ class MeasuredRounds:
 
     def release(self, receipt: Receipt) -> Release:
         """Make the release, of answers that follow from the estimates."""
+        from dpsql.release import adaptive
+
         facts = replace(self.task.facts, receipt=receipt)
         return adaptive.from_estimates(self.task.asked.script, facts, self.estimates, self.content)
 

@@ -14,8 +14,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from dpsql.charts.beside import inlined
-from dpsql.charts.plots import plotted
 from dpsql.errors import AccuracyError, PlotError
 from dpsql.hints import NO_REUSE, option
 from dpsql.linalg.subsets import largest_sets
@@ -23,7 +21,6 @@ from dpsql.linalg.threads import one_thread
 from dpsql.markup import card, facts, folded, plain, preformatted, table
 from dpsql.measurement.certify import CertifiedPlan, spent
 from dpsql.planner.plans.contents import Given, Objective, PlannedBlock
-from dpsql.planner.plans.tradeoff import error_by_budget, tradeoff_figure
 from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
 from dpsql.planner.reconstruction.base import Reconstruction, error_table
 from dpsql.planner.reconstruction.measured import Noisy, Values
@@ -118,6 +115,9 @@ class Plan:
         }
         if self.binding:
             known["decided by"] = ", ".join(self.binding)
+        from dpsql.charts.beside import inlined  # few plans are drawn
+        from dpsql.planner.plans.tradeoff import tradeoff_figure
+
         errors = self.expected_error()
         header = [name.replace("_", " ") for name in errors.columns]
         return card(
@@ -291,6 +291,8 @@ class Plan:
                 hint="plan with each budget, which spends nothing; or leave earlier measurements "
                 "aside: " + NO_REUSE + ".",
             )
+        from dpsql.planner.plans.tradeoff import error_by_budget
+
         return error_by_budget(self.budget, self.rmse)
 
     def plot(self) -> altair.Chart | altair.LayerChart:
@@ -303,6 +305,9 @@ class Plan:
             AccuracyError: with earlier measurements; see `error_by_budget`.
             PlotError: Altair is not installed, or there are no errors to draw.
         """
+        from dpsql.charts.plots import plotted
+        from dpsql.planner.plans.tradeoff import tradeoff_figure
+
         self.error_by_budget()
         found = tradeoff_figure(self.budget, self.expected_error())
         if found is None:
