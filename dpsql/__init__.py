@@ -86,6 +86,8 @@ _ROOMS = {
 
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first asked for, so that the command line starts fast."""
+    if name == "__version__":
+        return import_module("importlib.metadata").version("dpsql")
     if name not in __all__:
         raise AttributeError(f"module 'dpsql' has no attribute {name!r}")
     room = import_module(f"dpsql.{_ROOMS.get(name, 'errors')}")

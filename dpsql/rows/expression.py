@@ -127,10 +127,21 @@ class RowCase:
 RowExpression: TypeAlias = RowColumn | RowConstant | RowCall | RowCast | RowCase
 
 NOTHING = RowConstant("NULL", "")
+_OF_INTERVALS = "to_"
+"""What the names of functions begin with that make intervals: to_days, to_months."""
 
 
 def unlisted(name: str) -> UnsupportedSqlError:
-    """Return the error for what is in no list of what may run on rows."""
+    """Return the error for what is in no list of what may run on rows.
+
+    DuckDB makes functions of an INTERVAL, which nobody wrote.
+    """
+    if name.startswith(_OF_INTERVALS) and name.removeprefix(_OF_INTERVALS).endswith("s"):
+        return UnsupportedSqlError(
+            "An INTERVAL can't be computed with on rows.",
+            hint="compare numbers of days, hours or seconds: date_diff('second', earlier, later) "
+            "< 172800, in place of later < earlier + INTERVAL 2 DAY.",
+        )
     return UnsupportedSqlError(
         f"{printable(name)[:60]} can't run on rows.",
         hint="declare domains of its columns: over these any function can be evaluated. What may "

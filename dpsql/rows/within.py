@@ -221,8 +221,10 @@ def _unsupported(function: str, type_: RowType) -> UnsupportedSqlError:
     elif type_.is_number:
         hint = "use whole numbers or decimals, for example CAST(x AS DECIMAL(18, 2))."
         why = "it could be too large"
-        if not type_.is_exact:
-            why = "it must be the same in whatever order rows are read"
+        if not type_.is_exact and function in {"SUM", "AVG"}:
+            why = "it would depend on the order in which rows are read"
+        elif not type_.is_exact:
+            why = "only exact numbers are compared among rows of a unit"
     return UnsupportedSqlError(
         f"{function} of {type_.sql} within a unit is not supported: {why}.", hint=hint
     )

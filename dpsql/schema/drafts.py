@@ -191,13 +191,21 @@ def _rounded(type_: str, domain: Domain) -> str:
     return f"say to which step values may be rounded, for example to {step:f}: "
 
 
-def counting_hint(table: str, column: str) -> Hint:
-    """Word what can be asked by a column that says of which unit a row is: there are no others."""
+def counting_hint(table: str, column: str, *, single: bool) -> Hint:
+    """Word what can be asked by a column that says of which unit a row is: there are no others.
+
+    Args:
+        table: the table.
+        column: the column.
+        single: whether a unit has one row, so that nothing tells units apart by their number.
+    """
     name = as_sql(column)
+    alone = "it says whose row it is. Count them, " + ask(f"SELECT COUNT(DISTINCT {name}) AS n …")
+    if single:
+        return alone + "."
     counted = f"SELECT {name}, COUNT(*) AS n FROM {as_sql(table)} GROUP BY {name}"
     return (
-        "it says whose row it is. Count them, "
-        + ask(f"SELECT COUNT(DISTINCT {name}) AS n …")
+        alone
         + ", or by what they have: "
         + ask(f"SELECT LEAST(n, 20) AS rows, COUNT(*) AS units FROM ({counted}) GROUP BY 1")
         + "."
@@ -288,7 +296,10 @@ def _check_of_days(column: str, domain: Domain) -> str:
 
 
 def _check_of_labels(column: str, _: Domain) -> str:
-    return f"give the column an ENUM type or CHECK ({as_sql(column)} IN ('a', 'b')), or "
+    return (
+        f"give the column an ENUM type, pl.Enum in a frame, or CHECK ({as_sql(column)} IN "
+        "('a', 'b')), or "
+    )
 
 
 _CHECKS: dict[str, Callable[[str, Domain], str]] = {

@@ -228,7 +228,8 @@ class Table:
         for known in self.columns:
             if folded(known) == folded(name):
                 return known
-        for parent in self.parents:
+        sides = self.origin.sides if self.origin is not None else ()
+        for parent in (*self.parents, *sides):
             for column, joined in parent.names.items():
                 if joined == name:
                     parent.table.column(column)
@@ -243,7 +244,7 @@ class Table:
                 raise SchemaError(
                     f"The column {known} of {self.name} has no public domain, "
                     "so its values can't be told apart.",
-                    hint=counting_hint(self.name, known)
+                    hint=counting_hint(self.name, known, single=self.contributions == 1)
                     if self.unit is not None and self.unit.named_by == (known,)
                     else rounding_hint(self.typed, known, self.bounds[known])
                     if known in self.bounds

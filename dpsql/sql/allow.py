@@ -10,11 +10,12 @@ import difflib
 from collections.abc import Callable
 
 from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.tokenizer_core import TokenType
 
 from dpsql.errors import Span, SqlError, SqlParseError
 from dpsql.hints import Hint, ask, instead, leave_out
-from dpsql.schema.names import capitals, folded
+from dpsql.schema.names import as_sql, capitals, folded
 from dpsql.sql.binding.aggregates import argument_of, refused
 from dpsql.sql.binding.functions import AGGREGATES, FUNCTIONS, NAMED, TYPES, VOLATILE, WINDOWS
 from dpsql.sql.shorthands import orders_by_all
@@ -195,11 +196,15 @@ _NILADIC = (
 _NODES: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
     # The first row that fits gives the words.
     ((exp.DML, exp.DDL), "A statement that writes", "only SELECT is supported."),
-    ((exp.Any, exp.All), "ANY or ALL", "use IN (…), or compare with a single value."),
+    (
+        (exp.Any, exp.All),
+        "A comparison with all values of a list",
+        "use IN (…), or compare with a single value.",
+    ),
     ((exp.Placeholder, exp.Parameter, exp.SessionParameter), "A parameter", _LITERAL),
     (
         (exp.Fetch,),
-        "FETCH with PERCENT or TIES",
+        "This FETCH",
         "write " + instead("FETCH FIRST 10 ROWS ONLY") + ", or " + instead("LIMIT 10") + ".",
     ),
     (
@@ -288,11 +293,19 @@ def _check_place(node: exp.Expr, source: SourceText) -> None:
         raise _error("An integer of so many digits", source, node, hint)
     if isinstance(node, exp.DataType) and node.this.name not in TYPES:
         place = node.parent if node.parent is not None else node
-        raise _error(f"The type {node.this.name}", source, place, _TYPES)
+        raise _error(f"The type {_type_written(node, source)}", source, place, _TYPES)
     if isinstance(node, exp.GenerateSeries) and not isinstance(node.parent, exp.Table):
         raise _error("A list", source, node, "join it: JOIN generate_series(1, 9) g(i).")
     if isinstance(node, (exp.PropertyEQ, exp.Dot)) and not _names_field(node):
         raise _error("This name", source, node, _field_hint(node, source))
+
+
+def _type_written(node: exp.DataType, source: SourceText) -> str:
+    """Return a type by the name that was written; the parser may know it by another one."""
+    known = node.this.name
+    words = capitals(source.sql)
+    aliases = (name for name, one in DuckDB.Tokenizer.KEYWORDS.items() if one.name == known)
+    return known if known in words else next((name for name in aliases if name in words), known)
 
 
 def _names_field(node: exp.Expr) -> bool:
@@ -406,6 +419,8 @@ def _refused_function(node: exp.Expr, span: Span, source: SourceText) -> SqlErro
         return _error(f"The function {word}", source, span, _CLOCK)
     if isinstance(node, exp.Anonymous) and isinstance(node.parent, exp.Window):
         return _error(f"The window function {word}", source, node.parent, _WINDOW)
+    if isinstance(node, exp.Explode) and isinstance(node.parent, (exp.Alias, exp.Select)):
+        return _error(f"{word} in a SELECT list", source, span, _unnested(node, source))
     if isinstance(node, exp.Func) and "(" in source.text(span):
         known = _HINTS.get(folded(word))
         hint = known(argument_of(node, source) or "x") if known else _function_hint(word, span)
@@ -414,6 +429,19 @@ def _refused_function(node: exp.Expr, span: Span, source: SourceText) -> SqlErro
         hint = "supported are = <> < <= > >= + - * / // % || LIKE AND OR NOT BETWEEN IN IS."
         return _error("This operator", source, span, hint)
     return _error("This expression", source, span, _PLAIN)
+
+
+def _unnested(node: exp.Expr, source: SourceText) -> str:
+    """Write UNNEST behind FROM, where the SELECT has nothing else."""
+    item = node.parent if isinstance(node.parent, exp.Alias) else node
+    select = item.parent
+    call = " ".join(source.text(source.node(node)).split())
+    name = as_sql(item.alias) if isinstance(item, exp.Alias) else "value"
+    written = f"SELECT {name} FROM {call} AS t({name})"
+    plain = isinstance(select, exp.Select) and len(select.expressions) == 1
+    if not plain or select is None or select.args.get("from_") is not None:
+        return f"write it behind FROM: {written}."
+    return "write it behind FROM: " + instead(written, of=source.node(select)) + "."
 
 
 def _function_hint(word: str, span: Span) -> str:

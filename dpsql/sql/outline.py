@@ -12,7 +12,7 @@ from functools import partial
 from sqlglot import exp
 from sqlglot.helper import ensure_list
 
-from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError
+from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, printable
 from dpsql.hints import Hint
 from dpsql.schema import Table
 from dpsql.schema.names import folded
@@ -177,11 +177,26 @@ class _Visitor:
             grouped = self._items.grouped(node, names)
             if grouped is not None:
                 self._query(grouped.select, grouped.names, kinds)
+                raise self._unlisted(node)
         kinds.found.add(kind)
         alias = node.args.get("alias")
         if alias is None:
             alias = exp.TableAlias(this=quoted(node.name))
         return exp.Table(this=quoted(table), alias=alias.copy())
+
+    def _unlisted(self, node: exp.Table) -> SqlError:
+        """Say of which column of the last groups nobody knows the values."""
+        core, (table, _) = self.cores[-1], self.tables[-1]
+        for name in sorted(name for key in core.keys for name in key.by_row):
+            try:
+                table.column(name)
+            except SchemaError as error:
+                return self._source.located(error, node)
+        return self._source.unsupported(
+            node,
+            f"Nobody knows which groups {printable(node.name)} has.",
+            "group it by columns with public domains.",
+        )
 
     def _select(self, node: exp.Select, bare: Expr, names: Names, kinds: Kinds) -> Expr:
         joins = joins_of(node, self._source)
@@ -372,6 +387,8 @@ class _Visitor:
                 kind, on = (place.turned, turned) if i == 0 else (kind, on)
             joined += on if kind == "inner" else ()
             relations[i] = replace(relations[i], kind=kind, on=() if kind == "inner" else on)
+            if kind in {"semi", "anti"}:
+                binder.scope.hide(relations[i])
             using = join.using if place.turned is None else place.using
             check_using(kind, using, join, self._source)
             binder.scope.keep(using if kind == "right" else ())

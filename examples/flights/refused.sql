@@ -6,8 +6,6 @@ SELECT MAX(dep_delay, 3) AS m FROM flights;
 SELECT COUNT(DISTINCT tailnum) AS n FROM flights;
 -- name: rows_themselves
 SELECT carrier, flight FROM flights WHERE dep_delay > 200;
--- name: half_a_day
-SELECT COUNT(*) AS n FROM flights WHERE time_hour >= TIMESTAMP '2013-06-01 12:00:00';
 -- name: impossible_dates
 SELECT make_date(year, month, day) AS d, COUNT(*) AS n FROM flights GROUP BY d;
 -- name: rows_before

@@ -58,7 +58,7 @@ def conversations(first: Asked, refused: Refused) -> Iterator[list[Step]]:
     was said before.
     """
     error = refused(first)
-    for remedy in remedies_of(None if error is None else error.hint):
+    for remedy in typeable(error):
         steps = [Step(first, error)]
         chosen: Remedy | None = remedy
         while chosen is not None and len(steps) < MOST_STEPS:
@@ -68,8 +68,16 @@ def conversations(first: Asked, refused: Refused) -> Iterator[list[Step]]:
             steps.append(Step(asked, refused(asked)))
             again = asked in [step.asked for step in steps[:-1]]
             further = None if again else steps[-1].refusal
-            chosen = next(iter(remedies_of(further.hint)), None) if further is not None else None
+            chosen = next(iter(typeable(further)), None)
         yield steps
+
+
+def typeable(error: DpsqlError | None) -> list[Remedy]:
+    """Return the remedies of a refusal that have a place: names of a schema are in no statement."""
+    found = remedies_of(None if error is None else error.hint)
+    apart = {RemedyPlace.ARGUMENT, RemedyPlace.DATABASE}
+    in_sql = isinstance(error, SqlError) and error.sql is not None
+    return [remedy for remedy in found if in_sql or remedy.place in apart]
 
 
 def typed(asked: Asked, remedy: Remedy, error: DpsqlError) -> Asked:

@@ -252,3 +252,32 @@ def test_by_the_column_of_units_they_are_counted(con):
     typed = error.value.hint.partition("by what they have: ")[2].rstrip(".")
     for sql in (typed, "SELECT COUNT(DISTINCT person) FROM lfs"):
         assert dpsql.plan(con, sql, budget=BUDGET, unit=unit).rmse > 0
+
+
+def test_a_column_that_is_never_null_is_null_where_no_row_is_met():
+    """COUNT of it passes over rows that LEFT JOIN keeps, as it does in DuckDB."""
+    con = duckdb.connect()
+    con.execute("CREATE TABLE reps AS SELECT i AS rep, 'r' || i AS name FROM range(3) t(i)")
+    con.execute(
+        "CREATE TABLE sales (id INTEGER NOT NULL, rep INTEGER NOT NULL CHECK (rep BETWEEN 0 AND 2))"
+    )
+    con.execute("INSERT INTO sales VALUES (1, 0), (2, 0), (3, 1)")
+    sql = "SELECT name, COUNT(id) AS n FROM reps LEFT JOIN sales USING (rep) GROUP BY name"
+    session = dpsql.Session(con, public=["reps"])
+    frame = session.query(sql, budget=dpsql.Budget(rho=10**12)).sort("name")
+    assert [round(n) for n in frame["n"]] == [2, 1, 0]
+
+
+def test_groups_that_nobody_can_list_are_refused_for_that():
+    con = duckdb.connect()
+    con.execute("CREATE TABLE people (id INTEGER PRIMARY KEY)").fetchall()
+    con.execute("CREATE TABLE stay (stay INTEGER PRIMARY KEY, id INTEGER REFERENCES people(id))")
+    con.execute(
+        "CREATE TABLE ev (id INTEGER REFERENCES people(id), stay INTEGER REFERENCES stay(stay),"
+        " seen TIMESTAMP)"
+    )
+    bounds = {"people": 1, "stay": 3, "ev": 9}
+    session = dpsql.Session(con, unit=dpsql.Unit("people.id", bounds))
+    groups = "SELECT stay, seen, COUNT(*) AS h FROM ev GROUP BY stay, seen"
+    with pytest.raises(SqlSchemaError, match="has no public domain"):
+        session.plan(f"WITH a AS ({groups}) SELECT COUNT(stay) AS n FROM a", budget=BUDGET)

@@ -95,6 +95,7 @@ it may use public tables and values only, not columns of the private table\\.
 a subquery can use the columns of its own tables only; join them instead\\.
 add the other columns of GROUP BY to PARTITION BY or ORDER BY, .*
 write plain values\\.
+compare numbers of days, hours or seconds: .*
 """,
     "the types are DuckDB's to judge": """
 check the types, and rule out values for which it isn't defined\\.

@@ -117,9 +117,17 @@ def check_options(read: ReadFiles) -> None:
     for name, value in read.options.items():
         if value not in _SWITCHES.get(name, ()):
             raise RefusedViewError(
-                f"it reads files with {name[:40]} = {value[:40]}, which isn't known here",
-                hint=f"leave that out; {', '.join(_SWITCHES)} are known.",
+                f"it reads files with {name[:40]} = {value[:40]}",
+                hint=f"leave {name[:40]} out" + _allowed(name) + ".",
             )
+
+
+def _allowed(name: str) -> str:
+    """Say what an option may be; or which ones there are."""
+    values = _SWITCHES.get(name, ())
+    if values:
+        return f", or write {name} = {' or '.join(values)}"
+    return f"; {', '.join(_SWITCHES)} can be read"
 
 
 def partition_types(fetch: Fetch, frozen: FrozenFiles) -> dict[str, RowType]:

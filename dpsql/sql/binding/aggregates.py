@@ -12,8 +12,10 @@ from sqlglot import exp
 
 from dpsql.errors import SqlError, printable
 from dpsql.hints import Hint, ask, instead, option
+from dpsql.schema.combined import combination_of
 from dpsql.schema.grain import unit_columns
-from dpsql.schema.names import as_sql, capitals
+from dpsql.schema.names import as_sql, capitals, folded
+from dpsql.schema.units import ResolvedUnit
 from dpsql.sql.binding.bind import RowBinder
 from dpsql.sql.binding.core import Linear, Quantile, Role
 from dpsql.sql.binding.expressions import BoundExpr, Expr, conjuncts, has_aggregate
@@ -213,37 +215,61 @@ def _check_unit(node: exp.Count, binder: RowBinder) -> None:
             raise _distinct(node, binder.source)
         hint = "if each value is a person's, who may have several rows, pass "
         raise binder.source.unsupported(node, _NO_DISTINCT, hint + option("unit", stored) + ".")
+    name = None
     if len(arguments) == 1:
         binder.bind(arguments[0])
         name = stored_place(arguments[0], binder.scope)
         if name is not None and name in unit_columns(table):
             return
-    raise binder.source.unsupported(
+    raise _not_units(node, table.unit, name, binder)
+
+
+def _not_units(
+    node: exp.Count, unit: ResolvedUnit, stored: str | None, binder: RowBinder
+) -> SqlError:
+    """Say why what COUNT(DISTINCT …) counts aren't units, or not known to be."""
+    table, source = binder.table, binder.source
+    id_ = unit.name.rpartition(".")[2]
+    called = stored is not None and folded(stored.rpartition(".")[2]) == folded(id_)
+    combination = combination_of(table)
+    if called and combination is not None:
+        return source.unsupported(
+            node,
+            f"Units can't be counted over rows of {printable(combination.name)} that meet.",
+            "count those of one table for which there is a row of the other: "
+            f"COUNT(DISTINCT {as_sql(id_)}) … WHERE EXISTS (SELECT 1 FROM … WHERE …).",
+        )
+    if called and not unit_columns(table):
+        return source.unsupported(
+            node,
+            f"Units can't be counted here: {printable(unit.name)} is found by references that the "
+            "database doesn't enforce, so that rows may lack it.",
+            "create the tables with these as PRIMARY KEY and FOREIGN KEY; or count rows.",
+        )
+    hint = f"count the {as_sql(id_)} of {printable(table.name)} itself."
+    if not called:
+        hint = _units_counted(node, unit, binder) + count_groups(node, source)
+    return source.unsupported(
         node,
-        f"What is counted here is not {printable(table.unit.name)}, and no other DISTINCT values "
-        "can be counted with this noise.",
-        _units_counted(node, binder) + count_groups(node, binder.source),
+        f"What is counted here is not {printable(unit.name)} of the rows, and no other DISTINCT "
+        "values can be counted with this noise.",
+        hint,
     )
 
 
-def _units_counted(node: exp.Count, binder: RowBinder) -> str:
+def _units_counted(node: exp.Count, unit: ResolvedUnit, binder: RowBinder) -> str:
     """Say how units are counted: those with a row for which the condition of a CASE is true."""
     (argument, *others), source = node.this.expressions, binder.source
     found = None if others else _when(argument)
     names = unit_columns(binder.table)
     if found is not None and stored_place(found[1], binder.scope) in names:
-        condition, unit = (source.text(source.node(part)) for part in found)
-        counted = instead(f"COUNT(DISTINCT {unit}) FILTER (WHERE {condition})")
+        condition, id_ = (source.text(source.node(part)) for part in found)
+        counted = instead(f"COUNT(DISTINCT {id_}) FILTER (WHERE {condition})")
         return "count units, " + counted + "; or "
-    own = [name for name in names if binder.scope.has(name)]
+    own = [name for name in names if binder.scope.has(name) and "." not in name]
     if own:
         return "count units, " + instead(f"COUNT(DISTINCT {as_sql(own[0])})") + "; or "
-    return f"join the table that has {_unit_of(binder)}, and count these; or "
-
-
-def _unit_of(binder: RowBinder) -> str:
-    unit = binder.table.unit
-    return "" if unit is None else printable(unit.name)
+    return f"join the table that has {printable(unit.name)}, and count these; or "
 
 
 def _check_distinct(node: Expr, source: SourceText) -> None:

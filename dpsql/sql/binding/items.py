@@ -141,6 +141,11 @@ class PrivateItems:
                 "A join of private tables is not supported: a row could be counted many times."
             )
             hint = public_hint(items, self._open(items)) + further
+            if any(join.kind != "inner" for join in private) and all(one.unit for one in grains):
+                hint = Hint(
+                    "ask whether there is such a row of the same unit: WHERE EXISTS (SELECT 1 FROM "
+                    "… WHERE …), or NOT EXISTS."
+                )
             return self._source.unsupported(private[1].item, message, hint)
         return self._source.unsupported(
             private[1].item,

@@ -288,12 +288,15 @@ class CoreBinder(RowBinder):
         if window is not None:
             return over_rows(window, self.source)
         counted = any(has_aggregate(item) for item in self._select.expressions)
+        if counted:
+            hint = "write " + group_by(wanted, of=self.source.node(self._select))
+        elif isinstance(self._select.find_ancestor(exp.In, exp.Exists, exp.Select), exp.In):
+            kept = group_by(f"{wanted} HAVING COUNT(*) > 1", of=self.source.node(self._select))
+            hint = "say of how many rows a value must be, by their noisy number: " + kept
+        else:
+            hint = "count: " + ask(f"SELECT {wanted}, COUNT(*) AS n … GROUP BY {wanted}")
         return self.source.unsupported(
-            node,
-            f"The column {name} stands outside of aggregates, and is not grouped by.",
-            "write " + group_by(wanted, of=self.source.node(self._select))
-            if counted
-            else "count: " + ask(f"SELECT {wanted}, COUNT(*) AS n … GROUP BY {wanted}"),
+            node, f"The column {name} stands outside of aggregates, and is not grouped by.", hint
         )
 
     def _row_window(self) -> exp.Window | None:

@@ -132,6 +132,10 @@ class Scope:
         """Make the columns of a relation visible."""
         self._relations.append(relation)
 
+    def hide(self, relation: Relation) -> None:
+        """Make the columns of a relation invisible, which only chose rows."""
+        self._relations = [one for one in self._relations if one.number != relation.number]
+
     def keep(self, names: Sequence[str]) -> None:
         """Let a name after USING mean the column of a relation of which all rows are kept."""
         self._kept |= {folded(name) for name in names}

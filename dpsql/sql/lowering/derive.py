@@ -65,6 +65,7 @@ from dpsql.sql.lowering.keys import DerivedKeys, OnAxis
 from dpsql.sql.lowering.lookups import values_of
 from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.lowering.restrict import Restricted, ranges, restrictions, with_row_conditions
+from dpsql.sql.lowering.unmatched import kept_relation
 from dpsql.sql.sandbox.database import SandboxError
 from dpsql.sql.text.spans import SourceText
 
@@ -253,12 +254,17 @@ class _Statement:
         if condition.relations or condition.node.find(exp.Query):
             return ""
         try:
-            if self._reader.always_holds(condition):
+            if self._reader.always_holds(condition) and not self._keeps_others:
                 return "true"
             key = self._reader.key(condition)
         except SqlError:
             return ""
         return "key" if key is not None and key.domain.type == "BOOLEAN" else ""
+
+    @property
+    def _keeps_others(self) -> bool:
+        """Whether there are rows besides private ones: there a column is NULL that never is."""
+        return kept_relation(self._relations.values()) is not None
 
     # ── lookups ────────────────────────────────────────────────────────────────────────────
 

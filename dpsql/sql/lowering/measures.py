@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import date
 from fractions import Fraction
 from types import MappingProxyType
 
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError
+from dpsql.hints import instead
 from dpsql.rows import expression as row
 from dpsql.rows.bounds import CONDITIONS, Interval, RowBounds
 from dpsql.rows.clocks import with_clocks
@@ -362,7 +364,9 @@ class RowReader:
         known = [n for n in lacking if self._is_number(n)] if lacking else []
         if lacking and not set(self._table.computed).isdisjoint(lacking):
             said = "This can't be added up: what is computed of other rows has no public bounds."
-            hint = f"give it some: GREATEST(0, LEAST({self._source.text(bound.span)}, 20))."
+            low, high = self._likely(value)
+            text = f"greatest({low}, least({self._source.text(bound.span)}, {high}))"
+            hint = "give it some, for example " + instead(text) + "."
             raise self._source.error(bound.span, said, hint, SqlSchemaError)
         if lacking and len(known) == len(lacking):
             hint = bounds_hint(self._table.typed, [(name, self._types[name]) for name in known])
@@ -377,6 +381,18 @@ class RowReader:
 
     def _is_number(self, name: str) -> bool:
         return self._types[name] != ZONED and row_type(self._types[name]).is_number
+
+    def _likely(self, value: row.RowExpression) -> tuple[int, int]:
+        """Return bounds to propose: as far as days of declared columns are apart, if it has any."""
+        computed = {one.name: one.columns for one in (*self._table.within, *self._table.windows)}
+        names = {n for name in row.columns(value) for n in computed.get(name, {name})}
+        ends = [(d.values[0], d.values[-1]) for n, d in self._table.columns.items() if n in names]
+        days = [
+            (last - first).days
+            for first, last in ends
+            if isinstance(first, date) and isinstance(last, date)
+        ]
+        return (-max(days), max(days)) if days else (0, 1000)
 
     def _step(
         self, value: row.RowExpression, ends: tuple[Fraction, Fraction], *, centered: bool

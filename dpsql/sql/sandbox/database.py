@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import threading
 import weakref
 from collections.abc import Sequence
@@ -33,6 +34,10 @@ It is the helper's own time and not the time of day, which would tell how busy t
 """
 
 _NUMBERS = itertools.count(1)
+
+
+_OWN = re.compile(r" when casting from source column \"?__\w+\"?")
+"""What DuckDB says of columns whose names nobody wrote."""
 
 
 class Refusal(Enum):
@@ -286,5 +291,5 @@ def _limited(text: str) -> SandboxLimitError:
 
 
 def _shown(error: object) -> str:
-    """Return what DuckDB, or who reads its result, says, on one line."""
-    return printable(str(error).split("\n", 1)[0][:200]).strip()
+    """Return what DuckDB, or who reads its result, says, on one line, without names of our own."""
+    return printable(_OWN.sub("", str(error).split("\n", 1)[0])[:200]).strip()

@@ -288,7 +288,8 @@ def _check_depth(tree: exp.Expr, source: SourceText) -> None:
             raise source.error(
                 source.whole(),
                 f"The statement nests more than {MAX_DEPTH} operators.",
-                "shorten the arithmetic.",
+                "shorten the arithmetic; many rows of constants make one list: (VALUES (0, 'a'), "
+                "(1, 'b')) AS t(n, name).",
                 SqlLimitError,
             )
         flat = isinstance(node, exp.Connector) and type(node.parent) is type(node)

@@ -13,7 +13,7 @@ from dpsql.schema.table import Parent
 from dpsql.sql.binding.bind import RowBinder
 from dpsql.sql.binding.core import Core, Relation
 from dpsql.sql.binding.expressions import BoundExpr, Expr, column, render
-from dpsql.sql.binding.joins import JoinedItem
+from dpsql.sql.binding.joins import JoinedItem, joined_plainly
 from dpsql.sql.binding.row_queries import Home
 from dpsql.sql.text.spans import JOINS, SourceText
 
@@ -89,8 +89,8 @@ class PrivateSides:
                 source.clause(*JOINS) or source.node(self.place.item),
                 f"A {capitals(self.place.kind)} join is not supported here: the rows of "
                 f"{printable(self.home.alias)} are counted, each with the row that it refers to.",
-                f"use JOIN, or put {printable(self.home.alias)} first: groups without rows are in "
-                "the answer anyway.",
+                f"put {printable(self.home.alias)} first, or "
+                + joined_plainly(self.referred[0].join.item, source),
             )
         for one in self.referred:
             binder.name(frozenset() if one.home.query is None else one.home.query.named)
