@@ -142,7 +142,25 @@ def _seen(path: str) -> tuple[int, ...]:
 
 
 def partitions_of(frozen: FrozenFiles) -> tuple[str, ...]:
-    """Name the columns that DuckDB can make of folders called `key=value`."""
-    folders = Path(frozen.paths[0]).parent.parts
-    keys = (folder.split("=")[0] for folder in folders if _PARTITION.fullmatch(folder))
+    """Name the columns that DuckDB can make of folders called `key=value`, of any of the files."""
+    keys = (part.split("=")[0] for path in frozen.paths for part in _partitions(path))
     return tuple(dict.fromkeys(keys))
+
+
+def check_partitions(given: Iterable[str], frozen: FrozenFiles) -> None:
+    """Check that paths as DuckDB was given them have the same folders `key=value` as the files'.
+
+    Where one of these is a link, or in the folder in which a path begins, they don't.
+
+    Raises:
+        RefusedViewError: they haven't.
+    """
+    if any(_partitions(a) != _partitions(b) for a, b in zip(given, frozen.paths, strict=True)):
+        raise RefusedViewError(
+            "its folders named key=value are others by their whole path, without links",
+            hint="write that path in its definition, or hive_partitioning = false.",
+        )
+
+
+def _partitions(path: str) -> list[str]:
+    return [folder for folder in Path(path).parent.parts if _PARTITION.fullmatch(folder)]

@@ -158,6 +158,74 @@ def test_definitions_have_partitions_in_the_types_of_duckdb(con, tmp_path, rest)
     assert text.stored.path == table.stored.path
 
 
+LAYOUTS = {
+    "one key": ["m=1/x", "m=2/x"],
+    "one file": ["m=2/x"],
+    "in capitals": ["M=1/x", "M=2/x"],
+    "nested": ["m=1/k=3/x", "m=2/k=1/x"],
+    "twice": ["m=1/m=3/x", "m=2/m=1/x"],
+    "other keys": ["m=1/x", "k=2/x"],
+    "none of one": ["m=1/x", "k/x"],
+    "none at all": ["a/x", "b/x"],
+    "in the name of a file": ["a/m=1", "b/m=2"],
+    "a link": ["m=1/x", "m=2 -> m=1"],
+}
+ASKED = ["", ", hive_partitioning = true", ", hive_partitioning = false",
+         ", hive_partitioning = true, hive_types_autocast = false"]  # fmt: skip
+
+
+@pytest.mark.sampled(60)
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("items", ["m", "*", "h", "M AS m", "h, m + 0 AS m", "h FROM_WHERE m = 2"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_folders_named_like_columns_are_read_as_duckdb_reads_them(
+    con, tmp_path, layout, items, asked
+):
+    """Or refused, and then what the hint says is answered."""
+    for name in LAYOUTS[layout]:
+        link, _, to = name.partition(" -> ")
+        if to:
+            (tmp_path / "f" / link).symlink_to(tmp_path / "f" / to)
+        else:
+            write(tmp_path / "f" / f"{name}.parquet", h=pa.array([0, 3]), m=pa.array([2, 4]))
+    files = f"read_parquet({quoted(tmp_path / 'f' / '**' / '*.parquet')}"
+    items, _, where = items.partition(" FROM_WHERE ")
+    shown = [items, f"{files}{{}}) WHERE {where}" if where else f"{files}{{}})"]
+
+    def described(option):
+        view(con, shown[1].format(option), shown[0])
+        return describe_table(con, ("v",), Schema({"v": declared()}))
+
+    def answered(option):
+        try:
+            return bool(described(option))
+        except (duckdb.Error, SchemaError):
+            return False
+
+    def declared():
+        names = {"h": Domain.integers(0, 4), "m": Domain.integers(0, 4)}
+        types = {name: kind for name, kind, *_ in con.execute("DESCRIBE v").fetchall()}
+        return {name: names[name] for name in types if name in names and types[name] != "VARCHAR"}
+
+    try:
+        con.execute(f"SELECT {shown[0]} FROM {shown[1].format(asked)}").fetchall()
+    except duckdb.Error:
+        return  # DuckDB has no such view
+    try:
+        table = described(asked)
+        refusal = None
+    except SchemaError as error:
+        refusal = error
+    if refusal is not None:
+        options = [option for option in ASKED[1:3] if option.removeprefix(", ") in refusal.hint]
+        assert any(map(answered, options)) or "VARCHAR, BIGINT" in refusal.message
+        return
+    for column in table.columns:
+        sql = f'SELECT "{column}"::BIGINT, count(*) FROM v GROUP BY ALL'
+        found = {i: n for i, n in enumerate(counted(con, table, column)) if n}
+        assert found == dict(con.execute(sql).fetchall())
+
+
 def test_a_folder_that_is_named_otherwise_makes_partitions_text(con, tmp_path):
     """Which is another description of the table: what was planned for doesn't go on."""
     write(tmp_path / "f" / "month=1" / "x.parquet")

@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dpsql.engines.duckdb.definitions import ReadFiles
-from dpsql.engines.frozen import FrozenFiles, frozen_files, partitions_of
+from dpsql.engines.frozen import FrozenFiles, check_partitions, frozen_files, partitions_of
 from dpsql.engines.refused import RefusedViewError
 from dpsql.errors import SchemaError
 from dpsql.rows.types import RowType, row_type
-from dpsql.schema.names import quoted_name, quoted_text
+from dpsql.schema.names import folded, quoted_name, quoted_text
 
 Fetch = Callable[[str], Sequence[tuple[object, ...]]]
 """Runs a statement that reads no rows of files."""
@@ -71,8 +71,13 @@ _NESTED = re.compile(r"STRUCT\(|MAP\(|UNION\(|VARIANT|GEOMETRY|.*\]$", re.DOTALL
 _DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 
 
-def list_files(fetch: Fetch, patterns: Sequence[str]) -> FrozenFiles:
+def list_files(fetch: Fetch, patterns: Sequence[str], *, partitioned: bool) -> FrozenFiles:
     """List what patterns mean now, as DuckDB reads them.
+
+    Args:
+        fetch: see `Fetch`.
+        patterns: the paths of a definition.
+        partitioned: whether DuckDB may make columns of folders' names.
 
     Raises:
         RefusedViewError: there is no file, or something that isn't a file of this machine, or
@@ -99,7 +104,10 @@ def list_files(fetch: Fetch, patterns: Sequence[str]) -> FrozenFiles:
                 "runs?",
             )
         found += [str(row[0]) for row in listed]
-    return frozen_files(found)
+    frozen = frozen_files(found)
+    if partitioned:
+        check_partitions(found, frozen)
+    return frozen
 
 
 # ── how they are read ──────────────────────────────────────────────────────────────────────
@@ -133,9 +141,9 @@ def _allowed(name: str) -> str:
 def partition_types(fetch: Fetch, frozen: FrozenFiles) -> dict[str, RowType]:
     """Return the types other than text that DuckDB gives to partitions, by their folders' names."""
     described = fetch(f"DESCRIBE SELECT * FROM {scan_of(frozen, hive=True, autocast=True)}")
-    types = {str(name): str(type_) for name, type_, *_ in described}
-    found = {key: types[key] for key in partitions_of(frozen) if key in types}
-    return {key: row_type(type_) for key, type_ in found.items() if type_ != "VARCHAR"}
+    keys = set(map(folded, partitions_of(frozen)))
+    found = {str(name): str(type_) for name, type_, *_ in described if folded(str(name)) in keys}
+    return {name: row_type(type_) for name, type_ in found.items() if type_ != "VARCHAR"}
 
 
 def scan_of(frozen: FrozenFiles, *, hive: bool, autocast: bool = False) -> str:

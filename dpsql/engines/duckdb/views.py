@@ -164,7 +164,7 @@ def _files(catalog: DuckDBCatalog, read: ReadFiles) -> Layer:
     run = catalog.fetch
     asked = read.options.get("hive_partitioning")
     hive = asked == "true"
-    frozen = list_files(run, read.patterns)
+    frozen = list_files(run, read.patterns, partitioned=asked != "false")
     types = types_of(run, frozen, hive=hive)
     apart("the files", list(types))
     name = hashlib.sha256(repr(sorted(types.items())).encode()).hexdigest()
@@ -230,6 +230,13 @@ def _known_name(name: str, below: Layer) -> str:
     if known is None:
         raise RefusedViewError(
             f"it names {printable(name)}, which is no column below it", hint=_partitions(below)
+        )
+    if below.files is not None and folded(known) in map(folded, below.files.unread):
+        raise RefusedViewError(
+            f"{printable(known)} is a column of its files and the name of folders, and which of "
+            "them is meant is a guess",
+            hint="say so in its definition: read_parquet('…', hive_partitioning = true) shows what "
+            "the folders say, and hive_partitioning = false what the files do.",
         )
     return known
 
