@@ -129,7 +129,7 @@ FUNCTIONS: dict[str, RowFunction] = {
     "-": RowFunction("addition", _TWO, _ADDED, name="-"),
     "*": RowFunction("addition", _TWO, _ADDED, name="*"),
     "negative": RowFunction("negative", _ONE, _ADDED, name="-"),
-    "/": RowFunction("real", _TWO, _DIVIDED, name="/", gives="DOUBLE"),
+    "/": RowFunction("quotient", _TWO, _DIVIDED, name="/"),
     "//": RowFunction("remainder", _TWO, _DIVIDED, name="//"),
     "%": RowFunction("remainder", _TWO, _DIVIDED, name="%"),
     "abs": RowFunction("absolute", _ONE, _ADDED, name="abs"),

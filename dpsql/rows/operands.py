@@ -190,27 +190,26 @@ def span(function: str, left: Limits, right: Limits) -> Limits:
 def inexact(function: str, left: RowValue, right: RowValue) -> RowValue:
     """Write a sum, a difference or a product of DECIMALs or doubles.
 
-    DECIMALs are computed as DuckDB does, with 18 digits if both have no more. Where the result has
-    a digit for each that it can have, nothing overflows: |a·b| < 10^(m+n) for a and b of m and n
-    digits, and |a ± b| < 10^(max(m, n) + 1) on one scale; and where both are between `ends` that
-    have no more digits, and neither have their sums, differences or products. Elsewhere it is in a
-    TRY. Where the result
+    DECIMALs are computed as DuckDB does: sums with one digit more than both have, products with 18
+    digits if both have no more. Where the result has a digit for each that it can have, nothing
+    overflows: |a·b| < 10^(m+n) for a and b of m and n digits, and |a ± b| < 10^(max(m, n) + 1) on
+    one scale; and where both are between `ends` that have no more digits, and neither have their
+    sums, differences or products. Elsewhere it is in a TRY. Where the result
     would have more than 38 digits after the point, in doubles.
     """
     if left.type.is_float or right.type.is_float:
         type_ = common_type([left.type, right.type]) or DOUBLE
         return called(function, cast(left, type_), cast(right, type_), type_=type_)
     first, second = (_as_decimal(value) for value in (left, right))
-    wide = "HUGEINT" in {left.type.name, right.type.name}
     if function == "*":
         width, scale = first.width + second.width, first.scale + second.scale
     else:
         scale = max(first.scale, second.scale)
         width = max(first.width - first.scale, second.width - second.scale) + scale + 1
-    if wide or scale > MOST_DIGITS:
+    if scale > MOST_DIGITS:
         return called(function, cast(left, DOUBLE), cast(right, DOUBLE), type_=DOUBLE)
     needed = width
-    if width > 18 and max(first.width, second.width) <= 18 and scale < 18:
+    if function == "*" and width > 18 and max(first.width, second.width) <= 18 and scale < 18:
         width = 18
     type_ = decimal(width, scale)
     if function != "*":
@@ -247,10 +246,15 @@ def _digits_of(function: str, left: RowValue, right: RowValue, type_: RowType) -
 
 
 def _as_decimal(value: RowValue) -> RowType:
-    """Return the narrowest DECIMAL that has the value: one of 18 digits is fast."""
+    """Return the narrowest DECIMAL that has the value: one of 18 digits is fast.
+
+    A constant beyond 32 bits has 19 digits to DuckDB, so that a product with it has more than 18.
+    """
     if value.limits is None:
         return value.type.as_decimal()
-    return decimal(max(len(str(abs(limit))) for limit in value.limits), 0)
+    most = max(map(abs, value.limits))
+    least = 19 if value.operation == "constant" and most >= 2**31 else 1
+    return decimal(max(len(str(most)), least), 0)
 
 
 def absolute(value: RowValue) -> RowValue:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 
 from dpsql.errors import UnsupportedSqlError, printable
 from dpsql.schema.names import capitals
@@ -89,6 +90,11 @@ class RowType:
             return self
         return decimal(len(str(self.limits[1])), 0)
 
+    @property
+    def whole_digits(self) -> int:
+        """How many digits an exact number has before its point."""
+        return self.as_decimal().width - self.scale
+
 
 BOOLEAN, BIGINT, HUGEINT = RowType("BOOLEAN"), RowType("BIGINT"), RowType("HUGEINT")
 FLOAT, DOUBLE, VARCHAR = RowType("FLOAT"), RowType("DOUBLE"), RowType("VARCHAR")
@@ -131,10 +137,12 @@ def is_integer(text: str) -> bool:
     return _ALIASES.get(name, name) in _INTEGERS
 
 
-def common_type(types: Sequence[RowType]) -> RowType | None:
+def common_type(types: Sequence[RowType], *, compared: bool = False) -> RowType | None:
     """Return the type to which values are brought that may stand for each other.
 
-    As DuckDB has it, but for widths: FLOAT goes before exact numbers, DOUBLE before all.
+    As DuckDB has it, but that integers are of 64 bits or of 128: FLOAT goes before exact numbers,
+    DOUBLE before all. Of DECIMALs that together have more digits than one can have, those after
+    the point are rounded away; they stay beside an integer, and where values are only compared.
 
     Returns:
         None if there is none.
@@ -145,23 +153,38 @@ def common_type(types: Sequence[RowType]) -> RowType | None:
     if all(type_ == known[0] for type_ in known):
         return known[0]
     if all(type_.is_number for type_ in known):
-        return _common_number(known)
+        return reduce(partial(_common_number, compared=compared), known)
     if all(type_.is_time for type_ in known):
         return TIMESTAMP
     return None
 
 
-def _common_number(types: Sequence[RowType]) -> RowType:
+def _common_number(one: RowType, other: RowType, *, compared: bool) -> RowType:
+    types = one, other
     if DOUBLE in types:
         return DOUBLE
     if FLOAT in types:
         return FLOAT
-    if all(type_.is_integer for type_ in types):
-        return BIGINT if all(_fits(type_, BIGINT) for type_ in types) else HUGEINT
-    decimals = [type_.as_decimal() for type_ in types]
-    scale = max(type_.scale for type_ in decimals)
-    whole = max(type_.width - type_.scale for type_ in decimals)
+    if one.is_integer and other.is_integer:
+        return BIGINT if _fits(one, BIGINT) and _fits(other, BIGINT) else HUGEINT
+    scale, whole = max(one.scale, other.scale), max(one.whole_digits, other.whole_digits)
+    if not (compared or one.is_integer or other.is_integer):
+        scale = min(scale, MOST_DIGITS - whole)
     return decimal(whole + scale, scale)
+
+
+def quotient_type(one: RowType, other: RowType) -> RowType:
+    """Return the type of a quotient of two numbers, which isn't an integer."""
+    return FLOAT if common_type([one, other]) == FLOAT else DOUBLE
+
+
+def remainder_type(one: RowType, other: RowType) -> RowType:
+    """Return the type of what is left of a division: DOUBLE, where no DECIMAL has all digits."""
+    common = common_type([one, other]) or DOUBLE
+    if common.name != "DECIMAL":
+        return common
+    scale, whole = max(one.scale, other.scale), max(one.whole_digits, other.whole_digits)
+    return common if whole + scale <= MOST_DIGITS else DOUBLE
 
 
 def _fits(type_: RowType, into: RowType) -> bool:

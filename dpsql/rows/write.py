@@ -56,6 +56,7 @@ from dpsql.rows.operands import (
     moved,
     not_of,
     numbers,
+    room,
     shown,
     small,
     span,
@@ -68,6 +69,7 @@ from dpsql.rows.types import (
     BIGINT,
     BOOLEAN,
     DOUBLE,
+    FLOAT,
     HUGEINT,
     MOST_DIGITS,
     NULL,
@@ -77,6 +79,8 @@ from dpsql.rows.types import (
     common_type,
     decimal,
     is_enum,
+    quotient_type,
+    remainder_type,
     row_type,
 )
 from dpsql.schema.values import ZONED
@@ -118,8 +122,8 @@ class RowWriter:
 
         Sums, differences and products of DECIMALs are computed in doubles: these can't overflow,
         and a measure is rounded far above their last digit. All else is exact up to the last cast.
-        So is whatever is asked of the number as a DOUBLE in `write`, whether it is there among it:
-        where DuckDB would stop at an overflow, what is added up is also what is counted.
+        So is what `write` asks of a number besides: whether it is there, and whether it is NaN.
+        Where DuckDB would stop at an overflow, what is added up is also what is counted.
         """
         check_size(expression)
         return self._double(expression)
@@ -135,10 +139,7 @@ class RowWriter:
         if isinstance(expression, RowConstant):
             return constant(expression)
         if isinstance(expression, RowCast):
-            value = self._write(expression.value)
-            if expression.to == DOUBLE and value.type.is_number:
-                return self._double(expression.value)
-            return cast(value, expression.to)
+            return cast(self._write(expression.value), expression.to)
         if isinstance(expression, RowCase):
             return self._case(expression)
         shape = FUNCTIONS[expression.function].shape
@@ -153,14 +154,17 @@ class RowWriter:
     def _all(self, expressions: Sequence[RowExpression]) -> list[RowValue]:
         return [self._write(expression) for expression in expressions]
 
-    def _alike(self, expressions: Sequence[RowExpression], what: str) -> list[RowValue]:
+    def _alike(
+        self, expressions: Sequence[RowExpression], what: str, *, compared: bool = False
+    ) -> list[RowValue]:
         """Write expressions that may stand for each other, all brought to one type.
 
         A string constant becomes a date, number or boolean beside one, as in DuckDB.
         """
         texts = {place: node.text for place, node in enumerate(expressions) if is_text(node)}
         written = self._all(expressions)
-        type_ = common_type([w.type for place, w in enumerate(written) if place not in texts])
+        known = [w.type for place, w in enumerate(written) if place not in texts]
+        type_ = common_type(known, compared=compared)
         if type_ == NULL and texts:
             type_ = VARCHAR
         if type_ is None:
@@ -172,7 +176,7 @@ class RowWriter:
         if texts and type_ != VARCHAR:
             for place, text in texts.items():
                 written[place] = constant(meant(text, type_))
-            type_ = common_type([w.type for w in written]) or type_
+            type_ = common_type([w.type for w in written], compared=compared) or type_
         return [cast(w, type_) for w in written]
 
     def _case(self, expression: RowCase) -> RowValue:
@@ -191,6 +195,9 @@ class RowWriter:
 
     def _double(self, expression: RowExpression) -> RowValue:
         written = self._write(expression)
+        if isinstance(expression, RowCast) and expression.to == DOUBLE:
+            inner = self._write(expression.value)
+            return self._double(expression.value) if inner.type.is_number else written
         if not written.type.is_number and written.type not in (BOOLEAN, NULL):
             raise not_of("What is added up", "a number", written.type)
         if written.type.name != "DECIMAL" and written.type != HUGEINT:
@@ -214,15 +221,15 @@ class RowWriter:
         return RowValue(node.function, tuple(conditions), BOOLEAN)
 
     def _comparison(self, node: RowCall) -> RowValue:
-        sides = map(bytes_of, self._alike(node.arguments, node.function))
+        sides = map(bytes_of, self._alike(node.arguments, node.function, compared=True))
         return RowValue("compare", tuple(sides), BOOLEAN, _COMPARISONS[node.function])
 
     def _between(self, node: RowCall) -> RowValue:
-        compared = map(bytes_of, self._alike(node.arguments, "BETWEEN"))
+        compared = map(bytes_of, self._alike(node.arguments, "BETWEEN", compared=True))
         return RowValue("between", tuple(compared), BOOLEAN)
 
     def _membership(self, node: RowCall) -> RowValue:
-        compared = map(bytes_of, self._alike(node.arguments, "IN"))
+        compared = map(bytes_of, self._alike(node.arguments, "IN", compared=True))
         return RowValue("in", tuple(compared), BOOLEAN)
 
     def _is_null(self, node: RowCall) -> RowValue:
@@ -237,7 +244,7 @@ class RowWriter:
     def _nullif(self, node: RowCall) -> RowValue:
         first = self._write(node.arguments[0])
         check_repeated(first, "The first argument of nullif")
-        left, right = map(bytes_of, self._alike(node.arguments, "nullif"))
+        left, right = map(bytes_of, self._alike(node.arguments, "nullif", compared=True))
         return RowValue("nullif", (left, right, first), first.type, limits=first.limits)
 
     def _extreme(self, node: RowCall) -> RowValue:
@@ -271,10 +278,14 @@ class RowWriter:
         if left.limits is not None and right.limits is not None:
             most = max(abs(limit) for limit in left.limits)
             return integers(node.function, left, right, (-most, most))
-        if node.function == "//" or left.type.is_float or right.type.is_float:
-            return tried(node.function, cast(left, DOUBLE), cast(right, DOUBLE), type_=DOUBLE)
-        type_ = common_type([left.type, right.type]) or left.type
+        made = remainder_type if node.function == "%" else quotient_type
+        type_ = made(left.type, right.type)
         return tried(node.function, cast(left, type_), cast(right, type_), type_=type_)
+
+    def _quotient(self, node: RowCall) -> RowValue:
+        left, right = numbers("/", *self._all(node.arguments))
+        type_ = quotient_type(left.type, right.type)
+        return tried("/", cast(left, type_), cast(right, type_), type_=type_)
 
     def _absolute(self, node: RowCall) -> RowValue:
         return absolute(*numbers("abs", self._write(node.arguments[0])))
@@ -290,10 +301,15 @@ class RowWriter:
         if value.type.is_integer and keeps:
             return value
         places = [number_of(d, RowType("INTEGER")) for d in digits]
+        if value.limits is not None and node.function == "round":
+            (far,), (low, high) = digits, value.limits
+            type_, _ = room((low - 10**-far, high + 10**-far))
+            return tried("round", cast(value, type_), *places, type_=type_, limits=type_.limits)
         if value.type.name != "DECIMAL":
-            if digits:
+            if digits and value.type != FLOAT:
                 check_repeated(value, f"The first argument of {node.function}")
-            return called(node.function, cast(value, DOUBLE), *places, type_=DOUBLE)
+            type_ = value.type if value.type.is_float else DOUBLE
+            return called(node.function, cast(value, type_), *places, type_=type_)
         # One digit more: DuckDB rounds 9.9 up to a 10 that its own type can't hold.
         wide = cast(value, decimal(value.type.width + 1, value.type.scale))
         scale = min(max(min(digits, default=0), 0), value.type.scale)
@@ -302,9 +318,11 @@ class RowWriter:
 
     def _real(self, node: RowCall) -> RowValue:
         listed = FUNCTIONS[node.function]
-        numbers(node.function, *self._all(node.arguments))
-        arguments = [self._double(part) for part in node.arguments]
-        return tried(listed.name, *arguments, type_=row_type(listed.gives))
+        type_ = row_type(listed.gives)
+        values = numbers(node.function, *self._all(node.arguments))
+        if type_ == BOOLEAN:  # asked of what is added up, as `write_double` computes it
+            return tried(listed.name, *map(self._double, node.arguments), type_=type_)
+        return tried(listed.name, *(cast(value, DOUBLE) for value in values), type_=type_)
 
     def _text(self, node: RowCall) -> RowValue:
         listed = FUNCTIONS[node.function]
@@ -417,6 +435,7 @@ class RowWriter:
         "logic": _logic, "comparison": _comparison, "between": _between, "extreme": _extreme,
         "membership": _membership, "is_null": _is_null, "choice": _choice, "nullif": _nullif,
         "bounded": _bounded, "addition": _addition, "negative": _negative, "remainder": _remainder,
+        "quotient": _quotient,
         "absolute": _absolute, "sign": _sign, "rounded": _rounded, "real": _real, "text": _text,
         "join": _join, "subtext": _subtext, "searched": _searched, "like": _like, "regex": _regex,
         "part": _part, "named_part": _named_part, "shown": _shown, "truncated": _truncated,

@@ -82,13 +82,20 @@ def _plain(node: exp.Expr) -> exp.Expr:
     """Write a node as it comes back: IF as CASE, units in full, functions in small letters."""
     if isinstance(node, exp.Join) and node.args.get("on") == exp.true():
         return exp.Join(**{**node.copy().args, "on": None})  # what unnest gets after a comma
-    if isinstance(node, exp.If) and not isinstance(node.parent, exp.Case):
+    if isinstance(node, exp.If) and not _is_branch(node):
         branch = exp.If(this=node.this.copy(), true=node.args["true"].copy())
         otherwise = node.args.get("false")
         return exp.Case(ifs=[branch], default=otherwise.copy() if otherwise is not None else None)
+    if isinstance(node, exp.Trim) and node.args.get("position") == "BOTH":
+        return exp.Trim(**{**node.copy().args, "position": None})  # which is meant without a word
     if isinstance(node, exp.Var):
         unit = capitals(node.name)
         return exp.Var(this=DuckDB.DATE_PART_MAPPING.get(unit, unit))
     if isinstance(node, exp.Anonymous):
         return exp.Anonymous(this=folded(node.name), expressions=node.copy().expressions)
     return node
+
+
+def _is_branch(node: exp.If) -> bool:
+    """Whether it is WHEN … THEN of a CASE, and not a function in one: its operand or ELSE."""
+    return isinstance(node.parent, exp.Case) and node.arg_key == "ifs"

@@ -51,6 +51,8 @@ def _minus(node: RowValue, parts: list[str]) -> str:
 
 def _quotient(node: RowValue, parts: list[str]) -> str:
     """Write a quotient of doubles: by zero it is infinite, with the sign of both, or NaN."""
+    if node.type == FLOAT:
+        raise refused("FLOAT numbers", "write CAST(… AS DOUBLE).")
     x, y = parts
     minus = call("startswith", f"CAST({y} AS STRING)", text("-"))
     signed = f"(CASE WHEN {minus} THEN - {x} ELSE {x} END)"
@@ -94,11 +96,15 @@ def _sign(node: RowValue, parts: list[str]) -> str:
 
 def _rounded(node: RowValue, parts: list[str]) -> str:
     function, (x, *places) = node.text, parts
-    if node.type.name == "DECIMAL":
+    if node.type == FLOAT:
+        raise refused("FLOAT numbers", "write CAST(… AS DOUBLE).")
+    if node.type.is_integer:
+        x = f"CAST({x} AS DECIMAL({_MOST_DIGITS},0))"
+    if node.type.is_exact:
         whole_ones = "CASE WHEN v < 0 THEN system.builtin.ceil(v) ELSE system.builtin.floor(v) END"
         made = call(function, "v", *(f"CAST({p} AS INT)" for p in places))
         made = let("v", x, whole_ones if function == "trunc" else made)
-        return f"try_cast({made} AS {node.type.sql})"
+        return f"try_cast({made} AS {type_name(node.type)})"
     digits = int(node.parts[1].text) if places else 0
     if function == "round" and digits:
         ten = real(float(10 ** abs(digits)))
