@@ -125,9 +125,7 @@ def test_what_a_solver_may_accept_is_not_refused(factor):
 
 def test_what_no_solver_may_accept_is_refused_unless_a_new_one_does(monkeypatch):
     workload = Workload({"a": 2600, "b": 3}).add(["b", "a"], [AllRange(), Prefix()])
-    with pytest.raises(
-        ResourceLimitError, match="over a adds up its cells in more than 2,500 ways"
-    ):
+    with pytest.raises(ResourceLimitError, match="over a adds up its cells in more than 2,500"):
         refuse_unsolvable(workload)
     use(monkeypatch, IdentitySolver(), CellsSolver(), DualSolver())
     with pytest.raises(ResourceLimitError, match="No strategy is found for that"):
