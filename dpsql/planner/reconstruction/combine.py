@@ -33,11 +33,19 @@ from dpsql.planner.reconstruction.sources import Agreement, Ground, Source, Spac
 from dpsql.planner.reconstruction.whole import WholeReconstruction
 from dpsql.planner.residuals.contexts import References
 from dpsql.planner.residuals.references import Reference
+from dpsql.workload import Workload
+from dpsql.workload.joint import touched
 
 JOINT_CELLS = 2500
 """Joint cells up to which a precision matrix is written out."""
 JOINT_ENTRIES = 2**24
 """Rows × cells up to which few rows over more cells are put together."""
+PLANNED_ENTRIES = 2**21
+"""The same where more is going to be measured: what is left out is measured anew, and to put it in
+would take longer than all else of a plan."""
+LEAST_SHARE = 0.01
+"""Rows of a source, as a share of the answers that are asked, from which it is put into many joint
+cells: it lowers the error in so many directions of theirs at most."""
 MOST_ROWS = 2500
 FEW = 2
 """Where there are so many times as many cells as rows, no matrix of cells by cells is needed."""
@@ -130,6 +138,7 @@ def combine(
     ground: Ground,
     references: Mapping[str, Reference],
     first: int | None = None,
+    asked: Workload | None = None,
 ) -> Combination:
     """Put sources together over the cells of a ground.
 
@@ -137,14 +146,19 @@ def combine(
     they lie inside the joint cells of other sources; its joint cells count if they fit together
     with those of the other sources that were measured so, those with the largest cost first.
 
+    Where a plan rests on sources, and measures what they don't tell, they fit together only if that
+    takes little of a plan's time; and if there are many joint cells, only those of sources that
+    tell more of what is asked than the total, and of enough of it.
+
     Args:
         sources: what was measured, or will be.
         ground: cells as fine as those of every source that is to count.
         references: one for every attribute of the ground.
         first: the number of the source whose joint cells go before those of the others.
+        asked: in a plan, what is asked.
     """
     found = [list(entries(i, source, ground)) for i, source in enumerate(sources)]
-    joint = _joint_attributes(sources, found, ground, first)
+    joint = _joint_attributes(sources, found, ground, first, asked)
     common = References.of(references).beside(joint or frozenset())
     inside: list[SpaceEntry] = []
     apart: dict[frozenset[str], list[SpaceEntry]] = defaultdict(list)
@@ -172,25 +186,37 @@ def _joint_attributes(
     found: Sequence[Sequence[SpaceEntry]],
     ground: Ground,
     first: int | None,
+    asked: Workload | None,
 ) -> frozenset[str] | None:
     """Return the attributes whose joint cells are estimated at once; None if there are none."""
     joint: frozenset[str] | None = None
-    order = sorted(range(len(sources)), key=lambda i: (i != first, -sources[i].cost))
+    most = [JOINT_ENTRIES] * len(sources)
+    if asked is not None:
+        helps = [i == first or _may_help(s, found[i], asked) for i, s in enumerate(sources)]
+        most = [PLANNED_ENTRIES if one else 0 for one in helps]
+    order = sorted(range(len(sources)), key=lambda i: (i != first, -most[i], -sources[i].cost))
     for i in order:
         if not sources[i].whole or not found[i]:
             continue
         wider = (joint or frozenset()) | sources[i].attributes
-        if _can_be_joined(wider, found, ground):
+        if _can_be_joined(wider, found, ground, most[i]):
             joint = wider
     return joint
 
 
+def _may_help(source: Source, found: Sequence[SpaceEntry], asked: Workload) -> bool:
+    """Whether the joint cells of a source may lower the error of what is asked by a good share."""
+    names = frozenset(touched(asked))
+    rows = sum(entry.rows for entry in found)
+    return not names or (bool(names & source.attributes) and rows >= LEAST_SHARE * asked.count)
+
+
 def _can_be_joined(
-    names: frozenset[str], found: Sequence[Sequence[SpaceEntry]], ground: Ground
+    names: frozenset[str], found: Sequence[Sequence[SpaceEntry]], ground: Ground, most: int
 ) -> bool:
     cells = math.prod(ground.sizes[name] for name in names)
     rows = sum(e.rows for its in found for e in its if e.attributes <= names)
-    return cells <= JOINT_CELLS or (rows <= MOST_ROWS and rows * cells <= JOINT_ENTRIES)
+    return cells <= JOINT_CELLS or (rows <= MOST_ROWS and rows * cells <= most)
 
 
 def join(

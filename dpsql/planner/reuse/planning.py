@@ -309,7 +309,7 @@ class Rounds:
         sources = (*self.past.sources, source_of(plan, self.past.merged))
         earlier = common_references(self.past.sources, self.ground)
         references = References.of(plan.references).over(earlier).over(self._uniform())
-        combination = combine(sources, self.ground, references, first=len(sources) - 1)
+        combination = combine(sources, self.ground, references, len(sources) - 1, plan.workload)
         domain = plan.workload.domain
         # What is too large to be put together is left out. Then the plan alone has to do.
         if (len(sources) - 1) not in combination.used or any(

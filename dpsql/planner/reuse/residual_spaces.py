@@ -57,7 +57,7 @@ def plan_residual_spaces(
         ResourceLimitError: no solver can take a subworkload.
     """
     divided = divide_by(workload, references.only(workload.domain), tolerance)
-    known = combine(sources, ground, references).reconstruction
+    known = combine(sources, ground, references, asked=workload).reconstruction
     conquered = (part for c in divided.conquered for part in c.by_limits(cost.spreads))
     asked = tuple(a for c in conquered for a in _by_knowledge(c, known))
     shares = _shares(asked, float(cost.per_record))
