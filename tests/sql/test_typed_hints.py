@@ -233,3 +233,60 @@ def test_what_hints_propose_for_flights_is_answered(flights, name):
     for remedy in remedies_of(error.hint):
         if remedy.place is not RemedyPlace.ARGUMENT:
             assert refused(typed(first, remedy, error)) is None
+
+
+@pytest.fixture(scope="module")
+def clinic():
+    """Tables of patients, one of which nothing says whose rows it has."""
+    con = duckdb.connect()
+    for table in (
+        "patient (id INTEGER PRIMARY KEY)",
+        "exam (patient INTEGER NOT NULL REFERENCES patient(id), score DOUBLE)",
+        "lab (patient INTEGER NOT NULL REFERENCES patient(id), weight DOUBLE, day DATE NOT NULL,"
+        " rep INTEGER NOT NULL CHECK (rep BETWEEN 0 AND 4))",
+        "reps (id INTEGER)",
+    ):
+        con.execute(f"CREATE TABLE {table}").fetchall()
+    return con
+
+
+CLINIC = {
+    "SELECT COUNT(*) AS n FROM exam JOIN lab ON exam.patient = lab.patient AND score > 3": "",
+    "SELECT COUNT(*) AS n FROM exam JOIN lab ON score > weight": "",
+    "SELECT COUNT(*) AS n FROM lab LEFT JOIN exam ON exam.patient = lab.patient AND score > 3": "",
+    "SELECT COUNT(*) AS n FROM lab JOIN reps ON rep = reps.id": '["reps"]',
+    "SELECT COUNT(*) AS n FROM reps JOIN lab ON rep = reps.id": '["reps"]',
+    "SELECT AVG(latest - day) AS m FROM (SELECT day, MAX(day) OVER (PARTITION BY patient) AS latest"
+    " FROM lab)": "",
+    "SELECT COUNT(DISTINCT CASE WHEN weight > 3 THEN patient END) AS n FROM lab": "",
+    "SELECT patient, COUNT(*) AS n FROM lab GROUP BY patient": "",
+    "SELECT id, COUNT(*) AS n FROM patient GROUP BY id": "",
+    "SELECT weight, COUNT(*) AS n FROM lab GROUP BY weight": "",
+    "SELECT MAX(weight) AS n FROM lab": "",
+}
+"""Statement → the tables that may be proposed as public."""
+
+
+@pytest.mark.parametrize("sql", CLINIC)
+def test_hints_for_rows_of_units_are_steps_forward_and_publish_nobody(clinic, sql):
+    days = dpsql.Domain.dates("2023-01-01", "2023-12-31")
+    given = {
+        "unit": dpsql.Unit("patient", max_rows={"patient": 1, "exam": 5, "lab": 30}),
+        "schema": dpsql.Schema({"lab": {"day": days, "weight": dpsql.Domain.number(0, 100)}}),
+    }
+
+    def refused(asked: Asked) -> DpsqlError | None:
+        try:
+            session = dpsql.Session(clinic, **asked.arguments)
+            session._data.declared.compile(Request((("query", asked.sql),)))
+        except DpsqlError as error:
+            return error
+        return None
+
+    first = Asked(sql, given)
+    error = refused(first)
+    if error is not None:
+        proposed = [r.text for r in remedies_of(error.hint) if r.text.startswith("public=")]
+        assert proposed == [f"public={CLINIC[sql]}"] * bool(CLINIC[sql])
+        assert "public=" not in str(error.hint).replace(f"public={CLINIC[sql]}", "")
+    check_conversations(first, refused)
