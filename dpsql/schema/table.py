@@ -13,7 +13,7 @@ from dpsql.errors import SchemaError, printable
 from dpsql.schema.chosen import Chosen
 from dpsql.schema.computed import ComputedColumn, Window
 from dpsql.schema.cuts import DERIVED, Cuts, lines_of
-from dpsql.schema.domain import Domain, Merging, NumberBounds
+from dpsql.schema.domain import INTEGER_TYPES, Domain, Merging, NumberBounds
 from dpsql.schema.drafts import counting_hint, declaration_hint, rounding_hint
 from dpsql.schema.groups import Groups
 from dpsql.schema.names import as_sql as as_sql
@@ -233,11 +233,14 @@ class Table:
             for column, joined in parent.names.items():
                 if joined == name:
                     parent.table.column(column)
-        if name in self.computed:
-            number = "place" if name in self.computed[len(self.within) :] else "(SELECT COUNT(*) …)"
+        computed = next((one for one in (*self.within, *self.windows) if one.name == name), None)
+        if computed is not None:
+            number = computed.type in INTEGER_TYPES
             raise SchemaError(
                 "What is computed of other rows of a unit has no public domain.",
-                hint=f"make it one of few values: LEAST({number}, 20), or a comparison.",
+                hint="make it one of few values by LEAST(…, 20), or compare it with a constant."
+                if number
+                else "compare it with a constant: a condition has two values.",
             )
         for known, type_ in self.undeclared.items():
             if folded(known) == folded(name):
