@@ -79,6 +79,10 @@ class Cutter:
         low, high = self.everything
         if not isinstance(condition, RowCall):
             return low, high
+        if condition.function == "in":
+            value, *listed = condition.arguments
+            each = tuple(RowCall("=", (value, one)) for one in listed)
+            return self.extent(RowCall("or", each)) if each else (low, high)
         if condition.function in {"and", "or"}:
             found = [self.extent(part) for part in condition.arguments]
             lows, highs = zip(*found, strict=True)

@@ -90,6 +90,13 @@ def constant_at(where: int, type_: RowType) -> RowConstant:
     return RowConstant("TIMESTAMP", moment.isoformat(" "))
 
 
+def number_at(where: int, type_: RowType) -> Fraction | None:
+    """Return the number at a place; None for times, infinity and what isn't a number."""
+    if type_.is_time or (type_ == DOUBLE and abs(where) >= _INFINITE):
+        return None
+    return Fraction(constant_at(where, type_).text)
+
+
 def text_at(where: int, type_: RowType) -> str:
     """Return the value at a place, as a text that DuckDB casts to the type."""
     if type_.is_time and where in ends(type_):

@@ -134,6 +134,18 @@ def test_one_value_costs_what_a_unit_may_have_of_it(sql):
     assert spent(recorded(con, asked, budget=BUDGET), fewer) == pytest.approx(charged(fewer))
 
 
+def test_a_sum_to_which_no_row_adds_is_planned():
+    """Nothing is measured for it, and nothing is shared among nothing."""
+    con = flights()
+    con.execute("ALTER TABLE flights ADD x DOUBLE")
+    schema = dpsql.Schema(
+        {"flights": {"x": dpsql.Domain.number(0, 1)}}, units=session_schema({"month": 4}).units
+    )
+    sql = "SELECT COUNT(*) AS n, SUM(x) FILTER (WHERE month = 2) AS s FROM flights "
+    found = dpsql.query(con, sql + "WHERE month IS NULL", budget=BUDGET, schema=schema)
+    assert found["s"].to_list() == [0]
+
+
 def test_groups_by_months_share_what_a_unit_has():
     """The bound is that of all ways in which rows may lie, and a plan makes the best of it.
 

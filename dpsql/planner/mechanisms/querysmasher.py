@@ -379,7 +379,7 @@ def stitch(workload: Workload, cost: Cost, divided: Divided) -> Plan:
     divided = replace(divided, conquered=tuple(parts))
     counts = [len(c.spaces) for c in divided.conquered]
     errors = [c.upper for c in divided.conquered]
-    if cost.spreads:  # what changes less costs as much less as its error is smaller
+    if cost.spreads and counts:  # what changes less costs as much less as its error is smaller
         rounding, even = Rounding(cost.bound, cost.spreads), cost.per_record / sum(counts)
         alike = (rounding.block(c.spaces, c.solved, even) for c in divided.conquered)
         errors = [e * rounding.relative_change(b) for e, b in zip(errors, alike, strict=True)]

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 from sqlglot import exp
 
 from dpsql.errors import Span
+from dpsql.rows.bounds import Interval
 from dpsql.sql.binding.expressions import BoundExpr, Expr, column, paren, render
 
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
@@ -86,6 +87,10 @@ class Relation:
     span: Span
 
 
+Within = tuple[tuple[str, Interval], ...]
+"""Columns, and between which numbers they lie in all rows that are meant."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tally:
     """What a statistic counts, each once: rows, or units, which ones.
@@ -127,6 +132,8 @@ class Linear:
     factor: BoundExpr | None = None
     """What a weight that is added up row by row is multiplied with, which cells tell: see
     `factors`."""
+    within: Within = ()
+    """What its conditions, and those of its core, say of columns: so a weight has bounds."""
     bound: Tally | None = field(default=None, compare=False)
     """What it counts as it was bound, where other conditions have come to stand for the same."""
 

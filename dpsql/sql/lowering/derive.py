@@ -109,12 +109,14 @@ class _Statement:
         """The attributes of the groups."""
         self._fine = False
         """Whether what is looked at depends on more than the cells of its columns tell."""
+        self._where: tuple[BoundExpr, ...] = ()
+        """The conditions of the core, as they are written."""
 
     def core(self, core: Core) -> Core:
         self._relations = {relation.number: relation for relation in core.relations}
         self._restricted, self._used = restrictions(core.by_row), {}
         self._ranges = ranges(self._read(core.by_row), self._table.undeclared)
-        self._grouped = frozenset()
+        self._grouped, self._where = frozenset(), (*core.conjuncts, *core.by_row)
         keys = tuple(map(self._needed, core.keys))
         for quantile in (s for s in core.statistics if isinstance(s, Quantile)):
             self._needed(quantile.value)  # before conditions: it says which of these are used up
@@ -169,11 +171,18 @@ class _Statement:
         if weight is not None and weight.relations:  # it is added up over cells of a join
             weight = self._derived(weight) or weight
         filters, there = self._filters(linear.filters, as_keys), None
-        if weight is not None and not linear.center and self._reader.is_restored_for_some(weight):
+        # Of what is written: what is told apart by cells is the same rows.
+        tally, within = linear.tally, self._reader.within(linear, self._where)
+        if (
+            weight is not None
+            and not linear.center
+            and self._reader.is_restored_for_some(weight, within)
+        ):
             there = self._filters((*linear.filters, present(weight)), as_keys)
             there = None if any(condition.by_row for condition in there) else there
-        tally = linear.tally  # of what is written: what is told apart by cells is the same rows
-        return replace(linear, weight=weight, filters=filters, present=there, bound=tally)
+        return replace(
+            linear, weight=weight, filters=filters, present=there, within=within, bound=tally
+        )
 
     def _frame(self, frame: Frame) -> Frame:
         order = tuple(replace(o, key=self._needed(o.key)) for o in frame.order)

@@ -303,9 +303,10 @@ class _Set:
     def _center(self, linear: Linear, weight: BoundExpr) -> float:
         if weight.by_row:  # it follows from the bounds, whatever the conditions are
             with suppress(UnsupportedSqlError):
-                return self._reader.center(weight)
+                return self._reader.center(weight, linear.within)
         others = tuple(present(other) for other in linear.weights if other != weight)
-        alone = Linear(linear.label, weight, center=True, filters=(*linear.filters, *others))
+        filters = (*linear.filters, *others)
+        alone = Linear(linear.label, weight, center=True, filters=filters, within=linear.within)
         return self._linear(alone).center
 
     def _over_cells(self, linear: Linear, centers: Sequence[float] = ()) -> LoweredStatistic:

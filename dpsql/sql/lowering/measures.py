@@ -7,8 +7,9 @@ a condition is a measure, too, to which a row adds 0 or 1.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import date
 from fractions import Fraction
 from types import MappingProxyType
@@ -16,7 +17,7 @@ from types import MappingProxyType
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError
 from dpsql.hints import instead
 from dpsql.rows import expression as row
-from dpsql.rows.bounds import CONDITIONS, Interval, RowBounds
+from dpsql.rows.bounds import CONDITIONS, Interval, RowBounds, common
 from dpsql.rows.clocks import with_clocks
 from dpsql.rows.inside import bounded_columns
 from dpsql.rows.key import RowKey, row_key
@@ -34,10 +35,11 @@ from dpsql.schema import Table
 from dpsql.schema.drafts import bounds_hint, expression_hint, have
 from dpsql.schema.names import quoted_text
 from dpsql.schema.values import ZONED
-from dpsql.sql.binding.core import Linear
+from dpsql.sql.binding.core import Linear, Within
 from dpsql.sql.binding.expressions import BoundExpr
 from dpsql.sql.lowering.buckets import bucket_key
 from dpsql.sql.lowering.intervals import with_moments
+from dpsql.sql.lowering.restrict import numbers
 from dpsql.sql.lowering.stored_values import clamped, ends_of, number, read_type, within
 from dpsql.sql.lowering.weights import AddedUp
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
@@ -117,10 +119,11 @@ class RowReader:
             value: row.RowExpression = _ONE
             ends, step = (Fraction(0), Fraction(1)), Fraction(1)
         elif linear.times is not None:
-            value, ends, step = self._product((linear.weight, linear.times), centers)
+            factors = linear.weight, linear.times
+            value, ends, step = self._product(factors, centers, linear.within)
             centered = ends[0] == 0  # the middle of squares is put back by what is made of them
         else:
-            value, ends = self._value(linear.weight)
+            value, ends = self._value(linear.weight, linear.within)
             # Averages put the center back themselves. Elsewhere it is put back for each row that
             # is counted, so it is taken off only if just those have a value.
             there = counted or self.is_always_there(linear.weight)
@@ -131,12 +134,13 @@ class RowReader:
                 # A measure takes 0 in between, for rows that add nothing.
                 value = clamped(row.RowCast(value, DOUBLE), *map(number, ends))
             elif not isinstance(value, row.RowColumn):  # which is the same either way
-                value = self._bounded(value)
+                value = self._bounded(value, linear.within)
         holds = tuple(self.expression(c) for c in conditions)
         if holds:
             value = row.RowCase(((row.all_of(holds), value),), row.NOTHING)
         with self._at(linear.weight.span if linear.weight is not None else None):
-            added = self._bounded(value) if isinstance(value, row.RowColumn) else value
+            alone = isinstance(value, row.RowColumn)
+            added = self._bounded(value, linear.within) if alone else value
             made = measure(added, self._types, ends, step, centered=centered)
         steps = f"{made.low}..{made.high} steps of {step} from {made.middle}"
         name = f"sum of {row.canonical(value)} in {steps}"
@@ -157,24 +161,45 @@ class RowReader:
                 "rename the column.",
             )
 
-    def center(self, weight: BoundExpr) -> float:
+    def within(self, linear: Linear, where: Iterable[BoundExpr]) -> Within:
+        """Return between which numbers columns lie in the rows that a statistic adds up.
+
+        Nobody's privacy rests on it: what a row adds is brought between the bounds that follow,
+        whatever it holds, and whether or not it meets the conditions.
+
+        Args:
+            linear: the statistic.
+            where: the conditions of its core.
+        """
+        read = []
+        for condition in (*where, *linear.filters) if _by_rows(linear) else ():
+            with suppress(SqlError):  # which will be told where it is lowered
+                read.append(self._plain(condition))
+        names = frozenset[str]().union(*(row.columns(condition) for condition in read))
+        return numbers(read, {n: self._types[n] for n in names if n in self._types})
+
+    def center(self, weight: BoundExpr, within: Within = ()) -> float:
         """Return what averages of an expression take off the value of each row.
+
+        Args:
+            weight: the expression.
+            within: between what columns lie.
 
         Raises:
             SqlError: it can't be evaluated row by row, or has no public bounds.
         """
-        value, ends = self._value(weight)
+        value, ends = self._value(weight, within)
         if not _has_middle(*ends):
             return 0.0
         step = self._step(value, ends, centered=True)
         return float(middle_of(ends, step) * step)
 
-    def is_restored_for_some(self, weight: BoundExpr) -> bool:
+    def is_restored_for_some(self, weight: BoundExpr, within: Within = ()) -> bool:
         """Whether the middle of the values is put back for some rows only: not all have a value."""
         if not weight.by_row or self._from_zero:
             return False
         with suppress(SqlError):  # which will be told where it is lowered
-            return not self.is_always_there(weight) and self.center(weight) != 0
+            return not self.is_always_there(weight) and self.center(weight, within) != 0
         return False
 
     def is_always_there(self, weight: BoundExpr) -> bool:
@@ -334,10 +359,13 @@ class RowReader:
             RowWriter(self._types).write_double(value)
         return row.ordered(value), self._bounds.of(row.ordered(value))
 
-    def _value(self, bound: BoundExpr) -> tuple[row.RowExpression, tuple[Fraction, Fraction]]:
-        """Return a number of a row, and its public bounds."""
+    def _value(
+        self, bound: BoundExpr, within: Within
+    ) -> tuple[row.RowExpression, tuple[Fraction, Fraction]]:
+        """Return a number of a row, and its public bounds where columns lie within some."""
         value = self.expression(bound)
-        low, high = self._bounds.of(row.ordered(value))
+        columns = {**self._bounds.columns, **self._inside(self._bounds.columns, within)}
+        low, high = replace(self._bounds, columns=columns).of(row.ordered(value))
         if low is None or high is None:
             raise self._unbounded(bound, value)
         self._check_magnitude(bound, max(-low, high))
@@ -401,17 +429,29 @@ class RowReader:
         most = (ends[1] - ends[0]) / 2 if centered else max(-ends[0], ends[1])
         return chosen_step(value, self._types, most)
 
-    def _bounded(self, value: row.RowExpression) -> row.RowExpression:
-        return bounded_columns(value, self._types, self._given)
+    def _inside(
+        self, known: Mapping[str, Interval], within: Within
+    ) -> dict[str, tuple[Fraction, Fraction]]:
+        """Return the bounds of columns that are known on both sides, and lie within some."""
+        found = {}
+        for name, ends in within:
+            low, high = common(known.get(name, (None, None)), ends)
+            if low is not None and high is not None and low <= high:
+                found[name] = low, high
+        return found
+
+    def _bounded(self, value: row.RowExpression, within: Within) -> row.RowExpression:
+        given = {**self._given, **self._inside(self._given, within)}
+        return bounded_columns(value, self._types, given)
 
     def _product(
-        self, weights: Sequence[BoundExpr], centers: Sequence[float]
+        self, weights: Sequence[BoundExpr], centers: Sequence[float], within: Within
     ) -> tuple[row.RowExpression, tuple[Fraction, Fraction], Fraction]:
         """Return the product of how far two numbers are from their middles."""
         factors: list[row.RowExpression] = []
         product = Fraction(1)
         for weight, center in zip(weights, centers, strict=True):
-            value, (low, high) = self._value(weight)
+            value, (low, high) = self._value(weight, within)
             middle = Fraction(center)
             product *= max(middle - low, high - middle)
             inside = clamped(row.RowCast(value, DOUBLE), number(low), number(high))
@@ -437,6 +477,11 @@ class RowReader:
 
 
 _BY_PATTERN = frozenset({"regexp_matches", "regexp_full_match"})
+
+
+def _by_rows(linear: Linear) -> bool:
+    """Whether a statistic adds something up row by row."""
+    return any(weight.by_row for weight in linear.weights)
 
 
 def _has_middle(low: Fraction, high: Fraction) -> bool:

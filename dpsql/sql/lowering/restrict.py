@@ -16,16 +16,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from sqlglot import exp
 
 from dpsql.errors import UnsupportedSqlError
 from dpsql.rows.cuts import Cutter, Range
 from dpsql.rows.expression import RowColumn, RowExpression, columns
-from dpsql.rows.places import has_places
-from dpsql.rows.types import VARCHAR, RowType, row_type
+from dpsql.rows.places import ends, has_places, number_at
+from dpsql.rows.types import DOUBLE, VARCHAR, RowType, row_type
 from dpsql.schema import Table
-from dpsql.sql.binding.core import Core, expressions
+from dpsql.sql.binding.core import Core, Within, expressions
 from dpsql.sql.binding.expressions import BoundExpr, Expr, render
 
 MOST_LISTED = 500
@@ -104,6 +105,32 @@ def ranges(conditions: Iterable[RowExpression], types: Mapping[str, str]) -> dic
                 )
                 found[name] = max(low, least), min(high, most)
     return found
+
+
+def numbers(conditions: Iterable[RowExpression], types: Mapping[str, str]) -> Within:
+    """Return between which numbers columns lie where all of some conditions are true.
+
+    Args:
+        conditions: these conditions.
+        types: the columns that are looked at, and their types.
+    """
+    found = []
+    for name, (first, after) in sorted(ranges(conditions, types).items()):
+        type_ = row_type(types[name])
+        least, most = ends(type_)
+        low = _nearly(first, first - 1, type_) if least < first <= most else None
+        high = _nearly(after - 1, after, type_) if least < after <= most else None
+        if (low, high) != (None, None):
+            found.append((name, (low, high)))
+    return tuple(found)
+
+
+def _nearly(end: int, beyond: int, type_: RowType) -> Fraction | None:
+    """Return the number at the end of a range; of doubles the next one beyond, if that is short."""
+    found = [number_at(where, type_) for where in (end, beyond)]
+    if type_ != DOUBLE or None in found:
+        return found[0]
+    return min((number for number in found if number is not None), key=lambda n: n.denominator)
 
 
 def with_row_conditions(core: Core, table: Table) -> Core:
