@@ -4,7 +4,8 @@ Of a map x ↦ x + r(x) the last few x_k and r_k are kept. Where r is nearly lin
 of the x_k, with weights that add up to 1, in which the r_k cancel best is a better guess than the
 last x (Walker and Ni, "Anderson acceleration for fixed-point iterations", SIAM Journal on Numerical
 Analysis 49, 2011).
-Here x is log δ of weights δ > 0, which stay positive so; each counts as much as it weighs.
+Here x is log δ of weights δ > 0, which stay positive so; each counts as much as it weighs. Steps
+have few digits, see `digits`.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from collections import deque
 import numpy as np
 
 from dpsql.linalg.arrays import Array
+from dpsql.linalg.digits import few_of_weighted
 
 KEPT = 6
 LONGEST = 5.0
 """No δ changes by more than e to this in one step."""
 LEAST = 1e-300
+DEPENDENT = 1e-6
+"""Relative size below which combinations of the last steps are noise."""
 
 
 class Accelerated:
@@ -38,11 +42,10 @@ class Accelerated:
         x = np.log(np.maximum(delta, LEAST))
         self._xs.append(x)
         self._rs.append(r)
-        step = r
+        step, weights = r, np.sqrt(delta)
         if len(self._xs) > 1:
             xs, rs = (np.diff(np.array(kept), axis=0).T for kept in (self._xs, self._rs))
-            weights = np.sqrt(delta)
-            found, *_ = np.linalg.lstsq(rs * weights[:, None], r * weights, rcond=1e-10)
+            found, *_ = np.linalg.lstsq(rs * weights[:, None], r * weights, rcond=DEPENDENT)
             step = r - (xs + rs) @ found
-        moved = x + np.clip(step, -LONGEST, LONGEST)
+        moved = x + few_of_weighted(np.clip(step, -LONGEST, LONGEST), weights)
         return np.asarray(np.exp(moved - moved.max()))

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.linalg.arrays import Array
+from dpsql.linalg.digits import AS_GOOD
 
 Numbers = NDArray[np.intp]
 
@@ -28,13 +29,19 @@ def hull(rows: Array) -> Numbers:
     kept = values > values[0] * EXACT**2
     points = (left[:, kept] / np.sqrt(values[kept])).T @ centered
     if len(points) == 1:
-        return np.unique([int(points[0].argmin()), int(points[0].argmax())])
+        return _firsts(points.T, np.array([points[0].argmin(), points[0].argmax()]))
     if not 0 < len(points) <= FLAT:  # many dimensions; or none, as all columns are equal
         return np.arange(count)
     from scipy.spatial import ConvexHull  # slow to import, and seldom needed
 
-    found = _without_flat(points.T, ConvexHull(points.T).vertices)
-    return np.sort(found).astype(np.intp) if SPARE * len(found) <= count else np.arange(count)
+    found = _firsts(points.T, _without_flat(points.T, ConvexHull(points.T).vertices))
+    return found if SPARE * len(found) <= count else np.arange(count)
+
+
+def _firsts(points: Array, chosen: NDArray[np.integer]) -> Numbers:
+    """Return for each point that was chosen the first that equals it but for rounding, in order."""
+    near = AS_GOOD * float(np.abs(points).max())
+    return np.unique([int((np.abs(points - points[at]) <= near).all(1).argmax()) for at in chosen])
 
 
 def _without_flat(points: Array, ring: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -36,19 +36,31 @@ STEP, TAILS = 1.25, 20.0
 EXACT = 1e-8
 """The trace must agree as well: the large eigenvalues are the inverses of differences."""
 
+NOISE = 1e-13
+"""Relative difference up to which entries are equal: processors multiply with other last digits."""
+
 TINY = 1e-200
 
 
 def nested_rows(gram: Array) -> Array | None:
     """Return the rows Q, from the smallest set to the largest, if G_ij = min(G_ii, G_jj)."""
     least = np.diag(gram)
-    if not (gram[0] == np.minimum(least[0], least)).all():  # nearly always this says it
+    if not _equal(gram[0], np.minimum(least[0], least)):  # nearly always this says it
         return None
-    if not (gram == np.minimum(least[:, None], least)).all() or not least.any():
+    both = np.minimum(least[:, None], least)
+    if not _equal(gram, both) or not least.any():
         return None
     falling = np.unique(least[least > 0])[::-1]
+    if (gram != both).any():  # then entries are equal that only seem to differ
+        last = np.append(falling[1:], 0.0) < falling * (1 - NOISE)
+        falling = falling[last]
     weights = falling - np.append(falling[1:], 0.0)
     return np.asarray(np.sqrt(weights)[:, None] * (least >= falling[:, None]))
+
+
+def _equal(values: Array, others: Array) -> bool:
+    """Whether all values are equal but for rounding."""
+    return bool((np.abs(values - others) <= NOISE * others).all())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +80,7 @@ class Nested:
         levels = len(rows) - inside.sum(axis=0)
         grows = inside == (levels <= np.arange(len(rows))[:, None])
         sizes = np.bincount(levels, minlength=len(rows))[: len(rows)]
-        if not grows.all() or not sizes.all() or not (rows == inside * scales[:, None]).all():
+        if not grows.all() or not sizes.all() or not _equal(rows, inside * scales[:, None]):
             return None
         return Nested(scales, levels)
 

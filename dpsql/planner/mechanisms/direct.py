@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 
 from dpsql.linalg.arrays import Ints
+from dpsql.linalg.digits import least
 from dpsql.measurement.factors import ENTRY_BITS, DenseFactor, IntegerFactor
 from dpsql.planner.mechanisms.base import Cost, Mechanism, Options, budget_of, reason_of_kind
 from dpsql.planner.mechanisms.marginals import (
@@ -80,7 +81,7 @@ def _least(families: Sequence[Family], workload: Workload, *, pure: bool) -> Fou
         (names, factors, solver, error_of(names, factors, families, pure=pure))
         for solver, factors in choices.items()
     )
-    return min(found, key=lambda choice: choice[3])
+    return least(found, lambda choice: choice[3])
 
 
 def _queries(families: Sequence[Family], names: Sequence[str]) -> tuple[IntegerFactor, ...] | None:

@@ -15,6 +15,7 @@ from fractions import Fraction
 
 from dpsql.errors import ResourceLimitError, WorkloadError
 from dpsql.hints import spend
+from dpsql.linalg.digits import AS_GOOD, least
 from dpsql.linalg.threads import one_thread
 from dpsql.planner.mechanisms.base import (
     DEFAULT_TOLERANCE,
@@ -215,7 +216,7 @@ def _plan_total(
 
 def _best(plans: Mapping[str, Plan]) -> Plan:
     """Return the plan whose integers have the least error, and note what else was tried."""
-    best = min(plans, key=lambda name: plans[name].rmse)
+    best = least(plans, lambda name: plans[name].rmse)
     others = {name: planned.rmse for name, planned in plans.items() if name != best}
     return replace(plans[best], tried=others)
 
@@ -290,8 +291,9 @@ def _weighted(workload: Workload, cost: Cost, tolerance: float, solved: Solved) 
 
     def beat(roots: float) -> bool:
         """Whether a plan is as good as any with references that need Σ √E of so much at least."""
-        least = roots**2 / float(cost.at_best)  # whatever the integers; see `shares.allocation`
-        return any(found.rmse**2 * workload.count <= least for found in plans.values())
+        # Whatever the integers; see `shares.allocation`.
+        limit = roots**2 / float(cost.at_best) * (1 + AS_GOOD)
+        return any(found.rmse**2 * workload.count <= limit for found in plans.values())
 
     if contexts is not None:
         by_context = contexts.references

@@ -34,6 +34,7 @@ from fractions import Fraction
 import numpy as np
 
 from dpsql.errors import ResourceLimitError
+from dpsql.linalg.digits import significant
 from dpsql.measurement.distributions import SCALE_BITS, VARIANCE_BITS, Gaussian, Laplace, Law
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.measurement.units import UnitFactor
@@ -83,7 +84,7 @@ class UnitNoise:
         """
         if self.groups == 1 or self.most == 1:
             return 1.0
-        tried = np.geomspace(1e-3, 1.0, 400)
+        tried = significant(np.geomspace(1e-3, 1.0, 400))
         at = int(np.argmin([self.error(float(t)) for t in tried]))
         low, high = float(tried[max(0, at - 1)]), float(tried[min(len(tried) - 1, at + 1)])
         for _ in range(STEPS):

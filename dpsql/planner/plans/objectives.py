@@ -27,6 +27,7 @@ import numpy as np
 from dpsql.errors import InternalError, WorkloadError
 from dpsql.hints import option
 from dpsql.linalg.arrays import Array
+from dpsql.linalg.digits import least, significant
 from dpsql.planner.plans.contents import Objective
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.base import LARGE
@@ -162,7 +163,7 @@ def _find(
         found.append(_search(workload, emphasised, limits, start, planner))
     if not any(each.needed <= each.bound * (1 + ENOUGH) for each in found):
         found.append(_search(workload, workload, limits, start, planner))
-    return min(found, key=lambda each: each.needed)
+    return least(found, lambda each: each.needed)
 
 
 def _weigh_answers(workload: Workload, limits: list[float], planner: Planner) -> list[_Found]:
@@ -175,7 +176,7 @@ def _weigh_answers(workload: Workload, limits: list[float], planner: Planner) ->
     found = minimax.weigh(rows, CLOSE / 20)
     # A variance counts in units of its limit. No weight may be 0: the answer would be lost.
     weights = found.weights / np.repeat(limits, [family.count for family in workload.families])
-    weights = np.maximum(weights / weights.max(), SMALLEST_WEIGHT)
+    weights = significant(np.maximum(weights / weights.max(), SMALLEST_WEIGHT))
     families, start = [], 0
     for family in workload.families:
         own = weights[start : start + family.count]
@@ -211,7 +212,7 @@ def _weigh_rows(workload: Workload) -> Workload | None:
         if many and work <= left and queries.cell_squares() is None and queries.matrix.any():
             left -= work
             found = minimax.weigh(queries.matrix, CLOSE).weights
-            weights[key] = np.maximum(found / found.max(), SMALLEST_WEIGHT)
+            weights[key] = significant(np.maximum(found / found.max(), SMALLEST_WEIGHT))
     families = [f.emphasised([weights[b.queries.key] for b in f.blocks]) for f in workload.families]
     blocks = (b for f in families for b in f.blocks)
     changed = any(block.queries.key not in asked for block in blocks)
@@ -263,7 +264,7 @@ def _search(
 
 def _scaled(weights: list[float]) -> list[float]:
     largest = max(weights)
-    return [max(w / largest, SMALLEST_WEIGHT) for w in weights]
+    return [float(significant(max(w / largest, SMALLEST_WEIGHT))) for w in weights]
 
 
 def ratios_of(plan: Plan, workload: Workload, limits: Sequence[float | None]) -> list[float]:

@@ -73,13 +73,15 @@ class Reference:
 
 def rounded(weights: Array, denominator: int) -> Reference:
     """Return the reference p/denominator that is nearest to ℓ: largest remainders go up."""
-    scaled = weights * denominator
+    scaled = np.round(weights * denominator, _DIGITS)
     p = np.floor(scaled).astype(np.int64)
-    order = np.argsort(p - scaled, kind="stable")
+    order = np.argsort(np.round(p - scaled, _DIGITS), kind="stable")
     p[order[: denominator - int(p.sum())]] += 1
     return Reference.of_integers(p)
 
 
+_DIGITS = 4
+"""After the point, of a numerator: remainders that differ less are equal."""
 _PRIME = (1 << 61) - 1
 """A Mersenne prime that fits a machine word. A rank modulo a prime never exceeds the true rank."""
 SAMPLE = 4

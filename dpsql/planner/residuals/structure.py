@@ -21,8 +21,8 @@ from dpsql.planner.residuals.decompose import Subworkload
 from dpsql.planner.residuals.pieces import Component, Key, Splitter, reorder
 from dpsql.planner.residuals.references import Reference, axis_basis, row_basis
 
-WEIGHT_BITS = 46
-"""Bits of a weight beside a larger one: seven fewer than floats have."""
+WEIGHT_BITS = 38
+"""Bits of a weight beside a larger one: fifteen fewer than floats have."""
 MAX_EXPANDED = 2**25
 """Entries (rows × cells) up to which a sum of products is written out."""
 

@@ -37,6 +37,7 @@ import numpy as np
 import scipy.linalg
 
 from dpsql.linalg.arrays import Array, Ints
+from dpsql.linalg.descent import descend
 from dpsql.linalg.roots import regular_root, root_of
 from dpsql.planner.mechanisms.base import Cost
 from dpsql.planner.plans.contents import PlannedBlock
@@ -61,7 +62,9 @@ from dpsql.workload.joint import gram, touched
 
 SEARCHED_CELLS = 128
 """Cells up to which there is a search; beyond, the positive part has to do."""
-STEPS = 80
+STEPS = 90
+PROGRESS = 1e-9
+"""Relative gain of a step with which a search ends."""
 FEASIBLE = 1e-7
 """Negative eigenvalues of Y − P, relative to the largest, that are rounding errors."""
 ROUNDING = 1e-6
@@ -101,7 +104,8 @@ def measure_given(
     together = scaled * np.sqrt(bound)
     values, vectors = np.linalg.eigh(together.T @ together - known)
     closed = bool(values[0] >= -FEASIBLE * values[-1])
-    root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+    # Of all roots the symmetric one, which doesn't depend on the choice of eigenvectors.
+    root = vectors @ (np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T)
     root = _to_the_bound(root, cost)
     lower = best.lower * (1 - ROUNDING)
     if not closed and len(known) <= SEARCHED_CELLS:
@@ -158,8 +162,6 @@ def _to_the_bound(root: Array, cost: float) -> Array:
 
 def _search(rows: Array, known: Array, start: Array, cost: float) -> Array:
     """Improve V by L-BFGS; all of its columns have the norm √c."""
-    from scipy.optimize import minimize  # slow to import, and seldom needed
-
     n = len(known)
     ridge = _ridge(known, cost)
 
@@ -180,8 +182,8 @@ def _search(rows: Array, known: Array, start: Array, cost: float) -> Array:
 
     # No column may be zero at the start: its direction would be undefined.
     begin = _to_the_bound(start, cost) + 0.05 * math.sqrt(cost) * np.eye(n)
-    found = minimize(value, begin.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": STEPS})
-    best = math.sqrt(cost) * normalized(found.x)[0]
+    found = descend(value, begin.ravel(), evaluations=STEPS, progress=PROGRESS)
+    best = math.sqrt(cost) * normalized(found)[0]
     better = error(rows, known, best, cost) < error(rows, known, start, cost)
     return best if better else start
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from dpsql.errors import ResourceLimitError
 from dpsql.linalg.arrays import Ints
+from dpsql.linalg.digits import least
 from dpsql.linalg.threads import one_thread
 from dpsql.planner.mechanisms.base import Cost
 from dpsql.planner.mechanisms.measures import LEAST_SHARE, parts, together
@@ -228,7 +229,7 @@ def _parts_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool) ->
 def _plan_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool) -> Plan:
     work = Rounds(alone, past, Ground.of(past.sources, alone.workload.domain, past.merged))
     if alone.objective is not None:  # it has weights of its own, and is as good as it gets
-        return min(work.combined(alone, 0.0), alone, key=lambda plan: plan.rmse)
+        return least((work.combined(alone, 0.0), alone), lambda plan: plan.rmse)
     joint = [] if uniform else work.joint_cells(tolerance)
     if joint and alone.whole:
         plans = joint
@@ -238,7 +239,7 @@ def _plan_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool) -> 
             *(work.whole() if alone.whole else work.residual_spaces(tolerance, uniform)),
         ]
     # Where not all could be put together, the plan alone may be better than with the past.
-    return min([*plans, alone], key=lambda plan: plan.rmse)
+    return least([*plans, alone], lambda plan: plan.rmse)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -94,7 +94,7 @@ def _by_knowledge(conquered: Conquered, known: CombinedReconstruction) -> list[K
     for space in conquered.spaces:
         error = known.residual_error(conquered.terms, space)
         worth = conquered.upper / error if error else 0.0
-        groups[float(f"{worth:.9g}")].append(space)
+        groups[float(f"{worth:.6g}")].append(space)
     return [KnownSpaces(conquered, tuple(spaces), worth) for worth, spaces in groups.items()]
 
 

@@ -24,6 +24,7 @@ from fractions import Fraction
 import numpy as np
 
 from dpsql.linalg.arrays import Array
+from dpsql.linalg.digits import significant
 
 _GRAIN = 1 << 60
 """Shares are whole numbers up to this one, of a unit that makes them sum to the total."""
@@ -43,7 +44,8 @@ def exact_shares(
         The share of each single one.
     """
     largest = max(parts, default=0.0) or 1.0  # where nothing is asked, all are alike
-    weights = [max(1, int(part / largest * _GRAIN)) for part in parts]
+    # Errors are floats, of which few digits count: a share that is off by 1e-6 costs 1e-12.
+    weights = [max(1, int(float(significant(part / largest)) * _GRAIN)) for part in parts]
     unit = total / max(1, sum(w * n for w, n in zip(weights, counts, strict=True)))
     return tuple(unit * w for w in weights)
 

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from dpsql.linalg.arrays import Array
+from dpsql.linalg.digits import AS_GOOD, far_apart, few
 
 Cells = NDArray[np.intp]
 
@@ -29,6 +29,8 @@ ROUNDS = 60
 ADDED = 4
 """Cells that a round adds, for each query and once more."""
 NOTHING = 1e-9
+BITS = 30
+"""Of the largest diagonal entry, by which cells are compared."""
 FIRST = 0.1
 """The weight of a cell that is left out, and that of all cells that are added."""
 SHARE = 1 / 4
@@ -67,16 +69,18 @@ def over_few_cells(
         start: δ that was good for something similar.
         solve: solves the dual over some cells, from δ on these.
     """
-    _, pivots = scipy.linalg.qr(q, mode="r", pivoting=True)
-    chosen: Cells = np.unique(pivots[: 2 * len(q)]).astype(np.intp)
+    first = far_apart(q, len(q), NOTHING)
+    others = np.setdiff1d(np.arange(q.shape[1]), first)
+    chosen: Cells = np.union1d(first, others[far_apart(q[:, others], len(q), NOTHING)])
     if start is not None:
         chosen = np.union1d(chosen, np.flatnonzero(start > 2 / start.size)).astype(np.intp)
     tried = best = solve(chosen, None)
     for _ in range(ROUNDS):
         if best.ratio <= 1 + tolerance:
             break
-        order = np.argsort(-tried.diagonal, kind="stable")[: ADDED * (len(q) + 1)]
-        added = np.setdiff1d(order[tried.diagonal[order] > tried.f], chosen)
+        order = np.argsort(-few(tried.diagonal, BITS), kind="stable")[: ADDED * (len(q) + 1)]
+        above = tried.diagonal[order] > tried.f * (1 + AS_GOOD)
+        added = np.setdiff1d(order[above], chosen)
         if not len(added):
             break
         # Cells without weight go, so that the problem stays small; new ones start with a little.

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpsql.linalg.arrays import Array, Ints
+from dpsql.linalg.digits import least
 from dpsql.linalg.matrices import Dense, StructuredMatrix
 from dpsql.linalg.structures import Exchangeable
 from dpsql.planner.residuals.pieces import Component
@@ -72,7 +73,7 @@ class Solution:
 
     def or_better(self, other: Solution) -> Solution:
         """Return the better strategy of two for one component, with the better lower bound."""
-        best = min(self, other, key=lambda solution: solution.upper)
+        best = least((self, other), lambda solution: solution.upper)
         return replace(best, lower=max(self.lower, other.lower))
 
 

@@ -27,6 +27,7 @@ import scipy.linalg
 
 from dpsql.linalg.acceleration import Accelerated
 from dpsql.linalg.arrays import Array
+from dpsql.linalg.descent import descend
 from dpsql.linalg.nested import Nested
 from dpsql.linalg.roots import compressed
 from dpsql.linalg.symmetry import Permutation, Subspace, averaged, blocks, symmetries
@@ -264,8 +265,6 @@ def _steps_left(gaps: list[float], tolerance: float) -> float:
 
 def _quasi_newton(dual: Dual, start: DualPoint, tolerance: float, steps: int) -> DualPoint:
     """Minimize −log f over z, δ = z²/Σz²; keep the best certificate seen on the way."""
-    from scipy.optimize import minimize  # half a second to import, and not every plan needs it
-
     best, count = start, 0
 
     def objective(z: Array) -> tuple[float, Array]:
@@ -277,23 +276,12 @@ def _quasi_newton(dual: Dual, start: DualPoint, tolerance: float, steps: int) ->
             best = point
         return -math.log(point.f), -(z / scale) * (point.diagonal / point.f - 1.0)
 
-    def stop_when_certified(_: Array) -> None:
-        if best.gap <= tolerance:
-            raise StopIteration
-
-    minimize(  # type: ignore[call-overload]
+    descend(
         objective,
         np.sqrt(start.delta),
-        jac=True,
-        method="L-BFGS-B",
-        callback=stop_when_certified,
-        options={
-            "maxfun": steps,
-            "maxiter": steps,
-            "maxcor": 30 if len(start.delta) <= WIDE else 8,
-            "ftol": 0.0,
-            "gtol": 0.0,
-        },
+        evaluations=steps,
+        done=lambda: best.gap <= tolerance,
+        kept=30 if len(start.delta) <= WIDE else 8,
     )
     return replace(best, evaluations=count)
 

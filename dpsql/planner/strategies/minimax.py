@@ -30,6 +30,7 @@ import scipy.linalg
 
 from dpsql.linalg.acceleration import Accelerated
 from dpsql.linalg.arrays import Array
+from dpsql.linalg.descent import descend
 
 WORK = 1e11
 """Multiplications that it may cost: a few seconds."""
@@ -151,25 +152,14 @@ class _AnswerSearch:
 
     def by_slopes(self, steps: int) -> None:
         """Minimize −log f over z, with weights z²/Σz² for answers and for cells."""
-        from scipy.optimize import minimize  # slow to import, and seldom needed
 
         def objective(z: Array) -> tuple[float, Array]:
             sums = np.concatenate([np.full(len(part), part @ part) for part in self.split(z)])
             _, point, ratios = self.at(z * z)
             return -float(np.log(point.f)), -(z / sums) * (ratios - 1.0)
 
-        def stop_when_certified(_: Array) -> None:
-            if self.done:
-                raise StopIteration
-
-        minimize(  # type: ignore[call-overload]
-            objective,
-            np.sqrt(self.found),
-            jac=True,
-            method="L-BFGS-B",
-            callback=stop_when_certified,
-            options={"maxfun": steps, "maxiter": steps, "maxcor": 30, "ftol": 0.0, "gtol": 0.0},
-        )
+        start = np.sqrt(self.found)
+        descend(objective, start, evaluations=steps, done=lambda: self.done, kept=30)
 
 
 def _work(queries: int, cells: int) -> float:

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
 from dpsql.linalg.balance import ENOUGH, balance, is_dear
+from dpsql.linalg.digits import AS_GOOD, nearest
 from dpsql.measurement.distributions import (
     VARIANCE_BITS,
     WIDE_VARIANCE_BITS,
@@ -56,6 +57,10 @@ MARGIN = 7
 """Bits beyond those of the coefficients: with them rounding loses less than 10^−5."""
 PLENTY = 6
 """Bits beyond what is needed from which plain rounding is as good as a balanced one."""
+FINE = 4
+"""Further bits of coefficients. What is wider ends in zeros: noise would be seen there."""
+GRID = 10
+"""Bits after the point of coefficients that are balanced."""
 SMALL = 40
 """Rows up to which several scales are tried."""
 SHRINK = tuple(1 - i / 40 for i in range(8))
@@ -265,7 +270,7 @@ def _needed_bits(strategy: Triangular | Centered) -> int:
     upper = strategy.coefficients
     inverse, _ = scipy.linalg.lapack.dtrtri(upper)
     largest = float(np.abs(_times(upper, strategy.basis.astype(np.float64))).max())
-    return MARGIN + math.ceil(math.log2(largest * float(np.linalg.norm(inverse))))
+    return MARGIN + math.ceil(math.log2(largest * float(np.linalg.norm(inverse))) - AS_GOOD)
 
 
 def _largest(basis: NDArray[np.int64]) -> int:
@@ -279,7 +284,8 @@ def round_strategy(strategy: Triangular, bits: int, needed: int | None = None) -
     Few bits are made the best of: rotated rows measure the same with smaller entries, the columns
     are balanced, and of several scales the one with the shortest columns is taken. A single row
     loses nothing, whatever the scale. Where a balance takes seconds, the bits that are needed will
-    do: the longest column is a thousandth too long then.
+    do: the longest column is a thousandth too long then. More bits than are of use are filled with
+    zeros, so that integers don't depend on the last digits of floats (see `linalg.digits`).
 
     Args:
         strategy: the real one.
@@ -290,13 +296,15 @@ def round_strategy(strategy: Triangular, bits: int, needed: int | None = None) -
         return np.asarray(max(1, (1 << bits) // _largest(strategy.basis)) * strategy.basis)
     needed = _needed_bits(strategy) if needed is None else needed
     if bits >= needed + (0 if is_dear(strategy.basis) else PLENTY):
-        return _round_triangular(strategy, bits)
+        spare = max(0, bits - needed - PLENTY - FINE)
+        return _round_triangular(strategy, bits - spare) << spare
     found: list[tuple[float, int, NDArray[np.int64]]] = []
     for coefficients in (strategy.coefficients, _rotated(strategy.coefficients)):
         largest = float(np.abs(coefficients @ strategy.basis).max())
         for shrink in SHRINK if len(coefficients) <= SMALL else SHRINK[:1]:
-            scaled = coefficients * (shrink * (1 << bits) / largest)
-            rounded = balance(scaled, np.rint(scaled).astype(np.int64), strategy.basis)
+            # With few digits all that a balance compares is exact, and so are ties.
+            scaled = nearest(coefficients * (shrink * 2**GRID * (1 << bits) / largest)) / 2**GRID
+            rounded = balance(scaled, nearest(scaled).astype(np.int64), strategy.basis)
             matrix = _product(rounded, strategy.basis)
             if int(np.abs(matrix).max()) <= 1 << bits and _has_full_rank(rounded):
                 lengths = np.square(matrix.astype(np.float64)).sum(axis=0)
@@ -319,7 +327,7 @@ def _round_triangular(strategy: Triangular, bits: int) -> NDArray[np.int64]:
         np.abs(_times(strategy.coefficients, strategy.basis.astype(np.float64))).max()
     )
     while True:
-        coefficients = np.rint(strategy.coefficients * scale).astype(np.int64)
+        coefficients = nearest(strategy.coefficients * scale).astype(np.int64)
         at = np.diag_indices(len(coefficients))
         coefficients[at] = np.maximum(coefficients[at], 1)
         matrix = _product(coefficients, strategy.basis)

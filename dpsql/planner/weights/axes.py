@@ -23,10 +23,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from dpsql.linalg.arrays import Array
+from dpsql.linalg.digits import far_apart
 from dpsql.linalg.hull import EXACT, SPARE, hull
 from dpsql.linalg.matrices import Dense
 from dpsql.linalg.roots import compressed, full_rank_root
@@ -182,10 +182,8 @@ def _few_rows(block: Block, axis: int) -> Array | None:
 
 
 def _basis(table: Array) -> Cells:
-    """Choose far apart columns that are a basis, by a QR factorization with pivots."""
-    triangle, pivots = scipy.linalg.qr(table, mode="r", pivoting=True)
-    sizes = np.abs(np.diag(triangle))
-    return np.sort(pivots[: int((sizes > EXACT * sizes[0]).sum())])
+    """Choose far apart columns that are a basis."""
+    return np.sort(far_apart(table, len(table), EXACT))
 
 
 def _with_ones(rows: Array) -> Array:

@@ -36,6 +36,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from dpsql.linalg.arrays import Array
+from dpsql.linalg.digits import significant
 from dpsql.planner.residuals.contexts import Context, References
 from dpsql.planner.residuals.decompose import Subworkload
 from dpsql.planner.residuals.equivalence import Coloring
@@ -85,7 +86,7 @@ def choose_by_context(
         return None
     searches = [at_common.searches(d) for d in divided]
     # What promises most is taken, unless nothing comes of it.
-    for found in sorted(searches, key=lambda s: -s.promise):
+    for found in sorted(searches, key=lambda s: -significant(s.promise)):
         if (references := found.ended().references(common)) is not None:
             return ContextChoice(references, at_common.total)
     return None
@@ -186,7 +187,8 @@ class _ContextSearches:
 
     def ended(self) -> _ContextSearches:
         """Search in every context, first where most is promised: time may end before."""
-        order = sorted(self.parts, key=lambda context: -self.parts[context].promise)
+        promised = {key: significant(part.promise) for key, part in self.parts.items()}
+        order = sorted(self.parts, key=lambda context: -promised[context])
         return replace(self, parts={context: self.parts[context].ended() for context in order})
 
     def references(self, common: Mapping[str, Reference]) -> References | None:

@@ -19,6 +19,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpsql.linalg.arrays import Array
+from dpsql.linalg.descent import descend
+from dpsql.linalg.digits import few, nearest
 from dpsql.planner.residuals.decompose import Subworkload, decompose
 from dpsql.planner.residuals.equivalence import Coloring, by_role, by_size, kinds
 from dpsql.planner.residuals.pieces import Piece, Splitter
@@ -40,6 +42,8 @@ PATIENCE = 4
 """Or after so many evaluations that gain no more: values are off by more than derivatives tell."""
 FIRST_STEP = 0.1
 """How far the references move in the first step, relative to their length."""
+START_BITS = 24
+"""Of the largest weight, where a search begins."""
 RESOLUTION = 16
 """References are rounded to multiples of 1/(RESOLUTION · cells), or of 1/COARSEST."""
 MIRRORED = 1 / 32
@@ -215,8 +219,8 @@ class ReferenceSearch:
             unit: of the values, for the method to tell what is little.
             known: the objective at the start, if it has just been evaluated.
         """
-        from scipy.optimize import minimize  # half a second to import
-
+        # What is searched from follows from matrices that may be nearly singular: see `digits`.
+        start = [_plain(w) if c in self._moved else w for c, w in enumerate(start)]
         best, met, gained = (math.inf, start), 0, 1
         step = FIRST_STEP * math.sqrt(sum(float(start[c] @ start[c]) for c in self._moved))
 
@@ -236,11 +240,8 @@ class ReferenceSearch:
             return result[0] / unit, self.packed(result[1]) * (step / unit)
 
         zero = np.zeros(sum(len(axis.support) for axis in self._moved.values()))
-        options = {"maxfun": EVALUATIONS, "ftol": PROGRESS, "gtol": 0.0}
         with suppress(TooMuchError):  # what was found until then is kept
-            minimize(  # type: ignore[call-overload]
-                objective, zero, jac=True, method="L-BFGS-B", options=options
-            )
+            descend(objective, zero, evaluations=EVALUATIONS, progress=PROGRESS)
         return best
 
     def _unpacked(self, start: list[Array], x: Array) -> list[Array]:
@@ -310,7 +311,7 @@ class ReferenceSearch:
         middle = (weights + weights[::-1]) / 2
         nearly = np.abs(weights - middle).max() * len(weights) <= MIRRORED
         if nearly and color not in self._sparse:
-            return Reference.of_integers(np.rint(middle * denominator).astype(np.int64))
+            return Reference.of_integers(nearest(middle * denominator).astype(np.int64))
         return rounded(weights, denominator)
 
     def objective(self, weights: list[Array], final: bool = False) -> tuple[float, Slopes] | None:
@@ -351,6 +352,12 @@ class ReferenceSearch:
             if weights.sum() > 1e-6 * np.abs(weights).sum():
                 result[c] = axis.on_support(weights / weights.sum())
         return result
+
+
+def _plain(weights: Array) -> Array:
+    """Return weights with few digits, up to a factor that makes them sum to 1."""
+    found = few(weights, START_BITS)
+    return np.asarray(found / found.sum())
 
 
 def summed(parts: Iterable[tuple[int, tuple[float, Slopes]]]) -> tuple[float, Slopes]:

@@ -74,4 +74,4 @@ def test_budgets_may_be_far_apart(rho, now):
     before = dpsql.plan(first, budget=dpsql.Budget(rho=rho))
     alone = dpsql.plan(second, budget=dpsql.Budget(rho=now))
     plan = dpsql.plan(second, budget=dpsql.Budget(rho=now), given=[before])
-    assert plan.rmse <= alone.rmse
+    assert plan.rmse <= alone.rmse * (1 + 1e-9)
