@@ -323,7 +323,7 @@ def test_keys_of_several_columns_of_the_catalog():
             "SELECT COUNT(*) AS n FROM sales", budget=HUGE
         )
     half = "SELECT size, COUNT(*) AS n FROM sales s JOIN shops p ON p.nr = s.shop GROUP BY 1"
-    with pytest.raises(dpsql.DpsqlError, match="must say to which row"):
+    with pytest.raises(dpsql.DpsqlError, match="where rows of sales, shops meet"):
         dpsql.Session(con, unit=unit).plan(half, budget=HUGE)
 
 
