@@ -58,13 +58,16 @@ def triangular_root(gram: Array) -> tuple[Array, Array] | None:
 def independent_rows(rows: Array, negligible: float) -> tuple[Array, Array]:
     """Return independent rows with the same Gram matrix, and their pseudo-inverse.
 
-    The Gram matrix is not written out, so that there may be many cells. Its eigenvalues are the
-    squares of singular values.
+    The Gram matrix is not written out, so that there may be many cells. Its eigenvalues are those
+    of the products of the rows with each other, which are a tenth of the work of singular values.
     """
-    _, scale, vectors = np.linalg.svd(rows, full_matrices=False)
-    kept = scale > np.sqrt(negligible) * scale[0]
-    scale, vectors = scale[kept], vectors[kept]
-    return np.ascontiguousarray(scale[:, None] * vectors), np.asarray(vectors.T / scale)
+    values, vectors = np.linalg.eigh(rows @ rows.T)
+    found = vectors[:, values > negligible * values[-1]].T @ rows
+    # A rotation of the rows keeps their Gram matrix, whatever rounding does to eigenvalues. They
+    # are orthogonal but for that, so that their own products are a system that is easily solved.
+    norms = np.sqrt(np.square(found).sum(axis=1))[:, None]
+    unit = found / norms
+    return np.ascontiguousarray(found), np.asarray((np.linalg.solve(unit @ unit.T, unit) / norms).T)
 
 
 def full_rank_root(gram: Array) -> Array:

@@ -34,3 +34,14 @@ def test_the_root_of_a_regular_matrix_and_its_inverse():
     np.testing.assert_allclose(upper.T @ upper, rows.T @ rows, atol=1e-9)
     np.testing.assert_allclose(upper @ inverse, np.eye(7), atol=1e-9)
     assert roots.triangular_root(rows[:5].T @ rows[:5]) is None
+
+
+@pytest.mark.parametrize("spread", [1, 1e3, 1e5])
+def test_independent_rows_have_the_same_gram_matrix_and_an_inverse(spread):
+    rows = DRAW.standard_normal((20, 300)) * np.geomspace(1, 1 / spread, 20)[:, None]
+    rows = np.vstack([rows, rows[:3], np.zeros((1, 300))])
+    found, inverse = roots.independent_rows(rows, 1e-11)
+    assert len(found) == 20
+    np.testing.assert_allclose(found.T @ found, rows.T @ rows, atol=1e-12 * np.square(rows).sum())
+    np.testing.assert_allclose(found @ inverse, np.eye(20), atol=1e-10)
+    np.testing.assert_allclose(inverse @ found, np.linalg.pinv(rows) @ rows, atol=1e-8)
