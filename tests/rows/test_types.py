@@ -63,8 +63,14 @@ MORE = """
     ; strftime({a}, '%Y-%m') ; {a} + INTERVAL 1 MONTH ; {a} - INTERVAL 3 HOUR
     ; {a} + 1 > 5 ; NOT {a} + 1 > 5
 """
-DOCUMENTED = {"strftime(": "isfinite(a)", "'week', a": "a > '5877641-01-04 (BC)'"}
-"""Functions that are NULL where DuckDB has a value: of infinite times, and where 2.0.0 has none."""
+DOCUMENTED = {
+    "strftime(": "isfinite(a)",
+    "'week', a": "a > '5877641-01-04 (BC)'",
+    "date_diff(": "(TRY_CAST(a AS TIMESTAMP) IS NOT NULL AND TRY_CAST(b AS TIMESTAMP) IS NOT NULL)",
+}
+"""Functions that are NULL where DuckDB has a value: of infinite times, where 2.0.0 has none, and
+of days that no TIMESTAMP is on.
+"""
 INTEGERS = {f"{sign}{name}INT" for sign in ("", "U") for name in ("TINY", "SMALL", "BIG", "HUGE")}
 INTEGERS |= {"INTEGER", "UINTEGER"}
 
