@@ -41,6 +41,7 @@ def block(*factors, space="ab", law=None):
     return BlockStrategy((tuple(space[: len(factors)]),), factors, law or Gaussian(10**4))
 
 
+@settings(deadline=None)
 @given(MATRICES)
 def test_a_bound_on_eigenvalues_holds(rows):
     factor = dense(rows)
