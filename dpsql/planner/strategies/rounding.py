@@ -57,8 +57,9 @@ MARGIN = 7
 """Bits beyond those of the coefficients: with them rounding loses less than 10^−5."""
 PLENTY = 6
 """Bits beyond what is needed from which plain rounding is as good as a balanced one."""
-FINE = 4
-"""Further bits of coefficients. What is wider ends in zeros: noise would be seen there."""
+FINE, SPARE = 22, 3
+"""Bits of coefficients, in all and beyond those that are needed: with both the loss is below 10^−6.
+What is wider ends in zeros, where noise of floats would be seen."""
 GRID = 10
 """Bits after the point of coefficients that are balanced."""
 SMALL = 40
@@ -296,8 +297,8 @@ def round_strategy(strategy: Triangular, bits: int, needed: int | None = None) -
         return np.asarray(max(1, (1 << bits) // _largest(strategy.basis)) * strategy.basis)
     needed = _needed_bits(strategy) if needed is None else needed
     if bits >= needed + (0 if is_dear(strategy.basis) else PLENTY):
-        spare = max(0, bits - needed - PLENTY - FINE)
-        return _round_triangular(strategy, bits - spare) << spare
+        zeros = max(0, bits - max(FINE, needed + SPARE))
+        return _round_triangular(strategy, bits - zeros) << zeros
     found: list[tuple[float, int, NDArray[np.int64]]] = []
     for coefficients in (strategy.coefficients, _rotated(strategy.coefficients)):
         largest = float(np.abs(coefficients @ strategy.basis).max())
