@@ -36,7 +36,10 @@ def test_every_interval_holds_the_answer(seed):
     names = [name for name, *_ in con.execute(sql).description]
     keys = [name for name in names if name.startswith("k")]
     session = dpsql.Session(con, schema=made.schema)
-    release = session.release({"asked": sql}, budget=BUDGET, confidence=CERTAIN)
+    try:
+        release = session.release({"asked": sql}, budget=BUDGET, confidence=CERTAIN)
+    except dpsql.errors.ResourceLimitError:
+        pytest.skip("moments of so many joint cells are refused, before anything is charged")
     followed = dict(release.columns("asked").select("column", "variance").rows())
     found = {tuple(row[k] for k in keys): row for row in release["asked"].iter_rows(named=True)}
     for row in con.execute(sql).fetchall():
