@@ -27,6 +27,8 @@ from functools import partial
 from itertools import combinations
 from pathlib import Path
 
+from numpy._core._multiarray_umath import __cpu_dispatch__
+
 import dpsql
 from dpsql.planner import registry
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Suffix, Workload
@@ -38,10 +40,10 @@ ROOT = Path(__file__).parents[2]
 BUDGET = dpsql.Budget(epsilon=1, delta=1e-9)
 KERNELS = ("Haswell", "Zen", "Prescott", "Sandybridge", "SkylakeX")
 WITHOUT = {
-    "no AVX-512": "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR",
-    "no AVX2": "AVX2 FMA3 AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR",
+    "no AVX-512": [name for name in __cpu_dispatch__ if name.startswith(("AVX512", "X86_V4"))],
+    "no AVX2": __cpu_dispatch__,
 }
-"""What NumPy may not use of a processor, by the name of the setting."""
+"""What NumPy may not use of a processor, by the name of the setting: it knows names of its own."""
 SETTINGS = (*KERNELS, *WITHOUT)
 THREADS = ("1", "2")
 ONLY_ON = {"SkylakeX": "avx512f", "Haswell": "avx2", "Zen": "avx2", "Sandybridge": "avx"}
@@ -168,7 +170,7 @@ def environment(setting: str, threads: str) -> dict[str, str]:
     """Return the variables that make NumPy and OpenBLAS compute as another processor would."""
     given = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), threads)
     if setting in WITHOUT:
-        return {**os.environ, **given, "NPY_DISABLE_CPU_FEATURES": WITHOUT[setting]}
+        return {**os.environ, **given, "NPY_DISABLE_CPU_FEATURES": " ".join(WITHOUT[setting])}
     return {**os.environ, **given, "OPENBLAS_CORETYPE": setting}
 
 
