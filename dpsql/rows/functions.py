@@ -79,8 +79,9 @@ _REGEX = (
     "that outlive a row"
 )
 _CALENDAR = (
-    "proleptic Gregorian calendar of a DATE or TIMESTAMP without time zone; the part is a constant "
-    "of a list; infinite times give NULL, and so do the ends of the type, where weeks overflow"
+    "proleptic Gregorian calendar of a DATE or TIMESTAMP without time zone, or a TIME within a "
+    "day; the part is a constant of a list; infinite times give NULL, "
+    "and so do the ends of the type, where weeks overflow"
 )
 _SPAN = "the unit is a constant of a list; far times overflow: in a TRY"
 _SHIFTED = (

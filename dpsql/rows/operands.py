@@ -25,6 +25,7 @@ from dpsql.rows.types import (
     HUGEINT,
     MOST_DIGITS,
     NULL,
+    TIME,
     VARCHAR,
     RowType,
     common_type,
@@ -97,6 +98,8 @@ def check_repeated(value: RowValue, what: str) -> None:
 def _may_cast(type_: RowType, to: RowType) -> bool:
     if type_ == NULL or VARCHAR in (type_, to):
         return to != NULL
+    if TIME in (type_, to):
+        return type_.is_time and type_ != DATE
     if type_.is_time or to.is_time:
         return type_.is_time and to.is_time
     return to != NULL

@@ -25,7 +25,7 @@ from dpsql.rows.expression import (
 from dpsql.rows.functions import ALIASES, FUNCTIONS, PARTS
 from dpsql.rows.intervals import read_interval
 from dpsql.rows.times import meant
-from dpsql.rows.types import RowType, row_type
+from dpsql.rows.types import COARSE, RowType, row_type
 from dpsql.schema.names import capitals, folded
 
 Tree = Mapping[str, Any]
@@ -175,7 +175,7 @@ def _cast(tree: Tree, level: int) -> RowExpression:
 
 def _type(tree: Tree) -> RowType:
     path = tree.get("qualified_name", {"path": [""]})["path"]
-    if tree.get("class") != "TYPE" or len(path) != 1:
+    if tree.get("class") != "TYPE" or len(path) != 1 or capitals(str(tree["type_name"])) in COARSE:
         raise unlisted("a cast to this type")
     sizes = [str(child.get("literal", {}).get("text")) for child in tree.get("children", ())]
     name = str(tree["type_name"])

@@ -79,7 +79,7 @@ def spelled(expression: RowExpression, around: int = 0) -> str:
 def _constant(constant: RowConstant) -> str:
     if constant.kind == "NULL":
         return "NULL"
-    if constant.kind in {"DATE", "TIMESTAMP"}:
+    if constant.kind in {"DATE", "TIME", "TIMESTAMP"}:
         return f"{constant.kind} {quoted_text(constant.text)}"
     if constant.kind == "VARCHAR":
         return quoted_text(constant.text)

@@ -8,6 +8,9 @@ from dpsql.rows.functions import ALIASES, PARTS, UNITS
 from dpsql.rows.types import BIGINT, DATE, DOUBLE, RowType
 from dpsql.schema.names import folded
 
+CLOCK = frozenset({"hour", "minute", "second", "millisecond", "microsecond", "epoch"})
+"""Parts that a TIME has, too."""
+
 
 def word(text: str, *, parts: bool) -> str:
     """Return the one name of a part or unit of time.
@@ -52,5 +55,6 @@ def meant(text: str, type_: RowType) -> RowConstant:
         return RowConstant("DATE", spelled[:10]) if type_ == DATE else found
     raise UnsupportedSqlError(
         f"{printable(text)[:60]!r} is no {type_.sql}, so rows can't be compared with it.",
-        hint=f"write a {type_.sql}, or cast what it is compared with to VARCHAR.",
+        hint=f"write a {'TIMESTAMP' if type_.is_time and type_ != DATE else type_.sql}, or cast "
+        "what it is compared with to VARCHAR.",
     )

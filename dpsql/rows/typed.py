@@ -45,7 +45,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpsql.rows.types import BIGINT, BOOLEAN, DATE, DOUBLE, HUGEINT, NULL, VARCHAR, RowType
+from dpsql.rows.types import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    HUGEINT,
+    NULL,
+    TIME,
+    VARCHAR,
+    RowType,
+)
 from dpsql.schema.names import quoted_name
 from dpsql.schema.numbers import decimal_text
 from dpsql.schema.values import ZONED
@@ -93,7 +103,8 @@ class RowValue:
     @property
     def bare(self) -> str:
         """The same, but of a DECIMAL that is stored whatever is, also what its type hasn't."""
-        return quoted_name(self.text) if self.operation == "column" else self.sql
+        stored = self.operation == "column" and self.type != TIME
+        return quoted_name(self.text) if stored else self.sql
 
     @property
     def nodes(self) -> Iterator[RowValue]:
@@ -328,8 +339,11 @@ def _of_type(value: str, type_: RowType) -> str:
     """Write a value that has to be of a type, but need not be; NULL if it isn't.
 
     Of the text '1.999e2' 2.0.0 makes a DECIMAL(4,2), and stores it: 199.90. What is computed of it
-    overflows.
+    overflows. Of a TIME that isn't within a day it makes no text, but fails for good.
     """
+    if type_ == TIME:
+        low, high = (constant_of(end, type_).sql for end in ("00:00:00", "24:00:00"))
+        return f"CASE WHEN {value} BETWEEN {low} AND {high} THEN {value} END"
     if type_.name != "DECIMAL":
         return value
     most = decimal_text(Fraction(10**type_.width - 1, 10**type_.scale))

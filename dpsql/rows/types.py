@@ -13,18 +13,27 @@ from functools import partial, reduce
 
 from dpsql.errors import UnsupportedSqlError, printable
 from dpsql.schema.names import capitals
+from dpsql.schema.values import other_type
 
 _BITS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64, "HUGEINT": 128}
 _INTEGERS = {name: (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for name, bits in _BITS.items()} | {
     f"U{name}": (0, 2**bits - 1) for name, bits in _BITS.items() if bits < 128
 }
-_PLAIN = frozenset({"BOOLEAN", "FLOAT", "DOUBLE", "VARCHAR", "DATE", "TIMESTAMP", "NULL"})
+_CALENDAR = ("DATE", "TIMESTAMP", "TIMESTAMP_NS")
+"""Types that have a calendar day: of two of them DuckDB compares in the later one."""
+COARSE = frozenset({"TIMESTAMP_S", "TIMESTAMP_MS"})
+"""Types of columns that are read as TIMESTAMP, and stand nowhere else.
+
+They have times that TIMESTAMP hasn't, of which DuckDB makes no text, and which it can't cast to
+each other: it fails for good, also in TRY_CAST.
+"""
+_PLAIN = frozenset({"BOOLEAN", "FLOAT", "DOUBLE", "VARCHAR", *_CALENDAR, *COARSE, "TIME", "NULL"})
 _ALIASES = {
     "INT": "INTEGER", "INT1": "TINYINT", "INT2": "SMALLINT", "INT4": "INTEGER", "INT8": "BIGINT",
     "SHORT": "SMALLINT", "LONG": "BIGINT", "SIGNED": "INTEGER", "BOOL": "BOOLEAN",
     "LOGICAL": "BOOLEAN", "FLOAT4": "FLOAT", "REAL": "FLOAT", "FLOAT8": "DOUBLE",
     "TEXT": "VARCHAR", "STRING": "VARCHAR", "CHAR": "VARCHAR", "BPCHAR": "VARCHAR",
-    "DATETIME": "TIMESTAMP", "NUMERIC": "DECIMAL", "INT128": "HUGEINT",
+    "DATETIME": "TIMESTAMP", "TIMESTAMP_US": "TIMESTAMP", "NUMERIC": "DECIMAL", "INT128": "HUGEINT",
 }  # fmt: skip
 _DECIMAL = re.compile(r"DECIMAL\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\)")
 MOST_DIGITS = 38
@@ -82,7 +91,7 @@ class RowType:
     @property
     def is_time(self) -> bool:
         """Whether it has a calendar day."""
-        return self.name in {"DATE", "TIMESTAMP"}
+        return self.name in _CALENDAR
 
     def as_decimal(self) -> RowType:
         """Return the narrowest DECIMAL that has all values, or as many as one can have."""
@@ -99,6 +108,7 @@ class RowType:
 BOOLEAN, BIGINT, HUGEINT = RowType("BOOLEAN"), RowType("BIGINT"), RowType("HUGEINT")
 FLOAT, DOUBLE, VARCHAR = RowType("FLOAT"), RowType("DOUBLE"), RowType("VARCHAR")
 DATE, TIMESTAMP, NULL = RowType("DATE"), RowType("TIMESTAMP"), RowType("NULL")
+NANOSECONDS, TIME = RowType("TIMESTAMP_NS"), RowType("TIME")
 
 
 def decimal(width: int, scale: int) -> RowType:
@@ -111,8 +121,12 @@ def is_enum(text: str) -> bool:
     return capitals(text.strip()).partition("(")[0] == "ENUM"
 
 
-def row_type(text: str) -> RowType:
+def row_type(text: str, column: str = "") -> RowType:
     """Return the type of a name, for example of a column in DuckDB's catalog.
+
+    Args:
+        text: the name.
+        column: the column that has it, if there is one.
 
     Raises:
         UnsupportedSqlError: values of this type can't stand in a row expression.
@@ -120,6 +134,8 @@ def row_type(text: str) -> RowType:
     name = capitals(text.strip())
     if is_enum(name):
         return VARCHAR
+    if name in COARSE:
+        return TIMESTAMP
     name = _ALIASES.get(name, name)
     if name == "DECIMAL":
         return RowType("DECIMAL", 18, 3)
@@ -127,7 +143,7 @@ def row_type(text: str) -> RowType:
     if found is not None:
         return RowType("DECIMAL", int(found[1]), int(found[2]))
     if name == "NULL" or (name not in _PLAIN and name not in _INTEGERS):
-        raise _unknown_type(text)
+        raise _unknown_type(text, column)
     return RowType(name)
 
 
@@ -155,7 +171,7 @@ def common_type(types: Sequence[RowType], *, compared: bool = False) -> RowType 
     if all(type_.is_number for type_ in known):
         return reduce(partial(_common_number, compared=compared), known)
     if all(type_.is_time for type_ in known):
-        return TIMESTAMP
+        return max(known, key=lambda type_: _CALENDAR.index(type_.name))
     return None
 
 
@@ -206,12 +222,17 @@ def lossless(type_: RowType, into: RowType) -> bool:
         # HUGEINT has 39 digits: no DECIMAL holds it.
         inner = len(str(type_.limits[1])) if type_.limits else type_.width - type_.scale
         return inner <= into.width - into.scale and type_.scale <= into.scale
+    if type_ == NANOSECONDS and into == TIMESTAMP:  # rounded
+        return True
     return type_ == BOOLEAN and into.is_integer
 
 
-def _unknown_type(text: str) -> UnsupportedSqlError:
+def _unknown_type(text: str, column: str = "") -> UnsupportedSqlError:
+    stored = other_type("…", column, text, altered=True) if column else ""
     return UnsupportedSqlError(
         f"Values of type {printable(text)[:60]} can't stand in an expression of rows.",
-        hint="types that can: BOOLEAN, integers, DECIMAL, FLOAT, DOUBLE, VARCHAR, ENUM, DATE, "
-        "TIMESTAMP.",
+        hint=f"store it with a type that can: {stored}"
+        if stored
+        else "types that can: BOOLEAN, integers, DECIMAL, FLOAT, DOUBLE, VARCHAR, ENUM, DATE, "
+        "TIME, TIMESTAMP without time zone.",
     )

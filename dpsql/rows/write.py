@@ -63,16 +63,19 @@ from dpsql.rows.operands import (
     tried,
 )
 from dpsql.rows.patterns import check_pattern
-from dpsql.rows.times import meant, part_type, word
+from dpsql.rows.times import CLOCK, meant, part_type, word
 from dpsql.rows.typed import RowValue, bytes_of, called, constant_of, known_since, number_of
 from dpsql.rows.types import (
     BIGINT,
     BOOLEAN,
+    COARSE,
     DOUBLE,
     FLOAT,
     HUGEINT,
     MOST_DIGITS,
+    NANOSECONDS,
     NULL,
+    TIME,
     TIMESTAMP,
     VARCHAR,
     RowType,
@@ -93,6 +96,26 @@ _COMPARISONS = {
     "=": "=", "<>": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=",
     "is_distinct": "IS DISTINCT FROM", "is_not_distinct": "IS NOT DISTINCT FROM",
 }  # fmt: skip
+
+
+def _in_microseconds(name: str, type_: RowType) -> RowValue:
+    """Read a column of times in other units; those that no TIMESTAMP is are infinite."""
+    stored = RowValue("column", (), type_, name)
+    after = RowValue("compare", (stored, constant_of("1970-01-01 00:00:00", type_)), BOOLEAN, ">")
+    far = (constant_of(text, TIMESTAMP) for text in ("infinity", "-infinity"))
+    there = RowValue("not", (RowValue("is_null", (stored,), BOOLEAN),), BOOLEAN)
+    (late, early), known = far, RowValue("try_cast", (stored,), TIMESTAMP)
+    rest = RowValue("case", (after, late, there, early), TIMESTAMP)
+    return RowValue("coalesce", (known, rest), TIMESTAMP)
+
+
+def _is_coarse(value: RowValue) -> bool:
+    return any(node.type.name in COARSE for node in value.nodes)
+
+
+def _rounded_time(value: RowValue) -> RowValue:
+    """Bring nanoseconds to microseconds, as DuckDB does for functions that have no other."""
+    return cast(value, TIMESTAMP) if value.type == NANOSECONDS else value
 
 
 class RowWriter:
@@ -148,7 +171,9 @@ class RowWriter:
     def _column(self, name: str) -> RowValue:
         if name not in self.types:
             raise SchemaError(f"There is no column {printable(name)[:100]}.")
-        type_, of_labels = row_type(self.types[name]), is_enum(self.types[name])
+        if self.types[name] in COARSE:
+            return _in_microseconds(name, RowType(self.types[name]))
+        type_, of_labels = row_type(self.types[name], name), is_enum(self.types[name])
         return RowValue("labels" if of_labels else "column", (), type_, name, type_.limits)
 
     def _all(self, expressions: Sequence[RowExpression]) -> list[RowValue]:
@@ -172,6 +197,11 @@ class RowWriter:
             raise UnsupportedSqlError(
                 f"{what} needs values of one type on rows, not {names}.",
                 hint="write CAST(… AS …) where another type is meant.",
+            )
+        if any("." in text for text in texts.values()) and any(map(_is_coarse, written)):
+            raise UnsupportedSqlError(
+                f"{what} would round a text on rows, to seconds or milliseconds.",
+                hint="write TIMESTAMP '…', or leave the digits after the point out.",
             )
         if texts and type_ != VARCHAR:
             for place, text in texts.items():
@@ -368,7 +398,7 @@ class RowWriter:
         if apart is not None:
             return apart
         type_, limits = part_type(part)
-        value = self._time(node, 1)
+        value = self._time(node, 1, clock=part in CLOCK)
         made = tried("date_part", constant_of(part), value, type_=type_, limits=limits)
         if known_since(made):
             check_repeated(value, f"The {part} of a day")
@@ -386,7 +416,7 @@ class RowWriter:
         return called("/", cast(apart, DOUBLE), second, type_=DOUBLE)
 
     def _named_part(self, node: RowCall) -> RowValue:
-        return tried(node.function, self._time(node, 0), type_=VARCHAR)
+        return tried(node.function, _rounded_time(self._time(node, 0)), type_=VARCHAR)
 
     def _shown(self, node: RowCall) -> RowValue:
         return shown(self._time(node, 0), literal(node.arguments[1], node.function))
@@ -407,7 +437,10 @@ class RowWriter:
             raise UnsupportedSqlError(
                 "A time can't be moved that far on rows.", hint="by at most ten thousand years."
             )
-        value = cast(self._time(node, 0), TIMESTAMP)
+        value = self._time(node, 0)
+        if value.type == NANOSECONDS:
+            raise not_of("An interval", "a DATE or TIMESTAMP", value.type)
+        value = cast(value, TIMESTAMP)
         return RowValue("shift", (value,), TIMESTAMP, text)
 
     def _clock(self, node: RowCall) -> RowValue:
@@ -423,10 +456,15 @@ class RowWriter:
             raise not_of(node.function, "a string", written.type)
         return cast(written, VARCHAR)
 
-    def _time(self, node: RowCall, place: int) -> RowValue:
+    def _time(self, node: RowCall, place: int, *, clock: bool = False) -> RowValue:
+        """Write a time. Of 24:00:00, which is a TIME too, no clock shows anything."""
         written = self._write(node.arguments[place])
         if written.type == NULL:
             return cast(written, TIMESTAMP)
+        if written.type == TIME and clock:
+            check_repeated(written, f"The argument of {node.function}")
+            shown = RowValue("compare", (written, constant_of("24:00:00", TIME)), BOOLEAN, "<")
+            return RowValue("case", (shown, written), TIME)
         if not written.type.is_time:
             raise not_of(node.function, "a DATE or TIMESTAMP", written.type)
         return written

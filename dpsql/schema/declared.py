@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds, Value
+from dpsql.schema.drafts import drafted, unsuitable
 from dpsql.schema.names import enum_type, folded
 from dpsql.schema.numbers import (
     FLOATS,
@@ -28,7 +29,6 @@ from dpsql.schema.values import TIMES, ZONED
 
 GENERATED = "GENERATED "
 """What stands before the type of a generated column."""
-_OTHER_TIMES = frozenset({"TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"})
 MAX_FLOAT_GRID = 2**40
 """Doubles tell so many steps apart with room to spare."""
 _LABEL = re.compile(r"'((?:[^']|'')*)'")
@@ -73,7 +73,7 @@ def fitted(
         if isinstance(said, NumberBounds):
             found = checked_bounds(one.name, one.type, one.generated, said)
         elif said is not None:
-            found = from_declaration(one.name, one.type, one.generated, said)
+            found = from_declaration(one.name, one.type, one.generated, said, as_sql(table))
         if isinstance(found, Domain):
             columns[one.name] = found
             continue
@@ -84,7 +84,9 @@ def fitted(
     return columns, undeclared, bounds
 
 
-def from_declaration(name: str, type_: str, generated: bool, domain: Domain) -> Domain:
+def from_declaration(
+    name: str, type_: str, generated: bool, domain: Domain, table: str = "…"
+) -> Domain:
     """Give a declared domain the column's own type.
 
     Raises:
@@ -110,16 +112,12 @@ def from_declaration(name: str, type_: str, generated: bool, domain: Domain) -> 
         return domain.of_column(type_)
     if (type_, domain.type) in {("VARCHAR", "VARCHAR"), ("BOOLEAN", "BOOLEAN")}:
         return domain
-    if domain.type in {"DATE", "TIMESTAMP"} and type_ in _OTHER_TIMES:
-        raise SchemaError(
-            f"The column {name} has the type {type_}, so it can't have the domain {domain}.",
-            hint=f"ALTER TABLE … ALTER {as_sql(name)} TYPE TIMESTAMP, or store "
-            f"{as_sql(name)}::DATE.",
-        )
     shown = "ENUM" if labels is not None else type_
     raise SchemaError(
         f"The column {name} has the type {shown}, so it can't have the domain {domain}.",
-        hint="Domain.integers is for integer columns, .labels for VARCHAR and ENUM columns, "
+        hint=unsuitable(table, name, type_)
+        if drafted(name, type_) is None and type_ != "BOOLEAN" and labels is None
+        else "Domain.integers is for integer columns, .labels for VARCHAR and ENUM columns, "
         ".boolean for BOOLEAN columns, .dates for DATE and TIMESTAMP columns, .decimals and .bins "
         "for DECIMAL, DOUBLE and integer columns.",
     )

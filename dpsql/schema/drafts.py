@@ -26,9 +26,9 @@ from dpsql.schema.numbers import (
 )
 from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.toml import toml_key, toml_text
-from dpsql.schema.values import ZONED
+from dpsql.schema.values import TIMES, ZONED, other_type
 
-_DAYS = frozenset({"DATE", "TIMESTAMP", ZONED})
+_DAYS = frozenset({"DATE", *TIMES})
 
 _RANGES: tuple[tuple[str, int, int, int], ...] = (
     # words of the name, the range, and its step where there is a choice
@@ -165,7 +165,7 @@ def declaration_hint(table: str, column: str, type_: str, *, view: bool = False)
     """
     domain = drafted(column, type_)
     if domain is None:
-        return Hint(unsuitable(column, type_))
+        return Hint(unsuitable(table, column, type_, altered=not view))
     check = "" if view else _CHECKS.get(type_, _check_of)(column, domain)
     code, entry = as_code(domain), as_entry(column, domain)
     schema = f"dpsql.Schema({{{as_text(table)}: {{{as_text(column)}: {code}}}}})"
@@ -273,8 +273,13 @@ def expression_hint(table: str, text: str) -> Hint:
     )
 
 
-def unsuitable(column: str, type_: str) -> str:
-    """Say what to do with a column of a type that can't have a domain."""
+def unsuitable(table: str, column: str, type_: str, *, altered: bool = False) -> str:
+    """Say what to do with a column of a type that can't have a domain; see `other_type`."""
+    if type_ == "TIME":
+        return f"a TIME can't have a domain: group by hour({as_sql(column)})."
+    stored = other_type(table, column, type_, altered=altered)
+    if stored:
+        return f"store it with a type that can have one: {stored}"
     return (
         f"columns of type {type_} can't have a domain; add an integer, BOOLEAN, DATE or ENUM "
         f"column derived from {column} to the table."
@@ -305,8 +310,7 @@ def _check_of_labels(column: str, _: Domain) -> str:
 _CHECKS: dict[str, Callable[[str, Domain], str]] = {
     "VARCHAR": _check_of_labels,
     "DATE": _check_of_days,
-    "TIMESTAMP": lambda _, __: "",
-    ZONED: lambda _, __: "",
+    **dict.fromkeys(TIMES, lambda _, __: ""),
 }
 
 

@@ -57,7 +57,7 @@ from dpsql.schema.stored_units import (
 from dpsql.schema.table import Origin, Parent, Table
 
 _COLUMN_TYPE = re.compile(
-    r"|DOUBLE|FLOAT|DATE|TIMESTAMP( WITH TIME ZONE)?|DECIMAL\(\d\d?,\d\d?\)", re.ASCII
+    r"|DOUBLE|FLOAT|DATE|TIMESTAMP( WITH TIME ZONE|_S|_MS|_NS)?|DECIMAL\(\d\d?,\d\d?\)", re.ASCII
 )
 
 Read = tuple[Sequence[Value], Sequence[Value] | None]

@@ -10,6 +10,7 @@ from datetime import date
 from decimal import Decimal
 
 from dpsql.errors import SchemaError, printable
+from dpsql.schema.names import as_sql
 from dpsql.schema.numbers import shown
 from dpsql.schema.sequences import DateRange, DecimalRange, TimeRange
 
@@ -21,12 +22,45 @@ INTEGER_TYPES = frozenset(
 COLLATED = "VARCHAR with a collation"
 """The type, in messages, of texts that CHECKs compare by another rule than byte by byte."""
 ZONED = "TIMESTAMP WITH TIME ZONE"
-TIMES = frozenset({"TIMESTAMP", ZONED})
+OTHER_TIMES = frozenset({"TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"})
+"""The DuckDB types of times in other units than microseconds."""
+TIMES = frozenset({"TIMESTAMP", ZONED, *OTHER_TIMES})
 """The DuckDB types of columns that have days and times of day."""
+UNREAD = " of a Parquet file"
+"""What stands behind the type of a column that is never read: DuckDB could fail for one row."""
+_STORED_AS = {
+    "HUGEINT": "BIGINT", "UHUGEINT": "UBIGINT", "TIME_NS": "TIME", "TIME WITH TIME ZONE": "TIME",
+} | dict.fromkeys(("BIGNUM", "BIT", "BLOB", "INTERVAL", "UUID"), "VARCHAR")  # fmt: skip
+"""Type whose values can't be told apart, or not even compared → a type whose values can."""
 _ZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+/-]{0,63}")
 """The names that time zones have; which there are, DuckDB knows."""
 
 Value = int | str | bool | date | Decimal | float
+
+
+def other_type(table: str, column: str, type_: str, *, altered: bool = False) -> str:
+    """Write the statement that stores a column in a type of which more can be asked.
+
+    Args:
+        table: a table or a view, as it is typed.
+        column: its column.
+        type_: the type of that.
+        altered: whether it is a table that may be altered; else its rows are stored in another.
+
+    Returns:
+        "" if no such type is known.
+    """
+    name, to = as_sql(column), _STORED_AS.get(type_)
+    last = re.findall(r'"(?:[^"]|"")*"|[^.]+', table)[-1]
+    stored = last.removeprefix('"').removesuffix('"').replace('""', '"') + "_stored"
+    rows = f"CREATE TABLE {as_sql(stored)} AS"
+    if type_.endswith(UNREAD):
+        return f"{rows} FROM {table};"
+    if to is None:
+        return ""
+    if altered:
+        return f"ALTER TABLE {table} ALTER {name} TYPE {to};"
+    return f"{rows} SELECT * REPLACE (CAST({name} AS {to}) AS {name}) FROM {table};"
 
 
 def check_values(type_: str, values: Sequence[Value]) -> None:

@@ -136,7 +136,7 @@ _RANDOM = (
 _NAMED_TABLE = (
     "name a table; public ones can also be VALUES (…), generate_series(…) and unnest([…])."
 )
-_TYPES = "cast to a number, VARCHAR, BOOLEAN, DATE or TIMESTAMP."
+_TYPES = "cast to a number, VARCHAR, BOOLEAN, DATE, TIME or TIMESTAMP."
 _WINDOW = "use SUM, AVG, row_number, rank, dense_rank, ntile, lag, lead, first_value, last_value."
 _LITERAL = "write the value itself into the SQL."
 

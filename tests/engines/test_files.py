@@ -508,7 +508,7 @@ def test_hostile_bits_are_values_of_their_types_or_null(con, tmp_path):
         "low": Domain.labels(["ok"], nullable=True),
     }
     table = describe_table(con, ("v",), Schema({"v": domains}))
-    assert table.undeclared["m"] == "TIMESTAMP in milliseconds"
+    assert table.undeclared["m"] == "TIMESTAMP in milliseconds of a Parquet file"
     for column in domains:
         assert sum(counted(con, table, column)) == 6, column
     assert counted(con, table, "late") == [0, 2, 4]

@@ -31,7 +31,7 @@ see the list of functions in the documentation \\(docs/reference/sql\\.md\\)\\.
 supported are .*
 use SUM, AVG, row_number, rank, .*
 name a table; public ones can also be .*
-cast to a number, VARCHAR, BOOLEAN, DATE or TIMESTAMP\\.
+cast to a number, VARCHAR, BOOLEAN, DATE, TIME or TIMESTAMP\\.
 formats have from 1 to 100 characters, .*
 use up to 128 visible characters, .*
 only SELECT is supported\\.

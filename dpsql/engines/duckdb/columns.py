@@ -26,7 +26,7 @@ from dpsql.schema import Domain, Table
 from dpsql.schema.names import quoted_name, quoted_text
 from dpsql.schema.numbers import decimal_scale, decimal_text
 from dpsql.schema.sequences import CLOCK, INSTANT, MONTHS, DateRange, DecimalRange, TimeRange
-from dpsql.schema.values import TIMES
+from dpsql.schema.values import OTHER_TIMES, TIMES
 
 MAX_SEARCHED = 64
 """Values of a list that is searched through for each row; longer ones are looked up."""
@@ -342,8 +342,15 @@ def clock(column: str, domain: Domain) -> str:
     """Write what the clock shows in the declared zone, whatever zone the session is set to.
 
     At the ends of the type there is no such time: instants are first brought to a span that has
-    all domains in it, with room for the difference to any zone.
+    all domains in it, with room for the difference to any zone. So are times in seconds and
+    milliseconds, of which not all are times in microseconds; all in nanoseconds are, rounded.
     """
+    if domain.column_type == "TIMESTAMP_NS":
+        return f"{column}::TIMESTAMP"
+    if domain.column_type in OTHER_TIMES:
+        ends = (f"'100000-01-01{era} 00:00:00'::{domain.column_type}" for era in _ERAS)
+        bounded = f"TRY_CAST({_between(column, *ends)} AS TIMESTAMP)"
+        return f"(CASE WHEN {column} IS NOT NULL THEN {bounded} END)"
     if domain.zone is None:
         return column
     bounded = _between(column, *(f"'100000-01-01{era} 00:00:00+00'::TIMESTAMPTZ" for era in _ERAS))

@@ -19,6 +19,7 @@ from dpsql.engines.refused import RefusedViewError
 from dpsql.errors import SchemaError
 from dpsql.rows.types import RowType, row_type
 from dpsql.schema.names import folded, quoted_name, quoted_text
+from dpsql.schema.values import UNREAD
 
 Fetch = Callable[[str], Sequence[tuple[object, ...]]]
 """Runs a statement that reads no rows of files."""
@@ -65,8 +66,6 @@ _ENDS = {
     ),
 }
 """Type → the least and the largest value that is neither infinite nor none at all."""
-_COARSE = " in milliseconds"
-"""What stands behind the type of a column that is never read: see `types_of`."""
 _NESTED = re.compile(r"STRUCT\(|MAP\(|UNION\(|VARIANT|GEOMETRY|.*\]$", re.DOTALL)
 _DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 
@@ -165,7 +164,8 @@ def types_of(fetch: Fetch, frozen: FrozenFiles, *, hive: bool) -> dict[str, str]
     """Return the columns of files and their types, which are the same in each.
 
     Times in milliseconds may be beyond what DuckDB's have, and then it fails for one row, also
-    where it looks at their statistics only: they have a type that nothing can be done with.
+    where it looks at their statistics only; so it does for times of day that are beyond a day.
+    They have a type that nothing can be done with.
 
     Raises:
         RefusedViewError: they aren't the same, or a file isn't Parquet.
@@ -191,7 +191,9 @@ def types_of(fetch: Fetch, frozen: FrozenFiles, *, hive: bool) -> dict[str, str]
         )
     coarse = _coarse(next(iter(columns.values()))[1:])
     return {
-        str(name): f"{type_}{_COARSE}" if name in coarse else str(type_)
+        str(name): f"{type_}{' in milliseconds' * (name in coarse)}{UNREAD}"
+        if name in coarse or (str(type_).startswith("TIME") and "STAMP" not in str(type_))
+        else str(type_)
         for name, type_, *_ in described
     }
 
@@ -214,9 +216,9 @@ def is_read(type_: str) -> bool:
 
     Those that nothing is ever done with may not, because DuckDB looks at what a file says of a
     column, and may fail there, also where the column is dropped again: neither times in
-    milliseconds, nor what may have such a time in it.
+    milliseconds and times of day, nor what may have such a time in it.
     """
-    return not type_.endswith(_COARSE) and not _NESTED.match(type_)
+    return not type_.endswith(UNREAD) and not _NESTED.match(type_)
 
 
 def guarded(scan: str, types: dict[str, str]) -> str:

@@ -30,7 +30,7 @@ from dpsql.rows.line import MOST_INTERVALS, Axis, cycle, line, line_name
 from dpsql.rows.periods import only_cycle
 from dpsql.rows.places import ends, has_places
 from dpsql.rows.typed import RowValue, text_of
-from dpsql.rows.types import BOOLEAN, VARCHAR, RowType, row_type
+from dpsql.rows.types import BOOLEAN, NANOSECONDS, VARCHAR, RowType, row_type
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
 from dpsql.schema.cuts import Cuts
@@ -161,7 +161,9 @@ class DerivedKeys:
             found = self._on_line(expression, own, type_, ranges)
             if found is not None:
                 return found
-        part = only_cycle(expression, own) if type_.is_time else ""
+        # Nanoseconds are rounded by some functions, and cut off by others: no one value of a part
+        # stands for all.
+        part = only_cycle(expression, own) if type_.is_time and type_ != NANOSECONDS else ""
         return OnAxis(name, None, part=part) if part else None
 
     def line_of(self, name: str) -> str:
