@@ -233,7 +233,7 @@ def test_a_confidence_next_to_one_is_bounded(con):
         "SELECT s, COUNT(*) AS n FROM t GROUP BY s",
         "SELECT l, COUNT(s) AS n FROM t GROUP BY l",
         "SELECT COUNT(*) AS n FROM t WHERE s IS NOT NULL",
-        "SELECT COUNT(*) AS n FROM t WHERE s IN ('bob', 'rest')",
+        "SELECT COUNT(*) AS n FROM t WHERE s IN ('bob', 'rest') OR s NOT IN ('bob', 'ann')",
     ],
 )
 @pytest.mark.parametrize("mechanism", ["querysmasher", "gaussian"])

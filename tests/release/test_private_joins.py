@@ -259,15 +259,18 @@ def test_a_saved_release_answers_more(session, tmp_path):
         loaded.query("SELECT region, COUNT(*) FROM customers GROUP BY 1")
 
 
+MEET = "how many rows of a unit count where rows of"
+
+
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
         ("SELECT COUNT(*) FROM orders o, customers c", "join of private tables"),
-        ("SELECT COUNT(*) FROM orders o JOIN customers c ON o.id = c.id", "join of private"),
+        ("SELECT COUNT(*) FROM orders o JOIN customers c ON o.id = c.id", MEET),
         ("SELECT COUNT(*) FROM orders o JOIN customers c ON o.customer_id <> c.id", "join of"),
         ("SELECT COUNT(*) FROM orders o JOIN customers c ON o.customer_id >= c.id", "join of"),
         ("SELECT COUNT(*) FROM orders o JOIN customers c ON o.customer_id + 0 = c.id", "join of"),
-        ("SELECT COUNT(*) FROM orders o JOIN customers c ON o.region = c.region", "join of"),
+        ("SELECT COUNT(*) FROM orders o JOIN customers c ON o.region = c.region", MEET),
         (
             "SELECT COUNT(*) FROM orders o JOIN customers c ON o.customer_id = c.id OR c.vip",
             "join of private",
@@ -281,25 +284,25 @@ def test_a_saved_release_answers_more(session, tmp_path):
             "ON (o.customer_id = c.id AND c.vip) OR c.region = 'n'",
             "join of private",
         ),
-        ("SELECT COUNT(*) FROM orders a JOIN orders b ON a.customer_id = b.customer_id", "join of"),
-        ("SELECT COUNT(*) FROM orders a JOIN orders b ON a.id = b.id", "join of private"),
+        ("SELECT COUNT(*) FROM orders a JOIN orders b ON a.customer_id = b.customer_id", MEET),
+        ("SELECT COUNT(*) FROM orders a JOIN orders b ON a.id = b.id", MEET),
         (
             "SELECT COUNT(*) FROM customers a JOIN customers b ON a.id = b.id",
-            "join of private",
+            MEET,
         ),
         (
             "SELECT COUNT(*) FROM orders o JOIN customers c ON o.customer_id = c.id "
             "JOIN customers d ON o.customer_id = d.id",
-            "join of private",
+            MEET,
         ),
         (
             "SELECT COUNT(*) FROM items i JOIN customers c ON i.order_id = c.id",
-            "join of private",
+            MEET,
         ),
         (
             "SELECT COUNT(*) FROM items a JOIN orders o ON a.order_id = o.id "
             "JOIN items b ON b.order_id = o.id",
-            "join of private",
+            MEET,
         ),
         (
             "SELECT COUNT(*) FROM customers c LEFT JOIN orders o ON o.customer_id = c.id",
@@ -552,7 +555,7 @@ def test_a_column_with_the_name_of_a_parents_column_stays_its_own():
     session = dpsql.Session(con, unit=dpsql.Unit("staff", max_rows={"trips": 1}))
     own = 'SELECT "staff_id.sex" AS s, COUNT(*) AS n FROM trips GROUP BY 1 ORDER BY 1'
     assert [round(n) for n in session.query(own, budget=HUGE)["n"]] == [0, 1]
-    with pytest.raises(UnsupportedSqlError, match="join of private"):
+    with pytest.raises(SchemaError, match=MEET):
         session.query(PAID.replace("pays", "trips"), budget=HUGE)
 
 

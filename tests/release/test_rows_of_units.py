@@ -238,7 +238,7 @@ def test_a_number_of_rows_has_no_public_bounds(session):
     ):
         with pytest.raises(SchemaError, match="no public") as caught:
             session.query(sql, budget=HUGE)
-        assert "LEAST((SELECT COUNT(*)" in caught.value.hint
+        assert "least(" in caught.value.hint.lower()
         assert " of orders" not in str(caught.value)
     assert not session.history.height
 

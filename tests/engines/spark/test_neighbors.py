@@ -123,7 +123,7 @@ def test_random_databases(spark, tmp_path, seed):
 ONE = {
     "t": {
         "g": dpsql.Domain.labels([f"g{i}" for i in range(5)], nullable=True, outside="drop"),
-        "a": dpsql.Domain.integers(0, 6, outside="clamp"),
+        "a": dpsql.Domain.integers(0, 6, outside="drop"),
         "b": dpsql.Domain.integers(0, 4, nullable=True),
         "c": dpsql.Domain.boolean(nullable=True),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import duckdb
 import pytest
@@ -299,11 +300,12 @@ def test_pairs_that_nothing_bounds_are_refused_with_a_bound_that_works(both, spa
     with pytest.raises(DpsqlError) as caught:
         here.query(pairs.format(quoted(o)), budget=BUDGET)
     listed = ", ".join([o.partition(".")[2]] * 3)
-    assert f'"{listed}": 20' in caught.value.hint
+    proposed = re.search(f'"{listed}": (\\d+)', caught.value.hint)
+    assert proposed is not None
     assert here.history.height == 0
     known = schema(named)
     unit = known.units[o]
-    units = {**known.units, o: dpsql.Unit(unit.key, {**unit.max_rows, listed: 20})}
+    units = {**known.units, o: dpsql.Unit(unit.key, {**unit.max_rows, listed: int(proposed[1])})}
     again = dpsql.Schema(dict(known), units=units, references=known.references)
     session = dpsql.Session(spark, schema=again, ledger=tmp_path / "shop.ledger")
     session.query(pairs.format(quoted(o)), budget=BUDGET)
