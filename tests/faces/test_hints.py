@@ -76,8 +76,9 @@ def test_the_options_that_hints_name_exist_on_the_command_line_and_in_cells():
     names = named()
     assert len(names) > 8
     constants = [ANY_BUDGET, FREE, NO_REUSE]
-    flags = {f"--{name.replace('_', '-')}" for name in names} - {"--weights", "--targets"}
-    flags |= {"--weight", "--target"}
+    repeated = ("weight", "target", "reference")
+    flags = {f"--{name.replace('_', '-')}" for name in names} - {f"--{one}s" for one in repeated}
+    flags |= {f"--{one}" for one in repeated}
     flags |= {w.strip(",") for h in constants for w in h.command.split() if w.startswith("--")}
     cells = {o for a in options.cell_parser()._actions for o in a.option_strings}
     assert flags <= set(every_option(main))
