@@ -119,9 +119,15 @@ def test_semicolons_at_the_end_are_fine():
     assert columns(compile_text("SELECT COUNT(*) FROM t ; ; -- the end")) == ["count"]
 
 
+def test_what_has_too_many_joint_cells_is_computed_of_rows():
+    script = compile_text(WHERE + "a < b")
+    assert list(script.labels.values()) == ["(a < b)"]
+    assert len(script.workload.domain) == 1
+
+
 def test_joint_domain_too_large():
     with pytest.raises(ResourceLimitError, match="100,000,000 cells"):
-        compile_text(WHERE + "a < b")
+        compile_text(WHERE + "a < (SELECT b)")
 
 
 @pytest.mark.parametrize(
