@@ -109,7 +109,9 @@ def test_what_does_not_follow_is_refused(ids, code, joined):
             "JOIN offers o ON o.supplier = s.id AND o.part = l.part"
         )
     session = declared(of_type(ids, code))
-    with pytest.raises((UnsupportedSqlError, SchemaError), match="join|meet|stand in|one type") as error:
+    with pytest.raises(
+        (UnsupportedSqlError, SchemaError), match=r"join|meet|stand in|one type"
+    ) as error:
         session.query(sql, budget=HUGE)
     assert error.value.hint
     assert session.ledger.spent == 0
