@@ -52,13 +52,17 @@ def as_interval(text: str) -> Interval | None:
 
 
 def _number(tree: Mapping[str, Any]) -> Decimal | None:
-    """Read the constant that an interval has so many units of; whole, but for seconds."""
-    whole = False
+    """Read the constant that an interval has so many units of; whole, but for seconds.
+
+    A cast rounds, unless it is to a DOUBLE or of a whole number.
+    """
+    whole = rounds = False
     while tree.get("class") in {"CAST", "FUNCTION"}:
         if tree["class"] == "CAST":
+            rounds = rounds or tree["type_expr"].get("type_name") != "DOUBLE"
             tree = tree["child"]
         elif str(tree["function_name"]) == "trunc" and len(tree["arguments"]) == 1:
-            whole, argument = True, tree["arguments"][0]
+            whole, rounds, argument = True, False, tree["arguments"][0]
             tree = argument.get("expression", argument)
         else:
             return None
@@ -68,7 +72,7 @@ def _number(tree: Mapping[str, Any]) -> Decimal | None:
         found = Decimal(str(tree["literal"].get("text") or ""))
     except InvalidOperation:
         return None
-    if not found.is_finite() or abs(found) > 10**15:
+    if not found.is_finite() or abs(found) > 10**15 or (rounds and found != int(found)):
         return None
     return Decimal(int(found)) if whole else found
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial, reduce
 
 from dpsql.errors import UnsupportedSqlError, printable
@@ -109,6 +110,11 @@ BOOLEAN, BIGINT, HUGEINT = RowType("BOOLEAN"), RowType("BIGINT"), RowType("HUGEI
 FLOAT, DOUBLE, VARCHAR = RowType("FLOAT"), RowType("DOUBLE"), RowType("VARCHAR")
 DATE, TIMESTAMP, NULL = RowType("DATE"), RowType("TIMESTAMP"), RowType("NULL")
 NANOSECONDS, TIME = RowType("TIMESTAMP_NS"), RowType("TIME")
+NANOSECONDS_ENDS = (
+    datetime(1677, 9, 21, 0, 12, 43, 145225),
+    datetime(2262, 4, 11, 23, 47, 16, 854775),
+)
+"""The first and the last microsecond that a TIMESTAMP_NS can be."""
 
 
 def decimal(width: int, scale: int) -> RowType:

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import ClassVar
 
 from dpsql.errors import SchemaError, UnsupportedSqlError, printable
@@ -69,11 +70,13 @@ from dpsql.rows.types import (
     BIGINT,
     BOOLEAN,
     COARSE,
+    DATE,
     DOUBLE,
     FLOAT,
     HUGEINT,
     MOST_DIGITS,
     NANOSECONDS,
+    NANOSECONDS_ENDS,
     NULL,
     TIME,
     TIMESTAMP,
@@ -86,6 +89,7 @@ from dpsql.rows.types import (
     remainder_type,
     row_type,
 )
+from dpsql.schema.names import folded
 from dpsql.schema.values import ZONED
 
 _ZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+/-]{0,63}")
@@ -107,6 +111,21 @@ def _in_microseconds(name: str, type_: RowType) -> RowValue:
     (late, early), known = far, RowValue("try_cast", (stored,), TIMESTAMP)
     rest = RowValue("case", (after, late, there, early), TIMESTAMP)
     return RowValue("coalesce", (known, rest), TIMESTAMP)
+
+
+def _is_beyond(value: RowValue) -> bool:
+    """Whether a constant moment is none that nanoseconds of 64 bits reach; DuckDB fails there."""
+    if value.type not in (DATE, TIMESTAMP, NANOSECONDS):
+        return False
+    while value.operation in {"cast", "try_cast"}:
+        (value,) = value.parts
+    if value.operation != "constant" or value.type == NULL:
+        return False
+    try:
+        moment = datetime.fromisoformat(value.text)
+    except ValueError:  # an infinite one, or of a year that Python hasn't
+        return "inf" not in folded(value.text)
+    return not NANOSECONDS_ENDS[0] <= moment <= NANOSECONDS_ENDS[1]
 
 
 def _is_coarse(value: RowValue) -> bool:
@@ -207,6 +226,11 @@ class RowWriter:
             for place, text in texts.items():
                 written[place] = constant(meant(text, type_))
             type_ = common_type([w.type for w in written], compared=compared) or type_
+        if type_ == NANOSECONDS and any(map(_is_beyond, written)):
+            raise UnsupportedSqlError(
+                f"{what} has a moment on rows that a TIMESTAMP_NS hasn't.",
+                hint="compare with moments from 1678 to 2261.",
+            )
         return [cast(w, type_) for w in written]
 
     def _case(self, expression: RowCase) -> RowValue:

@@ -47,7 +47,7 @@ def resolve_unit(stored: StoredKeys, path: tuple[str, ...], unit: Unit) -> Resol
     own = [one for one in found if one.path == catalog.path and one.columns]
     if len(found) == 1:
         return _found(catalog, unit, found[0])
-    if len(own) == 1 and all(_stands_for(catalog, own[0].columns, one) for one in found):
+    if len(own) == 1 and all(_is_same(catalog, unit, own[0].columns, one) for one in found):
         return _found(catalog, unit, own[0])
     where = f"The unit of {printable(name)}"
     raise ambiguous(unit.key, where, found, [_typed(catalog, unit, one) for one in found])
@@ -72,6 +72,23 @@ def _found(catalog: KeyCatalog, unit: Unit, meant: MeantName) -> ResolvedUnit:
         shown = ", ".join(f"{to}.{key}" for key in last.keys)
         return _resolved(catalog, unit, at, last.columns, edges[:-1], shown)
     return _resolved(catalog, unit, to, columns, edges)
+
+
+def _is_same(catalog: KeyCatalog, unit: Unit, columns: tuple[str, ...], meant: MeantName) -> bool:
+    """Whether columns of the table are what is meant: by their values, and by the way to them.
+
+    Where several keys lead to a table, its way may begin with other columns: then the row belongs
+    to somebody else.
+    """
+    if not _stands_for(catalog, columns, meant):
+        return False
+    if meant.path == catalog.path:
+        return True
+    try:
+        found = _found(catalog, unit, meant)
+    except SchemaError:  # several ways are as short as each other
+        return False
+    return not found.joins and {name for name, _ in found.columns} == set(columns)
 
 
 def _stands_for(catalog: KeyCatalog, columns: tuple[str, ...], meant: MeantName) -> bool:

@@ -174,3 +174,41 @@ def test_conditions_are_on_what_is_stored(where):
     asked = where.replace("u - t", "TRY(u - t)")  # infinite times have no distance
     exact = con.execute(f"SELECT count(*) FROM {kept} WHERE {asked}").fetchone()[0]
     assert found == pytest.approx(exact, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["nullif(b, a) = DATE '2021-01-01'", "(b BETWEEN DATE '2022-01-01' AND a) = FALSE", "b > a"],
+)
+def test_rows_without_a_value_are_left_out_by_whatever_condition(condition):
+    """Some are false, and not NULL, where a part of them is NULL."""
+    con = duckdb.connect()
+    con.execute("""
+        CREATE TABLE w AS SELECT DATE '2021-01-01' AS b,
+            CASE WHEN i < 900 THEN DATE '1990-01-01' ELSE DATE '2020-01-01' END AS a
+        FROM range(1000) AS t(i)
+    """).fetchall()
+    days = dpsql.Domain.dates("2015-01-01", "2024-12-31")
+    session = dpsql.Session(con, schema=dpsql.Schema({"w": {"a": days, "b": days}}))
+    sql = f"SELECT COUNT(*) AS n FROM w WHERE {condition}"
+    assert round(session.query(sql, budget=dpsql.Budget(rho=10**12))["n"][0]) == 100
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_moments_that_nanoseconds_have_not_decide_nothing_in_silence(declared):
+    con = duckdb.connect()
+    con.execute("""
+        CREATE TABLE t AS SELECT (TIMESTAMP '2020-01-01' + INTERVAL (i) HOUR)::TIMESTAMP_NS AS n
+        FROM range(1000) AS r(i)
+    """).fetchall()
+    years = {"t": {"n": dpsql.Domain.dates("2015-01-01", "9999-12-31", grain="year")}}
+    session = dpsql.Session(con, schema=dpsql.Schema(years) if declared else None)
+    asked, budget = "SELECT COUNT(*) AS n FROM t WHERE {}", dpsql.Budget(rho=10**12)
+    for condition in ("hour(n) = 3", "n < TIMESTAMP '2020-01-03 05:00'"):
+        sql = asked.format(condition)
+        (true,) = con.execute(sql).fetchall()[0]
+        assert round(session.query(sql, budget=budget)["n"][0]) == true
+    if not declared:
+        for far in ("TIMESTAMP '2300-01-01'", "'2300-01-01'", "DATE '1500-01-01'"):
+            with pytest.raises(dpsql.SqlError, match="hasn't"):
+                session.query(asked.format(f"n < {far}"), budget=budget)

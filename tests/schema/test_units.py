@@ -34,8 +34,8 @@ def con():
     return con
 
 
-def resolved(con, key, table="items", max_rows=2):
-    return read_table(con, (table,), unit=Unit(key, max_rows)).unit
+def resolved(con, key, table="items", max_rows=2, references=None):
+    return read_table(con, (table,), unit=Unit(key, max_rows, references=references or {})).unit
 
 
 class TestFound:
@@ -76,12 +76,22 @@ class TestFound:
         assert (unit.name, unit.column) == ("customers.number", "number")
 
     def test_a_column_that_is_the_key_to_the_table_of_its_name(self, con):
+        con.execute("CREATE TABLE parts (orders INTEGER REFERENCES orders(id))").fetchall()
+        assert resolved(con, "orders", "parts").column == "orders"
+
+    def test_a_column_of_the_name_of_a_table_to_which_another_key_leads(self, con):
+        """The row belongs to one unit by the column, and to another by the table."""
         con.execute(
             "CREATE TABLE parts (orders INTEGER REFERENCES orders(id), o INTEGER REFERENCES "
             "orders(id))"
         ).fetchall()
-        assert resolved(con, "orders", "parts").column == "orders"
+        said = {"parts.o": "orders.id"}
+        for references in ({}, said):
+            with pytest.raises(SchemaError, match="may mean the table orders or the column"):
+                resolved(con, "orders", "parts", references=references)
+        assert resolved(con, "parts.orders", "parts").column == "orders"
         assert resolved(con, "parts.o", "parts").column == "o"
+        assert resolved(con, "orders.id", "parts", references=said).column == "o"
 
     def test_the_shortest_way(self, con):
         """As in OMOP and MIMIC, where tables refer to persons, and to visits of persons."""

@@ -370,7 +370,6 @@ def test_timestamps_of_a_declared_column_are_compared_row_by_row_too(visits):
 @pytest.mark.parametrize(
     ("condition", "message"),
     [
-        ("t::TIME = TIME '12:00'", "known by its hour only"),
         ("seen >= '2013-11-03 12:00:00+02'", "clock shows in America/New_York"),
         ("seen >= '2013-11-03 12:00:00Z'", "clock shows in America/New_York"),
     ],

@@ -455,3 +455,10 @@ def test_what_names_of_the_list_stand_for_is_bounded(first):
     calls, refused = calls_of_python(f"SELECT {first} AS c0, {names} FROM t GROUP BY ALL")
     assert isinstance(refused, SqlLimitError)
     assert calls < 1_000_000
+
+
+@pytest.mark.parametrize("text", ["3 days ago", "- 1 day", "+1 day", "1 day 02:00:00"])
+def test_intervals_of_which_the_parser_leaves_something_out_are_refused(text):
+    """It reads one number and one unit, and takes them for all of the text."""
+    with pytest.raises(UnsupportedSqlError, match="nothing beside them"):
+        compile_text(WHERE + f"DATE '2020-01-01' < DATE '2020-01-02' + INTERVAL '{text}'")

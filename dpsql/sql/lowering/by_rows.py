@@ -80,18 +80,26 @@ def _freed(core: Core, before: Core, table: Table) -> Core:
 
 def _only_there(condition: BoundExpr, places: Sequence[int]) -> BoundExpr:
     """Return a condition that is true only where some columns are not NULL."""
-    if not places or (isinstance(condition.node, _STRICT) and not condition.node.find(*_LENIENT)):
+    if not places or _is_strict(condition.node):
         return condition
     there = [exp.Not(this=exp.Is(this=column(f"__a{i}"), expression=exp.Null())) for i in places]
     node = exp.and_(condition.node.copy(), *there)
     return replace(condition, node=node, sql=render(node))
 
 
-_STRICT = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between)
-"""Comparisons that are NULL where an operand is."""
-_LENIENT = (exp.Connector, exp.Case, exp.If, exp.Coalesce, exp.Is, exp.NullSafeEQ, exp.NullSafeNEQ,
-            exp.Greatest, exp.Least, exp.In, exp.Anonymous)  # fmt: skip
-"""What may have a value where a part of it is NULL."""
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between)
+_OPERANDS = (exp.Column, exp.Identifier, exp.Literal, exp.Cast, exp.DataType, exp.DataTypeParam,
+             exp.Paren, exp.Neg, exp.Add, exp.Sub)  # fmt: skip
+"""Of these nothing has a value where a part of it is NULL."""
+
+
+def _is_strict(node: exp.Expr) -> bool:
+    """Whether a condition is known to be NULL where a column in it is."""
+    if not isinstance(node, _COMPARISONS):
+        return False
+    return all(
+        isinstance(part, _OPERANDS) for side in node.iter_expressions() for part in side.walk()
+    )
 
 
 class _Untold:

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from dpsql.rows import expression as row
 from dpsql.rows.bounds import days_of
+from dpsql.rows.types import NANOSECONDS, NANOSECONDS_ENDS
 from dpsql.schema.domain import Domain, Value
 from dpsql.schema.numbers import FLOATS
 
@@ -62,6 +63,8 @@ def within(
     least, most = domain.values[0], (domain.uppers or domain.values)[-1]
     if domain.timed and isinstance(most, date):
         most = datetime.combine(most, time.max)
+    if domain.column_type == NANOSECONDS.name:
+        least, most = (_in_nanoseconds(end) for end in (least, most))
     ends = [_constant(end) for end in (least, most)]
     if domain.outside == "clamp":
         floats = domain.column_type in FLOATS or domain.type == "DOUBLE"
@@ -78,6 +81,14 @@ def within(
         inside = row.RowCall("between", (shown or column, *ends))
     other = row.NOTHING if domain.other is None else _constant(domain.other)
     return row.RowCase(((inside, column),), other)
+
+
+def _in_nanoseconds(end: Value) -> Value:
+    """Bring an end of a domain to where nanoseconds of 64 bits have an end: no value is beyond."""
+    if not isinstance(end, date):
+        return end
+    moment = end if isinstance(end, datetime) else datetime.combine(end, time.min)
+    return min(max(moment, NANOSECONDS_ENDS[0]), NANOSECONDS_ENDS[1])
 
 
 def _number(value: row.RowExpression) -> row.RowExpression:

@@ -12,7 +12,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from dpsql.errors import Span, SqlError, SqlLimitError, SqlParseError, printable
 from dpsql.hints import Hint, instead
-from dpsql.schema.names import quoted_name
+from dpsql.schema.names import quoted_name, quoted_text
 from dpsql.sql.text.limits import MAX_DEPTH, check_text, check_tokens, tokenize
 from dpsql.sql.text.spans import SourceText
 
@@ -170,6 +170,8 @@ def _check_signs(source: SourceText) -> None:
             if between.strip() or "\n" not in between:  # else they are one string, as in DuckDB
                 hint = "write one string; a quote inside is doubled: 'it''s'."
                 raise source.unsupported(span, "A string beside a string has no meaning.", hint)
+        if at and token.token_type is TokenType.STRING and source.word(at - 1) == "INTERVAL":
+            _check_interval(source, span, token.text)
         after = source.tokens[at + 1].token_type if at + 1 < len(source.tokens) else None
         if token.token_type is after is TokenType.L_BRACE:
             raise _template(source, at)
@@ -185,6 +187,26 @@ def _check_signs(source: SourceText) -> None:
         if token.token_type is TokenType.NOT and token.text == "!":
             written = "write " + instead("NOT ") + "."
             raise source.unsupported(span, "The operator ! is not supported.", written)
+
+
+_COUNTED = re.compile(r"-?[0-9]+(?:\.[0-9]+)?\s*[a-zA-Z]+")
+"""A number and a unit, as the parser looks for them in the text of an interval."""
+
+
+def _check_interval(source: SourceText, span: Span, text: str) -> None:
+    """Refuse the text of an interval of which the parser would leave something out.
+
+    It takes the one number and the one unit that it finds for all of it: of '3 days ago' and
+    '1 day 02:00' just the days. A text with several of them it leaves as it is.
+
+    Raises:
+        UnsupportedSqlError: it has one, and more beside it.
+    """
+    found = _COUNTED.findall(text)
+    if len(found) == 1 and text.strip() != found[0]:
+        message = "An interval of one number and a unit may have nothing beside them here."
+        hint = f"write CAST({quoted_text(text)} AS INTERVAL) in place of INTERVAL and its text."
+        raise source.unsupported(span, message, hint)
 
 
 def _list_hint(source: SourceText, at: int) -> str | None:
