@@ -22,7 +22,7 @@ from enum import StrEnum
 
 
 class RemedyPlace(StrEnum):
-    """Where a remedy is typed."""
+    """Place where a remedy is typed."""
 
     MARKED = "marked"
     """In the statement, in place of a part of it: of what the error marks, unless it says which."""
@@ -38,7 +38,7 @@ class RemedyPlace(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What a hint says to type, and where."""
+    """Remedy of an error: a text that a hint says to type, and where."""
 
     place: RemedyPlace
     text: str

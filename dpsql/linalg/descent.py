@@ -26,9 +26,9 @@ KEPT = 10
 ENOUGH, FLAT = 1e-4, 0.9
 """A step gains so much of what the slope promises, and leaves at most so much of the slope."""
 NEAR = 0.1
-"""Of the width between two lengths: a length between them is not nearer to either."""
+"""Share of the width between two lengths: one between them is not nearer to either."""
 TRIES = 12
-"""Of lengths along one direction."""
+"""Lengths that are tried along one direction."""
 LEVEL = 1e-9
 """Length of the slope, relative to the value, up to which it is noise."""
 LEAST_SHARE, MOST_SHARE = 0.1, 0.5
@@ -110,7 +110,7 @@ def descend(
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """What is known at some length along a direction."""
+    """Value and slope at some length along a direction."""
 
     length: float
     value: float

@@ -31,11 +31,11 @@ from dpsql.linalg.arrays import Array
 T = TypeVar("T")
 
 BITS = 10
-"""Of a step's largest entry."""
+"""Bits of a step's largest entry."""
 LEAST_BITS = 3
-"""Of the largest entry, where others count for more."""
+"""Bits of the largest entry, where others count for more."""
 OWN = 20
-"""Of a number that counts by itself: a weight, or a share."""
+"""Bits of a number that counts by itself: a weight, or a share."""
 AS_GOOD = 1e-9
 """Differences up to this, relatively, are noise."""
 ASIDE = 2.0**-9 / 3

@@ -32,7 +32,7 @@ from dpsql.sql.computing.steps import Step
 CONFIDENCE = 0.95
 """The probability of a quantile's interval, if no other is asked for."""
 ROUNDING = 1e-13
-"""Of the largest magnitude that is possible: more than floats lose in sums and products."""
+"""Share of the largest magnitude that is possible: more than floats lose in sums and products."""
 
 
 def check_confidence(confidence: float | None) -> None:
@@ -133,7 +133,8 @@ class Quotient:
         """Return from the first to the last possible value that isn't excluded."""
         x, y, square = self.top, self.bottom, reach**2
         v_x, v_y, v_xy = self.variance_top, self.variance_bottom, self.covariance
-        least, largest = self.possible.lower, self.possible.upper
+        possible = self.possible
+        least, largest = possible.lower, possible.upper
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             a, b = y * y - square * v_y, x * y - square * v_xy
             # B² − AC, without the difference of two large numbers.

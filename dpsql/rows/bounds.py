@@ -23,7 +23,7 @@ from dpsql.rows.expression import (
     RowExpression,
 )
 from dpsql.rows.functions import PARTS
-from dpsql.rows.intervals import as_interval
+from dpsql.rows.intervals import UNITS, as_interval
 from dpsql.rows.known import is_nullable, may_be_nan
 from dpsql.rows.times import word
 from dpsql.rows.types import BOOLEAN, DATE
@@ -456,12 +456,10 @@ def _power(node: RowCall, given: list[Interval]) -> Interval:
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1), timedelta(microseconds=1)
 _DAY = 86_400_000_000
 _MICROSECONDS = {
-    "microsecond": 1, "millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000,
-    "hour": 3_600_000_000, "day": _DAY, "week": 7 * _DAY,
-}  # fmt: skip
-_MONTHS = {
-    "month": 1, "quarter": 3, "year": 12, "decade": 120, "century": 1_200, "millennium": 12_000,
-}  # fmt: skip
+    unit: days * _DAY + rest for unit, (months, days, rest) in UNITS.items() if not months
+}
+_MONTHS = {unit: months for unit, (months, _, _) in UNITS.items() if months}
+_MONTHS |= {"century": 1_200, "millennium": 12_000}
 _YEARS = {"year": 1, "isoyear": 1, "decade": 10, "century": 100, "millennium": 1_000}
 _Rule = Callable[[RowCall, list[Interval]], Interval]
 _RULES: dict[str, _Rule] = {

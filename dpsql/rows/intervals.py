@@ -14,15 +14,17 @@ from typing import Any
 from dpsql.schema.names import folded
 
 Interval = tuple[int, int, int]
-"""Months, days, microseconds."""
+"""Months, days, microseconds: see `PARTS`."""
+PARTS = ("months", "days", "microseconds")
 MOST = (12 * 10_000, 366 * 10_000, 366 * 10_000 * 86_400_000_000)
 """By how much a time is moved at most: ten thousand years."""
-_UNITS: dict[str, Interval] = {
+UNITS: dict[str, Interval] = {
     "microsecond": (0, 0, 1), "millisecond": (0, 0, 1_000), "second": (0, 0, 1_000_000),
     "minute": (0, 0, 60_000_000), "hour": (0, 0, 3_600_000_000), "day": (0, 1, 0),
     "week": (0, 7, 0), "month": (1, 0, 0), "quarter": (3, 0, 0), "year": (12, 0, 0),
     "decade": (120, 0, 0),
 }  # fmt: skip
+"""Unit of time → one of it."""
 _SPELLED = re.compile(r"\s*(-?[0-9]{1,9})\s+([A-Za-z]+?)s?\b\s*")
 
 
@@ -33,7 +35,7 @@ def read_interval(tree: Mapping[str, Any]) -> Interval | None:
     name = folded(str(tree.get("function_name", "")))
     if tree.get("class") != "FUNCTION" or len(tree["arguments"]) != 1:
         return None
-    unit = _UNITS.get(name.removeprefix("to_").removesuffix("s").replace("centurie", "century"))
+    unit = UNITS.get(name.removeprefix("to_").removesuffix("s"))
     if not name.startswith("to_") or unit is None:
         return None
     argument = tree["arguments"][0]
@@ -92,7 +94,7 @@ def _spelled(tree: Mapping[str, Any]) -> Interval | None:
     text, total, place = str(tree["literal"].get("text") or ""), [0, 0, 0], 0
     while place < len(text):
         found = _SPELLED.match(text, place)
-        unit = None if found is None else _UNITS.get(folded(found[2]))
+        unit = None if found is None else UNITS.get(folded(found[2]))
         if found is None or unit is None:
             return None
         total = [a + int(found[1]) * b for a, b in zip(total, unit, strict=True)]

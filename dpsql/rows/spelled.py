@@ -15,6 +15,7 @@ from dpsql.rows.expression import (
     RowConstant,
     RowExpression,
 )
+from dpsql.rows.intervals import PARTS
 from dpsql.schema.names import as_sql, capitals, quoted_text
 
 _INFIX = {
@@ -118,5 +119,5 @@ def _call(call: RowCall) -> tuple[str, int]:
 def _moved(span: RowExpression) -> str:
     """Spell an interval without what it has none of."""
     counts = span.text.split() if isinstance(span, RowConstant) else []
-    parts = zip(counts, ("months", "days", "microseconds"), strict=False)
+    parts = zip(counts, PARTS, strict=False)
     return " ".join(f"{count} {unit}" for count, unit in parts if count != "0") or "0 days"

@@ -45,6 +45,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from dpsql.rows.intervals import PARTS
 from dpsql.rows.types import (
     BIGINT,
     BOOLEAN,
@@ -62,7 +63,6 @@ from dpsql.schema.values import ZONED
 
 Limits = tuple[int, int]
 _MAY_FAIL = frozenset({"try", "tried", "try_cast", "clock", "shift"})
-_UNITS = ("months", "days", "microseconds")
 _SEARCHES = frozenset({"~~", "contains", "starts_with", "suffix", "instr", "regexp_matches",
                        "regexp_full_match"})  # fmt: skip
 _OF_ANY = frozenset({"compare", "between", "in", "is_null", "bounded", "try_cast"})
@@ -417,7 +417,7 @@ def _instant(text: str) -> str:
 
 
 def _shift(node: RowValue, parts: list[str]) -> str:
-    span = " ".join(f"{n} {unit}" for n, unit in zip(node.text.split(), _UNITS, strict=True))
+    span = " ".join(f"{n} {unit}" for n, unit in zip(node.text.split(), PARTS, strict=True))
     return f"TRY({call('+', parts[0], f'CAST({text_of(span)} AS INTERVAL)')})"
 
 

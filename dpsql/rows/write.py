@@ -24,7 +24,6 @@ Guarantees:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import ClassVar
@@ -90,9 +89,8 @@ from dpsql.rows.types import (
     row_type,
 )
 from dpsql.schema.names import folded
-from dpsql.schema.values import ZONED
+from dpsql.schema.values import ZONE, ZONED
 
-_ZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+/-]{0,63}")
 _IN_DOUBLES = frozenset({"+", "-", "*", "negative"})
 """What is computed in doubles where DECIMALs are added up."""
 _LONGEST_STRING = 2**32
@@ -469,7 +467,7 @@ class RowWriter:
 
     def _clock(self, node: RowCall) -> RowValue:
         column, zone = node.arguments[0], literal(node.arguments[1], "A clock")
-        good = _ZONE.fullmatch(zone) is not None
+        good = ZONE.fullmatch(zone) is not None
         if not isinstance(column, RowColumn) or self.types.get(column.name) != ZONED or not good:
             raise not_of("A clock", "a column of instants and a zone", NULL)
         return RowValue("clock", (constant_of(zone),), TIMESTAMP, column.name)

@@ -396,6 +396,11 @@ class Domain:
         return f"{self.type} {{{text}}}{zone}{null}{rule.get(self.outside or '', '')}"
 
 
+def first_and_last(domain: Domain) -> tuple[Value, Value]:
+    """Return the first value, and the last one, up to which the last cell reaches."""
+    return domain.values[0], (domain.values if domain.uppers is None else domain.uppers)[-1]
+
+
 def _policy(domain: Domain) -> Outside:
     """Check the rule for values outside, or choose the default one."""
     outside = domain.outside or ("null" if domain.nullable else "drop")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from fractions import Fraction
 
-from dpsql.schema.domain import Domain, Merging, NumberBounds, Value
+from dpsql.schema.domain import Domain, Merging, NumberBounds, Value, first_and_last
 from dpsql.schema.names import as_sql, quoted_text
 from dpsql.schema.numbers import decimal_text
 from dpsql.schema.sequences import DecimalRange
@@ -67,7 +67,7 @@ def _of_cells(name: str, domain: Domain, merges: frozenset[Merging]) -> Iterator
 
 def _beyond(name: str, domain: Domain) -> MovedValues:
     """Word the ends of a domain, which values beyond them count as."""
-    first, last = domain.values[0], (domain.values if domain.uppers is None else domain.uppers)[-1]
+    first, last = first_and_last(domain)
     if domain.timed and isinstance(last, date):
         after = _literal(last + timedelta(days=1))
         condition = f"{as_sql(name)} < {_literal(first)} OR {as_sql(name)} >= {after}"

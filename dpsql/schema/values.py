@@ -32,7 +32,7 @@ _STORED_AS = {
     "HUGEINT": "BIGINT", "UHUGEINT": "UBIGINT", "TIME_NS": "TIME", "TIME WITH TIME ZONE": "TIME",
 } | dict.fromkeys(("BIGNUM", "BIT", "BLOB", "INTERVAL", "UUID"), "VARCHAR")  # fmt: skip
 """Type whose values can't be told apart, or not even compared → a type whose values can."""
-_ZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+/-]{0,63}")
+ZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+/-]{0,63}")
 """The names that time zones have; which there are, DuckDB knows."""
 
 Value = int | str | bool | date | Decimal | float
@@ -129,7 +129,7 @@ def check_zone(type_: str, zone: str | None) -> None:
     """Refuse what is no name of a time zone, and zones of other types than times."""
     if zone is None:
         return
-    if type_ not in {"DATE", "TIMESTAMP"} or not isinstance(zone, str) or not _ZONE.fullmatch(zone):
+    if type_ not in {"DATE", "TIMESTAMP"} or not isinstance(zone, str) or not ZONE.fullmatch(zone):
         raise SchemaError(
             f"There is no time zone {shown(zone)}.",
             hint='write the name of one, zone="Europe/Berlin" or zone="UTC".',

@@ -14,12 +14,10 @@ from dpsql.request import Request
 from dpsql.schema import Table
 from dpsql.schema.moved import MovedValues, moved_values
 from dpsql.schema.names import as_sql, quoted_text
-from dpsql.session.unit_rows import named_besides
+from dpsql.session.unit_rows import BESIDE, named_besides
 from dpsql.sql.compiled import Script
 
 MOVED = "values_moved"
-_WEIGHT = 0.01
-"""How much it is worth beside what is asked, as how many units were cut is."""
 
 
 def with_values_moved(request: Request, script: Script) -> Request:
@@ -64,4 +62,4 @@ def _count(table: Table, moved: list[MovedValues]) -> str:
         f"FROM {named} WHERE {as_sql(one.column)} IS NOT NULL"
         for one in moved
     )
-    return f"SELECT /*+ weight({_WEIGHT}) */ " + " UNION ALL SELECT ".join(each)
+    return f"SELECT /*+ weight({BESIDE}) */ " + " UNION ALL SELECT ".join(each)

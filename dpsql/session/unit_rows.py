@@ -25,8 +25,8 @@ MOST = 10_000
 """The largest number of rows that can be told apart."""
 BOUND, CUT = "max_rows", "units_cut"
 _UNITS = frozenset({"units", "units_variance"})
-_WEIGHT = 0.01
-"""How much it is worth beside what is asked how many units were cut."""
+BESIDE = 0.01
+"""Weight of what is counted besides: of units that were cut, and of values that are moved."""
 
 
 def bounds(most: int) -> tuple[int, ...]:
@@ -136,7 +136,7 @@ def _count_cut(units: Table, k: int, *, grouped: bool) -> str:
     if grouped:
         found, counted = f"(SELECT {ROWS}, COUNT(*) AS n FROM {found} GROUP BY {ROWS})", "SUM(n)"
     return (
-        f"SELECT /*+ weight({_WEIGHT}) */ {counted} FILTER (WHERE {ROWS} > {k}) AS {CUT}, "
+        f"SELECT /*+ weight({BESIDE}) */ {counted} FILTER (WHERE {ROWS} > {k}) AS {CUT}, "
         f"{counted} AS units FROM {found}"
     )
 

@@ -19,8 +19,7 @@ from dpsql.schema.moved import MovedValues, moved_values
 from dpsql.sql.binding.core import (
     Linear,
     Quantile,
-    Statistic,
-    Windowed,
+    base_of,
     counts,
     measured_columns,
 )
@@ -205,14 +204,10 @@ def _moved(cores: Iterable[LoweredCore], table: Table) -> tuple[MovedValues, ...
     """
     shown = set[str]()
     for core in cores:
-        weights = [w for s in core.core.statistics for w in _base(s).weights]
+        weights = [w for s in core.core.statistics for w in base_of(s).weights]
         used = [part.attributes - part.by_row for part in (*core.core.keys, *weights)]
         shown |= frozenset[str]().union(*used)
     return tuple(m for n in table.columns if n in shown for m in moved_values(table, n))
-
-
-def _base(statistic: Statistic) -> Linear | Quantile:
-    return statistic.of if isinstance(statistic, Windowed) else statistic
 
 
 def _labels(named: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -280,7 +275,7 @@ def _items(parsed: Parsed, width: int) -> list[exp.Expr]:
 def _family_name(name: str, lowered: LoweredStatistic) -> str:
     """Name counts by their statement; what is measured in other units has a name of its own."""
     statistic = lowered.statistic
-    base = _base(statistic)
+    base = base_of(statistic)
     return name if isinstance(base, Linear) and base.counts else f"{name}: {statistic.label}"
 
 

@@ -105,7 +105,7 @@ class SpreadRows:
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """Of the rows of a unit at most a share are in one cell of some axes."""
+    """Rows of a unit of which at most a share are in one cell of some axes."""
 
     axes: tuple[int, ...]
     """In ascending order."""

@@ -41,7 +41,7 @@ MOST_FEW = 8
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """What a block is grouped by.
+    """Grouping of a block: by what is stored, or by classes of that.
 
     Args:
         groups: how many there are at most.

@@ -84,7 +84,7 @@ class CellSql:
     last: Callable[[int], str] | None = None
     """Writes the largest that is `stored` of a cell, where those of each are above those before."""
     values: int = 0
-    """How many are `stored`, if they are more than there are cells."""
+    """Number of what is `stored`, if that is more than there are cells."""
 
     @classmethod
     def plain(
@@ -150,7 +150,7 @@ class CodedColumn:
 
     @property
     def values(self) -> int:
-        """How many there are at most of what is grouped by."""
+        """Number of what is grouped by, at most."""
         last = self._last + self._both
         return (
             last + 1 if self._both or not self._cells.values else self._cells.values + self._every

@@ -25,9 +25,11 @@ Tree: TypeAlias = Mapping[str, Any]
 Parse: TypeAlias = Callable[[str], str]
 """From the text of a SELECT to DuckDB's syntax tree of it, as JSON."""
 
-_NAME = r'(?:"(?:[^"]|"")*"|[^\s"().,]+)'
+PARSE = "SELECT system.main.json_serialize_sql(?)"
+"""Query of the syntax tree of a text; it runs nothing."""
+NAME = r'(?:"(?:[^"]|"")*"|[^\s"().,]+)'
 _HEAD = re.compile(
-    rf"CREATE VIEW {_NAME}(?:\.{_NAME}){{0,2}}(?: \((?P<columns>{_NAME}(?:, {_NAME})*)\))? AS "
+    rf"CREATE VIEW {NAME}(?:\.{NAME}){{0,2}}(?: \((?P<columns>{NAME}(?:, {NAME})*)\))? AS "
 )
 _PLACE = frozenset({"type", "class", "alias", "query_location", "query_location_length"})
 _MOST = 1_000_000
@@ -110,7 +112,7 @@ def read_definition(sql: str, parse: Parse) -> ViewDefinition:
         raise RefusedViewError(f"in its definition, {error.message}".rstrip(".")) from None
     except (KeyError, TypeError, AttributeError, IndexError, RecursionError):
         raise RefusedViewError("its definition isn't understood") from None
-    listed = re.findall(_NAME, head["columns"] or "")
+    listed = re.findall(NAME, head["columns"] or "")
     return ViewDefinition(items, relation, condition, tuple(map(_bare, listed)))
 
 

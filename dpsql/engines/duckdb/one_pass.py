@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.engines.arrow import numbers
 from dpsql.engines.base import Counts, Marginal, Words
 from dpsql.engines.duckdb.bounded import kept_rows
 from dpsql.engines.duckdb.coding import Coding, with_cells
@@ -43,7 +44,7 @@ from dpsql.engines.names import unused
 
 if TYPE_CHECKING:
     import duckdb
-    from pyarrow import Array, RecordBatch
+    from pyarrow import RecordBatch
 
 BATCH = 100_000
 """Rows that are counted at once: what is made of them stays in a processor's cache."""
@@ -156,7 +157,7 @@ class OnePass:
     def _add(self, batch: RecordBatch, sums: Mapping[Marginal, Counts]) -> None:
         """Count a batch in all blocks."""
         found = [
-            column.read(_numbers(values, column.type[1]))
+            column.read(numbers(values, column.type[1]))
             for column, values in zip(self.columns, batch.columns, strict=True)
         ]
         codes, lost = [pair[0] for pair in found], [pair[1] for pair in found]
@@ -188,12 +189,6 @@ def one_pass(coding: Coding, blocks: Sequence[Marginal]) -> OnePass:
             for block in blocks
         },
     )
-
-
-def _numbers(column: Array[Any], read: type[np.unsignedinteger[Any]]) -> Codes:
-    """Read a column without NULL where it lies: Arrow's own way to NumPy would import pandas."""
-    lies = column.buffers()[1]
-    return np.frombuffer(lies, read, len(column), column.offset * np.dtype(read).itemsize)
 
 
 def _narrow(cell: str, type_: str) -> str:

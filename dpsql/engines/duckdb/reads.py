@@ -1,4 +1,4 @@
-"""What is read by a name: all tables below it, through views and macros, as the catalog says.
+"""Tables that are read by a name: all below it, through views and macros, as the catalog says.
 
 A table that the owner declares public must not show private rows. Its own name says what it is; a
 view shows what it reads. So definitions are parsed by DuckDB (`json_serialize_sql`, which runs
@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dpsql.engines.duckdb.definitions import NAME, PARSE
 from dpsql.errors import SchemaError
 from dpsql.schema.facts import TablePath
 from dpsql.schema.lookup import paths_of
@@ -26,16 +27,14 @@ from dpsql.schema.names import folded
 if TYPE_CHECKING:
     from dpsql.engines.duckdb.catalog import DuckDBCatalog
 
-_PARSE = "SELECT system.main.json_serialize_sql(?)"
 _MACROS = """
     SELECT macro_definition, function_type FROM system.main.duckdb_functions()
     WHERE function_type IN ('macro', 'table_macro') AND NOT internal
         AND system.main.lower(function_name) = system.main.lower(?)
 """
-_NAME = r'(?:"(?:[^"]|"")*"|[^\s"().,]+)'
 _HEAD = re.compile(
-    rf"CREATE (?:TEMP(?:ORARY)? )?VIEW {_NAME}(?:\.{_NAME}){{0,2}}"
-    rf"(?: \({_NAME}(?:, {_NAME})*\))? AS "
+    rf"CREATE (?:TEMP(?:ORARY)? )?VIEW {NAME}(?:\.{NAME}){{0,2}}"
+    rf"(?: \({NAME}(?:, {NAME})*\))? AS "
 )
 _BY_TEXT = {"query": True, "query_table": False}
 """Functions that read what a text says → whether that is SQL, and not the name of a table."""
@@ -75,7 +74,7 @@ def _body(sql: str) -> str:
 
 def _named(catalog: DuckDBCatalog, sql: str, macros: set[str]) -> list[tuple[str, ...]]:
     """Return all names of tables in a query, and in the macros that it calls."""
-    ((text,),) = catalog.fetch(_PARSE, [sql])
+    ((text,),) = catalog.fetch(PARSE, [sql])
     tree = json.loads(str(text))
     if tree.get("error") is not False:
         raise _unclear()

@@ -42,7 +42,7 @@ MEANING = {
 }
 """Settings that change what SQL means, and their values under which it means what it does here."""
 _RESET = frozenset({"current_dialect", "active_grammar_extensions"})
-"""Those of which no value can be set that means the default."""
+"""Settings of which no value can be set that means the default."""
 _VALUES = ", ".join(
     f"COALESCE(system.main.current_setting('{n}')::VARCHAR, 'NULL')" for n in MEANING
 )

@@ -20,7 +20,7 @@ from dpsql.schema.references import resolve_unit
 from dpsql.schema.units import ResolvedUnit, RowLimit
 
 FILES = "files"
-"""What files are called that a view reads, where a table would have its name."""
+"""Name of the files that a view reads, where a table would have its own."""
 
 
 def unit_below(

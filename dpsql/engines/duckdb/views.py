@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dpsql.engines.duckdb.catalog import DuckDBCatalog
 from dpsql.engines.duckdb.columns import source_of
 from dpsql.engines.duckdb.definitions import (
+    PARSE,
     AllColumns,
     ReadFiles,
     ViewDefinition,
@@ -61,7 +62,6 @@ from dpsql.schema.references import resolve_unit
 from dpsql.schema.values import ZONED
 from dpsql.schema.zones import check_zones
 
-_PARSE = "SELECT system.main.json_serialize_sql(?)"
 """The name of what is read from files, which has none."""
 _MOST_VIEWS = 16
 """Views over views over views."""
@@ -118,7 +118,7 @@ def _layer(catalog: DuckDBCatalog, view: StoredView, level: int) -> Layer:
     try:
         if level > _MOST_VIEWS:
             raise RefusedViewError(f"more than {_MOST_VIEWS} views stand on each other")
-        read = read_definition(view.sql, lambda text: str(catalog.fetch(_PARSE, [text])[0][0]))
+        read = read_definition(view.sql, lambda text: str(catalog.fetch(PARSE, [text])[0][0]))
         below = _below(catalog, view, read, level)
         shown, types = _typed(catalog, view, _shown(read, below), below)
         where = None if read.where is None else _computed(read.where, below)

@@ -20,7 +20,7 @@ _REPLACED = frozenset({"_signal", "pyspark", "dpsql"})
 
 
 _CANCELLED = frozenset({"SPARK_JOB_CANCELLED", "OPERATION_CANCELED"})
-"""What Spark calls the errors of jobs that somebody has cancelled, and Spark Connect."""
+"""Names of errors, of Spark and of Spark Connect, for jobs that somebody has cancelled."""
 
 
 @contextmanager

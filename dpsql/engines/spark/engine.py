@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from dpsql.engines.arrow import numbers
 from dpsql.engines.base import (
     Counted,
     Counting,
@@ -320,12 +321,8 @@ def _columns(found: pa.Table) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _numbers(column: pa.ChunkedArray) -> np.ndarray:
-    """Read a column of BIGINTs without NULL, and without pandas, which Arrow would import."""
-    parts = [
-        np.frombuffer(part.buffers()[1], np.int64, len(part), 8 * part.offset)
-        for part in column.cast("int64").chunks
-        if len(part)
-    ]
+    """Read a column of BIGINTs without NULL."""
+    parts = [numbers(part, np.int64) for part in column.cast("int64").chunks if len(part)]
     return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
 

@@ -30,7 +30,7 @@ ADDED = 4
 """Cells that a round adds, for each query and once more."""
 NOTHING = 1e-9
 BITS = 30
-"""Of the largest diagonal entry, by which cells are compared."""
+"""Bits of the largest diagonal entry, by which cells are compared."""
 FIRST = 0.1
 """The weight of a cell that is left out, and that of all cells that are added."""
 SHARE = 1 / 4

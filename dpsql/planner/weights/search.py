@@ -43,7 +43,7 @@ PATIENCE = 4
 FIRST_STEP = 0.1
 """How far the references move in the first step, relative to their length."""
 START_BITS = 24
-"""Of the largest weight, where a search begins."""
+"""Bits of the largest weight, where a search begins."""
 RESOLUTION = 16
 """References are rounded to multiples of 1/(RESOLUTION · cells), or of 1/COARSEST."""
 MIRRORED = 1 / 32

@@ -224,9 +224,14 @@ def expressions(statistic: Statistic) -> tuple[BoundExpr, ...]:
     return (*statistic.weights, *statistic.filters, *([] if factor is None else [factor]))
 
 
+def base_of(statistic: Statistic) -> Linear | Quantile:
+    """Return a statistic without the window over groups in which it is added up."""
+    return statistic.of if isinstance(statistic, Windowed) else statistic
+
+
 def counts_units(statistic: Statistic) -> bool:
     """Whether units are counted, and not rows."""
-    base = statistic.of if isinstance(statistic, Windowed) else statistic
+    base = base_of(statistic)
     return isinstance(base, Linear) and base.of_units
 
 
@@ -240,7 +245,7 @@ def measured_columns(statistic: Statistic, conjuncts: Sequence[BoundExpr]) -> fr
         statistic: what is counted or added up.
         conjuncts: the conditions of its core.
     """
-    base = statistic.of if isinstance(statistic, Windowed) else statistic
+    base = base_of(statistic)
     conditions = [*conjuncts, *base.filters]
     parts = [*base.weights, *filter(_is_present, conditions)]
     over = frozenset[str]().union(*(part.attributes for part in parts))

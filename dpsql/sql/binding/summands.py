@@ -27,7 +27,7 @@ from sqlglot import exp
 
 from dpsql.schema import Table
 from dpsql.schema.domain import Merging
-from dpsql.sql.binding.core import Linear, Quantile, Statistic, Windowed, measured_columns
+from dpsql.sql.binding.core import Linear, Statistic, base_of, measured_columns
 from dpsql.sql.binding.expressions import BoundExpr
 
 FEW = 2**11
@@ -74,7 +74,7 @@ def together(statistics: Sequence[Statistic], told: Collection[str]) -> tuple[St
         statistics: all of them.
         told: the columns that tell groups and conditions.
     """
-    if not any(weight.by_row for s in statistics for weight in _base(s).weights):
+    if not any(weight.by_row for s in statistics for weight in base_of(s).weights):
         return tuple(statistics)
     shared = frozenset(told).union(*map(_told_apart, statistics))
     return tuple(_by_row(s, shared) if isinstance(s, Linear) else s for s in statistics)
@@ -85,13 +85,9 @@ def _is_joined(bound: BoundExpr) -> bool:
     return bool(bound.relations) or bound.node.find(exp.Query) is not None
 
 
-def _base(statistic: Statistic) -> Linear | Quantile:
-    return statistic.of if isinstance(statistic, Windowed) else statistic
-
-
 def _told_apart(statistic: Statistic) -> frozenset[str]:
     """Return the columns of which a statistic asks more than their sum, and whether it is there."""
-    base = _base(statistic)
+    base = base_of(statistic)
     parts = (*base.filters, *base.weights)
     if isinstance(base, Linear) and base.factor is not None:
         parts = (*base.filters, base.factor)

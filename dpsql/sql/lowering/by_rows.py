@@ -16,19 +16,16 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TypeVar
 
 from sqlglot import exp
 
 from dpsql.errors import SqlError
 from dpsql.schema import Table
-from dpsql.sql.binding.core import Core, Linear, Quantile, Statistic, Windowed, expressions
+from dpsql.sql.binding.core import Core, Linear, Quantile, Statistic, Windowed, base_of, expressions
 from dpsql.sql.binding.expressions import BoundExpr, column, render
 from dpsql.sql.lowering.components import CoupledColumns, components
 from dpsql.sql.lowering.evaluate import MAX_JOINT_CELLS, Evaluator
 from dpsql.sql.lowering.measures import RowReader
-
-S = TypeVar("S", bound=Statistic)
 
 
 def by_rows(core: Core, table: Table, reader: RowReader, evaluator: Evaluator) -> Core:
@@ -185,7 +182,7 @@ def _coupled(core: Core, table: Table) -> Iterator[CoupledColumns]:
         yield from base
         whole = [component.nodes for component in base]
         for statistic in core.statistics:
-            of = statistic.of if isinstance(statistic, Windowed) else statistic
+            of = base_of(statistic)
             filters = [c for c in of.filters if not c.by_row]
             weights = [w for w in of.weights if not w.by_row]
             yield from components(core, keys, table, filters, whole, weights)
@@ -198,7 +195,7 @@ def _first(core: Core, component: CoupledColumns, table: Table, reader: RowReade
         return math.prod(table.columns[name].size for name in bound.attributes)
 
     keys = [core.keys[k] for k in component.keys]
-    weights = [w for s in core.statistics for w in _of(s).weights if component.weighted]
+    weights = [w for s in core.statistics for w in base_of(s).weights if component.weighted]
     for parts in (component.conjuncts, weights, keys):
         coupling = [p for p in parts if len(p.attributes) > 1 and not p.by_row and _is_of_rows(p)]
         for part in sorted(coupling, key=cells, reverse=True):
@@ -206,10 +203,6 @@ def _first(core: Core, component: CoupledColumns, table: Table, reader: RowReade
             if marked.by_row:
                 return _with(core, part, marked)
     return None
-
-
-def _of(statistic: Statistic) -> Linear | Quantile:
-    return statistic.of if isinstance(statistic, Windowed) else statistic
 
 
 def _with(core: Core, part: BoundExpr, marked: BoundExpr) -> Core:

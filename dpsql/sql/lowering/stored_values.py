@@ -9,7 +9,7 @@ from fractions import Fraction
 from dpsql.rows import expression as row
 from dpsql.rows.bounds import days_of
 from dpsql.rows.types import NANOSECONDS, NANOSECONDS_ENDS
-from dpsql.schema.domain import Domain, Value
+from dpsql.schema.domain import Domain, Value, first_and_last
 from dpsql.schema.numbers import FLOATS
 
 
@@ -22,7 +22,7 @@ def read_type(domain: Domain) -> str:
 
 def ends_of(domain: Domain) -> tuple[Fraction, Fraction] | None:
     """Return the least and the largest value of a column of numbers or times, as a number."""
-    ends = domain.values[0], (domain.uppers or domain.values)[-1]
+    ends = first_and_last(domain)
     if isinstance(domain.values[0], (str, bool)):
         return None
     if isinstance(ends[0], date) and isinstance(ends[1], date):
@@ -60,7 +60,7 @@ def within(
         return column  # of which the ends are on another clock
     if enforced:
         return column
-    least, most = domain.values[0], (domain.uppers or domain.values)[-1]
+    least, most = first_and_last(domain)
     if domain.timed and isinstance(most, date):
         most = datetime.combine(most, time.max)
     if domain.column_type == NANOSECONDS.name:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from dpsql.errors import SqlError, printable
 from dpsql.schema import Table
 from dpsql.schema.table import as_sql
-from dpsql.sql.binding.core import Core, Quantile, Relation, Statistic, Windowed
+from dpsql.sql.binding.core import Core, Quantile, Relation, Statistic, base_of
 from dpsql.sql.binding.joins import joined_plainly
 from dpsql.sql.lowering.components import CoupledColumns
 from dpsql.sql.lowering.lookups import JoinedRows
@@ -85,7 +85,7 @@ class UnmatchedRows:
 
     def _counts(self, core: Core, statistic: Statistic) -> bool:
         """Whether a statistic counts a row that has NULL for all private columns."""
-        of = statistic.of if isinstance(statistic, Windowed) else statistic
+        of = base_of(statistic)
         value = of.value if isinstance(of, Quantile) else of.weight
         conditions = [*core.conjuncts, *core.by_row, *of.filters]
         on = [condition for relation in core.relations for condition in relation.on]
@@ -121,8 +121,7 @@ class UnmatchedRows:
 
 
 def _label(statistic: Statistic) -> str:
-    base = statistic.of if isinstance(statistic, Windowed) else statistic
-    return base.label
+    return base_of(statistic).label
 
 
 def _union(names: Iterable[frozenset[str]]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from fractions import Fraction
 from dpsql.engines.spark.sql.text import array, between, blob, call, constant, let, quoted, whole
 from dpsql.engines.spark.sql.types import refused
 from dpsql.rows.functions import DAYS, MONTHS
+from dpsql.rows.intervals import UNITS
 from dpsql.rows.typed import RowValue, Writer
 from dpsql.rows.types import DATE, TIMESTAMP, RowType
 from dpsql.schema.numbers import decimal_text
@@ -25,10 +26,7 @@ _FAR = 106_751_991
 _DAYS = {"year": "year", "month": "month", "day": "dayofmonth", "quarter": "quarter",
          "dayofyear": "dayofyear", "week": "weekofyear"}  # fmt: skip
 _CLOCK = {"hour": "hour", "minute": "minute", "second": "second"}
-_CLOCKS = {
-    "hour": 3_600_000_000, "minute": 60_000_000, "second": 1_000_000, "millisecond": 1_000,
-    "microsecond": 1,
-}  # fmt: skip
+_CLOCKS = {unit: rest for unit, (_, _, rest) in UNITS.items() if rest}
 _FAR_SECONDS = 100_000 * 31_556_952
 _CUT = {"year": "YEAR", "quarter": "QUARTER", "month": "MONTH", "week": "WEEK"}
 
