@@ -129,7 +129,7 @@ RowExpression: TypeAlias = RowColumn | RowConstant | RowCall | RowCast | RowCase
 
 NOTHING = RowConstant("NULL", "")
 _OF_INTERVALS = "to_"
-"""What the names of functions begin with that make intervals: to_days, to_months."""
+"""The prefix of functions that make intervals: to_days, to_months."""
 
 
 def unlisted(name: str) -> UnsupportedSqlError:

@@ -102,7 +102,7 @@ class RowType:
 
     @property
     def whole_digits(self) -> int:
-        """How many digits an exact number has before its point."""
+        """The digits that an exact number has before its point."""
         return self.as_decimal().width - self.scale
 
 

@@ -340,7 +340,7 @@ class Domain:
 
     @property
     def _step(self) -> int | None:
-        """How many last digits of an exact column the step of a grid has; None for doubles."""
+        """The step of a grid, in units of an exact column's last digit; None for doubles."""
         type_ = self.column_type or self.type
         if not isinstance(self.values, DecimalRange) or type_ in FLOATS:
             return None

@@ -109,7 +109,7 @@ def table_names(catalog: Catalog, *, views: bool = False) -> list[tuple[str, ...
 
 @dataclass(frozen=True, slots=True)
 class CatalogNames:
-    """What names mean in the current database, and in those that are attached; see `meanings`."""
+    """Names of the current database, and of those that are attached; see `meanings`."""
 
     catalog: Catalog
 

@@ -40,7 +40,7 @@ class MeantName(NamedTuple):
 
 
 class Names(Protocol):
-    """Where names are looked up."""
+    """A catalog in which names are looked up."""
 
     def tables(self, text: str) -> Collection[tuple[str, ...]]:
         """Return the paths of all tables that a text means as a whole."""

@@ -32,7 +32,7 @@ class MovedValues:
     kind: str
     """In a word: clamped, rounded, or other."""
     described: str
-    """What they count as, as a sentence without its subject."""
+    """The value that they count as, told as a sentence without its subject."""
     condition: str
     """SQL that is true of the rows that have them."""
 

@@ -17,7 +17,7 @@ from dpsql.schema.units import Join, ResolvedUnit, Unit
 
 MAX_HOPS = 16
 Ids = tuple[str, tuple[object, ...]]
-"""What ids of units are; see `ForeignKeys.ids`."""
+"""The kind of ids that units have; see `ForeignKeys.ids`."""
 
 
 def resolve_unit(stored: StoredKeys, path: tuple[str, ...], unit: Unit) -> ResolvedUnit:

@@ -181,7 +181,7 @@ class _Referred:
 
     @property
     def ids(self) -> Ids | None:
-        """What these ids are, of whatever tables."""
+        """The kind of these ids, whatever tables they stand in."""
         return self._ids
 
     def is_clear(self) -> bool:

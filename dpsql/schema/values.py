@@ -27,7 +27,7 @@ OTHER_TIMES = frozenset({"TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"})
 TIMES = frozenset({"TIMESTAMP", ZONED, *OTHER_TIMES})
 """The DuckDB types of columns that have days and times of day."""
 UNREAD = " of a Parquet file"
-"""What stands behind the type of a column that is never read: DuckDB could fail for one row."""
+"""The mark behind the type of a column that is never read: DuckDB could fail for one row."""
 _STORED_AS = {
     "HUGEINT": "BIGINT", "UHUGEINT": "UBIGINT", "TIME_NS": "TIME", "TIME WITH TIME ZONE": "TIME",
 } | dict.fromkeys(("BIGNUM", "BIT", "BLOB", "INTERVAL", "UUID"), "VARCHAR")  # fmt: skip

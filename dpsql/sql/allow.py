@@ -128,7 +128,7 @@ _HINTS: dict[str, Callable[[str], str]] = {
     "printf": lambda _: "use || to put texts together.",
     "format": lambda _: "use || to put texts together.",
 }
-"""What to write in place of functions, of what they are called with."""
+"""Hints to write something else in place of a function, made of its arguments."""
 _CLOCK = "write its value into the SQL: what is asked must not depend on when it is asked."
 _RANDOM = (
     "leave it out, or add it to the returned frame: an answer is the same whenever it is computed."

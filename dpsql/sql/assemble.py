@@ -99,7 +99,7 @@ class AskedPart:
     guards: frozenset[str]
     """See `Statement.guards`."""
     moved: tuple[MovedValues, ...]
-    """What it shows or adds up by cells that stand for more than their value."""
+    """Values that it shows or adds up by cells that stand for more than their value."""
 
 
 def assemble(

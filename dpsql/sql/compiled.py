@@ -39,7 +39,7 @@ class StatisticColumn:
     counts: bool = False
     """Whether it is a number of rows, or of units."""
     ends: tuple[pl.Series, pl.Series] | None = None
-    """Of a quantile: between what the stored values lie that count as each of its values, where
+    """The ends between which the stored values lie that count as each value of a quantile, where
     these are several."""
     over: frozenset[str] = frozenset()
     """The columns that it adds up or orders, and on which nothing else of it depends."""

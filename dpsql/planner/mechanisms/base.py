@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Solved:
-    """What was solved of workloads, whatever may be spent on them.
+    """Solutions for workloads that hold whatever may be spent on them.
 
     The parts of a workload are planned twice: to see how the budget is best shared among them, and
     then for their shares.
@@ -72,7 +72,7 @@ class Options:
     spreads: tuple[SpreadRows, ...] = ()
     """How far apart the rows of a unit are that count."""
     solved: Solved | None = None
-    """What was solved before of the same workloads, if they are planned for several budgets."""
+    """Solutions found before for the same workloads, if they are planned for several budgets."""
 
 
 DEFAULT = Options()

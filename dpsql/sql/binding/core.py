@@ -93,7 +93,7 @@ Within = tuple[tuple[str, Interval], ...]
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What a statistic counts, each once: rows, or units, which ones.
+    """The rows or units that a statistic counts, each once.
 
     Whatever rests on one number being a part of another, or an average of what is counted there,
     asks this, and nothing else: a unit has several rows, so that of rows and units neither are a
@@ -102,7 +102,7 @@ class Tally:
 
     of_units: bool
     conditions: frozenset[str]
-    """Which all that is counted meets."""
+    """Conditions that all rows or units meet that are counted."""
 
     def holds(self, part: Tally) -> bool:
         """Whether all that another one counts is counted in this one, too.
@@ -133,13 +133,13 @@ class Linear:
     """What a weight that is added up row by row is multiplied with, which cells tell: see
     `factors`."""
     within: Within = ()
-    """What its conditions, and those of its core, say of columns: so a weight has bounds."""
+    """Limits of columns by its conditions and those of its core: so a weight has bounds."""
     bound: Tally | None = field(default=None, compare=False)
-    """What it counts as it was bound, where other conditions have come to stand for the same."""
+    """Its tally when it was bound, where other conditions have come to stand for the same."""
 
     @property
     def tally(self) -> Tally:
-        """What it counts: rows that meet its conditions and have a value to add, or their units."""
+        """Rows that meet its conditions and have a value to add, or the units of these."""
         if self.bound is not None:
             return self.bound
         there = (present(form).sql for weight in self.weights for form in _forms(weight))

@@ -44,7 +44,7 @@ _SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
 T = TypeVar("T")
 Asked = tuple[int, frozenset[tuple[str, int]]]
 Memory = dict[Asked, tuple[Expr, Names, T]]
-"""What was found of a query where names mean that, by their identities, which are kept with it.
+"""Findings by the identities of a query and of what names mean there, which are kept with them.
 
 What is above a query asks of it several times, and it asks the query in it: without a memory, each
 level of nesting would multiply the work.

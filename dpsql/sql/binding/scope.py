@@ -51,7 +51,7 @@ class RowQueryColumn:
     mixed: bool = False
     """Whether it is different expressions in different rows: `inside` knows which."""
     size: int = 1
-    """How many parts it has, with the columns in it replaced by what they stand for."""
+    """The number of its parts, with the columns in it replaced by what they stand for."""
 
     def at(self, place: exp.Column) -> exp.Expr:
         """Return the expression; a mere column stands, for messages, where it is used."""

@@ -1,4 +1,4 @@
-"""What is computed of rows although its columns have domains: what their cells don't tell.
+"""Statistics computed of rows although their columns have domains, whose cells don't tell them.
 
 Cells make answers agree with each other, so they are used wherever they can be. But they can't tell
 apart what is stored within one of them (see `coarse`), and joint cells of several columns may be
@@ -87,7 +87,7 @@ def _only_there(condition: BoundExpr, places: Sequence[int]) -> BoundExpr:
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between)
 _OPERANDS = (exp.Column, exp.Identifier, exp.Literal, exp.Cast, exp.DataType, exp.DataTypeParam,
              exp.Paren, exp.Neg, exp.Add, exp.Sub)  # fmt: skip
-"""Of these nothing has a value where a part of it is NULL."""
+"""Nodes that have no value where a part of them is NULL."""
 
 
 def _is_strict(node: exp.Expr) -> bool:

@@ -37,7 +37,7 @@ _NUMBERS = itertools.count(1)
 
 
 _OWN = re.compile(r" when casting from source column \"?__\w+\"?")
-"""What DuckDB says of columns whose names nobody wrote."""
+"""Words of DuckDB about columns whose names nobody wrote."""
 
 
 class Refusal(Enum):

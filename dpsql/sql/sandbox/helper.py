@@ -27,14 +27,14 @@ from dpsql.sql.sandbox.protocol import MAX_REPLY_JSON, ProtocolError, read_messa
 MAX_REPLY = 2**31
 """Bytes of a result."""
 SECONDS_OF_SILENCE = 1_800.0
-"""How long an answer is waited for, by the clock: only a process that hangs takes so long.
+"""Seconds by the clock that an answer is waited for: only a process that hangs takes so long.
 
 Time is counted as CPU time, by the helper: see `worker.py`. So no answer depends on how busy the
 computer is, and this is for what uses no time and doesn't end.
 """
 SECONDS_TO_STOP = 2.0
-"""How long a statement may go on that was stopped, before the helper ends: CPU time where it took
-too much of that, and the time of day after Ctrl-C."""
+"""Seconds that a stopped statement may go on before the helper ends: of CPU time where it took too
+much of that, and by the clock after Ctrl-C."""
 
 _LEAN = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",

@@ -88,9 +88,9 @@ class _Running:
     """The number of its message."""
     start: float
     seconds: float
-    """What it may take."""
+    """Seconds that it may take."""
     grace: float
-    """How much more, after it was stopped for that."""
+    """Seconds more, after it was stopped for that."""
     late: bool = False
     """Whether it was stopped for that."""
 

@@ -24,7 +24,7 @@ ENDING = ".sql"
 MAX_ENTRIES = 20_000
 """Files and folders that are looked at: more are no folder of scripts."""
 _PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-"""How a file is opened: not a link that has taken its place since it was looked at, and without
+"""Flags that open a file, but no link that has taken its place since it was looked at, and without
 waiting for a pipe that has."""
 _TEMPLATES = {("{", "{"), ("{", "%")}
 
