@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpsql.engines.refused import RefusedViewError
+from dpsql.engines.source import RefusedViewError
 from dpsql.errors import StaleSchemaError
 
 _MOST_FILES = 10_000

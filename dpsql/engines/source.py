@@ -25,6 +25,14 @@ from dpsql.schema.referred import DescribedTables
 from dpsql.schema.units import RowLimit
 
 
+class RefusedViewError(Exception):
+    """A reason why a view can't be released from, in half a sentence; becomes a SchemaError."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message, self.hint = message, hint
+
+
 class StoredState(NamedTuple):
     """Which rows a table has, as far as it says that itself, and not the database that it is in."""
 

@@ -363,6 +363,14 @@ def test_no_assert_and_no_seeded_randomness_in_shipped_code(path):
     assert "random" not in {m for m, _ in imports(path)}
 
 
+@pytest.mark.parametrize("path", sorted(Path(__file__).parent.parent.rglob("*.py")), ids=str)
+def test_tests_share_no_connection(path):
+    """A result that one test leaves unread would refuse the next one."""
+    called = (n.func for n in ast.walk(tree_of(path)) if isinstance(n, ast.Call))
+    shared = {ast.unparse(f) for f in called if isinstance(f, ast.Attribute)}
+    assert not {f"duckdb.{name}" for name in ("sql", "execute", "query", "table")} & shared
+
+
 def test_no_public_signature_has_a_seed():
     import inspect
 

@@ -32,7 +32,8 @@ def called(path, file, name):
 
 def rows_of(place):
     files = list(version_of(str(place), None).files)
-    return duckdb.execute("SELECT count(*) FROM read_parquet(?)", [files]).fetchone()[0]
+    with duckdb.connect() as con:
+        return con.execute("SELECT count(*) FROM read_parquet(?)", [files]).fetchone()[0]
 
 
 FOLDERS = ["a b", "ü", "a#b", 'a"b', "a`b", "a, b", "a;b", "a+b", "a'b", "a:b", "a=b", "_a", "a^b"]

@@ -108,7 +108,8 @@ def follow(con, hint, sql, table):
 
 
 def test_all_types_of_duckdb_are_asked():
-    found = duckdb.sql("SELECT DISTINCT logical_type FROM duckdb_types()").fetchall()
+    con = duckdb.connect()
+    found = con.execute("SELECT DISTINCT logical_type FROM duckdb_types()").fetchall()
     assert {name for (name,) in found} - NESTED <= set(VALUES)
 
 

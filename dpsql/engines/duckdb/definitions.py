@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from dpsql.engines.refused import RefusedViewError
+from dpsql.engines.source import RefusedViewError
 from dpsql.errors import DpsqlError, printable
 from dpsql.rows.expression import RowExpression
 from dpsql.rows.read import read_expression

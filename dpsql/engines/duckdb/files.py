@@ -15,7 +15,7 @@ from typing import Any
 
 from dpsql.engines.duckdb.definitions import ReadFiles
 from dpsql.engines.frozen import FrozenFiles, check_partitions, frozen_files, partitions_of
-from dpsql.engines.refused import RefusedViewError
+from dpsql.engines.source import RefusedViewError
 from dpsql.errors import SchemaError
 from dpsql.rows.types import RowType, row_type
 from dpsql.schema.names import folded, quoted_name, quoted_text

@@ -32,7 +32,7 @@ from dpsql.engines.duckdb.files import (
 from dpsql.engines.duckdb.projection import FileScan, Layer, Projection
 from dpsql.engines.duckdb.view_units import FILES, unit_above, unit_below
 from dpsql.engines.frozen import partitions_of
-from dpsql.engines.refused import RefusedViewError
+from dpsql.engines.source import RefusedViewError
 from dpsql.errors import SchemaError, SqlError, UnsupportedSqlError, printable
 from dpsql.rows.clocks import with_clocks
 from dpsql.rows.expression import (

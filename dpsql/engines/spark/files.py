@@ -42,7 +42,7 @@ from uuid import uuid4
 from dpsql.engines import delta, iceberg
 from dpsql.engines.frozen import FrozenFiles, frozen_files
 from dpsql.engines.lakes import LakeVersion, VersionOf, on_machine, shown
-from dpsql.engines.refused import RefusedViewError
+from dpsql.engines.source import RefusedViewError
 from dpsql.engines.spark.footers import digits_of, hazards
 from dpsql.engines.spark.logs import check_no_log
 from dpsql.engines.spark.sessions import (

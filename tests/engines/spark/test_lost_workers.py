@@ -34,13 +34,14 @@ MOMENTS = ("when some rows are counted", "when all counts are handed out")
 def make(folder: Path) -> None:
     """Write rows of which no two cells have equally many."""
     folder.mkdir()
+    con = duckdb.connect()
     for i in range(FILES):
-        duckdb.sql(f"""
+        con.execute(f"""
             COPY (
                 SELECT (range * range % 7)::INTEGER AS a, (range % (range % 97 + 1))::INTEGER AS b,
                     range % 5 < {i} AS c FROM range({ROWS})
             ) TO '{folder}/{i}.parquet' (ROW_GROUP_SIZE {ROWS // 3})
-        """)
+        """).fetchall()
 
 
 def dying(marker: Path, moment: str, part: int, *, executor: bool = False):
