@@ -13,7 +13,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from site_parts import docstrings, pictures
+from site_parts import docstrings, pictures, words
 
 project = "dpsql"
 author = "The dpsql authors"
@@ -54,4 +54,5 @@ def setup(app: Any) -> None:
     app.connect("source-read", pictures.with_contents)
     app.connect("source-read", pictures.with_pictures)
     app.connect("source-read", pictures.with_previews)
+    app.connect("source-read", words.with_words)
     app.connect("builder-inited", pictures.write_report)

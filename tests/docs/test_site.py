@@ -14,6 +14,7 @@ pytest.importorskip("sphinx", reason="the site needs pip install 'dpsql[docs]'")
 sys.path.append(str(ROOT / "docs"))
 
 from site_parts.docstrings import as_restructured_text
+from site_parts.words import linked
 
 
 def test_the_site_has_all_pages_and_its_links_lead_somewhere(site):
@@ -67,3 +68,14 @@ def test_docstrings_are_written_as_sphinx_reads_them(written, read):
     lines = written.splitlines()
     as_restructured_text(None, "function", "f", None, None, lines)
     assert lines == read.splitlines()
+
+
+def test_words_of_the_glossary_are_linked_where_a_page_first_uses_them():
+    words = {"ledger": "The account.", "ε": "The <loss>.", "plan": "A list."}
+    page = "# A ledger\n\nA [ledger\nfile](x) and `ledger`, the Ledger, a ledger, ε = 1.\n\n| ε |\n"
+    leads = '<a class="word" href="g.html#word-{0}" title="{1}">{2}</a>'
+    assert linked(f"{page}```sql\nε\n```\nplan", words, "g.html") == (
+        "# A ledger\n\nA [ledger\nfile](x) and `ledger`, the "
+        + leads.format("ledger", "The account.", "Ledger") + ", a ledger, "
+        + leads.format("ε", "The &lt;loss&gt;.", "ε") + " = 1.\n\n| ε |\n```sql\nε\n```\nplan"
+    )  # fmt: skip
