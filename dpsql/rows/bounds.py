@@ -87,8 +87,8 @@ class RowBounds:
             return self._of_cast(expression)
         if isinstance(expression, RowCase):
             results = [result for _, result in expression.cases]
-            return _union([self.of(result) for result in (*results, expression.otherwise)
-                           if not _is_null_constant(result)])  # fmt: skip
+            return union([self.of(result) for result in (*results, expression.otherwise)
+                          if not _is_null_constant(result)])  # fmt: skip
         return self._of_call(expression)
 
     def _of_cast(self, expression: RowCast) -> Interval:
@@ -120,8 +120,8 @@ class RowBounds:
         if node.function in CONDITIONS:
             return Fraction(0), Fraction(1)
         if node.function == "coalesce":
-            return _union([self.of(part) for part in node.arguments
-                           if not _is_null_constant(part)])  # fmt: skip
+            return union([self.of(part) for part in node.arguments
+                          if not _is_null_constant(part)])  # fmt: skip
         if node.function == "nullif":
             return self.of(node.arguments[0])
         if node.function in {"left", "right", "substring", "lower", "upper"}:
@@ -150,7 +150,7 @@ class RowBounds:
         ]
         if node.function == "greatest":
             known = [((_minus(high), _minus(low)), absent) for (low, high), absent in known]
-        low, high = _union([bounds for bounds, _ in known])
+        low, high = union([bounds for bounds, _ in known])
         always = [bounds[1] for bounds, absent in known if not absent and bounds[1] is not None]
         high = min(always) if always else high
         return (low, high) if node.function == "least" else (_minus(high), _minus(low))
@@ -203,7 +203,8 @@ def days_of(text: str) -> Fraction | None:
     return since.days + Fraction(since // _MICROSECOND - since.days * _DAY, _DAY)
 
 
-def _union(parts: Sequence[Interval]) -> Interval:
+def union(parts: Sequence[Interval]) -> Interval:
+    """Return what holds of each of some; of none, as of what is always NULL, zero."""
     if not parts:
         return _ZERO
     lows, highs = [low for low, _ in parts], [high for _, high in parts]
@@ -231,6 +232,8 @@ def _of_part(node: RowCall, of: Callable[[], Interval]) -> Interval:
     if first is None or last is None:
         return _ALL
     each = _YEARS[name]
+    if name in {"year", "decade"}:
+        return Fraction(first.year // each), Fraction(last.year // each)
     return Fraction((first.year - 1) // each), Fraction(-(-(last.year + 1) // each))
 
 

@@ -44,8 +44,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from dpsql.errors import InternalError, UnsupportedSqlError
+from dpsql.rows.bounds import Interval
 from dpsql.rows.expression import NOTHING, RowCall, RowCase, RowColumn, RowConstant, RowExpression
 from dpsql.rows.expression import columns as columns_of
 from dpsql.rows.operands import cast
@@ -133,7 +135,8 @@ class WindowCall:
         frame: which of them are looked at; None if the function looks at all of them.
         holds: what is true of rows that are looked at; None if all are.
         labels: all texts that it can be, if they are known.
-        ends: between which numbers it is, if that is known.
+        ends: between which whole numbers it is, if that is known.
+        between: between which numbers it lies, see `of_rows`.
     """
 
     function: str
@@ -146,6 +149,7 @@ class WindowCall:
     holds: RowExpression | None = None
     labels: tuple[str, ...] = ()
     ends: tuple[int, int] | None = None
+    between: Interval = (None, None)
 
     @property
     def lined(self) -> bool:
@@ -189,6 +193,7 @@ class RowsWindow:
     lined: bool
     frame: WindowFrame | None
     columns: frozenset[str]
+    between: Interval
 
 
 def rows_window(name: str, asked: WindowCall, types: Mapping[str, str]) -> RowsWindow:
@@ -222,7 +227,29 @@ def rows_window(name: str, asked: WindowCall, types: Mapping[str, str]) -> RowsW
         asked.lined,
         asked.frame,
         asked.read,
+        asked.between,
     )
+
+
+def of_rows(function: str, value: Interval, most: int | None) -> Interval:
+    """Say between which numbers something lies that is computed of rows of a unit.
+
+    A unit may have more rows than count, and values beyond their bounds: so nobody's privacy rests
+    on it, and a measure is brought between its own bounds in any case.
+
+    Args:
+        function: one of `WINDOWED`, or "exists".
+        value: between what it is for each row.
+        most: how many rows of a unit count; None if nobody says so.
+    """
+    if function in {"count", "count_distinct", *RANKS}:
+        return Fraction(0), None if most is None else Fraction(most)
+    if function == "sum":
+        low, high = value
+        low = low if low is None or low >= 0 else None if most is None else low * most
+        high = high if high is None or high <= 0 else None if most is None else high * most
+        return low, high
+    return (Fraction(0), Fraction(1)) if function in SHARES else value
 
 
 def window_seen(window: Window) -> RowExpression:

@@ -35,6 +35,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpsql.errors import InternalError, UnsupportedSqlError
+from dpsql.rows.bounds import Interval
 from dpsql.rows.expression import (
     NOTHING,
     RowCall,
@@ -85,6 +86,7 @@ class RowsWithin:
         condition: true of the rows that are looked at, and NULL of others; None if all are.
         columns: what is read of them.
         outside: what is read of the row that has it, with `OUTSIDE` before it in the trees.
+        between: between which numbers it lies, see `windows.of_rows`.
     """
 
     name: str
@@ -95,6 +97,7 @@ class RowsWithin:
     condition: RowValue | None
     columns: frozenset[str]
     outside: tuple[str, ...] = ()
+    between: Interval = (None, None)
 
     @property
     def is_counted(self) -> bool:

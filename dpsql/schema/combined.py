@@ -28,7 +28,7 @@ from dpsql.schema.declarations import Schema
 from dpsql.schema.declared_keys import comments
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.facts import Catalog
-from dpsql.schema.grain import origins
+from dpsql.schema.grain import origins, unit_columns
 from dpsql.schema.lookup import means
 from dpsql.schema.names import folded
 from dpsql.schema.table import Origin, Parent, Table
@@ -148,6 +148,19 @@ def made_of(table: Table) -> tuple[Table, ...]:
     whole = table.whole
     tables = whole.origin.tables if whole.origin is not None else ()
     return tuple(one for each in tables for one in made_of(each)) or (whole,)
+
+
+def ids_of_units(table: Table) -> tuple[str, ...]:
+    """Return the columns that tell units apart, and only units: see `grain.unit_columns`.
+
+    Where rows meet, they are those of each table: the rows that meet are of one unit, which each of
+    them has, so these columns are as different as the units are.
+    """
+    combination = combination_of(table)
+    if combination is None:
+        return unit_columns(table)
+    made = zip(combination.prefixes, combination.sources, strict=True)
+    return tuple(prefix + name for prefix, one in made for name in ids_of_units(one))
 
 
 def columns_of(table: Table) -> tuple[str, ...]:

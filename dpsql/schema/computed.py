@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Protocol, runtime_checkable
 
 OUTSIDE = "\x1f"
@@ -26,6 +27,10 @@ class ComputedColumn(Protocol):
     @property
     def columns(self) -> frozenset[str]:
         """What is read of the rows."""
+
+    @property
+    def between(self) -> tuple[Fraction | None, Fraction | None]:
+        """Between which numbers it lies, days of 1970 for times, where units keep to `max_rows`."""
 
 
 @runtime_checkable

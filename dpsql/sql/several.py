@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from dpsql.errors import SchemaError, SqlError, printable
 from dpsql.schema import Table
-from dpsql.schema.combined import combination_of
 from dpsql.schema.referred import over_both
 from dpsql.sql.assemble import Asked, AskedPart, scale_of
 from dpsql.sql.binding.core import counts_units
@@ -83,8 +82,7 @@ def check_bounded(outlined: Sequence[Written], several: bool, unbounded: Unbound
     """
     for name, parsed, outline in outlined:
         for (table, span), core in zip(outline.tables, outline.cores, strict=False):
-            of_units = all(counts_units(each) for each in core.statistics)
-            if table.is_bounded or (of_units and combination_of(table) is None):
+            if table.is_bounded or all(counts_units(each) for each in core.statistics):
                 continue
             located = parsed.source.located(unbounded(table), span)
             located.statement = printable(name) if several else None

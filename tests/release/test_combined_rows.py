@@ -25,9 +25,10 @@ BOUNDS = {
 }
 
 
-def declared(**bounds):
+def declared(pairs=True, **bounds):
     """Declare whose the rows are, and how many pairs count."""
-    unit = dpsql.Unit("customer_id", BOUNDS | bounds)
+    known = {name: rows for name, rows in BOUNDS.items() if pairs or "," not in name}
+    unit = dpsql.Unit("customer_id", known | bounds)
     return dpsql.Schema({}, units={**units().units, "orders": unit, "addresses": unit})
 
 
@@ -64,6 +65,21 @@ STATEMENTS = (
     "JOIN addresses a ON o.customer_id = a.customer_id) AS x "
     "JOIN orders p ON p.customer_id = x.who GROUP BY 1",
 )
+UNITS = (
+    "SELECT a.city, COUNT(DISTINCT o.customer_id) AS n FROM orders o JOIN addresses a "
+    "ON o.customer_id = a.customer_id GROUP BY 1",
+    "SELECT o.status, COUNT(DISTINCT a.customer_id) AS n FROM orders o, addresses a "
+    "WHERE o.customer_id = a.customer_id AND o.price > 7 AND a.city = 'a' GROUP BY 1",
+    "SELECT c.vip, COUNT(DISTINCT c.id) AS n FROM addresses a JOIN orders o USING (customer_id) "
+    "JOIN customers c ON c.id = o.customer_id GROUP BY 1",
+    "SELECT COUNT(DISTINCT a.customer_id) AS n, COUNT(DISTINCT b.customer_id) FILTER "
+    "(WHERE a.status = 'f') AS p FROM orders a JOIN orders b ON a.customer_id = b.customer_id "
+    "AND a.price < b.price",
+    "SELECT x.city, COUNT(DISTINCT who) AS n FROM (SELECT o.customer_id AS who, a.city "
+    "FROM orders o JOIN addresses a ON o.customer_id = a.customer_id) AS x "
+    "JOIN orders p ON p.customer_id = x.who AND p.status = 'f' GROUP BY 1",
+)
+"""Of which nothing has to say how many pairs count: each unit is one."""
 WITHOUT_PUBLIC = [sql for sql in STATEMENTS if "regions" not in sql]
 
 
@@ -74,10 +90,10 @@ def answered(session, sql):
 
 
 @pytest.mark.sampled(5)
-@pytest.mark.parametrize("sql", STATEMENTS)
+@pytest.mark.parametrize("sql", [*STATEMENTS, *UNITS])
 def test_it_is_what_duckdb_says(sql):
     con = small()
-    session = dpsql.Session(con, schema=declared(), public=["regions"])
+    session = dpsql.Session(con, schema=declared(sql not in UNITS), public=["regions"])
     found, true = answered(session, sql), owned(con).sql(sql).pl()
     keys = [name for name in true.columns if name not in {"n", "p"}]
     expected = {tuple(row[k] for k in keys): row for row in true.rows(named=True)}
@@ -164,6 +180,35 @@ def test_a_unit_changes_what_it_costs_at_most(seed):
     fewer = recorded(con, asked, **how)
     check_alike(whole, fewer)
     assert spent(whole, fewer) <= charged(whole)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("seed", range(300))
+def test_a_unit_whose_pairs_are_looked_at_counts_once(seed):
+    """As many pairs as it has: whatever of them there are, it adds one to each group, or nothing."""
+    rng = random.Random(seed)  # noqa: S311
+    con = duckdb.connect()
+    con.execute(TABLES)
+    script = {f"q{i}": sql for i, sql in enumerate(rng.sample(UNITS, 1))}
+    asked = {"script": script, "schema": declared(pairs=rng.random() < 0.3)}
+    how = {"budget": dpsql.Budget(rho=Fraction(1, 2))}
+    gone = rng.randrange(12)
+    shop(con, seed, customers=12, apart=gone)
+    whole = recorded(con, asked, **how)
+    shop(con, seed, customers=12, apart=gone, without=gone)
+    fewer = recorded(con, asked, **how)
+    check_alike(whole, fewer)
+    assert spent(whole, fewer) <= charged(whole)
+    for marginal, array in whole.counts.items():
+        change = array - fewer.counts[marginal]
+        assert set(change.ravel().tolist()) <= {0, 1}
+
+
+def test_rows_that_meet_need_a_bound_as_soon_as_they_are_counted():
+    session = dpsql.Session(small(), schema=declared(pairs=False))
+    sql = UNITS[0].replace(" AS n", " AS n, COUNT(*) AS pairs")
+    with pytest.raises(SqlError, match="Nothing says how many rows of a unit count"):
+        session.plan(sql, budget=HUGE)
 
 
 @pytest.mark.parametrize(

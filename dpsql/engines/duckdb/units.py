@@ -5,14 +5,15 @@ Guarantees:
     remove it with all of its rows changes nothing else.
 
     *Proof.* Rows are those of `rows_of_units`: each has the id of one unit, and all that it has is
-    a function of the rows of that unit (`parents.py`). What is counted are pairs of an id and a
-    number of a group, each once: the inner DISTINCT leaves one row for each, so that a unit adds
-    one to a group or nothing, whatever its rows are, and whatever the lists of cells say. Where m
-    is less than the number of groups, its pairs are numbered among those of its id alone, and those
-    with numbers from 1 to m stay. ∎ Which these are depends on the id and on the groups that the
-    unit is in, by the order of an MD5 of both: it is the same in each release, whatever the order
-    of rows and the number of threads. As the MD5 of a pair may be that of another one, the group
-    comes after it, and of one id no two pairs have the same one. Collisions do no harm.
+    a function of the rows of that unit (`parents.py`; `made.py` of rows that meet, of which there
+    may be any number). What is counted are pairs of an id and a number of a group, each once: the
+    inner DISTINCT leaves one row for each, so that a unit adds one to a group or nothing, whatever
+    its rows are, and whatever the lists of cells say. Where m is less than the number of groups,
+    its pairs are numbered among those of its id alone, and those with numbers from 1 to m stay. ∎
+    Which these are depends on the id and on the groups that the unit is in, by the order of an MD5
+    of both: it is the same in each release, whatever the order of rows and the number of threads.
+    As the MD5 of a pair may be that of another one, the group comes after it, and of one id no two
+    pairs have the same one. Collisions do no harm.
 
 All rows of a unit have a say, also those that are not among the `max_rows` that count where rows
 are counted: a unit that is in a group is counted there, however many rows it has.

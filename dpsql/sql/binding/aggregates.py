@@ -12,8 +12,7 @@ from sqlglot import exp
 
 from dpsql.errors import SqlError, printable
 from dpsql.hints import Hint, ask, instead, option
-from dpsql.schema.combined import combination_of
-from dpsql.schema.grain import unit_columns
+from dpsql.schema.combined import ids_of_units
 from dpsql.schema.names import as_sql, capitals, folded
 from dpsql.schema.units import ResolvedUnit
 from dpsql.sql.binding.bind import RowBinder
@@ -219,7 +218,7 @@ def _check_unit(node: exp.Count, binder: RowBinder) -> None:
     if len(arguments) == 1:
         binder.bind(arguments[0])
         name = stored_place(arguments[0], binder.scope)
-        if name is not None and name in unit_columns(table):
+        if name is not None and name in ids_of_units(table):
             return
     raise _not_units(node, table.unit, name, binder)
 
@@ -231,15 +230,7 @@ def _not_units(
     table, source = binder.table, binder.source
     id_ = unit.name.rpartition(".")[2]
     called = stored is not None and folded(stored.rpartition(".")[2]) == folded(id_)
-    combination = combination_of(table)
-    if called and combination is not None:
-        return source.unsupported(
-            node,
-            f"Units can't be counted over rows of {printable(combination.name)} that meet.",
-            "count those of one table for which there is a row of the other: "
-            f"COUNT(DISTINCT {as_sql(id_)}) … WHERE EXISTS (SELECT 1 FROM … WHERE …).",
-        )
-    if called and not unit_columns(table):
+    if called and not ids_of_units(table):
         return source.unsupported(
             node,
             f"Units can't be counted here: {printable(unit.name)} is found by references that the "
@@ -261,7 +252,7 @@ def _units_counted(node: exp.Count, unit: ResolvedUnit, binder: RowBinder) -> st
     """Say how units are counted: those with a row for which the condition of a CASE is true."""
     (argument, *others), source = node.this.expressions, binder.source
     found = None if others else _when(argument)
-    names = unit_columns(binder.table)
+    names = ids_of_units(binder.table)
     if found is not None and stored_place(found[1], binder.scope) in names:
         condition, id_ = (source.text(source.node(part)) for part in found)
         counted = instead(f"COUNT(DISTINCT {id_}) FILTER (WHERE {condition})")

@@ -89,7 +89,8 @@ def _unit(node: RowExpression, writer: RowWriter) -> int | None:
         return 1 if node.to.is_integer else None
     if not isinstance(node, RowCall):
         return None
-    if node.function in {"//", "-", "date_diff", "date_part"}:  # which may leave no fraction
+    if node.function in {"//", "-", "date_diff", "date_part", "least", "greatest"}:
+        # Which may leave no fraction; `greatest` is what SQL sees of a number of rows.
         return 1 if writer.write(node).type.is_integer else None
     if node.function not in _TO_WHOLE:
         return None

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError
 from dpsql.hints import instead
 from dpsql.rows import expression as row
-from dpsql.rows.bounds import CONDITIONS, Interval, RowBounds, common
+from dpsql.rows.bounds import CONDITIONS, Interval, RowBounds, common, union
 from dpsql.rows.clocks import with_clocks
 from dpsql.rows.inside import bounded_columns
 from dpsql.rows.key import RowKey, row_key
@@ -87,6 +87,7 @@ class RowReader:
         known |= self._given | {
             name: ends for name, d in table.columns.items() if (ends := ends_of(d)) is not None
         }
+        known |= {one.name: one.between for one in (*table.within, *table.windows)}
         self._bounds = RowBounds(known, table.filled, declared, typed=False)
         # A row counts only if it has a value of the domain in each column that is named.
         always = (name for name, domain in table.columns.items() if not domain.nullable)
@@ -358,6 +359,10 @@ class RowReader:
         with self._at(bound.span):
             RowWriter(self._types).write_double(value)
         return row.ordered(value), self._bounds.of(row.ordered(value))
+
+    def between(self, values: Sequence[row.RowExpression]) -> Interval:
+        """Return between which numbers all of some expressions lie, days of 1970 for times."""
+        return union([self._bounds.of(row.ordered(value)) for value in values])
 
     def _value(
         self, bound: BoundExpr, within: Within

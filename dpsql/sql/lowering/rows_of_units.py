@@ -10,7 +10,15 @@ from sqlglot import exp
 
 from dpsql.errors import SchemaError, SqlError
 from dpsql.rows import expression as row
-from dpsql.rows.windows import CHOSEN, SHIFTED, RowsWindow, WindowCall, WindowOrder, rows_window
+from dpsql.rows.windows import (
+    CHOSEN,
+    SHIFTED,
+    RowsWindow,
+    WindowCall,
+    WindowOrder,
+    of_rows,
+    rows_window,
+)
 from dpsql.rows.within import RowsWithin, rows_within
 from dpsql.schema import Table
 from dpsql.schema.computed import OUTSIDE
@@ -85,6 +93,8 @@ class RowsOfUnits:
         types = dict(read.undeclared) | {name: stored_type(read, name) for name in read.columns}
         condition = row.all_of(holds) if holds else None
         found = rows_within(rows.name, table, rows.pairs, (rows.function, value), condition, types)
+        given = (None, None) if value is None else reader.between([value])
+        found = replace(found, between=of_rows(rows.function, given, _most(table)))
         if any(one.name in found.outside for one in made if isinstance(one, RowsWindow)):
             raise rows.source.unsupported(
                 rows.span,
@@ -98,9 +108,10 @@ class RowsOfUnits:
         reader = RowReader(self._sandbox, table, rows.source)
         types = dict(table.undeclared) | {name: stored_type(table, name) for name in table.columns}
         holds = [reader.expression(one) for one in rows.conditions]
+        arguments = tuple(map(reader.expression, rows.arguments))
         asked = WindowCall(
             rows.function,
-            tuple(map(reader.expression, rows.arguments)),
+            arguments,
             rows.numbers,
             tuple(map(reader.expression, rows.partition)),
             tuple((name, stored_type(table, name)) for name in rows.told),
@@ -109,8 +120,14 @@ class RowsOfUnits:
             row.all_of(holds) if holds else None,
             _labels(rows, table),
             _ends(rows, reader),
+            of_rows(rows.function, reader.between(arguments), _most(table)),
         )
         return rows_window(rows.name, asked, types)
+
+
+def _most(table: Table) -> int | None:
+    """Return how many rows of a unit count; None if nobody says so."""
+    return None if table.unit is None else table.unit.max_rows
 
 
 def _labels(rows: UnitWindow, table: Table) -> tuple[str, ...]:
