@@ -101,6 +101,11 @@ def leave_out(*, of: tuple[int, int] | None = None) -> Hint:
     return Hint("leave it out", remedies=(Remedy(RemedyPlace.MARKED, "", of),))
 
 
+def never(why: str) -> Hint:
+    """Say that nothing can be typed, as there is no way to what is asked; and why."""
+    return Hint(f"this can't be released: {why}")
+
+
 def ask(statement: str) -> Hint:
     """Name a statement; `…` in it stands for FROM, joins and WHERE of what was asked."""
     return Hint(statement, remedies=(Remedy(RemedyPlace.STATEMENT, statement),))
@@ -138,6 +143,8 @@ ANY_BUDGET = Hint(
     "--epsilon 1 --delta 1e-9, or --rho 0.5, or --mu 1",
 )
 """A budget in any form."""
+COUNTED = "count rows, " + ask("SELECT COUNT(*) AS n …") + ", by what they are grouped by."
+"""In place of single rows."""
 NO_REUSE = Hint("reuse=False", "--no-reuse")
 """To leave earlier measurements out of account."""
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
+from datetime import datetime
 
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.tokenizer_core import TokenType
 
 from dpsql.errors import Span, SqlError, SqlParseError
-from dpsql.hints import Hint, ask, instead, leave_out
+from dpsql.hints import COUNTED, Hint, ask, instead, leave_out, never
 from dpsql.schema.names import as_sql, capitals, folded
 from dpsql.sql.binding.aggregates import argument_of, refused
 from dpsql.sql.binding.functions import AGGREGATES, FUNCTIONS, NAMED, TYPES, VOLATILE, WINDOWS
@@ -111,7 +112,7 @@ EXPRESSIONS: dict[type[exp.Expr], frozenset[str]] = {
 
 _SAMPLE = leave_out() + ": the noise already protects each row."
 _BRACKETS = "leave the parentheses out, or write a query with a name: (SELECT … FROM …) AS t."
-_PLAIN = "see the list of functions in the documentation (docs/reference/sql.md)."
+_PLAIN = never("what is computed is listed in docs/reference/sql.md.")
 _NOW = frozenset({"now", "get_current_time", "get_current_timestamp", "transaction_timestamp"})
 """Functions that tell the time, which the parser doesn't know."""
 _HINTS: dict[str, Callable[[str], str]] = {
@@ -129,7 +130,12 @@ _HINTS: dict[str, Callable[[str], str]] = {
     "format": lambda _: "use || to put texts together.",
 }
 """Hints to write something else in place of a function, made of its arguments."""
-_CLOCK = "write its value into the SQL: what is asked must not depend on when it is asked."
+_TODAY = {
+    "DATE": ("current_date", "today"),
+    "TIME": ("current_time", "localtime", "get_current_time"),
+    "TIMESTAMP": ("current_timestamp", "localtimestamp", *(_NOW - {"get_current_time"})),
+}
+"""Types → functions that tell the time in one of it."""
 _RANDOM = (
     "leave it out, or add it to the returned frame: an answer is the same whenever it is computed."
 )
@@ -172,9 +178,9 @@ _ARGUMENTS: dict[tuple[type[exp.Expr], str], tuple[str, str]] = {
     (exp.In, "unnest"): ("IN UNNEST", "list the values: IN ('a', 'b')."),
     (exp.In, "field"): ("IN without parentheses", "list the values: IN ('a', 'b')."),
     (exp.WindowSpec, "exclude"): ("EXCLUDE", "leave it out, or count what it excludes by itself."),
-    (exp.Star, "except_"): ("SELECT * EXCLUDE", "name the columns to group by, and COUNT(*)."),
-    (exp.Star, "replace"): ("SELECT * REPLACE", "name the columns to group by, and COUNT(*)."),
-    (exp.Star, "rename"): ("SELECT * RENAME", "name the columns to group by, and COUNT(*)."),
+    (exp.Star, "except_"): ("SELECT * EXCLUDE", COUNTED),
+    (exp.Star, "replace"): ("SELECT * REPLACE", COUNTED),
+    (exp.Star, "rename"): ("SELECT * RENAME", COUNTED),
     (exp.Ordered, "with_fill"): ("WITH FILL", "leave it out: all groups are returned anyway."),
     (exp.DataType, "kind"): ("A type with a name of its own", _TYPES),
     (exp.Table, "ordinality"): ("WITH ORDINALITY", "number the rows in the public table."),
@@ -278,7 +284,10 @@ def _listed(node: exp.Expr) -> bool:
 def _check_place(node: exp.Expr, source: SourceText) -> None:
     """Refuse table functions, types, names and numbers that are not on the list."""
     if isinstance(node, exp.Identifier) and node.name.startswith("__"):
-        raise _error("A name that begins with __", source, node, "use another name.")
+        called = isinstance(node.parent, (exp.Alias, exp.TableAlias))
+        other = ", as " + instead(as_sql(node.name.strip("_") or "n")) if called else ""
+        hint = "use another name" + other + "."
+        raise _error("A name that begins with __", source, node, hint)
     if isinstance(node, exp.Table) and not isinstance(
         node.this, (exp.Identifier, exp.GenerateSeries)
     ):
@@ -416,7 +425,7 @@ def _refused_function(node: exp.Expr, span: Span, source: SourceText) -> SqlErro
     if isinstance(node, (exp.Rand, exp.Uuid)):
         return _error(f"The function {word}", source, span, _RANDOM)
     if isinstance(node, VOLATILE) or folded(word) in _NOW:
-        return _error(f"The function {word}", source, span, _CLOCK)
+        return _error(f"The function {word}", source, span, _on_clock(word))
     if isinstance(node, exp.Anonymous) and isinstance(node.parent, exp.Window):
         return _error(f"The window function {word}", source, node.parent, _WINDOW)
     if isinstance(node, exp.Explode) and isinstance(node.parent, (exp.Alias, exp.Select)):
@@ -429,6 +438,17 @@ def _refused_function(node: exp.Expr, span: Span, source: SourceText) -> SqlErro
         hint = "supported are = <> < <= > >= + - * / // % || LIKE AND OR NOT BETWEEN IN IS."
         return _error("This operator", source, span, hint)
     return _error("This expression", source, span, _PLAIN)
+
+
+def _on_clock(word: str) -> str:
+    """Write what a function that tells the time says now, if it does."""
+    kind = next((type_ for type_, names in _TODAY.items() if folded(word) in names), None)
+    if kind is None:
+        return never("it says something of the connection, and nothing of rows.")
+    now = datetime.now().astimezone().replace(tzinfo=None).isoformat(" ", "seconds")
+    shown = {"DATE": now[:10], "TIME": now[11:]}.get(kind, now)
+    value = instead(f"{kind} '{shown}'")
+    return "write its value into the SQL, now " + value + ": answers must not depend on the clock."
 
 
 def _unnested(node: exp.Expr, source: SourceText) -> str:

@@ -110,7 +110,7 @@ def _counts_nothing(parsed: Parsed) -> SqlError:
     return source.unsupported(
         source.whole(),
         "The statement counts nothing: no private table is named after FROM.",
-        "name one: SELECT COUNT(*) FROM people. What is public needs no noise: ask DuckDB.",
+        "name one. What is public needs no noise: ask DuckDB.",
     )
 
 

@@ -140,18 +140,23 @@ def _statement(text: str, sql: str, span: tuple[int, int]) -> str:
         later = [at for word, at in clauses if word in _LATER and at > begin]
         stop = tokens[later[0]].start if later else _end(tokens, span)
         rest = sql[tokens[begin].start : stop].strip()
-    with_ = ""
-    if tokens and tokens[0].token_type is TokenType.WITH:
-        depth, ends = 0, 0
-        for token in tokens:
-            depth += (token.token_type is TokenType.L_PAREN) - (
-                token.token_type is TokenType.R_PAREN
-            )
-            if depth == 0 and token.token_type is TokenType.SELECT:
-                ends = token.start
-                break
-        with_ = sql[:ends] if ends and span[0] >= ends else ""
-    return with_ + text.replace(_REST, rest)
+    return _named_before(tokens, sql, span) + text.replace(_REST, rest)
+
+
+def _named_before(tokens: list[Token], sql: str, span: tuple[int, int]) -> str:
+    """Write WITH and what it names before a span: for a query among these, the ones before it."""
+    if not tokens or tokens[0].token_type is not TokenType.WITH:
+        return ""
+    depth, ends = 0, 0
+    for token in tokens:
+        kind = token.token_type
+        if token.start >= span[0]:
+            return sql[:ends] + " " if ends else ""
+        if depth == 0 and kind is TokenType.SELECT:
+            return sql[: token.start]
+        depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
+        ends = token.start if depth == 0 and kind is TokenType.COMMA else ends
+    return ""
 
 
 def _grouped(keys: str, sql: str, span: tuple[int, int]) -> str:

@@ -185,7 +185,7 @@ def test_a_unit_changes_what_it_costs_at_most(seed):
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(300))
 def test_a_unit_whose_pairs_are_looked_at_counts_once(seed):
-    """As many pairs as it has: whatever of them there are, it adds one to each group, or nothing."""
+    """However many pairs it has, it adds one to each group, or nothing."""
     rng = random.Random(seed)  # noqa: S311
     con = duckdb.connect()
     con.execute(TABLES)

@@ -231,15 +231,41 @@ def test_others_are_refused_before_the_charge(session, sql, said):
     assert not session.history.height
 
 
-def test_a_number_of_rows_has_no_public_bounds(session):
-    for sql in (
-        f"SELECT (SELECT COUNT(*) {ORDERS}) AS n, COUNT(*) FROM customers c GROUP BY 1",
-        f"SELECT SUM((SELECT COUNT(*) {ORDERS})) FROM customers c",
-    ):
-        with pytest.raises(SchemaError, match="no public") as caught:
-            session.query(sql, budget=HUGE)
-        assert "least(" in caught.value.hint.lower()
-        assert " of orders" not in str(caught.value)
+NUMBERS = (
+    f"SELECT (SELECT COUNT(*) {ORDERS}) AS n, COUNT(*) AS m FROM customers c GROUP BY 1",
+    f"SELECT SUM((SELECT COUNT(*) {ORDERS})) AS n FROM customers c",
+)
+
+
+@pytest.mark.parametrize("sql", NUMBERS)
+@pytest.mark.parametrize("most", [20, 2])
+def test_a_number_of_rows_is_at_most_as_many_as_count(con, sql, most):
+    """Of a unit with more, two rows count here: so it counts as one with two."""
+    session = dpsql.Session(con, schema=units(orders=most))
+    cut = sql.replace(f"(SELECT COUNT(*) {ORDERS})", f"LEAST((SELECT COUNT(*) {ORDERS}), {most})")
+    keys = sql.count("GROUP BY")
+    found = {row[:keys]: row[keys] for row in answers(session, sql).rows()}
+    for row in owned(con).execute(cut).fetchall():
+        assert found.pop(row[:keys]) == pytest.approx(float(row[keys]), rel=1e-4, abs=0.1)
+    assert all(abs(value) < 0.1 for value in found.values())
+
+
+def test_what_is_computed_of_a_units_rows_has_the_bounds_of_these(con, session):
+    """No other than those that DuckDB's own numbers keep to, so that none is cut."""
+    for computed in ("MIN(price)", "MAX(price)", "AVG(price)", "SUM(price)", "SUM(10 - price)",
+                     "COUNT(DISTINCT status)", "MAX(price) - MIN(price)"):  # fmt: skip
+        sql = f"SELECT c.region, SUM((SELECT {computed} {ORDERS})) AS n FROM customers c GROUP BY 1"
+        check_equal(con, session, sql, 1)
+
+
+@pytest.mark.parametrize("sql", NUMBERS)
+def test_where_nobody_says_how_many_rows_count_a_number_of_them_has_no_public_bounds(con, sql):
+    schema = dpsql.Schema({}, units={**units().units, "orders": dpsql.Unit("customer_id")})
+    session = dpsql.Session(con, schema=schema)
+    with pytest.raises(SchemaError, match="no public") as caught:
+        session.query(sql, budget=HUGE)
+    assert "least(" in caught.value.hint.lower()
+    assert " of orders" not in str(caught.value)
     assert not session.history.height
 
 

@@ -27,7 +27,7 @@ FLIGHTS = dpsql.read_script(HERE / "refused.sql")
 
 WORDS = {
     "nothing that is answered is the same, so it lists what there is": """
-see the list of functions in the documentation \\(docs/reference/sql\\.md\\)\\.
+this can't be released: .*
 supported are .*
 use SUM, AVG, row_number, rank, .*
 name a table; public ones can also be .*
@@ -35,8 +35,8 @@ cast to a number, VARCHAR, BOOLEAN, DATE, TIME or TIMESTAMP\\.
 formats have from 1 to 100 characters, .*
 use up to 128 visible characters, .*
 only SELECT is supported\\.
-(for example|check the words before it; the form is|begin with SELECT:) SELECT sex, COUNT.*
-name one: SELECT COUNT\\(\\*\\) FROM people\\. What is public needs no noise: ask DuckDB\\.
+(for example|check the words before it; the form is) SELECT sex, COUNT.*
+name one\\. What is public needs no noise: ask DuckDB\\.
 a struct is written .*
 write a struct, without the word MAP\\.
 declare domains of its columns: over these any function can be evaluated\\. What may run .*
@@ -49,9 +49,8 @@ write one for the whole statement, behind its first SELECT\\.
     "only who asks knows which name or value is meant": """
 known names are [^;]*?( If it is a frame of Python, store it: .*)?
 (the values of|.* has the values) .*
-use another name\\.
 use the column's name\\.
-name (a column|the columns?|one of them|the column to group by|the columns to group by, and .*)\\.
+name (a column|the columns?|one of them|the column to group by|the columns to group by)\\.
 name the columns that tell its groups, behind GROUP BY\\.
 name the columns, in a query in front of it\\.
 name it: WINDOW w AS \\(…\\)\\.
@@ -66,19 +65,18 @@ write one for each: .*
 use columns of the table\\.
 rename them in the SELECT list\\.
 select as many columns in each\\.
+use another name\\.
+begin with SELECT, and write FROM behind it\\.
 a list of values is written IN \\(1, 2\\), and a quoted name "age"\\.
 load it into a table, with an ENUM type or CHECK for each column; or make a view of it: .*
 compare with the exact values, or make letters small by lower\\(…\\)\\.
 """,
     "what is asked can't be had in any spelling, or only after a thought": """
-what you need of another row belongs in a column of this one\\.
-use public tables in it; noisy answers can be used in HAVING and around the statement\\.
 join two noisy answers: .*
 conditions on groups go into HAVING, or into QUALIFY if they have windows; .*
 compute on groups: what is grouped by can be the ORDER BY of a window\\.
 leave it out(\\.|, or | of GROUP BY\\.).*
 leave those values out by WHERE or FILTER\\.
-select COUNT\\(\\*\\) too\\.
 select what is counted in them too, .*
 write QUALIFY row_number.*
 (it is read off counts: )?count the rows of each value, and look at the noisy counts\\.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from dpsql.errors import Span, printable
-from dpsql.hints import Hint, instead, option
+from dpsql.hints import Hint, instead, never, option
 from dpsql.schema.names import capitals, folded
 from dpsql.sql.binding.core import JoinKind, Relation
 from dpsql.sql.binding.expressions import Expr
@@ -144,7 +144,10 @@ def public_hint(items: list[Expr], open_: list[bool]) -> Hint:
         if may and not _may_be_same(name, counted)
     ]
     if not named:
-        return Hint("what you need of another row belongs in a column of this one.")
+        return never(
+            "nothing bounds how often a row is counted. What you need of another row belongs in "
+            "a column of this one."
+        )
     named = list(dict.fromkeys(named))
     have, whose = ("has", "its") if len(named) == 1 else ("have", "their")
     return (

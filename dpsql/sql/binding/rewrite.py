@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from sqlglot import exp
 
 from dpsql.errors import SqlError, SqlSchemaError, printable
-from dpsql.hints import ask, group_by
+from dpsql.hints import COUNTED, ask, group_by
 from dpsql.schema.names import capitals, folded
 from dpsql.sql.binding.aggregates import aggregate, linear
 from dpsql.sql.binding.bind import RowBinder, Visits
@@ -178,7 +178,7 @@ class CoreBinder(RowBinder):
             raise self.source.unsupported(
                 inner,
                 "SELECT * is not supported: single rows are never returned.",
-                "name the columns to group by, and COUNT(*).",
+                COUNTED,
             )
         alias = output_name(node, inner, self.scope, self.source)
         return exp.Alias(this=self.rewrite(inner), alias=quoted(alias))
@@ -400,5 +400,5 @@ class CoreBinder(RowBinder):
             raise self.source.unsupported(
                 self._select if nested else self.source.whole(),
                 "The statement counts nothing: single rows are never returned.",
-                "select COUNT(*) too.",
+                COUNTED,
             )

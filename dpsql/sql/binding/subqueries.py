@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
+from dpsql.hints import never
 from dpsql.schema.names import folded
 from dpsql.sql.binding.expressions import Expr, render
 from dpsql.sql.binding.items import PrivateItems
@@ -145,8 +146,10 @@ class Subqueries:
             raise self._source.unsupported(
                 node,
                 "A subquery over private rows is not supported here.",
-                "use public tables in it; noisy answers can be used in HAVING and around the "
-                "statement.",
+                never(
+                    "the rows of one would decide which rows of others count. Use public tables in "
+                    "it; noisy answers can be used in HAVING and around the statement."
+                ),
             )
         return rewritten
 

@@ -11,7 +11,7 @@ from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import TokenType
 
 from dpsql.errors import Span, SqlError, SqlLimitError, SqlParseError, printable
-from dpsql.hints import Hint, instead
+from dpsql.hints import Hint, ask, instead, never
 from dpsql.schema.names import quoted_name, quoted_text
 from dpsql.sql.text.limits import MAX_DEPTH, check_text, check_tokens, tokenize
 from dpsql.sql.text.spans import SourceText
@@ -136,13 +136,15 @@ def _check_first_word(source: SourceText) -> None:
         raise source.unsupported(
             source.before("SELECT"),
             "A statement that begins with FROM is not supported.",
-            f"begin with SELECT: {_EXAMPLE}",
+            "begin with SELECT, and write FROM behind it."
+            if "SELECT" in map(source.word, range(len(source.tokens)))
+            else "begin with SELECT: " + ask("SELECT COUNT(*) AS n …") + ".",
         )
     if word in _OTHER_STATEMENTS:
         raise source.unsupported(
             first,
             f"{word} is not supported: the only statement is SELECT, and nothing is ever written.",
-            f"for example {_EXAMPLE}",
+            never("of a table, only numbers of rows are, and what is computed of such."),
         )
     raise source.error(
         first, "A statement begins with SELECT.", f"for example {_EXAMPLE}", SqlParseError

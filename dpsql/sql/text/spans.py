@@ -189,7 +189,13 @@ class SourceText:
         return first, last
 
     def _in_parentheses(self, node: exp.Expr, first: int, last: int) -> Range:
-        return self._enclosing(first, last)
+        """Take in the parentheses; the name of a subquery stands behind them, in others."""
+        known, end = _positions(node.this) if isinstance(node, exp.Subquery) else None, last
+        if known is not None:
+            last = min(bisect_left(self._ends, known[1]), len(self.tokens) - 1)
+            first = self._opened(bisect_right(self._starts, known[0]) - 1, last)
+        first, last = self._enclosing(first, last)
+        return first, max(last, end)
 
     def _around_query(self, node: exp.Expr, first: int, last: int) -> Range:
         """Take in more parentheses, until those of the subquery itself are reached."""

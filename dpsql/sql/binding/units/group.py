@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from sqlglot import exp
 
 from dpsql.errors import Span, SqlError
+from dpsql.hints import ask
 from dpsql.schema import Table
 from dpsql.schema.computed import OUTSIDE
 from dpsql.sql.binding.bind import RowBinder
@@ -311,8 +312,9 @@ class UnitGroup:
             at,
             "This is computed of rows of all units, so the rows of one could decide which rows of "
             "others count.",
-            "say which rows are meant, WHERE o.customer_id = c.id; or ask for the number in a "
-            "release of its own, and write it here.",
+            "say which rows are meant, WHERE o.customer_id = c.id; or release it by itself, "
+            + ask(_alone(self._source.text(self._source.node(at))))
+            + ", and write it here.",
         )
 
     def _not_computed(self, at: Expr) -> SqlError:
@@ -322,6 +324,11 @@ class UnitGroup:
             "use COUNT, SUM, AVG, MIN, MAX, BOOL_AND or BOOL_OR of the subquery's rows, and "
             "functions of these; MIN in place of ANY_VALUE.",
         )
+
+
+def _alone(text: str) -> str:
+    """Return a query in parentheses without these."""
+    return text[1:-1].strip() if text.startswith("(") and text.endswith(")") else text
 
 
 def _own_columns(table: Table) -> list[str]:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from dpsql.errors import SchemaError, SqlError, printable
+from dpsql.hints import ask
 from dpsql.rows.windows import MOST_AWAY, WindowFrame
 from dpsql.schema import Table
 from dpsql.schema.grain import unit_columns
@@ -151,7 +152,8 @@ class UnitWindows:
             raise self._source.unsupported(
                 at,
                 "A window over single rows is not supported, but for rows of one unit.",
-                f"let it begin with what tells the unit: OVER (PARTITION BY {_teller(table)} …). "
+                self._quantile(window)
+                + f"let it begin with what tells the unit: OVER (PARTITION BY {_teller(table)} …). "
                 "Windows over all rows can be computed on groups: SUM(COUNT(*)) OVER (…), with "
                 "GROUP BY.",
             )
@@ -163,6 +165,15 @@ class UnitWindows:
             else:
                 partition.append(self._binder.bind(node))
         return tuple(told), tuple(dict.fromkeys(partition))
+
+    def _quantile(self, window: exp.Window) -> str:
+        """Name the quantile for which rows may have been numbered by what they are sorted by."""
+        order = window.args.get("order")
+        sorted_by = order.expressions if isinstance(order, exp.Order) else []
+        if not isinstance(window.this, exp.RowNumber | exp.Ntile) or len(sorted_by) != 1:
+            return ""
+        value = self._source.text(self._source.node(sorted_by[0].this))
+        return "quantiles need no window: " + ask(f"SELECT MEDIAN({value}) AS median …") + "; or "
 
     def _sorted(self, window: exp.Window) -> Iterator[WindowSort]:
         order = window.args.get("order")
