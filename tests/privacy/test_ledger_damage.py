@@ -15,6 +15,7 @@ from dpsql.errors import LedgerError
 from dpsql.privacy import Budget, Ledger
 from dpsql.privacy.amount import EVERY, Amount
 from dpsql.privacy.event import Event, Line, TableRows
+from dpsql.privacy.history import History
 from tests.privacy.ledger_tools import (
     CONTENT,
     PURPOSE,
@@ -100,6 +101,29 @@ def test_tampering_is_noticed(path: Path, statements: list[str]) -> None:
     ):
         with pytest.raises(LedgerError):
             use()
+
+
+def test_no_row_that_is_still_there_is_computed_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger.open(path, dataset="adult")
+    ledger.set_total(Budget(rho=1))
+    answer(ledger)
+    computed: list[int] = []
+    add = History.add
+    monkeypatch.setattr(
+        History, "add", lambda self, row: (computed.append(row.seq), add(self, row))[1]
+    )
+    assert len(ledger.entries()) == 1
+    assert computed == [4]  # written last, and read for the first time
+    computed.clear()
+    assert ledger.spent == ledger.spent
+    assert computed == []
+    Ledger.open(path, dataset="adult").check(PURPOSE)
+    assert computed == [1, 2, 3, 4]  # by another object
+    computed.clear()
+    ledger.audit()
+    assert computed == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 Guarantees:
     Those of `dpsql.privacy.store`. Reading what was spent, deciding and writing are one IMMEDIATE
     transaction of SQLite (1, 2); the tables have triggers that forbid the rest (3). A ledger of
-    format 2 becomes one of the present format with what is written first (`format2`).
+    format 2 becomes one of the present format with what is written first (`format2`). What one
+    transaction has read and checked is kept for the next (`check`, 1), without what it wrote.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class SqliteStore:
         self.dataset = dataset
         self.id = ""
         self._seen: tuple[int, str] = (0, "")
+        self._checked: check.Checked | None = None
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._memory: sqlite3.Connection | None = None
@@ -104,7 +106,7 @@ class SqliteStore:
             connection, history = begun.connection, begun.history
             if history.format == format2.FORMAT:
                 format2.upgrade(connection, history)
-                self._checked(connection, (history.seq, history.hash))  # it reads as it should
+                self._read(connection, (history.seq, history.hash))  # it reads as it should
             yield begun
 
     def probe(self) -> None:
@@ -123,7 +125,8 @@ class SqliteStore:
             seen = self._seen
             connection.execute(begin)
             try:
-                history = self._checked(connection, seen)
+                checked = self._read(connection, seen)
+                history = checked.history.copy()
                 yield SqliteTransaction(connection, history)
                 connection.execute("COMMIT")
             except BaseException:
@@ -131,7 +134,7 @@ class SqliteStore:
                     with suppress(sqlite3.Error):  # the first error is the one to report
                         connection.execute("ROLLBACK")
                 raise
-            self._seen = (history.seq, history.hash)
+            self._seen, self._checked = (history.seq, history.hash), checked
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
@@ -148,9 +151,10 @@ class SqliteStore:
         with self._lock:
             yield self._memory
 
-    def _checked(self, connection: sqlite3.Connection, seen: tuple[int, str]) -> History:
+    def _read(self, connection: sqlite3.Connection, seen: tuple[int, str]) -> check.Checked:
         """Read and check the history, and that it is of the ledger that was opened."""
-        identity, history = check.read_history(connection, seen)
+        checked = check.read_history(connection, seen, self._checked)
+        identity = checked.identity
         if identity.is_moved and not self._may_be_moved:
             raise refusals.moved()
         check_dataset(identity.dataset)
@@ -160,4 +164,4 @@ class SqliteStore:
             raise refusals.other_dataset(identity.dataset, self.dataset)
         if identity.ledger != self.id:
             raise damaged("it was replaced by another ledger")
-        return history
+        return checked
