@@ -22,11 +22,9 @@ from dpsql.errors import ResourceLimitError, printable
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.matrices import MAX_ENTRIES, Dense
 from dpsql.planner.mechanisms.measures import parts
-from dpsql.planner.reconstruction.sources import Source
 from dpsql.planner.reuse.planning import Past, put_together
 from dpsql.release.answers import Answers
 from dpsql.release.facts import Earlier
-from dpsql.release.tables import lifted
 from dpsql.sql.compiled import GroupingSet, Script, Statement, StatisticColumn
 from dpsql.workload import Family, Workload
 from dpsql.workload.units import groups_of
@@ -40,27 +38,25 @@ NAMED = 3
 class Counts:
     """Answers to the statistics of a script, as far as earlier measurements determine them."""
 
-    def __init__(
-        self, script: Script, sources: Sequence[Source], earlier: Sequence[Earlier] = ()
-    ) -> None:
+    def __init__(self, script: Script, past: Past, earlier: Sequence[Earlier] = ()) -> None:
         """Put earlier measurements together.
 
         Args:
             script: compiled over cells as fine as those of the sources.
-            sources: measurements of the same rows, which combine.
+            past: measurements of the same rows, which combine, in the script's names.
             earlier: where each of them is in the ledger, if it is.
 
         Raises:
             ResourceLimitError: they are too large to be put together.
             numpy.linalg.LinAlgError: their budgets are too far apart for floats.
         """
-        domain, sources = script.workload.domain, lifted(script, sources)
+        domain = script.workload.domain
         apart = {part.measure for part in parts(script.workload)} if script.apart else ()
-        combination = put_together(domain, Past(sources, script.merged), apart)
+        combination = put_together(domain, past, apart)
         self._reconstruction = combination.reconstruction
         self._domain = domain
         self._used = [e for i, e in enumerate(earlier) if (i) in combination.used]
-        values = combination.values([s.values for s in sources if s.values is not None])
+        values = combination.values([s.values for s in past.sources if s.values is not None])
         families = [family.shown for family in script.workload.families]
         self.spread: dict[int, frozenset[str]] = {}
         """Family that is known → the columns over which its rows are taken to be spread evenly."""
@@ -82,10 +78,10 @@ class Counts:
             return
         counts = _as_counts(script, column.family, own)
         even = spread_evenly(script, group, column, counts)
-        for known in (counts, even):
+        for known in (None if counts is own else counts, even):
             if known is not None and not self._reconstruction.missing(known, self._domain):
                 families[column.family] = known
-                self.spread[column.family] = frozenset() if known is own else column.over
+                self.spread[column.family] = column.over
                 return
 
     def knows(self, statement: Statement) -> bool:
@@ -173,14 +169,12 @@ def spread_evenly(
     return replace(family, blocks=tuple(blocks)) if column.over else None
 
 
-def counts_of(
-    script: Script, sources: Sequence[Source], earlier: Sequence[Earlier] = ()
-) -> Counts | None:
+def counts_of(script: Script, past: Past, earlier: Sequence[Earlier] = ()) -> Counts | None:
     """Return what earlier measurements say of a script's statistics; None if that is nothing."""
-    if not sources:
+    if not past.sources:
         return None
     try:
-        found = Counts(script, sources, earlier)
+        found = Counts(script, past, earlier)
     except (ResourceLimitError, np.linalg.LinAlgError):  # too large, or too far apart
         return None
     return found if found.spread else None

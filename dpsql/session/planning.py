@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from dpsql.engines.base import columns_read
 from dpsql.engines.others import others_of
 from dpsql.errors import BudgetError, ResourceLimitError, printable
 from dpsql.hints import spend
+from dpsql.linalg.arrays import Ints
 from dpsql.linalg.threads import interruptibly
 from dpsql.planner import registry as mechanisms
 from dpsql.planner.mechanisms.base import Options
@@ -33,7 +34,7 @@ from dpsql.session.data import PrivateData, Split, split_of
 from dpsql.session.targets import plan_for
 from dpsql.sql.compiled import Script
 from dpsql.workload import Workload
-from dpsql.workload.cells import common_refinement
+from dpsql.workload.cells import coarsening, common_refinement
 from dpsql.workload.spread import SpreadRows
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ FINER = 4
 many times those that the statements tell apart."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Compiled:
     """What is asked, compiled, and what was measured before that can be used for it."""
 
@@ -55,6 +56,11 @@ class Compiled:
     before: Before
     from_zero: bool = False
     """Whether sums are added up from zero in any case."""
+
+    @cached_property
+    def past(self) -> Past:
+        """What was measured before, in the names of the statements' tables."""
+        return Past(lifted(self.script, self.before.sources), self.script.merged)
 
     @property
     def without_past(self) -> Compiled:
@@ -197,7 +203,7 @@ def compiled_over(data: PrivateData, own: Compiled, before: Before) -> Compiled:
     cuts = _Cuts.of(own.script, before.sources)
     before = before.along(cuts.of_source)
     found = {
-        one.table.path: (one.table, splits(about(own.script, one, before.sources)))
+        one.table.path: (one.table, _finer(one, splits(about(own.script, one, before.sources))))
         for one in own.script.each
     }
     if not any(split for _, split in found.values()):
@@ -209,6 +215,16 @@ def compiled_over(data: PrivateData, own: Compiled, before: Before) -> Compiled:
 
     script = data.declared.compile(own.request, split_up, cuts.of_table, from_zero=own.from_zero)
     return replace(own, script=script, before=before)
+
+
+def _finer(script: Script, split: Mapping[str, Ints]) -> dict[str, Ints]:
+    """Return those classes of cells that tell apart what a script over one table doesn't."""
+    return {
+        name: of
+        for name, of in split.items()
+        if name in script.merged
+        and (len(script.merged[name]) != len(of) or coarsening(script.merged[name], of) is None)
+    }
 
 
 def compiled_on_past(data: PrivateData, request: Request) -> Compiled:
@@ -298,7 +314,7 @@ def plan_of(asked: Compiled) -> Plan:
 
 def counts_before(asked: Compiled) -> Counts | None:
     """Return what earlier measurements say of the rows of statements."""
-    return counts_of(asked.script, asked.before.sources, asked.before.earlier)
+    return counts_of(asked.script, asked.past, asked.before.earlier)
 
 
 def _on_the_past(
@@ -309,8 +325,7 @@ def _on_the_past(
     alone = _alone(asked, targets, script.workload, budget)
     if not asked.before.sources or not alone.planned:
         return alone
-    sources, uniform = lifted(script, asked.before.sources), request.residuals == "uniform"
-    past = Past(sources, script.merged)
+    past, uniform = asked.past, request.residuals == "uniform"
 
     def planner(workload: Workload, budget: Budget) -> Plan:
         plan = _alone(asked, None, workload, budget)

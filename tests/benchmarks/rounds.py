@@ -18,7 +18,6 @@ from itertools import combinations
 import numpy as np
 
 import dpsql
-from dpsql.planner.reconstruction.sources import Ground
 from dpsql.planner.reuse.planning import Past, Rounds, source_of
 from dpsql.workload import AllRange, Identity, Prefix, Workload
 
@@ -96,8 +95,7 @@ def main() -> None:
 def _combined(before: dpsql.Plan, after: dpsql.Plan) -> float:
     """Return the RMSE with the measurements of both plans, made without regard to each other."""
     past = Past((source_of(before),))
-    ground = Ground.of(past.sources, after.workload.domain, {})
-    return Rounds(after, past, ground).combined(after, 0.0).rmse
+    return Rounds(after, past, past.over(after.workload.domain)).combined(after, 0.0).rmse
 
 
 def _averaged(before: dpsql.Plan, after: dpsql.Plan) -> float:

@@ -16,6 +16,7 @@ import dpsql
 from dpsql.errors import UndeterminedError
 from dpsql.planner.reconstruction import combine
 from dpsql.privacy import Ledger
+from dpsql.session import data
 from tests.session.tools import AGES, BANDS, BUDGET, BY_AGE, BY_SEX, WINDOW, create
 
 TOTAL = "SELECT COUNT(*) AS n FROM people"
@@ -367,3 +368,15 @@ def test_what_hardly_helps_is_not_put_together_with_a_plan(monkeypatch):
         joined.clear()
     assert 0 < entries[1] <= combine.PLANNED_ENTRIES  # which tells of the same columns
     assert entries[2:] == [0, 0]
+
+
+@pytest.mark.parametrize(("asked", "times"), [("age", 1), ("age < 4 AS young", 2)])
+def test_statements_are_compiled_again_only_over_finer_cells(session, monkeypatch, asked, times):
+    """Ages one by one are as fine as what was asked before; two halves of them are not."""
+    session.query("SELECT COUNT(*) AS n FROM people WHERE age < 6", budget=BUDGET)
+    compiled, compile_script = [], data.compile_script
+    monkeypatch.setattr(
+        data, "compile_script", lambda *a, **k: compiled.append(a) or compile_script(*a, **k)
+    )
+    session.plan(f"SELECT {asked}, COUNT(*) AS n FROM people GROUP BY ALL", budget=BUDGET)
+    assert len(compiled) == times

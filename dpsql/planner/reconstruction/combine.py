@@ -18,7 +18,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,7 +29,14 @@ from dpsql.planner.reconstruction.base import CombinedReconstruction
 from dpsql.planner.reconstruction.joint_and_residual import MixedReconstruction
 from dpsql.planner.reconstruction.measured import Noisy, RealFactor, Space, Values
 from dpsql.planner.reconstruction.residual import ResidualReconstruction
-from dpsql.planner.reconstruction.sources import Agreement, Ground, Source, SpaceEntry, entries
+from dpsql.planner.reconstruction.sources import (
+    Agreement,
+    Ground,
+    Source,
+    SpaceEntry,
+    common_references,
+    entries,
+)
 from dpsql.planner.reconstruction.whole import WholeReconstruction
 from dpsql.planner.residuals.contexts import References
 from dpsql.planner.residuals.references import Reference
@@ -133,9 +140,32 @@ class Combination:
         return {part.space: part.values(given) for part in self.parts}
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Gathered:
+    """Sources looked at over the cells of one ground, once, to be put together again and again."""
+
+    sources: tuple[Source, ...]
+    ground: Ground
+    """Cells as fine as those of every source that is to count."""
+    entries: tuple[tuple[SpaceEntry, ...], ...]
+    """What each of them measured, over these cells."""
+    references: References
+    """Those of the sources, see `common_references`."""
+
+    @classmethod
+    def over(cls, ground: Ground, sources: Sequence[Source]) -> Gathered:
+        """Look at some sources over a ground."""
+        found = tuple(tuple(entries(i, source, ground)) for i, source in enumerate(sources))
+        return cls(tuple(sources), ground, found, common_references(sources, ground))
+
+    def beside(self, source: Source) -> Gathered:
+        """Return these with one more source, as the last. References stay those of the others."""
+        own = tuple(entries(len(self.sources), source, self.ground))
+        return replace(self, sources=(*self.sources, source), entries=(*self.entries, own))
+
+
 def combine(
-    sources: Sequence[Source],
-    ground: Ground,
+    gathered: Gathered,
     references: Mapping[str, Reference],
     first: int | None = None,
     asked: Workload | None = None,
@@ -151,13 +181,12 @@ def combine(
     tell more of what is asked than the total, and of enough of it.
 
     Args:
-        sources: what was measured, or will be.
-        ground: cells as fine as those of every source that is to count.
+        gathered: what was measured, or will be.
         references: one for every attribute of the ground.
         first: the number of the source whose joint cells go before those of the others.
         asked: in a plan, what is asked.
     """
-    found = [list(entries(i, source, ground)) for i, source in enumerate(sources)]
+    sources, ground, found = gathered.sources, gathered.ground, gathered.entries
     joint = _joint_attributes(sources, found, ground, first, asked)
     common = References.of(references).beside(joint or frozenset())
     inside: list[SpaceEntry] = []

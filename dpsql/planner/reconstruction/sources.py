@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Literal
 
@@ -19,13 +20,13 @@ import numpy as np
 
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.labeled import LabeledArray
-from dpsql.linalg.matrices import Dense, independent_inverse
+from dpsql.linalg.matrices import Dense, StructuredMatrix, independent_inverse
 from dpsql.linalg.products import Kronecker
 from dpsql.measurement.differences import Difference
 from dpsql.measurement.factors import IdentityFactor, IntegerFactor
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.measurement.sums import MeasureFactor
-from dpsql.planner.reconstruction.measured import MeasuredFactor, Noisy, RealFactor, Space
+from dpsql.planner.reconstruction.measured import MeasuredFactor, Noisy, Space
 from dpsql.planner.residuals.contexts import Context, References
 from dpsql.planner.residuals.references import Reference
 from dpsql.workload.cells import coarsening, common_refinement
@@ -393,8 +394,58 @@ def _lift(factor: IntegerFactor, coarse: Sequence[Ints | None]) -> MeasuredFacto
         return factor
     if factor.measurements * math.prod(shape) > MOST_ENTRIES:
         return None
-    numbers = np.arange(math.prod(factor.shape)).reshape(factor.shape)
-    matrix = np.ascontiguousarray(factor.real.matrix[:, numbers[np.ix_(*found)].ravel()])
-    # Not all rows of a factor that is not written out are independent, and then it takes longer.
-    inverse = independent_inverse if factor.real.is_written else np.linalg.pinv
-    return RealFactor(factor.axes, shape, Dense(matrix, np.asarray(inverse(matrix))))
+    return LiftedFactor(factor, tuple(found))
+
+
+@dataclass(frozen=True, eq=False)
+class LiftedFactor:
+    """A factor over finer cells, which is written out only if something is made of it."""
+
+    of: IntegerFactor
+    coarse: tuple[Ints, ...]
+    """For each axis the factor's own cell of each finer one."""
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The axes of the factor."""
+        return self.of.axes
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of finer cells along each axis."""
+        return tuple(map(len, self.coarse))
+
+    @property
+    def measurements(self) -> int:
+        """The number of rows."""
+        return self.of.measurements
+
+    @cached_property
+    def real(self) -> StructuredMatrix:
+        """The rows: each has the same entry for all parts of a cell."""
+        numbers = np.arange(math.prod(self.of.shape)).reshape(self.of.shape)
+        rows = self.of.real
+        return _LiftedRows(rows.matrix[:, numbers[np.ix_(*self.coarse)].ravel()], rows.is_written)
+
+    @property
+    def content(self) -> bytes:
+        """A digest of the shape and the entries."""
+        return b"real" + self.real.key
+
+
+class _LiftedRows(Dense):
+    """Rows over finer cells, whose pseudo-inverse is computed only if it is asked for.
+
+    Not all rows of a factor that is not written out are independent, and then it takes longer.
+    """
+
+    def __init__(self, matrix: Array, independent: bool) -> None:
+        super().__init__(matrix)
+        self._independent = independent
+
+    def pinv(self, shape: Sequence[int] = ()) -> StructuredMatrix:
+        """Compute it, once."""
+        if self._inverse is None:
+            inverse = independent_inverse if self._independent else np.linalg.pinv
+            self._inverse = np.asarray(inverse(self.matrix))
+        return super().pinv(shape)

@@ -1,12 +1,18 @@
 """Reconstruction from measurements of all joint cells of some attributes.
 
-With y = Bx + z and independent rows of B, every query q in their span has q(x̂) = qB⁺y.
+With y = Bx + z and independent rows of B, every query q in their span has q(x̂) = qB⁺y. A query
+over a few attributes sees no more of B⁺ than its sums over the others, which are kept.
+
+A query has the part qB⁺B in the span, with the squared norm qB⁺(qBᵀ)ᵀ, as B⁺B is a projection. What
+is missing of the query's own norm is that of the part outside; so a query that is far outside is
+found to be so without a look at each joint cell.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, reduce
 
 import numpy as np
 
@@ -28,6 +34,35 @@ from dpsql.planner.residuals.structure import Product
 from dpsql.workload import Block, Family, Workload
 from dpsql.workload.joint import gram, spread_out
 
+_COLUMNS = ("columns",)
+"""The name of an axis, which is no attribute."""
+HELD = 2**23
+"""Entries of sums over attributes that are kept of one matrix."""
+
+
+class _CellSums:
+    """A matrix over joint cells, added up over attributes: each sum is computed once, if small."""
+
+    def __init__(self, matrix: Array, names: tuple[str, ...], shape: tuple[int, ...]) -> None:
+        self._matrix, self._names, self._shape = matrix, names, shape
+        self._known: dict[tuple[str, ...], Array] = {}
+        self._held = 0
+
+    def over(self, attributes: Sequence[str]) -> Array:
+        """Return the sums over all other attributes: shape (cells of the first, …, columns)."""
+        key = tuple(attributes)
+        found = self._known.get(key)
+        if found is None:
+            columns = self._matrix.shape[1]
+            table = LabeledArray(
+                (*self._names, _COLUMNS), self._matrix.reshape(*self._shape, columns)
+            )
+            found = table.project((*key, _COLUMNS))
+            if self._held + found.size <= HELD:
+                self._known[key] = found
+                self._held += found.size
+        return found
+
 
 class WholeReconstruction(CombinedReconstruction):
     """How answers and variances follow from measurements of all joint cells of some attributes."""
@@ -42,6 +77,14 @@ class WholeReconstruction(CombinedReconstruction):
         self.noise = space.noise
         """The variance of the noise of each measurement, rounding included."""
         self._inverse = factor.real.pinv(factor.shape).matrix
+        self._sums = _CellSums(self._inverse, self.names, self._shape)
+        self._spanned: dict[object, bool] = {}
+
+    @cached_property
+    def _row_sums(self) -> _CellSums:
+        """Those of Bᵀ."""
+        (factor,) = self.space.factors
+        return _CellSums(factor.real.matrix.T, self.names, self._shape)
 
     @property
     def spaces(self) -> tuple[Space, ...]:
@@ -50,7 +93,7 @@ class WholeReconstruction(CombinedReconstruction):
 
     def marginal(self, attributes: Sequence[str], values: Values) -> Array:
         """Return the noisy marginal over some attributes."""
-        return self._summed(self._inverse @ values[self.space], attributes)
+        return np.asarray(self._sums.over(attributes) @ values[self.space])
 
     def with_total(self) -> Values | None:
         """Return σ²B⁺ᵀ1, if the total follows from what is measured."""
@@ -68,8 +111,8 @@ class WholeReconstruction(CombinedReconstruction):
         total = np.zeros(family.shape)
         if not family.count:  # it may be over attributes that nothing else touches
             return total
-        for columns in self._columns(family.count):
-            total += np.square(self._applied(columns, family)).sum(axis=-1)
+        for answers in self._answers(family, family.count):
+            total += np.square(answers).sum(axis=-1)
         return self.noise * total
 
     def error(self, rows: Array) -> float:
@@ -80,15 +123,15 @@ class WholeReconstruction(CombinedReconstruction):
         """Take the sum from the Gram matrix, and bound the largest by norms of rows and of B⁺."""
         alone = Workload.of(domain, [family])
         total = self.error(root_of(gram(alone, self.names))) / family.weight
-        columns = self._summed(self._inverse, family.names).reshape(-1, self._inverse.shape[1])
+        columns = self._sums.over(family.names).reshape(-1, self._inverse.shape[1])
         norms = [float(block.queries.squares().max(initial=0.0)) for block in family.blocks]
         return total, self.noise * float(np.linalg.norm(columns, 2)) ** 2 * math.prod(norms)
 
     def _covariances(self, first: Aligned, second: Aligned, sizes: tuple[int, ...]) -> Array:
         """Multiply the answers that both give to each column of B⁺."""
         total = np.zeros(sizes)
-        for columns in self._columns(total.size):
-            q, p = (self._applied(columns, side.family) for side in (first, second))
+        answers = (self._answers(side.family, total.size) for side in (first, second))
+        for q, p in zip(*answers, strict=True):
             ours, theirs = ([a for axes in side.axes for a in axes] for side in (first, second))
             total += contract(q, ours, p, theirs, sizes)
         return self.noise * total
@@ -119,9 +162,23 @@ class WholeReconstruction(CombinedReconstruction):
         if not family.attributes <= set(self.names):
             return False
         (factor,) = self.space.factors
-        cells = math.prod(factor.shape)
-        if factor.measurements >= cells:
+        if factor.measurements >= math.prod(factor.shape):
             return True
+        # A block of numbers makes multiples of the same queries, or nothing of them.
+        numbers = [block.queries.squares() for block in family.blocks if not block.attributes]
+        if any(of.max(initial=0.0) <= CLOSE**2 for of in numbers):
+            return True
+        blocks = tuple(block for block in family.blocks if block.attributes)
+        key = tuple((block.attributes, block.queries.key) for block in blocks)
+        if key not in self._spanned:
+            alone = Family("", blocks, 1.0)
+            self._spanned[key] = not self._is_far_outside(alone) and self._is_inside(alone)
+        return self._spanned[key]
+
+    def _is_inside(self, family: Family) -> bool:
+        """Whether nothing is left of any query without its part in the span, cell by cell."""
+        (factor,) = self.space.factors
+        cells = math.prod(factor.shape)
         for part in family.parts(max(1, WRITTEN // cells)):
             rows = spread_out(part, self.names, dict(zip(self.names, self._shape, strict=True)))
             left = rows - (rows @ self._inverse) @ factor.real
@@ -129,24 +186,31 @@ class WholeReconstruction(CombinedReconstruction):
                 return False
         return True
 
-    def _columns(self, count: int) -> Iterator[Array]:
-        """Yield some columns of B⁺ at a time: `count` answers to each are held at once."""
+    def _is_far_outside(self, family: Family) -> bool:
+        """Whether a good part of some query is outside of the span, more than rounding tells."""
+        cells = len(self._inverse)
+        own = math.prod(n for block in family.blocks for n in block.shape)
+        parts = (block.queries.squares() for block in family.blocks)
+        norms = reduce(np.multiply.outer, parts, np.ones(())) * (cells / own)
+        inside = np.zeros(family.shape)
+        both = (self._answers(family, family.count, sums) for sums in (self._sums, self._row_sums))
+        for answers, rows in zip(*both, strict=True):
+            inside += (answers * rows).sum(axis=-1)
+        return bool((norms - inside > CLOSE * np.maximum(norms, CLOSE * cells)).any())
+
+    def _answers(
+        self, family: Family, count: int, sums: _CellSums | None = None
+    ) -> Iterator[Array]:
+        """Yield answers to columns of B⁺, or of other sums: shape (*family.shape, columns).
+
+        There are so many columns at a time that `count` answers to each can be held at once.
+        """
+        found = (sums or self._sums).over(family.names)
+        cells = found.reshape(-1, found.shape[-1])
         step = max(1, 2**24 // max(1, count))
-        for start in range(0, self._inverse.shape[1], step):
-            yield self._inverse[:, start : start + step]
-
-    def _applied(self, columns: Array, family: Family) -> Array:
-        """Return the answers that columns of cells give: shape (*family.shape, columns)."""
-        cells = self._summed(columns, family.names).reshape(-1, columns.shape[1])
-        return (family.queries @ cells).reshape(*family.shape, -1)
-
-    def _summed(self, values: Array, attributes: Sequence[str]) -> Array:
-        """Add up over the other attributes; what comes after the cells stays as it is."""
-        rest = [("after", i) for i in range(1, values.ndim)]
-        table = LabeledArray(
-            (*self.names, *rest), values.reshape([*self._shape, *values.shape[1:]])
-        )
-        return table.project((*attributes, *rest))
+        for start in range(0, cells.shape[1], step):
+            answers = family.queries @ cells[:, start : start + step]
+            yield answers.reshape(*family.shape, -1)
 
 
 def _block(piece: Component, space: tuple[str, ...]) -> Block:

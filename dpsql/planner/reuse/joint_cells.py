@@ -29,7 +29,6 @@ optimum M = Y⁻¹GY⁻¹ and (Δ − M)X = 0; near it these M and Δ give a bou
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -45,11 +44,11 @@ from dpsql.planner.reconstruction.combine import (
     JOINT_CELLS,
     NEGLIGIBLE,
     Combination,
+    Gathered,
     are_few,
     precision,
     written_out,
 )
-from dpsql.planner.reconstruction.sources import Ground, Source, entries
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.strategies.base import Solution, Triangular
@@ -195,14 +194,14 @@ strategies in integers have full rank."""
 
 
 def plan_joint_cells(
-    workload: Workload, cost: Cost, tolerance: float, sources: Sequence[Source], ground: Ground
+    workload: Workload, cost: Cost, tolerance: float, past: Gathered
 ) -> PlannedBlock | None:
     """Plan one block over all joint cells; None if they are too many."""
-    names = touched(workload)
-    shape = tuple(ground.sizes[name] for name in names)
+    names, sizes = touched(workload), past.ground.sizes
+    shape = tuple(sizes[name] for name in names)
     if not names or math.prod(shape) > JOINT_CELLS:
         return None
-    known = known_precision(sources, ground, names)
+    known = known_precision(past, names)
     if known is None:
         return None
     asked = gram(workload, names)
@@ -263,22 +262,20 @@ def least_joint_error(
     return max(near, least_conditional_error(rows, factor.shape, known, budget, BOUND_TOLERANCE))
 
 
-def known_precision(
-    sources: Sequence[Source], ground: Ground, names: tuple[str, ...]
-) -> Array | None:
+def known_precision(past: Gathered, names: tuple[str, ...]) -> Array | None:
     """Return the precision with which earlier measurements tell the joint cells of some attributes.
 
     Sources that measured joint cells of further attributes tell something about these too, as far
     as the others can be summed over. None if they have too many joint cells.
     """
-    found = [entry for i, s in enumerate(sources) for entry in entries(i, s, ground)]
-    others = {a for s in sources if s.whole for a in s.attributes} - set(names)
-    rest = tuple(name for name in ground.sizes if name in others)
+    found, sizes = [entry for its in past.entries for entry in its], past.ground.sizes
+    others = {a for s in past.sources if s.whole for a in s.attributes} - set(names)
+    rest = tuple(name for name in sizes if name in others)
     wide = (*names, *rest)
-    cells = [math.prod(ground.sizes[name] for name in group) for group in (names, rest)]
+    cells = [math.prod(sizes[name] for name in group) for group in (names, rest)]
     if math.prod(cells) > JOINT_CELLS:
         return None
-    placed = [(e, e.indices(wide, ground.sizes)) for e in found if e.attributes <= set(wide)]
+    placed = [(e, e.indices(wide, sizes)) for e in found if e.attributes <= set(wide)]
     if not are_few(placed, math.prod(cells)):
         total = precision(placed, math.prod(cells))
         if cells[1] == 1:

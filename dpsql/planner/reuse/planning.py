@@ -30,7 +30,7 @@ from dpsql.planner.plans.contents import Given, PlannedBlock
 from dpsql.planner.plans.objectives import SHARE, STEP, limits_of, ratios_of, reported, rounded_up
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.base import Missing, Reconstruction
-from dpsql.planner.reconstruction.combine import Combination, combine
+from dpsql.planner.reconstruction.combine import Combination, Gathered, combine
 from dpsql.planner.reconstruction.marginals import of_marginals
 from dpsql.planner.reconstruction.measured import Space
 from dpsql.planner.reconstruction.parts import (
@@ -39,7 +39,7 @@ from dpsql.planner.reconstruction.parts import (
     PartedCombination,
     PartedReconstruction,
 )
-from dpsql.planner.reconstruction.sources import Ground, Source, common_references
+from dpsql.planner.reconstruction.sources import Ground, Source
 from dpsql.planner.reconstruction.tables import differences_in
 from dpsql.planner.residuals.contexts import References
 from dpsql.planner.residuals.references import Reference
@@ -58,6 +58,15 @@ class Past:
 
     sources: tuple[Source, ...]
     merged: Mapping[str, Ints] = field(default_factory=lambda: MappingProxyType({}))
+    _gathered: dict[tuple[tuple[str, int], ...], Gathered] = field(default_factory=dict)
+
+    def over(self, domain: Mapping[str, int]) -> Gathered:
+        """Look at them over the cells of a domain, once, however often something is planned."""
+        key = tuple(domain.items())
+        if key not in self._gathered:
+            ground = Ground.of(self.sources, domain, self.merged)
+            self._gathered[key] = Gathered.over(ground, self.sources)
+        return self._gathered[key]
 
     def of_measure(self, measure: str | None) -> tuple[Past, tuple[int, ...]]:
         """Return what was measured of one measure, or of counts, and in which of the sources."""
@@ -65,7 +74,7 @@ class Past:
             return self, tuple(range(len(self.sources)))
         numbers = tuple(i for i, source in enumerate(self.sources) if measure in source.measures)
         found = tuple(self.sources[i].measures[measure] for i in numbers)
-        return replace(self, sources=found), numbers
+        return Past(found, self.merged), numbers
 
 
 def source_of(plan: Plan, merged: Mapping[str, Ints] = MappingProxyType({})) -> Source:
@@ -154,10 +163,12 @@ def put_together(
 
 
 def _combined(domain: Mapping[str, int], past: Past) -> Combination:
-    ground = Ground.of(past.sources, domain, past.merged)
-    uniform = {name: Reference.of_cells(n) for name, n in ground.sizes.items()}
-    references = common_references(past.sources, ground).over(uniform)
-    return combine(past.sources, ground, references)
+    gathered = past.over(domain)
+    return combine(gathered, gathered.references.over(_uniform(gathered.ground)))
+
+
+def _uniform(ground: Ground) -> dict[str, Reference]:
+    return {name: Reference.of_cells(n) for name, n in ground.sizes.items()}
 
 
 @one_thread
@@ -227,7 +238,7 @@ def _parts_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool) ->
 
 
 def _plan_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool) -> Plan:
-    work = Rounds(alone, past, Ground.of(past.sources, alone.workload.domain, past.merged))
+    work = Rounds(alone, past, past.over(alone.workload.domain))
     if alone.objective is not None:  # it has weights of its own, and is as good as it gets
         return least((work.combined(alone, 0.0), alone), lambda plan: plan.rmse)
     joint = [] if uniform else work.joint_cells(tolerance)
@@ -248,7 +259,8 @@ class Rounds:
 
     alone: Plan
     past: Past
-    ground: Ground
+    known: Gathered
+    """The past over the cells that are asked."""
 
     @property
     def cost(self) -> Cost:
@@ -261,7 +273,7 @@ class Rounds:
         workload = self.alone.workload
         if not self.alone.whole and joint_cells(workload) > QUICK_CELLS:
             return []
-        block = plan_joint_cells(workload, self.cost, tolerance, self.past.sources, self.ground)
+        block = plan_joint_cells(workload, self.cost, tolerance, self.known)
         if block is None:
             return []
         fresh = self._planned((block,), {})
@@ -276,15 +288,13 @@ class Rounds:
 
     def residual_spaces(self, tolerance: float, uniform: bool) -> list[Plan]:
         """Plan residual spaces."""
-        workload, sources = self.alone.workload, self.past.sources
+        workload, known = self.alone.workload, self.known
         asked = [(b.lower, space) for b in self.alone.planned for space in b.strategy.spaces]
         plans = [self.combined(self.alone, asked)]
-        earlier = References({}) if uniform else common_references(sources, self.ground)
-        references = earlier.over(self.alone.references).over(self._uniform())
+        earlier = References({}) if uniform else known.references
+        references = earlier.over(self.alone.references).over(_uniform(known.ground))
         with suppress(ResourceLimitError):  # then the plan that ignores the past has to do
-            drafted = plan_residual_spaces(
-                workload, self.cost, tolerance, references, sources, self.ground
-            )
+            drafted = plan_residual_spaces(workload, self.cost, tolerance, references, known)
             own = references.only(workload.domain)
             plans.append(self.combined(self._planned(drafted.blocks, own), drafted.asked))
         return plans
@@ -307,13 +317,13 @@ class Rounds:
 
         The total is bounded from below by `least`, or by that for each residual space.
         """
-        sources = (*self.past.sources, source_of(plan, self.past.merged))
-        earlier = common_references(self.past.sources, self.ground)
-        references = References.of(plan.references).over(earlier).over(self._uniform())
-        combination = combine(sources, self.ground, references, len(sources) - 1, plan.workload)
+        known, new = self.known, len(self.known.sources)
+        both = known.beside(source_of(plan, self.past.merged))
+        own = References.of(plan.references).over(known.references).over(_uniform(known.ground))
+        combination = combine(both, own, new, plan.workload)
         domain = plan.workload.domain
         # What is too large to be put together is left out. Then the plan alone has to do.
-        if (len(sources) - 1) not in combination.used or any(
+        if new not in combination.used or any(
             combination.reconstruction.missing(f, domain) for f in plan.workload.families
         ):
             return self.alone
@@ -321,14 +331,11 @@ class Rounds:
         if not isinstance(least, float):
             cost = self.cost.at_best
             least = least_residual_error(least, combination.reconstruction, self.past.sources, cost)
-            least += least_joint_error(plan.workload, combination, len(sources) - 1, cost)
+            least += least_joint_error(plan.workload, combination, new, cost)
         values = [source.values for source in self.past.sources]
         measured = tuple(v for v in values if v is not None)
         given = Given(combination, measured, total, least)
         return replace(plan, reconstruction=combination.reconstruction, given=given)
-
-    def _uniform(self) -> dict[str, Reference]:
-        return {name: Reference.of_cells(n) for name, n in self.ground.sizes.items()}
 
 
 ROUNDS = 6

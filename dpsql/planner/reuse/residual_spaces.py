@@ -14,8 +14,8 @@ from dpsql.planner.mechanisms.base import Cost
 from dpsql.planner.mechanisms.querysmasher import Conquered, divide_by
 from dpsql.planner.plans.contents import PlannedBlock
 from dpsql.planner.reconstruction.base import CombinedReconstruction
-from dpsql.planner.reconstruction.combine import combine
-from dpsql.planner.reconstruction.sources import Ground, Source
+from dpsql.planner.reconstruction.combine import Gathered, combine
+from dpsql.planner.reconstruction.sources import Source
 from dpsql.planner.residuals.contexts import References
 from dpsql.planner.shares.allocation import exact_shares, least_total, water_level
 from dpsql.planner.strategies.rounding import Rounding
@@ -48,8 +48,7 @@ def plan_residual_spaces(
     cost: Cost,
     tolerance: float,
     references: References,
-    sources: Sequence[Source],
-    ground: Ground,
+    past: Gathered,
 ) -> Drafted:
     """Plan every residual space that helps, for references over all attributes of the ground.
 
@@ -57,7 +56,7 @@ def plan_residual_spaces(
         ResourceLimitError: no solver can take a subworkload.
     """
     divided = divide_by(workload, references.only(workload.domain), tolerance)
-    known = combine(sources, ground, references, asked=workload).reconstruction
+    known = combine(past, references, asked=workload).reconstruction
     conquered = (part for c in divided.conquered for part in c.by_limits(cost.spreads))
     asked = tuple(a for c in conquered for a in _by_knowledge(c, known))
     shares = _shares(asked, float(cost.per_record))

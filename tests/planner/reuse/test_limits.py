@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given
 
 import dpsql
-from dpsql.planner.reconstruction import combine
+from dpsql.planner.reconstruction import combine, whole
+from dpsql.planner.reconstruction.sources import entries
+from dpsql.planner.reuse import planning
 from dpsql.workload import Identity, Matrix, Prefix, Total, Workload
+from dpsql.workload.joint import spread_out
 from tests.oracle import family_matrix
 from tests.planner.random_workloads import some
 from tests.planner.reuse.rounds import SIZES, answers, exact, plan_rounds, rounds
@@ -75,3 +78,45 @@ def test_budgets_may_be_far_apart(rho, now):
     alone = dpsql.plan(second, budget=dpsql.Budget(rho=now))
     plan = dpsql.plan(second, budget=dpsql.Budget(rho=now), given=[before])
     assert plan.rmse <= alone.rmse * (1 + 1e-9)
+
+
+def test_each_source_is_looked_at_once_however_often_it_is_put_together(monkeypatch):
+    looked = []
+    monkeypatch.setattr(combine, "entries", lambda n, *rest: looked.append(n) or entries(n, *rest))
+    monkeypatch.setattr(planning, "QUICK_CELLS", 0)
+    domain, budget = {"x": 30, "y": 40, "z": 3}, dpsql.Budget(rho=0.1)
+    sources = [
+        planning.source_of(dpsql.plan(Workload(domain).add([name], Prefix()), budget=budget))
+        for name in domain
+    ]
+    asked = Workload(domain).add(["x", "z"], [Identity()] * 2).add(["y", "z"], [Identity()] * 2)
+    alone, past = dpsql.plan(asked, budget=budget), planning.Past(tuple(sources))
+    assert planning.plan_given(alone, past, 1e-3).given is not None
+    assert [looked.count(number) for number in range(3)] == [1, 1, 1]
+    planning.plan_given(alone, past, 1e-3)
+    assert [looked.count(number) for number in range(3)] == [1, 1, 1]
+    assert looked.count(3) >= 2  # what the plan would measure, each time
+
+
+def test_what_lies_outside_of_the_past_is_seen_without_a_look_at_each_joint_cell(monkeypatch):
+    """Of what is asked, the total alone is in the span of four counts of two columns."""
+    written = []
+    monkeypatch.setattr(
+        whole,
+        "spread_out",
+        lambda part, *rest: written.append(part.count) or spread_out(part, *rest),
+    )
+    domain, budget = {"x": 60, "y": 50, "z": 3}, dpsql.Budget(rho=1)
+    halves = {"x": np.arange(60) // 30, "y": np.arange(50) // 25}
+    before = dpsql.plan(Workload({"x": 2, "y": 2}).add(["x", "y"], [Identity()] * 2), budget=budget)
+    past = planning.Past((planning.source_of(before, halves),))
+    asked = Workload(domain)
+    for names in (["x", "y"], ["x", "z"], ["y", "z"], ["x"], ["y"]):
+        asked.add(names, [Identity()] * len(names))
+    asked.add([], [])
+    _, missing = planning.known(asked, past)
+    assert {("x",), ("y",), ("x", "y")} <= set(missing)
+    assert () not in missing
+    assert sum(written) <= 1
+    half = Matrix((np.arange(2)[:, None] == halves["x"]).astype(float))
+    assert planning.known(Workload(domain).add(["x"], [half]), past)[1] == ()
