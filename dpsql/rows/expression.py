@@ -243,8 +243,9 @@ def canonical(expression: RowExpression) -> str:
     Each name, string and constant is in quotes that are doubled within, each node in brackets
     with a word of its own, so the tree can be read off the text.
 
-    It is the name by which keys, measures and views are known to releases, plans and ledgers, those
-    saved before among them: so it stays as it is, however an engine writes the tree.
+    It is in the names by which keys, measures and views are known to releases, plans and ledgers,
+    those saved before among them: so it stays as it is, however an engine writes the tree. Where
+    the tree means something else than it did, the name says so besides (`write.known_as`).
     """
     if isinstance(expression, RowColumn):
         return '"' + expression.name.replace('"', '""') + '"'

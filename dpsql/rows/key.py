@@ -35,7 +35,7 @@ from dpsql.rows.spelled import spelled
 from dpsql.rows.typed import RowValue, shortest_case
 from dpsql.rows.types import BIGINT, BOOLEAN, DOUBLE, NULL, VARCHAR, RowType, row_type
 from dpsql.rows.values import KnownValues, known_values
-from dpsql.rows.write import RowWriter
+from dpsql.rows.write import RowWriter, known_as
 from dpsql.schema.domain import Domain
 
 MOST_VALUES = 1_000
@@ -64,7 +64,8 @@ class RowKey:
     """A column with a domain that is computed of each row.
 
     Args:
-        name: what it is, in full: the expression, the types of what it reads, and the domain. So
+        name: what it is, in full: the expression and what it means (`known_as`), the types of what
+            it reads, and the domain. So
             two keys of one name are the same, whenever they were measured; but for lines.
         domain: its values. It has a cell for NULL unless the expression never is.
         value: how it is computed, of the domain's type.
@@ -189,7 +190,7 @@ def key_with(
     value = cast(written, row_type(domain.type))
     read = columns(expression)
     over = ", ".join(f"{canonical(RowColumn(name))} {types[name]}" for name in sorted(read))
-    name = f"{canonical(expression)} of {over} in {_shown(domain)}"
+    name = f"{known_as(expression, types)} of {over} in {_shown(domain)}"
     return RowKey(
         name,
         domain,

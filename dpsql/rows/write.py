@@ -36,6 +36,7 @@ from dpsql.rows.expression import (
     RowColumn,
     RowConstant,
     RowExpression,
+    canonical,
     check_columns,
     check_size,
     parts,
@@ -501,3 +502,140 @@ class RowWriter:
         "part": _part, "named_part": _named_part, "shown": _shown, "truncated": _truncated,
         "span": _span, "clock": _clock, "shift": _shift,
     }  # fmt: skip
+
+
+def known_as(expression: RowExpression, types: Mapping[str, str], *, added_up: bool = False) -> str:
+    """Write an expression as releases, plans and ledgers know it: what it is, and what it means.
+
+    Where this version computes another value than earlier ones did, it is known otherwise, so that
+    what they measured isn't put together with what is measured now. All else is known as ever.
+
+    Args:
+        expression: what is computed of a row.
+        types: the columns' types.
+        added_up: whether it is written by `write_double`.
+    """
+    meaning = _Meaning(RowWriter(types))
+    is_new = meaning.is_new_added_up if added_up else meaning.is_new
+    return canonical(expression) + (f" as of {_MEANING}" if is_new(expression) else "")
+
+
+_OF_ADDED_UP = frozenset({"isnan", "isfinite", "isinf"})
+_MEANING = 2
+"""The version of what expressions mean. With the next one, `_Meaning` tells two apart."""
+
+
+class _Meaning:
+    """Which expressions have another value in version 2 than they had in version 1.
+
+    FLOAT is divided and rounded in FLOAT, and no longer in DOUBLE. What is divided, or given to
+    functions of DOUBLE, is computed in its own type before; it was added up and multiplied in
+    DOUBLE. DECIMALs have the digits that DuckDB gives them. A day is compared with that of a text.
+    """
+
+    def __init__(self, writer: RowWriter) -> None:
+        self._writer = writer
+
+    def is_new(self, expression: RowExpression) -> bool:
+        """Whether an expression has another value; or may have, on rows with extreme ones."""
+        if self._is_new(expression):
+            return True
+        # Whether what is added up is NaN is asked of it as it is added up.
+        asks = isinstance(expression, RowCall) and expression.function in _OF_ADDED_UP
+        return any(map(self.is_new_added_up if asks else self.is_new, parts(expression)))
+
+    def is_new_added_up(self, expression: RowExpression) -> bool:
+        """Whether that is so where it is added up: sums and products in it are in DOUBLE."""
+        while isinstance(expression, RowCast) and expression.to == DOUBLE:
+            if not self._type(expression.value).is_number:
+                break
+            expression = expression.value
+        if not self._has_doubles(expression):
+            return self.is_new(expression)
+        if isinstance(expression, RowCase):
+            conditions = any(self.is_new(holds) for holds, _ in expression.cases)
+            return conditions or any(map(self.is_new_added_up, _results(expression)))
+        within = parts(expression)
+        if self._is_wide(expression) and any(map(self._has_doubles, within)):
+            return True
+        return any(map(self.is_new_added_up, within))
+
+    def _is_new(self, node: RowExpression) -> bool:
+        if isinstance(node, RowCast):
+            return node.to == DOUBLE and self._was_in_doubles(node.value)
+        if isinstance(node, RowCase):
+            return self._is_shown_otherwise(_results(node))
+        if not isinstance(node, RowCall):
+            return False
+        shape, operands = FUNCTIONS[node.function].shape, node.arguments
+        if shape in {"comparison", "between", "membership", "nullif"}:
+            return self._is_beside_day(operands)
+        if shape in {"choice", "extreme"}:
+            return self._is_shown_otherwise(operands)
+        if shape == "addition":
+            return self._has_other_digits(node)
+        if shape in {"quotient", "remainder", "rounded"} and self._type(node) == FLOAT:
+            return True
+        if node.function == "%":
+            return self._type(node) == DOUBLE and all(self._type(o).is_exact for o in operands)
+        if shape == "rounded":
+            return self._type(node).is_integer and self._writer.write(node).operation == "tried"
+        makes_doubles = shape == "quotient" or (shape == "real" and self._type(node) == DOUBLE)
+        return makes_doubles and any(map(self._was_in_doubles, operands))
+
+    def _type(self, node: RowExpression) -> RowType:
+        return self._writer.write(node).type
+
+    def _has_doubles(self, node: RowExpression) -> bool:
+        """Whether `write_double` computes something in it in DOUBLE that it has in another type."""
+        if self._type(node).name != "DECIMAL" and self._type(node) != HUGEINT:
+            return False
+        if isinstance(node, RowCase):
+            return not any(map(is_text, parts(node)))
+        return isinstance(node, RowCall) and node.function in _IN_DOUBLES
+
+    def _was_in_doubles(self, node: RowExpression) -> bool:
+        if isinstance(node, RowCase) and self._has_doubles(node):
+            return any(map(self._was_in_doubles, _results(node)))
+        return self._has_doubles(node)
+
+    def _is_beside_day(self, alike: Sequence[RowExpression]) -> bool:
+        """Whether a text with a time stands beside days."""
+        texts = [node for node in alike if is_text(node)]
+        others = [self._type(node) for node in alike if not is_text(node)]
+        return common_type(others) == DATE and any(len(t.text.strip()) > 10 for t in texts)
+
+    def _is_shown_otherwise(self, alike: Sequence[RowExpression]) -> bool:
+        """Whether values are brought to one type that has lost digits, or a time."""
+        types = [type_ for node in alike if (type_ := self._type(node)).is_exact]
+        decimals = sum(type_.name == "DECIMAL" for type_ in types)
+        if len(types) == len(alike) and decimals > 1:
+            whole, scale = max(t.whole_digits for t in types), max(t.scale for t in types)
+            return whole + scale > MOST_DIGITS
+        return self._is_beside_day(alike)
+
+    def _is_wide(self, node: RowExpression) -> bool:
+        """Whether it is computed of a HUGEINT and a DECIMAL, which were brought to DOUBLE."""
+        types = {self._type(part).name for part in parts(node)}
+        return "HUGEINT" in types and "DECIMAL" in types
+
+    def _has_other_digits(self, node: RowCall) -> bool:
+        """Whether a sum, a difference or a product of DECIMALs has more digits now."""
+        if self._type(node).name != "DECIMAL" or len(node.arguments) != 2:
+            return False
+        if self._is_wide(node):
+            return True
+        sides = [self._writer.write(part) for part in node.arguments]
+        # A constant beyond 32 bits has 19 digits to DuckDB.
+        large = [side.limits for side in sides if side.operation == "constant" and side.limits]
+        room = node.function == "*" or self._type(node).width < MOST_DIGITS
+        if room and any(max(map(abs, limits)) >= 2**31 for limits in large):
+            return True
+        known, most = self._writer.write(node).digits, 10**18
+        fits = known is not None and max(map(abs, known)) < most
+        wide = self._type(node).width == 19 and self._type(node).scale < 18
+        return node.function != "*" and wide and not fits
+
+
+def _results(node: RowCase) -> list[RowExpression]:
+    return [*(result for _, result in node.cases), node.otherwise]

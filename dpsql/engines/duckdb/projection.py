@@ -34,12 +34,11 @@ from dpsql.rows.expression import (
     RowColumn,
     RowConstant,
     RowExpression,
-    canonical,
     replaced,
 )
 from dpsql.rows.measure import condition
 from dpsql.rows.types import RowType, row_type
-from dpsql.rows.write import RowWriter
+from dpsql.rows.write import RowWriter, known_as
 from dpsql.schema import Table
 from dpsql.schema.declared import GENERATED
 from dpsql.schema.names import quoted_name
@@ -140,8 +139,8 @@ class Projection:
     @cached_property
     def digest(self) -> str:
         """A hash of what is scanned."""
-        written = [f"{name!r}: {canonical(e)}" for name, e in self.columns.items()]
-        written += map(canonical, self.conditions)
+        written = [f"{name!r}: {known_as(e, self.below)}" for name, e in self.columns.items()]
+        written += [known_as(condition, self.below) for condition in self.conditions]
         written += [] if self.read is None else [self.read.asked]
         return hashlib.sha256("\n".join(written).encode()).hexdigest()
 

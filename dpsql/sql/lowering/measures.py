@@ -30,7 +30,7 @@ from dpsql.rows.types import DOUBLE, RowType, row_type
 from dpsql.rows.values import type_bounds
 from dpsql.rows.windows import window_seen
 from dpsql.rows.within import seen
-from dpsql.rows.write import RowWriter
+from dpsql.rows.write import RowWriter, known_as
 from dpsql.schema import Table
 from dpsql.schema.drafts import bounds_hint, expression_hint, have
 from dpsql.schema.names import quoted_text
@@ -144,7 +144,7 @@ class RowReader:
             added = self._bounded(value, linear.within) if alone else value
             made = measure(added, self._types, ends, step, centered=centered)
         steps = f"{made.low}..{made.high} steps of {step} from {made.middle}"
-        name = f"sum of {row.canonical(value)} in {steps}"
+        name = f"sum of {known_as(value, self._types, added_up=True)} in {steps}"
         self._check_name(name, linear.weight.span if linear.weight is not None else None)
         label = sum_spelled(
             [self._plain(factor) for factor in (linear.weight, linear.times) if factor is not None],
