@@ -1,19 +1,27 @@
 """Measure what must not grow by surprise: nested queries, long scripts, long sessions.
 
-Run `python -m tests.benchmarks.bounded_work`. Numbers are CPU seconds of this process, whatever
-else the computer does; those of the process that evaluates SQL are apart.
+Run `python -m tests.benchmarks.bounded_work`, or with the names of some parts after it. Numbers are
+CPU seconds of this process, whatever else the computer does; those of the process that evaluates
+SQL are apart.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 import statistics
+import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import duckdb
+import psutil
 
 import dpsql
+from dpsql.sql.sandbox.helper import helper
 
 BUDGET = dpsql.Budget(rho=1)
 PLAYERS = """
@@ -62,12 +70,51 @@ def nested() -> None:
         print(f"{depth:4} nested queries: {taken:.2f}")
 
 
-def thousand_statements() -> None:
+def planned_thousand() -> float:
     """Plan a script of as many statements as may be in one."""
     con = columns([7] * 8)
     sql = "SELECT c{}, COUNT(*) AS n FROM t WHERE c{} BETWEEN 0 AND 3 GROUP BY ALL"
     script = {f"s{i}": sql.format(i % 8, (i + 2) % 8) for i in range(1_000)}
-    print(f"1,000 statements: {seconds(lambda: dpsql.plan(con, script, budget=BUDGET)):.2f}")
+    return seconds(lambda: dpsql.plan(con, script, budget=BUDGET))
+
+
+def thousand_statements() -> None:
+    """Plan them, and say what the process that evaluates SQL takes besides."""
+    con, own = columns([2]), psutil.Process(helper().pid)
+    dpsql.plan(con, "SELECT COUNT(*) AS n FROM t", budget=BUDGET)
+    before, taken = sum(own.cpu_times()[:2]), planned_thousand()
+    after = sum(own.cpu_times()[:2])
+    print(f"1,000 statements: {taken:.2f}, and {after - before:.2f} of the helper")
+
+
+def slowed_helper() -> None:
+    """Plan them while the process that evaluates SQL stands still for 19 of 20 moments."""
+    started = time.monotonic()
+    with standing_still(0.02, 19):
+        taken = planned_thousand()
+    print(f"1,000 statements, the helper slowed down 20 times: {taken:.2f}, none refused, "
+          f"{time.monotonic() - started:.0f} s by the clock")  # fmt: skip
+
+
+@contextmanager
+def standing_still(moment: float, times: int) -> Iterator[None]:
+    """Stop the helper again and again, for so many times as long as it runs."""
+    pid, ended = helper().pid, threading.Event()
+
+    def slow() -> None:
+        while not ended.is_set():
+            os.kill(pid, signal.SIGSTOP)
+            ended.wait(moment * times)
+            os.kill(pid, signal.SIGCONT)
+            ended.wait(moment)
+
+    slowing = threading.Thread(target=slow, daemon=True)
+    slowing.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        slowing.join()
 
 
 def after_others() -> None:
@@ -114,10 +161,16 @@ def hundred_queries() -> None:
         print(f"the 8th, 50th and 100th query, reuse={reuse}: {shown}")
 
 
+PARTS = (
+    nested, thousand_statements, slowed_helper, after_others, pairs_after_counts, hundred_queries,
+)  # fmt: skip
+
+
 def main() -> None:
-    """Print the numbers."""
-    for part in (nested, thousand_statements, after_others, pairs_after_counts, hundred_queries):
-        part()
+    """Print the numbers of all parts, or of those that are named."""
+    for part in PARTS:
+        if part.__name__ in (sys.argv[1:] or [part.__name__]):
+            part()
 
 
 if __name__ == "__main__":
