@@ -67,6 +67,9 @@ _SEARCHES = frozenset({"~~", "contains", "starts_with", "suffix", "instr", "rege
                        "regexp_full_match"})  # fmt: skip
 _OF_ANY = frozenset({"compare", "between", "in", "is_null", "bounded", "try_cast"})
 """Operations that have a value of their type for whatever stands for a DECIMAL."""
+_CHOSEN_BY = {"least": "<=", "greatest": ">="}
+_SHORT = 8
+"""Nodes of what may be written twice."""
 _WEEKS = frozenset({"week", "isoyear", "yearweek"})
 _SHOWN_WEEK = re.compile(r"(?:[^%]|%[^UW])*%[UW]", re.DOTALL)
 _LEAST_HUGE = -(2**127)
@@ -360,11 +363,26 @@ def _called(node: RowValue, parts: list[str]) -> str:
     if function == "%" and may_be_least_by_minus_one(node.type, *node.parts):
         one, minus = number_of(1, HUGEINT).sql, number_of(-1, HUGEINT).sql
         return call(function, first, f"CASE WHEN {rest[0]} = {minus} THEN {one} ELSE {rest[0]} END")
+    if function in _CHOSEN_BY and _is_cut_off(node):
+        return f"CASE WHEN {first} {_CHOSEN_BY[function]} {rest[0]} THEN {first} ELSE {rest[0]} END"
     made, since = call(function, *parts), known_since(node)
     if since:
         day = rest[0] if function == "date_part" else first
         return f"CASE WHEN {day} >= {constant_of(since, DATE).sql} THEN {made} END"
     return made
+
+
+def _is_cut_off(node: RowValue) -> bool:
+    """Whether a choice is between a number and a constant, so that CASE is the same, and faster.
+
+    NULL isn't compared, and so leads to the constant; of −0.0 and 0.0, which are equal, the first
+    is taken by both, and NaN is above all numbers in both. The number is written twice, so it has
+    to be short.
+    """
+    number, *others = node.parts
+    short = sum(1 for _ in number.nodes) <= _SHORT
+    given = [other.operation == "constant" and other.type.is_float for other in others]
+    return short and given == [True]
 
 
 def may_be_least_by_minus_one(type_: RowType, left: RowValue, right: RowValue) -> bool:

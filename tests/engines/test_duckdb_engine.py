@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
 
 import duckdb
 import numpy as np
@@ -12,6 +13,8 @@ import pytest
 from dpsql.engines.duckdb.coding import MOST_STORED
 from dpsql.engines.duckdb.engine import Coding, DuckDBEngine, scan
 from dpsql.errors import InternalError
+from dpsql.rows.expression import RowColumn
+from dpsql.rows.measure import measure
 from dpsql.schema import Domain, Table
 from dpsql.schema.names import quoted_name
 from tests.helpers.described import current_database, read_table
@@ -238,6 +241,53 @@ def test_no_scan_returns_many_more_rows_than_there_are_cells(columns):
     below = " AND ".join(f"{name} < 50" for name in names)
     assert con.execute(f"SELECT count(*) FROM t WHERE {below}").fetchall() == [(found.flat[0],)]
     assert found.sum() == 9000
+
+
+def test_only_cells_that_are_counted_together_are_looked_for():
+    """A column of which each cell is asked for is grouped by as it is, however large the block."""
+    con = duckdb.connect()
+    con.execute("CREATE TABLE t (a INTEGER NOT NULL CHECK (a BETWEEN 0 AND 99), "
+                "b INTEGER NOT NULL CHECK (b BETWEEN 0 AND 29))").fetchall()  # fmt: skip
+    table = read_table(con, ("t",))
+    assert Coding(table).grouping(("a", "b")).classed == frozenset()
+    halves = {"a": (np.arange(100) >= 50).astype(np.int64)}
+    assert Coding(table, halves).grouping(("a", "b")).classed == {"a"}
+
+
+@pytest.mark.parametrize("total_apart", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_no_sum_is_added_up_twice(seed, total_apart):
+    """Whatever marginals a measure is asked in, if one of them has all the others."""
+    con, random = duckdb.connect(), np.random.default_rng(seed)
+    con.execute("CREATE TABLE t (a INTEGER, b INTEGER, c INTEGER, v INTEGER, w INTEGER)").fetchall()
+    rows = random.integers(0, [9, 300, 300, 50, 50], (500, 5)).tolist()
+    con.executemany("INSERT INTO t VALUES (?, ?, ?, ?, ?)", rows)
+    keys = {n: Domain("INTEGER", range(size)) for n, size in (("a", 9), ("b", 300), ("c", 300))}
+    types = dict.fromkeys("vw", "INTEGER")
+    table = Table("t", keys, types, ("memory", "main", "t"))
+    measures = {
+        name: measure(RowColumn(name), types, (Fraction(0), Fraction(50)), Fraction(1))
+        for name in types
+    }
+    widest = {"v": ("a", "b"), "w": ("c",)}
+    wanted = [(*own[:n], name) for name, own in widest.items() for n in range(len(own) + 1)]
+    wanted += [(), ("b",), ("c",), ("a", "c")]
+    wanted = [wanted[i] for i in random.permutation(len(wanted))]
+    counting = DuckDBEngine(con).prepared(table, wanted, measures=measures, total_apart=total_apart)
+    added = [name for one in counting.needed for of in one.measures.values() for name in of]
+    assert sorted(added) == (["v", "v", "w", "w"] if total_apart else ["v", "w"])
+    found = counting.run()
+    for marginal in wanted:
+        *own, last = marginal or ("",)
+        if last in measures:
+            at = "vw".index(last) + 3
+            summed = np.zeros([*(keys[name].size + 1 for name in own)], dtype=np.int64)
+            for row in rows:
+                cell = tuple(row["abc".index(name)] for name in own)
+                summed[cell] += row[at] - 25
+            assert found[marginal].reshape(-1)[: summed.size].sum() == summed.sum()
+            if own == ["a"]:
+                np.testing.assert_array_equal(found[marginal].reshape(summed.shape), summed)
 
 
 @pytest.mark.parametrize("total_apart", [False, True])

@@ -91,6 +91,20 @@ def test_random_expressions_are_as_in_duckdb(con, hostile, seed):
         assert all(map(same, values(hostile, sql.sql), expected)), text
 
 
+@pytest.mark.parametrize("limit", ["0.0", "-0.0", "5.0", "nan", "inf", "-inf"])
+@pytest.mark.parametrize("functions", [["least"], ["greatest"], ["greatest", "least"]])
+def test_what_is_cut_off_at_a_constant_is_so_bit_by_bit(con, functions, limit):
+    tree, text = RowColumn("x"), "x"
+    for function in functions:
+        tree = RowCall(function, (tree, RowConstant("DOUBLE", limit)))
+        text = f"{function}({text}, '{limit}'::DOUBLE)"
+    sql = RowWriter(TYPES).write(tree).sql
+    assert "system.main" not in sql  # no call, which takes three times as long
+    numbers = "VALUES (NULL), ('nan'), ('inf'), ('-inf'), ('0.0'), ('-0.0'), ('4.9'), ('1e300')"
+    shown = f"SELECT ({{}})::VARCHAR FROM (SELECT v::DOUBLE AS x FROM ({numbers}) n(v))"
+    assert con.execute(shown.format(sql)).fetchall() == con.execute(shown.format(text)).fetchall()
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -309,11 +309,12 @@ def scans(
     }
     if total_apart and () in wanted:  # a row that has no cell of a key is in no block of that key
         blocks.setdefault((), {})
-    for own, added in places:
-        if added:
-            fitting = [block for block in blocks if set(own) <= set(block)]
-            if not any({*own, *added} <= set(block) for block in fitting):
-                blocks[min(fitting, key=lambda b: coding.grouping(b).groups)] |= added
+    groups = {block: coding.grouping(block).groups for block in blocks}
+    for own, added in sorted(places, key=lambda place: -len(place[0])):
+        fitting = [own] if own in blocks else [b for b in blocks if set(own) <= set(b)]
+        # What is added up for groups, or grouped by itself, gives what they are together.
+        if not any(added.keys() <= blocks[block].keys() | set(block) for block in fitting):
+            blocks[min(fitting, key=groups.__getitem__)] |= added
     passed = in_one_pass(coding, [block for block, added in blocks.items() if not added])
     if coding.table.unit is not None and len(passed) < len(blocks):
         return [replace(bounded_scan(coding, blocks), truths=truths)]
