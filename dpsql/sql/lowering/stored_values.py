@@ -8,8 +8,8 @@ from fractions import Fraction
 
 from dpsql.rows import expression as row
 from dpsql.rows.bounds import days_of
-from dpsql.rows.types import NANOSECONDS, NANOSECONDS_ENDS
-from dpsql.schema.domain import Domain, Value, first_and_last
+from dpsql.rows.types import FLOAT, NANOSECONDS, NANOSECONDS_ENDS
+from dpsql.schema.domain import INTEGER_TYPES, Domain, Value, first_and_last
 from dpsql.schema.numbers import FLOATS
 
 
@@ -65,11 +65,14 @@ def within(
         most = datetime.combine(most, time.max)
     if domain.column_type == NANOSECONDS.name:
         least, most = (_in_nanoseconds(end) for end in (least, most))
+    if domain.column_type in INTEGER_TYPES:  # beside a DECIMAL an integer is another number to //
+        least, most = (int(end) if isinstance(end, Decimal) else end for end in (least, most))
     ends = [_constant(end) for end in (least, most)]
     if domain.outside == "clamp":
         floats = domain.column_type in FLOATS or domain.type == "DOUBLE"
         if counted:
-            return clamped(column, *ends, floats=floats)
+            to = FLOAT if domain.column_type == "FLOAT" else None  # a DOUBLE is divided otherwise
+            return clamped(column, *(row.RowCast(e, to) if to else e for e in ends), floats=floats)
         return _number(column) if floats else column
     if domain.other is not None and not counted:
         return column
@@ -98,7 +101,11 @@ def _number(value: row.RowExpression) -> row.RowExpression:
 
 
 def clamped(
-    value: row.RowExpression, low: row.RowConstant, high: row.RowConstant, *, floats: bool = True
+    value: row.RowExpression,
+    low: row.RowExpression,
+    high: row.RowExpression,
+    *,
+    floats: bool = True,
 ) -> row.RowExpression:
     """Bring a value between two others; NULL, which LEAST and GREATEST pass over, stays NULL.
 
