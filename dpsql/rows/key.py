@@ -188,18 +188,23 @@ def key_with(
     if domain is None:
         return None
     value = cast(written, row_type(domain.type))
-    read = columns(expression)
-    over = ", ".join(f"{canonical(RowColumn(name))} {types[name]}" for name in sorted(read))
-    name = f"{known_as(expression, types)} of {over} in {_shown(domain)}"
+    name = f"{described(expression, types)} in {_shown(domain)}"
     return RowKey(
         name,
         domain,
         value,
         known.type,
-        read,
+        columns(expression),
         label or spelled(expression),
         presence=_told(expression),
     )
+
+
+def described(expression: RowExpression, types: Mapping[str, str]) -> str:
+    """Say what an expression is, with the types of what it reads."""
+    read = sorted(columns(expression))
+    over = ", ".join(f"{canonical(RowColumn(name))} {types[name]}" for name in read)
+    return f"{known_as(expression, types)} of {over}"
 
 
 def _told(expression: RowExpression) -> Presence | None:
@@ -212,36 +217,50 @@ def _told(expression: RowExpression) -> Presence | None:
 
 
 def looked_up_key(
-    column: RowColumn, types: Mapping[str, str], values: Sequence[str] | Sequence[int]
+    expression: RowExpression,
+    types: Mapping[str, str],
+    values: Sequence[str] | Sequence[int],
+    *,
+    apart: bool = False,
 ) -> RowKey | None:
-    """Make a key of a column that is only compared with public values: any other is like NULL.
+    """Make a key of what is only compared with public values, for being equal to one of them.
 
-    The domain is of these values and NULL. A row with another one is in the cell for NULL, as
+    The domain is of these values and NULL. Anything else is like NULL where that is enough, or
+    has a label of its own. A row with another value is in the cell for NULL, or for that label, as
     `Domain.outside` says of it; so every row has one cell, by its own value.
 
     Args:
-        column: the column.
+        expression: a column, or what is computed of some.
         types: the columns' types.
         values: all that it is looked for, each once.
+        apart: whether any other text is told apart from NULL.
 
     Returns:
-        None if the values aren't of the column's type, or can't be a domain.
+        None if the values aren't of the expression's type, or can't be a domain.
+
+    Raises:
+        UnsupportedSqlError: the expression can't be written.
     """
-    type_ = row_type(types[column.name])
-    texts = all(isinstance(value, str) for value in values)
-    if not values or len(values) > MOST_LOOKED_UP or (type_ == VARCHAR) != texts:
-        return None
-    if not texts and not type_.is_integer:
+    written = RowWriter(types).write(expression)
+    type_, texts = written.type, [value for value in values if isinstance(value, str)]
+    good = len(texts) == len(values) if type_ == VARCHAR else type_.is_integer and not texts
+    if not values or not good or len(values) > MOST_LOOKED_UP or (apart and not texts):
         return None
     try:
         domain = _domain(KnownValues(tuple(values), type_, nullable=True))
+        if apart:  # no other text is that long
+            other = max(texts, key=len) + "…"
+            domain = Domain.labels(sorted({*texts, other}), nullable=True, other=other)
     except SchemaError:  # a text that can't be a label
         return None
     if domain is None:
         return None
-    value = cast(RowWriter(types).write(column), row_type(domain.type))
-    name = f"{canonical(column)} {types[column.name]} looked up in {_shown(domain)}"
-    return RowKey(name, domain, value, type_, frozenset({column.name}))
+    of = described(expression, types)
+    if isinstance(expression, RowColumn):
+        of = f"{canonical(expression)} {types[expression.name]}"
+    name = f"{of} looked up in {_shown(domain)}{' or others' if apart else ''}"
+    value = cast(written, row_type(domain.type))
+    return RowKey(name, domain, value, type_, columns(expression))
 
 
 def _domain(known: KnownValues) -> Domain | None:
@@ -266,11 +285,11 @@ def _shown(domain: Domain) -> str:
     """Say which domain it is, so that another one is worded otherwise."""
     if isinstance(domain.values, range) or domain.type == "BOOLEAN":
         return str(domain)
-    listed = _listed(domain.values)
-    return f"{domain.type} {listed}{' or NULL' if domain.nullable else ''}"
+    return f"{domain.type} {listed(domain.values)}{' or NULL' if domain.nullable else ''}"
 
 
-def _listed(values: Sequence[object]) -> str:
+def listed(values: Sequence[object]) -> str:
+    """List values in a name; of many, a hash."""
     text = repr(list(values))
     if len(text) <= _SHOWN:
         return text

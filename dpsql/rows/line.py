@@ -23,11 +23,13 @@ from dpsql.rows.expression import (
     RowConstant,
     RowExpression,
     canonical,
+    columns,
 )
-from dpsql.rows.key import Presence, RowKey, row_key
+from dpsql.rows.key import Presence, RowKey, described, listed, row_key
 from dpsql.rows.operands import cast
 from dpsql.rows.places import constant_at, ends, text_at
 from dpsql.rows.spelled import spelled
+from dpsql.rows.typed import RowValue
 from dpsql.rows.types import BIGINT, DATE, DOUBLE, RowType, row_type
 from dpsql.rows.write import RowWriter
 from dpsql.schema.cuts import cut_at
@@ -67,28 +69,71 @@ def line(column: str, declared: str, cuts: Sequence[int], *, nullable: bool) -> 
         nullable: whether it can be NULL, which has a cell of its own.
     """
     type_, own = row_type(declared), RowColumn(column)
-    numbered: RowExpression = _halved(own, [constant_at(cut, type_) for cut in cuts], 0)
-    if nullable:
-        numbered = RowCase(((RowCall("is_null", (own,)), NOTHING),), numbered)
-    domain = Domain.integers(0, len(cuts), nullable=nullable)
-    value = cast(RowWriter({column: declared}).write(numbered), row_type(domain.type))
+    domain, value = _numbered(own, {column: declared}, type_, cuts, nullable=nullable)
     shown = [_spelled(cut, type_) for cut in cuts[:_SHOWN]]
     more = f", … {len(cuts) - _SHOWN} more" if len(cuts) > _SHOWN else ""
     label = f"{spelled(own)} cut at {', '.join(shown)}{more}" if cuts else f"{spelled(own)} IS NULL"
     name = line_name(column, declared)
-    least, most = ends(type_)
+    _, most = ends(type_)
     # The last place of doubles is NaN's. Where it isn't cut off, there are numbers in its cell.
     numbers = len(cuts) + 1 if type_ != DOUBLE else len(cuts) if most in cuts else 0
     told = Presence(canonical(own), frozenset(range(numbers))) if numbers else None
     key = RowKey(
         name, domain, value, BIGINT, frozenset({column}), label, cut_at(cuts), presence=told
     )
+    return Axis(key, _ends_of_cells(type_, cuts, nullable=nullable))
+
+
+def steps(
+    expression: RowExpression, types: Mapping[str, str], type_: RowType, cuts: Sequence[int]
+) -> Axis:
+    """Cut the values of any expression of a row into intervals; NULL has a cell of its own.
+
+    Which interval its value lies in is an expression again, so the proof of `rows.key` holds.
+
+    Args:
+        expression: the expression.
+        types: the columns' types.
+        type_: its own type, which has places.
+        cuts: places, in ascending order.
+
+    Raises:
+        UnsupportedSqlError: the expression can't be written.
+    """
+    domain, value = _numbered(expression, types, type_, cuts, nullable=True)
+    places = [constant_at(cut, type_).text for cut in cuts]
+    name = f"{described(expression, types)} cut at {listed(places)}"
+    key = RowKey(name, domain, value, BIGINT, columns(expression), spelled(expression))
+    return Axis(key, _ends_of_cells(type_, cuts, nullable=True))
+
+
+def _numbered(
+    of: RowExpression,
+    types: Mapping[str, str],
+    type_: RowType,
+    cuts: Sequence[int],
+    *,
+    nullable: bool,
+) -> tuple[Domain, RowValue]:
+    """Give intervals their numbers, and write in which of them a value lies."""
+    numbered = _halved(of, [constant_at(cut, type_) for cut in cuts], 0)
+    if nullable:
+        numbered = RowCase(((RowCall("is_null", (of,)), NOTHING),), numbered)
+    domain = Domain.integers(0, len(cuts), nullable=nullable)
+    return domain, cast(RowWriter(types).write(numbered), row_type(domain.type))
+
+
+def _ends_of_cells(
+    type_: RowType, cuts: Sequence[int], *, nullable: bool
+) -> tuple[tuple[str | None, ...], ...]:
+    """Return the least and the largest value of each interval, as texts."""
+    least, most = ends(type_)
     firsts, lasts = [least, *cuts], [*(cut - 1 for cut in cuts), most]
     cells: list[tuple[str | None, ...]] = [
         tuple(dict.fromkeys((text_at(low, type_), text_at(high, type_))))
         for low, high in zip(firsts, lasts, strict=True)
     ]
-    return Axis(key, (*cells, (None,)) if nullable else tuple(cells))
+    return (*cells, (None,)) if nullable else tuple(cells)
 
 
 def cycle(column: str, types: Mapping[str, str], part: str, filled: frozenset[str]) -> Axis | None:
@@ -122,7 +167,7 @@ _MOMENTS = {
 """Moments of which a part has a value, and what is added to the value first."""
 
 
-def _halved(own: RowColumn, cuts: Sequence[RowConstant], first: int) -> RowExpression:
+def _halved(own: RowExpression, cuts: Sequence[RowConstant], first: int) -> RowExpression:
     """Write the number of the interval, found by halving, of which the first is `first`."""
     if not cuts:
         return RowConstant("INTEGER", str(first))

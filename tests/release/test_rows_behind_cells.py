@@ -39,7 +39,22 @@ x >= 5 | x = 5 | x < 2.5 OR p > 3 | p = 3 | p IN (1, 2) | x * 2 > p | i >= 100 |
 i BETWEEN 90 AND 120 | i = 99 | b < 5 | b = 3 | b > x | s = 'b' | s LIKE 'a%' | s IN ('b', 'a')
 s = 'rest' | NOT (s = 'zzz') | coalesce(p, 7) >= 7 | CASE WHEN i > 120 THEN b > 1 ELSE x > 1 END
 """.replace("\n", "|")
-WHERE = [text.strip() for text in CONDITIONS.split("|") if text.strip()]
+PUBLIC = """
+i IN (SELECT v FROM (VALUES (99), (120), (-1)) q(v)) | i > (SELECT max(v) FROM (VALUES (120)) q(v))
+i NOT IN (SELECT v FROM (VALUES (99), (120), (2147483647)) q(v)) | i = (SELECT 99.5)
+EXISTS (SELECT 1 FROM (VALUES (90, 110), (-5, 3)) q(lo, hi) WHERE i BETWEEN lo AND hi)
+NOT EXISTS (SELECT 1 FROM (VALUES ('b'), ('zzz'), (NULL)) q(v) WHERE v = s)
+s NOT IN (SELECT v FROM (VALUES ('a'), ('A'), ('')) q(v)) | upper(s) IN (SELECT 'A')
+(i, s) IN (SELECT v, w FROM (VALUES (120, 'b'), (99, 'a'), (5, 'b')) q(v, w))
+x >= (SELECT v FROM (VALUES (4.5::DOUBLE)) q(v)) | x = (SELECT 'inf'::DOUBLE)
+p < (SELECT avg(v) FROM (VALUES (2.5::DOUBLE), (3)) q(v)) | p + 1 IN (SELECT 4.5 UNION SELECT 2)
+b NOT IN (SELECT v FROM (VALUES (2::DOUBLE), (1.75)) q(v)) | d <= (SELECT DATE '2021-03-03')
+t < (SELECT v FROM (VALUES (TIMESTAMP '2021-01-01 12:00:00')) q(v))
+d > (SELECT TIMESTAMP '2021-03-03 12:00:00') | u < (SELECT DATE '2021-01-02')
+t IN (SELECT v FROM (VALUES (TIMESTAMP '2023-12-31 23:59:59.999999')) q(v)) OR i < 5
+EXISTS (SELECT 1 FROM (VALUES (2, 3.5), (7, 9.25)) q(lo, hi) WHERE x >= lo AND x < hi AND p <> lo)
+""".replace("\n", "|")
+WHERE = [text.strip() for text in f"{CONDITIONS}|{PUBLIC}".split("|") if text.strip()]
 VALUES = [
     "COUNT(*)", "AVG(e - d)", "SUM(date_diff('hour', t, u))", "SUM(x)", "AVG(p)", "SUM(i)",
     "AVG(date_diff('minute', came, went))", "SUM(b)", "SUM(date_part('epoch', u - t))",

@@ -81,6 +81,8 @@ SEEN = """
             TIMESTAMP '2020-03-08 12:59:59.999999') AS met
     FROM private
 """
+_OF = ("real", "small", "number", "money", "share", "wage", "tens")
+_AT = ("came", "went", "day", "hit", "met")
 _CLOCKS = ("00:00:00", "00:00:00.000001", "11:59:59", "12:00:00", "18:30:00", "23:59:59.999999")
 
 
@@ -245,9 +247,11 @@ class Expressions:
         while key in {"came", "went", "hit", "met"}:
             key = self.value()
         table = "SELECT COUNT(*) AS n FROM private"
-        public = f"(VALUES ({self._moments()}, {self._numbers()})) v(t, x)"
+        public = f"{self._public()} v(t, x, s)"
         grouped = f"SELECT {key} AS k, COUNT(*) AS n FROM private"
-        met = self._one("came >= v.t", "went::DATE = v.t::DATE", "real >= v.x")
+        met = self._met()
+        listed = f"SELECT v.{self._one('x', 'x', 't', 's')} FROM {public}"
+        column = self._one(*(_OF if ".x" in listed else _AT if ".t" in listed else ("town",)))
         return self._one(
             f"{table} WHERE {self.condition()}",
             f"SELECT COUNT(*) FILTER (WHERE {self.condition()}) AS n FROM private "
@@ -257,8 +261,39 @@ class Expressions:
             f"SELECT SUM({self._one(self._day, self._grid)()}) AS n FROM private",
             f"SELECT COUNT({key}) AS n FROM private",
             f"{table} JOIN {public} ON {met}",
+            f"{table} JOIN {public} ON {met}",
             f"{table} LEFT JOIN {public} ON flag WHERE {met} OR v.x IS NULL",
+            f"{table} LEFT JOIN {public} ON {met}",
+            f"{table} WHERE {self._one('', 'NOT ')}EXISTS (SELECT 1 FROM {public} WHERE {met})",
+            f"{table} WHERE {column} {self._one('', 'NOT ')}IN ({listed})",
+            f"{table} WHERE {column} {self._sign()} ({listed} ORDER BY 1 LIMIT 1)",
+            f"SELECT CASE WHEN {column} IN ({listed}) THEN 1 ELSE 0 END AS k, COUNT(*) AS n "
+            "FROM private GROUP BY k",
         )
+
+    def _public(self):
+        """Draw public rows."""
+        rows = [f"({self._at()}, {self._numbers()}, {self._texts()})" for _ in "ab"]
+        return f"(VALUES {', '.join(rows)}, (NULL, NULL, NULL))"
+
+    def _at(self):
+        day = f"2020-{self._one('02', '03')}-0{self._rng.randint(1, 8)}"
+        return self._one(f"DATE '{day}'", f"TIMESTAMP '{day} {self._one(*_CLOCKS)}'")
+
+    def _sign(self):
+        return self._one("=", "<>", "<", "<=", ">", ">=", "IS DISTINCT FROM")
+
+    def _met(self):
+        """Draw a condition on public rows."""
+        x, t, sign = self._one(*_OF), self._one(*_AT), self._sign()
+        return self._one(
+            "came >= v.t", "went::DATE = v.t::DATE", "real >= v.x", f"{x} {sign} v.x",
+            f"{x} {sign} v.x", f"{t} {sign} v.t", f"{t} {sign} v.t", "town = v.s",
+            f"upper(town) {self._one('=', '<>')} v.s", f"{x} = v.x AND {t} < v.t",
+            f"{x} BETWEEN v.x AND v.x + 5", f"v.x BETWEEN {x} AND 20", f"{x} + 1 {sign} v.x",
+            f"{x} {sign} coalesce(v.x, 5)", f"hour({t}) {sign} v.x OR town = v.s",
+            f"({t} + INTERVAL 1 DAY) {sign} v.t",
+        )  # fmt: skip
 
 
 def answered_without_domains(con, sql):

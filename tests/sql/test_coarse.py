@@ -101,12 +101,12 @@ def test_numbers_in_bins_are_added_up_row_by_row(con, aggregate):
 
 
 def test_a_public_table_of_limits(con):
+    """One at which a range begins is told by cells, another one by rows."""
     join = "SELECT COUNT(*) AS n FROM t JOIN (VALUES ({})) AS b(limit_) ON income < b.limit_"
-    budget = dpsql.Budget(rho=10**10)
-    frame = dpsql.query(con, join.format(20), budget=budget, schema=SCHEMA)
-    assert frame["n"][0] == pytest.approx(con.execute(join.format(20)).fetchall()[0][0], abs=0.01)
-    with pytest.raises(dpsql.SqlError, match="ranges only"):
-        dpsql.query(con, join.format(25), budget=budget, schema=SCHEMA)
+    for limit in (20, 25):
+        sql = join.format(limit)
+        frame = dpsql.query(con, sql, budget=dpsql.Budget(rho=10**10), schema=SCHEMA)
+        assert frame["n"][0] == pytest.approx(con.execute(sql).fetchall()[0][0], abs=0.01)
 
 
 def test_a_row_that_meets_no_public_row_is_tried_too(con):
@@ -114,8 +114,8 @@ def test_a_row_that_meets_no_public_row_is_tried_too(con):
         "SELECT COUNT(*) AS n FROM t LEFT JOIN (VALUES (DATE '2020-03-01', 10)) AS b(m, x) "
         "ON date_trunc('month', t.day) = b.m WHERE income < coalesce(b.x, 25)"
     )
-    with pytest.raises(dpsql.SqlError, match="known by ranges only"):
-        dpsql.query(con, join, budget=dpsql.Budget(rho=1), schema=SCHEMA)
+    frame = dpsql.query(con, join, budget=dpsql.Budget(rho=10**10), schema=SCHEMA)
+    assert frame["n"][0] == pytest.approx(con.execute(join).fetchall()[0][0], abs=0.01)
 
 
 def test_what_fails_within_a_cell_is_refused(con):
@@ -179,7 +179,6 @@ HITS = dpsql.Schema({"hits": {"t": Domain.dates("2013-07-01", "2013-07-03")}})
 @pytest.mark.parametrize(
     "sql",
     [
-        "SELECT COUNT(*) AS n FROM hits WHERE t IN (SELECT DATE '2013-07-01')",
         "SELECT t, hour(t) AS h, COUNT(*) AS n, minute(t) < 9 AS m FROM hits GROUP BY t, minute(t)",
         "SELECT hour(t) * 100 + second(t) AS h, COUNT(*) AS n FROM hits GROUP BY hour(t), t",
         "SELECT epoch(t) AS h, COUNT(*) AS n FROM hits GROUP BY h",
@@ -192,7 +191,6 @@ HITS = dpsql.Schema({"hits": {"t": Domain.dates("2013-07-01", "2013-07-03")}})
         "SELECT t, hour(t) AS h, COUNT(*) AS n FROM hits GROUP BY t",
         "SELECT t, COUNT(*) AS n FROM hits GROUP BY t HAVING t > DATE '2013-07-01'",
         "SELECT t, COUNT(*) AS n FROM hits GROUP BY t ORDER BY second(t)",
-        "SELECT COUNT(*) AS n FROM hits JOIN (VALUES (DATE '2013-07-01')) v(d) ON t = d",
     ],
 )
 def test_what_cuts_through_a_day_is_refused(hits, sql):
@@ -215,6 +213,8 @@ def test_what_cuts_through_a_day_is_refused(hits, sql):
         "SELECT (t + INTERVAL 1 DAY)::DATE AS k, COUNT(*) AS n FROM hits GROUP BY k",
         "SELECT SUM(date_diff('day', DATE '2013-06-30', t)) AS n FROM hits",
         "SELECT COUNT(*) AS n FROM hits JOIN (VALUES (DATE '2013-07-01')) v(d) ON t::DATE = d",
+        "SELECT COUNT(*) AS n FROM hits JOIN (VALUES (DATE '2013-07-01')) v(d) ON t = d",
+        "SELECT COUNT(*) AS n FROM hits WHERE t IN (SELECT DATE '2013-07-01')",
         "SELECT COUNT(t) AS n FROM hits",
     ],
 )
@@ -414,6 +414,25 @@ def test_edges_that_floats_cannot_tell_apart_are_refused():
             )
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT hit <= '2020-03-03' AS k, COUNT(*) AS n FROM private WHERE number + 1 IS NOT NULL "
+        "GROUP BY k",
+        "SELECT SUM(tens // 2) AS n FROM private",
+        "SELECT COUNT(*) AS n FROM private JOIN (VALUES (40::DECIMAL(5,0)), (4.5)) v(x) "
+        "ON number < v.x OR tens = v.x",
+        "SELECT COUNT(*) AS n FROM private LEFT JOIN (VALUES ('ulm'), ('rest')) v(s) ON town = v.s",
+        "SELECT COUNT(*) AS n FROM private WHERE NOT EXISTS (SELECT 1 FROM (VALUES (3, 60)) v(a, b)"
+        " WHERE tens BETWEEN v.a AND v.b)",
+        "SELECT COUNT(*) AS n FROM private WHERE (tens, town) NOT IN (SELECT 77, 'Ulm ')",
+        "SELECT COUNT(*) AS n FROM private WHERE came < (SELECT DATE '2020-02-26')",
+    ],
+)
+def test_what_is_stored_is_compared_and_counts_once(sql):
+    assert not coarse_table.differences(coarse_table.connect(), sql)
+
+
 def check_expressions(seed, count):
     """Ask random statements; return how many were answered, as DuckDB does, and how many not."""
     con, drawn = coarse_table.connect(), coarse_table.Expressions(random.Random(seed))  # noqa: S311
@@ -422,8 +441,10 @@ def check_expressions(seed, count):
         sql = drawn.statement()
         try:
             found = coarse_table.differences(con, sql)
-        except DpsqlError:
-            assert not coarse_table.answered_without_domains(con, sql), sql
+        except DpsqlError as error:
+            # By a domain it may be known that there is no group, whatever the rows are.
+            known = error.message.endswith("so there is no group to return.")
+            assert known or not coarse_table.answered_without_domains(con, sql), sql
             refused += 1
             continue
         assert not found, (sql, found[:3])

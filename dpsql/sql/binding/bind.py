@@ -8,7 +8,7 @@ from functools import partial
 
 from sqlglot import exp
 
-from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, printable
+from dpsql.errors import Span, SqlError, SqlSchemaError, printable
 from dpsql.hints import ask, instead, leave_out
 from dpsql.schema import Domain, Table
 from dpsql.schema.names import folded
@@ -167,7 +167,9 @@ class RowBinder:
                     rows.update(found.by_row)
                     return exp.Paren(this=found.node.copy())
             if isinstance(part, (exp.Query, exp.Subquery)):
-                return self._visits.public(part, partial(self._outside, attributes, relations))
+                return self._visits.public(
+                    part, partial(self._outside, attributes, relations, rows)
+                )
             self._check_plain(part)
             check_labels(part, self.domain_of, self.source)
             return rebuild(part, change)
@@ -236,26 +238,23 @@ class RowBinder:
             return inner if isinstance(inner, exp.Column) else exp.Paren(this=inner)
         return exp.Paren(this=self._aliased(node, found, change))
 
-    def _outside(self, attributes: set[str], relations: set[int], node: exp.Column) -> Expr | None:
+    def _outside(
+        self, attributes: set[str], relations: set[int], rows: set[str], node: exp.Column
+    ) -> Expr | None:
         """Bind a column that stands in a subquery and isn't its own; None if there is none.
 
-        It needs a domain, because subqueries are run for cells.
+        Subqueries are run for cells: one without a domain must be compared with public values.
         """
-        rows: set[str] = set()
         try:
-            if isinstance(self.scope.resolve(node), exp.Expr):  # of the SELECT list, not a column
+            if isinstance(
+                self.scope.resolve(node, by_row=True), exp.Expr
+            ):  # of the SELECT list, not a column
                 return None
-            found = self._column(node, paren, attributes, relations, rows)
+            return self._column(node, paren, attributes, relations, rows)
         except SqlSchemaError as error:
             if error.unknown and not node.table:
                 return None
             raise
-        for name in sorted(rows):
-            try:
-                self._home.table.column(name)
-            except SchemaError as error:
-                raise self.source.located(error, node) from None
-        return found
 
     def _placed(self, found: exp.Column, node: exp.Column) -> exp.Column:
         """Note where a column was written, for errors that are found after binding."""

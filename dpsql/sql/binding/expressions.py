@@ -224,6 +224,11 @@ def is_public(node: Expr) -> bool:
     return isinstance(node, exp.Column) and node.name.startswith("__r")
 
 
+def is_private(node: Expr) -> bool:
+    """Whether a node is a column of the private table, or a key."""
+    return isinstance(node, exp.Column) and node.name.startswith(("__a", "__w"))
+
+
 def reads_rows(node: Expr) -> bool:
     """Whether a column without a domain stands in an expression."""
     return any(part.name.startswith("__w") for part in node.find_all(exp.Column))

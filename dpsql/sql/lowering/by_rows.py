@@ -6,8 +6,9 @@ too many: those of two dates of ten years are 13 million. Such conditions, keys 
 evaluated row by row then, as those of columns without a domain are: a condition becomes a key that
 is true or false, what is added up a measure with the bounds that follow from the domains.
 
-Subqueries and joined tables aren't where the private rows are. What needs these stays with the
-cells, and is refused if they don't tell it.
+Subqueries and joined tables aren't where the private rows are. Of what is compared with public
+values of these, the private rows tell between which of them it lies (see `derive`); anything else
+stays with the cells, and is refused if they don't tell it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,16 @@ from sqlglot import exp
 
 from dpsql.errors import SqlError
 from dpsql.schema import Table
-from dpsql.sql.binding.core import Core, Linear, Quantile, Statistic, Windowed, base_of, expressions
+from dpsql.sql.binding.core import (
+    Core,
+    Linear,
+    Quantile,
+    Relation,
+    Statistic,
+    Windowed,
+    base_of,
+    expressions,
+)
 from dpsql.sql.binding.expressions import BoundExpr, column, render
 from dpsql.sql.lowering.components import CoupledColumns, components
 from dpsql.sql.lowering.evaluate import MAX_JOINT_CELLS, Evaluator
@@ -41,17 +51,19 @@ def by_rows(core: Core, table: Table, reader: RowReader, evaluator: Evaluator) -
     while True:
         moved = _apart(found, table, reader)
         if moved is None:
-            return _freed(found, core, table)
+            return _freed(found, core, table, reader)
         found = moved
 
 
-def _freed(core: Core, before: Core, table: Table) -> Core:
+def _freed(core: Core, before: Core, table: Table, reader: RowReader) -> Core:
     """Leave rows without a value of a domain out by conditions that are evaluated row by row.
 
     Elsewhere a column that is named has a cell for these rows, of which nothing is counted. Of
-    them, a condition sees NULL: so it is enough that no such row meets it.
+    them, a condition sees NULL: so it is enough that no such row meets it, unless the condition is
+    left out, because all rows with a value of the domain meet it.
     """
-    moved = [c for c in core.by_row if c in before.conjuncts]
+    moved = [c for c in core.by_row if c in before.conjuncts and _is_of_rows(c)]
+    moved = [c for c in moved if not _always_holds(c, reader)]
     others = [
         *core.keys,
         *core.conjuncts,
@@ -73,6 +85,13 @@ def _freed(core: Core, before: Core, table: Table) -> Core:
         by_row=tuple(strict.get(c, c) for c in core.by_row),
         named=core.named - apart,
     )
+
+
+def _always_holds(condition: BoundExpr, reader: RowReader) -> bool:
+    try:
+        return reader.always_holds(condition)
+    except SqlError:  # which will be told where it is lowered
+        return False
 
 
 def _only_there(condition: BoundExpr, places: Sequence[int]) -> BoundExpr:
@@ -104,14 +123,19 @@ class _Untold:
 
     def __init__(self, table: Table, evaluator: Evaluator) -> None:
         self._table, self._evaluator = table, evaluator
+        self._relations: Sequence[Relation] = ()
 
     def core(self, core: Core) -> Core:
+        self._relations = core.relations
         where = [self._moved(condition, truth=True) for condition in core.conjuncts]
         return replace(
             core,
             conjuncts=tuple(c for c in where if not c.by_row),
             by_row=(*core.by_row, *(c for c in where if c.by_row)),
             keys=tuple(self._moved(key, truth=False) for key in core.keys),
+            relations=tuple(
+                replace(relation, on=self._filters(relation.on)) for relation in core.relations
+            ),
             statistics=tuple(map(self._statistic, core.statistics)),
         )
 
@@ -137,11 +161,10 @@ class _Untold:
 
     def _moved(self, bound: BoundExpr, *, truth: bool, plain: bool = True) -> BoundExpr:
         """Return an expression, marked if the cells of its columns don't tell it, but rows do."""
-        if not any(self._table.merges(name) for name in bound.attributes):
+        if bound.by_row or not any(map(self._table.merges, bound.attributes)):
             return bound
-        if bound.by_row or not _is_of_rows(bound):
-            return bound
-        if self._evaluator.tells(bound, truth=truth, plain=plain and not truth):
+        plain = plain and not truth
+        if self._evaluator.tells(bound, self._relations, truth=truth, plain=plain):
             return bound
         return replace(bound, by_row=bound.attributes)  # as a whole, or the parts that aren't told
 

@@ -51,7 +51,8 @@ MAX_COMPARED = 200
 
 _CLOCK_TIME = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?")
 
-_EQUALITIES = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, exp.In, exp.Is)
+EQUALITIES = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, exp.In, exp.Is)
+"""What compares values for being equal alone."""
 
 Cells = Callable[[Sequence[str]], str]
 """Returns SQL for the joint cells of columns."""
@@ -178,7 +179,7 @@ class CoarseColumns:
         parent = place.parent
         others = [p for p in parent.iter_expressions() if p is not place] if parent else []
         private = any(c.name.startswith("__a") for o in others for c in o.find_all(exp.Column))
-        listed = self._table.columns[name].other is None or isinstance(parent, _EQUALITIES)
+        listed = self._table.columns[name].other is None or isinstance(parent, EQUALITIES)
         queried = any(o.find(exp.Query) for o in others)
         if not isinstance(parent, COMPARISONS) or private or queried or not listed:
             if Merging.RANGE in self._table.merges(name):

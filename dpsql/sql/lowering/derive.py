@@ -15,7 +15,9 @@ answers more. So that is done unless the cells become very many. What is added u
 where it can: a sum of it needs no cells.
 
 A column that has to equal values of public tables is looked up: its own values are then those, and
-one cell has all other rows, which meet none of them, as NULL does not.
+one cell has all other rows, which meet none of them, as NULL does not. Whatever else is compared
+with public values, in joins or subqueries, lies at one of them or between two, which is the key:
+one value of each such place is put where it is compared, and no comparison tells that from others.
 
 Expressions of one column that change at a few of its values lie on one axis, see `keys`. Others of
 one column are taken for independent ones, though some of their joint cells can't occur. That costs
@@ -33,8 +35,9 @@ from sqlglot import exp
 
 from dpsql.errors import SchemaError, SqlError
 from dpsql.rows.cuts import Range
-from dpsql.rows.expression import RowColumn, RowExpression
+from dpsql.rows.expression import RowExpression
 from dpsql.rows.key import MOST_LOOKED_UP, looked_up_key
+from dpsql.rows.types import VARCHAR
 from dpsql.schema import Table
 from dpsql.sql.binding.core import (
     Core,
@@ -50,7 +53,7 @@ from dpsql.sql.binding.expressions import (
     BoundExpr,
     Expr,
     column,
-    is_public,
+    is_private,
     named_by,
     reads_rows,
     rebuild,
@@ -60,9 +63,10 @@ from dpsql.sql.binding.expressions import (
 )
 from dpsql.sql.binding.instants import told_by_rows
 from dpsql.sql.lowering.by_rows import by_rows
+from dpsql.sql.lowering.coarse import EQUALITIES
 from dpsql.sql.lowering.evaluate import Evaluator
 from dpsql.sql.lowering.keys import DerivedKeys, OnAxis
-from dpsql.sql.lowering.lookups import values_of
+from dpsql.sql.lowering.lookups import compared_values, comparison_of, values_of
 from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.lowering.restrict import Restricted, ranges, restrictions, with_row_conditions
 from dpsql.sql.lowering.unmatched import kept_relation
@@ -168,7 +172,9 @@ class _Statement:
 
     def _linear(self, linear: Linear, *, as_keys: bool) -> Linear:
         weight = linear.weight
-        if weight is not None and weight.relations:  # it is added up over cells of a join
+        if weight is not None and (
+            weight.relations or weight.node.find(exp.Query)
+        ):  # it is added up over cells of a join
             weight = self._derived(weight) or weight
         filters, there = self._filters(linear.filters, as_keys), None
         # Of what is written: what is told apart by cells is the same rows.
@@ -286,7 +292,7 @@ class _Statement:
         Raises:
             SqlError: something else in it has no domain.
         """
-        node = self._with_lookups(bound.node) if bound.by_row else bound.node
+        node = self._with_lookups(self._in_subqueries(bound.node)) if bound.by_row else bound.node
         return self._needed(replace(bound, node=node, sql=render(node)))
 
     def _with_lookups(self, node: Expr) -> Expr:
@@ -294,37 +300,95 @@ class _Statement:
         if isinstance(node, exp.Paren | exp.And | exp.Or):
             return rebuild(node, self._with_lookups)
         if isinstance(node, exp.In) and isinstance(node.args.get("query"), exp.Expr):
-            listed = node.args["query"].unnest()
-            correlated = any(c.name.startswith("__") for c in listed.find_all(exp.Column))
-            place = None if correlated else self._looked_up(node.this, render(listed))
+            place = self._looked_up(node.this)
             return node if place is None else exp.In(this=place, query=node.args["query"].copy())
         if not isinstance(node, exp.EQ):
             return node
-        sides = [node.this, node.expression]
-        for i, own in enumerate(sides):
-            other = sides[1 - i]
-            places = list(other.find_all(exp.Column))
-            names = {place.name.rpartition("_")[0] for place in places}
-            if len(names) == 1 and all(map(is_public, places)) and not other.find(exp.Query):
-                table = self._relations[int(names.pop().removeprefix("__r"))].table
-                found = self._looked_up(own, f"SELECT {render(other)} FROM {table}")
-                sides[i] = own if found is None else found
+        sides = [self._looked_up(side) or side for side in (node.this, node.expression)]
         return exp.EQ(this=sides[0].copy(), expression=sides[1].copy())
 
-    def _looked_up(self, node: Expr, query: str) -> Expr | None:
+    def _in_subqueries(self, node: Expr) -> Expr:
+        """Do so after WHERE in subqueries, of which only rows are used for which it is true."""
+        if isinstance(node, exp.Where):
+            return exp.Where(this=self._with_lookups(node.this))
+        return rebuild(node, self._in_subqueries) if node.find(exp.Where) else node
+
+    def _looked_up(self, node: Expr) -> Expr | None:
         """Return the key that a column is whose values are looked for among those of a query."""
-        node = node.unnest()
-        if not isinstance(node, exp.Column) or not reads_rows(node):
+        queries = compared_values(node, self._tables) if self._is_untold(node.unnest()) else None
+        if queries is None or len(queries) != 1:
             return None
-        name = named_by(node.name, self._table)
         try:
-            values = values_of(self._keys.sandbox, query, MOST_LOOKED_UP + 1)
-            key = looked_up_key(RowColumn(name), self._table.undeclared, values)
+            values = values_of(self._keys.sandbox, queries[0], MOST_LOOKED_UP + 1)
+            expression, _ = self._reader.compared(self._alone(node.unnest()))
+            key = looked_up_key(expression, self._reader.types, values)
         except (SqlError, SandboxError):  # which will be told when the condition is evaluated
             return None
         if key is None or key.name in {*self._table.columns, *self._table.undeclared}:
             return None
         return column(f"__a{self._keys.number(key)}")
+
+    @property
+    def _tables(self) -> dict[int, str]:
+        """The sandbox tables of public relations."""
+        return {number: relation.table for number, relation in self._relations.items()}
+
+    def _is_untold(self, node: Expr) -> bool:
+        """Whether it is a column whose cells don't tell all that may be stored, if it has any."""
+        if not isinstance(node, exp.Column) or not node.name.startswith(("__a", "__w")):
+            return False
+        stored = node.name.startswith("__w") or int(node.name[3:]) < len(self._table.columns)
+        return reads_rows(node) or (
+            stored and bool(self._table.merges(named_by(node.name, self._table)))
+        )
+
+    def _stepped(self, node: Expr) -> Expr:
+        """Put keys in place of what is compared with public values, and with nothing else.
+
+        A comparison changes at the values that it is with, and nowhere else (`rows/places.py`). So
+        in each of the intervals in which these divide a line, one value stands for all.
+        """
+        places = list(self._compared(node))
+        found = dict[int, Expr]()
+        for sql in dict.fromkeys(render(place) for place in places):
+            alike = [place for place in places if render(place) == sql]
+            queries = [query for p in alike for query in compared_values(p, self._tables) or ()]
+            equal = all(isinstance(comparison_of(place), EQUALITIES) for place in alike)
+            steps = self._steps(self._alone(alike[0]), queries, equal=equal)
+            found |= {id(place): steps for place in alike if steps is not None}
+
+        def change(part: Expr) -> Expr:
+            return found[id(part)].copy() if id(part) in found else rebuild(part, change)
+
+        return change(node)
+
+    def _compared(self, node: Expr) -> Iterator[Expr]:
+        """Find the largest parts over private columns that are compared with public values."""
+        columns = list(node.find_all(exp.Column))
+        if not any(map(self._is_untold, columns)):
+            return
+        alone = all(map(is_private, columns)) and node.find(exp.Query) is None
+        if alone and compared_values(node, self._tables) is not None:
+            yield node.unnest()
+            return
+        for part in node.iter_expressions():
+            yield from self._compared(part)
+
+    def _steps(self, of: BoundExpr, queries: Sequence[str], *, equal: bool) -> Expr | None:
+        """Return one value for all that some public values don't tell apart; None if none can.
+
+        Args:
+            of: what is compared with them.
+            queries: these return them.
+            equal: whether it only matters to which of them it is equal.
+        """
+        try:
+            expression, type_ = self._reader.compared(of)
+            if type_ == VARCHAR:
+                return self._keys.listed(expression, self._reader.types, queries) if equal else None
+            return self._keys.steps(expression, type_, self._reader.types, queries)
+        except (SqlError, SandboxError):  # which will be told when the condition is evaluated
+            return None
 
     # ── expressions ────────────────────────────────────────────────────────────────────────
 
@@ -345,6 +409,8 @@ class _Statement:
             return bound
         self._fine = not bound.by_row.isdisjoint(self._table.columns)
         node = (self._key(bound.node) if self._fine else None) or self._replaced(bound.node)
+        if bound.relations or node.find(exp.Query):
+            node = self._stepped(node)
         return self._keys.over_cells(bound, node)
 
     def _replaced(self, node: Expr) -> Expr:
@@ -376,7 +442,7 @@ class _Statement:
 
     def _key(self, node: Expr, *, rounded: bool = False) -> Expr | None:
         """Return the column of the key that an expression is, in the expression's own type."""
-        if any(isinstance(part, exp.Query) or is_public(part) for part in node.walk()):
+        if node.find(exp.Query) or not all(map(is_private, node.find_all(exp.Column))):
             return None
         alone = self._alone(node)
         try:

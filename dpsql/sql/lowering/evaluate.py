@@ -96,17 +96,25 @@ class Evaluator:
         """
         self._coarse.check(bound, relations, truth=False, plain=True, of_keys=True)
 
-    def tells(self, bound: BoundExpr, *, truth: bool, plain: bool) -> bool:
-        """Whether an expression over columns alone can be computed of their joint cells.
+    def tells(
+        self,
+        bound: BoundExpr,
+        relations: Sequence[Relation] = (),
+        *,
+        truth: bool,
+        plain: bool,
+    ) -> bool:
+        """Whether an expression can be computed of the joint cells of its columns.
 
         Args:
             bound: the expression.
+            relations: the public relations that it may depend on.
             truth: whether only its being true matters.
             plain: whether a column itself may be asked for.
         """
         try:
             self.cells(tuple(bound.attributes))
-            self._coarse.check(bound, (), truth=truth, plain=plain)
+            self._coarse.check(bound, relations, truth=truth, plain=plain)
         except (SqlError, ResourceLimitError):
             return False
         return True

@@ -16,7 +16,7 @@ for values of the interval.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -24,20 +24,35 @@ from sqlglot import exp
 
 from dpsql.errors import UnsupportedSqlError
 from dpsql.rows.cuts import Cutter, Range
-from dpsql.rows.expression import RowColumn, RowExpression, columns
-from dpsql.rows.key import RowKey
-from dpsql.rows.line import MOST_INTERVALS, Axis, cycle, line, line_name
+from dpsql.rows.expression import RowCast, RowColumn, RowConstant, RowExpression, columns
+from dpsql.rows.key import RowKey, looked_up_key
+from dpsql.rows.line import MOST_INTERVALS, Axis, cycle, line, line_name, steps
 from dpsql.rows.periods import only_cycle
-from dpsql.rows.places import ends, has_places
+from dpsql.rows.places import above, ends, has_places, moment_at, place
+from dpsql.rows.times import meant
 from dpsql.rows.typed import RowValue, text_of
-from dpsql.rows.types import BOOLEAN, NANOSECONDS, VARCHAR, RowType, row_type
+from dpsql.rows.types import (
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    NANOSECONDS,
+    TIMESTAMP,
+    VARCHAR,
+    RowType,
+    row_type,
+)
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
 from dpsql.schema.cuts import Cuts
+from dpsql.schema.domain import INTEGER_TYPES
 from dpsql.schema.names import quoted_name
 from dpsql.sql.binding.expressions import BoundExpr, Expr, column, render
+from dpsql.sql.lowering.lookups import constants_of
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 
+MOST_COMPARED = 1_000
+"""Public values with which something is compared row by row."""
 _CANONICAL = re.compile(r"__([aw])([0-9]+)")
 NO_CUTS: Mapping[str, Cuts] = MappingProxyType({})
 Ranges = Mapping[str, Range]
@@ -189,6 +204,61 @@ class DerivedKeys:
             return None
         return _chosen(self._column(axis), axis, values, written.type)
 
+    def listed(
+        self, expression: RowExpression, types: Mapping[str, str], queries: Sequence[str]
+    ) -> Expr | None:
+        """Write one text for all that equal none of the texts of some queries; see `steps`."""
+        values = self._compared(queries)
+        if values is None or any(k != "VARCHAR" and k[:5] != "ENUM(" for k, _ in values):
+            return None
+        key = looked_up_key(expression, types, sorted({text for _, text in values}), apart=True)
+        return None if key is None or self._is_taken(key.name) else self.typed(key)
+
+    def _compared(self, queries: Sequence[str]) -> set[tuple[str, str]] | None:
+        """Return the types and the texts of public values; None if they are too many."""
+        found = [constants_of(self.sandbox, query, MOST_COMPARED) for query in queries]
+        values = {value for listed in found for value in listed or ()}
+        return None if None in found or len(values) > MOST_COMPARED else values
+
+    def steps(
+        self,
+        expression: RowExpression,
+        type_: RowType,
+        types: Mapping[str, str],
+        queries: Sequence[str],
+    ) -> Expr | None:
+        """Write one value for all that no comparison with public values tells apart.
+
+        Args:
+            expression: what is compared.
+            type_: its type.
+            types: those of columns.
+            queries: these return the values.
+
+        Returns:
+            None if it isn't known where comparisons change, or they do at too many values.
+
+        Raises:
+            SqlError: the expression can't be written.
+            SandboxError: DuckDB refuses a query.
+        """
+        values = self._compared(queries)
+        compared = _compared_as(type_, {kind for kind, _ in values or ()})
+        if values is None or not has_places(compared):
+            return None
+        cuts = set[int]()
+        for kind, text in values:
+            marks = _marks(kind, text, compared)
+            if marks is None:
+                return None
+            cuts.update(marks)
+        if compared != type_:
+            expression, type_ = RowCast(expression, compared), compared
+        axis = steps(expression, types, type_, sorted(cuts))
+        if self._is_taken(axis.key.name):
+            return None
+        return _chosen(self._column(axis), axis, [cell[0] for cell in axis.cells], type_)
+
     def _column(self, axis: Axis) -> Expr:
         return column(f"__a{self.number(axis.key)}")
 
@@ -276,6 +346,38 @@ def _chosen(here: Expr, axis: Axis, values: Sequence[str | None], type_: RowType
             branches.append(exp.If(this=until, true=_constant(values[i], type_)))
     last = _constant(values[len(cells) - 1], type_)
     return exp.Case(ifs=branches, default=last) if branches else last
+
+
+def _compared_as(type_: RowType, kinds: Set[str]) -> RowType:
+    """Return the type in which DuckDB compares values of a type with others, where it has places.
+
+    Args:
+        type_: the type.
+        kinds: those of the others.
+    """
+    if type_ == DATE and "TIMESTAMP" in kinds:
+        return TIMESTAMP
+    floats = type_.name == "DECIMAL" and kinds == {"DOUBLE"}
+    return DOUBLE if floats or (type_ == FLOAT and kinds <= {"FLOAT", "DOUBLE"}) else type_
+
+
+def _marks(kind: str, text: str, type_: RowType) -> list[int] | None:
+    """Return the places at which a comparison with a value changes; None if that isn't known."""
+    kind = kind.partition("(")[0]
+    whole = kind in INTEGER_TYPES | {"HUGEINT"} or (kind == "DECIMAL" and "." not in text)
+    kind = "INTEGER" if whole else kind
+    if kind == "FLOAT" and type_ == DOUBLE:
+        kind = "DOUBLE"
+    try:
+        value = meant(text, type_) if kind == "VARCHAR" else RowConstant(kind, text)
+    except UnsupportedSqlError:
+        return None
+    both = place(value, type_), above(value, type_)
+    least, most = ends(type_)
+    cuts = [cut for cut in both if cut is not None and least < cut <= most]
+    sides = [side for cut in cuts for side in (cut - 1, cut)] if type_.is_time else []
+    far = any(moment_at(side, type_) is None for side in sides)
+    return None if far or None in both else cuts
 
 
 def _constant(value: str | None, type_: RowType) -> Expr:

@@ -20,7 +20,8 @@ from dpsql.errors import ResourceLimitError
 from dpsql.schema.checks import operands
 from dpsql.schema.names import capitals
 from dpsql.sql.binding.core import Relation
-from dpsql.sql.binding.expressions import BoundExpr, Expr, conjunction, render
+from dpsql.sql.binding.expressions import BoundExpr, Expr, conjunction, has_aggregate, render
+from dpsql.sql.binding.instants import COMPARISONS
 from dpsql.sql.lowering.components import CoupledColumns
 from dpsql.sql.sandbox.database import Sandbox
 
@@ -32,7 +33,7 @@ _Text = tuple[str, ...]
 """What an equality says, whichever side comes first."""
 
 
-_CANONICAL = re.compile(r"__(a|r[0-9]+_)[0-9]+")
+_CANONICAL = re.compile(r"__([aw]|r[0-9]+_)[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +226,138 @@ def values_of(sandbox: Sandbox, query: str, most: int) -> list[str] | list[int]:
     )["v"]
     values = found.cast(pl.String) if found.dtype == pl.Enum else found
     return values.to_list() if values.dtype.is_integer() or values.dtype == pl.String else []
+
+
+def constants_of(sandbox: Sandbox, query: str, most: int) -> list[tuple[str, str]] | None:
+    """Return the type and the text of each value of a query, but for NULL; None if too many.
+
+    Raises:
+        SandboxError: DuckDB refuses the query.
+    """
+    (_, type_), *_ = sandbox.types(f"SELECT v FROM ({query}) AS x(v)")
+    text = "v::DOUBLE::VARCHAR" if type_ == "FLOAT" else "v::VARCHAR"  # which is longer
+    found = sandbox.rows(
+        f"SELECT DISTINCT {text} FROM ({query}) AS x(v) WHERE v IS NOT NULL LIMIT {most + 1}"
+    )
+    return None if len(found) > most else [(type_, text) for (text,) in found]
+
+
+def compared_values(place: Expr, tables: Mapping[int, str]) -> list[str] | None:
+    """Return queries for all public values with which an expression is compared where it stands.
+
+    In a subquery it is compared with values of the rows of its FROM: more of them than those for
+    which the rest of the subquery holds do no harm.
+
+    Args:
+        place: the expression, over private columns, in the condition.
+        tables: relation → its table in the sandbox.
+
+    Returns:
+        Queries of one column each; None if it is compared with anything else, or not compared.
+    """
+    place, at = _in_brackets(place), 0
+    if isinstance(place, exp.Tuple):
+        return None
+    if isinstance(place.parent, exp.Tuple):
+        at = next(i for i, one in enumerate(place.parent.expressions) if one is place)
+        place = _in_brackets(place.parent)
+        if not isinstance(place.parent, exp.In):
+            return None
+    parent = place.parent
+    if not isinstance(parent, COMPARISONS) or parent.args.get("symmetric"):
+        return None
+    others = [part for part in parent.iter_expressions() if part is not place]
+    if isinstance(parent, exp.In) and isinstance(parent.args.get("query"), exp.Expr):
+        listed = parent.args["query"].unnest()
+        found = [_listed_by(listed, at) if place is parent.this else None]
+    elif isinstance(place, exp.Tuple):
+        return None
+    else:
+        if isinstance(parent, exp.Between) and place is not parent.this:
+            others = [parent.this]
+        found = [_values_of(o, place, tables) for o in others if not isinstance(o, exp.Null)]
+    queries = [query for query in found if query is not None]
+    return queries if len(queries) == len(found) else None
+
+
+def comparison_of(place: Expr) -> Expr | None:
+    """Return what compares an expression where it stands, alone or beside others in brackets."""
+    outer = _in_brackets(place)
+    return (
+        _in_brackets(outer.parent).parent if isinstance(outer.parent, exp.Tuple) else outer.parent
+    )
+
+
+def _in_brackets(node: Expr) -> Expr:
+    """Return an expression with the parentheses around it."""
+    while isinstance(node.parent, exp.Paren):
+        node = node.parent
+    return node
+
+
+def _values_of(node: Expr, place: Expr, tables: Mapping[int, str]) -> str | None:
+    """Return a query for the values of what a place is compared with; None if it isn't public."""
+    named = frozenset(filter(_CANONICAL.match, _columns([node])))
+    relations = {_relation(name) for name in named}
+    if None in relations or len(relations) > 1:
+        return None
+    own = _columns([node]) - named
+    around = place.find_ancestor(exp.Select)
+    if relations or around is None:
+        # Also for a row that meets none, in an outer join.
+        from_ = "".join(
+            f" FROM (SELECT * FROM {tables[r]} UNION ALL BY NAME SELECT NULL AS __r{r}_row)"
+            for r in relations
+            if r is not None
+        )
+        return None if own and not node.find(exp.Query) else f"SELECT {render(node)}{from_}"
+    return _of_rows(node, around, place)
+
+
+def _of_rows(node: Expr, select: exp.Select, place: Expr | None = None) -> str | None:
+    """Return a query for the values that an expression has for the rows of a SELECT.
+
+    Args:
+        node: the expression.
+        select: the SELECT in which it stands.
+        place: what it is compared with there; None if it is shown.
+    """
+    part = node if place is None else place
+    while part.parent is not select and part.parent is not None:
+        part = part.parent
+    clause = "expressions" if place is None else "where"
+    first, joins = select.args.get("from_"), list(select.args.get("joins") or [])
+    outside = any(map(_CANONICAL.match, _columns([*joins, *([first] if first else [])])))
+    named = any(query.args.get("with_") for query in _around(select))
+    grouped = has_aggregate(node) or node.find(exp.Window) is not None
+    if part.arg_key != clause or outside or named or grouped:
+        return None
+    rows = exp.Select(
+        expressions=[node.copy()],
+        from_=first.copy() if first is not None else None,
+        joins=[join.copy() for join in joins],
+    )
+    return render(rows)
+
+
+def _around(node: Expr | None) -> Iterator[Expr]:
+    """Return a node, and all around it."""
+    while node is not None:
+        yield node
+        node = node.parent
+
+
+def _listed_by(query: Expr, at: int) -> str | None:
+    """Return a query for the values of one column of a subquery after IN."""
+    if not any(map(_CANONICAL.match, _columns([query]))):
+        names = ", ".join(f"c{i}" for i in range(at + 1))
+        return f"SELECT c{at} FROM ({render(query)}) AS x({names})"
+    if not isinstance(query, exp.Select) or at >= len(query.expressions):
+        return None
+    shown = query.expressions[at]
+    if query.args.get("group") or any(map(_CANONICAL.match, _columns([shown]))):
+        return None
+    return _of_rows(shown.unalias(), query)
 
 
 def multiplied(node: Expr) -> Iterator[tuple[frozenset[str], list[str]]]:

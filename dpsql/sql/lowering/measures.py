@@ -74,15 +74,16 @@ class RowReader:
     ) -> None:
         self._from_zero = from_zero
         self._sandbox, self._table, self._source = sandbox, table, source
-        self._types = dict(table.undeclared) | {n: read_type(d) for n, d in table.columns.items()}
+        self.types = dict(table.undeclared) | {n: read_type(d) for n, d in table.columns.items()}
+        """Column → the type that it is read with."""
         self._zones = {
             name: table.columns[name].zone if name in table.columns else None
-            for name, type_ in self._types.items()
+            for name, type_ in self.types.items()
             if type_ == ZONED
         }
         self._canonical = {f"__a{i}": name for i, name in enumerate(table.columns)}
         self._canonical |= {f"__w{i}": name for i, name in enumerate(table.undeclared)}
-        known = type_bounds({n: type_ for n, type_ in self._types.items() if type_ == "BOOLEAN"})
+        known = type_bounds({n: type_ for n, type_ in self.types.items() if type_ == "BOOLEAN"})
         self._given = {name: (b.low, b.high) for name, b in table.bounds.items()}
         known |= self._given | {
             name: ends for name, d in table.columns.items() if (ends := ends_of(d)) is not None
@@ -142,9 +143,9 @@ class RowReader:
         with self._at(linear.weight.span if linear.weight is not None else None):
             alone = isinstance(value, row.RowColumn)
             added = self._bounded(value, linear.within) if alone else value
-            made = measure(added, self._types, ends, step, centered=centered)
+            made = measure(added, self.types, ends, step, centered=centered)
         steps = f"{made.low}..{made.high} steps of {step} from {made.middle}"
-        name = f"sum of {known_as(value, self._types, added_up=True)} in {steps}"
+        name = f"sum of {known_as(value, self.types, added_up=True)} in {steps}"
         self._check_name(name, linear.weight.span if linear.weight is not None else None)
         label = sum_spelled(
             [self._plain(factor) for factor in (linear.weight, linear.times) if factor is not None],
@@ -177,7 +178,7 @@ class RowReader:
             with suppress(SqlError):  # which will be told where it is lowered
                 read.append(self._plain(condition))
         names = frozenset[str]().union(*(row.columns(condition) for condition in read))
-        return numbers(read, {n: self._types[n] for n in names if n in self._types})
+        return numbers(read, {n: self.types[n] for n in names if n in self.types})
 
     def center(self, weight: BoundExpr, within: Within = ()) -> float:
         """Return what averages of an expression take off the value of each row.
@@ -217,8 +218,8 @@ class RowReader:
         if isinstance(value, row.RowColumn) and value.name in filled & self._table.columns.keys():
             return True  # NaN is in no domain
         if not is_nullable(value, filled) and not may_be_nan(value):
-            return not RowWriter(self._types).write_double(value).may_lack
-        return adds_always(value, self._types, filled)
+            return not RowWriter(self.types).write_double(value).may_lack
+        return adds_always(value, self.types, filled)
 
     def key(self, bound: BoundExpr, *, rounded: bool = False) -> RowKey | None:
         """Return the key that an expression is, if its values are known.
@@ -234,9 +235,9 @@ class RowReader:
         expression = self.expression(bound)
         with self._at(bound.span):
             label = spelled(self._plain(bound))
-            found = row_key(expression, self._types, self._table.filled, label)
+            found = row_key(expression, self.types, self._table.filled, label)
             if found is None and rounded:
-                found = bucket_key(expression, self._types, self._bounds)
+                found = bucket_key(expression, self.types, self._bounds)
         if found is not None:
             self._check_name(found.name, bound.span)
         return found
@@ -249,7 +250,7 @@ class RowReader:
         """
         expression = self.expression(bound)
         with self._at(bound.span):
-            return RowWriter(self._types).write(expression).type
+            return RowWriter(self.types).write(expression).type
 
     def expression(self, bound: BoundExpr) -> row.RowExpression:
         """Read a bound expression as one of a row.
@@ -258,6 +259,16 @@ class RowReader:
             SqlError: it has something in it that can't be evaluated row by row.
         """
         return self._within(self._plain(bound))
+
+    def compared(self, bound: BoundExpr) -> tuple[row.RowExpression, RowType]:
+        """Read what is compared in a condition, which is on what is stored; and its type.
+
+        Raises:
+            SqlError: it has something in it that can't be evaluated row by row.
+        """
+        expression = self._within(self._plain(bound), counted=False)
+        with self._at(bound.span):
+            return expression, RowWriter(self.types).write(expression).type
 
     def _plain(self, bound: BoundExpr) -> row.RowExpression:
         """Read an expression over columns as they are stored."""
@@ -306,9 +317,9 @@ class RowReader:
         inner = value.value if isinstance(value, row.RowCast) else value
         if row.RowCall("is_null", (inner,)) not in beside or not isinstance(inner, row.RowColumn):
             return False
-        if self._types[inner.name] == ZONED:
+        if self.types[inner.name] == ZONED:
             return False
-        type_ = row_type(self._types[inner.name])
+        type_ = row_type(self.types[inner.name])
         in_domain = inner.name in self._table.columns  # where NaN never is
         return type_.is_exact or (in_domain and type_.is_number)
 
@@ -357,7 +368,7 @@ class RowReader:
         """
         value = self.expression(bound)
         with self._at(bound.span):
-            RowWriter(self._types).write_double(value)
+            RowWriter(self.types).write_double(value)
         return row.ordered(value), self._bounds.of(row.ordered(value))
 
     def between(self, values: Sequence[row.RowExpression]) -> Interval:
@@ -392,7 +403,7 @@ class RowReader:
         What can't run on rows would need none, and is refused for that.
         """
         with self._at(bound.span):
-            RowWriter(self._types).write_double(value)
+            RowWriter(self.types).write_double(value)
         lacking = self._bounds.lacking(row.ordered(value))
         known = [n for n in lacking if self._is_number(n)] if lacking else []
         if lacking and not set(self._table.computed).isdisjoint(lacking):
@@ -402,7 +413,7 @@ class RowReader:
             hint = "give it some, for example " + instead(text) + "."
             raise self._source.error(bound.span, said, hint, SqlSchemaError)
         if lacking and len(known) == len(lacking):
-            hint = bounds_hint(self._table.typed, [(name, self._types[name]) for name in known])
+            hint = bounds_hint(self._table.typed, [(name, self.types[name]) for name in known])
             which = have(known)
             said = f"This can't be added up: {which} no public bounds."
             return self._source.error(bound.span, said, hint, SqlSchemaError)
@@ -413,7 +424,7 @@ class RowReader:
         )
 
     def _is_number(self, name: str) -> bool:
-        return self._types[name] != ZONED and row_type(self._types[name]).is_number
+        return self.types[name] != ZONED and row_type(self.types[name]).is_number
 
     def _likely(self, value: row.RowExpression) -> tuple[int, int]:
         """Return bounds to propose: as far as days of declared columns are apart, if it has any."""
@@ -432,7 +443,7 @@ class RowReader:
     ) -> Fraction:
         """Choose to multiples of what values are rounded, or their sums."""
         most = (ends[1] - ends[0]) / 2 if centered else max(-ends[0], ends[1])
-        return chosen_step(value, self._types, most)
+        return chosen_step(value, self.types, most)
 
     def _inside(
         self, known: Mapping[str, Interval], within: Within
@@ -447,7 +458,7 @@ class RowReader:
 
     def _bounded(self, value: row.RowExpression, within: Within) -> row.RowExpression:
         given = {**self._given, **self._inside(self._given, within)}
-        return bounded_columns(value, self._types, given)
+        return bounded_columns(value, self.types, given)
 
     def _product(
         self, weights: Sequence[BoundExpr], centers: Sequence[float], within: Within
