@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, overload
 
-import duckdb
 import polars as pl
 
 from dpsql.calls import check_above, check_switch, checked
@@ -52,11 +51,12 @@ from dpsql.workload import Workload
 
 if TYPE_CHECKING:
     from dpsql.planner.comparison.compare import Comparison
+    from dpsql.request import PrivateRows
 
 
 @overload  # a str is a Sequence of str too, and then the first one is meant
 def query(  # type: ignore[overload-overlap]
-    con: duckdb.DuckDBPyConnection,
+    con: PrivateRows,
     statements: str,
     *,
     budget: Budget | Free,
@@ -64,7 +64,7 @@ def query(  # type: ignore[overload-overlap]
 ) -> pl.DataFrame: ...
 @overload
 def query(
-    con: duckdb.DuckDBPyConnection,
+    con: PrivateRows,
     statements: Sequence[str] | Mapping[str, str],
     *,
     budget: Budget | Free,
@@ -73,7 +73,7 @@ def query(
 @checked
 @spelled_out(QueryOptions)
 def query(
-    con: duckdb.DuckDBPyConnection,
+    con: PrivateRows,
     statements: Statements,
     *,
     budget: Budget | Free,
@@ -81,11 +81,11 @@ def query(
 ) -> pl.DataFrame | Release:
     """Answer SQL with differential privacy.
 
-        dpsql.query(con, "SELECT sex, COUNT(*) AS n FROM adult GROUP BY sex",
-                    budget=dpsql.Budget(epsilon=1, delta=1e-9))
+        dpsql.query("people.csv", "SELECT sex, COUNT(*) AS n FROM people GROUP BY sex",
+                    budget=dpsql.Budget(epsilon=1, delta=1e-9), schema=schema)
 
     Args:
-        con: the connection to the data.
+        con: the private rows: a file, a folder, a frame, a connection, see `Session`.
         statements: one SQL text for one frame; several, or name → text, for a `Release` that
             is planned jointly.
         budget: what the call is charged; 0 answers from earlier measurements alone.
@@ -112,18 +112,19 @@ def query(
         DpsqlError: see `Session.release`.
     """
     check_amount(Request(budget=budget))
-    session = Session(con, **part(options, SessionOptions))
-    if isinstance(statements, str):
-        alone = Request(named(statements), budget, **part(options, AnswerOptions))
-        return next(iter(answered(session, alone).values()))
-    return answered(session, Request(named(statements), budget, **part(options, ReleaseOptions)))
+    with Session(con, **part(options, SessionOptions)) as session:
+        if isinstance(statements, str):
+            alone = Request(named(statements), budget, **part(options, AnswerOptions))
+            return next(iter(answered(session, alone).values()))
+        asked = Request(named(statements), budget, **part(options, ReleaseOptions))
+        return answered(session, asked)
 
 
 @checked
 @one_thread
 @spelled_out(PlanOptions)
 def plan(
-    source: duckdb.DuckDBPyConnection | Workload,
+    source: PrivateRows | Workload,
     statements: Statements | None = None,
     *,
     budget: Budget | None = None,
@@ -136,8 +137,8 @@ def plan(
         dpsql.plan(workload, budget=dpsql.Budget(mu=1)).rmse
 
     Args:
-        source: a connection, of which only the catalog is read, or a `Workload`.
-        statements: the SQL, if `source` is a connection.
+        source: private rows as in `Session`, of which none is read, or a `Workload`.
+        statements: the SQL, if `source` is no `Workload`.
         budget: what the plan may spend.
         targets: in place of a budget, statement → the largest standard error that its answers
             may have, in rows. `plan.budget` is the least one found that meets them all, at most
@@ -211,7 +212,7 @@ def plan(
 @checked
 @spelled_out(CompareOptions)
 def compare(
-    source: duckdb.DuckDBPyConnection | Workload,
+    source: PrivateRows | Workload,
     statements: Statements | None = None,
     *,
     budget: Budget,
@@ -236,8 +237,8 @@ def compare(
     - `aim`: chooses what it measures by the data. Answers are biased, without variances.
 
     Args:
-        source: a connection, of which only the catalog is read, or a `Workload`.
-        statements: the SQL, if `source` is a connection.
+        source: private rows as in `Session`, of which none is read, or a `Workload`.
+        statements: the SQL, if `source` is no `Workload`.
         budget: what each may spend; `Budget(epsilon=…, delta=0)` asks for pure ε.
         mechanisms: some of them; all by default.
         schema: see `Session`.
@@ -265,7 +266,7 @@ def compare(
 
 
 def _asked(
-    source: duckdb.DuckDBPyConnection | Workload,
+    source: PrivateRows | Workload,
     statements: Statements | None,
     request: Request,
     declared: Declared,
@@ -284,9 +285,13 @@ def _asked(
                 )
         return source, options_for(request, request.targets, *_protected(declared)), None
     if statements is None:
-        raise SqlError("There are no statements to plan.", hint='pass "SELECT …" after con.')
+        raise SqlError("There are no statements to plan.", hint='pass "SELECT …" after the rows.')
     request = replace(request, statements=named(statements))
-    script = DeclaredData.of(data_source(source), declared).compile(request)
+    rows = data_source(source)
+    try:
+        script = DeclaredData.of(rows, declared).compile(request)
+    finally:
+        rows.close()
     asked = Compiled(request, script, Before())
     return script.workload, options_of(asked), asked
 

@@ -15,21 +15,54 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    Protocol,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    cast,
+)
 
 from dpsql.errors import SqlError
 from dpsql.planner.plans.traits import QUERYSMASHER
 from dpsql.progress import Progress, Watch
 
 if TYPE_CHECKING:
+    import os
     from pathlib import Path
 
+    import polars as pl
+    from duckdb import DuckDBPyConnection
+    from pyspark.sql import SparkSession
+
     from dpsql.engines.public import PublicTables
+    from dpsql.engines.source import DataSource
     from dpsql.planner.mechanisms.base import Basis, Loss, ObjectiveName, Residuals
     from dpsql.planner.plans.plan import Plan
     from dpsql.privacy import Budget
     from dpsql.schema import Domain, Schema
     from dpsql.schema.units import UnitLike
+
+    class ArrowFrame(Protocol):
+        """Frame of any library that hands out Arrow data, as pandas and PyArrow do."""
+
+        def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+    InFiles: TypeAlias = str | os.PathLike[str]
+    Frame: TypeAlias = pl.DataFrame | pl.LazyFrame | ArrowFrame
+    PrivateRows: TypeAlias = (
+        DuckDBPyConnection
+        | SparkSession
+        | DataSource
+        | InFiles
+        | Frame
+        | Mapping[str, InFiles | Frame]
+        | Mapping[str, str]
+        | Mapping[str, InFiles]
+    )
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")

@@ -50,6 +50,68 @@ class Application(click.Group):
         return result
 
 
+GROUPS: tuple[tuple[str, str, frozenset[str]], ...] = (
+    (
+        "Private rows",
+        "--db people.csv --schema people.toml --unit person_id --max-rows 3",
+        frozenset(
+            {"db", "schema", "unit", "max_rows", "max_groups", "references", "each_row", "public"}
+        ),
+    ),
+    (
+        "Account",
+        "--ledger accounts/people.ledger --vintage 2026-Q4",
+        frozenset({"ledger", "vintage", "accept_schema", "free", "reuse"}),
+    ),
+    (
+        "Budget",
+        "--epsilon 1 --delta 1e-9",
+        frozenset({"epsilon", "delta", "rho", "mu", "targets", "at_most", "assume"}),
+    ),
+    (
+        "Planning",
+        "--weight by_sex=5 --objective largest",
+        frozenset({"weights", "objective", "mechanism", "mechanisms", "accept_gap", "explain"}),
+    ),
+    (
+        "Answers",
+        "--confidence 0.95 --suppress-below 10",
+        frozenset(
+            {"confidence", "groups_above", "suppress_below", "nonnegative", "integers"}
+            | {"report_cut", "report_moved", "up_to", "without_unit"}
+        ),
+    ),
+    (
+        "Where it goes",
+        "--out release --report report.html",
+        frozenset(
+            {"out", "to_csv", "to_parquet", "to_duckdb", "report", "max_bytes", "overwrite"}
+            | {"as_csv", "as_parquet", "as_json"}
+        ),
+    ),
+)
+"""Heading, example and options of each part of a long help."""
+
+
+class GroupedCommand(click.Command):
+    """A command with many options, whose help has them by what they are for."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write each group of options below an example."""
+        options = [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
+        records = {option.name: option.get_help_record(ctx) for option in options}
+        for heading, example, names in GROUPS:
+            named = [name for name in records if name in names]
+            rows = [found for name in named if (found := records.pop(name)) is not None]
+            if rows:
+                with formatter.section(f"{heading}, as {example}"):
+                    formatter.write_dl(rows)
+        others = [found for found in records.values() if found is not None]
+        if others:
+            with formatter.section("Other options"):
+                formatter.write_dl(others)
+
+
 def _report(error: BaseException, *, as_json: bool) -> None:
     if isinstance(error, click.exceptions.NoArgsIsHelpError) and not as_json:
         error.show()  # the help, of many lines

@@ -8,14 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from dpsql.cli.options import DatabaseOptions
+from dpsql.cli.options import DatabaseOptions, Rows
 from dpsql.engines.interrupts import interruptible
-from dpsql.errors import SchemaError, printable
 from dpsql.request import PlanOptions, TableOptions, part
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
+    from dpsql.engines.source import DraftedSource
     from dpsql.planner.comparison.compare import Comparison
     from dpsql.planner.plans.plan import Plan
     from dpsql.privacy import Budget
@@ -25,26 +23,34 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def database(path: Path) -> Iterator[DuckDBPyConnection]:
-    """Open a DuckDB file for reading; Ctrl-C ends what runs on it.
+def data(db: Rows) -> Iterator[DraftedSource]:
+    """Open a DuckDB file for reading, or files of rows; Ctrl-C ends what runs on it.
 
     Raises:
         SchemaError: it can't be opened.
     """
-    import duckdb
+    from dpsql.engines import opened_files
 
+    source = opened_files(db)
     try:
-        con = duckdb.connect(path, read_only=True)
-    except duckdb.Error:
-        raise SchemaError(
-            f"The database {printable(str(path))} can't be opened.",
-            hint="is it a DuckDB file of this version, and does no other process write to it?",
-        ) from None
-    try:
-        with interruptible(con):
-            yield con
+        with interruptible(source):
+            yield source
     finally:
-        con.close()
+        source.close()
+
+
+def account_of(db: Rows) -> Path:
+    """Return the file or the folder that the account of some data is beside.
+
+    Raises:
+        SchemaError: it can't be opened.
+    """
+    from dpsql.engines import is_database
+
+    if isinstance(db, str) and is_database(db):
+        return Path(db)  # another process may have it open
+    with data(db) as source:
+        return cast(Path, source.identity().file)  # what commands ask is in files
 
 
 @contextmanager
@@ -56,8 +62,8 @@ def session(source: DatabaseOptions, *, total: Budget | None = None) -> Iterator
     """
     from dpsql.session import Session
 
-    with database(source.db) as con:
-        yield Session(con, budget=total, **declared(source))
+    with data(source.db) as found:
+        yield Session(found, budget=total, **declared(source))
 
 
 def declared(source: DatabaseOptions) -> SessionOptions:
@@ -100,12 +106,12 @@ def plan(
     from dpsql import api
     from dpsql.privacy import is_begun
 
-    if is_begun(source.db, source.declared.get("ledger")):
+    if is_begun(account_of(source.db), source.declared.get("ledger")):
         with session(source) as found:
             return found.plan(statements, budget=budget, **asked)
     alone = part({**declared(source), **asked}, PlanOptions)
-    with database(source.db) as con:
-        return api.plan(con, statements, budget=budget, **alone)
+    with data(source.db) as rows:
+        return api.plan(rows, statements, budget=budget, **alone)
 
 
 def compare(
@@ -122,8 +128,8 @@ def compare(
     from dpsql import api
 
     tables = part(declared(source), TableOptions)
-    with database(source.db) as con:
-        return api.compare(con, statements, budget=budget, **tables, **asked)
+    with data(source.db) as rows:
+        return api.compare(rows, statements, budget=budget, **tables, **asked)
 
 
 def script(path: str) -> dict[str, str]:

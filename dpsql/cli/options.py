@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import click
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from dpsql.privacy import Budget
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Rows: TypeAlias = "str | dict[str, str]"
+"""A path or a pattern of files, or several by the names of tables."""
 DELTA = Decimal("1e-9")
 """The δ at which amounts are shown, unless another one is given."""
 
@@ -121,9 +124,9 @@ class BudgetOptions:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseOptions:
-    """A database, and what is declared about it."""
+    """Private data, and what is declared about it."""
 
-    db: Path
+    db: Rows
     declared: SessionOptions
 
 
@@ -171,6 +174,35 @@ class LedgerPlace(click.Path):
         return value if is_address(value) else super().convert(value, param, ctx)
 
 
+class RowsPlace(click.ParamType[Any]):
+    """A path or a pattern of files, or name=path."""
+
+    name = "path"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Read a name, empty if there is none, and a path."""
+        if isinstance(value, tuple):
+            return cast("tuple[str, str]", value)
+        name, equals, path = value.partition("=")
+        if os.path.exists(value) or not equals or not name.isidentifier():
+            name, path = "", value
+        if not os.path.exists(path) and not any(sign in path for sign in "*?["):
+            self.fail(f"There is no file {path}.", param, ctx)
+        return name, path
+
+
+def rows_of(ctx: click.Context, param: click.Parameter, given: Any) -> Rows | None:
+    """Return the path that is given; or several by their names."""
+    found = [*(given or ())]
+    if len(found) == 1 and not found[0][0]:
+        return cast(str, found[0][1])
+    if not all(name for name, _ in found) or len(dict(found)) < len(found):
+        raise click.BadParameter("several are given as --db name=path each.", ctx, param)
+    return dict(found) or None
+
+
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 SCRIPT = click.Path(exists=True, allow_dash=True)
 _TYPES: Mapping[str, Any] = {
@@ -188,9 +220,23 @@ _TYPES: Mapping[str, Any] = {
 _DECLARED = {*SessionOptions.__annotations__, "each_row"} - {"dataset", "version"}
 """Rows that commands ask are in a file, which needs no name and has no versions."""
 
-db_option = click.option(
-    "--db", type=FILE, required=True, help="The DuckDB file; opened read-only."
-)
+ROWS = "The private rows: a file of CSV, Parquet or DuckDB, a folder, or a pattern in quotes."
+
+
+def rows_option(*, required: bool = True, what: str = ROWS) -> Callable[[Any], Any]:
+    """Make the option that names private rows, as one path or several with names."""
+    return click.option(
+        "--db",
+        type=RowsPlace(),
+        multiple=True,
+        required=required,
+        callback=rows_of,
+        metavar="PATH",
+        help=f"{what} Of several each as name=PATH.",
+    )
+
+
+db_option = rows_option()
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document; errors as JSON too."
 )

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsql.errors import ReleaseFormatError, SchemaError, printable, shown
+from dpsql.errors import ReleaseFormatError, SchemaError, shown
 from dpsql.hints import option
 
 if TYPE_CHECKING:
     from dpsql.engines.answers import WrittenTables
-    from dpsql.engines.source import DataSource
+    from dpsql.engines.source import DataSource, DraftedSource
 
 
 def data_source(given: object, version: int | str | None = None) -> DataSource:
     """Return the private data that a caller passes: of the engine that knows it.
 
-    What is not a connection is refused, such as the path of a database, or another system's. What
-    passes statements on to one will do.
+    Another system's connection is refused. What passes statements on to DuckDB's will do.
 
     Args:
-        given: a connection, or a session of Spark.
+        given: a connection, a session of Spark, or what `opened.opened` opens: a path or a pattern
+            of files, a frame, or several by their names; or a source that is open already.
         version: of tables with versions, which one is asked; the last one if none is named.
 
     Raises:
@@ -31,24 +31,52 @@ def data_source(given: object, version: int | str | None = None) -> DataSource:
         raise SchemaError("A version is a number or a text.", hint="for example version=7.")
     from dpsql.engines.duckdb.source import DuckDBSource, is_connection
 
+    if isinstance(given, DuckDBSource):
+        return given
     if _is_spark(given):
         from dpsql.engines.spark.source import SparkSource
 
         return SparkSource(given, None if version is None else str(version))
-    if is_connection(given):
+    source = DuckDBSource(given) if is_connection(given) else None
+    if source is None:
+        from dpsql.engines.duckdb.opened import opened
+
+        source = opened(given)
+    if source is not None:
         if version is None:
-            return DuckDBSource(given)
+            return source
         raise SchemaError(
-            "A DuckDB database has no versions.",
-            hint="leave version out; name its state by " + option("vintage", "2026-Q4") + ".",
+            "Rows that DuckDB reads have no versions.",
+            hint="leave version out; name the state of the rows by "
+            + option("vintage", "2026-Q4")
+            + ".",
         )
     kind = type(given)
     name = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-    place = printable(str(given)) if isinstance(given, (str, Path)) else "data.duckdb"
     raise SchemaError(
-        f"{name + kind.__qualname__!r} is neither a DuckDB connection nor a Spark session.",
-        hint=f"pass duckdb.connect({json.dumps(place)}).",
+        f"{name + kind.__qualname__!r} is neither a path, a frame, a connection of DuckDB nor a "
+        "session of Spark.",
+        hint='pass "people.csv", "people.parquet" or "people.duckdb"; or several, '
+        '{"people": "people.csv", "trips": frame}.',
     )
+
+
+def opened_files(given: str | Mapping[str, str]) -> DraftedSource:
+    """Open a file, a folder, or several by the names of tables; see `opened.opened_files`.
+
+    Raises:
+        SchemaError: it can't be, and why.
+    """
+    from dpsql.engines.duckdb.opened import opened_files
+
+    return opened_files(given)
+
+
+def is_database(path: str) -> bool:
+    """Whether a path is of a database, and not of rows by themselves."""
+    from dpsql.engines.duckdb.opened import is_database
+
+    return is_database(path)
 
 
 def write_answers(

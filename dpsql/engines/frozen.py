@@ -6,7 +6,8 @@ Guarantees:
     2. No file is in a list twice, by another name, a link or a hard link: its rows would count
        twice.
     3. Whose account a file is in depends on its own path alone (`root_of`), not on the view, the
-       pattern or the connection that it is read by.
+       pattern or the connection that it is read by; but for one that is asked by its own path
+       (`by_path`), whose account is beside it, unless its folder has one: see `privacy/place.py`.
     4. `FrozenFiles.check` fails if a file was written, replaced or removed since it was listed, as
        far as its number, size and times tell (the time of the last change of its status can't be
        set back). A release checks right before the charge, in which case nothing is charged, and
@@ -21,12 +22,13 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpsql.engines.source import RefusedViewError
 from dpsql.errors import StaleSchemaError
+from dpsql.privacy.place import rows_alone
 
 _MOST_FILES = 10_000
 _MOST_ROOTS = 1_000
@@ -48,6 +50,8 @@ class FrozenFiles:
     """The files of a view, each of them once."""
 
     files: tuple[FrozenFile, ...]
+    alone: bool = False
+    """Whether it is one file whose account is beside it, and not beside its folder."""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -56,13 +60,24 @@ class FrozenFiles:
 
     @property
     def roots(self) -> tuple[Path, ...]:
-        """The folders whose account they are in."""
+        """The folders whose account they are in, or the file that has its own."""
+        if self.alone:
+            return tuple(map(Path, self.paths))
         return tuple(sorted({root_of(path) for path in self.paths}))
 
     @property
     def state(self) -> str:
         """A hash of which files there are, and when they were written."""
         return hashlib.sha256(repr(self.files).encode()).hexdigest()
+
+    def by_path(self) -> FrozenFiles:
+        """Return the files as they are asked by their own path: one alone may have an account.
+
+        A part of the rows of a folder, by the names of folders, hasn't.
+        """
+        (first, *others) = map(Path, self.paths)
+        alone = not others and root_of(str(first)) == first.parent and rows_alone(first)
+        return replace(self, alone=alone)
 
     def check(self) -> None:
         """Check that all files are as they were.
@@ -77,8 +92,13 @@ class FrozenFiles:
         if not same:
             raise StaleSchemaError(
                 "A file was written or removed since it was listed.",
-                hint="ask again, when nobody writes to it.",
+                hint="ask again, when nobody writes to it; rows of CSV in a new session.",
             )
+
+
+def is_one_file(patterns: Sequence[str]) -> bool:
+    """Whether what is asked is one file by its path, and no folder that happens to have one."""
+    return len(patterns) == 1 and os.path.isfile(patterns[0])
 
 
 def root_of(path: str) -> Path:

@@ -56,7 +56,7 @@ class PublicReader:
             if not isinstance(name, str) or not name:
                 raise _malformed()
             if isinstance(names, Mapping):
-                self._frames[folded(name)] = _frame(name, names[name])
+                self._frames[folded(name)] = polars_frame(name, names[name])
             else:
                 self._tables[folded(name)] = name
 
@@ -138,14 +138,14 @@ def _private_below(name: str, path: Sequence[str]) -> SchemaError:
 
 
 def is_frame(value: object) -> bool:
-    """Whether something can be taken as a public table."""
+    """Whether something can be taken as a table."""
     return isinstance(value, pl.DataFrame | pl.LazyFrame) or (
         hasattr(value, _ARROW) and not isinstance(value, type | pl.Series)
     )
 
 
-def _frame(name: str, given: Any) -> pl.DataFrame:
-    """Read a frame of any library.
+def polars_frame(name: str, given: Any) -> pl.DataFrame:
+    """Read a frame of any library, for a table of some name.
 
     Raises:
         SchemaError: it is not a frame, or can't be read.
@@ -162,7 +162,7 @@ def _frame(name: str, given: Any) -> pl.DataFrame:
         frame = None
     if frame is None:
         raise SchemaError(
-            f"The public frame {printable(name)} can't be read.",
+            f"The frame {printable(name)} can't be read.",
             hint="does it have plain columns? pl.from_pandas(frame) says what is wrong.",
         )
     return frame.drop([column for column in frame.columns if column.startswith(_INDEX)])

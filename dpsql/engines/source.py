@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -18,8 +18,10 @@ import polars as pl
 
 from dpsql.engines.base import Engine, Step
 from dpsql.engines.interrupts import Interruptible
-from dpsql.schema import Table
+from dpsql.hints import Hint
+from dpsql.schema import Schema, Table
 from dpsql.schema.combined import RowCombination
+from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.facts import Database
 from dpsql.schema.referred import DescribedTables
 from dpsql.schema.units import RowLimit
@@ -62,6 +64,17 @@ class DataSource(DescribedTables, Interruptible, Protocol):
         Raises:
             SchemaError: it has none, or it can't be told now.
         """
+
+    def how_to_declare(self, declared: Schema | None) -> Hint | None:
+        """Say what an owner does first who has declared nothing; None if there is nothing to say.
+
+        Args:
+            declared: what is declared.
+        """
+        return None
+
+    def close(self) -> None:
+        """Close what was opened for it, and nothing that a caller has passed."""
 
     def check_ledger(self, ledger: object, *, shared: bool) -> None:
         """Refuse a ledger that couldn't be found by all who ask of this data set.
@@ -133,3 +146,21 @@ class DataSource(DescribedTables, Interruptible, Protocol):
             SchemaError: rows of the table have no units; or, when one is gone, some may stay
                 behind.
         """
+
+
+class DraftedSource(DataSource, Protocol):
+    """Private data of which an owner wants drafts; see `dpsql schema`."""
+
+    @property
+    def is_opened(self) -> bool:
+        """Whether it is of files or frames, of which no catalog declares anything."""
+
+    def guess_types(self) -> bool:
+        """Find the types of what has none in its rows; tell if any were.
+
+        Raises:
+            SchemaError: rows can't be read.
+        """
+
+    def values_found(self, table: Table) -> Mapping[str, Domain | NumberBounds]:
+        """Return what the rows of a table tell of its columns: it is as private as they are."""

@@ -13,9 +13,15 @@ Guarantees:
     3. Databases that are attached, and files that views read, are charged for in one ledger, too:
        that of the database's usual place, or of the folder's, `<folder>.ledger`, by the same rule.
        So it makes no difference whether a database is attached or the connection's own.
-    4. If the account is said to be in PostgreSQL, `shared` decides, and `named` for rows that are
+    4. A file of rows that is asked by its own path (`rows_alone`) has its account beside itself,
+       `<file>.ledger`, unless its folder has one already: then it is that one's. A row is charged
+       for in one of them only. *Proof.* Whoever charges first leaves something at the place that
+       decides for it, and looks at the other kind of place afterwards, before each charge: at the
+       folder's for a file, at those of all files in it for a folder (`_others`). Of two that begin
+       at once, one looks when both places are taken, sees two ledgers, and is refused. ∎
+    5. If the account is said to be in PostgreSQL, `shared` decides, and `named` for rows that are
        in no file.
-    5. Databases that share a ledger have an account in common, and `data_id` tells their rows
+    6. Databases that share a ledger have an account in common, and `data_id` tells their rows
        apart, so that nobody is answered from what was measured of another one.
 
 Not defended: a database in a folder that can't be written to, with the ledger elsewhere, has no
@@ -27,6 +33,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -50,6 +57,8 @@ from dpsql.privacy.shared import (
 
 IN_MEMORY = ":memory:"
 """The name of a data set that has no file."""
+OF_ROWS = re.compile(r"(?<=.)\.(csv|tsv|parquet|parq|pq)(\.gz)?\Z", re.IGNORECASE | re.DOTALL)
+"""How names of files end that are rows by themselves, and no database."""
 
 
 def open_ledger(
@@ -74,9 +83,12 @@ def open_ledger(
     if database is None:
         return Ledger.open(given, dataset=IN_MEMORY if given is None else _begun_for(given))
     usual, path = usual_place(database), _place(database, given)
+    for place in _others([_real(database)]):  # before there is a ledger that would be in the way
+        _check_joined(place, path)
     with ledger_errors(usual):
         pointer.text_for(path)  # refused before there is a ledger that it can't point to
         decided = pointer.read(usual) is not None
+        decided = decided or os.path.isdir(database)  # whose account views of files may have begun
         ledger = Ledger.open(path, dataset=_begun_for(path) if decided else _real(database).name)
         if path != usual:
             pointer.leave(usual, path)
@@ -141,7 +153,7 @@ def join(folders: Sequence[Path], ledger: Ledger, *, decide: bool = True) -> tup
     both have their way. No pointer is left if one of the folders has another ledger already.
 
     Args:
-        folders: the folders.
+        folders: the folders; or files that are asked by their own paths, see `rows_alone`.
         ledger: where they shall be charged for.
         decide: whether that is decided now, for good, since a charge follows. Else it is only
             checked that it can be, and nothing is left anywhere.
@@ -154,19 +166,52 @@ def join(folders: Sequence[Path], ledger: Ledger, *, decide: bool = True) -> tup
     """
     places = [usual_place(folder) for folder in folders]
     if ledger.store.is_shared:
-        for usual in places:
+        for usual in (*places, *_others(folders)):
             check_shared(usual, ledger)
         return tuple(map(data_id, folders))
     if ledger.path is None:
         raise _forgotten(places)
-    for usual in places:
+    for usual in (*places, *_others(folders)):
         _check_joined(usual, ledger.path)
     for usual in places if decide else ():
         with ledger_errors(usual):
             if ledger.path != usual:
                 pointer.leave(usual, ledger.path)
         _check_joined(usual, ledger.path)
+    for usual in _others(folders):  # only now: another process may have begun there just before
+        _check_joined(usual, ledger.path)
     return tuple(map(data_id, folders))
+
+
+def rows_alone(file: Path) -> bool:
+    """Whether a file of rows that is asked by its own path has its account beside itself.
+
+    It hasn't if the account of its folder was begun: that is its own, too.
+
+    Args:
+        file: its real path.
+    """
+    if not OF_ROWS.search(file.name):
+        return False
+    return not file.parent.name or not os.path.lexists(usual_place(file.parent))
+
+
+def _others(folders: Sequence[Path]) -> list[Path]:
+    """Return the other places at which something says where the account of some rows is.
+
+    Of a folder they are those of files in it that were asked by their own paths; of such a file
+    that of its folder.
+    """
+    found = list[Path]()
+    for folder in folders:
+        if not os.path.isdir(folder):
+            own = OF_ROWS.search(folder.name) and folder.parent.name
+            beside = [folder.parent] if own else []
+        else:
+            with ledger_errors(folder):
+                beside = [folder / name for name in os.listdir(folder) if OF_ROWS.search(name)]
+        found += [place for one in beside if os.path.lexists(place := usual_place(one))]
+    return found
 
 
 def join_stored(
@@ -208,6 +253,8 @@ def join_stored(
         check_table(uid, ledger)
     for usual in map(usual_place, folders):
         lead_to_shared(usual, ledger, decide=decide)
+    for usual in _others(folders):
+        lead_to_shared(usual, ledger, decide=False)
     return (uid,) if uid else ()
 
 
@@ -234,7 +281,8 @@ def _check_joined(usual: Path, path: Path) -> None:
             f"These files have their account in {printable(str(found))}, and this session has "
             f"another one, {printable(str(path))}.",
             hint="ask for them in a session of that account: on the database that it is beside, "
-            "or on a database in memory with " + option("ledger", str(found)) + ".",
+            "or with " + option("ledger", str(found)) + ". If nothing was charged in one of them, "
+            "remove that one.",
         )
 
 
@@ -368,4 +416,5 @@ def _real(path: Path | str) -> Path:
 
 def _are_same(one: Path, other: Path) -> bool:
     """Compare by file, as a file system may not tell capital letters from small ones."""
-    return one == other or (os.path.exists(one) and os.path.samefile(one, other))
+    both = os.path.exists(one) and os.path.exists(other)
+    return one == other or (both and os.path.samefile(one, other))

@@ -8,7 +8,13 @@ from dataclasses import replace
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.declared import from_declaration
 from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds
-from dpsql.schema.drafts import drafted, drafted_bounds, singles_out, sums_only
+from dpsql.schema.drafts import (
+    drafted,
+    drafted_bounds,
+    says_range,
+    singles_out,
+    sums_only,
+)
 from dpsql.schema.groups import Groups
 from dpsql.schema.lines import WIDTH, as_entry, listed
 from dpsql.schema.names import folded
@@ -27,8 +33,25 @@ _DECIDE = """\
 """
 
 
+_TYPES = """\
+# The types of columns were found by looking at the rows of these files, and nothing else was. A
+# column without an entry is read as text.
+"""
+_READ = """\
+# Values were read from rows: keep this file as private as the data, or look at each line that says
+# so, and strike out what isn't known to everybody. What is left is taken to be public.
+"""
+FOUND = "read from rows"
+"""What stands behind each entry that rows have told."""
+_Found = Mapping[str, Domain | NumberBounds]
+
+
 def write_toml(
-    tables: Iterable[Table], proposals: Mapping[tuple[str, ...], Proposal] | None = None
+    tables: Iterable[Table],
+    proposals: Mapping[tuple[str, ...], Proposal] | None = None,
+    found: Mapping[tuple[str, ...], _Found] | None = None,
+    *,
+    typed: bool = False,
 ) -> str:
     """Write a schema file that declares what is known of some tables.
 
@@ -40,6 +63,8 @@ def write_toml(
     Args:
         tables: the tables.
         proposals: path of a table → what may be declared of it, see `proposals.proposed`.
+        found: path of a table → column → what rows have told of it, for the owner.
+        typed: whether types were found by looking at rows.
 
     Raises:
         SchemaError: two tables have the same name.
@@ -52,9 +77,11 @@ def write_toml(
                 f"There are two tables {printable(name)}.",
                 hint="a schema file is for the tables of one database.",
             )
-        written[folded(name)] = _section(name, table, (proposals or {}).get(table.path))
+        told = (found or {}).get(table.path, {})
+        written[folded(name)] = _section(name, table, (proposals or {}).get(table.path), told)
+    head = _HEAD + _TYPES * typed + _READ * bool(found)
     decide = _DECIDE if any(TODO in section for section in written.values()) else ""
-    return "\n".join([_HEAD + decide, *written.values()])
+    return "\n".join([head + decide, *written.values()])
 
 
 def _name(table: Table) -> str:
@@ -63,7 +90,7 @@ def _name(table: Table) -> str:
     return table.name if schema == "main" else f"{schema}.{table.name}"
 
 
-def _section(name: str, table: Table, proposal: Proposal | None) -> str:
+def _section(name: str, table: Table, proposal: Proposal | None, found: _Found) -> str:
     key = toml_key(name)
     lines: list[str] = []
     drafts = [f"{TODO}{printable(line)}" for line in _drafts(table, proposal or Proposal())]
@@ -83,10 +110,13 @@ def _section(name: str, table: Table, proposal: Proposal | None) -> str:
         lines.append("")
     lines.append(f"[{key}.columns]")
     lines += [_column(name, domain) for name, domain in table.columns.items()]
-    lines += [
-        _undeclared(name, type_) if name not in table.bounds else as_entry(name, table.bounds[name])
-        for name, type_ in table.undeclared.items()
-    ]
+    for name, type_ in table.undeclared.items():
+        if name in table.bounds:
+            lines.append(as_entry(name, table.bounds[name]))
+        elif name in found:
+            lines.append(f"{as_entry(name, found[name])}  # {FOUND}")
+        else:
+            lines.append(_undeclared(name, type_))
     if table.expressions:
         lines += ["", f"[{key}.expressions]"]
         lines += [as_entry(text, bounds) for text, bounds in table.expressions.items()]
@@ -163,8 +193,12 @@ def _undeclared(name: str, type_: str) -> str:
         cells = entry.partition(" = ")[2]
         entry = as_entry(name, drafted_bounds(name, type_))
         note = f"{shown}: to be added up. To group by it, too: {cells}"
-    if draft.type == "VARCHAR":
+        if not says_range(name):
+            note = f"{shown}: which ends it has; these are no guess. To group by it, too: {cells}"
+    elif draft.type == "VARCHAR":
         note = f"{shown}: list its texts"
+    elif isinstance(draft.values, range) and not says_range(name):
+        note = f"{shown}: which ends it has; these are no guess"
     if singles_out(name):
         note = f"{shown}: does it tell persons apart? Then delete this, or make it the unit"
     return f"{TODO}{printable(entry)}  # {note}"

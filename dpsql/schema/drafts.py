@@ -39,7 +39,7 @@ _RANGES: tuple[tuple[str, int, int, int], ...] = (
     ("minute minutes second seconds", 0, 59, 1),
     ("quarter", 1, 4, 1),
     ("week", 1, 53, 1),
-    ("year yr", 2000, 2030, 1),
+    ("year yr yyyy yob", 1900, 2030, 1),
     ("age", 0, 115, 1),
     ("percent pct percentage share", 0, 100, 1),
     ("lat latitude", -90, 90, 1),
@@ -51,7 +51,7 @@ _RANGES: tuple[tuple[str, int, int, int], ...] = (
     ("count num number qty quantity rooms children persons", 0, 20, 1),
     ("distance dist miles km kilometers", 0, 5_000, 50),
     ("price cost amount fare fee pay wage", 0, 1_000, 10),
-    ("income salary revenue sales earnings", 0, 200_000, 2_000),
+    ("income salary revenue sales earnings incwage inctot earn turnover", 0, 200_000, 2_000),
     ("height width length depth weight mass size", 0, 250, 1),
     ("duration air wait waiting travel elapsed", 0, 600, 5),
 )
@@ -70,6 +70,16 @@ _SINGLE = frozenset(
     | {"iban", "plate", "url", "ip", "address"}
 )
 """Words in names of columns that tell rows or persons apart."""
+PERSONS = frozenset(
+    {"person", "people", "individual", "customer", "client", "buyer", "user", "member"}
+    | {"patient", "employee", "staff", "worker", "student", "pupil", "subject", "participant"}
+    | {"respondent", "passenger", "guest", "visitor", "tenant", "household", "family", "donor"}
+    | {"voter", "citizen", "resident", "driver", "owner", "player", "contact", "subscriber"}
+    | {"taxpayer"}
+)
+"""Words for those who are protected, in the singular."""
+_PARTS_OF_NAMES = frozenset({"first", "last", "full", "middle", "given", "maiden", "sur", "nick"})
+"""Words before `name` that make it that of a person."""
 
 
 def drafted(name: str, type_: str) -> Domain | None:
@@ -110,8 +120,15 @@ def sums_only(type_: str, draft: Domain) -> bool:
 
 
 def singles_out(name: str) -> bool:
-    """Whether a name looks like one of a column that tells rows or persons apart."""
-    return bool(_words(name) & _SINGLE)
+    """Whether a name looks like one of a column that tells rows or persons apart.
+
+    The name of something else, of a race or a clinic, is one of a list.
+    """
+    words = _words(name)
+    found = words & _SINGLE
+    if found == {"name"}:
+        return words == found or bool(words & (PERSONS | _PARTS_OF_NAMES))
+    return bool(found)
 
 
 def _other_labels() -> Domain:
@@ -137,6 +154,12 @@ def _number(words: frozenset[str], type_: str) -> Domain:
             low, high, step = 0, largest, 1
         low = max(low, -largest)
     return Domain.decimals(low, high, step, nullable=True, outside="clamp")
+
+
+def says_range(name: str) -> bool:
+    """Whether a name says something of the range of its numbers; else a draft has any."""
+    words = _words(name)
+    return bool(words & _CLOCK) or any(words & set(names.split()) for names, *_ in _RANGES)
 
 
 def _range(words: frozenset[str]) -> tuple[int, int, int]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from dpsql.errors import SchemaError
 from dpsql.schema.declarations import Schema
 from dpsql.schema.declared_keys import check_way, references_for
-from dpsql.schema.drafts import singles_out
+from dpsql.schema.drafts import PERSONS, singles_out
 from dpsql.schema.facts import Catalog
 from dpsql.schema.keys import KeyCatalog, comparable, read_keys
 from dpsql.schema.names import folded
@@ -23,14 +23,6 @@ from dpsql.schema.references import ids_of, leads_to, resolve_unit
 from dpsql.schema.table import Table
 from dpsql.schema.units import Unit
 
-_PERSONS = frozenset(
-    {"person", "people", "individual", "customer", "client", "buyer", "user", "member"}
-    | {"patient", "employee", "staff", "worker", "student", "pupil", "subject", "participant"}
-    | {"respondent", "passenger", "guest", "visitor", "tenant", "household", "family", "donor"}
-    | {"voter", "citizen", "resident", "driver", "owner", "player", "contact", "subscriber"}
-    | {"taxpayer"}
-)
-"""Names of tables, in the singular, whose rows are likely to be who is protected."""
 _KEY = re.compile(r"(?P<of>.+?)_*(?P<end>id|key|nr|no|num|number|code|uuid)", re.IGNORECASE)
 _OF_ANYTHING = frozenset({"id", "ids", "uuid", "guid", "name", "serial", "address"})
 _SIGNS = frozenset(".,\"'")
@@ -183,13 +175,13 @@ def _says_whose(column: str) -> bool:
 
 
 def _is_of_persons(table: str) -> bool:
-    return _singular(table) in _PERSONS
+    return _singular(table) in PERSONS
 
 
 def _singular(name: str) -> str:
     """Return the singular of a table's name, as far as spelling tells it."""
     name = folded(name)
-    if name in _PERSONS:
+    if name in PERSONS:
         return name
     for ending, single in (("ies", "y"), ("sses", "ss"), ("xes", "x"), ("ches", "ch"), ("s", "")):
         if name.endswith(ending) and not name.endswith("ss"):

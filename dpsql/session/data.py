@@ -15,10 +15,12 @@ from dpsql.errors import (
     DpsqlError,
     SandboxLimitError,
     SchemaError,
+    SqlError,
     StaleSchemaError,
     UnboundedError,
     shown,
 )
+from dpsql.hints import Hint
 from dpsql.linalg.arrays import Ints
 from dpsql.planner.plans.traits import LAPLACE
 from dpsql.planner.registry import plan
@@ -100,8 +102,14 @@ class DeclaredData:
         Raises:
             SqlError, SchemaError, ResourceLimitError: they can't be answered.
         """
-        with self.source.catalog.held():
-            return self._checked(request, split, cuts, from_zero=from_zero)
+        try:
+            with self.source.catalog.held():
+                return self._checked(request, split, cuts, from_zero=from_zero)
+        except (SchemaError, SqlError) as error:
+            first = self.source.how_to_declare(self.schema)
+            if first is not None:
+                error.hint = first if error.hint is None else Hint("") + error.hint + " " + first
+            raise
 
     def _checked(
         self,

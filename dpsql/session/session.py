@@ -7,7 +7,7 @@ from copy import copy
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 import polars as pl
 
@@ -50,30 +50,34 @@ from dpsql.session.planning import compared, compiled_on_past, counts_before, pl
 from dpsql.session.unit_rows import check_up_to, histogram, without_last
 
 if TYPE_CHECKING:
-    import duckdb
-    from pyspark.sql import SparkSession
-
     from dpsql.planner.comparison.compare import Comparison
+    from dpsql.request import PrivateRows
 
 
 class Session:
-    """Answers SQL on one DuckDB database and keeps account of what was spent.
+    """Answers SQL on private rows and keeps account of what was spent.
 
-        session = dpsql.Session(con, budget=dpsql.Budget(rho=1))
+        session = dpsql.Session("people.csv", budget=dpsql.Budget(rho=1), schema=schema)
         release = session.release({"by_sex": "SELECT …"}, budget=dpsql.Budget(rho=0.1))
 
     What was measured is kept with the account: later questions that it answers are free, and
     others are planned on it.
 
     Args:
-        con: the caller's DuckDB connection, or local Spark session; one for each thread. No SQL of
-            the analyst reaches it, but counting statements. An unread result on it is lost.
+        con: the private rows. A path: of a file of CSV, Parquet or DuckDB, of a folder, or a
+            pattern ("trips/*.parquet"); the table is called as the file or the folder is. A frame
+            of Polars, pandas or Arrow, which is the table `self`, and copied. Several of these, by
+            the names of tables. Or a connection to DuckDB, or a local Spark session, of the
+            caller's; one for each thread. No SQL of the analyst reaches it, but counting
+            statements. An unread result on it is lost.
         budget: the total for this data set, kept in the ledger across processes. It can be set
             once. None takes the total that the ledger has; without any, spending is recorded
             and not limited.
-        schema: domains that go before DuckDB's catalog.
-        ledger: the ledger's file; by default beside the database, as `<database>.ledger`, or in
-            memory as the database is, for as long as the session lives. An attached database has
+        schema: domains that go before DuckDB's catalog. What is in CSV is text, but where it is
+            declared otherwise: `dpsql schema people.csv` drafts it.
+        ledger: the ledger's file; by default beside the file that is given, as `<file>.ledger`, or
+            beside the folder; frames, and a database in memory, have it in memory, for as long as
+            the session lives: nothing limits two of them together. An attached database has
             its account beside its file, and files that a view reads beside their folder, or here,
             if it was the first; another one is refused. Of tables of Spark it is always named. Or
             the address of the server where it is.
@@ -112,7 +116,7 @@ class Session:
     @spelled_out(SessionOptions)
     def __init__(
         self,
-        con: duckdb.DuckDBPyConnection | SparkSession,
+        con: PrivateRows,
         *,
         budget: Budget | None = None,
         **options: Unpack[SessionOptions],
@@ -126,6 +130,20 @@ class Session:
             self._account.ledger.set_total(budget)
         self._lock = threading.RLock()
         self._data = self._account.joined(data, declared)
+
+    def close(self) -> None:
+        """Close files that were opened for it, such as a DuckDB file; no connection of a caller.
+
+        What was opened is closed, too, when nothing refers to the session any more, and at the end
+        of `with dpsql.Session("people.duckdb") as session:`. Others can write to it from then on.
+        """
+        self._data.declared.source.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def _repr_html_(self) -> str:
         return account_card(self.ledger)

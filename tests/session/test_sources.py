@@ -98,6 +98,8 @@ def test_all_that_sessions_do_is_asked_by_the_protocols(con, asked, tmp_path):
     assert session.rows_per_unit("orders", budget=HUGE, up_to=20)["units"].sum() > 29
     assert round(session.rows_without_unit("orders", budget=HUGE)["rows"][0]) == 28
     assert session.query(joined, budget=0).height == 2
+    with pytest.raises(dpsql.SqlError), session:
+        session.query("SELECT COUNT(*) AS n FROM nowhere", budget=HUGE)
     assert asked >= names_of(DataSource) - {"combined", "interrupt"}
     assert asked >= {"catalog", "describe", "snapshot", "prepared", "keys"}
 

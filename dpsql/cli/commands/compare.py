@@ -8,6 +8,7 @@ import click
 
 from dpsql.cli import amounts as money
 from dpsql.cli import opening, options, output
+from dpsql.cli.application import GroupedCommand
 from dpsql.cli.options import BudgetOptions, DatabaseOptions
 from dpsql.cli.progress import progress_on_terminal
 from dpsql.flags import FLAGS
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from dpsql.planner.comparison.compare import Comparison
 
 
-@click.command(short_help="Compare mechanisms on a script.")
+@click.command(cls=GroupedCommand, short_help="Compare mechanisms on a script.")
 @click.argument("script", type=options.SCRIPT)
 @options.source
 @options.amounts

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
 from dpsql.cli import amounts as money
 from dpsql.cli import opening, options, output
-from dpsql.cli.options import BudgetOptions, Command, DatabaseOptions
+from dpsql.cli.options import BudgetOptions, Command, DatabaseOptions, Rows
 from dpsql.errors import LedgerError, printable
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _NAMED = {
         required=False,
         metavar="[PLACE]",
     ),
-    "db": click.option("--db", type=options.FILE, help="The DuckDB file whose ledger it is."),
+    "db": options.rows_option(required=False, what="The rows whose ledger it is."),
     "address": click.option(
         "--ledger", "address", metavar="ADDRESS", help="With --db: the server, postgresql://…."
     ),
@@ -60,7 +60,7 @@ def _rows_options(command: Command) -> Command:
             type=click.Path(exists=True, file_okay=False, path_type=Path),
             help="Or the folder of Parquet files.",
         ),
-        click.option("--db", type=options.FILE, help="The DuckDB file that is charged for."),
+        options.rows_option(required=False, what="The DuckDB file, or files, charged for."),
     ):
         command = option(command)
     return command
@@ -121,10 +121,9 @@ def show(found: Ledger, *, delta: Decimal, as_json: bool) -> None:
 
 
 @ledger.command()
-@click.option(
-    "--db",
-    type=options.FILE,
-    help="The DuckDB file [on a server: none, for rows in no file, which are named by --dataset].",
+@options.rows_option(
+    required=False,
+    what="The rows [on a server: none, for rows in no file, which are named by --dataset].",
 )
 @options.typed("ledger")
 @click.option(
@@ -133,7 +132,7 @@ def show(found: Ledger, *, delta: Decimal, as_json: bool) -> None:
 @options.amounts
 @options.json_option
 def init(
-    db: Path | None,
+    db: Rows | None,
     ledger: Path | str | None,
     dataset: str | None,
     amounts: BudgetOptions,
@@ -149,7 +148,7 @@ def init(
 
     total, made = amounts.needed(), False
     if is_address(ledger) and db is not None:
-        _, made = begin(db, ledger, dataset or "")
+        _, made = begin(opening.account_of(db), ledger, dataset or "")
     elif dataset is not None and not is_address(ledger):
         raise click.UsageError("--dataset is for a ledger on a server, --ledger postgresql://….")
     if db is not None:
@@ -187,7 +186,7 @@ def init(
 @click.option("--dataset", metavar="NAME", required=True, help="The ledger's name.")
 @options.json_option
 def bind(
-    db: Path | None,
+    db: Rows | None,
     folder: Path | None,
     named: str | None,
     table: str | None,
@@ -219,7 +218,7 @@ def bind(
 @_rows_options
 @_server
 @options.json_option
-def move(db: Path | None, folder: Path | None, address: str, *, as_json: bool) -> None:
+def move(db: Rows | None, folder: Path | None, address: str, *, as_json: bool) -> None:
     """Move the ledger of a database or a folder from its file to a server."""
     from dpsql.privacy import move as moved
 
@@ -255,16 +254,15 @@ def verify(found: Ledger, *, folders: tuple[Path, ...], as_json: bool) -> None:
         output.say(f"{folder}: its charge is in the ledger")
 
 
-def _rows(db: Path | None, folder: Path | None, address: str) -> Path:
+def _rows(db: Rows | None, folder: Path | None, address: str) -> Path:
     """Return the database or the folder that is named."""
     from dpsql.privacy import is_address
 
-    rows = folder if db is None else db
-    if rows is None or (db is not None and folder is not None):
+    if (db is None) == (folder is None):
         raise click.UsageError("Name the rows by --db or by --folder.")
     if not is_address(address):
         raise click.UsageError("--ledger is the address of a server here, postgresql://….")
-    return rows
+    return opening.account_of(db) if db is not None else cast(Path, folder)
 
 
 def _say_bound(rows: str, found: Ledger, *, as_json: bool) -> None:
@@ -275,7 +273,7 @@ def _say_bound(rows: str, found: Ledger, *, as_json: bool) -> None:
 
 
 def _existing(
-    path: Path | str | None, db: Path | None, address: str | None, dataset: str | None
+    path: Path | str | None, db: Rows | None, address: str | None, dataset: str | None
 ) -> Ledger:
     """Open the ledger that is named; none is made."""
     from dpsql.privacy import Ledger, is_address, ledger_path, open_ledger
@@ -291,11 +289,12 @@ def _existing(
         )
     if db is None:
         return Ledger.existing(path or "", dataset=dataset or "")
+    rows = opening.account_of(db)
     if address is not None:
-        return open_ledger(db, address)
-    place = ledger_path(db)
+        return open_ledger(rows, address)
+    place = ledger_path(rows)
     if not place.exists():
-        shown = printable(str(db))
+        shown = printable(db if isinstance(db, str) else rows.name)
         raise LedgerError(
             f"There is no ledger of {shown} yet.",
             hint=f"fix a total with dpsql ledger init --db {shown} --epsilon 3 --delta 1e-9; "

@@ -9,6 +9,7 @@ import click
 
 from dpsql.cli import amounts as money
 from dpsql.cli import opening, options, output
+from dpsql.cli.application import GroupedCommand
 from dpsql.cli.exits import Exit
 from dpsql.cli.options import BudgetOptions, DatabaseOptions
 from dpsql.cli.progress import progress_on_terminal
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from dpsql.planner.plans.plan import Plan
 
 
-@click.command(short_help="Print the expected error of a script.")
+@click.command(cls=GroupedCommand, short_help="Print the expected error of a script.")
 @click.argument("script", type=options.SCRIPT)
 @options.source
 @options.amounts

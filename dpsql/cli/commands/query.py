@@ -9,6 +9,7 @@ import click
 
 from dpsql.cli import amounts as money
 from dpsql.cli import forms, opening, options
+from dpsql.cli.application import GroupedCommand
 from dpsql.cli.forms import FrameForm
 from dpsql.cli.options import BudgetOptions, DatabaseOptions
 from dpsql.cli.progress import progress_on_terminal
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from dpsql.privacy import Budget
 
 
-@click.command(short_help="Answer one SELECT.")
+@click.command(cls=GroupedCommand, short_help="Answer one SELECT.")
 @click.argument("sql")
 @options.source
 @options.amounts

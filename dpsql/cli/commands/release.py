@@ -9,6 +9,7 @@ import click
 
 from dpsql.cli import amounts as money
 from dpsql.cli import forms, opening, options, output
+from dpsql.cli.application import GroupedCommand
 from dpsql.cli.forms import Elsewhere
 from dpsql.cli.options import BudgetOptions, DatabaseOptions
 from dpsql.cli.progress import progress_on_terminal
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from dpsql.release import Release
 
 
-@click.command(short_help="Answer a script, into a folder.")
+@click.command(cls=GroupedCommand, short_help="Answer a script, into a folder.")
 @click.argument("script", type=options.SCRIPT)
 @options.source
 @options.amounts

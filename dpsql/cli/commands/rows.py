@@ -8,6 +8,7 @@ import click
 
 from dpsql.cli import amounts as money
 from dpsql.cli import forms, opening, options
+from dpsql.cli.application import GroupedCommand
 from dpsql.cli.forms import FrameForm
 from dpsql.cli.options import BudgetOptions, DatabaseOptions
 from dpsql.request import Free
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from dpsql.privacy import Budget
 
 
-@click.command(short_help="Count units by how many rows they have.")
+@click.command(cls=GroupedCommand, short_help="Count units by how many rows they have.")
 @click.argument("table")
 @options.source
 @options.amounts

@@ -14,39 +14,64 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from dpsql.cli.options import Rows
     from dpsql.engines.source import DataSource
     from dpsql.schema import Schema, Table
-    from dpsql.schema.domain import NumberBounds
+    from dpsql.schema.domain import Domain, NumberBounds
     from dpsql.schema.proposals import Proposal
 
 
-@click.command(short_help="Print what is public about tables.")
-@options.db_option
+@click.command(short_help="Print what is public about tables, or draft it.")
+@click.argument("place", required=False, type=options.RowsPlace(), metavar="[PATH]")
+@options.rows_option(required=False)
 @click.option("--table", "names", multiple=True, help="Only this table. Repeatable.")
 @click.option("--schema", "declared", type=options.FILE, help="A TOML file that goes before it.")
 @click.option("--toml", "as_toml", is_flag=True, help="Print a schema file to start from.")
+@click.option(
+    "--values",
+    "values",
+    is_flag=True,
+    help="Draft lists of values and bounds by reading rows: the draft is as private as they are.",
+)
 @options.json_option
 def schema(
-    db: Path, names: tuple[str, ...], declared: Path | None, *, as_toml: bool, as_json: bool
+    place: tuple[str, str] | None,
+    db: Rows | None,
+    names: tuple[str, ...],
+    declared: Path | None,
+    *,
+    as_toml: bool,
+    values: bool,
+    as_json: bool,
 ) -> None:
     """Print what is public about each table: columns, domains and privacy units.
 
-    No row is read. Columns without a public domain come with a hint at how to declare one.
+    PATH is short for --db PATH. Of a DuckDB file no row is read, and columns without a public
+    domain come with a hint at how to declare one. Of CSV and Parquet a schema file is drafted, as
+    by --toml; types of CSV are found by looking at its rows, and the draft says so:
+
+        dpsql schema people.csv > people.toml
     """
-    from dpsql.engines import data_source
     from dpsql.schema.document import write_toml
     from dpsql.schema.proposals import Proposal, proposed
 
-    if as_toml and as_json:
+    if (place is None) == (db is None):
+        raise click.UsageError("Name the rows: dpsql schema people.csv, or by --db.")
+    if (as_toml or values) and as_json:
         raise click.UsageError("Choose one of --toml and --json.")
-    with opening.database(db) as con:
+    path: Rows = db or {place[0]: place[1]} if place and place[0] else db or (place or ("", ""))[1]
+    found: dict[tuple[str, ...], Mapping[str, Domain | NumberBounds]] | None = None
+    with opening.data(path) as source:
         given = opening.schema_file(declared)
-        source = data_source(con)
+        drafts = as_toml or values or (source.is_opened and not (as_json or declared))
+        typed = drafts and source.guess_types()
         tables = _tables(source, names, given)
         proposals = proposed(source.catalog, tables, given)
+        if values:
+            found = {table.path: source.values_found(table) for table in tables}
     each = [(table, proposals.get(table.path, Proposal())) for table in tables]
-    if as_toml:
-        output.say(write_toml(tables, proposals).removesuffix("\n"))
+    if drafts:
+        output.say(write_toml(tables, proposals, found, typed=typed).removesuffix("\n"))
     elif as_json:
         output.say_json({"tables": [_document(*one) for one in each]})
     else:

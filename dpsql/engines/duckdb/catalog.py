@@ -7,10 +7,10 @@ macro of the database can take their place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,8 @@ from dpsql.schema.names import capitals, folded
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+
+    from dpsql.engines.frozen import FrozenFiles
 
 _CURRENT = "SELECT system.main.current_database(), system.main.current_schema()"
 _DATABASE = "SELECT path, type FROM system.main.duckdb_databases() WHERE database_name = ?"
@@ -114,6 +116,10 @@ class DuckDBCatalog(Catalog):
     """
 
     con: DuckDBPyConnection
+    copies: Mapping[tuple[str, ...], FrozenFiles] = field(default_factory=dict)
+    """Tables that are copies of files, by the names in definitions of views → these files."""
+    by_path: bool = False
+    """Whether views are dpsql's own, of files that are asked by their paths."""
     system = "DuckDB"
 
     def fetch(self, sql: str, parameters: Sequence[str] = ()) -> list[Row]:
@@ -134,6 +140,12 @@ class DuckDBCatalog(Catalog):
             yield
         finally:
             _TOLD.reset(before)
+
+    def forget(self) -> None:
+        """Forget what it has told, as tables are others now; see `held`."""
+        held = _TOLD.get()
+        if held is not None and held[0] is self.con:
+            held[1].clear()
 
     def current(self) -> SchemaPath:
         """Return the current database and schema; see `Catalog`."""

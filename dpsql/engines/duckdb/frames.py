@@ -15,6 +15,8 @@ from dpsql.schema.names import enum_type, quoted_name, twins
 
 TABLE = "self"
 """The name of the table."""
+_GIVEN = "frame that is copied"
+"""The name under which DuckDB reads one meanwhile."""
 
 
 def store_frame(frame: pl.DataFrame) -> duckdb.DuckDBPyConnection:
@@ -26,24 +28,39 @@ def store_frame(frame: pl.DataFrame) -> duckdb.DuckDBPyConnection:
     Raises:
         SchemaError: SQL can't tell the columns apart, or none can be stored.
     """
-    _check_names(frame.columns)
     con = duckdb.connect(":memory:")
     try:
-        _fill(con, frame)
+        copy_frame(con, frame)
     except SchemaError:
         con.close()
         raise
+    return con
+
+
+def copy_frame(con: duckdb.DuckDBPyConnection, frame: pl.DataFrame, table: str = TABLE) -> None:
+    """Copy a frame into a new table; see `store_frame`.
+
+    Args:
+        con: where.
+        frame: the frame.
+        table: its name.
+
+    Raises:
+        SchemaError: see `store_frame`.
+    """
+    _check_names(frame.columns)
+    try:
+        _fill(con, frame, quoted_name(table))
+        return
     except (duckdb.Error, pl.exceptions.PolarsError):
-        con.close()
-    else:
-        return con
+        pass
     raise SchemaError(  # outside the handler, whose error could quote a value
         "The frame can't be stored in DuckDB.",
         hint="cast its columns to plain types, or create the table yourself.",
     )
 
 
-def _fill(con: duckdb.DuckDBPyConnection, frame: pl.DataFrame) -> None:
+def _fill(con: duckdb.DuckDBPyConnection, frame: pl.DataFrame, table: str) -> None:
     types = {s.name: type_ for s in frame if (type_ := _type(con, s)) is not None}
     if not types:
         raise SchemaError(
@@ -51,11 +68,11 @@ def _fill(con: duckdb.DuckDBPyConnection, frame: pl.DataFrame) -> None:
             hint="use columns of numbers, text, dates, Boolean or Enum.",
         )
     columns = ", ".join(f"{quoted_name(name)} {type_}" for name, type_ in types.items())
-    con.execute(f"CREATE TABLE {TABLE} ({columns})").fetchall()
-    con.register("given", pl.DataFrame([_plain(frame[name]) for name in types]))
+    con.execute(f"CREATE TABLE {table} ({columns})").fetchall()
+    con.register(_GIVEN, pl.DataFrame([_plain(frame[name]) for name in types]))
     names = ", ".join(map(quoted_name, types))
-    con.execute(f"INSERT INTO {TABLE} SELECT {names} FROM given").fetchall()
-    con.unregister("given")
+    con.execute(f"INSERT INTO {table} SELECT {names} FROM {quoted_name(_GIVEN)}").fetchall()
+    con.unregister(_GIVEN)
 
 
 def _type(con: duckdb.DuckDBPyConnection, column: pl.Series) -> str | None:
@@ -65,14 +82,14 @@ def _type(con: duckdb.DuckDBPyConnection, column: pl.Series) -> str | None:
     if isinstance(column.dtype, pl.Null | pl.Object):
         return None
     try:
-        con.register("given", pl.DataFrame([_plain(column.clear())]))
-        empty = con.sql("SELECT * FROM given")
+        con.register(_GIVEN, pl.DataFrame([_plain(column.clear())]))
+        empty = con.sql(f"SELECT * FROM {quoted_name(_GIVEN)}")
         empty.fetchall()  # some types are refused only when they are read
         return str(empty.types[0])
     except duckdb.Error:
         return None
     finally:
-        con.unregister("given")
+        con.unregister(_GIVEN)
 
 
 def _plain(column: pl.Series) -> pl.Series:

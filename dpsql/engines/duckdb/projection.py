@@ -58,6 +58,8 @@ class FileScan:
     """Columns that are made of the names of folders → the types that a definition has them in."""
     unread: tuple[str, ...] = ()
     """Columns that could be made of the names of folders, and aren't."""
+    texts: bool = False
+    """Whether files have texts alone, which are of the types that the owner declares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,8 @@ class Projection:
         relation = ".".join(quoted_name(part) for part in base.path)
         if bottom.files is not None:
             relation = bottom.files.relation
+            if bottom.files.texts:  # so that the account knows one table, whatever is declared
+                base = replace(base, undeclared=dict.fromkeys(base.undeclared, "VARCHAR"))
         return cls(base, relation, bottom.types, columns, read=bottom.files)
 
     def through(self, view: Layer) -> Projection:

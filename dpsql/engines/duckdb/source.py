@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeGuard
@@ -19,11 +19,12 @@ from dpsql.engines.duckdb.fetching import fetch
 from dpsql.engines.duckdb.reads import tables_below
 from dpsql.engines.duckdb.settings import check_meaning
 from dpsql.engines.duckdb.views import describe_table
-from dpsql.engines.source import DataSource, StoredState
+from dpsql.engines.source import DraftedSource, StoredState
 from dpsql.engines.unit_rows import rows_without_unit, unit_counts
 from dpsql.errors import SchemaError
 from dpsql.schema import EachRow, Schema, Table, Unit
 from dpsql.schema.combined import RowCombination
+from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.facts import Database, TablePath
 from dpsql.schema.lookup import current_database
 from dpsql.schema.names import quoted_name
@@ -31,14 +32,16 @@ from dpsql.schema.units import RowLimit
 
 
 @dataclass(frozen=True, eq=False)
-class DuckDBSource(DataSource):
+class DuckDBSource(DraftedSource):
     """The databases of a DuckDB connection; see `DataSource`.
 
     Args:
-        con: the caller's connection.
+        con: the connection: the caller's, or one of dpsql's own.
     """
 
     con: duckdb.DuckDBPyConnection
+    owned: bool = False
+    """Whether dpsql has opened the connection."""
 
     @cached_property
     def catalog(self) -> DuckDBCatalog:
@@ -48,6 +51,26 @@ class DuckDBSource(DataSource):
     def identity(self) -> Database:
         """Return the current database: it is known by its file; see `DataSource.identity`."""
         return current_database(self.catalog)
+
+    @property
+    def is_opened(self) -> bool:
+        """Tell that it is a database; see `DraftedSource.is_opened`."""
+        return False
+
+    def guess_types(self) -> bool:
+        """Leave types as they are; see `DraftedSource.guess_types`."""
+        return False
+
+    def values_found(self, table: Table) -> Mapping[str, Domain | NumberBounds]:
+        """Return what the rows of a table tell of its columns; see `told.values_found`."""
+        from dpsql.engines.duckdb.told import values_found
+
+        return values_found(self.con, table)
+
+    def close(self) -> None:
+        """Close a connection of dpsql's own; see `DataSource.close`."""
+        if self.owned:
+            self.con.close()
 
     def check_ledger(self, ledger: object, *, shared: bool) -> None:
         """Take any: a database's file tells where it is; see `DataSource.check_ledger`."""

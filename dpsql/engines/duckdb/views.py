@@ -31,7 +31,7 @@ from dpsql.engines.duckdb.files import (
 )
 from dpsql.engines.duckdb.projection import FileScan, Layer, Projection
 from dpsql.engines.duckdb.view_units import FILES, unit_above, unit_below
-from dpsql.engines.frozen import partitions_of
+from dpsql.engines.frozen import is_one_file, partitions_of
 from dpsql.engines.source import RefusedViewError
 from dpsql.errors import SchemaError, SqlError, UnsupportedSqlError, printable
 from dpsql.rows.clocks import with_clocks
@@ -57,7 +57,7 @@ from dpsql.schema.domain import Domain
 from dpsql.schema.facts import StoredKeys, StoredView
 from dpsql.schema.limits import limited
 from dpsql.schema.lookup import attached_file, find, find_view, is_table, storing
-from dpsql.schema.names import apart, folded
+from dpsql.schema.names import apart, folded, quoted_name
 from dpsql.schema.references import resolve_unit
 from dpsql.schema.values import ZONED
 from dpsql.schema.zones import check_zones
@@ -136,6 +136,8 @@ def _below(catalog: DuckDBCatalog, view: StoredView, read: ViewDefinition, level
     if isinstance(read.relation, ReadFiles):
         return _files(catalog, read.relation)
     parts = read.relation.parts
+    if parts in catalog.copies:
+        return _copied(catalog, parts)
     database, schema, _ = view.path
     inner = find_view(catalog, parts, (database, schema))
     if inner is not None:
@@ -165,15 +167,28 @@ def _files(catalog: DuckDBCatalog, read: ReadFiles) -> Layer:
     asked = read.options.get("hive_partitioning")
     hive = asked == "true"
     frozen = list_files(run, read.patterns, partitioned=asked != "false")
+    if catalog.by_path and is_one_file(read.patterns):
+        frozen = frozen.by_path()
     types = types_of(run, frozen, hive=hive)
     apart("the files", list(types))
-    name = hashlib.sha256(repr(sorted(types.items())).encode()).hexdigest()
     relation = guarded(scan_of(frozen, hive=hive), types)
     typed = hive and read.options.get("hive_types_autocast") != "false"
     cast = partition_types(run, frozen) if typed else {}
     unread = partitions_of(frozen) if asked is None else ()
     scan = FileScan(frozen, relation, repr((read.patterns, hive)), cast, unread)
-    return Layer(("", FILES, name), types, files=scan)
+    return Layer(_named_by(types), types, files=scan)
+
+
+def _copied(catalog: DuckDBCatalog, parts: tuple[str, ...]) -> Layer:
+    """Return the copy of files of CSV, whose texts are told apart by their columns' names alone."""
+    types = column_types(catalog, parts)
+    scan = FileScan(catalog.copies[parts], ".".join(map(quoted_name, parts)), "csv", texts=True)
+    return Layer(_named_by(dict.fromkeys(types, "VARCHAR")), types, files=scan)
+
+
+def _named_by(types: Mapping[str, str]) -> tuple[str, str, str]:
+    """Return the path of what is read from files: it is told by its columns."""
+    return "", FILES, hashlib.sha256(repr(sorted(types.items())).encode()).hexdigest()
 
 
 def _shown(read: ViewDefinition, below: Layer) -> dict[str, RowExpression]:

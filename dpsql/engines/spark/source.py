@@ -195,6 +195,9 @@ class SparkSource(DataSource):
         """Return the catalog: nothing beside it could tell where an account is."""
         return Database(self.catalog.current().database, None)
 
+    def close(self) -> None:
+        """Leave the caller's session open."""
+
     def check_ledger(self, ledger: object, *, shared: bool) -> None:
         """Refuse a ledger that other sessions on the same rows wouldn't find.
 
