@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
@@ -79,3 +80,17 @@ def test_words_of_the_glossary_are_linked_where_a_page_first_uses_them():
         + leads.format("ledger", "The account.", "Ledger") + ", a ledger, "
         + leads.format("ε", "The &lt;loss&gt;.", "ε") + " = 1.\n\n| ε |\n```sql\nε\n```\nplan"
     )  # fmt: skip
+
+
+def test_the_picture_of_the_readme_is_drawn_from_what_is_released_now():
+    from site_parts.pictures import seeded
+
+    from examples.true_and_noisy import picture
+
+    with seeded():
+        made = picture()
+    kept = (ROOT / "docs" / "gallery" / "true-and-noisy.svg").read_text(encoding="utf-8")
+    number = re.compile(r"-?\d+(?:\.\d+)?")
+    assert number.sub("0", made) == number.sub("0", kept)
+    places = [[float(found) for found in number.findall(svg)] for svg in (made, kept)]
+    assert places[0] == pytest.approx(places[1], abs=0.5)  # in pixels
