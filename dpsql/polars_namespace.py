@@ -15,12 +15,14 @@ from dpsql.calls import checked
 from dpsql.request import FrameOptions, FrameSessionOptions, Free, Statements, spelled_out
 
 if TYPE_CHECKING:
+    import os
+
     from dpsql.privacy import Budget
     from dpsql.release import Release
     from dpsql.schema import Domain, Schema
     from dpsql.session import Session
 
-    FrameSchema = Mapping[str, Domain] | Schema
+    FrameSchema = Mapping[str, Domain] | Schema | str | os.PathLike[str]
 
 
 @pl.api.register_lazyframe_namespace("dp")
@@ -71,7 +73,7 @@ class PrivateFrame:
             statements: one SQL text for one frame; several, or name → text, for a `Release`.
             budget: what the call is charged.
             schema: column → `dpsql.Domain`, or a `dpsql.Schema` with the table `self`; for
-                columns that are neither Enum nor Boolean, or that have no NULL.
+                columns that are neither Enum nor Boolean, or that have no NULL. Or a schema file.
             unit: the column that tells to whom a row belongs; by default each row is protected
                 by itself.
             max_rows: how many rows of one unit count at most.
@@ -129,7 +131,9 @@ def _declared(schema: FrameSchema | None) -> Schema | None:
     from dpsql.engines.duckdb.frames import TABLE
     from dpsql.schema import Schema
 
-    if schema is None or isinstance(schema, Schema):
-        return schema
+    if schema is None:
+        return None
+    if not isinstance(schema, Mapping):
+        return Schema.given(schema)
     named = [*schema] == [TABLE] and isinstance(schema[TABLE], Mapping)
     return Schema(cast(Any, schema if named else {TABLE: schema}))

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from dpsql.planner.mechanisms.base import Basis, Loss, ObjectiveName, Residuals
     from dpsql.planner.plans.plan import Plan
     from dpsql.privacy import Budget
-    from dpsql.schema import Domain, Schema
+    from dpsql.schema.declarations import SchemaLike
     from dpsql.schema.units import UnitLike
 
     class ArrowFrame(Protocol):
@@ -75,9 +75,9 @@ Free = Literal[0]
 
 
 class SchemaOption(TypedDict, total=False):
-    """Domains that go before the catalog's."""
+    """Domains that go before the catalog's: as they are, or the path of a schema file."""
 
-    schema: Schema | Mapping[str, Mapping[str, Domain]] | None
+    schema: SchemaLike | None
 
 
 class UnitOptions(TypedDict, total=False):
@@ -319,7 +319,7 @@ class Request:
 class Declared:
     """What is declared besides what the catalog says, as it is given; see `Session`."""
 
-    schema: Schema | Mapping[str, Mapping[str, Domain]] | None = None
+    schema: SchemaLike | None = None
     public: PublicTables | None = None
     unit: UnitLike = None
     max_rows: int | Mapping[str, int] | None = None

@@ -89,6 +89,17 @@ class Schema(Mapping[str, Mapping[str, Domain | NumberBounds]]):
         self._references = checked_references(references or {})
 
     @classmethod
+    def given(cls, schema: SchemaLike) -> Schema:
+        """Return what a caller passes for a schema: one, the path of its file, or its tables.
+
+        Raises:
+            SchemaError: it is malformed, or the file can't be read.
+        """
+        if isinstance(schema, Schema):
+            return schema
+        return cls.load(schema) if isinstance(schema, str | os.PathLike) else cls(schema)
+
+    @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Schema:
         """Read a schema from a TOML file, see docs/reference/schema-file.md.
 
@@ -141,6 +152,10 @@ class Schema(Mapping[str, Mapping[str, Domain | NumberBounds]]):
         expressions = f", expressions={bounded!r}" if bounded else ""
         known = f", references={dict(self._references)!r}" if self._references else ""
         return f"Schema({tables!r}{units}{groups}{expressions}{known})"
+
+
+SchemaLike = Schema | Mapping[str, Mapping[str, Domain | NumberBounds]] | str | os.PathLike[str]
+"""A schema, the tables of one, or the path of a schema file."""
 
 
 def _groups(table: str, declared: object) -> tuple[Groups, ...]:

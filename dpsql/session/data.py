@@ -71,9 +71,7 @@ class DeclaredData:
         check_vintage(declared.vintage)
         check_path(ledger=declared.ledger)
         check_switch(accept_schema=declared.accept_schema)
-        schema = declared.schema
-        if schema is not None and not isinstance(schema, Schema):
-            schema = Schema(schema)
+        schema = None if declared.schema is None else Schema.given(declared.schema)
         beside = declared.max_rows, declared.references, declared.max_groups
         unit = Unit.given(declared.unit, *beside)
         private = partial(_is_private, source, schema, unit)

@@ -73,8 +73,9 @@ class Session:
         budget: the total for this data set, kept in the ledger across processes. It can be set
             once. None takes the total that the ledger has; without any, spending is recorded
             and not limited.
-        schema: domains that go before DuckDB's catalog. What is in CSV is text, but where it is
-            declared otherwise: `dpsql schema people.csv` drafts it.
+        schema: domains that go before DuckDB's catalog: a `Schema`, its tables, or the path of a
+            schema file, which `dpsql schema people.csv` drafts. What is in CSV is text, but where
+            it is declared otherwise.
         ledger: the ledger's file; by default beside the file that is given, as `<file>.ledger`, or
             beside the folder; frames, and a database in memory, have it in memory, for as long as
             the session lives: nothing limits two of them together. An attached database has

@@ -87,11 +87,11 @@ def test_values_are_read_if_the_owner_says_so_and_nothing_is_left_to_type(file, 
     found = lines(text)
     assert found["race_name"] == (
         False,
-        '{ labels = ["a", "b, c", "d\\""], nullable = true }',
+        '{ labels = ["a", "b, c", "d\\""] }',
         "read from rows",
     )
-    assert found["year_born"][1] == "{ integers = [1950, 2009], nullable = true }"
-    assert found["score"][1] == "{ values = [2, 3, 9], nullable = true }"
+    assert found["year_born"][1] == "{ integers = [1950, 2009] }"
+    assert found["score"][1] == "{ values = [2, 3, 9] }"
     assert found["income"][1] == "{ number = [0, 50000] }"
     assert "2020-01-01, 2022-12-31" in found["came"][1]
     undecided = {name for name, (todo, *_) in found.items() if todo}
@@ -116,7 +116,7 @@ def test_values_of_a_database(tmp_path):
         con.register("rows", ROWS)
         con.execute("CREATE TABLE people AS FROM rows").fetchall()
     text = drafted("--db", tmp_path / "x.duckdb", "--values")
-    assert lines(text)["score"][1] == "{ values = [2, 3, 9], nullable = true }"
+    assert lines(text)["score"][1] == "{ values = [2, 3, 9] }"
     assert "types of columns were found" not in text
     assert "read from rows" not in drafted("--db", tmp_path / "x.duckdb", "--toml")
 
@@ -200,3 +200,11 @@ def test_long_helps_have_their_options_in_groups_with_an_example_each():
     spelled = {o for c in with_groups for p in c.params for o in p.opts}
     for _, example, _ in GROUPS:
         assert set(re.findall(r"--[\w-]+", example)) <= spelled
+
+
+def test_null_is_a_value_of_a_column_that_has_one(tmp_path):
+    path = tmp_path / "people.csv"
+    path.write_text("a,b\nx,1\n,2\nx,3\n")
+    found = lines(drafted(path, "--values"))
+    assert found["a"][1] == '{ labels = ["x"], nullable = true }'
+    assert found["b"][1] == "{ integers = [1, 3] }"

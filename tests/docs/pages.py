@@ -6,6 +6,7 @@ import contextlib
 import io
 import re
 import shlex
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +22,9 @@ PAGES = [README, *(ROOT / name for name in OF_THE_PROJECT), *sorted((ROOT / "doc
 
 WITH_SERVER = ROOT / "docs" / "how-to" / "share-a-ledger.md"
 """The page whose commands are run, too. It needs PostgreSQL, as the service `accounts`."""
+TUTORIAL = ROOT / "docs" / "tutorial" / "first-release.md"
+COMMANDED = {README, TUTORIAL, WITH_SERVER}
+"""Pages of which the commands are run, too."""
 WITH_SPARK = ROOT / "docs" / "how-to" / "count-in-spark.md"
 """The page that needs Spark."""
 
@@ -83,7 +87,7 @@ def run(page: Path) -> Iterator[tuple[Block, str, BaseException | None]]:
     """Run the page's Python blocks in one namespace; give each block's output and error."""
     namespace: dict[str, Any] = {"__name__": "page"}
     for block in blocks(page):
-        if block.language == "sh" and page == WITH_SERVER:
+        if block.language == "sh" and page in COMMANDED:
             yield block, typed(block.code), None
         if block.language != "python":
             continue
@@ -105,14 +109,20 @@ def run(page: Path) -> Iterator[tuple[Block, str, BaseException | None]]:
 
 
 def typed(code: str) -> str:
-    """Run the commands of a block, as far as they are dpsql's."""
+    """Run the commands of a block, as far as they are dpsql's, or copy an example's data."""
     output = ""
-    for line in code.splitlines():
-        command, *arguments = shlex.split(line)
-        if command == "dpsql":
-            result = CliRunner().invoke(main, arguments)
+    for line in code.replace("\\\n", " ").splitlines():
+        command, *arguments = shlex.split(line, comments=True)
+        into = arguments[-1] if arguments[-2:-1] == [">"] else None
+        if command == "cp":
+            shutil.copy(ROOT / arguments[0], arguments[1])
+        elif command == "dpsql":
+            result = CliRunner().invoke(main, arguments[:-2] if into else arguments)
             assert result.exit_code == 0, result.output
-            output += result.stdout
+            if into:
+                Path(into).write_text(result.stdout, encoding="utf-8")
+            else:
+                output += result.stdout
     return output
 
 

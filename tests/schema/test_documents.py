@@ -9,6 +9,7 @@ from datetime import date
 from decimal import Decimal
 
 import duckdb
+import polars as pl
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
@@ -583,3 +584,17 @@ def test_bins_of_a_float_column_are_written_and_read():
     text = write_toml([table])
     assert read_table(con, ("t",), Schema(parse_toml(text).tables)) == table
     assert table_from_json(table_to_json(table)) == table
+
+
+def test_a_schema_may_be_given_by_the_path_of_its_file(tmp_path):
+    path = tmp_path / "s.toml"
+    path.write_text("[self.columns]\nage = { integers = [0, 9] }\n", encoding="utf-8")
+    frame = pl.DataFrame({"age": [1, 2, 2]})
+    budget = dpsql.Budget(rho=10**9)
+    sql = "SELECT COUNT(*) AS n FROM self WHERE age = 2"
+    for schema in (path, str(path), Schema.load(path)):
+        found = frame.dp.sql(sql, schema=schema, budget=budget)
+        assert found["n"][0] == pytest.approx(2, abs=0.1)
+        assert dpsql.plan(frame, sql, schema=schema, budget=budget).rmse > 0
+    with pytest.raises(SchemaError, match=r"other\.toml"):
+        frame.dp.sql(sql, schema="other.toml", budget=budget)

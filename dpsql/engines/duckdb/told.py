@@ -31,6 +31,7 @@ _LONG = 200
 def values_found(con: duckdb.DuckDBPyConnection, table: Table) -> dict[str, Domain | NumberBounds]:
     """Return what rows tell of columns of which nothing is known: lists of values, and ends.
 
+    NULL is a value of a column if there is one; a row with NULL that comes later is left out.
     Columns that tell rows or persons apart, by their name or by how many values they have, are
     left out, and so is what DuckDB can't look at.
     """
@@ -51,22 +52,24 @@ def _told(
     con: duckdb.DuckDBPyConnection, source: str, column: str, type_: str
 ) -> Domain | NumberBounds | None:
     rows = f"(SELECT {column} AS v FROM {source} WHERE {column} IS NOT NULL)"
+    missing = f"SELECT 1 FROM {source} WHERE {column} IS NULL LIMIT 1"
+    nullable = bool(con.execute(missing).fetchall())
     if type_.startswith("VARCHAR"):
         listed = _listed(con, rows)
         if not listed or max(map(len, map(str, listed))) > _LONG:
             return None
-        return Domain.labels(sorted(map(str, listed)), nullable=True)
+        return Domain.labels(sorted(map(str, listed)), nullable=nullable)
     if type_ in INTEGER_TYPES:
         whole = [int(str(v)) for v in _listed(con, rows)]
         if whole and max(whole) - min(whole) < 2 * len(whole):
-            return Domain.integers(min(whole), max(whole), nullable=True)
+            return Domain.integers(min(whole), max(whole), nullable=nullable)
         if whole:
-            return Domain("BIGINT", tuple(sorted(whole)), nullable=True)
+            return Domain("BIGINT", tuple(sorted(whole)), nullable=nullable)
         return _bounds(con, rows)
     if type_ in FLOATS or type_.startswith("DECIMAL("):
         return _bounds(con, rows)
     if type_ == "DATE" or type_ in TIMES:
-        return _days(con, rows, type_)
+        return _days(con, rows, type_, nullable)
     return None
 
 
@@ -97,7 +100,7 @@ def _steps(power: Fraction) -> Iterator[Fraction]:
     yield from (power * times for times in (1, 2, 5, 10, 20))
 
 
-def _days(con: duckdb.DuckDBPyConnection, rows: str, type_: str) -> Domain | None:
+def _days(con: duckdb.DuckDBPyConnection, rows: str, type_: str, nullable: bool) -> Domain | None:
     """Return whole years, by month, or by year if there are many."""
     finite = "system.main.isfinite(v)"
     sql = f"SELECT min(v)::DATE::VARCHAR, max(v)::DATE::VARCHAR FROM {rows} WHERE {finite}"
@@ -110,4 +113,4 @@ def _days(con: duckdb.DuckDBPyConnection, rows: str, type_: str) -> Domain | Non
     grain = "month" if months <= _MOST_MONTHS else "year"
     ends = f"{first.year:04}-01-01", f"{last.year:04}-12-31"
     zone = "UTC" if type_ == ZONED else None
-    return Domain.dates(*ends, grain, zone=zone, nullable=True)  # type: ignore[arg-type]
+    return Domain.dates(*ends, grain, zone=zone, nullable=nullable)  # type: ignore[arg-type]
