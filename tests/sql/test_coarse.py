@@ -454,7 +454,8 @@ def check_expressions(seed, count):
 
 def test_random_expressions_equal_duckdb_and_no_domain_takes_an_answer_away():
     answered, refused = check_expressions(seed=1, count=75)
-    assert min(answered, refused) >= 15
+    assert answered >= 50
+    assert refused >= 5
 
 
 @pytest.mark.long
