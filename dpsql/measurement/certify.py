@@ -35,11 +35,12 @@ Guarantees:
        at most k of them, chosen by looking at that unit's records only: adding or removing a
        unit with all of its records adds or removes those and changes nothing else.
     4. With Laplace noise, ε = Σ_A k_A Δ_A / b_A, exactly, with Δ_A the largest sum of absolute
-       changes, is at most that of a pure budget. Measuring every set once with independent noise
+       changes, or, where the records of a unit are `spreads` apart, k_A Δ_A by the least bound of
+       `spread`, is at most that of a pure budget. Measuring every set once with independent noise
        P(z) ∝ e^(−|z|/b_A) is ε-differentially private for the same neighbors: noise of one set
        that has to make up for a change c has a probability that differs by a factor of at most
-       e^(‖c‖₁/b_A), ‖c‖₁ ≤ k_AΔ_A by the triangle inequality, and factors multiply (Dwork,
-       McSherry, Nissim and Smith, TCC 2006). `privacy_cost` is then the μ² of that ε (see
+       e^(‖c‖₁/b_A), ‖c‖₁ ≤ k_AΔ_A by the triangle inequality or by `spread`, and factors multiply
+       (Dwork, McSherry, Nissim and Smith, TCC 2006). `privacy_cost` is then the μ² of that ε (see
        `privacy.pure`).
     5. No `CertifiedPlan` exists for which these don't hold, and none with two kinds of noise: all
        is checked at birth, by raising, never by `assert`.

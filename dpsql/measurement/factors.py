@@ -7,7 +7,8 @@ Guarantees:
        read-only. Where products over the factors of a block reach 2^31, all is computed in
        integers of any size, see `wide`.
     2. `largest_column_norm_squared`, `largest_column_sum` and `largest_row_sum` are exact, and
-       `stretch_squared` is no less than what it bounds (proofs at the functions). So are those of
+       `stretch_squared` is no less than what it bounds (proofs at the functions); `products` and
+       `column_sums` are what they say, entry by entry. So are those of
        their Kronecker products, see `strategy`.
     3. A row that counts v in its cell instead of 1 changes the answers by v times a column of
        the other factors. A `MeasureFactor` states a bound M >= |v| as if it were its only entry,
@@ -132,6 +133,15 @@ class IntegerFactor(ABC):
         """
         return None
 
+    def column_sums(self, axes: Collection[int]) -> NDArray[Any] | None:
+        """Return the largest sums of the magnitudes of a column by the cells of some axes, exact.
+
+        Entry [g] is the largest over all columns with the cells g along these axes, of shape (cells
+        of each of the axes, in the factor's order), in Python's integers; None where it isn't
+        computed, as for many entries.
+        """
+        return None
+
     @abstractmethod
     def apply(self, counts: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
         """Return matrix·counts along one axis, modulo 2^64."""
@@ -241,6 +251,14 @@ class DenseFactor(IntegerFactor):
         half = len(self._shape)
         others = [i for i, axis in enumerate(self._axes) if axis not in axes]
         return np.asarray(among.max(axis=(*others, *(half + i for i in others)), initial=0))
+
+    def column_sums(self, axes: Collection[int]) -> NDArray[Any] | None:
+        """Add up all magnitudes, in integers of any size; of many entries none are."""
+        if self._matrix.size > MOST_STRETCHED:
+            return None
+        sums = np.abs(self._matrix).astype(object).sum(axis=0).reshape(self._shape)
+        others = tuple(i for i, axis in enumerate(self._axes) if axis not in axes)
+        return np.asarray(sums.max(axis=others, initial=0))
 
     @cached_property
     def _gram(self) -> list[list[int]]:
@@ -394,6 +412,12 @@ class EvenFactor(IntegerFactor):
         found = np.full((self.cells, self.cells), abs(apart), dtype=object)
         np.fill_diagonal(found, self._a**2 + apart)
         return found
+
+    def column_sums(self, axes: Collection[int]) -> NDArray[Any] | None:
+        """Return the sum that all columns have."""
+        if self.cells > MOST_STRETCHED:
+            return None
+        return np.full(self.cells, self.largest_column_sum, dtype=object)
 
     @property
     def content(self) -> bytes:

@@ -31,6 +31,7 @@ from dpsql.measurement.distributions import CoarseGaussian, Laplace, Law
 from dpsql.measurement.factors import (
     ENTRY_BITS,
     MOST_MULTIPLIED,
+    MOST_STRETCHED,
     IdentityFactor,
     IntegerFactor,
 )
@@ -108,15 +109,11 @@ class BlockStrategy:
     def cost(self, spreads: Sequence[SpreadRows] = (), *, evenly: bool = False) -> Fraction:
         """Return the same where the records of a unit are spread out, over k² if it has k of them.
 
-        Where `evenly`, n of the k records cost n/k of it at most: see `change_squared`. With
-        Laplace noise, for which changes add up wherever they are, that is all the same.
+        Where `evenly`, n of the k records cost n/k of it at most: see `change_squared`.
         """
-        if isinstance(self.law, Laplace):
-            return len(self.spaces) * Fraction(self.sensitivity_1, self.law.width)
+        change = change_1 if isinstance(self.law, Laplace) else change_squared
         limits = by_limits(self.spaces, spreads).items()
-        changes = (
-            len(spaces) * change_squared(self.factors, of, evenly=evenly) for of, spaces in limits
-        )
+        changes = (len(spaces) * change(self.factors, of, evenly=evenly) for of, spaces in limits)
         return sum(changes, Fraction(0)) / self.law.width
 
     @property
@@ -145,6 +142,44 @@ def change_squared(
     if not evenly:
         found += [bound for limit in limits if (bound := _by_classes(factors, limit)) is not None]
     return min(found)
+
+
+def change_1(
+    factors: Sequence[IntegerFactor], limits: Sequence[Apart], *, evenly: bool = False
+) -> Fraction:
+    """Return the largest sum of magnitudes by which k records change a set's answers, over k.
+
+    The least of the bounds of `workload.spread`, its fifth guarantee. A column of a Kronecker
+    product is one of columns of its factors, and the sum of its magnitudes the product of theirs.
+
+    Args:
+        factors: what is measured.
+        limits: how far apart these records are along the axes of the set.
+        evenly: whether to take that bound alone of which n records reach n/k at most.
+    """
+    plain = Fraction(math.prod(factor.largest_column_sum for factor in factors))
+    if evenly or any(isinstance(factor, UnitFactor) for factor in factors):
+        return plain
+    found = (_sums_by_classes(factors, limit) for limit in limits)
+    return min((bound for bound in found if bound is not None), default=plain)
+
+
+def _sums_by_classes(factors: Sequence[IntegerFactor], limit: Apart) -> Fraction | None:
+    """Return the bound of sums by classes; None if there are too many."""
+    times, axes = 1, list[int]()
+    sums = np.array(1, dtype=object)
+    for factor in factors:
+        own = [axis for axis in factor.axes if axis in limit.axes]
+        if not own:
+            times *= factor.largest_column_sum
+            continue
+        among = factor.column_sums(own)
+        if among is None or sums.size * among.size > MOST_STRETCHED:
+            return None
+        sums = np.multiply.outer(sums, among)
+        axes += own
+    bound = limit.bound_of_sums(sums.transpose([axes.index(axis) for axis in limit.axes]))
+    return None if bound is None else times * bound
 
 
 def _by_classes(factors: Sequence[IntegerFactor], limit: Apart) -> Fraction | None:

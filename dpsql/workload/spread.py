@@ -33,6 +33,13 @@ Guarantees:
        of bound 3: a unit that has a row in one class alone may change answers as much as one with
        a row in each.
 
+    5. *Sums of magnitudes.* The exact answers in A change by a vector whose magnitudes sum to at
+       most k·top(S), with the `top` of 3 and S[g] >= M·Σ_i |B[i, c]| for all cells c of A in the
+       class g; and to at most k·max S, whatever the limit is.
+       *Proof.* With z of 3, Σ |h_c| over the cells of the class g is at most M·kz_g. So ‖Bh‖₁ is
+       at most Σ_c |h_c|·Σ_i |B[i, c]| <= Σ_g kz_g S[g] <= k·top(S). ∎ Of n rows it
+       is at most n/k of k·max S, but it may be all of k·top(S), as of bound 3.
+
     Rows without a cell in A add nothing to it. Where a unit is one record with rows in several
     tables (`workload.several`), k is part of M: its rows in the one table that A is over add at
     most kM' = M in all, of which at most s_gM in a class g, and the same holds with k = 1.
@@ -142,6 +149,17 @@ class Apart:
         each = [int(sum_) for sum_ in _top(square.astype(np.int64), rows, self.share.denominator)]
         (found,) = _top(np.array([each], dtype=object), rows, self.share.denominator)
         return Fraction(int(found) << shift, self.share.denominator**2)
+
+    def bound_of_sums(self, sums: NDArray[Any]) -> Fraction | None:
+        """Return top(S), exactly; None if there are too many rows for that.
+
+        Args:
+            sums: S: Python's integers that are not negative, of shape (classes of each axis, …).
+        """
+        if self.share.denominator > MOST_SHARES or not sums.size:
+            return None
+        (found,) = _top(sums.reshape(1, -1), self._rows(sums.shape), self.share.denominator)
+        return Fraction(int(found), self.share.denominator)
 
     def _rows(self, shape: tuple[int, ...]) -> NDArray[np.int64]:
         """Return how many rows may be in each joint class, of the denominator of the share."""

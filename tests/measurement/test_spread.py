@@ -83,6 +83,11 @@ def test_no_unit_changes_more_than_it_costs(first, second, sizes, most, own, bou
     evenly = float(made.cost((spread,), evenly=True)) * most**2 * made.law.width
     assert paid <= evenly * (1 + 1e-12)
     matrix = np.kron(factors[0].matrix, factors[1].matrix)
+    magnitudes = block(*factors, space="abv", law=Laplace(10**4))
+    paid_1 = spent((magnitudes,), most, (spread,)) * 10**4
+    evenly_1 = magnitudes.cost((spread,), evenly=True) * most * 10**4
+    assert paid_1 <= evenly_1
+    reached_1 = 0
     for rows in range(1, most + 1):
         for cells in itertools.combinations_with_replacement(range(n * width), rows):
             if any(sum(c // width == a for c in cells) > own * sizes[a] for a in range(n)):
@@ -93,6 +98,10 @@ def test_no_unit_changes_more_than_it_costs(first, second, sizes, most, own, bou
                 reached = float(np.square(matrix @ change).sum())
                 assert reached <= paid * (1 + 1e-12)
                 assert reached <= evenly * rows / most * (1 + 1e-12)
+                changed = int(np.abs(matrix @ change).sum())
+                assert changed <= min(paid_1, evenly_1 * rows / most)
+                reached_1 = max(reached_1, changed)
+    assert reached_1 == paid_1 or of_sums or most > own, "no unit reaches it"
 
 
 @settings(max_examples=40, deadline=None)
@@ -109,6 +118,8 @@ def test_rows_that_are_told_apart_by_two_columns_cost_enough(data):
     k, m = 3, data.draw(st.integers(1, 2))
     spread = SpreadRows(frozenset("bc"), Fraction(m, k), (("c", tuple(sizes)),))
     paid = float(spent((made,), k, (spread,))) * made.law.width
+    laplace = BlockStrategy(made.spaces, factors, Laplace(10**4))
+    paid_1 = spent((laplace,), k, (spread,)) * 10**4
     whole = np.einsum("icad,jb->ijabcd", joint.reshape(-1, 2, 2, 2), np.array(other))
     matrix = whole.reshape(-1, 16)
     cells = np.arange(16)
@@ -118,6 +129,7 @@ def test_rows_that_are_told_apart_by_two_columns_cost_enough(data):
         if all(lying.count(g) <= m * sizes[g[1]] for g in lying):
             change = np.bincount(rows, minlength=16)
             assert np.square(matrix @ change).sum() <= paid * (1 + 1e-12)
+            assert np.abs(matrix @ change).sum() <= paid_1
 
 
 def classes(*sizes, share=Fraction(1, 12)):
@@ -172,11 +184,29 @@ def test_other_sets_cost_what_they_cost():
     assert spent((both,), 3, (SpreadRows(frozenset("abc"), Fraction(1, 3)),)) == spent((both,), 3)
 
 
-def test_noise_of_laplace_and_counts_of_units_cost_what_they_cost():
+def test_counts_of_units_and_magnitudes_that_are_alike_cost_what_they_cost():
     laplace = block(IdentityFactor((0,), (9,), 7), law=Laplace(100))
-    units = block(IdentityFactor((0,), (1,), 1), UnitFactor((1,), (4,), 3, 1, 4))
-    for made in (laplace, units):
+    factors = IdentityFactor((0,), (1,), 1), UnitFactor((1,), (4,), 3, 1, 4)
+    for made in (laplace, block(*factors), block(*factors, law=Laplace(100))):
         assert spent((made,), 5, (BY_A,)) == spent((made,), 5)
+
+
+def test_magnitudes_of_one_cell_alone_cost_what_may_lie_there():
+    alone = block(dense([[7, 0]]), law=Laplace(100))
+    assert spent((alone,), 12, (classes(1, 11),)) == Fraction(7, 100)
+    assert spent((alone,), 12, (classes(11, 1),)) == Fraction(7 * 11, 100)
+    more = block(dense([[7, 0, -1], [-3, 2, 0]]), IdentityFactor((1,), (9,), 2), law=Laplace(100))
+    assert spent((more,), 12, (classes(1, 1, 10),)) == Fraction(2 * (10 + 2 + 10), 100)
+    assert more.cost((classes(1, 1, 10),), evenly=True) == more.cost()
+    large = block(dense([[2**61, 0], [2**61, 1]]), law=CoarseGaussian(2**130, 40))
+    assert large.factors[0].column_sums((0,)).tolist() == [2**62, 1]
+
+
+@pytest.mark.parametrize("size", [2**9 + 1, 2**18])
+def test_magnitudes_over_many_cells_cost_no_less(size):
+    made = block(IdentityFactor((0,), (size,), 7), law=Laplace(100))
+    spread = SpreadRows(frozenset("a"), Fraction(1, 3))
+    assert spent((made,), 3, (spread,)) == Fraction(3 * 7, 100)
 
 
 def test_the_share_that_is_least_is_paid_for():

@@ -305,9 +305,9 @@ def test_the_scale_of_integers_does_not_matter(budget: Budget, scale: int) -> No
 
 def test_the_error_of_a_strategy_does_not_depend_on_its_scale() -> None:
     families = Workload(SIZES).add(["a"], [Prefix()], weight=2.0).families
-    for pure in (False, True):
+    for budget in BUDGETS:
         found = {
-            error_of(("a",), (IdentityFactor((0,), (4,), scale),), families, pure=pure)
+            error_of(("a",), (IdentityFactor((0,), (4,), scale),), families, Cost(budget))
             for scale in (1, 1024)
         }
         assert found == {2.0 * 10}  # 1 + 2 + 3 + 4 cells in all

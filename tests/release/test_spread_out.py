@@ -134,6 +134,23 @@ def test_one_value_costs_what_a_unit_may_have_of_it(sql):
     assert spent(recorded(con, asked, budget=BUDGET), fewer) == pytest.approx(charged(fewer))
 
 
+def test_with_laplace_noise_too_one_value_costs_what_a_unit_may_have_of_it():
+    """By sums of magnitudes: no less for counts by month, to which a unit may add all its rows."""
+    con, sql = flights(), ONE_MONTH["WHERE"]
+    how = {"budget": dpsql.Budget(epsilon=1, delta=0), "mechanism": "laplace"}
+    asked = {"script": {"a": sql}, "schema": session_schema({"month": 4})}
+    limited, free = session(con, {"month": 4}), session(con, {})
+    assert limited.plan({"a": sql}, **how).rmse == pytest.approx(4 * 2**0.5, rel=1e-3)
+    plain = free.plan({"a": BY_MONTH}, **how).rmse
+    assert limited.plan({"a": BY_MONTH}, **how).rmse == pytest.approx(plain)
+    con.execute("DELETE FROM flights WHERE plane = 0")
+    fewer = recorded(con, asked, **how)
+    con.execute("INSERT INTO flights SELECT 0, 3, 'a', 50 FROM range(60) r(i)")
+    more = recorded(con, asked, **how)
+    for one, other in ((fewer, more), (more, fewer)):
+        assert spent(one, other) == pytest.approx(charged(one))
+
+
 def test_a_sum_to_which_no_row_adds_is_planned():
     """Nothing is measured for it, and nothing is shared among nothing."""
     con = flights()

@@ -55,9 +55,10 @@ class DirectNoise(Mechanism):
 
     def plan(self, workload: Workload, budget: Budget | None, options: Options) -> Plan:
         """Measure each marginal by its cells or by its queries, at its share of the budget."""
-        cost = Cost(budget_of(budget), options.contributions, options.bound)
+        spreads = options.spreads if self._laplace else ()
+        cost = Cost(budget_of(budget), options.contributions, options.bound, spreads)
         pure, groups = self._laplace, by_attributes(workload.families)
-        found = [_least(group, workload, pure=pure) for group in groups.values()]
+        found = [_least(group, workload, cost) for group in groups.values()]
         strategies = [
             MarginalStrategy(names, factors, share, solver)
             for (names, factors, solver, _), share in zip(
@@ -70,7 +71,7 @@ class DirectNoise(Mechanism):
 Found = tuple[tuple[str, ...], tuple[IntegerFactor, ...], str, float]
 
 
-def _least(families: Sequence[Family], workload: Workload, *, pure: bool) -> Found:
+def _least(families: Sequence[Family], workload: Workload, cost: Cost) -> Found:
     """Measure the cells of a marginal, or the queries of the families over it."""
     names = tuple(a for a in workload.domain if a in families[0].attributes)
     choices = {"cells": cells_of([workload.domain[a] for a in names])}
@@ -78,7 +79,7 @@ def _least(families: Sequence[Family], workload: Workload, *, pure: bool) -> Fou
     if queries is not None:
         choices["queries"] = queries
     found = (
-        (names, factors, solver, error_of(names, factors, families, pure=pure))
+        (names, factors, solver, error_of(names, factors, families, cost))
         for solver, factors in choices.items()
     )
     return least(found, lambda choice: choice[3])

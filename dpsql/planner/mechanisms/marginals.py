@@ -24,7 +24,7 @@ from dpsql.measurement.factors import (
     IdentityFactor,
     IntegerFactor,
 )
-from dpsql.measurement.strategy import BlockStrategy
+from dpsql.measurement.strategy import BlockStrategy, change_1, change_squared
 from dpsql.planner.mechanisms.base import Cost
 from dpsql.planner.plans.contents import Objective, PlannedBlock
 from dpsql.planner.plans.plan import Plan
@@ -32,6 +32,7 @@ from dpsql.planner.reconstruction.marginals import MarginalReconstruction, of_ma
 from dpsql.planner.reconstruction.measured import Space
 from dpsql.planner.shares.allocation import exact_shares
 from dpsql.workload import Family, Workload
+from dpsql.workload.spread import Apart
 
 LEAST_SHARE = 1e-4
 """Of the budget, relative to the largest share."""
@@ -114,8 +115,7 @@ def error_of(
     attributes: tuple[str, ...],
     factors: tuple[IntegerFactor, ...],
     families: Sequence[Family],
-    *,
-    pure: bool,
+    cost: Cost,
 ) -> float:
     """Return the weighted sum of variances if a marginal's cost is 1, but for a constant factor.
 
@@ -125,11 +125,10 @@ def error_of(
         attributes: one for each axis of the factors.
         factors: what is measured of the marginal.
         families: what is answered from it; the factors span their queries.
-        pure: whether the noise is Laplace noise.
+        cost: whether the noise is Laplace noise, and how far apart the rows of a unit are.
     """
-    change = 1.0
-    for factor in factors:
-        change *= factor.largest_column_sum**2 if pure else factor.largest_column_norm_squared
+    change = float(_change(factors, cost, limits_of(attributes, cost)))
+    change **= 2 if cost.budget.pure else 1
     reconstruction = MarginalReconstruction([Space(attributes, factors, 1.0)])
     (place,) = reconstruction.places
     return change * reconstruction.total(Workload.of(place.sizes, families))
@@ -148,18 +147,16 @@ def _blocks(strategies: Sequence[MarginalStrategy], cost: Cost) -> tuple[BlockSt
     largest = max(s.share for s in strategies) or 1.0
     parts = [max(s.share / largest, LEAST_SHARE) for s in strategies]
     exact = exact_shares(parts, [1] * len(parts), cost.per_record)
+    return tuple(_block(s, share, cost) for s, share in zip(strategies, exact, strict=True))
+
+
+def _block(strategy: MarginalStrategy, share: Fraction, cost: Cost) -> BlockStrategy:
+    """Give a strategy the least noise that its share of the cost allows."""
+    pure, limits = cost.budget.pure, limits_of(strategy.attributes, cost)
     most = (1 << (ENTRY_BITS - 1)) // cost.bound
-    pairs = zip(strategies, exact, strict=True)
-    return tuple(_block(s, share, most, pure=cost.budget.pure) for s, share in pairs)
-
-
-def _block(strategy: MarginalStrategy, cost: Fraction, most: int, *, pure: bool) -> BlockStrategy:
-    """Give a strategy the least noise that its share of the cost allows.
-
-    Products of its entries may be up to `most`.
-    """
-    factors = _scaled(strategy.factors, cost, most, pure=pure)
-    width = max(1, math.ceil(_change(factors, pure=pure) / cost))
+    noise = float(_change(strategy.factors, cost, limits) / share)
+    factors = _scaled(strategy.factors, noise, most, pure=pure)
+    width = max(1, math.ceil(_change(factors, cost, limits) / share))
     if width >= 1 << (SCALE_BITS if pure else VARIANCE_BITS):
         raise ResourceLimitError(
             f"The queries over {' x '.join(strategy.attributes)} can't be measured in 64-bit "
@@ -170,17 +167,23 @@ def _block(strategy: MarginalStrategy, cost: Fraction, most: int, *, pure: bool)
     return BlockStrategy((strategy.attributes,), factors, law)
 
 
-def _change(factors: Sequence[IntegerFactor], *, pure: bool) -> int:
-    """Return the most that one record changes: the sum of magnitudes, or of their squares."""
-    return math.prod(
-        f.largest_column_sum if pure else f.largest_column_norm_squared for f in factors
-    )
+def limits_of(attributes: tuple[str, ...], cost: Cost) -> list[Apart]:
+    """Say how far apart rows are along the axes of a marginal."""
+    said = (spread.within(attributes) for spread in cost.spreads)
+    return [limit for limit in said if limit is not None]
+
+
+def _change(factors: Sequence[IntegerFactor], cost: Cost, limits: Sequence[Apart]) -> Fraction:
+    """Return the most that k records change, over k or k²: magnitudes, or their squares."""
+    return (change_1 if cost.budget.pure else change_squared)(factors, limits)
 
 
 def _scaled(
-    factors: tuple[IntegerFactor, ...], cost: Fraction, most: int, *, pure: bool
+    factors: tuple[IntegerFactor, ...], width: float, most: int, *, pure: bool
 ) -> tuple[IntegerFactor, ...]:
     """Measure integers several times, so that the noise is wide beside what it is rounded by.
+
+    Products of their entries may be up to `most`.
 
     Its parameter, the variance or the scale, is a whole number, and rounded up: beside noise of a
     standard deviation near 1 that would waste part of the budget, and no plan would say so.
@@ -188,7 +191,6 @@ def _scaled(
     largest = math.prod(f.largest_entry for f in factors)
     if not largest:
         return factors
-    width = float(_change(factors, pure=pure) / cost)
     noise = width if pure else math.sqrt(width)
     wanted = int(min(max(TIMES, NARROW / noise), WIDE / noise))
     times = min(wanted, most // largest)
