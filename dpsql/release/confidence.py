@@ -22,6 +22,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -33,6 +34,9 @@ CONFIDENCE = 0.95
 """The probability of a quantile's interval, if no other is asked for."""
 ROUNDING = 1e-13
 """Share of the largest magnitude that is possible: more than floats lose in sums and products."""
+
+_UNEQUAL = 1e6
+"""Of noise and steps, how many times larger one may be before the other is taken for more."""
 
 
 def check_confidence(confidence: float | None) -> None:
@@ -105,6 +109,9 @@ class Quotient:
     covariance: Array
     least: Array
     largest: Array
+    step_top: Array | float = 0.0
+    """By how much roundings within x move it at most, besides noise."""
+    step_bottom: Array | float = 0.0
 
     def largest_error(self) -> Array:
         """Return bounds on the standard errors of x/y for this y, whatever possible value it has.
@@ -129,10 +136,36 @@ class Quotient:
         least = np.where(np.isnan(self.least), -np.inf, self.least)
         return Interval(least, np.where(np.isnan(self.largest), np.inf, self.largest))
 
+    def _with_steps(self, reach: float) -> tuple[Array, Array, Array]:
+        """Return variances of noise without roundings that excludes no v which both allow.
+
+        With s² = Var(x − v·y), t = a + |v|·b for the steps a of x and b of y, and any k, w > 0
+
+            (r·s + t)² <= (1 + k)·r²s² + (1 + 1/k)·t²,    t² <= a² + w·ab + v²·(b² + ab/w),
+
+        which is a variance of the same form. Both are equal for w = |v| and k = t/rs: v is taken to
+        be x/y, and s to be that of x/y or, if it is more, that of the ends by steps alone.
+        """
+        x, y, a, b = self.top, self.bottom, self.step_top, self.step_bottom
+        v_x, v_y, v_xy = self.variance_top, self.variance_bottom, self.covariance
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            v = np.nan_to_num(x / y, nan=0.0, posinf=0.0, neginf=0.0)
+            w = np.where(v == 0, 1.0, np.abs(v))
+            t = a + np.abs(v) * b
+            near = (v, v - t / np.abs(y), v + t / np.abs(y))
+            squares = [v_x - 2 * u * v_xy + u * u * v_y for u in near]
+            noise = reach * np.sqrt(np.maximum(reduce(np.fmax, squares), 0.0))
+            k = np.nan_to_num(t / noise, nan=1.0)
+            k = np.clip(k, 1 / _UNEQUAL, _UNEQUAL)
+            share = (1 + 1 / k) / reach**2
+            more = share * (a * a + w * a * b), share * (b * b + a * b / w)
+        k = np.where(a + b == 0, 0.0, k)
+        return v_x * (1 + k) + more[0], v_y * (1 + k) + more[1], v_xy * (1 + k)
+
     def interval(self, reach: float) -> Interval:
         """Return from the first to the last possible value that isn't excluded."""
         x, y, square = self.top, self.bottom, reach**2
-        v_x, v_y, v_xy = self.variance_top, self.variance_bottom, self.covariance
+        v_x, v_y, v_xy = self._with_steps(reach)
         possible = self.possible
         least, largest = possible.lower, possible.upper
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -153,10 +186,14 @@ class Quotient:
             np.where(above & ~below, np.maximum(high, least), least),
             np.where(below & ~above, np.minimum(low, largest), largest),
         )
+        lower = np.where(a > 0, between.lower, outside.lower)
+        upper = np.where(a > 0, between.upper, outside.upper)
         unknown = np.isnan(x + y + v_x + v_y + v_xy)
+        # Noise may leave no root to divide by; what is possible is so all the same.
+        rootless = np.isnan(y) & ~np.isnan(x)
         return Interval(
-            np.where(unknown, np.nan, np.where(a > 0, between.lower, outside.lower)),
-            np.where(unknown, np.nan, np.where(a > 0, between.upper, outside.upper)),
+            np.where(unknown, np.where(rootless, self.least, np.nan), lower),
+            np.where(unknown, np.where(rootless, self.largest, np.nan), upper),
         )
 
 

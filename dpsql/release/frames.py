@@ -13,7 +13,7 @@ from dpsql.errors import ResourceLimitError
 from dpsql.linalg.arrays import Ints
 from dpsql.release.answers import Answers, GroupBox, computed, keys, parts, whole
 from dpsql.release.confidence import CONFIDENCE, Interval, Quotient, reach
-from dpsql.release.noise import Noise, rounded
+from dpsql.release.noise import Noise, Steps, rounded
 from dpsql.release.support import PairSupport, Support, of_statistic, unfounded
 from dpsql.sql.compiled import Statement
 from dpsql.sql.computing.fractions import COLUMNS, Placed
@@ -228,16 +228,19 @@ class AnsweredFrames:
             elif noise is None:
                 columns.append(column)
             else:
-                variances = noise.variances(result.to_series(width + i))
-                variances = _rounded(post, i, result, variances)
+                pairs = result.to_series(width + i)
+                linear, steps = noise.variances(pairs), Steps.of(pairs)
+                variances = _rounded(post, i, result, linear, steps)
                 known = column.is_not_null()
                 if column.dtype.is_float():
                     known &= column.is_finite().fill_null(value=False)
                 doubtful = self._support[statement.name].unfounded.get(output.name)
                 known &= True if doubtful is None else ~doubtful
-                variances = variances.zip_with(known, _nulls(variances.len()))
+                variances, linear = (
+                    of.zip_with(known, _nulls(of.len())) for of in (variances, linear)
+                )
                 interval = self._around(post, i, result, noise) if output.reason is None else None
-                columns += self._with_errors(column, variances, interval)
+                columns += self._with_errors(column, variances, interval, linear, steps)
         return pl.DataFrame(columns)
 
     def _reach(self, confidence: float) -> float:
@@ -266,14 +269,30 @@ class AnsweredFrames:
         return interval.holding(values, quotient.possible.after(steps))
 
     def _with_errors(
-        self, values: pl.Series, variances: pl.Series, interval: Interval | None = None
+        self,
+        values: pl.Series,
+        variances: pl.Series,
+        interval: Interval | None = None,
+        linear: pl.Series | None = None,
+        steps: Steps | None = None,
     ) -> list[pl.Series]:
+        """Return a value with what is beside it.
+
+        Args:
+            values: the values.
+            variances: of these.
+            interval: where it isn't even around the values.
+            linear: their variances without those of roundings, if that is another thing.
+            steps: what roundings do.
+        """
         name = values.name
         columns = [values, variances.cast(pl.Float64).alias(f"{name}_variance")]
         if self._confidence is None or not values.dtype.is_numeric():
             return columns
         if interval is None:
-            around = self._reach(self._confidence) * variances.sqrt()
+            of_noise = variances if linear is None else linear
+            around = self._reach(self._confidence) * of_noise.sqrt()
+            around += 0.0 if steps is None else pl.Series(steps.most, nan_to_null=True)
             lower, upper = values - around, values + around
         else:
             lower = pl.Series(interval.lower, nan_to_null=True)
@@ -320,15 +339,22 @@ def quotients(post: Postprocessing, placed: Placed, result: pl.DataFrame, noise:
     )
     hidden = len(post.everything) + placed.at
     known = noise.joint(result.to_series(hidden), result.to_series(hidden + 1))
-    return Quotient(top, bottom, *known, least, largest)
+    steps = (Steps.of(result.to_series(hidden + j)).most for j in (0, 1))
+    return Quotient(top, bottom, *known, least, largest, *steps)
 
 
-def _rounded(post: Postprocessing, i: int, result: pl.DataFrame, variances: pl.Series) -> pl.Series:
+def _rounded(
+    post: Postprocessing, i: int, result: pl.DataFrame, linear: pl.Series, steps: Steps
+) -> pl.Series:
     """Return the variances of an output, given those that it has if nothing is rounded."""
     placed = post.fractions.get(i)
     last = None if placed is None else rounding_of(placed.fraction.steps)
+    within = linear + pl.Series(steps.squares, nan_to_null=True)
     if placed is None or last is None:
-        return variances
+        return within
+    hidden = len(post.everything) + placed.at
+    above, below = (Steps.of(result.to_series(hidden + j)).most for j in (0, 1))
+    variances = within.zip_with(pl.Series(above + below > 0), linear)
     top, bottom = (result.to_series(placed.at + j).cast(pl.Float64).to_numpy() for j in (0, 1))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         before = Interval(top / bottom, top / bottom).after(last.before).lower / last.width

@@ -45,7 +45,10 @@ class Noise:
         self._leans: dict[tuple[int, int], dict[str, Array]] = {}
 
     def variances(self, pairs: pl.Series) -> pl.Series:
-        """Return the variance of every value, given its list; null where that isn't known."""
+        """Return the variance of every value, given its list; null where that isn't known.
+
+        That of roundings on the way is left out, see `Steps`.
+        """
         total = self._variances(flat_pairs(pairs), pairs.len())
         total[pairs.is_null().to_numpy()] = np.nan
         return pl.Series(total).fill_nan(None)
@@ -219,8 +222,36 @@ def rounded(values: Array, variances: Array) -> Array:
     return np.where(variances > 0, found, variances)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Steps:
+    """What roundings do to values besides noise, of shape (values,); NaN where it has no bound."""
+
+    most: Array
+    """By how much they move each value at most."""
+    squares: Array
+    """As mean squares. What is rounded with noise, and what is without, lie anywhere in their
+    steps, independently, as far as anyone knows: width²/12 for each. Little noise seldom changes
+    a step; averaged over where it lies in it that is less, see `rounded`."""
+
+    @classmethod
+    def of(cls, pairs: pl.Series) -> Steps:
+        """Add up what the lists of values say of roundings."""
+        flat = _flat(pairs).filter(pl.col("i") < 0)
+        at, sizes = flat["value"].to_numpy(), flat["c"].fill_null(np.nan).abs().to_numpy()
+        most, squares = np.zeros(pairs.len()), np.zeros(pairs.len())
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.add.at(most, at, sizes)
+            np.add.at(squares, at, sizes**2 / 6)
+        bounded = np.isfinite(squares)
+        return cls(np.where(bounded, most, np.nan), np.where(bounded, squares, np.nan))
+
+
 def flat_pairs(pairs: pl.Series) -> pl.DataFrame:
-    """Return one row for each pair of a list, with the number of the value that it belongs to."""
+    """Return one row for each statistic in a list, with the number of the value it belongs to."""
+    return _flat(pairs).filter(pl.col("i") >= 0)
+
+
+def _flat(pairs: pl.Series) -> pl.DataFrame:
     return (
         pl.DataFrame({"value": np.arange(pairs.len()), "pair": pairs})
         .explode("pair")

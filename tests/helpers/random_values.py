@@ -102,13 +102,14 @@ class RandomValues:
         rng = self._rng
         keys = rng.sample(["g", "h", "age >= 30"], rng.choice([0, 1, 1, 1, 2]))
         self._grouped, inside = bool(keys), rng.random() < 0.15
-        self._inside = inside
         where = f" WHERE {rng.choice(_CONDITIONS)}" if rng.random() < 0.4 else ""
         items = [f"{key} AS k{i}" for i, key in enumerate(keys)]
         items += [f"{self._value(DEEP)} AS v{i}" for i in range(rng.choice([1, 2, 4]))]
         by = f" GROUP BY {', '.join(str(i + 1) for i in range(len(keys)))}" if keys else ""
         found = f"SELECT {', '.join(items)} FROM t{where}{by}"
-        return f"WITH w AS ({found}) SELECT * FROM w" if inside else found
+        values = [f"{self._again(f'v{i}')} AS v{i}" for i in range(len(items) - len(keys))]
+        listed = ", ".join([*(f"k{i}" for i in range(len(keys))), *values])
+        return f"WITH w AS ({found}) SELECT {listed} FROM w" if inside else found
 
     # ── values ─────────────────────────────────────────────────────────────────────────────
 
@@ -124,7 +125,8 @@ class RandomValues:
 
     def _quotient(self, depth: int) -> str:
         top = self._linear() if self._rng.random() < 0.7 else self._value(depth)
-        return f"{self._factor()}({top}) / ({self._count()})"
+        bottom = self._count() if self._rng.random() < 0.9 else f"round({self._count()}, -1)"
+        return f"{self._factor()}({top}) / ({bottom})"
 
     def _sum(self, depth: int) -> str:
         return f"({self._value(depth)}) {self._rng.choice('+-')} ({self._value(depth)})"
@@ -132,16 +134,19 @@ class RandomValues:
     def _root(self, depth: int) -> str:
         inner = self._rng.choice([self._count(), f"{self._linear()} / {self._count()}"])
         forms = ["sqrt(1000 + {})", "ln(1e6 + {})", "exp(({}) / 1e5)"]
-        return self._rng.choice(forms).format(inner)
+        form = self._rng.choice(forms)
+        return form.format(f"round({inner}, 1)" if self._rng.random() < 0.2 else inner)
 
     def _rounded(self, depth: int) -> str:
-        """Write what is rounded last: elsewhere noise is followed as if nothing was rounded."""
-        if self._inside or depth < DEEP - 1:
-            return self._value(depth)
-        form = self._rng.choice(
-            ["round({}, 2)", "floor({})", "ceil({})", "CAST({} AS DECIMAL(18, 1))"]
-        )
+        """Write what is rounded, last or on the way."""
+        forms = ["round({}, 2)", "floor({})", "ceil({})", "round({}, -1)"]
+        form = self._rng.choice([*forms, "CAST({} AS DECIMAL(18, 1))"])
         return form.format(self._linear() if "CAST" in form else self._value(depth))
+
+    def _again(self, name: str) -> str:
+        """Write what may be computed of a value once more."""
+        forms = ["{0}", "{0}", "round({0}, 1)", "{0} - floor({0})", "2 * {0} + 1"]
+        return self._rng.choice(forms).format(name)
 
     def _cut(self, depth: int) -> str:
         """Write what cuts values off; but a sum of no rows, which is 0 here, is NULL in SQL."""

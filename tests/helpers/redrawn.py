@@ -30,8 +30,15 @@ class Redrawn:
     marginals: Counted
 
     @classmethod
-    def of(cls, con: duckdb.DuckDBPyConnection, script, **how) -> Redrawn:
-        """Release a script once, by the public API, and keep what its last steps work on."""
+    def of(cls, con: duckdb.DuckDBPyConnection, script, declared=None, **how) -> Redrawn:
+        """Release a script once, by the public API, and keep what its last steps work on.
+
+        Args:
+            con: has the rows.
+            script: its statements.
+            declared: what the session declares.
+            how: options of the release.
+        """
         found = {}
         measure = tasks.measure
 
@@ -44,7 +51,7 @@ class Redrawn:
             return measure(charged, marginals)
 
         with patch.object(tasks, "from_plan", keep), patch.object(tasks, "measure", look):
-            dpsql.Session(con).release(script, **how)
+            dpsql.Session(con, **(declared or {})).release(script, **how)
         return cls(found["given"], found["marginals"])
 
     def draws(self, count: int, seed: int = 0) -> Iterator[dpsql.Release]:

@@ -315,5 +315,6 @@ class Core:
     """Which groups are left out for having too few rows, if any are."""
     declared: bool = False
     """Whether the owner declares which of its groups exist."""
-    summed: bool = False
-    """Whether its answers are added to those of others, so that it may have no groups itself."""
+    summed: str | None = None
+    """What the sums are called that its answers are added up in with those of others, so that it
+    may have no groups itself."""

@@ -23,7 +23,7 @@ from sqlglot import exp
 
 from dpsql.sql.binding.bind import RowBinder
 from dpsql.sql.binding.core import Linear, Role, present
-from dpsql.sql.binding.expressions import BoundExpr, Expr, ratio, times
+from dpsql.sql.binding.expressions import BoundExpr, Expr, ratio, render, times
 
 _VARIANCES: dict[type[Expr], tuple[bool, bool]] = {
     # aggregate → (of a sample, its root)
@@ -83,11 +83,7 @@ class Moments:
         """Return C of two of them, which may be the same."""
         one = self.sum(first)
         other = one if first == second else self.sum(second)
-        return _together(one, other, self.count, self.product(first, second))
-
-    def divisor(self, *, sample: bool) -> Expr:
-        """Return what a sum of products is divided by."""
-        return _divisor(self.count, sample=sample)
+        return together(one, other, self.count, self.product(first, second))
 
 
 def of_one(node: Expr, moments: Moments) -> Expr:
@@ -107,7 +103,44 @@ def of_one(node: Expr, moments: Moments) -> Expr:
 
 def variance(first: int, count: int, second: int, *, sample: bool) -> Expr:
     """Return a variance, given the numbers of S, N and P."""
-    return ratio(_together(first, first, count, second), _divisor(count, sample=sample))
+    return covariance(together(first, first, count, second), count, sample=sample)
+
+
+def covariance(spread: Expr, count: int, *, sample: bool) -> Expr:
+    """Return a covariance, given C and the number of N."""
+    return ratio(spread, _divisor(count, sample=sample))
+
+
+def correlation(both: Expr, first: Expr, second: Expr) -> Expr:
+    """Return a correlation, given C of both expressions and of each with itself."""
+    return ratio(both, exp.Sqrt(this=times(first, second)))
+
+
+def determination(both: Expr, first: Expr, second: Expr) -> Expr:
+    """Return the square of a correlation."""
+    return ratio(times(both, both), exp.Paren(this=times(first, second)))
+
+
+def where_both_vary(found: Expr, first: Expr, second: Expr) -> Expr:
+    """Return NULL where there is no spread: without rows that differ, or below the noise."""
+    zero = exp.Literal.number(0)
+    tests = [exp.GT(this=of.copy(), expression=zero.copy()) for of in (first, second)]
+    return exp.Case(ifs=[exp.If(this=exp.and_(*tests), true=found)])
+
+
+def related(node: exp.Case) -> Expr | None:
+    """Return what `where_both_vary` was written of; None if it is something else."""
+    branches = node.args["ifs"]
+    quotient = branches[0].args.get("true") if len(branches) == 1 else None
+    if not isinstance(quotient, exp.Div) or node.this or node.args.get("default") is not None:
+        return None
+    product = quotient.expression.unnest()
+    product = product.this.unnest() if isinstance(product, exp.Sqrt) else product
+    spreads = (product.this, product.expression) if isinstance(product, exp.Mul) else ()
+    inner = [spread.this for spread in spreads if isinstance(spread, exp.Paren)]
+    if len(inner) < 2 or render(where_both_vary(quotient.copy(), *inner)) != render(node):
+        return None
+    return quotient
 
 
 def of_two(node: Expr, moments: Moments) -> Expr:
@@ -115,7 +148,8 @@ def of_two(node: Expr, moments: Moments) -> Expr:
     return exp.Paren(this=_OF_TWO[type(node)](moments))
 
 
-def _together(one: int, other: int, count: int, product: int) -> Expr:
+def together(one: int, other: int, count: int, product: int) -> Expr:
+    """Return C, given the numbers of S of both, N and P."""
     middle = exp.Mul(this=Role.CENTER.column(product), expression=_s(count))
     apart = exp.Add(this=_s(product), expression=middle)
     means = ratio(exp.Mul(this=_s(one), expression=_s(other)), _s(count))
@@ -133,7 +167,7 @@ def _divisor(count: int, *, sample: bool) -> Expr:
 
 def _covariance(m: Moments, *, sample: bool) -> Expr:
     y, x = m.given
-    return ratio(m.together(x, y), m.divisor(sample=sample))
+    return covariance(m.together(x, y), m.count, sample=sample)
 
 
 def _slope(m: Moments) -> Expr:
@@ -146,36 +180,19 @@ def _intercept(m: Moments) -> Expr:
     return exp.Sub(this=m.mean(y), expression=times(_slope(m), m.mean(x)))
 
 
-def _correlation(m: Moments) -> Expr:
+def _related(m: Moments, made: Callable[[Expr, Expr, Expr], Expr]) -> Expr:
     y, x = m.given
-    return _where_both_vary(m, ratio(m.together(x, y), exp.Sqrt(this=_spreads(m))))
-
-
-def _determination(m: Moments) -> Expr:
-    y, x = m.given
-    both = m.together(x, y)
-    return _where_both_vary(m, ratio(times(both, both), exp.Paren(this=_spreads(m))))
-
-
-def _spreads(m: Moments) -> Expr:
-    y, x = m.given
-    return times(m.together(x, x), m.together(y, y))
-
-
-def _where_both_vary(m: Moments, found: Expr) -> Expr:
-    """Return NULL where there is no spread: without rows that differ, or below the noise."""
-    zero = exp.Literal.number(0)
-    tests = [exp.GT(this=m.together(e, e), expression=zero.copy()) for e in m.given]
-    return exp.Case(ifs=[exp.If(this=exp.and_(*tests), true=found)])
+    spreads = m.together(x, x), m.together(y, y)
+    return where_both_vary(made(m.together(x, y), *spreads), *spreads)
 
 
 _OF_TWO: dict[type[Expr], Callable[[Moments], Expr]] = {
     exp.CovarPop: lambda m: _covariance(m, sample=False),
     exp.CovarSamp: lambda m: _covariance(m, sample=True),
-    exp.Corr: _correlation,
+    exp.Corr: lambda m: _related(m, correlation),
     exp.RegrSlope: _slope,
     exp.RegrIntercept: _intercept,
-    exp.RegrR2: _determination,
+    exp.RegrR2: lambda m: _related(m, determination),
     exp.RegrCount: lambda m: _s(m.count),
     exp.RegrAvgx: lambda m: m.mean(m.given[1]),
     exp.RegrAvgy: lambda m: m.mean(m.given[0]),

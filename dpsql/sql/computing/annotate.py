@@ -18,8 +18,15 @@ from dpsql.sql.binding.expressions import (
     render,
     write_windows_out,
 )
-from dpsql.sql.computing.gradient import Gradient, IsLeaf, NotSmoothError, gradient, named
-from dpsql.sql.computing.pairs import NONE, UNKNOWN, FromItem, Output, scaled
+from dpsql.sql.computing.gradient import (
+    Gradient,
+    IsLeaf,
+    NotSmoothError,
+    gradient,
+    is_step,
+    named,
+)
+from dpsql.sql.computing.pairs import NONE, STEP, UNKNOWN, FromItem, Output, scaled
 
 _SHIFTS = (exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue)
 _PICKED = (exp.First, exp.Last)
@@ -214,7 +221,8 @@ class AnnotatedSelect:
         parts = []
         for leaf, derivative in g.partial.items():
             factor = render(derivative)
-            parts.append(self._lists[leaf] if factor == "1" else scaled(self._lists[leaf], factor))
+            pairs = STEP if is_step(leaf) else self._lists[leaf]
+            parts.append(pairs if factor == "1" else scaled(pairs, factor))
         return parts[0] if len(parts) == 1 else f"flatten([{', '.join(parts)}])"
 
     def _group_leaf(self, node: Expr) -> str | None:

@@ -13,23 +13,30 @@ nearer to their tangents than quotients are. h is made of roots, logarithms and 
 intervals go through it by their ends.
 
 What is possible narrows intervals down: an average lies within the range of what is averaged, a
-share of rows between 0 and 1, a variance between 0 and a quarter of the range's square. That rests
-on each row being counted once above and below. Of rows for each unit, or units for each row, it is
-only known that they are not negative: see `Tally`, which says of what a count is a part.
+share of rows between 0 and 1, a variance between 0 and a quarter of the range's square, a
+correlation between −1 and 1. That rests on each row being counted once above and below. Of rows for
+each unit, or units for each row, it is only known that they are not negative: see `Tally`, which
+says of what a count is a part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations
+from itertools import permutations, product
 
 from sqlglot import exp
 
 from dpsql.sql.binding.core import AnswerColumn, Linear, Role
-from dpsql.sql.binding.expressions import Expr, paren, ratio, render, times
-from dpsql.sql.binding.moments import variance
-from dpsql.sql.computing.steps import Step, literal_of, steps_of
+from dpsql.sql.binding.expressions import BoundExpr, Expr, paren, ratio, render, times
+from dpsql.sql.binding.moments import (
+    correlation,
+    covariance,
+    determination,
+    related,
+    together,
+)
+from dpsql.sql.computing.steps import Step, literal_of, steps_of, width_of
 from dpsql.sql.lowering.lower import LoweredCore
 
 COLUMNS = 4
@@ -61,7 +68,8 @@ class Fraction:
     def polynomial(self) -> bool:
         """Whether top and bottom are made of sums and products alone."""
         functions = [f for part in (self.top, *self.bottom) for f in part.find_all(exp.Func)]
-        return all(isinstance(f, (exp.AggFunc, exp.Cast, exp.Try)) for f in functions)
+        plain = (exp.AggFunc, exp.Cast, exp.Try)
+        return all(isinstance(f, plain) and width_of(f) is None for f in functions)
 
     def columns(self) -> list[Expr]:
         """Return top, bottom, and what is possible, as SQL."""
@@ -119,10 +127,12 @@ def _separable(item: Expr, query: exp.Select, rows: int) -> bool:
 
 
 def _limits(query: exp.Select, lowered: Sequence[LoweredCore]) -> Limits:
-    """Return what is possible, if a query is over the answers of one core alone."""
+    """Return what is possible, if a query is over the answers of one core, or over their sums."""
     clause = query.args.get("from_")
-    own = [c for c in lowered if clause is not None and clause.this.name == c.core.table]
-    return limits_of(own[0]) if own and not query.args.get("joins") else {}
+    if clause is None or query.args.get("joins"):
+        return {}
+    own = [c for c in lowered if clause.this.alias_or_name in (c.core.table, c.core.summed)]
+    return limits_of(own) if own else {}
 
 
 def fraction_of(item: Expr, limits: Limits) -> Fraction | None:
@@ -144,33 +154,102 @@ def fraction_of(item: Expr, limits: Limits) -> Fraction | None:
 
 
 def _unguarded(node: Expr) -> Expr:
-    """Take NULLIF(x, 0) for x, which it is but for x = 0, where there is no quotient."""
-    guard = isinstance(node, exp.Nullif) and literal_of(node.expression) == 0
-    return node.this if guard else node
+    """Take NULLIF(x, 0) for x, which it is but for x = 0, where there is no quotient.
+
+    And of what has a value only where both expressions vary, that value.
+    """
+    inside: Expr | None = None
+    if isinstance(node, exp.Nullif) and literal_of(node.expression) == 0:
+        inside = node.this
+    elif isinstance(node, exp.Case):
+        inside = related(node)
+    return node if inside is None else inside
 
 
-def limits_of(core: LoweredCore) -> dict[str, tuple[Expr, Expr]]:
-    """Return what averages, shares, quotients of counts and variances of a core can be at all."""
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """A sum over rows, or what several cores add to one: what their average can be."""
+
+    each: tuple[Linear, ...]
+    """What it is in each of the cores."""
+    least: float
+    largest: float
+
+    @classmethod
+    def of(cls, cores: Sequence[LoweredCore], j: int) -> _Sum | None:
+        """Return the j-th statistic of all cores; None if they are no sums.
+
+        Where cores are added up, each has put back before what it took off.
+        """
+        columns = [(group.columns[j], core.core) for core in cores for group in core.sets]
+        # Not what was lowered, of which one may stand for several: each says of what it is.
+        asked = [core.statistics[j] for _, core in columns]
+        each = tuple(statistic for statistic in asked if isinstance(statistic, Linear))
+        if len(each) < len(columns):
+            return None
+        ranges = [(c.center if core.summed else 0.0, c.scale) for c, core in columns]
+        least = min(center - scale for center, scale in ranges)
+        largest = max(center + scale for center, scale in ranges)
+        return cls(each, 0.0 if each[0].counts else least, largest)
+
+    @property
+    def middle(self) -> float:
+        """How far values are from the middle of their range at most."""
+        return (self.largest - self.least) / 2
+
+    def holds(self, part: _Sum) -> bool:
+        """Whether all rows of another one are rows of this one; see `Tally`."""
+        return all(s.tally.holds(o.tally) for s, o in zip(self.each, part.each, strict=True))
+
+    def centers(self, weight: BoundExpr | None, of: Linear) -> bool:
+        """Whether it is the sum of a weight around its middle over the rows of a product."""
+        own = self.each[0]
+        same = own.weight == weight and own.times is None and own.center
+        return same and own.tally.conditions <= of.tally.conditions
+
+
+def limits_of(cores: Sequence[LoweredCore]) -> dict[str, tuple[Expr, Expr]]:
+    """Return what averages, shares, quotients of counts and second moments can be at all.
+
+    Texts with products in them are those of `moments` alone, and their numbers tell what they are
+    of. Where x and y are within h and k of some points, |COVAR_POP(y, x)| <= hk, because it is at
+    most the root of the product of the mean squares around these; of samples, n/(n − 1) <= 2 times
+    as much.
+
+    Args:
+        cores: one, or those whose answers are added up.
+    """
     found: dict[str, tuple[Expr, Expr]] = {}
-    statistics = [s.statistic for s in core.sets[0].columns]
-    linear = {j: s for j, s in enumerate(statistics) if isinstance(s, Linear)}
-    counts = {k: s for k, s in linear.items() if s.counts}
+    numbers = range(len(cores[0].sets[0].columns))
+    sums = {j: each for j in numbers if (each := _Sum.of(cores, j)) is not None}
+    apart = not all(core.whole_units for core in cores)
+    counts = {k: s for k, s in sums.items() if s.each[0].counts}
     for j, k in permutations(counts, 2):
         found[_quotient(j, k)] = _number(0.0), exp.Null()
-    for j, top in linear.items():
-        largest = max(group.columns[j].scale for group in core.sets)
-        middle = max(group.columns[j].center for group in core.sets)
-        square = top.times is not None and top.times == top.weight
-        firsts = [i for i, s in linear.items() if square and s == replace(top, times=None)]
-        apart = top.of_units and not core.whole_units
-        for k in (k for k, s in counts.items() if not apart and s.tally.holds(top.tally)):
-            least = 0.0 if top.counts else -middle if square else -largest
-            found[_quotient(j, k)] = _number(least), _number(largest)
-            for i in firsts:
-                # At most the mean square around any point; of samples n/(n − 1) <= 2 times as much.
-                for sample, factor in ((False, 1), (True, 2)):
-                    spread = render(variance(i, k, j, sample=sample))
-                    found[spread] = _number(0.0), _number(factor * (middle + largest))
+    second = dict[tuple[int, int, int], list[Expr]]()
+    for j, top in sums.items():
+        of = top.each[0]
+        below = [k for k, s in counts.items() if not (apart and of.of_units) and s.holds(top)]
+        if of.times is None:
+            found |= {_quotient(j, k): (_number(top.least), _number(top.largest)) for k in below}
+            continue
+        factors = of.weight, of.times
+        ones, others = ([i for i, s in sums.items() if s.centers(w, of)] for w in factors)
+        for i, o, k in product(ones, others, below):
+            both = together(i, o, k, j)
+            second.setdefault((i, o, k), []).append(both)
+            if i == o:
+                found[render(both.unnest())] = _number(0.0), exp.Null()
+            for sample, factor in ((False, 1), (True, 2)):
+                largest = factor * sums[i].middle * sums[o].middle
+                least = 0.0 if i == o else -largest
+                spread = render(covariance(both, k, sample=sample))
+                found[spread] = _number(least), _number(largest)
+    for (i, o, k), pairs in second.items():
+        own = second.get((i, i, k), []), second.get((o, o, k), [])
+        for both, *spreads in product(pairs, *own) if i != o else ():
+            found[render(correlation(both, *spreads))] = _number(-1.0), _number(1.0)
+            found[render(determination(both, *spreads))] = _number(0.0), _number(1.0)
     return found
 
 

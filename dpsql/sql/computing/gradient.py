@@ -12,11 +12,25 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from dpsql.schema.names import capitals
-from dpsql.sql.binding.expressions import NESTED, Expr, paren, ratio, times
-from dpsql.sql.computing.steps import is_whole
+from dpsql.sql.binding.expressions import NESTED, Expr, paren, ratio, render, times
+from dpsql.sql.computing.steps import width_of
 
 IsLeaf = Callable[[Expr], str | None]
 """Returns the name of a noisy value, None for anything else."""
+
+
+_STEP = "step of "
+"""What a rounding's own step is called, before the rounding's text."""
+_UNBOUNDED: Expr = exp.Cast(this=exp.Literal.string("nan"), to=exp.DataType.build("DOUBLE"))
+
+
+def is_step(name: str) -> bool:
+    """Whether what an expression depends on is the step of a rounding, and no noisy value."""
+    return name.startswith(_STEP)
+
+
+_NO_STEEPER = (exp.Abs, exp.Greatest, exp.Least)
+"""Functions that move no farther than what they are of, on either side of their corner."""
 
 
 class NotSmoothError(Exception):
@@ -28,8 +42,19 @@ class Gradient:
     """An expression's derivative with respect to each noisy value that it depends on."""
 
     partial: Mapping[str, Expr]
+    """For the step of a rounding, times its width."""
     exact: bool
     """Whether the expression is linear in all of them."""
+
+    @property
+    def stepped(self) -> bool:
+        """Whether it depends on what is rounded."""
+        return any(map(is_step, self.partial))
+
+    def bent(self) -> Gradient:
+        """Return the derivative of what isn't linear in roundings, whose steps have no bound."""
+        steps = {name: _UNBOUNDED.copy() for name in self.partial if is_step(name)}
+        return Gradient({**self.partial, **steps}, exact=False)
 
 
 CONSTANT = Gradient({}, exact=True)
@@ -83,6 +108,8 @@ def _sum(node: Expr, leaf: IsLeaf) -> Gradient:
 def _product(node: Expr, leaf: IsLeaf) -> Gradient:
     left, right = gradient(node.this, leaf), gradient(node.expression, leaf)
     both = _added(_scaled(left, node.expression), _scaled(right, node.this))
+    if left.stepped and right.stepped:
+        return both.bent()
     linear = left.exact and right.exact and not (left.partial and right.partial)
     return Gradient(both.partial, linear)
 
@@ -92,6 +119,8 @@ def _quotient(node: Expr, leaf: IsLeaf) -> Gradient:
     over = _scaled(top, _divided(exp.Literal.number(1), node.expression))
     factor = exp.Neg(this=_divided(node.this, times(node.expression, node.expression)))
     both = _added(over, _scaled(bottom, factor))
+    if bottom.stepped:
+        return both.bent()
     return Gradient(both.partial, top.exact and not bottom.partial)
 
 
@@ -119,11 +148,18 @@ def _choice(node: Expr, leaf: IsLeaf) -> Gradient:
 
 
 def _cast(node: exp.Cast, leaf: IsLeaf) -> Gradient:
-    """Differentiate through a cast to a number; casts to others, and roundings, are approximate."""
+    """Differentiate through a cast to a number; casts to others have no derivative."""
     if node.to.this not in exp.DataType.NUMERIC_TYPES:
         raise NotSmoothError(f"a cast to {node.to.sql('duckdb')} has no variance")
-    inner = gradient(node.this, leaf)
-    return Gradient(inner.partial, inner.exact and node.to.this in exp.DataType.FLOAT_TYPES)
+    return _rounded(node, gradient(node.this, leaf))
+
+
+def _rounded(node: Expr, inner: Gradient) -> Gradient:
+    """Add the step of a rounding, if a function rounds."""
+    width = width_of(node)
+    if width is None:
+        return inner
+    return Gradient({**inner.partial, _STEP + render(node): width}, exact=False)
 
 
 def _function(node: Expr, leaf: IsLeaf) -> Gradient:
@@ -138,13 +174,18 @@ def _function(node: Expr, leaf: IsLeaf) -> Gradient:
     if any(_depends(other, leaf) for other in others):
         raise NotSmoothError(f"{named(node)} of several noisy values has no derivative here")
     inner = gradient(x, leaf)
-    if isinstance(node, (exp.Round, exp.Nullif)) or is_whole(node):
+    if width_of(node) is not None:
+        return _rounded(node, inner)
+    if isinstance(node, exp.Nullif):
         return Gradient(inner.partial, exact=False)
     if isinstance(node, exp.Coalesce):
         filled = {n: _call("coalesce", d, exp.Literal.number(0)) for n, d in inner.partial.items()}
         return Gradient(filled, exact=False)
-    outer = _outer_derivative(node, x)
-    return Gradient(_scaled(inner, outer).partial, exact=False)
+    found = _scaled(inner, _outer_derivative(node, x))
+    if not isinstance(node, _NO_STEEPER):
+        return found.bent()
+    steps = {name: d for name, d in inner.partial.items() if is_step(name)}
+    return Gradient({**found.partial, **steps}, exact=False)
 
 
 def _outer_derivative(node: Expr, x: Expr) -> Expr:

@@ -4,7 +4,8 @@ Beside every column of every SELECT stands a hidden one, `__e0`, `__e1`, …: th
 (statistic, coefficient) whose sum is, to first order, the value's noise. An answer's statistic
 has itself with coefficient 1; expressions scale and join lists by the chain rule; SUM and AVG,
 plain or over windows, collect them. DuckDB computes the lists with the values, so filters, sorting,
-joins and limits apply to both alike. An empty list means no noise, NULL that it isn't known.
+joins and limits apply to both alike. An empty list means no noise, NULL that it isn't known. What
+is rounded has a pair besides for what its step may move, which has no statistic: see `gradient`.
 """
 
 from __future__ import annotations

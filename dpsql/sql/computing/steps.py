@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from dpsql.sql.binding.expressions import Expr, ratio, render
+from dpsql.sql.binding.expressions import Expr, paren, ratio, render
 
 _MONOTONE: dict[type[Expr], str] = {exp.Sqrt: "sqrt", exp.Ln: "ln", exp.Exp: "exp"}
 _WHOLE: dict[type[Expr], str] = {exp.Floor: "floor", exp.Ceil: "ceil"}
@@ -75,12 +75,28 @@ def is_whole(node: Expr) -> bool:
 
 
 def _digits(to: exp.DataType) -> Step | None:
-    """Return what a cast to a number does; None if it isn't a rounding to a known place."""
+    """Return what a cast to a number does; None if it isn't a rounding."""
     if to.this in exp.DataType.INTEGER_TYPES:
         return Step("round")
-    scale = literal_of(to.expressions[1].this) if len(to.expressions) > 1 else None
-    is_decimal = to.this is exp.DataType.Type.DECIMAL and scale is not None
-    return Step("round", scale or 0.0) if is_decimal else None
+    if to.this is not exp.DataType.Type.DECIMAL:
+        return None
+    scale = literal_of(to.expressions[1].this) if len(to.expressions) > 1 else 0.0
+    return None if scale is None else Step("round", scale)
+
+
+def width_of(node: Expr) -> Expr | None:
+    """Return the width of the multiples that a function rounds to; None if it rounds nothing."""
+    digits: Expr | None = exp.Literal.number(0)
+    if isinstance(node, (exp.Cast, exp.TryCast)):
+        step = _digits(node.to)
+        digits = None if step is None else exp.Literal.number(str(int(step.number)))
+    elif isinstance(node, exp.Round):
+        digits = node.args.get("decimals") or digits
+    elif not is_whole(node):
+        digits = None
+    if digits is None:
+        return None
+    return exp.Pow(this=exp.Literal.number("10.0"), expression=exp.Neg(this=paren(digits)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,7 +189,7 @@ class AddedUpBinder(CoreBinder):
         found, answers = list[tuple[Core, Home]](), list[Expr]()
         for number, branch in enumerate(self._branches):
             table = self._sandbox.new_name("answer")
-            core = self._core(number, conditions[number], table)
+            core = self._core(number, conditions[number], table, name)
             if core is None:
                 continue
             kept = condition(branch.exist, core.keys)
@@ -208,7 +208,7 @@ class AddedUpBinder(CoreBinder):
             left.set("order", exp.Order(expressions=ordered))
         return found, left
 
-    def _core(self, number: int, joined: Sequence[BoundExpr], table: str) -> Core | None:
+    def _core(self, number: int, joined: Sequence[BoundExpr], table: str, sums: str) -> Core | None:
         """Return what is asked of a branch; None if its conditions are never true."""
         branch = self._branches[number]
         conditions = [c for c in joined if self._holds(c) is not True]
@@ -227,7 +227,7 @@ class AddedUpBinder(CoreBinder):
             tuple(part for part in derived if not part.constant),
             branch.binder.named,
             self.source.clause("WHERE") or branch.home.where,
-            summed=True,
+            summed=sums,
         )
 
     def _holds(self, bound: BoundExpr) -> bool | None:
