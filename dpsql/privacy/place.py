@@ -209,7 +209,9 @@ def _others(folders: Sequence[Path]) -> list[Path]:
             beside = [folder.parent] if own else []
         else:
             with ledger_errors(folder):
-                beside = [folder / name for name in os.listdir(folder) if OF_ROWS.search(name)]
+                names = {*os.listdir(folder)}
+            own_ledger = (n for n in names if f"{n}.ledger" in names and OF_ROWS.search(n))
+            beside = [folder / name for name in own_ledger]
         found += [place for one in beside if os.path.lexists(place := usual_place(one))]
     return found
 

@@ -359,7 +359,8 @@ def _not_found(
         return unknown(
             f"There is no table {shown} in the database {printable(here)}.", _written(found)
         )
-    known = [".".join(map(as_sql, parts)) for parts in table_names(catalog)[:1000]]
+    named = [*table_names(catalog), *table_names(catalog, views=True)]
+    known = [".".join(map(as_sql, parts)) for parts in named[:1000]]
     made = catalog.copying("'file.parquet'", "…")
     hint = f"the database has no table: {made} makes one."
     if known:

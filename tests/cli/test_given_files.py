@@ -92,7 +92,7 @@ def test_values_are_read_if_the_owner_says_so_and_nothing_is_left_to_type(file, 
     )
     assert found["year_born"][1] == "{ integers = [1950, 2009] }"
     assert found["score"][1] == "{ values = [2, 3, 9] }"
-    assert found["income"][1] == "{ number = [0, 50000] }"
+    assert found["income"][1] == "{ number = [0, 40000] }"
     assert "2020-01-01, 2022-12-31" in found["came"][1]
     undecided = {name for name, (todo, *_) in found.items() if todo}
     assert undecided == {"patient_id", "note", "first_name"}

@@ -119,6 +119,17 @@ def test_answers_are_those_of_the_rows_and_the_account_is_beside_them(kind, tmp_
         assert again.ledger.spent == HUGE.mu_squared
 
 
+def test_a_schema_may_be_given_by_the_path_of_its_file(tmp_path, file):
+    schema = tmp_path / "people.toml"
+    schema.write_text(
+        '[people.columns]\nsex = { labels = ["f", "m"] }\nage = { integers = [0, 99] }\n'
+        "wage = { number = [0, 1000] }\n"
+    )
+    assert answers(dpsql.query(file, BY_SEX, budget=HUGE, schema=str(schema))) == EXACT
+    with pytest.raises(dpsql.SchemaError, match="no such file"):
+        dpsql.query(file, BY_SEX, budget=HUGE, schema=tmp_path / "nowhere.toml")
+
+
 def test_several_by_their_names_are_in_one_account(tmp_path, file):
     ROWS.write_parquet(tmp_path / "p.parquet")
     with duckdb.connect(tmp_path / "x.duckdb") as con:
@@ -224,6 +235,27 @@ def test_a_row_decides_about_no_type_delimiter_or_name(tmp_path):
         (tmp_path / "t.csv").write_text(f"v,w\n{odd}\n" + "1,a\n2,b\n" * 50, encoding="utf-8")
         frame = dpsql.query(tmp_path / "t.csv", sql, budget=HUGE, schema=schema)
         assert [round(n) for n in frame["n"]] == [0, 50, 50, 0], odd
+
+
+@pytest.mark.parametrize("encoding", ["UTF-16", "WINDOWS-1252"])
+def test_the_hint_for_another_encoding_can_be_typed(encoding, tmp_path):
+    ROWS.write_csv(tmp_path / "people.csv")
+    text = (tmp_path / "people.csv").read_text().replace("pid", "größe")
+    (tmp_path / "people.csv").write_text(text, encoding=encoding)
+    with pytest.raises(dpsql.SchemaError, match="UTF-8") as caught:
+        dpsql.Session(tmp_path / "people.csv")
+    command = caught.value.hint.split(": ")[1].removesuffix(".")
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)  # noqa: S602  as it is typed
+    assert dpsql.Session({"people": tmp_path / "utf8.csv"}, schema=SCHEMA)
+
+
+def test_names_of_tables_that_are_not_there_lead_to_those_that_are(tmp_path):
+    ROWS.write_csv(tmp_path / "2024 survey.csv")
+    session = dpsql.Session(tmp_path / "2024 survey.csv")
+    with pytest.raises(dpsql.SchemaError) as caught:
+        session.plan('SELECT COUNT(*) AS n FROM "2024 survy"', budget=BUDGET)
+    assert '"2024 survey"' in caught.value.hint
+    assert "texts" not in caught.value.hint
 
 
 HEADS = {

@@ -46,7 +46,7 @@ from dpsql.engines.frozen import FrozenFiles, is_one_file, partitions_of
 from dpsql.engines.public import is_frame, polars_frame
 from dpsql.engines.source import RefusedViewError
 from dpsql.errors import SchemaError, printable, shown
-from dpsql.hints import Hint, word
+from dpsql.hints import Hint, option, word
 from dpsql.schema import EachRow, Schema, Table, Unit
 from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds
 from dpsql.schema.facts import Database
@@ -61,6 +61,7 @@ _PARQUET = re.compile(r"(?<=.)\.(parquet|parq|pq)\Z", re.IGNORECASE | re.DOTALL)
 _PATTERN = re.compile(r"[*?\[{]")
 _DELIMITERS = ",;\t|"
 _HEAD_BYTES = 1 << 20
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _TYPES = {"BIGINT", "DOUBLE", "DATE", "TIMESTAMP", ZONED, "BOOLEAN"}
 """Types, besides text, that a column of CSV may have."""
 _NO_NAME = re.compile(r"[\s\d.,:;/+\-]*|\d{4}-\d\d-\d\d.*|(true|false|nan|null|na)", re.IGNORECASE)
@@ -185,14 +186,11 @@ class OpenedSource(DuckDBSource):
         for name, texts in self.texts.items():
             path = ("memory", "main", name)
             if declared is None or of_table(self.catalog, declared, path) is None:
-                file = texts.files.paths[0]
-                return Hint(
+                drafts = (
                     f"Nothing is declared of {printable(name)}, whose columns are texts therefore: "
-                    f"dpsql schema {word(file)} > schema.toml drafts it, for "
-                    'schema=dpsql.Schema.load("schema.toml").',
-                    f"Nothing is declared of {printable(name)}, whose columns are texts therefore: "
-                    f"dpsql schema {word(file)} > schema.toml drafts it, for --schema schema.toml.",
+                    f"dpsql schema {word(texts.files.paths[0])} > schema.toml drafts it, for "
                 )
+                return drafts + option("schema", "schema.toml") + "."
         return None
 
     @property
@@ -610,9 +608,10 @@ def _head(path: str) -> tuple[tuple[str, ...], str]:
     try:
         text = line.decode("utf-8-sig").rstrip("\r\n")
     except UnicodeDecodeError:
+        of = "UTF-16" if line.startswith(_UTF_16) else "WINDOWS-1252"
         raise SchemaError(
             f"The first line of {name} isn't UTF-8.",
-            hint=f"write it anew: iconv -f WINDOWS-1252 -t UTF-8 {name} > utf8.csv.",
+            hint=f"write it anew: iconv -f {of} -t UTF-8 {name} > utf8.csv.",
         ) from None
     delimiter = max(_DELIMITERS, key=re.sub(r'"(?:[^"]|"")*"', "", text).count)
     try:

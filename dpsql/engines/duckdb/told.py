@@ -7,7 +7,6 @@ the owner's command, which says so in what it prints.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from datetime import date
 from fractions import Fraction
 
@@ -24,6 +23,8 @@ from dpsql.schema.values import TIMES, ZONED
 MOST = 100
 """Values that are listed; a column of more tells rows apart, or is added up."""
 _MOST_MONTHS = 600
+_ROUND = (*map(Fraction, ("1", "1.2", "1.5", "2", "2.5", "3", "4", "5", "6", "8", "10", "12")),)
+"""What ends are rounded to, beside a power of ten: by a quarter at most."""
 _LONG = 200
 """Characters of a text; longer ones are no labels."""
 
@@ -52,25 +53,20 @@ def _told(
     con: duckdb.DuckDBPyConnection, source: str, column: str, type_: str
 ) -> Domain | NumberBounds | None:
     rows = f"(SELECT {column} AS v FROM {source} WHERE {column} IS NOT NULL)"
+    if type_ in FLOATS or type_.startswith("DECIMAL("):
+        return _bounds(con, rows)
     missing = f"SELECT 1 FROM {source} WHERE {column} IS NULL LIMIT 1"
     nullable = bool(con.execute(missing).fetchall())
     if type_.startswith("VARCHAR"):
-        listed = _listed(con, rows)
-        if not listed or max(map(len, map(str, listed))) > _LONG:
-            return None
-        return Domain.labels(sorted(map(str, listed)), nullable=nullable)
+        texts = sorted(map(str, _listed(con, rows)))
+        short = bool(texts) and max(map(len, texts)) <= _LONG
+        return Domain.labels(texts, nullable=nullable) if short else None
     if type_ in INTEGER_TYPES:
-        whole = [int(str(v)) for v in _listed(con, rows)]
-        if whole and max(whole) - min(whole) < 2 * len(whole):
-            return Domain.integers(min(whole), max(whole), nullable=nullable)
-        if whole:
-            return Domain("BIGINT", tuple(sorted(whole)), nullable=nullable)
-        return _bounds(con, rows)
-    if type_ in FLOATS or type_.startswith("DECIMAL("):
-        return _bounds(con, rows)
-    if type_ == "DATE" or type_ in TIMES:
-        return _days(con, rows, type_, nullable)
-    return None
+        whole = sorted(int(str(v)) for v in _listed(con, rows))
+        if whole and whole[-1] - whole[0] < 2 * len(whole):
+            return Domain.integers(whole[0], whole[-1], nullable=nullable)
+        return Domain("BIGINT", tuple(whole), nullable=nullable) if whole else _bounds(con, rows)
+    return _days(con, rows, type_, nullable) if type_ == "DATE" or type_ in TIMES else None
 
 
 def _listed(con: duckdb.DuckDBPyConnection, rows: str) -> list[object]:
@@ -80,7 +76,7 @@ def _listed(con: duckdb.DuckDBPyConnection, rows: str) -> list[object]:
 
 
 def _bounds(con: duckdb.DuckDBPyConnection, rows: str) -> NumberBounds | None:
-    """Return the ends of numbers, rounded outwards to 1, 2 or 5 times a power of ten."""
+    """Return the ends of numbers, rounded outwards to few digits."""
     finite = "system.main.isfinite(v::DOUBLE)"
     sql = f"SELECT min(v::DOUBLE), max(v::DOUBLE) FROM {rows} WHERE {finite}"
     ((low, high),) = con.execute(sql).fetchall()
@@ -93,11 +89,7 @@ def _bounds(con: duckdb.DuckDBPyConnection, rows: str) -> NumberBounds | None:
 
 def _round_up(number: float) -> Fraction:
     power = Fraction(10) ** math.floor(math.log10(number))
-    return next(one for one in _steps(power) if one >= number)
-
-
-def _steps(power: Fraction) -> Iterator[Fraction]:
-    yield from (power * times for times in (1, 2, 5, 10, 20))
+    return next(power * times for times in _ROUND if power * times >= number)
 
 
 def _days(con: duckdb.DuckDBPyConnection, rows: str, type_: str, nullable: bool) -> Domain | None:
