@@ -2,6 +2,9 @@
 
 Everything told is public: phases, and how many of their steps are done. A `Watch` is passed down
 with the request, and each call has its own.
+
+A notebook keeps what is written to it, so there the line is an output that is replaced, and at last
+by nothing. Where a program runs the notebook, as nbclient does for nbconvert, nobody looks on.
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
 
 from dpsql.calls import check_callable
 
@@ -91,6 +96,40 @@ class ProgressLine(Watch):
         self._width = len(text)
 
 
+class NotebookLine(ProgressLine):
+    """A line that is an output of a cell, and an empty one once the work is done.
+
+    Args:
+        publish: `publish` of IPython's `DisplayPublisher`.
+        clock: seconds.
+    """
+
+    def __init__(
+        self, publish: Callable[..., object], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__(lambda _: None, clock)
+        self._publish, self._place = publish, {"display_id": uuid4().hex}
+        self._said = ""
+        self._is_there = False
+
+    def note(self, text: str) -> None:
+        """Say something in front of the line, until the work is done."""
+        with self._lock:
+            self._said = f"{text}; "
+            self._show("")
+
+    def clear(self) -> None:
+        """Take the line away."""
+        with self._lock:
+            if self._is_there:
+                self._publish({}, transient=self._place, update=True)
+
+    def _show(self, text: str) -> None:
+        data = {"text/plain": (self._said + text).removesuffix("; ")}
+        self._publish(data, transient=self._place, update=self._is_there)
+        self._is_there = True
+
+
 @contextmanager
 def watched(given: Progress | bool | None) -> Iterator[Watch]:
     """Give the watch of one call.
@@ -109,11 +148,11 @@ def watched(given: Progress | bool | None) -> Iterator[Watch]:
         check_callable(progress=given)
         yield Watch(given)
         return
-    write = None if given is False else _seen()
-    if write is None:
+    line = None if given is False else _line()
+    if line is None:
         yield Watch()
         return
-    line, done = ProgressLine(write), threading.Event()
+    done = threading.Event()
     thread = threading.Thread(target=_ticking, args=(line, done), daemon=True)
     thread.start()
     try:
@@ -129,24 +168,30 @@ def _ticking(line: ProgressLine, done: threading.Event) -> None:
         line.tick()
 
 
-def _seen() -> Callable[[str], None] | None:
-    """Return what writes where somebody looks on; None if nobody does.
-
-    In a notebook what goes to standard error looks like an error.
-    """
-    stream = sys.stdout if _in_notebook() else sys.stderr
-    if stream is None or not (_in_notebook() or stream.isatty()):
+def _line() -> ProgressLine | None:
+    """Return a line where somebody looks on; None if nobody does."""
+    shell = _notebook()
+    if shell is not None:
+        return NotebookLine(shell.display_pub.publish) if _is_looked_at(shell.kernel) else None
+    stream = sys.stderr
+    if stream is None or not stream.isatty():
         return None
 
     def write(text: str) -> None:
         stream.write(text)
         stream.flush()
 
-    return write
+    return ProgressLine(write)
 
 
-def _in_notebook() -> bool:
-    """Whether a kernel runs this, whose output a notebook shows."""
+def _notebook() -> Any:
+    """Return the shell of a kernel that runs this, whose outputs a notebook shows; or None."""
     shell = sys.modules.get("IPython.core.getipython")
     found = shell.get_ipython() if shell is not None else None
-    return found is not None and hasattr(found, "kernel")
+    return found if found is not None and hasattr(found, "kernel") else None
+
+
+def _is_looked_at(kernel: Any) -> bool:
+    """Whether a person may be there: programs that run notebooks can't be asked for input."""
+    asked = kernel.get_parent() if hasattr(kernel, "get_parent") else {}
+    return bool(asked.get("content", {}).get("allow_stdin", True))

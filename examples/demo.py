@@ -45,8 +45,8 @@ def main(report: Path | None = None) -> None:
         session = dpsql.Session(con, budget=TOTAL)
         show_plan(console, session.plan(script, budget=BUDGET))
         release = run(console, session, script)
-        for name, frame in release.items():
-            show_frame(console, name, frame)
+        for name in release:
+            show_frame(console, name, release.show(name))
         show_account(console, session, release)
         if report is not None:
             place = release.report(report, title="The Adult census extract", ledger=session.ledger)
@@ -57,15 +57,7 @@ def main(report: Path | None = None) -> None:
 def show_plan(console: Console, plan: dpsql.Plan) -> None:
     """Print what is known before any row is read."""
     console.print("Expected error of each statement, before anything is spent:", style="bold")
-    with pl.Config(
-        tbl_rows=-1, tbl_hide_dataframe_shape=True, fmt_str_lengths=40, float_precision=2
-    ):
-        console.print(str(plan.expected_error()), highlight=False)
-    console.print(
-        f"overall RMSE {plan.rmse:.2f}, within {plan.gap:.2%} of the certified bound; "
-        f"{len(plan.planned)} residual spaces from {len(plan.marginals)} marginals\n",
-        highlight=False,
-    )
+    console.print(f"{plan}\n", highlight=False, markup=False, soft_wrap=True)
 
 
 def run(console: Console, session: dpsql.Session, script: dict[str, str]) -> dpsql.Release:
@@ -90,7 +82,6 @@ def show_frame(console: Console, name: str, frame: pl.DataFrame) -> None:
         tbl_hide_column_data_types=True,
         tbl_cols=-1,
         tbl_width_chars=120,
-        float_precision=2,
     ):
         console.print(str(frame.head(3)), highlight=False, soft_wrap=True)
 

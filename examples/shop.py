@@ -78,7 +78,7 @@ def main() -> None:
     budget = dpsql.Budget(epsilon=1, delta=1e-9)
     plan = session.plan(SCRIPT, budget=budget)
     print(plan.neighbours)
-    print(plan.expected_error())
+    print(plan)
     for name, frame in session.release(SCRIPT, budget=budget).items():
         print(name, frame)
 

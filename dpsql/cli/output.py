@@ -53,13 +53,15 @@ def json_text(document: object) -> str:
 def say_frame(frame: pl.DataFrame) -> None:
     """Print the first rows of a frame as a table; its keys are repeated where it is divided.
 
-    Values have as many digits as their errors leave a meaning; CSV and JSON have all of them.
+    Values have as many digits as their standard errors leave a meaning, which stand beside them;
+    CSV and JSON have all digits, and variances.
     """
-    from dpsql.release.shown import shown_rows
+    from dpsql.release.shown import ERROR, shown_rows, with_errors
 
-    names = frame.columns
-    keys = next((i for i, name in enumerate(names) if f"{name}_variance" in names), 1)
-    say_table(names, shown_rows(frame.head(MOST_ROWS)), keys=keys)
+    shown = with_errors(frame.head(MOST_ROWS))
+    names = shown.columns
+    keys = next((i for i, name in enumerate(names) if f"{name}{ERROR}" in names), 1)
+    say_table(names, shown_rows(shown), keys=keys)
     if frame.height > MOST_ROWS:
         say(f"… and {frame.height - MOST_ROWS:,} more rows: take --csv or --json for all.")
 

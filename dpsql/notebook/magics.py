@@ -26,6 +26,7 @@ from dpsql.notebook.options import DECLARING, MADE_UP, cell_parser, line_parser
 from dpsql.planner.plans.plan import Plan
 from dpsql.privacy import Budget
 from dpsql.release import Release
+from dpsql.release.cards import answer_table
 from dpsql.request import Free, ReleaseOptions, SessionPlanOptions, part
 from dpsql.session import Session
 from dpsql.sql.text.script import split_script
@@ -41,7 +42,6 @@ class Shell(Protocol):
 
     user_ns: dict[str, Any]
     magics_manager: Any
-    display_pub: Any
 
     def register_magic_function(
         self, func: Callable[..., Any], magic_kind: str, magic_name: str
@@ -151,8 +151,7 @@ class Magics:
             if release.charged is not None and session.remaining is not None:
                 sys.stdout.write(f"charged: {release.charged}; left: {_left(session)}\n")
             if len(release) == 1 and given.into is None:
-                for picture in release.beside(*release):  # in a terminal nothing is shown of HTML
-                    self._shell.display_pub.publish({"text/html": picture})
+                result = _as_answer(release)
         return self._handed_out(result, given.into)
 
     def _handed_out(self, result: T, into: str | None) -> T | None:
@@ -229,6 +228,19 @@ class Magics:
         if name not in self._shell.user_ns:
             raise UsageError(f"There is no variable {name}.")
         return self._shell.user_ns[name]
+
+
+def _as_answer(release: Release) -> pl.DataFrame:
+    """Return the one answer of a release, which a cell shows with standard errors and a picture.
+
+    The frame itself has variances. What is made of it is shown as any frame.
+    """
+    (name,) = release
+    frame = release[name].clone()
+    page = "".join([answer_table(frame), *release.beside(name)])
+    shown = {"text/plain": str(release.show(name)), "text/html": page}
+    vars(frame)["_repr_mimebundle_"] = lambda **_: shown  # IPython asks for it by this name
+    return frame
 
 
 def _bounds(given: list[tuple[str, int]]) -> int | dict[str, int] | None:

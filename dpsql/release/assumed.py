@@ -3,18 +3,30 @@
 How far an average, a share or a quantile is off depends on how many rows there are. So that it
 can be said before anything is charged, rows are assumed: as many as the caller says, spread evenly
 over the values of every column, independently of each other. Where nothing is assumed, noisy counts
-of earlier measurements take their place, if there are any.
+of earlier measurements take their place, if there are any; and if there are none, groups of several
+sizes do, as examples.
+
+Why one size tells of others. Let T and N be what an average, a share or another ratio is divided
+out of, and T', N' their noisy answers, with noises of mean zero. With v = T/N,
+
+    T'/N' − v = (T' − vN')/N' = (T' − vN')/N · (1 − (N' − N)/N + …)
+
+and T' − vN' has mean zero and the variance s² = Var T' − 2v Cov(T', N') + v² Var N', all of which
+the plan knows and none of which depends on how many rows there are. So the standard error is s/N:
+ten times the rows, a tenth of the error. What is left out is of the relative size of
+(sd N')/N, which is below a third wherever `drowned` doesn't say that noise is all there is.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from dpsql.errors import WorkloadError, printable
 from dpsql.hints import option
@@ -23,9 +35,10 @@ from dpsql.planner.plans.plan import Plan
 from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.release.answers import Answers, whole
 from dpsql.release.counted import Counts, even_shares
-from dpsql.release.expected import Expected, ExpectedColumn, columns_of
+from dpsql.release.expected import Expected, ExpectedColumn, columns_of, counted
 from dpsql.sql.compiled import Script, Statement
 from dpsql.sql.computing.fractions import Placed
+from dpsql.sql.computing.postprocess import DirectOutput
 
 ROWS = "rows"
 """What stands for the rows of the whole table among the names of statements."""
@@ -41,7 +54,15 @@ COLUMNS = {
     "interval": pl.Float64(),
     "left_out": pl.Int64(),
     "rows_from": pl.String(),
+    "group_rows": pl.Int64(),
+    "answers": pl.Int64(),
+    "counts": pl.String(),
+    "exact": pl.Boolean(),
 }
+SIZES = tuple(700 * 10**k for k in range(6))
+"""Rows of a group for which errors are told where nothing is assumed or known: the first two of
+them for which there is something to tell."""
+EXAMPLES = 2
 
 
 def expected_answers(
@@ -54,36 +75,63 @@ def expected_answers(
         plan: how it is measured.
         assume: `rows` → rows of the table, or statement → rows in each of its groups.
         counts: what was counted before, for statements without rows assumed.
-
-    Raises:
-        WorkloadError: a name is not a statement's, or a number is not positive.
     """
-    if assume is not None:
-        check_assumed([statement.name for statement in script.statements], assume)
-    found = []
+    found: list[tuple[object, ...]] = []
     for statement in script.statements:
         answers = expected(script, plan, statement, assume, counts)
-        known = answers is not None
-        # Without any rows, errors are still known where they depend on none.
-        columns = columns_of(statement, answers or _even(script, plan, 1.0, ""))
-        if not columns:
-            columns = [_unknown(name) for name in _noisy(statement)]
-        said = answers.said if answers is not None else None
-        found += [(*_row(statement, c, known=known), said) for c in columns]
+        if answers is None:
+            found += _by_size(script, plan, statement)
+            continue
+        columns = columns_of(statement, answers)
+        known = [c for c in columns if not answers.noisy or np.isfinite([c.errors, c.widths]).any()]
+        rows = [_row(statement, c, c.unsure, answers.said, None) for c in known]
+        if len(known) < len(columns):  # of these, what was counted says nothing
+            others = {c.name for c in columns} - {c.name for c in known}
+            rows += [row for row in _by_size(script, plan, statement) if row[1] in others]
+        found += rows or _unlisted(statement, plan)
     return pl.DataFrame(found, schema=COLUMNS, orient="row")
 
 
+def _by_size(script: Script, plan: Plan, statement: Statement) -> list[tuple[object, ...]]:
+    """Tell of each column for groups of several sizes; once, where errors don't depend on rows.
+
+    Sizes that are too small to tell anything come before those that do.
+    """
+    each, sized = _all_rows(script, plan, statement, 1.0), _has_size(script, statement)
+    found: dict[str, list[tuple[object, ...]]] = {}
+    missing: dict[str, int] = {}
+    for size in SIZES:
+        said = f"a group of {size:,} rows, spread evenly over all values"
+        for column in columns_of(statement, _even(script, plan, size * each, said)):
+            if missing.setdefault(column.name, 1 if column.exact else EXAMPLES):
+                if column.exact and not sized:
+                    column = replace(column, values=np.full(len(column.values), np.nan))
+                row = _row(statement, column, column.drowned, said, size)
+                found.setdefault(column.name, []).append(row)
+                missing[column.name] -= bool((column.known & ~column.drowned).any())
+        if not any(missing.values()):
+            break
+    return [row for rows in found.values() for row in rows] or _unlisted(statement, plan)
+
+
 def assuming(
-    script: Script, plan: Plan, assume: Mapping[str, float] | None, counts: Counts | None = None
+    script: Script,
+    plan: Plan,
+    assume: Mapping[str, float] | None,
+    counts: Callable[[], Counts | None] = lambda: None,
 ) -> Plan:
-    """Return a plan with its expected answers, if rows are assumed or known.
+    """Return a plan that can tell what errors to expect, in the units of the answers.
+
+    It finds them when it is asked, and `counts` then.
 
     Raises:
-        WorkloadError: see `expected_answers`.
+        WorkloadError: what is assumed is malformed.
     """
-    if (assume is None and counts is None) or MECHANISMS[plan.mechanism].is_biased:
+    if assume is not None:
+        check_assumed([statement.name for statement in script.statements], assume)
+    if MECHANISMS[plan.mechanism].is_biased:
         return plan
-    return replace(plan, expected_answers=expected_answers(script, plan, assume, counts))
+    return replace(plan, expecting=lambda: expected_answers(script, plan, assume, counts()))
 
 
 def expected(
@@ -226,29 +274,78 @@ def _all_rows(script: Script, plan: Plan, statement: Statement, each: float) -> 
     return each / share
 
 
-def _noisy(statement: Statement) -> list[str]:
-    """Return the names of a statement's noisy columns."""
-    return [output.name for output in statement.outputs if output.noisy]
+def _has_size(script: Script, statement: Statement) -> bool:
+    """Whether `_all_rows` knows how large the groups of a statement are.
+
+    It does by its counts. Sums say it as well, if nothing but their groups decides on their rows.
+    """
+    group = statement.tables[0].sets[0]
+    if any(column.counts for column in group.columns):
+        return True
+    return all(
+        set(block.attributes) <= column.over or any(axis < len(group.axes) for axis in axes)
+        for column in group.columns
+        for block, axes in zip(
+            script.workload.families[column.family].blocks, column.axes, strict=True
+        )
+    )
 
 
-def _unknown(name: str) -> ExpectedColumn:
-    nothing = np.zeros(0)
-    return ExpectedColumn(name, nothing, nothing, nothing, nothing, False, nothing.astype(np.bool_))
+def _unlisted(statement: Statement, plan: Plan) -> list[tuple[object, ...]]:
+    """Describe the columns of a statement whose answers are too many, or can't be computed.
+
+    What is selected as it is was planned for, with the mean and the largest of its errors.
+    """
+    found: list[tuple[object, ...]] = []
+    for output in statement.outputs:
+        if not output.noisy:
+            continue
+        errors: tuple[float | None, float | None] = (None, None)
+        counts = None
+        if isinstance(output, DirectOutput) and output.statistic is not None:
+            column = statement.tables[0].sets[0].columns[output.statistic]
+            if column.quantile is None:
+                family = plan.workload.families[column.family].shown
+                total, largest = plan.reconstruction.extent(family, plan.workload.domain)
+                errors = math.sqrt(max(total, 0.0) / family.count), math.sqrt(largest)
+                counts = counted((column,), plan.workload)
+        exact = errors[0] is not None
+        row = (None, *errors, None, 0, None, None, statement.rows, counts, exact)
+        found.append((statement.name, output.name, *row))
+    return found
 
 
-def _row(statement: Statement, column: ExpectedColumn, *, known: bool) -> tuple[object, ...]:
-    """Describe one column; without rows, only the errors that need none."""
-    here = column.known if known or column.exact else np.zeros(len(column.values), dtype=np.bool_)
+def _row(
+    statement: Statement,
+    column: ExpectedColumn,
+    silent: NDArray[np.bool_],
+    said: str,
+    size: int | None,
+) -> tuple[object, ...]:
+    """Describe one column.
+
+    Args:
+        statement: which it is of.
+        column: what is expected of it.
+        silent: where there is nothing to say of it.
+        said: what the rows are, in words.
+        size: how many rows a group has, if that is an example.
+    """
+    here = column.known & ~silent
     errors, widths = column.errors[here], column.widths[here]
-    left_out = int(column.unsure.sum()) if known else None
     return (
         statement.name,
         column.name,
-        _mean(column.values[here]) if known else None,
+        _mean(column.values[here]),
         _root(_mean(errors**2)),
         float(np.nanmax(errors)) if np.isfinite(errors).any() else None,
         _mean(widths),
-        left_out,
+        int(silent.sum()),
+        said,
+        size,
+        len(column.values),
+        column.counts,
+        column.exact,
     )
 
 

@@ -12,7 +12,7 @@ from dpsql.markup import Html, card, facts, folded, table
 from dpsql.release.facts import Facts
 from dpsql.release.marks import SupportedFrames
 from dpsql.release.pictures import chart_of
-from dpsql.release.shown import shown_rows
+from dpsql.release.shown import shown_rows, with_errors
 
 MOST_TABLES = 12
 MOST_ROWS = 5
@@ -51,10 +51,23 @@ def _head(known: Facts, frames: SupportedFrames, name: str) -> Html:
         frame = next(frames.batches(name, MOST_UNFOLDED + 1))
     except DpsqlError as error:
         return card(name, error.message)
-    rows = shown_rows(frame)
-    parts = [table(frame.columns, rows[:MOST_ROWS])]
-    if len(rows) > MOST_ROWS:
-        more = f"… and more: release[{name!r}]" if len(rows) > MOST_UNFOLDED else ""
-        title = f"the first {MOST_UNFOLDED:,} rows" if more else f"all {len(rows):,} rows"
-        parts.append(folded(title, table(frame.columns, rows[:MOST_UNFOLDED], more=more)))
-    return card(name, *parts, *beside(known, frames, name, frame))
+    return card(name, answer_table(frame, name), *beside(known, frames, name, frame))
+
+
+def answer_table(frame: pl.DataFrame, name: str = "") -> Html:
+    """Show the first rows of an answer, and behind a click the next.
+
+    Args:
+        frame: all of them, or one more than are shown at most.
+        name: by which a release has them, if it does.
+    """
+    frame = with_errors(frame)
+    rows = shown_rows(frame.head(MOST_UNFOLDED + 1))
+    if len(rows) <= MOST_ROWS:
+        return table(frame.columns, rows)
+    head, more = table(frame.columns, rows[:MOST_ROWS]), ""
+    if len(rows) > MOST_UNFOLDED:
+        more = f"… and more: release[{name!r}]" if name else "… and more"
+    title = f"the first {MOST_UNFOLDED:,} rows" if more else f"all {len(rows):,} rows"
+    unfolded = folded(title, table(frame.columns, rows[:MOST_UNFOLDED], more=more))
+    return Html(f"{head}{unfolded}")

@@ -6,8 +6,8 @@ The answers and the errors that a table would have are found by what makes those
 from __future__ import annotations
 
 import math
-from collections.abc import Container
-from dataclasses import dataclass
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -20,12 +20,14 @@ from dpsql.planner.plans.plan import Plan
 from dpsql.release.answers import Answers, GroupBox, computed, whole
 from dpsql.release.confidence import CONFIDENCE, reach
 from dpsql.release.frames import quotients
-from dpsql.release.noise import Noise
+from dpsql.release.noise import Noise, flat_pairs, numbered, placed_pairs
 from dpsql.release.quantiles import Distribution, Quantiles, distribution, quantiles
 from dpsql.release.rehearse import MAX_ROWS
+from dpsql.release.support import FOUNDED
 from dpsql.sql.compiled import Script, Statement, StatisticColumn
 from dpsql.sql.computing.fractions import Placed
 from dpsql.sql.computing.postprocess import Postprocessing
+from dpsql.workload import Workload
 
 SURE = 2.0
 """What is divided by has to be so many standard errors away from zero, as it was counted."""
@@ -112,6 +114,11 @@ class ExpectedColumn:
     """Whether errors don't depend on the rows."""
     unsure: NDArray[np.bool_]
     """Where too few rows were counted to say anything."""
+    drowned: NDArray[np.bool_]
+    """Where the plan's noise would leave nothing of the value: where a release would mark what it
+    is divided by, a guess within its limits would do as well, or no value is excluded."""
+    counts: str | None = None
+    """What it is a number of, `rows` or `units`; None if it is something else."""
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -149,10 +156,11 @@ def _direct(
         column = part.group.columns[output.statistic]
         if column.quantile is not None:
             q = answers.quantiles(column, part, around)
-            found.append(_of_quantile(output.name, q.values, q.lower, q.upper))
+            found.append(_of_quantile(output.name, q.values, q.lower, q.upper, column.values))
         else:
             errors = grow * np.sqrt(answers.variances(column, part))
-            found.append(_of_errors(output.name, answers.values(column, part), errors, exact=True))
+            known = _of_errors(output.name, answers.values(column, part), errors, exact=True)
+            found.append(replace(known, counts=counted((column,), answers.workload)))
     return found
 
 
@@ -166,10 +174,11 @@ def _computed(
             continue
         if i in post.bounds:
             lower, upper = (result.to_series(post.bounds[i] + j) for j in (0, 1))
-            found.append(_of_quantile(output.name, result.to_series(i), lower, upper))
+            read = result.to_series(i)
+            found.append(_of_quantile(output.name, read, lower, upper, post.ranges.get(i)))
             continue
-        values = _floats(result.to_series(i))
-        variances = noise.variances(result.to_series(len(post.everything) + i))
+        values, pairs = _floats(result.to_series(i)), result.to_series(len(post.everything) + i)
+        variances = noise.variances(pairs)
         errors = grow * np.sqrt(variances.cast(pl.Float64).to_numpy())
         exact = output.exact and output.reason is None
         if not exact:
@@ -178,8 +187,31 @@ def _computed(
         column = _of_errors(output.name, values, errors, exact=exact)
         if placed is not None:
             column = _divided(column, post, placed, result, noise, statement, answers, grow)
+        elif exact:
+            column = replace(column, counts=_counts_of(pairs, statement, answers))
         found.append(column)
     return found
+
+
+def _counts_of(pairs: pl.Series, statement: Statement, answers: Expected) -> str | None:
+    """Say what values are numbers of that are sums of others, given their lists."""
+    places, flat = numbered(statement.tables), flat_pairs(pairs)
+    if flat.is_empty():
+        return None
+    placed = placed_pairs(flat, places)
+    if not (placed["c"].abs() == 1.0).all():
+        return None
+    used = placed.select("set", "column").unique().rows()
+    return counted([places[number].group.columns[j] for number, j in used], answers.workload)
+
+
+def counted(columns: Sequence[StatisticColumn], workload: Workload) -> str | None:
+    """Say what statistics are numbers of, if all of them are of the same."""
+    if not all(column.counts for column in columns):
+        return None
+    blocks = [workload.families[column.family].measure for column in columns]
+    kinds = {"units" if block is not None and block.of_units else "rows" for block in blocks}
+    return kinds.pop() if len(kinds) == 1 else None
 
 
 def _divided(
@@ -192,7 +224,11 @@ def _divided(
     answers: Expected,
     grow: float,
 ) -> ExpectedColumn:
-    """Look at what a value is divided by: it must be there, and known well enough."""
+    """Look at what a value is divided by: it must be there, and known well enough.
+
+    What lies between two limits is known as well without any noise if its standard error is that of
+    a guess, all values between them being alike: their distance by √12.
+    """
     quotient = quotients(post, placed, result, noise)
     bottom, pairs = quotient.bottom, result.to_series(len(post.everything) + placed.at + 1)
     # Groups that can't have rows, such as that of NULL in AVG(x) by x, have no answer.
@@ -206,17 +242,19 @@ def _divided(
         )
         unsure = ~(np.abs(bottom) >= SURE * np.sqrt(_floats(counted))) | np.isnan(column.values)
     most = column.errors
+    drowned = np.abs(bottom) < FOUNDED * grow * np.sqrt(quotient.variance_bottom)
     if linear(post, placed):
         times = [abs(step.number) for step in placed.fraction.steps if step.name == "times"]
         most = grow * math.prod(times) * quotient.largest_error()
-    return ExpectedColumn(
-        column.name,
-        np.where(some & ~unsure, column.values, np.nan),
-        np.where(some, column.errors, np.nan),
-        np.where(some, most, np.nan),
-        column.widths,
-        column.exact,
-        unsure & some,
+        room = math.prod(times) * (quotient.largest - quotient.least)
+        drowned |= column.errors > room / math.sqrt(12)
+    return replace(
+        column,
+        values=np.where(some & ~unsure, column.values, np.nan),
+        errors=np.where(some, column.errors, np.nan),
+        most=np.where(some, most, np.nan),
+        unsure=unsure & some,
+        drowned=drowned & some,
     )
 
 
@@ -233,15 +271,21 @@ def linear(post: Postprocessing, placed: Placed) -> bool:
 
 def _of_errors(name: str, values: Array, errors: Array, *, exact: bool) -> ExpectedColumn:
     nothing = np.full(len(values), np.nan)
-    return ExpectedColumn(name, values, errors, errors, nothing, exact, np.isinf(nothing))
+    no = np.isinf(nothing)
+    return ExpectedColumn(name, values, errors, errors, nothing, exact, no, no)
 
 
 def _of_quantile(
-    name: str, values: pl.Series, lower: pl.Series, upper: pl.Series
+    name: str, values: pl.Series, lower: pl.Series, upper: pl.Series, domain: pl.Series | None
 ) -> ExpectedColumn:
     nothing = np.full(values.len(), np.nan)
-    widths = _floats(upper) - _floats(lower)
-    return ExpectedColumn(name, _floats(values), nothing, nothing, widths, False, np.isinf(nothing))
+    ends, no = (_floats(lower), _floats(upper)), np.isinf(nothing)
+    all_of_it = no
+    if domain is not None and domain.len() > 1:
+        all_of_it = (ends[0] <= _floats(domain.head(1))) & (ends[1] >= _floats(domain.tail(1)))
+    return ExpectedColumn(
+        name, _floats(values), nothing, nothing, ends[1] - ends[0], False, no, all_of_it
+    )
 
 
 def _floats(values: pl.Series) -> Array:

@@ -81,8 +81,8 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
     def show(self, name: str) -> pl.DataFrame:
         """Return the answer to a statement to be looked at: values as texts of few digits.
 
-        A value has as many decimals as two digits of its standard error need. This is for display:
-        `release[name]` has the values.
+        A value has as many decimals as two digits of its standard error need. That stands beside
+        it, as `n_standard_error`. This is for display: `release[name]` has values and variances.
 
         Raises:
             KeyError: there is no such statement.

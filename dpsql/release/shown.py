@@ -1,7 +1,8 @@
 """Frames as they are shown: values with as many digits as their errors leave a meaning.
 
 Two digits of the standard error are shown, so 16206.57 with an error of 20 is 16207, and 0.041183
-with one of 0.0057 is 0.0412. What is stored, computed and written stays exact.
+with one of 0.0057 is 0.0412. Standard errors stand in place of variances, whose size says little
+beside a value. What is stored, computed and written stays exact, and has variances.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ DIGITS = 2
 """Digits of the standard error."""
 MOST_DECIMALS = 12
 LARGEST = 1e15
-_BESIDE = ("", "_lower", "_upper", "_adjusted")
+VARIANCE, ERROR = "_variance", "_standard_error"
+_BESIDE = ("", ERROR, "_lower", "_upper", "_adjusted")
 
 
 def decimals_of(error: float | None) -> int | None:
@@ -33,15 +35,26 @@ def shown_value(value: object, decimals: int | None) -> object:
     return found if found else abs(found)
 
 
+def with_errors(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return a frame with standard errors in place of the variances beside its values."""
+    found = []
+    for column in frame.iter_columns():
+        value = column.name.removesuffix(VARIANCE)
+        error = f"{value}{ERROR}"
+        is_beside = value != column.name and value in frame.columns and error not in frame.columns
+        is_beside &= column.dtype.is_float()
+        found.append(column.sqrt().alias(error) if is_beside else column)
+    return pl.DataFrame(found)
+
+
 def shown_rows(frame: pl.DataFrame) -> list[tuple[object, ...]]:
-    """Return the rows of a frame, with values that have a variance rounded for display."""
+    """Return the rows of a frame, with values of known errors rounded for display."""
     columns = {name: frame[name].to_list() for name in frame.columns}
     for name in frame.columns:
-        beside = f"{name}_variance"
-        if beside not in columns or not frame[beside].dtype.is_float():
+        errors = _errors(frame, name)
+        if errors is None:
             continue
-        errors = frame[beside].sqrt().to_list()
-        digits = [decimals_of(error) for error in errors]
+        digits = [decimals_of(error) for error in errors.to_list()]
         for own in (f"{name}{end}" for end in _BESIDE):
             if own in columns:
                 columns[own] = [
@@ -50,8 +63,18 @@ def shown_rows(frame: pl.DataFrame) -> list[tuple[object, ...]]:
     return list(zip(*columns.values(), strict=True))
 
 
+def _errors(frame: pl.DataFrame, name: str) -> pl.Series | None:
+    """Return the standard errors of a value, if they or its variances stand beside it."""
+    for end, is_square in ((VARIANCE, True), (ERROR, False)):
+        beside = f"{name}{end}"
+        if beside in frame.columns and frame[beside].dtype.is_float():
+            return frame[beside].sqrt() if is_square else frame[beside]
+    return None
+
+
 def shown_frame(frame: pl.DataFrame) -> pl.DataFrame:
     """Return a frame to be looked at: what is rounded for display is text in it."""
+    frame = with_errors(frame)
     rows = shown_rows(frame)
     found = []
     for i, name in enumerate(frame.columns):

@@ -24,6 +24,7 @@ from dpsql.planner.reconstruction.sources import Source, splits
 from dpsql.planner.reuse.planning import Past, least_budget_given, plan_given
 from dpsql.privacy import Budget
 from dpsql.release import Before
+from dpsql.release.assumed import assuming
 from dpsql.release.counted import Counts, counts_of
 from dpsql.release.tables import about, identity_of, lifted
 from dpsql.request import Request
@@ -287,7 +288,7 @@ def _checked_plan(asked: Compiled, *, aside: bool = False) -> Plan:
     plan = plan_of(asked)
     plan = replace(plan, aside=True) if aside else plan
     plan.check_variances()
-    return plan
+    return assuming(asked.script, plan, asked.request.assume, partial(counts_before, asked))
 
 
 def tell_effort(asked: Compiled) -> None:

@@ -23,7 +23,6 @@ from dpsql.planner.plans.plan import Plan
 from dpsql.privacy import Budget, Ledger
 from dpsql.progress import watched
 from dpsql.release import Release
-from dpsql.release.assumed import assuming
 from dpsql.request import (
     AnswerOptions,
     Declared,
@@ -46,7 +45,7 @@ from dpsql.session.account import Account
 from dpsql.session.answer import answer, answer_free
 from dpsql.session.checks import check_budget, check_most, check_request
 from dpsql.session.data import DeclaredData
-from dpsql.session.planning import compared, compiled_on_past, counts_before, planned
+from dpsql.session.planning import compared, compiled_on_past, planned
 from dpsql.session.unit_rows import check_up_to, histogram, without_last
 
 if TYPE_CHECKING:
@@ -224,8 +223,7 @@ class Session:
             request = replace(request, progress=watch)
             self._data.check_database()
             request.tell("planning", 0, 1)
-            asked, plan = planned(self._data, compiled_on_past(self._data, request))
-            return assuming(asked.script, plan, request.assume, counts_before(asked))
+            return planned(self._data, compiled_on_past(self._data, request))[1]
 
     @checked
     @one_thread

@@ -76,7 +76,7 @@ def main() -> None:
         con = duckdb.connect(Path(folder) / "flights.duckdb")
         load_flights(con)
         session = dpsql.Session(con, schema=SCHEMA, public=PUBLIC, budget=BUDGET)
-        print(session.plan(script, budget=BUDGET).expected_error())
+        print(session.plan(script, budget=BUDGET))
         release = session.release(script, budget=BUDGET, confidence=0.95)
         for name, frame in release.items():
             print(name, frame)

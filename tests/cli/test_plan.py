@@ -60,7 +60,10 @@ def test_past_counts_tell_errors_in_units_of_the_answer(commands):
     script = commands.folder / "mean.sql"
     script.write_text("-- name: mean\nSELECT sex, AVG(age) AS m FROM people GROUP BY sex;\n")
     options = ("plan", script, "--db", commands.db, "--rho", "0.1")
-    assert "expected_answers" not in commands.document(*options)
+    assert commands.document(*options)["expected_answers"][0]["group_rows"] == 700
+    told = " ".join(commands.done(*options).split())
+    assert "± 0.22 for a group of 700 rows, ± 0.022 for 7,000" in told
+    assert "for others add --assume rows=100000." in told
     commands.done("query", BY_SEX, "--db", commands.db, "--rho", "0.1")
     (row,) = commands.document(*options)["expected_answers"]
     assert row["rows_from"].startswith("noisy counts of ledger entry ")
@@ -72,9 +75,10 @@ def test_past_counts_tell_errors_in_units_of_the_answer(commands):
 
 def test_the_table_has_a_line_for_each_statement(commands):
     lines = commands.done("plan", commands.script, "--db", commands.db, *EPSILON).splitlines()
-    assert lines[0].split() == ["statement", "rows", "rmse", "worst", "standard", "error"]
+    assert lines[0].split() == ["statement", "answers", "standard", "error"]
     assert [line.split()[0] for line in lines[1:3]] == ["by_sex", "ages"]
-    assert len({line.rindex(line.split()[-1]) + len(line.split()[-1]) for line in lines[:3]}) == 1
+    assert [line.split()[2] for line in lines[1:3]] == ["±", "±"]
+    assert lines[1].endswith(" rows")
     assert any(line.startswith("budget: ρ = ") and "ε = 1 at δ = 1e-9" in line for line in lines)
 
 
@@ -102,7 +106,9 @@ def test_amounts_are_taken_as_the_decimals_that_are_typed(commands):
 def test_explaining_is_asked_for(commands):
     arguments = ("plan", commands.script, "--db", commands.db, "--rho", "0.1")
     assert "residual space" not in commands.done(*arguments)
-    assert "residual space" in commands.done(*arguments, "--explain")
+    explained = commands.done(*arguments, "--explain")
+    assert "residual space" in explained
+    assert "worst standard error" in explained
     assert "residual space" in plan(commands, "--rho", "0.1", "--explain")["explanation"]
 
 

@@ -22,7 +22,7 @@ def spent(commands: Commands) -> float:
 def test_an_answer_is_a_table(commands):
     result = commands.run("query", BY_SEX, "--db", commands.db, *LARGE)
     header, female, male = (line.split() for line in result.stdout.splitlines())
-    assert header == ["sex", "n", "n_variance"]
+    assert header == ["sex", "n", "n_standard_error"]
     assert (female[0], male[0]) == ("female", "male")
     assert float(female[1]) == pytest.approx(600, abs=2)
     assert float(male[1]) == pytest.approx(400, abs=2)
@@ -109,7 +109,7 @@ def test_a_hostile_label_is_printed_harmlessly(commands):
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_a_wide_frame_is_divided_to_fit_the_terminal(commands, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
-    sql = "SELECT sex, AVG(age) AS mean_age, MEDIAN(age) AS middle, COUNT(*) AS n FROM people"
+    sql = "SELECT sex, AVG(age) AS mean, MEDIAN(age) AS half, COUNT(*) AS n FROM people"
     text = commands.done(
         "query", f"{sql} GROUP BY sex", "--db", commands.db, "--rho", "1", "--confidence", "0.9"
     )
@@ -120,8 +120,8 @@ def test_a_wide_frame_is_divided_to_fit_the_terminal(commands, monkeypatch, widt
     shown = [name for line in headers for name in line[1:]]
     expected = [
         name + tail
-        for name in ("mean_age", "middle", "n")
-        for tail in ("", "_variance", "_lower", "_upper")
+        for name in ("mean", "half", "n")
+        for tail in ("", "_standard_error", "_lower", "_upper")
     ]
     assert [name for name in expected if name in shown] == shown
     assert sum(line.startswith("female") for line in lines) == len(headers)

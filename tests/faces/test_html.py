@@ -96,7 +96,7 @@ def test_a_plan_for_targets_tells_what_decides(session):
 
 def test_a_release_tells_its_charge_and_first_rows(session):
     found = check(session.release(SCRIPT, budget=BUDGET)._repr_html_())
-    for words in (HOSTILE, "by size", "ρ = 0.25", "n_variance", "Release of 2 statements"):
+    for words in (HOSTILE, "by size", "ρ = 0.25", "n_standard_error", "Release of 2 statements"):
         assert words in found.text
     assert "all 6 rows" in found.text  # of six groups five are shown, and all behind a click
     assert found.text.count("NULL") == 1

@@ -55,15 +55,20 @@ def test_one_statement_gives_a_frame(shell):
     assert frame["n"].to_list() == pytest.approx([600, 0], abs=2)
 
 
-def test_one_statement_has_its_picture_beside_it_where_html_is_shown(shell, monkeypatch):
-    published = []
-    monkeypatch.setattr(shell.display_pub, "publish", lambda data: published.append(data))
-    cell(shell, "--rho 1000 --out found")
-    assert published == []
-    cell(shell, "--rho 1000")
-    (data,) = published
-    assert [*data] == ["text/html"]
-    assert data["text/html"].startswith("<figure")
+def shown(shell, value) -> dict[str, str]:
+    """What a front end is sent to show a value."""
+    return shell.display_formatter.format(value)[0]
+
+
+def test_one_statement_is_shown_with_standard_errors_and_its_picture(shell):
+    frame = cell(shell, "--rho 1000")
+    data = shown(shell, frame)
+    assert "n_standard_error" in data["text/plain"]
+    assert "<figure" in data["text/html"]
+    assert "n_variance" not in "".join(data.values())
+    assert "n_variance" in shown(shell, frame.head(1))["text/html"]  # a frame as any other
+    assert cell(shell, "--rho 1000 --out found") is None
+    assert "n_variance" in shown(shell, shell.user_ns["found"])["text/html"]
 
 
 def test_several_statements_give_a_release(shell):
@@ -324,15 +329,20 @@ def test_a_kernel_shows_frames_cards_and_short_errors(tmp_path):
             f"%%dpsql --rho 0.1\n{BY_SEX}",
             f"%%dpsql --rho 0.1 --plan\n{BY_SEX}",
             "%%dpsql --rho 0.1\nSELECT sexx, COUNT(*) AS n FROM people GROUP BY sexx",
+            "from dpsql.progress import watched\nwith watched(None) as w:\n    w.note('long')",
         ),
         tmp_path,
         allow_errors=True,
     )
-    _, account, frame, plan, failed = ([*c.outputs] for c in notebook.cells)
+    _, account, frame, plan, failed, long = ([*c.outputs] for c in notebook.cells)
+    assert long == []  # of a line that goes away nothing is kept
     assert "Privacy budget of" in account[0].data["text/html"]
     assert frame[0].text.startswith("charged: ρ = 0.1; left: ρ = 0.9")
     assert "<svg " in frame[1].data["text/html"]
-    assert "n_variance" in frame[2].data["text/plain"]
+    for kind in ("text/html", "text/plain"):
+        assert "n_standard_error" in frame[1].data[kind]
+        assert "n_variance" not in frame[1].data[kind]
+    assert "± " in plan[0].data["text/html"]
     assert "planning spends nothing" in plan[0].data["text/html"]
     assert failed[0].output_type == "error"
     assert failed[0].ename == "SqlSchemaError"

@@ -79,5 +79,5 @@ def test_the_release_is_shown_as_a_card(executed):
 
 def test_free_answers_and_frames_are_shown_as_frames(executed):
     assert "young" in shown(executed, "release.query")[0]
-    assert "people_variance" in shown(executed, "%%dpsql --free")[0]
+    assert "people_standard_error" in shown(executed, "%%dpsql --free")[0]
     assert "mean_age" in shown(executed, "frame = ")[0]

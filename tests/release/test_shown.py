@@ -10,7 +10,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import dpsql
-from dpsql.release.shown import decimals_of, shown_frame, shown_rows, shown_value
+from dpsql.release.shown import decimals_of, shown_frame, shown_rows, shown_value, with_errors
 from tests.release.saved import BUDGET, SCHEMA, connect
 
 
@@ -51,18 +51,31 @@ def test_all_that_belongs_to_a_value_is_rounded_alike():
             "n_upper": [14.18, None],
             "n_adjusted": [10.26, 0.06],
             "other": [0.123456, 0.5],
+            "k_variance": ["x", "y"],
         }
     )
     kept = frame.clone()
     assert shown_rows(frame) == [
-        ("a", Decimal("10.3"), 4.0, Decimal("6.3"), Decimal("14.2"), Decimal("10.3"), 0.123456),
-        ("b", None, None, None, None, 0.06, 0.5),
+        (
+            "a",
+            Decimal("10.3"),
+            4.0,
+            Decimal("6.3"),
+            Decimal("14.2"),
+            Decimal("10.3"),
+            0.123456,
+            "x",
+        ),
+        ("b", None, None, None, None, 0.06, 0.5, "y"),
     ]
     found = shown_frame(frame)
     assert found["n"].to_list() == ["10.3", None]
+    assert found["n_standard_error"].to_list() == ["2.0", None]
+    assert {"n_variance"} == {*frame.columns} - {*found.columns}
+    assert with_errors(found).columns == found.columns
     assert found["other"].to_list() == frame["other"].to_list()
     assert_frame_equal(frame, kept)
-    assert shown_frame(frame.clear()).shape == (0, 7)
+    assert shown_frame(frame.clear()).shape == (0, 8)
 
 
 def test_releases_show_few_digits_and_have_all():

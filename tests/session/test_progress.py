@@ -16,7 +16,7 @@ import dpsql
 from dpsql import progress
 from dpsql.linalg.threads import interruptibly
 from dpsql.planner.plans.effort import expected_effort
-from dpsql.progress import ProgressLine, watched
+from dpsql.progress import NotebookLine, ProgressLine, watched
 from dpsql.session import planning
 from dpsql.workload import Identity, Prefix, Workload
 from tests.session.tools import create
@@ -71,30 +71,68 @@ def test_a_note_stays_and_is_written_at_once():
     assert written == ["\rplanning for 2,402 cells of time: about 40 s\n"]
 
 
-def shown(monkeypatch, given, *, terminal=True, notebook=False):
-    """Return what is written where, of a note."""
-    err, out = Screen() if terminal else io.StringIO(), io.StringIO()
+def kernel_of(*, looked_at=True):
+    """A kernel that was asked by a front end, or by a program."""
+    return SimpleNamespace(get_parent=lambda: {"content": {"allow_stdin": looked_at}})
+
+
+def shown(monkeypatch, given, *, terminal=True, kernel=None):
+    """Return what is written, and what a notebook is told, of a note."""
+    err, out, published = Screen() if terminal else io.StringIO(), io.StringIO(), []
     monkeypatch.setattr(sys, "stderr", err)
     monkeypatch.setattr(sys, "stdout", out)
-    shell = SimpleNamespace(kernel=1) if notebook else None
+    shell = None
+    if kernel is not None:
+        pub = SimpleNamespace(publish=lambda data, **how: published.append((data, how)))
+        shell = SimpleNamespace(kernel=kernel, display_pub=pub)
     module = SimpleNamespace(get_ipython=lambda: shell)
     monkeypatch.setitem(sys.modules, "IPython.core.getipython", module)
     with watched(given) as watch:
         watch.note("long")
-    return err.getvalue(), out.getvalue()
+    assert out.getvalue() == ""
+    return err.getvalue(), published
 
 
 def test_it_is_shown_where_somebody_looks_on(monkeypatch):
-    assert shown(monkeypatch, None) == ("\rlong\n", "")
-    assert shown(monkeypatch, True) == ("\rlong\n", "")
-    assert shown(monkeypatch, None, terminal=False) == ("", "")
-    assert shown(monkeypatch, None, terminal=False, notebook=True) == ("", "\rlong\n")
+    assert shown(monkeypatch, None) == ("\rlong\n", [])
+    assert shown(monkeypatch, True) == ("\rlong\n", [])
+    assert shown(monkeypatch, None, terminal=False) == ("", [])
+
+
+def test_in_a_notebook_it_is_one_output_that_ends_empty(monkeypatch):
+    written, (first, last) = shown(monkeypatch, None, kernel=kernel_of())
+    assert written == ""
+    assert (first[0], last[0]) == ({"text/plain": "long"}, {})
+    assert (first[1]["update"], last[1]["update"]) == (False, True)
+    assert first[1]["transient"] == last[1]["transient"]
+
+
+def test_a_program_that_runs_a_notebook_gets_nothing_to_keep(monkeypatch):
+    assert shown(monkeypatch, None, kernel=kernel_of(looked_at=False)) == ("", [])
+
+
+def test_a_line_of_a_notebook_is_replaced():
+    published, clock = [], Clock()
+    line = NotebookLine(lambda data, **how: published.append((data, how["update"])), clock)
+    line("planning", 0, 1)
+    line.tick()
+    line.clear()
+    assert published == []
+    line.note("about 40 s")
+    clock.now = 3.2
+    line.tick()
+    line.clear()
+    assert published == [
+        ({"text/plain": "about 40 s"}, False),
+        ({"text/plain": "about 40 s; planning 3 s"}, True),
+        ({}, True),
+    ]
 
 
 def test_it_can_be_silenced(monkeypatch):
-    assert shown(monkeypatch, False) == ("", "")
-    assert shown(monkeypatch, False, notebook=True) == ("", "")
-    assert shown(monkeypatch, lambda *_: None) == ("", "")
+    assert shown(monkeypatch, False) == ("", [])
+    assert shown(monkeypatch, False, kernel=kernel_of()) == ("", [])
+    assert shown(monkeypatch, lambda *_: None) == ("", [])
 
 
 @pytest.mark.parametrize("given", [1, "yes", object()])

@@ -13,6 +13,7 @@ from dpsql.cli.application import GroupedCommand
 from dpsql.cli.exits import Exit
 from dpsql.cli.options import BudgetOptions, DatabaseOptions
 from dpsql.cli.progress import progress_on_terminal
+from dpsql.hints import for_command
 from dpsql.request import SessionPlanOptions
 
 if TYPE_CHECKING:
@@ -54,15 +55,16 @@ def plan(
 
 
 def _print(made: Plan, amounts: BudgetOptions, *, explain: bool) -> None:
-    errors = made.expected_error()
-    output.say_table([name.replace("_", " ") for name in errors.columns], errors.rows())
-    if made.expected_answers is not None:
-        output.say()
-        shown = made.expected_answers.drop("rows_from")
-        output.say_table([name.replace("_", " ") for name in shown.columns], shown.rows())
-        said = made.expected_answers.select("statement", "rows_from").unique(maintain_order=True)
-        for statement, rows in said.drop_nulls().rows():
+    from dpsql.planner.plans.told import HEADER, example_note, told_rows
+
+    found, errors = made.expected_answers, made.expected_error()
+    output.say_table(HEADER, told_rows(found, errors, made.mechanism))
+    if found is not None:
+        said = found.filter(found["group_rows"].is_null()).select("statement", "rows_from")
+        for statement, rows in said.unique(maintain_order=True).drop_nulls().rows():
             output.say(f"{statement}: for {rows}")
+    if note := example_note(found):
+        output.say(for_command(note))
     output.say()
     known = math.isfinite(made.gap)
     bound = f"within {made.gap:.2%} of the certified bound" if known else "no bound is known"
@@ -81,6 +83,8 @@ def _print(made: Plan, amounts: BudgetOptions, *, explain: bool) -> None:
     if made.binding:
         output.say(f"decided by: {', '.join(made.binding)}")
     if explain:
+        output.say()
+        output.say_table([name.replace("_", " ") for name in errors.columns], errors.rows())
         output.say()
         output.say(made.explain())
 

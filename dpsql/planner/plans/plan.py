@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from dpsql.errors import AccuracyError, PlotError
+from dpsql.errors import AccuracyError, PlotError, printable
 from dpsql.hints import NO_REUSE, option
 from dpsql.linalg.subsets import largest_sets
 from dpsql.linalg.threads import one_thread
@@ -65,14 +65,8 @@ class Plan:
     """What earlier measurements add to those of the plan."""
     mechanism: str = QUERYSMASHER
     """The name of the mechanism that planned it."""
-    expected_answers: pl.DataFrame | None = None
-    """The expected errors of what statements select, in its own units, if rows are assumed or were
-    counted before.
-
-    Columns: `statement`, `column`, `typical` (the mean of its values), `standard_error` (root of
-    the mean variance), `largest_standard_error`, `interval` (the mean width of the 95 %
-    intervals of quantiles, which have no variance), `left_out` (groups of which too few rows were
-    counted to say anything), and `rows_from` (what the rows are, in words)."""
+    expecting: Callable[[], pl.DataFrame] | None = field(default=None, repr=False)
+    """Finds `expected_answers` when they are asked for."""
     held_for: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Statement with a target in its own units → the rows for which it holds, in words."""
     aside: bool = False
@@ -106,6 +100,18 @@ class Plan:
             f"gap {self.gap:.1e})"
         )
 
+    def __str__(self) -> str:
+        from dpsql.planner.plans.told import example_note, text_of, told_rows
+
+        found = self.expected_answers
+        gap = f", within {self.gap:.2%} of the certified bound" if math.isfinite(self.gap) else ""
+        return text_of(
+            told_rows(found, self.expected_error(), self.mechanism),
+            example_note(found),
+            f"overall RMSE {self.rmse:.4g}{gap}; {self.budget}",
+            f"neighbours: {printable(self.neighbours)}",
+        )
+
     def _repr_html_(self) -> str:
         known: dict[str, object] = {
             "budget": self.budget,
@@ -116,15 +122,17 @@ class Plan:
         if self.binding:
             known["decided by"] = ", ".join(self.binding)
         from dpsql.charts.beside import inlined  # few plans are drawn
+        from dpsql.planner.plans.told import HEADER, example_note, told_rows
         from dpsql.planner.plans.tradeoff import tradeoff_figure
 
-        errors = self.expected_error()
-        header = [name.replace("_", " ") for name in errors.columns]
+        answers, errors = self.expected_answers, self.expected_error()
+        figure = None if self.given else tradeoff_figure(self.budget, errors)
+        rows = told_rows(answers, errors, self.mechanism)
         return card(
             "Plan (planning spends nothing)",
             facts(known),
-            table(header, errors.rows()),
-            *inlined(None if self.given else tradeoff_figure(self.budget, errors)),
+            table(HEADER, rows, more=example_note(answers)),
+            *inlined(figure),
             folded("what is measured, and its share of the budget", preformatted(self.explain())),
         )
 
@@ -263,6 +271,24 @@ class Plan:
         if self.given is None:
             return self.reconstruction.values(measured)
         return self.given.combination.values([*self.given.measured, measured])
+
+    @cached_property
+    @one_thread
+    def expected_answers(self) -> pl.DataFrame | None:
+        """The expected errors of what statements select, in its own units.
+
+        They are for rows that are assumed, or were counted before; without either, for groups of
+        several sizes, as examples. None of a workload, and where nothing is known of errors.
+
+        Columns: `statement`, `column`, `typical` (the mean of its values), `standard_error` (root
+        of the mean variance), `largest_standard_error`, `interval` (the mean width of the 95 %
+        intervals of quantiles, which have no variance), `left_out` (groups of which nothing can be
+        said, as there are too few rows for the noise), `rows_from` (what the rows are, in words),
+        `group_rows` (how many each group has, in an example), `answers`, `counts` (what the
+        values are numbers of, `rows` or `units`) and `exact` (whether errors are the same for all
+        rows).
+        """
+        return None if self.expecting is None else self.expecting()
 
     def expected_error(self) -> pl.DataFrame:
         """Return the expected error of each statement (or named family), in rows.
