@@ -128,16 +128,17 @@ def _all_chosen(table: Table) -> bool:
 
 
 def _count_cut(units: Table, k: int, *, grouped: bool) -> str:
-    """Write the statement that counts units with more than k rows, and all.
+    """Write the statement that counts units with more than k rows, and all, and gives their share.
 
     By groups it is one that all mechanisms answer; but few units in a group may be left out.
     """
     found, counted = as_sql(units.path[-1]), "COUNT(*)"
     if grouped:
         found, counted = f"(SELECT {ROWS}, COUNT(*) AS n FROM {found} GROUP BY {ROWS})", "SUM(n)"
+    cut = f"{counted} FILTER (WHERE {ROWS} > {k})"
     return (
-        f"SELECT /*+ weight({BESIDE}) */ {counted} FILTER (WHERE {ROWS} > {k}) AS {CUT}, "
-        f"{counted} AS units FROM {found}"
+        f"SELECT /*+ weight({BESIDE}) */ {cut} AS {CUT}, {counted} AS units, "
+        f"{cut} / {counted} AS {CUT}_share FROM {found}"
     )
 
 

@@ -65,8 +65,9 @@ def test_units_that_were_cut(visits):
         "query_1", "units_cut"
     ]  # fmt: skip
     shown = visits.done("show", out, "units_cut", "--csv").splitlines()
-    assert shown[0] == "units_cut,units_cut_variance,units,units_variance"
-    assert [round(float(v)) for v in shown[1].split(",")[::2]] == [4, 5]
+    names = ("units_cut", "units", "units_cut_share")
+    assert shown[0] == ",".join(f"{name},{name}_variance" for name in names)
+    assert [round(float(v), 1) for v in shown[1].split(",")[::2]] == [4, 5, 0.8]
     refused = visits.run("plan", visits.script, "--db", visits.db, "--rho", 1, "--report-cut")
     assert refused.exit_code == 4
     assert "leave --report-cut out" in refused.stderr
