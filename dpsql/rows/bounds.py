@@ -144,7 +144,7 @@ class RowBounds:
             (
                 self.of(part),
                 is_nullable(part, self.filled)
-                or (node.function == "least" and may_be_nan(part, column=False)),
+                or (node.function == "least" and may_be_nan(part, self.columns)),
             )
             for part in node.arguments
         ]

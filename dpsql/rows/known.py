@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from dpsql.rows.expression import (
     RowCall,
@@ -65,12 +65,12 @@ def is_nullable(expression: RowExpression, filled: frozenset[str]) -> bool:
     return expression.function not in _STRICT or any(inner)
 
 
-def may_be_nan(expression: RowExpression, *, column: bool = True) -> bool:
+def may_be_nan(expression: RowExpression, numbers: Collection[str] = ()) -> bool:
     """Whether an expression can be NaN. False only if it never is.
 
     Args:
         expression: a number.
-        column: whether a column can be.
+        numbers: the columns that are no NaN.
     """
     if isinstance(expression, RowConstant):
         return expression.kind == "DOUBLE" and "n" in expression.text
@@ -79,14 +79,14 @@ def may_be_nan(expression: RowExpression, *, column: bool = True) -> bool:
     if isinstance(expression, RowCase):
         results = [result for _, result in expression.cases]
         results.append(expression.otherwise)
-        return any(may_be_nan(result, column=column) for result in results)
+        return any(may_be_nan(result, numbers) for result in results)
     if isinstance(expression, RowColumn):
-        return column
+        return expression.name not in numbers
     if expression.function == "least":
-        return all(may_be_nan(part, column=column) for part in expression.arguments)
+        return all(may_be_nan(part, numbers) for part in expression.arguments)
     if expression.function in {"greatest", "coalesce", "floor", "ceil", "round", "trunc", "abs",
                                "negative", "nullif"}:  # fmt: skip
-        return any(may_be_nan(part, column=column) for part in expression.arguments)
+        return any(may_be_nan(part, numbers) for part in expression.arguments)
     if expression.function in {"+", "-", "*"}:
         # Finite constants and whole parts of times or texts: inf − inf and 0·inf need more.
         return not all(_is_finite(part) for part in expression.arguments)
