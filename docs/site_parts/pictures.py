@@ -13,14 +13,17 @@ import html
 import io
 import re
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dpsql.charts.svg import drawn, inline
+from dpsql.charts.svg import drawn, panel
 from dpsql.measurement import measure
+from dpsql.release.marks import as_read
 from dpsql.release.pictures import chart_of
+from dpsql.release.publication import Answered, whole
 from tests.docs.pages import blocks
 from tests.helpers.seeded import SeededBits
 
@@ -28,6 +31,8 @@ _PICTURE = re.compile(r"^<!-- picture: (\w+) (\w+) -->$", re.MULTILINE)
 _PREVIEW = re.compile(r"^\.\. picture: (\w+) (\w+) (\w+)$", re.MULTILINE)
 SEED = 20260404
 REPORT = "demo-report.html"
+ROWS = 6
+"""Of an answer that a page has below its picture."""
 DOCS = Path(__file__).parents[1]
 
 
@@ -45,10 +50,15 @@ def with_pictures(app: Any, name: str, source: list[str]) -> None:
     if not wanted:
         return
     values = run(DOCS / f"{name}.md")
-    drawn = iter(
-        figure(values[match[1]], match[2], f"picture{i}") for i, match in enumerate(wanted)
-    )
-    source[0] = _PICTURE.sub(lambda _: next(drawn), source[0])
+    there = " ".join(source[0].split())
+
+    def shown(match: re.Match[str]) -> str:
+        release, answer = values[match[1]], match[2]
+        sql = textwrap.dedent(release.facts.statements[answer]).strip()
+        asked = "" if " ".join(sql.split()) in there else f"```sql\n{sql}\n```\n\n"
+        return f"{asked}{figure(release, answer)}\n{table(release, answer)}"
+
+    source[0] = _PICTURE.sub(shown, source[0])
 
 
 def with_previews(app: Any, name: str, source: list[str]) -> None:
@@ -57,7 +67,7 @@ def with_previews(app: Any, name: str, source: list[str]) -> None:
 
     def shown(match: re.Match[str]) -> str:
         page, variable, answer = match.groups()
-        drawn = figure(run(folder / f"{page}.md")[variable], answer, page)
+        drawn = figure(run(folder / f"{page}.md")[variable], answer)
         return ".. raw:: html\n\n   " + drawn.replace("\n", "\n   ").rstrip()
 
     source[0] = _PREVIEW.sub(shown, source[0])
@@ -90,21 +100,39 @@ def seeded() -> Iterator[None]:
         measure.fresh_bits = fresh
 
 
-def figure(release: Any, name: str, prefix: str) -> str:
+def figure(release: Any, name: str) -> str:
     """Draw an answer, as a figure of HTML with what it shows in words.
 
     Raises:
         ValueError: there is no picture of such an answer.
     """
-    picture = chart_of(release[name], release.columns(name), 0.95)
+    frame, marks = as_read(release._all[0], name)
+    picture = chart_of(frame, release.columns(name), 0.95, marks=marks)
     if picture is None:
         raise ValueError(f"{name} has no picture")
     words = html.escape(picture.words, quote=True)
-    panels = "".join(
-        f"<div>{html.escape(panel.title)}{inline(drawn(panel.spec), f'{prefix}-{i}')}</div>"
-        for i, panel in enumerate(picture.panels)
+    if not any("<svg" in panel(each) for each in picture.panels):
+        return (
+            f'<figure class="picture">{drawn(picture)}<figcaption>{words}</figcaption></figure>\n'
+        )
+    return f'<figure class="picture" role="img" aria-label="{words}">{drawn(picture)}</figure>\n'
+
+
+def table(release: Any, name: str) -> str:
+    """Write the first rows of an answer, each value with its standard error and its interval."""
+    frame, marks = as_read(release._all[0], name)
+    answered = Answered(frame, marks, release.columns(name), 0.95)
+    found = answered.table("plain", ROWS)
+    head = "".join(f"<th>{html.escape(' '.join((c.name, *c.beside)))}</th>" for c in found.columns)
+    rows = "".join(
+        f"<tr>{''.join(f'<td>{html.escape(whole(cell))}</td>' for cell in row)}</tr>"
+        for row in found.rows
     )
-    return f'<figure class="picture" role="img" aria-label="{words}">{panels}</figure>\n'
+    more = f"<p>The first {ROWS} of {frame.height:,} rows.</p>\n" if frame.height > ROWS else ""
+    return (
+        f'<div class="answer" tabindex="0" role="region" aria-label="The answer {name}"><table>'
+        f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>\n{more}"
+    )
 
 
 def write_report(app: Any) -> None:

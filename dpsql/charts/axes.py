@@ -54,13 +54,60 @@ def in_units(title: str, span: Span) -> tuple[str, dict[str, Any]]:
 
     The expressions are these, whatever is shown.
     """
+    said, size = unit_of(title, span)
+    if size == 0:
+        return said, {"format": ".3~g"}
+    if size > 1:
+        return said, {"labelExpr": f"format(datum.value / {size:.0f}, ',~g')"}
+    return said, {}
+
+
+def unit_of(title: str, span: Span) -> tuple[str, float]:
+    """Return a title with its unit, and how large that is; 0 where numbers are told in powers."""
     largest = max(map(abs, span))
     if largest >= _LARGEST or 0 < largest < _LEAST:
-        return title, {"format": ".3~g"}
+        return title, 0.0
     for size, name in _UNITS:
         if largest >= size:
-            return f"{title} ({name})", {"labelExpr": f"format(datum.value / {size:.0f}, ',~g')"}
-    return title, {}
+            return f"{title} ({name})", size
+    return title, 1.0
+
+
+def tick(value: float, size: float) -> str:
+    """Write a number beside an axis, in a unit; see `unit_of`."""
+    return f"{value:.3g}" if size == 0 else f"{value / size:,.9g}"
+
+
+def key_ticks(
+    scale: Scale, keys: Sequence[str | float], most: int
+) -> list[tuple[str | float, str]]:
+    """Return some keys along a line, or round numbers between them, and how they are written."""
+    if scale == "temporal":
+        return _time_ticks([str(key) for key in keys], most)
+    numbers = [float(key) for key in keys]
+    span = (min(numbers, default=0.0), max(numbers, default=0.0))
+    plain = max(map(abs, span)) < _PLAIN
+    return [
+        (each, f"{each:.9g}" if plain else f"{each:,.9g}") for each in round_numbers(*span, most)
+    ]
+
+
+def _time_ticks(times: Sequence[str], most: int) -> list[tuple[str | float, str]]:
+    """Return times at the beginning of years, of months or of days, or any if there are none."""
+    all_of = {written: _time(written) for written in sorted({*times})}
+    midnights = {w: t for w, t in all_of.items() if t.time() == dt.time()}
+    months = {w: t for w, t in midnights.items() if t.day == 1}
+    years = {w: t for w, t in months.items() if t.month == 1}
+    forms = ((years, "%Y"), (months, "%Y-%m"), (midnights, "%Y-%m-%d"))
+    enough = [each for each in forms if len(each[0]) >= min(3, len(all_of))]
+    found, form = enough[0] if enough else (all_of, "%m-%d %H:%M")
+    every = max(-(-len(found) // most), 1)
+    return [(written, f"{t:{form}}") for written, t in list(found.items())[::every]]
+
+
+def place(scale: Scale, key: str | float) -> float:
+    """Return where a key is along a line."""
+    return _time(str(key)).timestamp() if scale == "temporal" else float(key)
 
 
 def key_axis(title: str, scale: Scale, keys: Sequence[str | float], width: float) -> dict[str, Any]:
@@ -155,12 +202,12 @@ def shades(title: str, span: Span, color: str) -> dict[str, Any]:
     }
 
 
-def round_numbers(low: float, high: float) -> list[float]:
-    """Return three to five round numbers from one number to another."""
+def round_numbers(low: float, high: float, most: int = 5) -> list[float]:
+    """Return round numbers from one number to another, at most so many and some fewer."""
     if not high > low:
         return [high]
-    size = 10.0 ** math.floor(math.log10((high - low) / 4))
-    step = next(s * size for s in (1, 2, 2.5, 5, 10) if (high - low) / (s * size) <= 4.5)
+    size = 10.0 ** math.floor(math.log10((high - low) / (most - 1)))
+    step = next(s * size for s in (1, 2, 2.5, 5, 10) if (high - low) / (s * size) <= most - 0.5)
     first, last = math.ceil(low / step), math.floor(high / step)
     return [step * i for i in range(first, last + 1)]
 

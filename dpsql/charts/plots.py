@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dpsql.charts.axes import DIM, INK, LINE
+from dpsql.charts.axes import INK, LINE
 from dpsql.charts.specs import Figure, titled
 from dpsql.charts.svg import BARE
 from dpsql.errors import PlotError, printable
@@ -20,7 +20,7 @@ _THEMED = frozenset(
 """What themes of Altair have colors of their own for."""
 _OPEN = frozenset(("data", "title", "text", "subtitle", "domain"))
 """What may hold labels."""
-_VISIBLE: Mapping[str, str] = {**BARE, INK: "#d9702b", DIM: "#808080", LINE: "#808080"}
+_VISIBLE: Mapping[str, str] = {**BARE, INK: "#808080", LINE: "#808080"}
 LONGEST_TITLE = 100
 
 

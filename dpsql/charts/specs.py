@@ -1,6 +1,8 @@
-"""Pictures as charts of Vega-Lite: bars, a line with a band, a heat map; one, or several panels.
+"""Pictures: numbers with what is known of each, and how they are drawn as charts of Vega-Lite.
 
-Charts have the inks of `svg.py`, and of what they show nothing but labels and numbers. Names of
+A number that means little is hollow, one that says nothing is left out and named in words; scales
+follow the others and their intervals. So it is on pages (`svg.py`) and in plots, which are charts.
+These have the inks of `axes.py`, and of what they show nothing but labels and numbers. Names of
 columns are titles, never names of fields, which have a syntax of their own there, and no expression
 is made of anything that is shown.
 """
@@ -8,7 +10,7 @@ is made of anything that is shown.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dpsql.charts.axes import (
@@ -27,6 +29,7 @@ from dpsql.charts.axes import (
     down,
     key_axis,
     number_axis,
+    place,
     shades,
 )
 
@@ -36,29 +39,54 @@ WIDTH, NARROW, STEP, HEIGHT = 430, 280, 19, 210
 """Pixels: how wide a picture by itself is, and one of several, so that phones have room for it and
 pages for three; how high a label is, and a line.
 """
-LIGHTEST = 0.1
+LIGHTEST = 0.15
 """The shade of the least number, which is still one."""
+DEEPEST = 0.55
+"""The darkest shade behind a number."""
 FEW = 40
 """Points of a line, up to which each is to be seen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A chart, and which part of what is shown it has."""
+    """A part of a picture, or all of it: what is shown, and on which scale."""
 
-    spec: dict[str, Any] = field(repr=False)
+    shown: Points | Grid | Curves = field(repr=False)
     title: str = ""
+    span: Span | None = None
+    """The least and the largest of all panels, which then have the same scale."""
+    is_narrow: bool = False
+    """Whether it is one of several."""
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The panel as a chart of Vega-Lite."""
+        width = NARROW if self.is_narrow else WIDTH
+        match self.shown:
+            case Curves():
+                return curves(self.shown)
+            case Grid():
+                return heat(self.shown, self.span, width=width)
+            case Points(scale="nominal"):
+                return bars(self.shown, self.span, width=width)
+            case Points():
+                return line(self.shown, self.span, width=width)
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One chart or several, and what they are in words."""
+    """One panel or several, and what they are in words."""
 
     panels: tuple[Panel, ...]
     words: str
     """What it shows, for who doesn't see it."""
     notes: tuple[str, ...] = ()
     """What must be known of it: which intervals there are, and what is left out."""
+
+    @property
+    def legend(self) -> str:
+        """What must be known of it, as sentences."""
+        return " ".join(map(sentence, self.notes))
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -73,9 +101,16 @@ class Figure:
         return chart({"concat": parts, "columns": 2, "spacing": 24, "resolve": apart})
 
 
+def sentence(note: str) -> str:
+    """Return a note of our own words as a sentence."""
+    return f"{note[:1].upper()}{note[1:]}."
+
+
 _WHOLE = frozenset(("$schema", "background", "config"))
 """What a chart has once, however many panels it has."""
 _SHADED = ("opacity", "fill")
+NO_NUMBER = "no number"
+"""What is said in place of one that isn't there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,11 +128,77 @@ class Points:
     """Of intervals, where they are known."""
     limits: Sequence[float | None] = ()
     """What bars could be at best."""
+    marks: Sequence[Mark] = ()
+    """What is known of each, if anything is."""
 
     @property
     def span(self) -> Span:
-        """The least and the largest of all numbers, with those of intervals."""
-        return span_of([*self.values, *self.limits, *(e for end in self.ends for e in end or ())])
+        """The least and the largest of the numbers that mean something, with their intervals."""
+        return span_together([self])
+
+    def numbers(self, *, hollow: bool) -> list[float]:
+        """Return the numbers that are hollow, or those that mean something, with intervals."""
+        rows = zip(self.values, self.ends, self.all_marks, strict=True)
+        found = [] if hollow else [limit for limit in self.limits if limit is not None]
+        for value, end, mark in rows:
+            if value is not None and not mark.said and mark.is_hollow == hollow:
+                found += [value, *(end or ())]
+        return found
+
+    @property
+    def all_marks(self) -> Sequence[Mark]:
+        """A mark for each number."""
+        return self.marks or [Mark()] * len(self.values)
+
+    def rows(self, span: Span | None) -> list[Drawn]:
+        """Return what is drawn of each number: of a hollow one, what is within the scale."""
+        low, high = self.span if span is None else span
+        low, high = (min(low, 0.0), max(high, 0.0)) if self.scale == "nominal" else (low, high)
+        found = []
+        for key, value, end, mark in zip(
+            self.keys, self.values, self.ends, self.all_marks, strict=True
+        ):
+            shown = None if value is None or mark.said else value
+            cut = None if shown is None or end is None else end
+            if mark.is_hollow and shown is not None:
+                cut = None if cut is None else (max(cut[0], low), min(cut[1], high))
+                cut = None if cut is None or cut[0] > cut[1] else cut
+                shown = min(max(shown, low), high) if self.scale == "nominal" else shown
+                shown = shown if low <= shown <= high else None
+            found.append(Drawn(key, shown, cut, mark.is_hollow, mark.said or NO_NUMBER))
+        if self.scale == "nominal":
+            return found
+        found.sort(key=lambda row: place(self.scale, row.key))
+        kept = [row for row in found if row.value is not None or not row.is_hollow]
+        sides = zip([None, *kept], [*kept[1:], None], strict=False)
+        return [
+            replace(row, is_alone=all(side is None or side.value is None for side in beside))
+            for row, beside in zip(kept, sides, strict=False)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What is known of a number besides its size."""
+
+    said: str = ""
+    """Why it isn't drawn, in a word or three; nothing if it is."""
+    is_hollow: bool = False
+    """Whether it is drawn as an outline: it may as well be zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A number as it is drawn."""
+
+    key: str | float
+    value: float | None
+    end: tuple[float, float] | None
+    is_hollow: bool
+    said: str
+    """What stands there if there is no number."""
+    is_alone: bool = False
+    """Whether there is no number beside it along a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +208,9 @@ class Square:
     row: str
     column: str
     value: float | None
-    is_noise: bool = False
-    """Whether it can't be told from zero."""
+    text: str = ""
+    """How it is written."""
+    mark: Mark = Mark()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,17 +225,61 @@ class Grid:
     """The labels of rows, in order."""
     across: Sequence[str]
     squares: Sequence[Square]
+    each: str = ""
+    """What is said of standard errors."""
+    beside: Mapping[str, str] = field(default_factory=dict)
+    """The label of a row → the standard error of each of its numbers, if they have the same."""
+    below: Mapping[str, str] = field(default_factory=dict)
+    """The same of columns."""
 
     @property
     def span(self) -> Span:
-        """The least and the largest number."""
-        return span_of([square.value for square in self.squares])
+        """The least and the largest of the numbers that mean something."""
+        return span_together([self])
+
+    def numbers(self, *, hollow: bool) -> list[float]:
+        """Return the numbers that are hollow, or those that mean something."""
+        known = [(s.value, s.mark) for s in self.squares if s.value is not None and not s.mark.said]
+        return [value for value, mark in known if mark.is_hollow == hollow]
+
+    @property
+    def tells_errors(self) -> bool:
+        """Whether it says each standard error."""
+        return bool(self.beside or self.below or self.each.startswith("each"))
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether there is room for the numbers in its squares."""
+        return len(self.across) <= MOST_ACROSS
+
+    def shade(self, square: Square, span: Span | None) -> float | None:
+        """Return how dark a number is, from 0 to 1; None for one that has no shade."""
+        low, high = self.shaded(span)
+        if square.value is None or square.mark.said or square.mark.is_hollow:
+            return None
+        share = (abs(square.value) - low) / (high - low) if high > low else 0.0
+        return LIGHTEST + (1 - LIGHTEST) * min(max(share, 0.0), 1.0)
+
+    def shaded(self, span: Span | None) -> Span:
+        """Return the magnitudes from the lightest to the darkest."""
+        low, high = self.span if span is None else span
+        return (low, high) if low > high / 2 else (0.0, max(-low, high))
+
+
+MOST_ACROSS = 12
+"""Columns of a table that has its numbers in it."""
 
 
 def span_of(numbers: Sequence[float | None]) -> Span:
     """Return the least and the largest of those that are known."""
     known = [number for number in numbers if number is not None]
     return (min(known), max(known)) if known else (0.0, 0.0)
+
+
+def span_together(shown: Sequence[Points | Grid]) -> Span:
+    """Return the scale of panels: of what means something in any, or else of what is hollow."""
+    sure = [number for each in shown for number in each.numbers(hollow=False)]
+    return span_of(sure or [number for each in shown for number in each.numbers(hollow=True)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,19 +311,21 @@ def bars(points: Points, span: Span | None = None, *, width: int = WIDTH) -> dic
     names = [str(key) for key in points.keys]
     key = down("key", points.by, names, limit=_room(width))
     width = _left(width, names)
-    data, sure = _data(points)
-    known = [row for row in data if row["value"] is not None]
-    none = [{"key": row["key"]} for row in data if row["value"] is None]
-    least = zip(points.keys, points.limits or [None] * len(points.keys), strict=True)
-    limits = [{"key": name, "limit": number} for name, number in least if number is not None]
+    rows = points.rows(span)
     low, high = points.span if span is None else span
     value = number_axis(points.value, (min(low, 0), max(high, 0)), width)
+    if max(high, 0) > min(low, 0):
+        value["scale"] = {"domain": [min(low, 0), max(high, 0)], "nice": True}
+    number = {"y": key, "x": _field("value", value)}
+    least = zip(points.keys, points.limits or [None] * len(points.keys), strict=True)
+    limits = [{"key": name, "limit": number} for name, number in least if number is not None]
     layers = [
         _layer(
-            known, {"type": "bar", "color": ONE, "opacity": 0.75}, y=key, x=_field("value", value)
+            _values(rows, hollow=False), {"type": "bar", "color": ONE, "opacity": 0.75}, **number
         ),
+        _layer(_values(rows, hollow=True), {"type": "bar", **_OUTLINE}, **number),
         _layer(
-            sure,
+            _ends(rows),
             {"type": "rule", "color": INK, "strokeWidth": 1.5},
             y=key,
             x=_field("low", {"type": "quantitative"}),
@@ -190,11 +338,16 @@ def bars(points: Points, span: Span | None = None, *, width: int = WIDTH) -> dic
             x=_field("limit", {"type": "quantitative"}),
         ),
     ]
-    if none:
-        mark = {"type": "text", "text": "no number", "align": "left", "dx": 4, "color": DIM}
+    for said in dict.fromkeys(row.said for row in rows if row.value is None):
+        none = [{"key": row.key} for row in rows if row.value is None and row.said == said]
+        mark = {"type": "text", "text": said, "align": "left", "dx": 4, "color": DIM}
         layers.append(_layer(none, mark, y=key, x={"datum": 0, "type": "quantitative"}))
     drawn = [layer for layer in layers if layer["data"]["values"]] or layers[:1]
     return chart({"width": width, "height": {"step": STEP}, "layer": drawn})
+
+
+_OUTLINE = {"color": ONE, "fill": None, "fillOpacity": 0, "stroke": ONE, "strokeWidth": 1.5}
+"""What is hollow."""
 
 
 def line(points: Points, span: Span | None = None, *, width: int = WIDTH) -> dict[str, Any]:
@@ -207,33 +360,51 @@ def line(points: Points, span: Span | None = None, *, width: int = WIDTH) -> dic
     """
     width = _left(width, ["10,000"])
     key = key_axis(points.by, points.scale, points.keys, width)
-    data, sure = _data(points)
-    low, high = points.span if span is None else span
+    rows = points.rows(span)
+    low, high = ends_of_axis(points.span if span is None else span)
     axis = number_axis(points.value, (low, high), width=2 * HEIGHT)
     axis["axis"] |= above("left", 0)
     axis["scale"] = {"nice": True}
     if high > low:
-        ends = (min(low, 0.0), max(high, 0.0)) if from_zero((low, high)) else (low, high)
-        axis["scale"]["domain"] = list(ends)
+        axis["scale"]["domain"] = [low, high]
     mark: dict[str, Any] = {"type": "line", "color": ONE, "strokeWidth": 1.5}
-    if len(data) <= FEW:
+    if len(rows) <= FEW:
         mark["point"] = {"size": 14, "color": ONE}
-    return chart(
-        {
-            "width": width,
-            "height": HEIGHT,
-            "layer": [
-                _layer(
-                    sure,
-                    {"type": "area", "color": ONE, "opacity": 0.3},
-                    x=key,
-                    y=_field("low", axis),
-                    y2={"field": "high"},
-                ),
-                _layer(data, mark, x=key, y=_field("value", axis)),
-            ],
-        }
-    )
+    layers = [
+        _layer(
+            _ends(rows),
+            {"type": "area", "color": ONE, "opacity": 0.3},
+            x=key,
+            y=_field("low", axis),
+            y2={"field": "high"},
+        ),
+        _layer(
+            [{"key": row.key, "value": row.value} for row in rows],
+            mark,
+            x=key,
+            y=_field("value", axis),
+        ),
+    ]
+    alone = [row for row in rows if row.is_alone]
+    if _ends(alone):
+        rule = {"type": "rule", "color": ONE, "opacity": 0.6}
+        ends = {"y": _field("low", axis), "y2": {"field": "high"}}
+        layers.append(_layer(_ends(alone), rule, x=key, **ends))
+    dots = _values(alone, hollow=False)
+    if dots and len(rows) > FEW:
+        dot = {"type": "point", "filled": True, "size": 14, "color": ONE}
+        layers.append(_layer(dots, dot, x=key, y=_field("value", axis)))
+    hollow = _values(rows, hollow=True)
+    if hollow:
+        outline = {"type": "point", "shape": "circle", "size": 30, **_OUTLINE, "opacity": 1}
+        layers.append(_layer(hollow, outline, x=key, y=_field("value", axis)))
+    return chart({"width": width, "height": HEIGHT, "layer": layers})
+
+
+def ends_of_axis(span: Span) -> Span:
+    """Return where the axis of a line begins and ends."""
+    low, high = span
+    return (min(low, 0.0), max(high, 0.0)) if from_zero(span) else (low, high)
 
 
 def from_zero(span: Span) -> bool:
@@ -284,68 +455,66 @@ def curves(lines: Curves) -> dict[str, Any]:
 
 
 def heat(grid: Grid, span: Span | None = None, *, width: int = WIDTH) -> dict[str, Any]:
-    """Draw a cell for each pair of labels, the darker the farther from zero.
+    """Draw a cell for each pair of labels, the darker the farther from zero, with its number in it.
 
-    Numbers below zero have another color. Those that can't be told from zero have a dot, and what
-    has no number a dash.
+    Where there is no room for numbers, those that may as well be zero are a circle. What is left
+    out is a dash.
 
     Args:
         grid: the numbers.
         span: the least and the largest of all panels, which then have the same shades.
         width: pixels, about.
     """
-    low, high = grid.span if span is None else span
-    shaded = (low, high) if low > high / 2 else (0.0, max(-low, high))
     step = min(max(_left(width, grid.down) / max(len(grid.across), 1), STEP), 4 * STEP)
+    if grid.has_numbers:
+        longest = max((len(square.text) for square in grid.squares), default=0)
+        step = max(step, LETTER * longest + 8)
     places = {
         "y": down("row", grid.rows, grid.down, limit=_room(width)),
         "x": across("column", grid.columns, grid.across, step),
     }
-    named = grid.value if low >= 0 else f"{grid.value}, away from zero"
+    low, _ = grid.span if span is None else span
+    shaded = grid.shaded(span)
     shade: dict[str, Any] = {
         "field": "size",
         "type": "quantitative",
         "scale": {"domain": list(shaded), "range": [LIGHTEST, 1]},
-        "legend": shades(named, shaded, ONE if low >= 0 else DIM),
+        "legend": None if grid.has_numbers else shades(grid.value, shaded, ONE),
     }
     if not shaded[1] > shaded[0]:
         shade |= {"scale": {"domain": [0, 1], "range": [LIGHTEST, 1]}, "legend": None}
     known = [
-        {**_place(s), "size": abs(s.value), "sign": _ABOVE if s.value >= 0 else _BELOW}
+        {**_place(s), "size": abs(s.value), "sign": "+" if s.value >= 0 else "-"}
         for s in grid.squares
-        if s.value is not None
+        if s.value is not None and grid.shade(s, span) is not None
     ]
-    none = [_place(s) for s in grid.squares if s.value is None]
-    noise = [_place(s) for s in grid.squares if s.value is not None and s.is_noise]
+    noise = [_place(s) for s in grid.squares if s.value is not None and s.mark.is_hollow]
+    none = [_place(s) for s in grid.squares if s.value is None or s.mark.said]
     rect = {"type": "rect", "stroke": LINE, "strokeWidth": 0.5}
-    dot = {"type": "point", "filled": True, "shape": "circle", "size": 12, "color": INK}
+    dot = {"type": "point", **_OUTLINE, "shape": "circle", "size": 12, "color": INK, "opacity": 1}
     dash = {"type": "text", "text": "–", "color": DIM}
-    fill = _signs() if low < 0 else {"value": ONE}
+    fill = _SIGNS if low < 0 else {"value": ONE}
     layers = [_layer(known, rect, **places, opacity=shade, fill=fill)]
-    layers += [_layer(noise, {**dot, "opacity": 1}, **places)] if noise else []
+    if grid.has_numbers:
+        written = [{**_place(s), "text": s.text} for s in grid.squares if not s.mark.said]
+        shade["scale"] = {**shade["scale"], "range": [LIGHTEST * DEEPEST, DEEPEST]}
+        number = {"type": "text"}
+        layers.append(_layer(written, number, **places, text={"field": "text", "type": "nominal"}))
+        none = [_place(s) for s in grid.squares if s.mark.said or not s.text]
+    elif noise:
+        layers.append(_layer(noise, dot, **places))
     layers += [_layer(none, dash, **places)] if none else []
     size = {"width": {"step": step}, "height": {"step": STEP}}
     return chart({**size, "layer": layers})
 
 
-_ABOVE, _BELOW = "zero and above", "below zero"
-
-
-def _signs() -> dict[str, Any]:
-    """Give numbers below zero a color of their own."""
-    return {
-        "field": "sign",
-        "type": "nominal",
-        "scale": {"domain": [_ABOVE, _BELOW], "range": [ONE, TWO]},
-        "legend": {
-            "orient": "bottom",
-            "direction": "horizontal",
-            "title": None,
-            "symbolType": "square",
-            "symbolSize": 180,
-            "columnPadding": 14,
-        },
-    }
+_SIGNS: Mapping[str, Any] = {
+    "field": "sign",
+    "type": "nominal",
+    "scale": {"domain": ["+", "-"], "range": [ONE, TWO]},
+    "legend": None,
+}
+"""Numbers below zero have a color of their own, which is told in words."""
 
 
 def _room(width: int) -> int:
@@ -381,10 +550,15 @@ def _field(name: str, axis: Mapping[str, Any]) -> dict[str, Any]:
     return {"field": name, **axis}
 
 
-def _data(points: Points) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return values, and the ends of intervals, each with their keys."""
-    ends = zip(points.keys, points.ends, strict=True)
-    return (
-        [{"key": k, "value": v} for k, v in zip(points.keys, points.values, strict=True)],
-        [{"key": k, "low": end[0], "high": end[1]} for k, end in ends if end is not None],
-    )
+def _values(rows: Sequence[Drawn], *, hollow: bool) -> list[dict[str, Any]]:
+    """Return those numbers that are hollow, or those that aren't, with their keys."""
+    return [
+        {"key": row.key, "value": row.value}
+        for row in rows
+        if row.value is not None and row.is_hollow == hollow
+    ]
+
+
+def _ends(rows: Sequence[Drawn]) -> list[dict[str, Any]]:
+    """Return the ends of intervals with their keys."""
+    return [{"key": r.key, "low": r.end[0], "high": r.end[1]} for r in rows if r.end is not None]

@@ -10,7 +10,7 @@ from dpsql.charts.beside import inlined
 from dpsql.errors import DpsqlError
 from dpsql.markup import Html, card, facts, folded, table
 from dpsql.release.facts import Facts
-from dpsql.release.marks import SupportedFrames
+from dpsql.release.marks import SupportedFrames, as_read
 from dpsql.release.pictures import chart_of
 from dpsql.release.shown import shown_rows, with_errors
 
@@ -42,7 +42,8 @@ def beside(known: Facts, frames: SupportedFrames, name: str, frame: pl.DataFrame
     """Return the picture of an answer that a card shows whole, if there is one."""
     if frame.height > MOST_UNFOLDED:
         return []
-    return inlined(chart_of(frame, frames.columns(name), known.confidence))
+    seen, marks = as_read(frames, name)
+    return inlined(chart_of(seen, frames.columns(name), known.confidence, marks=marks))
 
 
 def _head(known: Facts, frames: SupportedFrames, name: str) -> Html:

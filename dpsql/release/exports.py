@@ -22,6 +22,7 @@ from dpsql.hints import option
 from dpsql.release import metadata
 from dpsql.release.disk import (
     check_target,
+    created,
     digest_of,
     new_file,
     new_folder,
@@ -32,6 +33,8 @@ from dpsql.release.disk import (
 from dpsql.release.facts import Facts
 from dpsql.release.forms import Written, pieces, write_csv, write_parquet
 from dpsql.release.frames import Frames
+from dpsql.release.marks import SupportedFrames, as_read
+from dpsql.release.publication import Answered, Style, as_markdown, as_office_csv
 
 if TYPE_CHECKING:
     import pandas
@@ -39,13 +42,21 @@ if TYPE_CHECKING:
 
 METADATA = "metadata.json"
 MAX_METADATA = 2**26
-Form = Literal["csv", "parquet"]
-_WRITERS: Mapping[Form, Callable[[Frames, str, Path], Written]] = MappingProxyType(
+Form = Literal["csv", "parquet", "md"]
+_WRITERS: Mapping[str, Callable[[Frames, str, Path], Written]] = MappingProxyType(
     {"csv": write_csv, "parquet": write_parquet}
 )
 
 
-def write_files(facts: Facts, frames: Frames, path: Path, form: Form, *, overwrite: bool) -> Path:
+def write_files(
+    facts: Facts,
+    frames: SupportedFrames,
+    path: Path,
+    form: Form,
+    *,
+    overwrite: bool,
+    style: Style = "plain",
+) -> Path:
     """Write a folder with a file for each statement, and metadata.
 
     Raises:
@@ -57,7 +68,10 @@ def write_files(facts: Facts, frames: Frames, path: Path, form: Form, *, overwri
         statements = {}
         for name, plain in plain_names(frames.names).items():
             file = f"{plain}.{form}"
-            written = _WRITERS[form](frames, name, draft / file)
+            if form == "md" or style == "office":
+                written = _published(facts, frames, name, draft / file, style)
+            else:
+                written = _WRITERS[form](frames, name, draft / file)
             statements[name] = {
                 **metadata.of_file(file, written.rows, digest_of(draft / file)),
                 **metadata.of_statement(facts, frames, name, written.types),
@@ -65,6 +79,19 @@ def write_files(facts: Facts, frames: Frames, path: Path, form: Form, *, overwri
         document = {**metadata.common(facts), "statements": statements}
         write(draft / METADATA, as_text(document).encode())
     return path
+
+
+def _published(
+    facts: Facts, frames: SupportedFrames, name: str, path: Path, style: Style
+) -> Written:
+    """Write an answer as a table for people."""
+    read, marks = as_read(frames, name)
+    answered = Answered(read, marks, frames.columns(name), facts.confidence)
+    is_page = path.suffix == ".md"
+    text = as_markdown(name, answered, style) if is_page else as_office_csv(answered)
+    with created(path) as file:
+        file.write(text.encode())
+    return Written(read.height, read.schema)
 
 
 def as_text(document: Mapping[str, Any]) -> str:

@@ -11,7 +11,14 @@ from typing import Protocol
 
 import polars as pl
 
-from dpsql.errors import SchemaError, SqlError, UndeterminedError, printable
+from dpsql.errors import (
+    DpsqlError,
+    ResourceLimitError,
+    SchemaError,
+    SqlError,
+    UndeterminedError,
+    printable,
+)
 from dpsql.hints import option
 from dpsql.release.frames import DESCRIBED, Frames
 from dpsql.release.support import Support
@@ -196,7 +203,7 @@ def marks(frames: SupportedFrames, name: str) -> pl.DataFrame:
 
 
 def shown_and_marked(frames: SupportedFrames, name: str) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return a frame as it is shown, and the marks of its values."""
+    """Return a frame as it is shown, see `as_read`, and the marks of its values."""
     plain = frames.plain if isinstance(frames, SuppressedFrames) else frames
     frame, support = plain.supported(name)
     found, shown = [], frame
@@ -210,7 +217,42 @@ def shown_and_marked(frames: SupportedFrames, name: str) -> tuple[pl.DataFrame, 
             NOISE: _is_noise(frame, value, support.ranges.get(value)),
         }
         found.append(_first(flags, frame.height).alias(value))
-    return shown, pl.DataFrame(found, height=frame.height)
+    return _within(shown, support), pl.DataFrame(found, height=frame.height)
+
+
+def as_read(frames: SupportedFrames, name: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return a frame as people read it, and the marks of its values.
+
+    Averages and shares are within what is possible. Of a release that was loaded and can't be
+    answered again, there are the marks that the frame alone tells.
+
+    Raises:
+        KeyError: there is no such statement.
+        ResourceLimitError: its frame is too large.
+    """
+    described = frames.columns(name).filter(pl.col("role") == "value")
+    values = described["column"].to_list()
+    # Sums of counts are neither quotients nor quantiles. Of others it takes the statement to be
+    # answered again, after loading, which takes longer than all the rest of a report.
+    is_plain = not isinstance(frames, SuppressedFrames) and described["variance"].eq("exact").all()
+    if not is_plain:
+        try:
+            return shown_and_marked(frames, name)
+        except ResourceLimitError:
+            raise
+        except DpsqlError:  # what was loaded can't always be answered again
+            pass
+    frame = frames.frame(name)
+    return frame, noise_marked(frame, values)
+
+
+def _within(frame: pl.DataFrame, support: Support) -> pl.DataFrame:
+    """Cut quotients to what is possible. Unlike what was released, these are biased."""
+    return frame.with_columns(
+        frame[value].clip(*ends).alias(value)
+        for value, ends in support.possible.items()
+        if frame[value].dtype.is_float()
+    )
 
 
 def noise_marked(frame: pl.DataFrame, values: Iterable[str]) -> pl.DataFrame:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
 from dpsql.charts.axes import Scale
-from dpsql.charts.specs import Grid, Points, Square
+from dpsql.charts.specs import Grid, Mark, Points, Square
 from dpsql.errors import printable
 from dpsql.markup import plain
 from dpsql.release.confidence import CONFIDENCE
+from dpsql.release.marks import DIVIDED, NOISE, SUPPRESSED
+from dpsql.release.shown import LARGEST, decimals_of, error_of, number_of
 
 MOST_POINTS = 1_000
 LONGEST_NAME, LONGEST_LABEL, SHORTER_LABEL = 60, 28, 18
@@ -51,12 +53,18 @@ class Drawable:
             return _pairs(numbers(middle - error), numbers(middle + error))
         return _pairs(*(numbers(frame[f"{value}_{end}"]) for end in ("lower", "upper")))
 
-    def noise(self, frame: pl.DataFrame, value: str) -> list[bool]:
-        """Say of each number whether it is less than its own standard error from zero."""
+    def marks(self, frame: pl.DataFrame, value: str) -> list[Mark]:
+        """Say of each number whether it means something; see `with_marks`."""
+        beside = mark_of(value)
+        if beside not in frame.columns:
+            return [Mark()] * frame.height
+        return [_MARKS[mark] for mark in frame[beside].to_list()]
+
+    def errors(self, frame: pl.DataFrame, value: str) -> list[float | None]:
+        """Return standard errors, where they are known."""
         if not self._own(frame, value, "variance"):
-            return [False] * frame.height
-        near = frame[value].cast(pl.Float64).abs() < self._error(frame, value)
-        return [bool(each) for each in near.to_list()]
+            return [None] * frame.height
+        return self._error(frame, value).to_list()
 
     def _error(self, frame: pl.DataFrame, value: str) -> pl.Series:
         return frame[f"{value}_variance"].cast(pl.Float64).sqrt()
@@ -66,6 +74,22 @@ class Drawable:
 
 
 ONE_ERROR = "one standard error to each side"
+_MARKS: Mapping[str | None, Mark] = {
+    None: Mark(),
+    NOISE: Mark(is_hollow=True),
+    DIVIDED: Mark("says nothing"),
+    SUPPRESSED: Mark("left out"),
+}
+
+
+def mark_of(value: str) -> str:
+    """Return the column with the marks of a value: no column of SQL has a name like this."""
+    return f"{value}\0mark"
+
+
+def with_marks(frame: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
+    """Put the marks of values beside them."""
+    return frame.with_columns(marks[value].alias(mark_of(value)) for value in marks.columns)
 
 
 def points_of(
@@ -81,6 +105,7 @@ def points_of(
         keys=_keys(frame[key], scale, labels),
         values=numbers(frame[value]),
         ends=known.ends(frame, value),
+        marks=known.marks(frame, value),
     )
     return points, ""
 
@@ -88,6 +113,7 @@ def points_of(
 def _means(frame: pl.DataFrame, key: str, value: str, scale: Scale) -> tuple[Points, str]:
     """Draw means of many rows, with a band from the least to the largest."""
     size = -(-frame.height // _MEANS)
+    frame = without_marked(frame, [value])
     own = pl.DataFrame({"key": frame[key], "value": frame[value].cast(pl.Float64)}).sort("key")
     number = pl.col("value").filter(pl.col("value").is_finite())
     found = (
@@ -119,14 +145,61 @@ def grid_of(
 ) -> Grid:
     """Return a square for each row, by the labels of two keys, of which the first goes down."""
     rows, columns = (own.of(frame[key]) for own, key in zip(labels, keys, strict=True))
-    cells = zip(rows, columns, numbers(frame[value]), known.noise(frame, value), strict=True)
+    values, errors = numbers(frame[value]), known.errors(frame, value)
+    texts = [_written(*each) for each in zip(values, errors, strict=True)]
+    marks = known.marks(frame, value)
+    squares = [Square(*each) for each in zip(rows, columns, values, texts, marks, strict=True)]
+    each, beside, below = _told(squares, errors)
     return Grid(
         value=name(value),
         rows=name(keys[0]),
         columns=name(keys[1]),
         down=labels[0].all,
         across=labels[1].all,
-        squares=[Square(*each) for each in cells],
+        squares=squares,
+        each=each,
+        beside=beside,
+        below=below,
+    )
+
+
+def _written(value: float | None, error: float | None) -> str:
+    """Write a number with as many digits as mean something."""
+    if value is None:
+        return ""
+    if error is None and value.is_integer() and abs(value) < LARGEST:
+        return f"{value:,.0f}"
+    return number_of(value, decimals_of(error))
+
+
+def _told(
+    squares: Sequence[Square], errors: Sequence[float | None]
+) -> tuple[str, dict[str, str], dict[str, str]]:
+    """Say standard errors once for all numbers, for those of each row, or for those of a column."""
+    known = [error for error in errors if error is not None and math.isfinite(error) and error > 0]
+    if not known:
+        return "", {}, {}
+    said = [error_of(error) for error in errors]
+    if len({*said}) == 1:
+        return f"each with a standard error of {said[0]}", {}, {}
+    for side in ("row", "column"):
+        own: dict[str, set[str]] = {}
+        for square, text in zip(squares, said, strict=True):
+            own.setdefault(getattr(square, side), set()).add(text)
+        if all(len(texts) == 1 for texts in own.values()):
+            one = {label: texts.pop() for label, texts in own.items()}
+            return "", *((one, {}) if side == "row" else ({}, one))
+    return f"with standard errors of {error_of(min(known))} to {error_of(max(known))}", {}, {}
+
+
+def without_marked(frame: pl.DataFrame, values: Sequence[str]) -> pl.DataFrame:
+    """Leave out the numbers that say nothing, of which there are no means."""
+    return frame.with_columns(
+        pl.when(pl.col(mark_of(value)).is_null() | (pl.col(mark_of(value)) == NOISE))
+        .then(pl.col(value))
+        .alias(value)
+        for value in values
+        if mark_of(value) in frame.columns
     )
 
 

@@ -1,35 +1,32 @@
 """The picture of an answer: which one fits it, and what it shows in words.
 
-One key of labels makes bars, one of numbers or times a line, two keys a heat map; lines and heat
-maps have a panel for each group of further keys, and whatever it is, each value has its own. Of
-more rows than can be told apart the largest are shown, or along a line their means; of more panels
-than one can look at, those with the largest numbers. All that is said.
+One key of labels makes bars, one of numbers or times a line, two keys a table with shades; lines
+and tables have a panel for each group of further keys, and whatever it is, each value has its own.
+Values that their marks say to mean little are hollow or left out. Of more rows than can be told
+apart the largest are shown, or along a line their means; of more panels than one can look at,
+those with the largest numbers. All that is said.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
 
 from dpsql.charts.axes import Span
 from dpsql.charts.specs import (
-    NARROW,
-    WIDTH,
     Figure,
     Grid,
     Panel,
     Points,
-    bars,
     from_zero,
-    heat,
-    line,
-    span_of,
+    span_together,
 )
 from dpsql.errors import PlotError, printable, shown
 from dpsql.release.layouts import MOST_PANELS, Layout, finite, layout_of, sizes_of
+from dpsql.release.marks import noise_marked
 from dpsql.release.panels import (
     LONGEST_LABEL,
     SHORTER_LABEL,
@@ -41,10 +38,13 @@ from dpsql.release.panels import (
     ordered,
     points_of,
     scale_of,
+    with_marks,
+    without_marked,
 )
 
 MOST_BARS, MOST_SIDE = 40, 24
 MOST_VALUES = 6
+WEAK = "less than its own standard error from zero"
 
 
 def chart_of(
@@ -53,6 +53,7 @@ def chart_of(
     confidence: float | None,
     values: Sequence[str] | None = None,
     panels: int = MOST_PANELS,
+    marks: pl.DataFrame | None = None,
 ) -> Figure | None:
     """Choose the picture of an answer; None if there is none that fits.
 
@@ -62,6 +63,7 @@ def chart_of(
         confidence: that of intervals, if there are any.
         values: the columns that are drawn; by default all, up to `MOST_VALUES`.
         panels: as many as there may be, at most `MOST_PANELS`.
+        marks: of its values, see `Release.marks`; by default what the answer alone tells.
     """
     keys, own = (
         described.filter(pl.col("role") == role)["column"].to_list() for role in ("key", "value")
@@ -76,7 +78,8 @@ def chart_of(
         notes.append(f"the first {most} of {len(wanted):,} values")
     known = Drawable(frozenset(described["column"]), confidence)
     draft = _Drafted(wanted[:most], layout_of(frame, keys), known, panels, notes)
-    return draft.figure(frame)
+    found = noise_marked(frame, wanted) if marks is None else marks
+    return draft.figure(with_marks(frame, found.select(wanted[:most])))
 
 
 def chart_wanted(
@@ -85,6 +88,7 @@ def chart_wanted(
     described: pl.DataFrame,
     confidence: float | None,
     value: str | Sequence[str] | None,
+    marks: pl.DataFrame | None = None,
 ) -> Figure:
     """Choose the picture of an answer that somebody wants to see.
 
@@ -105,7 +109,7 @@ def chart_wanted(
             f"A picture has one value to {MOST_VALUES}, not {len(wanted)}.",
             hint=f"name some of them: value={own[:MOST_VALUES]!r}.",
         )
-    found = chart_of(frame, described, confidence, wanted)
+    found = chart_of(frame, described, confidence, wanted, marks=marks)
     if found is not None:
         return found
     keys = described.filter(pl.col("role") == "key").height
@@ -131,10 +135,20 @@ class _Drawn:
 
     @property
     def numbers(self) -> list[float | None]:
-        """What is drawn."""
+        """What means something."""
         if isinstance(self.shown, Points):
-            return [*self.shown.values]
-        return [square.value for square in self.shown.squares]
+            marked = zip(self.shown.values, self.shown.all_marks, strict=True)
+            return [value for value, mark in marked if not mark.said]
+        return [square.value for square in self.shown.squares if not square.mark.said]
+
+    def marked(self) -> tuple[int, int]:
+        """Return how many are hollow, and how many say nothing."""
+        marks = (
+            self.shown.all_marks
+            if isinstance(self.shown, Points)
+            else [square.mark for square in self.shown.squares]
+        )
+        return sum(mark.is_hollow for mark in marks), sum(bool(mark.said) for mark in marks)
 
 
 class _Drafted:
@@ -161,15 +175,27 @@ class _Drafted:
         if not panels:
             return None
         meant = self._meant(frame) if len(self._layout.keys) == 1 and not told else []
+        self._say_marks(panels)
         what = self._what(len(panels))
         title = f"{what}{f' with {meant[0]}' if len(meant) == 1 else ''}"
         notes = [*(meant if len(meant) > 1 else ()), *told, *self._notes]
-        words = "".join(f" ({note})" for note in notes)
-        return Figure(
-            tuple(each.panel for each in panels),
-            f"{title}{words}: {self._ranges(panels)}",
-            (*(meant if len(meant) == 1 else ()), *notes),
-        )
+        made = Figure(tuple(each.panel for each in panels), title, tuple(notes))
+        words = f"{title}: {self._ranges(panels)} {made.legend}".rstrip()
+        return replace(made, words=words, notes=(*(meant if len(meant) == 1 else ()), *notes))
+
+    def _say_marks(self, panels: Sequence[_Drawn]) -> None:
+        """Say what is hollow or left out, and what shades mean."""
+        hollow, nothing = map(sum, zip(*(each.marked() for each in panels), strict=True))
+        grids = [each.shown for each in panels if isinstance(each.shown, Grid)]
+        if grids:
+            below = any(n is not None and n < 0 for each in panels for n in each.numbers)
+            self._note("the darker, the farther from zero" + "; below zero in orange" * below)
+        if hollow and all(grid.has_numbers for grid in grids) and grids:
+            self._note(f"in italics and without shade: {WEAK}")
+        elif hollow:
+            self._note(f"{'a circle' if grids else 'hollow'}: {WEAK}")
+        if nothing:
+            self._note(f"left out: {nothing:,} that say nothing, or rest on too few rows")
 
     def _meant(self, frame: pl.DataFrame) -> list[str]:
         """Say which intervals there are; of which value, if they are of different kinds."""
@@ -182,7 +208,7 @@ class _Drafted:
         layout = self._layout
         kind = "Bars"
         if len(layout.keys) == 2:
-            kind = "A heat map" if panels == 1 else "Heat maps"
+            kind = "A table" if panels == 1 else "Tables"
         elif layout.scale != "nominal":
             kind = "A line" if panels == 1 else "Lines"
         found = f"{kind}: {_and([name(v) for v in self._values])} by {_and(map(name, layout.keys))}"
@@ -221,10 +247,6 @@ class _Drafted:
             for i in order
         ]
 
-    @property
-    def _width(self) -> int:
-        return WIDTH if self._is_single else NARROW
-
     def _labels(self, values: Iterable[object]) -> Labels:
         return Labels(values, LONGEST_LABEL if self._is_single else SHORTER_LABEL)
 
@@ -248,15 +270,12 @@ class _Drafted:
                 (title, *points_of(part, key, value, scale, self._known, labels))
                 for title, part in parts
             ]
-            span = _together([points.span for _, points, _ in made])
+            span = span_together([points for _, points, _ in made])
             if scale != "nominal" and not from_zero(span):
                 self._note("the axis doesn't begin at zero")
             for title, points, said in made:
                 told |= {said: None} if said else {}
-                spec = bars(points, span, width=self._width)
-                if scale != "nominal":
-                    spec = line(points, span, width=self._width)
-                panels.append(_Drawn(value, Panel(spec, self._title(value, title)), points))
+                panels.append(self._panel(value, title, points, span))
         return panels, [*told]
 
     def _kept(self, frame: pl.DataFrame, key: str) -> pl.DataFrame:
@@ -292,24 +311,18 @@ class _Drafted:
         }
         labels = self._labels(kept[down]), self._labels(kept[over])
         panels: list[_Drawn] = []
-        dotted = False
         for value in self._values:
             grids = [
                 (title, grid_of(_among(part, kept), (down, over), value, self._known, labels))
                 for title, part in parts
             ]
-            span = _together([grid.span for _, grid in grids])
-            dotted |= any(square.is_noise for _, grid in grids for square in grid.squares)
-            panels += [
-                _Drawn(
-                    value,
-                    Panel(heat(grid, span, width=self._width), self._title(value, title)),
-                    grid,
-                )
-                for title, grid in grids
-            ]
-        dots = "a dot: less than its own standard error from zero"
-        return panels, [dots] if dotted else []
+            span = span_together([grid for _, grid in grids])
+            panels += [self._panel(value, title, grid, span) for title, grid in grids]
+        return panels, []
+
+    def _panel(self, value: str, title: str, shown: Points | Grid, span: Span) -> _Drawn:
+        made = Panel(shown, self._title(value, title), span, is_narrow=not self._is_single)
+        return _Drawn(value, made, shown)
 
     def _in_blocks(
         self, parts: Sequence[tuple[str, pl.DataFrame]], key: str, most: int
@@ -319,9 +332,9 @@ class _Drafted:
         if scale_of(whole) == "nominal" or whole.n_unique() <= most + 1:  # and NULL
             return parts
         wanted = [*self._layout.keys, *self._values]
+        plain = [without_marked(part, self._values).select(wanted) for _, part in parts]
         made, said = zip(
-            *(in_blocks(part.select(wanted), key, self._values, whole, most) for _, part in parts),
-            strict=True,
+            *(in_blocks(part, key, self._values, whole, most) for part in plain), strict=True
         )
         self._note(said[0])
         return [(title, part) for (title, _), part in zip(parts, made, strict=True)]
@@ -341,10 +354,6 @@ def _among(frame: pl.DataFrame, kept: dict[str, pl.Series]) -> pl.DataFrame:
     for key, values in kept.items():
         frame = frame.filter(frame[key].is_in(values.implode(), nulls_equal=True))
     return frame
-
-
-def _together(spans: Sequence[Span]) -> Span:
-    return span_of([end for span in spans for end in span])
 
 
 def _range(known: Sequence[float]) -> str:

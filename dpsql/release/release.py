@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from dpsql.release.exports import Form
+    from dpsql.release.publication import Style
 
 
 class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
@@ -211,7 +212,7 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         return folder.save(self._facts, plain, self._measurements, Path(path))
 
     @checked
-    def to_csv(self, path: str | Path, *, overwrite: bool = False) -> Path:
+    def to_csv(self, path: str | Path, *, style: Style = "plain", overwrite: bool = False) -> Path:
         """Write the answers to a folder: a CSV file for each statement, and `metadata.json`.
 
         The folder appears at once and complete. Each value can be read again as it is: the metadata
@@ -219,6 +220,8 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
 
         Args:
             path: the folder, which is made.
+            style: `plain`, to be read again; or `office`, for publication: values with their
+                standard errors in brackets, flags for what means little, footnotes below.
             overwrite: whether a folder that has nothing but answers written so is replaced.
 
         Returns:
@@ -227,7 +230,22 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         Raises:
             ReleaseFormatError: the folder exists, or can't be written.
         """
-        return self._written(path, "csv", overwrite=overwrite)
+        return self._written(path, "csv", overwrite=overwrite, style=style)
+
+    @checked
+    def to_markdown(
+        self, path: str | Path, *, style: Style = "office", overwrite: bool = False
+    ) -> Path:
+        """Write the answers to a folder, as `to_csv` does: a page of Markdown for each statement.
+
+        They are for people: averages and shares are within what is possible.
+
+        Args:
+            path: the folder, which is made.
+            style: `office`, as statistics offices publish tables, or `plain`; see `report`.
+            overwrite: whether a folder that has nothing but answers written so is replaced.
+        """
+        return self._written(path, "md", overwrite=overwrite, style=style)
 
     @checked
     def to_parquet(self, path: str | Path, *, overwrite: bool = False) -> Path:
@@ -299,14 +317,18 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         with one_thread:
             return exports.to_arrow(self._frames)
 
-    def _written(self, path: str | Path, form: Form, *, overwrite: bool) -> Path:
+    def _written(
+        self, path: str | Path, form: Form, *, overwrite: bool, style: Style = "plain"
+    ) -> Path:
         from dpsql.release import exports
+        from dpsql.release.publication import check_style
 
         check_path_given(path=path)
         check_switch(overwrite=overwrite)
+        check_style(style)
         with one_thread:
             return exports.write_files(
-                self._facts, self._frames, Path(path), form, overwrite=overwrite
+                self._facts, self._frames, Path(path), form, overwrite=overwrite, style=style
             )
 
     @classmethod

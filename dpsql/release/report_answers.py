@@ -2,46 +2,32 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
-from typing import Any
 
 import polars as pl
 
+from dpsql.charts.specs import Grid
 from dpsql.charts.svg import drawn
-from dpsql.errors import DpsqlError, ResourceLimitError
-from dpsql.markup import plain
+from dpsql.errors import ResourceLimitError
 from dpsql.release import metadata
-from dpsql.release.confidence import CONFIDENCE
 from dpsql.release.disk import MOST_BYTES
 from dpsql.release.facts import Facts
 from dpsql.release.forms import csv_text, parquet_bytes
 from dpsql.release.layouts import MOST_PANELS
-from dpsql.release.marks import (
-    SupportedFrames,
-    SuppressedFrames,
-    noise_marked,
-    shown_and_marked,
-)
-from dpsql.release.panels import word
+from dpsql.release.marks import SupportedFrames, as_read, noise_marked
 from dpsql.release.pictures import chart_of
-from dpsql.release.shown import decimals_of, shown_rows, shown_value
-from dpsql.report import ELSEWHERE, Cell, Column, Download, Drawing, Picture, Shown
+from dpsql.release.publication import Answered, Style
+from dpsql.report import ELSEWHERE, Download, Picture
 
 MOST_ROWS = 500
 """Rows of an answer that are shown."""
 LEAST_ROWS = 20
 MOST_CELLS = 60_000
 """Cells of all tables together."""
-LONGEST_TEXT = 120
-"""Characters of a cell."""
 FILE_SHARE, FILES_SHARE, WRITTEN_SHARE = 0.15, 0.3, 0.02
 """Of its bytes those of a file, of all of them together, and cells of an answer with files."""
 MOST_PICTURES, LEAST_PANELS = 48, 6
 """Panels of all pictures together, as many as are drawn within two seconds; and of one of them."""
-NOT_KNOWN = "not known"
 
 
 @dataclass(slots=True)
@@ -90,47 +76,39 @@ class Answer:
         name: the statement.
         file: what its files are called.
         room: what there is room for.
+        style: how its table is written.
     """
 
     def __init__(
-        self, facts: Facts, frames: SupportedFrames, name: str, file: str, room: Room
+        self,
+        facts: Facts,
+        frames: SupportedFrames,
+        name: str,
+        file: str,
+        room: Room,
+        style: Style = "plain",
     ) -> None:
         self.name, self._file, self._room = name, file, room
         self.warnings: list[str] = []
         self.left_out: list[str] = []
         self._facts, self._frames = facts, frames
         self._described = frames.columns(name)
-        self._frame, self._marks, self._is_whole = self._found()
-        self.shown = self._table()
+        read, self._marks, self._is_whole = self._found()
+        self._frame = frames.frame(name) if self._is_whole else read
+        self._read = Answered(read, self._marks, self._described, facts.confidence)
+        most = room.rows(len(self._described))
+        self.shown = self._read.table(style, most, self.rows)
+        self.footnotes = self._read.footnotes(self.shown) if style == "office" else []
         self.document = metadata.of_statement(facts, frames, name, self._frame.schema)
 
     def _found(self) -> tuple[pl.DataFrame, pl.DataFrame, bool]:
         """Return the frame, or its first rows if it is too large, and marks of its values."""
         try:
-            if self._is_plain:
-                frame = self._frames.frame(self.name)
-                return frame, noise_marked(frame, self._values), True
-            return *shown_and_marked(self._frames, self.name), True
+            return *as_read(self._frames, self.name), True
         except ResourceLimitError:
-            head, is_whole = next(self._frames.batches(self.name, MOST_ROWS)), False
-        except DpsqlError:  # what was loaded can't always be answered again
-            head, is_whole = self._frames.frame(self.name), True
-        return head, noise_marked(head, self._values), is_whole
-
-    @property
-    def _values(self) -> list[str]:
-        described = self._described
-        return described.filter(pl.col("role") == "value")["column"].to_list()
-
-    @property
-    def _is_plain(self) -> bool:
-        """Whether a frame tells by itself how its values are marked.
-
-        Sums of counts are neither quotients nor quantiles. Of others it takes the statement to be
-        answered again, after loading, which takes longer than all the rest of a report.
-        """
-        kinds = self._described.filter(pl.col("role") == "value")["variance"]
-        return not isinstance(self._frames, SuppressedFrames) and kinds.eq("exact").all()
+            head = next(self._frames.batches(self.name, MOST_ROWS))
+        values = self._described.filter(pl.col("role") == "value")["column"].to_list()
+        return head, noise_marked(head, values), False
 
     @property
     def rows(self) -> int | None:
@@ -146,6 +124,18 @@ class Answer:
     def noisy(self) -> int:
         """How many are."""
         return self.values - sum(self._marks[name].null_count() for name in self._marks.columns)
+
+    @property
+    def cut(self) -> int:
+        """How many values are shown at the end of what is possible, beyond which they are."""
+        if not self._is_whole:
+            return 0
+        pairs = (
+            (self._frame[name], self._read.frame[name])
+            for name in self._marks.columns
+            if self._frame[name].dtype.is_float()
+        )
+        return sum(int(own.ne_missing(read).sum()) for own, read in pairs)
 
     @property
     def marks(self) -> set[str]:
@@ -171,13 +161,20 @@ class Answer:
             self.left_out.append(f"Only the first {MOST_PICTURES} pictures are drawn.")
             return None
         found = chart_of(
-            self._frame, self._described, self._facts.confidence, panels=self._room.panels
+            self._read.frame,
+            self._described,
+            self._facts.confidence,
+            panels=self._room.panels,
+            marks=self._read.marks,
         )
         if found is None:
             return None
         self._room.pictures -= len(found.panels)
-        panels = [Drawing(drawn(panel.spec), panel.title) for panel in found.panels]
-        return Picture(panels, found.words)
+        grids = [panel.shown for panel in found.panels if isinstance(panel.shown, Grid)]
+        told = [grid.has_numbers and grid.tells_errors for grid in grids]
+        squares = sum(len(grid.squares) for grid in grids)
+        is_table = bool(grids) and all(told) and squares == self._marks.height * self._marks.width
+        return Picture(drawn(found), found.legend if is_table else found.words, is_table)
 
     def downloads(self) -> list[Download]:
         """Return the answer as files, as far as there is room."""
@@ -199,99 +196,3 @@ class Answer:
             said = "There was no more room in this page for its "
             self.left_out.append(f"{said}{' and '.join(gone)} file. {ELSEWHERE}")
         return kept
-
-    def _table(self) -> Shown:
-        """Lay out the first rows: keys, and each value with its error and its interval."""
-        layout = _Layout(self._frame.columns, self._described, self._facts.confidence)
-        head = self._frame.head(self._room.rows(len(layout.columns)))
-        names = {name: i for i, name in enumerate(head.columns)}
-        marks = self._marks.head(head.height).to_dicts() or [{}] * head.height
-        rows = [
-            [part.cell(row, names, mark) for part in layout.parts]
-            for row, mark in zip(shown_rows(head), marks, strict=True)
-        ]
-        return Shown(layout.columns, rows, self.rows)
-
-
-@dataclass(frozen=True, slots=True)
-class _TablePart:
-    """A column of the table, and of which columns of the frame it is made."""
-
-    column: Column
-    name: str
-    kind: str
-    """`key`, `value`, `error` or `interval`."""
-
-    def cell(
-        self, row: Sequence[object], names: dict[str, int], marks: dict[str, str | None]
-    ) -> Cell:
-        """Word what a row has there."""
-        if self.kind == "error":
-            return Cell(_error(row[names[f"{self.name}_variance"]]))
-        if self.kind == "interval":
-            ends = [row[names[f"{self.name}_{end}"]] for end in ("lower", "upper")]
-            return Cell(NOT_KNOWN if None in ends else " to ".join(map(_worded, ends)))
-        value = row[names[self.name]]
-        if self.kind == "key":
-            return Cell(_cut(word(value)))
-        return Cell(_worded(value), marks.get(self.name) or "")
-
-
-class _Layout:
-    """The columns of a table, as they are read: a value beside its error and its interval."""
-
-    def __init__(
-        self, columns: Sequence[str], described: pl.DataFrame, confidence: float | None
-    ) -> None:
-        said = {row["column"]: row["role"] for row in described.iter_rows(named=True)}
-        share = f"{100 * (confidence or CONFIDENCE):g} % interval"
-        self.parts: list[_TablePart] = []
-        for name in columns:
-            role = said.get(name)
-            if role is None:
-                continue
-            self._add(name, name, "key" if role == "key" else "value")
-            if role != "value":
-                continue
-            beside = [f"{name}_{end}" for end in ("variance", "lower", "upper")]
-            own = [each in columns and each not in said for each in beside]
-            if own[0]:
-                self._add(f"standard error of {name}", name, "error")
-            if own[1] and own[2]:
-                self._add(f"{share} of {name}", name, "interval")
-
-    @property
-    def columns(self) -> list[Column]:
-        """What is above the table."""
-        return [part.column for part in self.parts]
-
-    def _add(self, title: str, name: str, kind: str) -> None:
-        column = Column(_cut(word(title)), numeric=kind != "key", is_key=kind == "key")
-        self.parts.append(_TablePart(column, name, kind))
-
-
-def _worded(value: object) -> str:
-    """Write a value, with its thousands apart."""
-    if isinstance(value, float):
-        if math.isnan(value):
-            return "NaN"
-        if math.isinf(value):
-            return "infinite" if value > 0 else "minus infinite"
-        return f"{value:,.2f}" if value == 0 or 0.01 <= abs(value) < 1e15 else f"{value:.3g}"
-    if isinstance(value, (int, Decimal)) and not isinstance(value, bool):
-        return f"{value:,}"
-    return "none" if value is None else _cut(plain(value))
-
-
-def _error(variance: Any) -> str:
-    """Write the standard error with two digits."""
-    if not isinstance(variance, (int, float)) or math.isnan(variance) or variance < 0:
-        return NOT_KNOWN
-    if math.isinf(variance):
-        return "infinite"
-    error = math.sqrt(variance)
-    return _worded(shown_value(error, decimals_of(error)))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"

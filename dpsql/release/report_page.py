@@ -19,8 +19,9 @@ from dpsql.release.disk import plain_names
 from dpsql.release.exports import METADATA, as_text
 from dpsql.release.facts import Facts, now
 from dpsql.release.marks import DIVIDED, NOISE, SUPPRESSED, SupportedFrames
+from dpsql.release.publication import Style
 from dpsql.release.report_answers import Answer, Room
-from dpsql.release.summary import budget_forms, how_measured, limits
+from dpsql.release.summary import budget_forms, how_measured, limits, rested_on
 from dpsql.report import Cell, Column, Download, Page, Section, Shown
 from dpsql.report.promise import not_protected, promised
 
@@ -32,7 +33,13 @@ LEGEND = {
     DIVIDED: "The value was divided by one that may be zero but for noise: it says nothing.",
     SUPPRESSED: "The value rests on too few rows, by their noisy number, and is left out.",
 }
-_OVERVIEW = ("statement", "rows", "expected error (RMSE)", "largest standard error", "noise")
+_OVERVIEW = (
+    "statement",
+    "rows",
+    "expected error (RMSE)",
+    "largest standard error",
+    "may as well be zero",
+)
 
 
 @dataclass(slots=True)
@@ -54,6 +61,7 @@ def page_of(
     title: str | None,
     account: Ledger | None,
     most: int,
+    style: Style = "plain",
 ) -> Page:
     """Make the page of a release.
 
@@ -64,10 +72,12 @@ def page_of(
         title: what it is called.
         account: the ledger with its charge, if what is left is told.
         most: bytes, of which files get their share.
+        style: how tables are written.
     """
     draft = _Draft(Room(max(len(frames.names), 1), most))
     for number, (name, file) in enumerate(plain_names(frames.names).items(), 1):
-        _tell(draft, facts, Answer(facts, frames, name, file, draft.room), f"answer-{number}")
+        answer = Answer(facts, frames, name, file, draft.room, style)
+        _tell(draft, facts, answer, f"answer-{number}")
     tables = facts.tables
     earlier = {entry.seq: entry.mu_squared for entry in facts.earlier}
     document = {**metadata.common(facts), "statements": draft.documents}
@@ -84,7 +94,11 @@ def page_of(
         statements=draft.told,
         provenance=_provenance(facts, measurements),
         downloads=[Download(METADATA, "JSON", "application/json", as_text(document).encode())],
-        legend=[(mark, said) for mark, said in LEGEND.items() if mark in draft.marks],
+        legend=[
+            (mark, said)
+            for mark, said in LEGEND.items()
+            if mark in draft.marks and style == "plain"
+        ],
     )
 
 
@@ -106,6 +120,11 @@ def _tell(draft: _Draft, facts: Facts, answer: Answer, anchor: str) -> None:
             f"Noise dominates: {noisy:,} of {of:,} values can't be told from zero, or say nothing. "
             "Look at the larger ones, and at totals."
         )
+    if answer.cut:
+        answer.left_out.append(
+            f"{answer.cut:,} of {of:,} values lie beyond what is possible, by noise alone, and are "
+            "shown at its end. That biases them; the files have them as they were released."
+        )
     expected = _expected(facts, name)
     downloads = answer.downloads()
     draft.told.append(
@@ -117,6 +136,7 @@ def _tell(draft: _Draft, facts: Facts, answer: Answer, anchor: str) -> None:
             notes=facts.notes.get(name, ()),
             warnings=warnings,
             shown=answer.shown,
+            footnotes=answer.footnotes,
             picture=answer.picture(),
             left_out=[*cut, *answer.left_out],
             columns=answer.meanings,
@@ -200,7 +220,7 @@ def _budget(facts: Facts, account: Ledger | None) -> list[tuple[str, str]]:
         found = [("charged", "nothing: all follows from earlier releases or from declarations")]
     else:
         found = [("charged", f"{facts.budget} (as asked)")]
-        found += [("the same as", form) for form in budget_forms(facts.budget)]
+        found.append(("the same as", "; ".join(budget_forms(facts.budget))))
     if account is None:
         return [*found, ("left", "not told here: the ledger was not at hand")]
     found.append(("spent until now", amount(account.spent, up=True)))
@@ -223,10 +243,6 @@ def _provenance(facts: Facts, measurements: bytes) -> list[tuple[str, str]]:
         receipt = facts.receipt
         found.append(("ledger", f"entry {receipt.seq} of ledger {receipt.ledger}"))
         found.append(("request", receipt.request))
-    for entry in dict.fromkeys(facts.earlier):
-        rho = float(entry.mu_squared / 2)
-        found.append(
-            ("rests also on", f"entry {entry.seq} of {entry.time}, charged rho = {rho:.6g}")
-        )
+    found += [("rests also on", rested_on(entry)) for entry in dict.fromkeys(facts.earlier)]
     digest = hashlib.sha256(measurements).hexdigest()
     return [*found, ("SHA-256 of the noisy integers", digest)]

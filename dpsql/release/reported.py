@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import altair
 
     from dpsql.release.marks import SupportedFrames
+    from dpsql.release.publication import Style
 
 LONGEST_TITLE = 300
 LEAST_BYTES = 100_000
@@ -62,6 +63,7 @@ class Reported(ABC):
         *,
         title: str | None = None,
         ledger: Ledger | str | Path | None = None,
+        style: Style = "plain",
         max_bytes: int = MOST_BYTES,
         overwrite: bool = False,
     ) -> Path:
@@ -77,6 +79,9 @@ class Reported(ABC):
             path: the file, which appears whole or not at all.
             title: what the page is called; by default after the tables.
             ledger: the ledger that has the charge, to say what is spent and left of its total.
+            style: how tables are written: `plain`, each value beside its standard error and its
+                interval; or `office`, as statistics offices publish them, with the standard error
+                in brackets, flags in place of what says nothing, and footnotes.
             max_bytes: how large the file may be.
             overwrite: whether a report that is there is replaced. No other file ever is.
 
@@ -88,6 +93,7 @@ class Reported(ABC):
                 is not installed; or `max_bytes` is too little for what a page always has.
             LedgerError: the ledger doesn't hold the charge.
         """
+        from dpsql.release.publication import check_style
         from dpsql.release.report_page import page_of
         from dpsql.report import fitted
 
@@ -95,11 +101,12 @@ class Reported(ABC):
         check_switch(overwrite=overwrite)
         check_title(title)
         check_bytes(max_bytes)
+        check_style(style)
         place, (frames, measurements) = Path(path), self._all
         check_report(place, overwrite=overwrite)
         account = _account(self.facts, ledger)
         text = fitted(
-            page_of(self.facts, frames, measurements, title, account, max_bytes), max_bytes
+            page_of(self.facts, frames, measurements, title, account, max_bytes, style), max_bytes
         )
         with new_file(place, replaced=overwrite and place.exists()) as draft:
             write(draft, text)
@@ -129,11 +136,13 @@ class Reported(ABC):
             ResourceLimitError: its frame is too large.
         """
         from dpsql.charts.plots import plotted_panels
+        from dpsql.release.marks import as_read
         from dpsql.release.pictures import chart_wanted
 
         frames, _ = self._all
         described, confidence = frames.columns(name), self.facts.confidence
-        found = chart_wanted(name, frames.frame(name), described, confidence, value)
+        frame, marks = as_read(frames, name)
+        found = chart_wanted(name, frame, described, confidence, value, marks)
         return plotted_panels(found, name)
 
 

@@ -16,6 +16,7 @@ DIGITS = 2
 """Digits of the standard error."""
 MOST_DECIMALS = 12
 LARGEST = 1e15
+NOT_KNOWN = "not known"
 VARIANCE, ERROR = "_variance", "_standard_error"
 _BESIDE = ("", ERROR, "_lower", "_upper", "_adjusted")
 
@@ -45,6 +46,25 @@ def with_errors(frame: pl.DataFrame) -> pl.DataFrame:
         is_beside &= column.dtype.is_float()
         found.append(column.sqrt().alias(error) if is_beside else column)
     return pl.DataFrame(found)
+
+
+def number_of(value: object, decimals: int | None = None) -> str:
+    """Write a value with its thousands apart, and no more decimals than mean something."""
+    value = shown_value(value, decimals)
+    if isinstance(value, float):
+        if math.isnan(value):
+            return "NaN"
+        if math.isinf(value):
+            return "infinite" if value > 0 else "minus infinite"
+        return f"{value:,.2f}" if value == 0 or 0.01 <= abs(value) < LARGEST else f"{value:.3g}"
+    return f"{value:,}"
+
+
+def error_of(error: float | None) -> str:
+    """Write a standard error with two digits."""
+    if error is None or math.isnan(error) or error < 0:
+        return NOT_KNOWN
+    return number_of(error, decimals_of(error))
 
 
 def shown_rows(frame: pl.DataFrame) -> list[tuple[object, ...]]:

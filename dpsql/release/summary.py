@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from dpsql.errors import printable
 from dpsql.privacy import Budget
-from dpsql.release.facts import Facts
+from dpsql.release.facts import Earlier, Facts
 
 WIDTH = 100
 DELTAS = (Fraction(1, 10**6), Fraction(1, 10**9), Fraction(1, 10**12))
@@ -68,17 +68,29 @@ def _privacy(facts: Facts) -> Iterator[tuple[str, str]]:
     if facts.receipt is not None:
         yield "ledger", f"entry {facts.receipt.seq} of ledger {facts.receipt.ledger}"
     for entry in dict.fromkeys(facts.earlier):  # of several tables it is named once for each
-        rho = float(entry.mu_squared / 2)
-        yield "rests also on", f"entry {entry.seq} of {entry.time}, charged rho = {rho:.6g}"
+        yield "rests also on", rested_on(entry)
     yield "trust model", _TRUST
 
 
 def budget_forms(budget: Budget) -> list[str]:
     """Word a budget in all forms; ε is rounded up."""
     deltas = DELTAS if budget.delta is None else (budget.delta, *DELTAS)
-    forms = [f"rho = {float(budget.rho):.6g}, mu = {budget.mu:.6g}"]
-    forms += [f"epsilon = {budget.epsilon_at(d):.6g} at delta = {float(d):g}" for d in deltas]
+    rho, mu = (_in_form(form, budget.mu_squared) for form in (Budget(rho=1), Budget(mu=1)))
+    forms = [f"{rho}, {mu}"]
+    for delta in deltas:
+        small = f"{float(delta):g}".replace("e-0", "e-")
+        forms.append(f"ε = {budget.epsilon_at(delta):.6g} at δ = {small}")
     return list(dict.fromkeys(forms))
+
+
+def rested_on(entry: Earlier) -> str:
+    """Name an earlier charge."""
+    return f"entry {entry.seq} of {entry.time}, charged {_in_form(Budget(rho=1), entry.mu_squared)}"
+
+
+def _in_form(form: Budget, mu_squared: Fraction) -> str:
+    """Word an amount as others are worded, rounded up."""
+    return form.describe(mu_squared, up=True).split(" (")[0]
 
 
 def how_measured(facts: Facts) -> Iterator[tuple[str, str]]:

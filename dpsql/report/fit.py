@@ -20,8 +20,8 @@ KEPT_ROWS = 20
 FILE, ROWS, PICTURE, TABLE = range(4)
 """What may be left out, in the order in which it is."""
 _NAMES = {FILE: "file", ROWS: "long table", PICTURE: "picture", TABLE: "table"}
-_CELL, _LINK = 40, 300
-"""Bytes of HTML around a cell, and around a file with its checksum; about."""
+_CELL, _BESIDE, _LINK = 32, 7, 300
+"""Bytes of HTML around a cell, what stands beside it, and a file with its checksum; about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,7 @@ def _parts(page: Page) -> Iterable[_LeftOut]:
                 yield _LeftOut(ROWS, _size_of_rows(section.shown, KEPT_ROWS), number)
             yield _LeftOut(TABLE, _size_of_rows(section.shown, 0), number)
         if section.picture is not None:
-            size = sum(len(panel.svg) for panel in section.picture.panels)
-            yield _LeftOut(PICTURE, size, number)
+            yield _LeftOut(PICTURE, len(section.picture.content), number)
 
 
 def _size_of(file: Download) -> int:
@@ -102,7 +101,10 @@ def _size_of(file: Download) -> int:
 
 def _size_of_rows(shown: Shown, first: int) -> int:
     cells = (cell for row in shown.rows[first:] for cell in row)
-    return sum(len(cell.text) + len(cell.mark) + _CELL for cell in cells)
+    return sum(
+        len(cell.text) + len(cell.mark) + _CELL + sum(len(each) + _BESIDE for each in cell.beside)
+        for cell in cells
+    )
 
 
 def _without(page: Page, parts: Sequence[_LeftOut]) -> Page:

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+ERROR = "±"
+"""What is above standard errors."""
 ELSEWHERE = "Release.to_csv, to_parquet and save write all rows."
 
 
@@ -22,6 +24,13 @@ class Column:
     numeric: bool = False
     is_key: bool = False
     """Whether it says what a row is about."""
+    beside: tuple[str, ...] = ()
+    """What stands beside each of its values, in words."""
+
+    @property
+    def look(self) -> str:
+        """The classes of its numbers in the style sheet: some have an interval alone."""
+        return "n q" if self.beside and self.beside[0] != ERROR else "n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +39,8 @@ class Cell:
 
     text: str
     mark: str = ""
+    beside: tuple[str, ...] = ()
+    """What is known of it: its standard error, its interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +51,17 @@ class Shown:
     rows: Sequence[Sequence[Cell]]
     total: int | None = None
     """How many rows there are; None if that isn't known, and more than are shown."""
+
+    @property
+    def widths(self) -> str:
+        """How wide standard errors and intervals are, as CSS."""
+        longest = {True: 0, False: 0}
+        for i, column in enumerate(self.columns):
+            for j, head in enumerate(column.beside):
+                most = max((len(row[i].beside[j]) for row in self.rows), default=0)
+                longest[head == ERROR] = max(longest[head == ERROR], most, len(head))
+        named = {"--a": longest[True], "--b": longest[False]}
+        return ";".join(f"{name}:{size}ch" for name, size in named.items() if size)
 
     @property
     def is_whole(self) -> bool:
@@ -56,19 +78,14 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawing:
-    """A panel of a picture as SVG, and which part of it that is."""
-
-    svg: str = field(repr=False)
-    title: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Picture:
     """A picture, and what it shows in words."""
 
-    panels: Sequence[Drawing]
+    content: str = field(repr=False)
+    """Drawn as HTML, in which every text is escaped."""
     described: str
+    is_table: bool = False
+    """Whether it has the numbers themselves, with their standard errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +128,8 @@ class Section:
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
     shown: Shown | None = None
+    footnotes: Sequence[str] = ()
+    """What signs in the table mean."""
     picture: Picture | None = None
     left_out: Sequence[str] = ()
     """What is not in the page, and why."""

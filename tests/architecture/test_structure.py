@@ -73,7 +73,6 @@ VENDORS = {
     "pandas": {"release"},
     "jinja2": {"report"},
     "markupsafe": {"report"},
-    "vl_convert": {"charts", "report"},
     "altair": {"charts"},
     "threadpoolctl": {"linalg"},
     "polars": {
@@ -232,7 +231,7 @@ FOLDING = {
     "release/disk.py": "a path, which has other letters than a-z replaced",
     "notebook/options.py": "the first letter of a sentence",
     "cli/forms.py": "the ending of a path",
-    "charts/svg.py": "colors as CSS writes them",
+    "charts/specs.py": "the first letter of a sentence",
 }
 """Files that make letters small or capital by Python's rules, and of what: never of names."""
 

@@ -31,8 +31,8 @@ _NAMELESS = """[...document.querySelectorAll('img, svg, [role=img]')]
     .map(e => e.outerHTML.slice(0, 100))"""
 _UNSEEN = """[...document.querySelectorAll('main figure')]
     .filter(e => {
-        const drawn = e.querySelector('svg, img')?.getBoundingClientRect();
-        const marks = e.querySelectorAll('img, path, rect, line').length;
+        const drawn = e.querySelector('svg, img, table')?.getBoundingClientRect();
+        const marks = e.querySelectorAll('img, path, rect, line, td').length;
         return !drawn || drawn.width < 50 || drawn.height < 30 || !marks;
     })
     .map(e => e.outerHTML.slice(0, 100))"""

@@ -80,8 +80,11 @@ def test_what_is_wrong_with_a_page_is_found(browser, tmp_path):
 @pytest.mark.parametrize(("name", "count"), GALLERY.items())
 def test_pictures_of_the_gallery_are_told_in_words(browser, site, name, count):
     with opened(browser, at(site, f"gallery/{name}"), within=site) as (page, _):
-        pictures = page.get_by_role("img").filter(has=page.locator("svg"))
-        words = [each.get_attribute("aria-label") for each in pictures.all()]
+        pictures = page.locator("figure.picture").all()
+        words = [
+            each.get_attribute("aria-label") or each.locator("figcaption").inner_text()
+            for each in pictures
+        ]
     assert len({*words}) == count
     assert all(len(each.split()) >= 5 for each in words), words
 

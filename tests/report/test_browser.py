@@ -14,7 +14,7 @@ from tests.report.hostile import HOSTILE, hostile
 from tests.report.odd import odd_release
 
 pytestmark = pytest.mark.browser
-WIDTHS = (360, 820, 1440)
+WIDTHS = (390, 768, 1280)
 SCHEMES = {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 28)"}
 PAPER = "getComputedStyle(document.body).backgroundColor"
 
@@ -36,7 +36,7 @@ def odd(release, tmp_path_factory) -> Path:
 
 
 WRITTEN_OVER = """
-[...document.querySelectorAll('.panel svg')].flatMap(svg => {
+[...document.querySelectorAll('figure svg')].flatMap(svg => {
     const texts = [...svg.querySelectorAll('text')]
         .filter(e => e.textContent.trim() && !/rotate/.test(e.getAttribute('transform')))
         .filter(e => getComputedStyle(e).opacity > 0)
@@ -48,7 +48,7 @@ WRITTEN_OVER = """
 })
 """
 CUT_OFF = """
-[...document.querySelectorAll('.panel svg text')]
+[...document.querySelectorAll('figure svg text')]
     .filter(e => e.textContent.trim())
     .map(e => [e.textContent, e.getBoundingClientRect()])
     .filter(([, r]) => r.right > innerWidth || r.left < 0).map(([text]) => text)
@@ -58,7 +58,7 @@ CUT_OFF = """
 @pytest.mark.parametrize("width", WIDTHS)
 def test_pictures_of_anything_are_neither_cut_off_nor_written_over(browser, odd, width):
     with opened(browser, odd, width=width, trusted=True) as (page, seen):
-        assert page.locator(".panel svg").count() > 20
+        assert page.locator("figure svg").count() > 12
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate(WRITTEN_OVER) == []
         assert page.evaluate(CUT_OFF) == []
@@ -69,7 +69,7 @@ def test_pictures_of_anything_are_neither_cut_off_nor_written_over(browser, odd,
 def test_what_is_written_over_is_seen(browser, odd, tmp_path):
     """So the test above could fail."""
     text, changed = odd.read_text(encoding="utf-8"), tmp_path / "changed.html"
-    changed.write_text(text.replace("</style>", ".panel text { font-size: 30px; }</style>"))
+    changed.write_text(text.replace("</style>", "figure text { font-size: 30px; }</style>"))
     with opened(browser, changed, width=360, trusted=True) as (page, _):
         assert page.evaluate(WRITTEN_OVER)
         assert page.evaluate(CUT_OFF)

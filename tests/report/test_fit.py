@@ -10,7 +10,7 @@ import pytest
 
 import dpsql
 from dpsql.errors import ArgumentError, ReleaseFormatError
-from dpsql.report import Cell, Column, Download, Drawing, Page, Picture, Section, Shown, fitted
+from dpsql.report import Cell, Column, Download, Page, Picture, Section, Shown, fitted
 from tests.report.test_report import Frames, Parsed, given, read
 
 PLENTY = 10_000_000
@@ -25,7 +25,7 @@ def section(name: str, *, rows: int = 400, file: int = 9_000) -> Section:
         sql=f"SELECT '{name}'",
         warnings=["Noise dominates."],
         shown=table,
-        picture=Picture([Drawing(SVG)], f"Bars of {name}."),
+        picture=Picture(SVG, f"Bars of {name}."),
         downloads=[
             Download(f"{name}.csv", "CSV", "text/csv", b"x" * file),
             Download(f"{name}.parquet", "Parquet", "text/plain", b"y" * (file // 2)),

@@ -16,7 +16,7 @@ from dpsql.release.panels import MOST_POINTS
 from dpsql.release.pictures import MOST_VALUES, chart_of, chart_wanted
 from tests.report.hostile import HOSTILE, hostile
 
-OWN = {"key", "value", "low", "high", "limit", "row", "column", "size", "sign"}
+OWN = {"key", "value", "low", "high", "limit", "row", "column", "size", "sign", "text"}
 
 
 @pytest.fixture(scope="module")

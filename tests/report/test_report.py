@@ -88,7 +88,7 @@ def test_a_page_says_what_was_asked_promised_and_charged(release, session, tmp_p
 
 def test_values_stand_with_their_errors_and_intervals(release, tmp_path):
     text = read(release, tmp_path).text
-    assert "90 % interval of n" in text
+    assert "± 90 % interval" in text
     for row in release.show("born").iter_rows(named=True):
         ends = [row["n_lower"], row["n_upper"]]
         assert " to ".join(f"{float(end):,.{decimals(end)}f}" for end in ends) in text

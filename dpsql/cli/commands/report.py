@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from dpsql.cli import options, output
+
+if TYPE_CHECKING:
+    from dpsql.release.publication import Style
 
 
 @click.command(short_help="Write a release on disk as one HTML page.")
@@ -22,6 +26,12 @@ from dpsql.cli import options, output
 @click.option("--title", metavar="TEXT", help="What the page is called.")
 @options.typed("ledger")
 @options.typed("suppress_below")
+@click.option(
+    "--style",
+    type=click.Choice(["plain", "office"]),
+    default="plain",
+    help="How tables are written: plain, or as statistics offices publish them.",
+)
 @options.max_bytes
 @click.option("--overwrite", is_flag=True, help="Replace a report that is there.")
 @options.json_option
@@ -31,6 +41,7 @@ def report(
     title: str | None,
     ledger: str | Path | None,
     suppress_below: float | None,
+    style: Style,
     max_bytes: int | None,
     *,
     overwrite: bool,
@@ -46,7 +57,9 @@ def report(
     release = Release.load(folder)
     release = release if suppress_below is None else release.suppressed(suppress_below)
     size = options.most_bytes(max_bytes)
-    release.report(place, title=title, ledger=ledger, max_bytes=size, overwrite=overwrite)
+    release.report(
+        place, title=title, ledger=ledger, style=style, max_bytes=size, overwrite=overwrite
+    )
     if as_json:
         output.say_json({"out": str(place), "statements": list(release)})
     else:

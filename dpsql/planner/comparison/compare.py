@@ -14,7 +14,7 @@ import polars as pl
 
 from dpsql.charts.beside import inlined
 from dpsql.charts.plots import plotted
-from dpsql.charts.specs import Figure, Panel, Points, bars
+from dpsql.charts.specs import Figure, Panel, Points
 from dpsql.errors import DpsqlError, MechanismError, PlotError, WorkloadError
 from dpsql.hints import Hint
 from dpsql.linalg.threads import one_thread
@@ -113,7 +113,7 @@ class Comparison:
         words = f"Bars: the expected RMSE of each mechanism; {best} has the least, {error:.4g}."
         missing = self.frame.height - known.height
         left_out = [f"{missing} without an expected error are left out"] if missing else []
-        return Figure((Panel(bars(points)),), words, ("ticks are lower bounds", *left_out))
+        return Figure((Panel(points),), words, ("ticks are lower bounds", *left_out))
 
 
 SHOWN = ("mechanism", "rmse", "largest se", "lower bound", "seconds", "peak MB", "note")

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import polars as pl
 
-from dpsql.charts.specs import Curve, Curves, Figure, Panel, curves
+from dpsql.charts.specs import Curve, Curves, Figure, Panel
 from dpsql.errors import BudgetError, printable
 from dpsql.privacy import Budget
 
@@ -65,12 +65,12 @@ def tradeoff_figure(budget: Budget, errors: pl.DataFrame) -> Figure | None:
         if known.height > MOST_CURVES
         else ()
     )
-    spec = curves(Curves(value="expected RMSE (rows)", by=f"{form}{at}", curves=drawn))
+    lines = Curves(value="expected RMSE (rows)", by=f"{form}{at}", curves=drawn)
     twice = next((f for each, f in others if each.amount == 2 * budget.amount), None)
     words = "Lines: the expected error of each statement by the budget."
     if twice is not None:
         words += f" Twice {form} would divide all errors by {1 / twice:.3g}."
-    return Figure((Panel(spec),), words, notes)
+    return Figure((Panel(lines),), words, notes)
 
 
 def _multiples(budget: Budget) -> list[tuple[Budget, float]]:
