@@ -243,10 +243,12 @@ def _divided(
         unsure = ~(np.abs(bottom) >= SURE * np.sqrt(_floats(counted))) | np.isnan(column.values)
     most = column.errors
     drowned = np.abs(bottom) < FOUNDED * grow * np.sqrt(quotient.variance_bottom)
+    steps = placed.fraction.steps
+    factor = math.prod(abs(step.number) for step in steps if step.name == "times")
     if linear(post, placed):
-        times = [abs(step.number) for step in placed.fraction.steps if step.name == "times"]
-        most = grow * math.prod(times) * quotient.largest_error()
-        room = math.prod(times) * (quotient.largest - quotient.least)
+        most = grow * factor * quotient.largest_error()
+    if all(step.name in ("plus", "times") for step in steps):
+        room = factor * (quotient.largest - quotient.least)  # NaN where there are no limits
         drowned |= column.errors > room / math.sqrt(12)
     return replace(
         column,

@@ -125,6 +125,9 @@ def test_sizes_at_which_noise_is_all_there_is_are_passed_over(con):
     assert re.search(
         r"^± .* for a group of .*000 rows, ± .*, noise alone for ", told(plan)["means: m"]
     )
+    sql = "SELECT CORR(delay, delay * delay) AS c FROM flights"
+    plan = session.plan(sql, budget=dpsql.Budget(rho=1e-5))  # an error of more than 1 at 700 rows
+    assert told(plan)["query"].endswith(" for 70,000, noise alone for 700")
 
 
 GROUPS = 40
