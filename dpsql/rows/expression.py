@@ -146,7 +146,7 @@ def unlisted(name: str) -> UnsupportedSqlError:
     return UnsupportedSqlError(
         f"{printable(name)[:60]} can't run on rows.",
         hint="declare domains of its columns: over these any function can be evaluated. What may "
-        "run on rows is listed in docs/reference/sql.md.",
+        "run on rows is listed in docs/reference/sql/functions.md.",
     )
 
 

@@ -112,7 +112,7 @@ EXPRESSIONS: dict[type[exp.Expr], frozenset[str]] = {
 
 _SAMPLE = leave_out() + ": the noise already protects each row."
 _BRACKETS = "leave the parentheses out, or write a query with a name: (SELECT … FROM …) AS t."
-_PLAIN = never("what is computed is listed in docs/reference/sql.md.")
+_PLAIN = never("what is computed is listed in docs/reference/sql/functions.md.")
 _NOW = frozenset({"now", "get_current_time", "get_current_timestamp", "transaction_timestamp"})
 """Functions that tell the time, which the parser doesn't know."""
 _HINTS: dict[str, Callable[[str], str]] = {

@@ -10,7 +10,7 @@ from dpsql.errors import SqlError
 from dpsql.sql.text.parse import parse_statement
 from dpsql.sql.text.written import check_written
 
-PAGE = Path(__file__).parents[2] / "docs/reference/sql.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/sql/functions.md"
 SECTION = PAGE.read_text(encoding="utf-8").split("\n## Expressions\n")[1].split("\n## ")[0]
 ROWS = dict(re.findall(r"^\| (numbers|strings|dates) \| ([^|;]*)", SECTION, re.MULTILINE))
 NAMES = sorted({name.strip() for row in ROWS.values() for name in row.split(",")})
