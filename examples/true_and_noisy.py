@@ -9,13 +9,14 @@ may see both. The noise has a fixed seed, so that the picture is the same whenev
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import duckdb
+import vl_convert
 
 import dpsql
-from dpsql.charts.svg import drawn
 from examples import demo
 
 STATEMENT = """
@@ -34,7 +35,8 @@ def picture() -> str:
     noisy = session.query(STATEMENT, budget=BUDGET, confidence=0.95)
     con.close()
     rows = [{**row, "exact": exact.get(row["education_num"], 0)} for row in noisy.to_dicts()]
-    return drawn(chart(rows))
+    svg: str = vl_convert.vegalite_to_svg(json.dumps(chart(rows)))
+    return svg
 
 
 def chart(rows: list[dict[str, float]]) -> dict[str, object]:
