@@ -24,9 +24,9 @@ from dpsql.workload.factors import MAX_CELLS
 DESCRIBED = ("column", "role", "variance", "reason")
 
 BIASED = "biased: chosen and fitted by the data"
-FEW_ROWS = "where there are few rows only the interval of `confidence` can be relied on"
-ROOT = "NULL where noise leaves nothing to take it of; `confidence` gives an interval all the same"
-FIRST_ORDER = "its interval is of first order too: wrong where noise is large against the values"
+FEW_ROWS = "if there are few rows, rely only on the interval of `confidence`"
+ROOT = "NULL if noise leaves no number that has a root or logarithm; `confidence` gives an interval"
+FIRST_ORDER = "its interval is approximate too: wrong if noise is large compared with the values"
 
 
 class Frames(Protocol):

@@ -79,12 +79,12 @@ def meanings(
 def _of_value(row: Mapping[str, str | None]) -> str:
     kinds = {
         "exact": "computed from noisy counts; the variance beside it is exact",
-        "approximate": "computed from noisy counts; the variance beside it is of first order",
-        "interval": "read off noisy counts; the bounds beside it are those of its interval",
+        "approximate": "computed from noisy counts; the variance beside it is approximate",
+        "interval": "read from noisy counts; the bounds beside it are those of its interval",
         "none": "computed from noisy counts; no variance is known",
     }
     if row["role"] == "key":
-        text = "public: what the row is about, and no answer"
+        text = "public: the group that the row is about, not an answer"
     else:
         text = kinds.get(row["variance"] or "", kinds["none"])
     return f"{text}; {row['reason']}" if row["reason"] else text
@@ -92,7 +92,7 @@ def _of_value(row: Mapping[str, str | None]) -> str:
 
 def _of_noise(role: str, name: str, confidence: float) -> str:
     if role == "variance":
-        return f"the variance that noise gives {printable(name)}, in squares of its unit"
+        return f"the variance of the noise in {printable(name)}, in squares of its unit"
     return (
         f"the {role} bound of {printable(name)}: it lies between both with a probability of "
         f"{confidence:g}"

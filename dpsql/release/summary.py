@@ -14,8 +14,8 @@ WIDTH = 100
 DELTAS = (Fraction(1, 10**6), Fraction(1, 10**9), Fraction(1, 10**12))
 _LABEL = 16
 _TRUST = (
-    "central: the curator holds the rows; whoever sees the release learns no more of one unit than "
-    "the budget allows"
+    "central: the curator holds the rows; from the release, nobody learns more about one unit "
+    "than the budget allows"
 )
 _NOT_COVERED = (
     "errors of the data themselves, sampling, and what can be read from timing or memory of the "
@@ -49,7 +49,7 @@ def _section(title: str, items: Iterator[tuple[str, str]]) -> Iterator[str]:
 
 
 def _privacy(facts: Facts) -> Iterator[tuple[str, str]]:
-    yield "neighbours", f"{facts.neighbours}: what this changes is hidden"
+    yield "neighbours", f"{facts.neighbours}. The release hides this change"
     for table in facts.tables:
         rows = table.contributions
         counted = "one row"
@@ -113,8 +113,8 @@ def _post_processing(facts: Facts) -> str:
     if facts.suppress_below is None:
         return _adjusting(facts)
     return (
-        f"values are NULL where fewer than {facts.suppress_below:g} rows are behind them, by their "
-        f"noisy number; beside that, {_adjusting(facts)}"
+        f"values are NULL if they rest on fewer than {facts.suppress_below:g} rows, by their noisy "
+        f"number; beside that, {_adjusting(facts)}"
     )
 
 
@@ -122,7 +122,7 @@ def _adjusting(facts: Facts) -> str:
     if facts.biased:
         return "answers are fitted to what was measured, and not negative; they are biased"
     if not facts.adjusted:
-        return "none that biases: values may be negative and fractional"
+        return "none that makes answers biased: values may be negative and fractional"
     kinds = ["not negative"] * facts.nonnegative + ["whole numbers"] * facts.integers
     return (
         f"columns named …_adjusted are {' and '.join(kinds)}, from tables that fit the "
@@ -150,7 +150,7 @@ def _accuracy(facts: Facts) -> Iterator[tuple[str, str]]:
             f"{printable(row['statement'])}: {row['rows']:,} answers, RMSE {row['rmse']:.4g}, "
             f"largest standard error {row['worst_standard_error']:.4g}",
         )
-    yield "variances", "beside each value; they are of the noise alone, and known before the data"
+    yield "variances", "beside each value; they are about the noise alone, and known beforehand"
 
 
 def limits(facts: Facts) -> Iterator[tuple[str, str]]:
@@ -164,16 +164,16 @@ def limits(facts: Facts) -> Iterator[tuple[str, str]]:
         yield (
             "rows",
             (
-                f"at most {each} of each unit count; values, variances and intervals are of "
-                "these, and say nothing of the rows that are left out"
+                f"at most {each} of each unit count; values, variances and intervals are about "
+                "these, not about the rows that are left out"
             ),
         )
     for statement, columns in facts.guards.items():
         names = ", ".join(map(printable, columns))
         yield (
             "rows",
-            f"{printable(statement)}: a SELECT that names {names} counts only rows with a value of "
-            "the domain there",
+            f"{printable(statement)}: a SELECT that names {names} counts only rows whose value "
+            "there is in the domain",
         )
     for statement, notes in facts.notes.items():
         yield from (("note", f"{printable(statement)}: {printable(note)}") for note in notes)

@@ -41,8 +41,8 @@ def promised(
 
 
 _FREE = (
-    "Nothing: it follows from what earlier releases of the same data had told, or from public "
-    "declarations alone. Whoever has those learns nothing from this one."
+    "Nothing: all answers follow from earlier releases of the same data, or from public "
+    "declarations. They tell nothing new to a person who has those."
 )
 
 
@@ -51,34 +51,34 @@ def not_protected(tables: Sequence[Table]) -> list[str]:
     bounded = [table for table in tables if table.unit is not None and table.is_bounded]
     rows = [table for table in tables if table.unit is None and not table.each_row]
     found = [
-        "What is true of many. That two things go together in the data can be learned here, and be "
-        "applied to people who are in the data and to people who are not.",
-        "What was declared public: the names, labels and bounds of columns, public tables that "
+        "Facts about many people. Readers can learn that two things go together in the data, and "
+        "apply this to people who are in the data and to people who are not.",
+        "Public declarations: the names, labels and bounds of columns, public tables that "
         "statements join, and the statements themselves.",
-        "Other releases. Each of them tells a little more, and what they cost adds up. One ledger "
-        "adds up what was charged to it, and nothing else.",
-        "Errors of the data. Intervals and standard errors are of the noise alone.",
-        "What can be learned otherwise: from the data itself, its copies and backups, or from how "
-        "long the computer took.",
+        "Other releases. Each of them tells a little more, and their costs add up. A ledger, the "
+        "account of the data, adds up only what was charged to it.",
+        "Errors of the data. Intervals and standard errors are about the noise alone.",
+        "Other ways to learn about the data: from the data itself, from its copies and backups, or "
+        "from the time that the computer took.",
     ]
     if rows:
         names = _names(rows)
         found.insert(
             1,
-            f"Whoever has several rows in {names} as one person: each row is protected by itself, "
-            "and k rows of one person together only as if μ, the strength of the loss, were k "
-            "times as large.",
+            f"People with several rows in {names}, as persons: each row is protected by itself. "
+            "For k rows of one person together, the protection is that of a budget in which μ, a "
+            "measure of the loss of privacy, is k times as large.",
         )
     if any(table.unit is not None for table in tables):
         found.insert(
             1,
-            "Several together, such as all members of a household: of k of them it is protected "
-            "who they are as if μ, the strength of the loss, were k times as large.",
+            "Several units together, such as all members of a household: for k of them, the "
+            "protection is that of a budget in which μ, a measure of the loss of privacy, is k "
+            "times as large.",
         )
     if bounded:
         found.append(
-            "Rows beyond the bound are not counted. Nothing is told of them, and totals may be too "
-            "low by as many."
+            "Rows beyond the bound. They are not counted, so totals may be too low by their number."
         )
     return found
 
@@ -90,7 +90,7 @@ def _protected(tables: Sequence[Table]) -> str:
         if table.unit is None:
             said.append(f"Each single row of {name}.")
         else:
-            who = f"Each unit that is told apart by {printable(table.unit.name)}, with all of its "
+            who = f"Each unit, identified by {printable(table.unit.name)}, with all of its "
             most = ""
             if table.is_bounded:
                 k = table.contributions
@@ -101,8 +101,8 @@ def _protected(tables: Sequence[Table]) -> str:
 
 def _hidden(neighbours: str) -> str:
     return (
-        f"Whether the data is as it is, or differs by this: {neighbours}. What somebody knows "
-        "besides, however much, does not weaken that."
+        f"Whether this change was made to the data: {neighbours}. That holds however much somebody "
+        "knows already."
     )
 
 
@@ -110,9 +110,9 @@ def _meaning(budget: Budget) -> str:
     if budget.pure:
         stated = float(budget.amount)
         return (
-            f"ε = {_above(budget.amount)}: whatever this release says, it was at most e^ε = "
-            f"{_factor(stated)} times as likely to say so with one of those who are protected in "
-            "the data as without."
+            f"ε = {_above(budget.amount)}: each possible result of this release is at most e^ε = "
+            f"{_factor(stated)} times as likely if one of those who are protected is in the data "
+            "as if not, and the other way round."
         )
     delta = budget.delta or DELTA
     amount = budget.amount if budget.delta is not None else None
@@ -120,9 +120,9 @@ def _meaning(budget: Budget) -> str:
     known = _above(Fraction(epsilon) if amount is None else amount)
     small = _small(delta)
     return (
-        f"ε = {known} at δ = {small}: whatever this release says, it was at most "
-        f"e^ε = {_factor(epsilon)} times as likely to say so with one of those who are protected "
-        f"in the data as without, except for a probability of {small} at most."
+        f"ε = {known} at δ = {small}: any result of this release is at most e^ε = "
+        f"{_factor(epsilon)} times as likely if one of those who are protected is in the data as "
+        f"if not, and the other way round, except for a probability of {small} at most."
     )
 
 
@@ -163,8 +163,8 @@ def _told_apart(mu_squared: Fraction) -> float:
 def _guessing(budget: Budget) -> str:
     return (
         "Think of somebody who knows all other rows, and wants to know whether one of those who "
-        "are protected is in the data. Who has no idea before is right in 50 of 100 cases; with "
-        f"this release in at most {_percent(guessed(budget))} of 100."
+        "are protected is in the data. By mere guessing, they are right in 50 of 100 cases. With "
+        f"this release they are right in at most {_percent(guessed(budget))} of 100."
     )
 
 
@@ -173,13 +173,13 @@ def _with_earlier(budget: Budget | None, earlier: Fraction) -> str:
     epsilon = epsilon_of(total, DELTA)
     adds = "" if budget is None else f" This one alone was charged {budget}, and adds that to them."
     return (
-        "Answers rest on measurements of earlier releases, too, and say what those say: so what "
-        f"was charged counts together. It is ε = {_above(Fraction(epsilon))} at δ = "
-        f"{_small(DELTA)}: whatever all of it says, it was at most e^ε = {_factor(epsilon)} "
-        "times as likely to say so with "
-        "one of those who are protected in the data as without, except for a probability of "
-        f"{_small(DELTA)} at most. Somebody who has no idea before and guesses whether one of them "
-        f"is in the data is right in at most {_percent(_told_apart(total))} of 100 cases.{adds}"
+        "Answers also use measurements of earlier releases, so the charges of all these releases "
+        f"are added up. Together they are ε = {_above(Fraction(epsilon))} at δ = {_small(DELTA)}: "
+        f"any result of all of them is at most e^ε = {_factor(epsilon)} times as likely if one of "
+        "those who are protected is in the data as if not, and the other way round, except for a "
+        f"probability of {_small(DELTA)} at most. Somebody who would be right in 50 of 100 cases "
+        "by guessing whether one of them is in the data is then right in at most "
+        f"{_percent(_told_apart(total))} of 100.{adds}"
     )
 
 

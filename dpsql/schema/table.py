@@ -382,11 +382,11 @@ def neighbours_of(tables: Sequence[Table]) -> str:
     found += f", of which at most {kept} {verb} kept" if kept else ""
     stored = [one for table in tables for one in (table.made_of or (table,))]
     ways = dict.fromkeys(
-        f"of {printable(one.name)} by {printable(one.unit.way(one.name))}"
+        f"in {printable(one.name)} by {printable(one.unit.way(one.name))}"
         for one in stored
         if one.unit is not None
     )
-    return f"{found}; rows {', '.join(ways)}"
+    return f"{found}; its rows are found {', '.join(ways)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,28 +165,28 @@ def notes_of(script: Script) -> tuple[str, ...]:
     """
     pairs = (made for own in script.each if len(made := made_of(own.table)) > 1)
     meet = (
-        f"rows of {printable(' and '.join(dict.fromkeys(one.name for one in made)))} meet only if "
-        "they are of the same unit, whatever joins them"
+        f"rows of {printable(' and '.join(dict.fromkeys(one.name for one in made)))} are joined "
+        "only if they belong to the same unit, whatever the condition of the join is"
         for made in pairs
     )
     refer = (
-        f"rows of {printable(table.name)} that refer to rows of {printable(parent.table.name)} "
-        f"of another unit, by {printable(', '.join(parent.join.columns))}, are as those that "
-        "refer to none"
+        f"if {printable(', '.join(parent.join.columns))} of a row of {printable(table.name)} leads "
+        f"to a row of {printable(parent.table.name)} that belongs to another unit, it counts as "
+        "if it led to none"
         for table, parents in _read(script)
         for parent in parents
         if not parent.on_way
     )
     chosen = (
-        f"of {printable(own.table.name)} the rows are counted that a window chooses, at most "
+        f"of {printable(own.table.name)} only those rows count that a window chooses, at most "
         f"{own.table.contributions:,} of each unit"
         for own in script.each
         if own.table.chosen is not None
     )
     windows = (
-        f"what rows of {printable(own.table.name)} are among all rows of their unit is found out "
-        f"before at most {own.table.contributions:,} of these are kept: of the first of each unit, "
-        "those count that are kept; COUNT(DISTINCT unit) counts all units"
+        f"windows over {printable(own.table.name)} look at all rows of a unit, and at most "
+        f"{own.table.contributions:,} of these rows count: the first row of a unit counts only if "
+        "it is one of them; COUNT(DISTINCT unit) counts all units"
         for own in script.each
         if own.table.chosen is None and others_of(own.table, _names_read(own)).windows
     )

@@ -334,10 +334,10 @@ def test_all_and_chosen_rows_are_planned_together(con):
     plan = session.plan(script, budget=ONE)
     assert plan.neighbours == (
         "add or remove one customers.id with all of its rows, of which at most 20 of orders, "
-        "1 of chosen orders and 1 of chosen orders are kept; rows of orders by orders.customer_id "
-        "→ customers"
+        "1 of chosen orders and 1 of chosen orders are kept; its rows are found in orders by "
+        "orders.customer_id → customers"
     )
-    note = "of orders the rows are counted that a window chooses, at most 1 of each unit"
+    note = "of orders only those rows count that a window chooses, at most 1 of each unit"
     assert plan.notes == (note,)
     tables = session._data.declared.compile(Request(tuple(script.items()), ONE)).tables
     assert [table.contributions for table in tables] == [20, 1, 1]

@@ -114,8 +114,8 @@ def test_rows_of_other_units_never_meet():
     ((n,),) = answered(session, sql).rows()
     notes = session.plan({"q": sql}, budget=HUGE).notes
     assert (
-        "rows of addresses and orders meet only if they are of the same unit, whatever joins them"
-        in notes
+        "rows of addresses and orders are joined only if they belong to the same unit, whatever "
+        "the condition of the join is" in notes
     )
     ((true,),) = (
         owned(con)
@@ -159,8 +159,8 @@ def test_so_many_pairs_of_a_unit_count_at_most(bound):
     assert round(release["query"]["n"][0]) == expected
     assert release.neighbours == (
         "add or remove one customers.id with all of its rows, of which at most "
-        f"{f'{bound:,} are' if bound > 1 else '1 is'} kept; rows of addresses by "
-        "addresses.customer_id → customers, of orders by orders.customer_id → customers"
+        f"{f'{bound:,} are' if bound > 1 else '1 is'} kept; its rows are found in addresses by "
+        "addresses.customer_id → customers, in orders by orders.customer_id → customers"
     )
 
 

@@ -212,7 +212,7 @@ def test_metadata_say_what_was_asked_and_what_it_means(release, tmp_path):
     assert (columns["mean_lower"]["role"], columns["mean_lower"]["of"]) == ("lower", "mean")
     assert "0.9" in columns["n_upper"]["meaning"]
     assert columns["mean"]["variance"] == "approximate"
-    assert "of first order" in columns["mean"]["meaning"]
+    assert "is approximate" in columns["mean"]["meaning"]
     assert sorted(p.name for p in (tmp_path / "answers").iterdir()) == [
         "born.csv", "by_sex.csv", "median.csv", "metadata.json", "towns.csv"
     ]  # fmt: skip

@@ -442,7 +442,7 @@ def test_plans_say_where_rows_of_other_units_are_not_met(session):
     for sql in (city, within):
         plan = session.plan({"q": sql}, budget=HUGE)
         (note,) = plan.notes
-        assert note.startswith("rows of orders that refer to rows of addresses of another unit, by")
+        assert note.startswith("if address_id of a row of orders leads to a row of addresses that ")
         assert f"note: {note}" in plan.explain()
     own = "SELECT region, COUNT(*) AS n FROM items JOIN orders ON order_id = orders.id GROUP BY 1"
     assert session.plan({"q": own}, budget=HUGE).notes == ()
@@ -507,7 +507,7 @@ def test_of_several_ways_the_shortest_is_taken(con):
     assert [(region, round(n)) for region, n in found] == true
     assert session.plan(sql, budget=HUGE).neighbours == (
         "add or remove one customers.id with all of its rows, of which at most 50 are kept; "
-        "rows of items by items.order_id → orders.customer_id → customers"
+        "its rows are found in items by items.order_id → orders.customer_id → customers"
     )
 
 

@@ -139,8 +139,8 @@ def test_a_row_follows_the_way_that_was_taken(how):
     who = "person.person_id" if references is not TO_VISITS else "person_id"
     way = "drug.person_id → person" if references is not TO_VISITS else "drug.person_id"
     assert plan.neighbours == (
-        f"add or remove one {who} with all of its rows, of which at most 99 are kept; rows of drug "
-        f"by {way}"
+        f"add or remove one {who} with all of its rows, of which at most 99 are kept; its rows are "
+        f"found in drug by {way}"
     )
 
 

@@ -80,7 +80,7 @@ def test_a_release_that_rests_on_another_says_so(tmp_path):
     assert "earlier releases, too" not in pages[0]
     assert "earlier releases, too" in pages[1]
     for page in pages:
-        assert "Each unit that is told apart by id, with all of its rows in t" in page
+        assert "Each unit, identified by id, with all of its rows in t" in page
         assert "of which at most 3 count" in page
         assert "Rows beyond the bound are not counted." in page
 

@@ -138,7 +138,7 @@ def test_a_table_that_may_be_several_is_refused(con, how):
     for rows, (text, table) in enumerate(tables.items(), start=2):
         session = dpsql.Session(con, unit=dpsql.Unit("u", {text: rows, "other": 9}))
         plan = session.plan(f"SELECT COUNT(*) AS n FROM {table}", budget=BUDGET)
-        assert f"of which at most {rows} are kept; rows of" in plan.neighbours
+        assert f"of which at most {rows} are kept; its rows are found" in plan.neighbours
 
 
 BUDGET = dpsql.Budget(rho=1)
@@ -195,7 +195,7 @@ def test_a_view_that_shows_a_column_named_as_a_table():
     with pytest.raises(SchemaError, match="may mean the table account or the column account of v"):
         dpsql.Session(con, unit=dpsql.Unit("account", 3)).plan(sql + "v", budget=BUDGET)
     plan = dpsql.Session(con, unit=dpsql.Unit("v.account", 3)).plan(sql + "v", budget=BUDGET)
-    assert plan.neighbours.endswith("rows of v by v.account")
+    assert plan.neighbours.endswith("rows are found in v by v.account")
     unit = dpsql.Unit("account", 3, references={"w.account": "account.id"})
     dpsql.Session(con, unit=unit).plan(sql + "w", budget=BUDGET)
 
@@ -212,6 +212,6 @@ def test_the_bound_of_the_units_own_table(key):
         return
     plan = session.plan("SELECT COUNT(*) AS n FROM account", budget=BUDGET)
     assert plan.neighbours == (
-        "add or remove one account.id with all of its rows, of which at most 1 is kept; rows of "
-        "account by account.id"
+        "add or remove one account.id with all of its rows, of which at most 1 is kept; its rows "
+        "are found in account by account.id"
     )

@@ -67,7 +67,7 @@ class TestFound:
         assert (unit.name, unit.column, unit.type) == ("customers.id", "customer_id", "VARCHAR")
         assert read_table(con, ("items",), unit=Unit(key, 2)).neighbours == (
             "add or remove one customers.id with all of its rows, of which at most 2 are kept; "
-            "rows of items by items.order_id → orders.customer_id → customers"
+            "its rows are found in items by items.order_id → orders.customer_id → customers"
         )
 
     def test_a_column_that_is_no_key(self, con):
@@ -323,7 +323,7 @@ class TestTables:
             assert table.contributions == k
             assert table.neighbours == (
                 f"add or remove one person_id with all of its rows, of which at most {kept} kept; "
-                "rows of visits by visits.person_id"
+                "its rows are found in visits by visits.person_id"
             )
 
     @pytest.mark.parametrize("key", ["ä", "Ä"])

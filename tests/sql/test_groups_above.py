@@ -65,7 +65,7 @@ def test_windows_ranks_means_and_limits_see_the_other_groups_alone(con, session,
     order = [] if "ORDER BY" in sql.rpartition(")")[2] else names
     assert found.sort(order or names).equals(expected.sort(order or names)), (found, expected)
     summary = release.summary()
-    assert "groups whose noisy count is below 10 of its standard errors are left out" in summary
+    assert "whose noisy count is less than 10 times its standard error are left out" in summary
     assert "groups without rows" not in summary
     others = session.query(sql, budget=PRECISE, reuse=False)
     assert not others.select(names).sort(names).equals(release["query"].select(names).sort(names))

@@ -65,7 +65,7 @@ def test_answers_of_public_tables_alone_are_duckdbs(session, sql, tmp_path):
     assert release["query"].rows() == theirs.fetchall()
     described = release.columns("query").rows()
     assert {tuple(rest) for _, *rest in described} == {
-        ("key", None, "of public tables alone: exact, and free")
+        ("key", None, "computed from public tables alone: exact, and free")
     }
     assert dpsql.Release.load(tmp_path / "out")["query"].equals(release["query"])
 

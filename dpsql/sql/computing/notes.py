@@ -16,20 +16,20 @@ from dpsql.sql.computing.postprocess import Postprocessing, has_statistic
 from dpsql.sql.lowering.lower import LoweredCore
 
 EMPTY = (
-    "groups without rows take part, of which SQL has none: declare which groups exist, or leave "
-    "out those that noise can't tell from them, by groups_above={} or HAVING COUNT(*) > …"
+    "groups without rows take part, unlike in a database: declare which groups exist, or leave "
+    "out groups that may be empty, by groups_above={} or HAVING COUNT(*) > …"
 )
 _FLOORS = range(2, 7)
 """Floors in standard errors. The least is proposed that on average lets less than one in two
 statements have a group without rows."""
 CHOSEN = (
-    "chosen by noisy values: what lies at the threshold comes out 0.8 standard errors too large "
-    "on average, what lies one or two below it 1.5 or 2.4"
+    "chosen by noisy values, so too large on average: by 0.8 standard errors if the exact value "
+    "is at the threshold, by 1.5 or 2.4 if it is one or two of them below"
 )
 CHOSEN_GROUPS = "groups are chosen by noisy values"
-LISTED = "groups are public: they are there whether they have rows or not, and cost nothing"
-PUBLIC = "of public tables alone: exact, and free"
-ABOVE = "groups whose noisy count is below {:g} of its standard errors are left out"
+LISTED = "groups are public: they are listed whether they have rows or not, and cost nothing"
+PUBLIC = "computed from public tables alone: exact, and free"
+ABOVE = "groups whose noisy count is less than {:g} times its standard error are left out"
 _NEUTRAL = (exp.Sum,)
 """Functions of groups to which an empty group adds nothing but noise."""
 
