@@ -45,7 +45,7 @@ def test_numbers_are_those_of_the_budget():
     assert "e^ε = 2.72 times" in text
     assert NEIGHBORS in text
     pure = said(dpsql.Budget(epsilon=0.5, delta=0))
-    assert "ε = 0.5: whatever" in pure
+    assert "ε = 0.5: each possible result" in pure
     assert "δ" not in pure
     assert "at most 62.3 of 100" in pure  # e^0.5 / (1 + e^0.5) is 0.62245…
     by_rho = dpsql.Budget(rho=0.02)
@@ -60,7 +60,7 @@ def test_what_earlier_releases_were_charged_counts_together():
     assert f"{math.ceil(1000 * guessed(together)) / 10:.1f} of 100" in text
     assert f"{math.ceil(1000 * guessed(budget)) / 10:.1f} of 100" not in text
     free = said(None, earlier)
-    assert "Nothing: it follows" in free
+    assert "Nothing: all answers follow" in free
     assert 1 <= epsilon_in(free) / dpsql.Budget(mu=0.4).epsilon_at(1e-9) < 1.001
 
 
@@ -77,13 +77,13 @@ def test_a_release_that_rests_on_another_says_so(tmp_path):
         each.report(tmp_path / f"{i}.html").read_text(encoding="utf-8")
         for i, each in enumerate((first, second))
     ]
-    assert "earlier releases, too" not in pages[0]
-    assert "earlier releases, too" in pages[1]
+    assert "measurements of earlier releases" not in pages[0]
+    assert "measurements of earlier releases" in pages[1]
     for page in pages:
         assert "Each unit, identified by id, with all of its rows in t" in page
         assert "of which at most 3 count" in page
-        assert "Rows beyond the bound are not counted." in page
+        assert "Rows beyond the bound. They are not counted, so totals may be too low" in page
 
 
 def test_several_rows_of_a_person_are_only_promised_with_units():
-    assert any("several rows in t as one person" in text for text in not_protected([ROWS]))
+    assert any("several rows in t, as persons" in text for text in not_protected([ROWS]))
