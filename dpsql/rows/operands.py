@@ -190,6 +190,23 @@ def span(function: str, left: Limits, right: Limits) -> Limits:
     return min(corners), max(corners)
 
 
+def divided(function: str, left: Limits, right: Limits) -> Limits:
+    """Return between what a whole quotient, or what is left of a division, lies.
+
+    A quotient is no farther from zero than what is divided, and on its side unless the divisor is
+    negative. What is left has the sign of what is divided, and is smaller than the divisor; but by
+    -1 the least number of a type may not be divided, so there it gets as much room as a quotient.
+    """
+    low, high = left
+    if right[0] <= -1 <= right[1]:
+        most = max(abs(low), abs(high))
+        return -most, most
+    size = max(*(abs(end) for end in right), 1) - 1
+    if function == "%":
+        return max(min(low, 0), -size), min(max(high, 0), size)
+    return (min(low, 0), max(high, 0)) if right[0] >= 0 else (min(-high, 0), max(-low, 0))
+
+
 def inexact(function: str, left: RowValue, right: RowValue) -> RowValue:
     """Write a sum, a difference or a product of DECIMALs or doubles.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.errors import DpsqlError
-from dpsql.rows.bounds import Interval, RowBounds
+from dpsql.rows.bounds import Interval, RowBounds, common
 from dpsql.rows.expression import (
     RowCase,
     RowCast,
@@ -133,12 +133,15 @@ class _Finder:
 
     def _range(self, node: RowExpression) -> frozenset[Value] | None:
         """All whole numbers between bounds."""
-        type_ = RowWriter(self.types).write(node).type
+        written = RowWriter(self.types).write(node)
+        type_ = written.type
         if not type_.is_integer and not is_whole(node, self.integers):
             return None
         if not type_.is_exact and may_be_nan(node):
             return None
-        low, high = self.bounds.of(node)
+        limits = written.limits
+        known = (None, None) if limits is None else (Fraction(limits[0]), Fraction(limits[1]))
+        low, high = common(self.bounds.of(node), known)
         if low is None or high is None or high - low > MOST_VALUES:
             return None
         return frozenset(range(math.ceil(low), math.floor(high) + 1))

@@ -49,6 +49,7 @@ from dpsql.rows.operands import (
     cast,
     check_repeated,
     constant,
+    divided,
     hull,
     inexact,
     integers,
@@ -329,8 +330,8 @@ class RowWriter:
     def _remainder(self, node: RowCall) -> RowValue:
         left, right = numbers(node.function, *self._all(node.arguments))
         if left.limits is not None and right.limits is not None:
-            most = max(abs(limit) for limit in left.limits)
-            return integers(node.function, left, right, (-most, most))
+            between = divided(node.function, left.limits, right.limits)
+            return integers(node.function, left, right, between)
         made = remainder_type if node.function == "%" else quotient_type
         type_ = made(left.type, right.type)
         return tried(node.function, cast(left, type_), cast(right, type_), type_=type_)

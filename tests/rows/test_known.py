@@ -137,3 +137,18 @@ def test_columns_that_are_never_null(con):
     }.items():  # fmt: skip
         assert is_nullable(parse(con, text), filled) is nullable, text
     assert type_bounds(TYPES)["a"] == (-128, 127)
+
+
+@pytest.mark.parametrize("divisor", [3, -3, 1, 7])
+@pytest.mark.parametrize("name", [n for n, of in TYPES.items() if of in {"BIGINT", "INTEGER"}])
+def test_what_is_left_of_a_division_is_smaller_than_the_divisor(con, name, divisor):
+    """By -1 the least number of a type is divided in a larger one."""
+    found = known_values(parse(con, f"{name} % {divisor}"), TYPES)
+    most = abs(divisor) - 1
+    assert found.values == tuple(range(-most, most + 1))
+    assert found.type.name == "BIGINT"
+    quotient = RowWriter(TYPES).write(parse(con, f"{name} // {divisor}"))
+    assert quotient.type.name == "BIGINT"
+    sql = RowWriter(TYPES).write(parse(con, f"{name} % {divisor}")).sql
+    asked = f"SELECT count(*) FROM odd WHERE ({sql}) IS DISTINCT FROM ({name} % {divisor})"
+    assert con.execute(asked).fetchone() == (0,)
