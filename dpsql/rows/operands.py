@@ -193,9 +193,9 @@ def span(function: str, left: Limits, right: Limits) -> Limits:
 def divided(function: str, left: Limits, right: Limits) -> Limits:
     """Return between what a whole quotient, or what is left of a division, lies.
 
-    A quotient is no farther from zero than what is divided, and on its side unless the divisor is
-    negative. What is left has the sign of what is divided, and is smaller than the divisor; but by
-    -1 the least number of a type may not be divided, so there it gets as much room as a quotient.
+    A quotient by numbers of one sign is farthest from zero by the least of them. What is left has
+    the sign of what is divided, and is smaller than the divisor; but by -1 the least number of a
+    type may not be divided, so there it gets as much room as a quotient.
     """
     low, high = left
     if right[0] <= -1 <= right[1]:
@@ -204,7 +204,9 @@ def divided(function: str, left: Limits, right: Limits) -> Limits:
     size = max(*(abs(end) for end in right), 1) - 1
     if function == "%":
         return max(min(low, 0), -size), min(max(high, 0), size)
-    return (min(low, 0), max(high, 0)) if right[0] >= 0 else (min(-high, 0), max(-low, 0))
+    least = max(min(abs(end) for end in right), 1)
+    below, above = -(max(-low, 0) // least), max(high, 0) // least
+    return (below, above) if right[0] >= 0 else (-above, -below)
 
 
 def inexact(function: str, left: RowValue, right: RowValue) -> RowValue:
