@@ -319,9 +319,10 @@ class _Pen:
         wide = not self.is_narrow and _pixels(said for _, said in axis.ticks) > PHONE
         for i, (value, said) in enumerate(axis.ticks):
             x = axis.at(value)
-            room = NARROWEST * (100 - x) / 100 + _SIZE  # to the right of it
-            is_last = LETTER * len(said) / 2 > room
-            made = self._text(x, top + 16, said, DIM, anchor="end" if is_last else "middle")
+            half = LETTER * len(said) / 2
+            anchor = "end" if half > NARROWEST * (100 - x) / 100 + _SIZE else "middle"
+            anchor = "start" if half > NARROWEST * x / 100 + _SIZE else anchor
+            made = self._text(x, top + 16, said, DIM, anchor=anchor)
             yield made.replace("<text", '<text class="h"', 1) if wide and i % 2 else made
 
     def _titles(self, left: str, right: str) -> str:
