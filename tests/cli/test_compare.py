@@ -48,7 +48,7 @@ def test_a_release_with_pure_epsilon(commands, mechanism):
     assert "charged: ε = 1, δ = 0; ρ = 0.758956" in text
     shown = commands.done("show", out)
     assert MECHANISMS[mechanism].title in shown
-    assert "epsilon = 1 at delta = 0" in shown
+    assert "ε = 1, δ = 0" in shown
 
 
 def test_a_query_and_a_plan_by_name(commands):

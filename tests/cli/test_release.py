@@ -181,7 +181,7 @@ def test_one_statement_of_a_release(commands, out):
     assert [float(row["n"]) for row in rows] == frame["n"].to_list()
     assert commands.document("show", out, "by_sex")["rows"] == frame.to_dicts()
     header, female, _ = commands.done("show", out, "by_sex").splitlines()
-    assert header.split() == frame.columns
+    assert header.split() == [name.replace("variance", "standard_error") for name in frame.columns]
     assert female.split()[0] == "female"
 
 

@@ -324,7 +324,6 @@ class NotDuckDB:
 @pytest.mark.parametrize(
     ("make", "name"),
     [
-        (lambda: "x.duckdb", "'str'"),
         (object, "'object'"),
         (lambda: sqlite3.connect(":memory:"), "'sqlite3.Connection'"),
         (lambda: sqlite3.connect(":memory:").cursor(), "'sqlite3.Cursor'"),
@@ -337,7 +336,7 @@ class NotDuckDB:
 )
 def test_what_is_not_a_connection(call, make, name):
     more = {} if call is dpsql.Session else {"statements": SQL, "budget": BUDGET}
-    with pytest.raises(dpsql.SchemaError, match=f"{name}.* is neither a DuckDB") as error:
+    with pytest.raises(dpsql.SchemaError, match=f"{name}.* is neither a path") as error:
         call(make(), **more)
     path = "x.duckdb" if name == "'str'" else "data.duckdb"
     assert error.value.hint == f'pass duckdb.connect("{path}").'

@@ -55,10 +55,10 @@ def plan(
 
 
 def _print(made: Plan, amounts: BudgetOptions, *, explain: bool) -> None:
-    from dpsql.planner.plans.told import HEADER, example_note, told_rows
+    from dpsql.planner.plans.told import example_note, text_of, told_rows
 
     found, errors = made.expected_answers, made.expected_error()
-    output.say_table(HEADER, told_rows(found, errors, made.mechanism))
+    output.say(text_of(told_rows(found, errors, made.mechanism)))
     if found is not None:
         said = found.filter(found["group_rows"].is_null()).select("statement", "rows_from")
         for statement, rows in said.unique(maintain_order=True).drop_nulls().rows():
