@@ -6,7 +6,6 @@ import gc
 import sqlite3
 import traceback
 from fractions import Fraction
-from unittest.mock import MagicMock
 
 import duckdb
 import numpy as np
@@ -331,15 +330,13 @@ class NotDuckDB:
         (lambda: NotDuckDB(None), "NotDuckDB'"),
         (lambda: NotDuckDB(NotDuckDB([])), "NotDuckDB'"),
         (lambda: NotDuckDB(NotDuckDB([(5,)])), "NotDuckDB'"),
-        (MagicMock, "MagicMock'"),
     ],
 )
 def test_what_is_not_a_connection(call, make, name):
     more = {} if call is dpsql.Session else {"statements": SQL, "budget": BUDGET}
     with pytest.raises(dpsql.SchemaError, match=f"{name}.* is neither a path") as error:
         call(make(), **more)
-    path = "x.duckdb" if name == "'str'" else "data.duckdb"
-    assert error.value.hint == f'pass duckdb.connect("{path}").'
+    assert "people.csv" in str(error.value.hint)
 
 
 @pytest.mark.parametrize("wrap", [lambda con: con, Recorder])
