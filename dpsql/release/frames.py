@@ -25,6 +25,7 @@ DESCRIBED = ("column", "role", "variance", "reason")
 
 BIASED = "biased: chosen and fitted by the data"
 FEW_ROWS = "if there are few rows, rely only on the interval of `confidence`"
+CLIPPED = "values are cut off at what is possible, and so biased if there are few rows"
 ROOT = "NULL if noise leaves no number that has a root or logarithm; `confidence` gives an interval"
 FIRST_ORDER = "its interval is approximate too: wrong if noise is large compared with the values"
 
@@ -204,7 +205,8 @@ class AnsweredFrames:
             found = self._answers.quantiles(
                 column, part, self._reach(self._confidence or CONFIDENCE)
             )
-            return self._with_interval(found.values.alias(name), found.lower, found.upper)
+            values = found.values.alias(name)
+            return self._with_interval(values, found.lower, found.upper, column.values)
         values = pl.Series(name, self._answers.values(column, part))
         if self._biased:
             return [values]
@@ -223,8 +225,8 @@ class AnsweredFrames:
             if not output.noisy:
                 columns.append(column)
             elif i in post.bounds:
-                bounds = [result.to_series(post.bounds[i] + j) for j in (0, 1)]
-                columns += self._with_interval(column, *bounds)
+                lower, upper = (result.to_series(post.bounds[i] + j) for j in (0, 1))
+                columns += self._with_interval(column, lower, upper, post.ranges[i])
             elif noise is None:
                 columns.append(column)
             else:
@@ -240,6 +242,7 @@ class AnsweredFrames:
                     of.zip_with(known, _nulls(of.len())) for of in (variances, linear)
                 )
                 interval = self._around(post, i, result, noise) if output.reason is None else None
+                column = _clipped(post, i, result).alias(output.name)
                 columns += self._with_errors(column, variances, interval, linear, steps)
         return pl.DataFrame(columns)
 
@@ -247,11 +250,13 @@ class AnsweredFrames:
         return reach(confidence, laplace=self._answers.laplace)
 
     def _with_interval(
-        self, values: pl.Series, lower: pl.Series, upper: pl.Series
+        self, values: pl.Series, lower: pl.Series, upper: pl.Series, domain: pl.Series | None
     ) -> list[pl.Series]:
         """Return a quantile, which has bounds and no variance."""
         if self._biased:
             return [values]
+        if domain is not None:
+            values = _unless_anything(values, lower, upper, domain)
         name = values.name
         variance = _nulls(values.len()).alias(f"{name}_variance")
         return [values, variance, lower.alias(f"{name}_lower"), upper.alias(f"{name}_upper")]
@@ -373,12 +378,60 @@ def _rounded(
     return pl.Series(size * rounded(before + last.shift, given)).fill_nan(None)
 
 
+def _clipped(post: Postprocessing, i: int, result: pl.DataFrame) -> pl.Series:
+    """Return the values of an output, cut off at what is possible at all, if that is known.
+
+    The truth is possible, so no value gets farther from it; but values are biased then, where they
+    would have been beyond. What divides by noise was biased before.
+    """
+    column, placed = result.to_series(i), post.fractions.get(i)
+    if placed is None or placed.fraction.limits is None or not column.dtype.is_numeric():
+        return column
+    least, largest = (
+        result.to_series(placed.at + j).cast(pl.Float64).fill_null(beyond).to_numpy()
+        for j, beyond in ((2, -np.inf), (3, np.inf))
+    )
+    possible = Interval(least, largest).after(placed.fraction.steps)
+    values = column.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
+    for beyond, end in (
+        (values < possible.lower, possible.lower),
+        (values > possible.upper, possible.upper),
+    ):
+        column = column.zip_with(
+            pl.Series(~beyond), pl.Series(end).cast(column.dtype, strict=False)
+        )
+    return column
+
+
+def _unless_anything(
+    values: pl.Series, lower: pl.Series, upper: pl.Series, domain: pl.Series
+) -> pl.Series:
+    """Return quantiles, NULL for an end of the domain of which no value is excluded.
+
+    It is where rows would be looked for if there were any: of none SQL has no quantile either.
+    """
+    if domain.n_unique() < 3:
+        return values
+
+    def is_end(of: pl.Series, end: pl.Series) -> pl.Series:
+        return of == end.cast(of.dtype, strict=False)
+
+    first, last = domain.head(1), domain.tail(1)
+    anything = is_end(lower, first) & is_end(upper, last)
+    anything &= is_end(values, first) | is_end(values, last)
+    return values.zip_with(~anything.fill_null(value=False), values.clear(values.len()))
+
+
 def _note(post: Postprocessing, i: int) -> str:
     """Say how far a value that isn't linear in noisy answers, and its interval, can be trusted."""
     placed = post.fractions.get(i)
-    if placed is None or not placed.fraction.polynomial:
+    if placed is None:
         return FIRST_ORDER
-    return ROOT if placed.fraction.rooted else FEW_ROWS
+    said = FIRST_ORDER
+    if placed.fraction.polynomial:
+        said = ROOT if placed.fraction.rooted else FEW_ROWS
+    clipped = placed.fraction.bottom and placed.fraction.limits is not None
+    return f"{said}; {CLIPPED}" if clipped else said
 
 
 def _nulls(count: int) -> pl.Series:

@@ -1,4 +1,4 @@
-"""Intervals of rounded values, and of what lies between limits, hold what they must.
+"""Intervals and values of what is rounded, or lies between limits, are what they must be.
 
 The sums of group b lie on the edges of their steps, so that a rounding goes either way.
 """
@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import duckdb
 import numpy as np
+import polars as pl
 import pytest
 
 import dpsql
+from dpsql.release import frames
 from dpsql.release.confidence import Quotient
 from tests.helpers.redrawn import Redrawn
 
@@ -127,3 +129,55 @@ def test_intervals_are_cut_to_what_is_possible(union, measured):
         if row[f"v{i}"] is not None:
             assert least - 1e-9 <= row[f"v{i}"] <= largest + 1e-9, form
     assert reached >= 2, "so much noise excludes nothing, but for one in twenty times"
+
+
+SHOWN = {
+    "AVG(x)": (0, 20),
+    "100.0 * COUNT(*) FILTER (WHERE x > 9) / COUNT(*)": (0, 100),
+    "1 - COUNT(*) FILTER (WHERE x > 9) / COUNT(*)": (0, 1),
+    "CAST(AVG(y) AS INTEGER)": (-5, 5),
+    "CAST(AVG(x) AS DECIMAL(18, 2))": (0, 20),
+    "AVG(x) - AVG(y)": (-5, 25),
+    "VAR_POP(y)": (0, 25),
+    "CORR(x, y)": (-1, 1),
+    "SUM(x)": (-np.inf, np.inf),
+    "COUNT(*)": (-np.inf, np.inf),
+    "REGR_SLOPE(x, y)": (-np.inf, np.inf),
+}
+
+
+def test_what_is_impossible_is_shown_as_the_nearest_that_is_possible(con, monkeypatch):
+    """And nothing else is changed: counts and sums are what they are, and so are all variances."""
+    listed = ", ".join(f"{form} AS v{i}" for i, form in enumerate(SHOWN))
+    sql = {"a": f"SELECT g, {listed} FROM t GROUP BY g"}
+    plan = Redrawn.of(con, sql, budget=dpsql.Budget(rho=1e-4), confidence=0.95)
+    shown = [release["a"] for release in plan.draws(4)]
+    monkeypatch.setattr(frames, "_clipped", lambda post, i, result: result.to_series(i))
+    plain = [release["a"] for release in plan.draws(4)]
+    for one, other in zip(shown, plain, strict=True):
+        values = [f"v{i}" for i in range(len(SHOWN))]
+        assert one.drop(values).equals(other.drop(values))
+        assert one.schema == other.schema
+        for name, limits in zip(values, SHOWN.values(), strict=True):
+            nearest = other[name].cast(pl.Float64).clip(*limits)
+            assert one[name].cast(pl.Float64).to_list() == pytest.approx(nearest.to_list()), name
+    assert sum(one.equals(other) for one, other in zip(shown, plain, strict=True)) == 0
+
+
+def test_a_median_that_may_be_anything_is_null():
+    con = duckdb.connect()
+    con.execute(
+        "CREATE TABLE t (g VARCHAR NOT NULL CHECK (g IN ('all', 'none')), "
+        "x INTEGER NOT NULL CHECK (x BETWEEN 0 AND 99), b BOOLEAN NOT NULL);"
+        "INSERT INTO t SELECT 'all', i % 50, i % 2 = 0 FROM range(5000) r(i)"
+    ).fetchall()
+    sql = "SELECT g, MEDIAN(x) AS m, MEDIAN(x) + 1 AS n, MAX(b) AS b FROM t GROUP BY g"
+    plan = Redrawn.of(con, {"a": sql}, budget=dpsql.Budget(rho=0.01))
+    for release in plan.draws(5):
+        known, none = release["a"].sort("g").iter_rows(named=True)
+        assert abs(known["m"] - 24.5) < 10
+        assert none["m"] is None or 0 < none["m"] < 99
+        assert none["n"] is not None, "what is computed of it is as it was"
+        if none["m"] is None:
+            assert (none["m_lower"], none["m_upper"]) == (0, 99)
+    assert none["b"] is not None, "each of two values is an end"
