@@ -50,6 +50,8 @@ class Merging(Enum):
     """A bin, or a period of several days: from the cell's value up to its upper one."""
     TIME = "time"
     """The times of a day, an hour or a minute."""
+    ROUNDED = "rounded"
+    """The nanoseconds around a time in microseconds, to which they are rounded."""
     NEAREST = "nearest"
     """A grid coarser than the column: what is nearer to this multiple than to another one."""
     ENDS = "ends"
@@ -330,6 +332,8 @@ class Domain:
             found.add(Merging.RANGE)
         if self.instant:
             found.add(Merging.TIME)
+        if self.column_type == "TIMESTAMP_NS":
+            found.add(Merging.ROUNDED)
         if isinstance(self.values, DecimalRange) and self._step != 1:
             found.add(Merging.NEAREST)
         if self.outside == "clamp":

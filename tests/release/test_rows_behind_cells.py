@@ -209,6 +209,28 @@ def test_rows_without_a_value_are_left_out_by_whatever_condition(condition):
     assert round(session.query(sql, budget=dpsql.Budget(rho=10**12))["n"][0]) == 100
 
 
+@pytest.mark.parametrize("grain", ["day", "hour"])
+def test_times_less_than_a_microsecond_before_a_cell_are_told_as_sql_tells_them(grain):
+    with duckdb.connect() as con:
+        con.execute("""
+            CREATE TABLE t AS SELECT ('2024-01-0' || d || ' ' || h)::TIMESTAMP_NS AS n
+            FROM range(1, 4) AS r(d), unnest(['23:59:59.9999999', '00:00:00', '12:00:00.0000004',
+            '22:59:59.9999995', '23:59:59.9999994']) AS s(h)
+        """).fetchall()
+        days = dpsql.Domain.dates("2024-01-01", "2024-01-05", grain)
+        session = dpsql.Session(con, schema=dpsql.Schema({"t": {"n": days}}))
+        for condition in (
+            "n >= '2024-01-02'", "n < TIMESTAMP '2024-01-03'", "n::DATE = '2024-01-02'",
+            "n BETWEEN '2024-01-02' AND '2024-01-03'", "date_part('day', n) = 2", "hour(n) = 23",
+            "day(n) = 2", "date_trunc('day', n) = DATE '2024-01-02'", "n IS NOT NULL",
+            "n::TIMESTAMP >= '2024-01-02'",
+        ):  # fmt: skip
+            sql = f"SELECT COUNT(*) AS n FROM t WHERE {condition}"
+            (true,) = con.execute(sql).fetchall()[0]
+            answer = session.query(sql, budget=PRECISE)
+            assert round(answer["n"][0]) == true, condition
+
+
 @pytest.mark.parametrize("declared", [True, False])
 def test_moments_that_nanoseconds_have_not_decide_nothing_in_silence(declared):
     con = duckdb.connect()

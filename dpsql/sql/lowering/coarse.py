@@ -101,6 +101,7 @@ class CoarseColumns:
         if not of_keys:
             for name in coarse:
                 self._check_grid(bound, name, truth)
+                self._check_rounded(bound, name)
                 self._check_residue(bound, name, used, truth)
         within = [name for name in coarse if merged[name] & {Merging.RANGE, Merging.TIME}]
         tried = {name: points for name in within if (points := self._points(bound, name))}
@@ -127,6 +128,19 @@ class CoarseColumns:
         if not all(map(_asks_whether_there, self._places(bound, name))):
             message = f"The column {name} is known to the nearest of its values only, and this "
             raise self._error(bound, f"{message}tells apart what counts as one.", name)
+
+    def _check_rounded(self, bound: BoundExpr, name: str) -> None:
+        """Refuse what is computed of nanoseconds, unless SQL rounds them first, as cells do.
+
+        Raises:
+            SqlError: something is, besides that it is NULL.
+        """
+        if Merging.ROUNDED not in self._table.merges(name):
+            return
+        for place in self._places(bound, name):
+            if not (_asks_whether_there(place) or _is_rounded(place)):
+                message = f"The column {name} is known in microseconds only, and this depends on "
+                raise self._error(bound, f"{message}its nanoseconds.", name)
 
     def _check_residue(
         self, bound: BoundExpr, name: str, used: Sequence[Relation], truth: bool
@@ -416,6 +430,19 @@ class CoarseColumns:
         more = ", …" if len(values) > 6 else ""
         shown = ", ".join(str(v) for v in values[:6])
         return f"its ranges begin at {shown}{more}: compare with these by >= and <."
+
+
+_ROUNDING = (exp.DateTrunc, exp.TimestampTrunc, exp.Year, exp.Quarter, exp.Month, exp.Day,
+             exp.DayOfYear, exp.Dayname, exp.Monthname)  # fmt: skip
+"""Functions of times that DuckDB doesn't have for nanoseconds, which it rounds for them."""
+
+
+def _is_rounded(place: Expr) -> bool:
+    """Whether DuckDB rounds the nanoseconds of a column where it stands, as its cells do."""
+    parent = place.parent
+    if isinstance(parent, exp.Cast):
+        return parent.to.is_type(exp.DType.DATE, exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
+    return isinstance(parent, _ROUNDING) and parent.this is place
 
 
 def _asks_whether_there(place: Expr) -> bool:
