@@ -60,6 +60,11 @@ class PublicReader:
             else:
                 self._tables[folded(name)] = name
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tables that are declared public by their names."""
+        return tuple(self._tables)
+
     def read(self, parts: tuple[str, ...]) -> pl.DataFrame | None:
         """Return the public table of a name; None if the name isn't one.
 

@@ -65,11 +65,12 @@ class DataSource(DescribedTables, Interruptible, Protocol):
             SchemaError: it has none, or it can't be told now.
         """
 
-    def how_to_declare(self, declared: Schema | None) -> Hint | None:
+    def how_to_declare(self, declared: Schema | None, public: Collection[str] = ()) -> Hint | None:
         """Say what an owner does first who has declared nothing; None if there is nothing to say.
 
         Args:
             declared: what is declared.
+            public: the tables that are declared public.
         """
         return None
 

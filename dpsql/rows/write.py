@@ -622,11 +622,13 @@ class _Meaning:
 
     def _has_other_digits(self, node: RowCall) -> bool:
         """Whether a sum, a difference or a product of DECIMALs has more digits now."""
+        sides = [self._writer.write(part) for part in node.arguments]
+        if any(side.type.is_time for side in sides):  # a difference of times is no value by itself
+            return False
         if self._type(node).name != "DECIMAL" or len(node.arguments) != 2:
             return False
         if self._is_wide(node):
             return True
-        sides = [self._writer.write(part) for part in node.arguments]
         # A constant beyond 32 bits has 19 digits to DuckDB.
         large = [side.limits for side in sides if side.operation == "constant" and side.limits]
         room = node.function == "*" or self._type(node).width < MOST_DIGITS

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dpsql.errors import SchemaError
 from dpsql.schema.declarations import Schema
@@ -41,6 +41,8 @@ class Proposal:
     """Other keys that may be meant."""
     leading: tuple[str, ...] = ()
     """If it is the root: the tables that lead to it."""
+    lacking: str = ""
+    """The column of the root that its rows should have, if they lead there by other files alone."""
     references: Mapping[str, str] = field(default_factory=dict)
     """Column of it → the column of another table that it looks like."""
 
@@ -91,7 +93,7 @@ class _Proposals:
             if roots and table.unit is None and not table.each_row:
                 unit = self._unit(table, roots)
             if own or unit.root:
-                yield table.path, Proposal(unit.unit, unit.root, unit.others, unit.leading, own)
+                yield table.path, replace(unit, references=own)
 
     def _roots(self) -> list[str]:
         """Return tables whose rows may be units, the likeliest first.
@@ -113,6 +115,9 @@ class _Proposals:
         if table.name not in leads_to(self._catalog, root):
             return Proposal(root=root)
         key, *others = [*self._valid(table, [root, *ids_of(self._catalog, table.name, root)]), ""]
+        if not key:
+            id_, *_ = self._catalog.own_key(root) or ("id",)
+            return Proposal(root=root, lacking=id_)
         further = [name for name in roots[1:] if table.name in leads_to(self._catalog, name)]
         others = [name for name in others if name and key != root]
         also = [name for name in self._valid(table, further) if _is_of_persons(name)]

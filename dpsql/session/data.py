@@ -104,7 +104,7 @@ class DeclaredData:
             with self.source.catalog.held():
                 return self._checked(request, split, cuts, from_zero=from_zero)
         except (SchemaError, SqlError) as error:
-            first = self.source.how_to_declare(self.schema)
+            first = self.source.how_to_declare(self.schema, self.public.names)
             if first is not None and not getattr(error, "unknown", False):
                 error.hint = first if error.hint is None else Hint("") + error.hint + " " + first
             raise

@@ -123,3 +123,12 @@ def test_the_version_is_in_the_name():
         expression = parse(con, "a / 0.1")
     assert known_as(expression, {"a": "DOUBLE"}) == canonical(expression)
     assert known_as(expression, {"a": "FLOAT"}) == f"{canonical(expression)} as of {write._MEANING}"
+
+
+@pytest.mark.parametrize("sql", ["epoch(a - b) / 3600", "EXTRACT(epoch FROM a - b) + 1"])
+def test_a_difference_of_times_is_in_its_epoch_alone(sql):
+    with duckdb.connect() as con:
+        expression = parse(con, sql)
+    for added_up in (False, True):
+        name = known_as(expression, {"a": "TIMESTAMP", "b": "TIMESTAMP"}, added_up=added_up)
+        assert name == canonical(expression)

@@ -224,3 +224,19 @@ def test_other_schemas_are_apart(con):
     declared = uncommented(con)
     assert declared.units["stage.visits"] == dpsql.Unit("customers", 3)
     described(con, declared)
+
+
+def test_rows_that_lead_to_persons_by_a_view_alone_are_not_said_to_be_nobodys(con, tmp_path):
+    con.execute(f"COPY (SELECT 1 AS stay_id, 1 AS patient_id) TO '{tmp_path}/stays.parquet'")
+    con.execute(f"""
+        CREATE TABLE patients (patient_id INTEGER);
+        CREATE VIEW stays AS FROM read_parquet('{tmp_path}/stays.parquet');
+        CREATE TABLE codes (stay_id INTEGER, code VARCHAR);
+    """)
+    tables = [describe_table(con, (name,)) for name in ("codes", "patients", "stays")]
+    each = {path[-1]: one for path, one in proposed(con, tables).items()}
+    assert (each["codes"].unit, each["codes"].lacking) == ("", "patient_id")
+    assert each["stays"].unit == "patients"
+    text = write_toml(tables, proposed(con, tables))
+    assert "each_row" not in text
+    assert 'unit = "patient_id"  # its rows belong to rows of patients' in text

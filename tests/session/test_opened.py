@@ -555,3 +555,42 @@ def test_a_database_that_is_open_for_writing_gets_one_line_on_read_only(tmp_path
         other.communicate(b"\n")
     assert "read_only=True" in caught.value.hint
     assert dpsql.query(path, "SELECT COUNT(*) AS n FROM t", budget=BUDGET).height == 1
+
+
+STAYS = """
+    SELECT i AS stay, i % 100 AS pid,
+        TIMESTAMPTZ '2026-03-01 08:00:00+00' + to_hours(i) AS came,
+        came + to_hours(24 + i % 48) AS went
+    FROM range(300) AS t(i)
+"""
+
+
+def test_persons_of_a_csv_and_their_stays_of_parquet(tmp_path, file):
+    with duckdb.connect() as con:
+        con.execute("SET TimeZone = 'UTC'")
+        con.execute(f"COPY ({STAYS}) TO '{tmp_path}/stays.parquet'")
+        con.execute(
+            f"COPY (SELECT range AS pid, 'w' AS ward FROM range(100)) TO '{tmp_path}/p.csv'"
+        )
+    times = dpsql.Domain.dates("2026-03-01", "2026-03-31", "day", zone="UTC")
+    schema = dpsql.Schema(
+        {"p": {"ward": dpsql.Domain.labels(["w"])}, "stays": {"came": times, "went": times}},
+        references={"stays.pid": "p.pid"},
+    )
+    files = {"p": tmp_path / "p.csv", "stays": tmp_path / "stays.parquet"}
+    session = dpsql.Session(files, schema=schema, unit=dpsql.Unit("p", {"p": 1, "stays": 3}))
+    days = "AVG(EXTRACT(epoch FROM went - came) / 86400)"
+    sql = f"SELECT ward, COUNT(*) AS n, {days} AS d FROM stays JOIN p USING (pid) GROUP BY ward"
+    found = session.query(sql, budget=HUGE)
+    right = sum(24 + i % 48 for i in range(300)) / 300 / 24
+    assert found["n"].round().to_list() == [300]
+    assert found["d"].to_list() == pytest.approx([right], abs=1e-4)
+
+
+def test_a_public_file_of_csv_is_no_reason_to_draft_a_schema(tmp_path, file):
+    (tmp_path / "wards.csv").write_text("ward\na\n")
+    files = {"people": file, "wards": tmp_path / "wards.csv"}
+    session = dpsql.Session(files, schema=SCHEMA, public=["wards"])
+    with pytest.raises(dpsql.DpsqlError) as error:
+        session.plan("SELECT pid, COUNT(*) AS n FROM people GROUP BY pid", budget=BUDGET)
+    assert "wards" not in str(error.value)

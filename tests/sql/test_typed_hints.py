@@ -257,6 +257,12 @@ CLINIC = {
     "SELECT AVG(latest - day) AS m FROM (SELECT day, MAX(day) OVER (PARTITION BY patient) AS latest"
     " FROM lab)": "",
     "SELECT COUNT(DISTINCT CASE WHEN weight > 3 THEN patient END) AS n FROM lab": "",
+    "SELECT COUNT(*) AS n FROM patient p LEFT JOIN lab l ON l.patient = p.id"
+    " WHERE l.patient IS NULL": "",
+    "SELECT COUNT(DISTINCT CASE WHEN weight > 3 THEN p.id END) AS n FROM lab JOIN patient p"
+    " ON lab.patient = p.id": "",
+    "SELECT rep, COUNT(DISTINCT p.id) AS n FROM lab JOIN patient p ON lab.patient = p.id"
+    " GROUP BY rep": "",
     "SELECT patient, COUNT(*) AS n FROM lab GROUP BY patient": "",
     "SELECT id, COUNT(*) AS n FROM patient GROUP BY id": "",
     "SELECT weight, COUNT(*) AS n FROM lab GROUP BY weight": "",

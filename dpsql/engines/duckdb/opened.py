@@ -27,7 +27,7 @@ import gzip
 import os
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -48,8 +48,10 @@ from dpsql.engines.source import RefusedViewError
 from dpsql.errors import SchemaError, printable, shown
 from dpsql.hints import Hint, option, word
 from dpsql.schema import EachRow, Schema, Table, Unit
+from dpsql.schema.declared_keys import references_for
 from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds
 from dpsql.schema.facts import Database
+from dpsql.schema.keys import read_keys
 from dpsql.schema.lookup import of_table
 from dpsql.schema.names import folded, quoted_name, quoted_text, twins
 from dpsql.schema.sequences import DecimalRange
@@ -169,21 +171,50 @@ class OpenedSource(DuckDBSource):
         unit: Unit | EachRow | None = None,
     ) -> Table:
         """Describe a table; see `DescribedTables.describe`. Reads no row."""
-        own = [name for name in self.texts if folded(name) == folded(name_parts[-1])]
-        if own and declared is not None:
-            self._declare(own[0], declared)
+        if declared is not None or (isinstance(unit, Unit) and unit.references):
+            for name, types in self._declared(declared, unit).items():
+                self._store(name, types)
         return super().describe(name_parts, declared, unit)
 
-    def _declare(self, name: str, declared: Schema) -> None:
-        """Give the columns of texts the types that are declared for them."""
-        said = of_table(self.catalog, declared, ("memory", "main", name)) or {}
-        types = {folded(column): _type_of(domain) for column, domain in said.items()}
-        columns = self.texts[name].columns
-        self._store(name, {one: types.get(folded(one), "VARCHAR") for one in columns})
+    def _declared(
+        self, declared: Schema | None, unit: Unit | EachRow | None
+    ) -> dict[str, dict[str, str]]:
+        """Return the types of columns of texts: as declared, or as of what they refer to.
 
-    def how_to_declare(self, declared: Schema | None) -> Hint | None:
-        """Name the command that drafts a schema, if a file of CSV has none: it has texts alone."""
+        What is declared to refer to whole numbers, or to be referred to by such, is whole numbers:
+        nothing else is equal to one.
+        """
+        path = ("memory", "main", "")
+        found, free = dict[str, dict[str, str]](), set[tuple[str, str]]()
         for name, texts in self.texts.items():
+            of = None if declared is None else of_table(self.catalog, declared, (*path[:2], name))
+            types = {folded(column): _type_of(domain) for column, domain in (of or {}).items()}
+            found[name] = {one: types.get(folded(one), "VARCHAR") for one in texts.columns}
+            free |= {(name, one) for one in texts.columns if folded(one) not in types}
+        references = references_for(self.catalog, path, declared, unit) if free else {}
+        if not references:
+            return found
+        keys = read_keys(self.catalog.keys(path), path)
+        sides = [tuple(map(keys.side, texts)) for texts in references.items()]
+        equal = [
+            {(one[0], column), (other[0], key)}
+            for one, other in sides
+            if one is not None and other is not None
+            for column, key in zip(one[1], other[1], strict=False)
+        ]
+        for _ in equal:  # what is found of one side is known of the other one's other sides
+            for pair in equal:
+                types_of = {found.get(t, keys.columns[t])[c] for t, c in pair}
+                for table, column in pair & free if types_of & INTEGER_TYPES else ():
+                    found[table][column] = "BIGINT"
+        return found
+
+    def how_to_declare(self, declared: Schema | None, public: Collection[str] = ()) -> Hint | None:
+        """Name the command that drafts a schema, if a file of CSV has none: it has texts alone."""
+        known = {folded(name.rpartition(".")[2]) for name in public}
+        for name, texts in self.texts.items():
+            if folded(name) in known:  # it has the types that all its rows have
+                continue
             path = ("memory", "main", name)
             if declared is None or of_table(self.catalog, declared, path) is None:
                 drafts = (

@@ -13,7 +13,7 @@ from sqlglot import exp
 from dpsql.errors import SqlError, printable
 from dpsql.hints import Hint, ask, instead, option
 from dpsql.schema.combined import ids_of_units
-from dpsql.schema.names import as_sql, capitals, folded
+from dpsql.schema.names import capitals, folded
 from dpsql.schema.units import ResolvedUnit
 from dpsql.sql.binding.bind import RowBinder
 from dpsql.sql.binding.core import Linear, Quantile, Role
@@ -237,8 +237,14 @@ def _not_units(
             "database doesn't enforce, so that rows may lack it.",
             "create the tables with these as PRIMARY KEY and FOREIGN KEY; or count rows.",
         )
-    hint = f"count the {as_sql(id_)} of {printable(table.name)} itself."
-    if not called:
+    own = next((name for name in sorted(ids_of_units(table)) if binder.scope.has(name)), None)
+    if called and own is not None:
+        hint = (
+            "count "
+            + instead(f"COUNT(DISTINCT {binder.scope.whole(own)})")
+            + ", which is the same."
+        )
+    else:
         hint = _units_counted(node, unit, binder) + count_groups(node, source)
     return source.unsupported(
         node,
@@ -252,14 +258,17 @@ def _units_counted(node: exp.Count, unit: ResolvedUnit, binder: RowBinder) -> st
     """Say how units are counted: those with a row for which the condition of a CASE is true."""
     (argument, *others), source = node.this.expressions, binder.source
     found = None if others else _when(argument)
-    names = ids_of_units(binder.table)
-    if found is not None and stored_place(found[1], binder.scope) in names:
+    names = sorted(ids_of_units(binder.table))
+    own = [binder.scope.whole(name) for name in names if binder.scope.has(name)]
+    place = None if found is None else stored_place(found[1], binder.scope)
+    if found is not None and place is not None:
         condition, id_ = (source.text(source.node(part)) for part in found)
+        same = folded(place.rpartition(".")[2]) == folded(unit.name.rpartition(".")[2])
+        id_ = own[0] if own and same and place not in names else id_
         counted = instead(f"COUNT(DISTINCT {id_}) FILTER (WHERE {condition})")
         return "count units, " + counted + "; or "
-    own = [name for name in names if binder.scope.has(name) and "." not in name]
     if own:
-        return "count units, " + instead(f"COUNT(DISTINCT {as_sql(own[0])})") + "; or "
+        return "count units, " + instead(f"COUNT(DISTINCT {own[0]})") + "; or "
     return f"join the table that has {printable(unit.name)}, and count these; or "
 
 

@@ -150,6 +150,11 @@ class Scope:
         """Whether the private table has a column of this name."""
         return self._is_private(name)
 
+    def whole(self, name: str) -> str:
+        """Write a column of the private table, with the table if others are joined."""
+        joined = self._parents or self._relations
+        return f"{as_sql(self._name)}.{as_sql(name)}" if joined else as_sql(name)
+
     def resolve(self, node: exp.Column, *, by_row: bool = False) -> Found | exp.Expr:
         """Return what a column means; an expression if it is an alias of the SELECT list.
 

@@ -34,6 +34,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.errors import SchemaError, SqlError
+from dpsql.hints import instead
 from dpsql.rows.cuts import Range
 from dpsql.rows.expression import RowExpression
 from dpsql.rows.key import MOST_LOOKED_UP, looked_up_key
@@ -401,7 +402,24 @@ class _Statement:
         found = self._derived(bound)
         if found is None:
             raise self._unknown(bound)
+        if bound.by_row and self._fine and self._has_many_values(bound, found):
+            text = self._source.text(bound.span)
+            raise self._source.unsupported(
+                bound.span,
+                "This has too many values to tell them apart.",
+                "say between which they are: "
+                + instead(f"least(greatest({text}, 0), 1000)")
+                + ", where NULL counts as 0; or round it to fewer.",
+            )
         return found
+
+    def _has_many_values(self, bound: BoundExpr, found: BoundExpr) -> bool:
+        """Whether rows have a number that their cells don't tell, and that is no key, either."""
+        if found.node != bound.node or self._evaluator.tells(found, truth=False, plain=True):
+            return False
+        with suppress(SqlError):
+            return self._reader.type_of(bound).is_integer
+        return False
 
     def _derived(self, bound: BoundExpr) -> BoundExpr | None:
         """Put keys in place of all that depends on columns without a domain; None if none can."""

@@ -13,7 +13,7 @@ import polars as pl
 from sqlglot import exp
 
 from dpsql.errors import SqlError, UnsupportedSqlError
-from dpsql.hints import instead
+from dpsql.hints import instead, remedies_of
 from dpsql.linalg.matrices import StructuredMatrix
 from dpsql.linalg.structures import Intervals
 from dpsql.schema import Table
@@ -234,7 +234,10 @@ class _Set:
         return self._lowered[linear]
 
     def _new(self, linear: Linear) -> LoweredStatistic:
-        """Lower over cells, unless something in it has none, or too many: see `summands`."""
+        """Lower over cells, unless something in it has none, or too many: see `summands`.
+
+        If both are refused, the one is told of which the hint can be typed.
+        """
         centers = self._centers(linear)
         parts = (*self._core.by_row, *linear.filters, *linear.weights)
         rows = frozenset[str]().union(*(part.by_row for part in parts))
@@ -244,10 +247,16 @@ class _Set:
             return self._by_row(linear, centers)
         try:
             return self._by_row(linear, centers)
-        except UnsupportedSqlError:
+        except UnsupportedSqlError as error:
             if not rows <= self._table.columns.keys():
                 raise
-        return self._over_cells(linear, centers)
+            of_rows = error
+        try:
+            return self._over_cells(linear, centers)
+        except SqlError as error:
+            if remedies_of(of_rows.hint) and not remedies_of(error.hint):
+                raise of_rows from None
+            raise
 
     def _by_row(self, linear: Linear, centers: Sequence[float]) -> LoweredStatistic:
         filters = tuple(f for f in linear.filters if not f.by_row)

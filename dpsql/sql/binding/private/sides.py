@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from dpsql.errors import InternalError, Span, printable
+from dpsql.hints import Hint, instead
 from dpsql.schema import Table
 from dpsql.schema.names import capitals, folded
 from dpsql.schema.table import Parent
 from dpsql.sql.binding.bind import RowBinder
 from dpsql.sql.binding.core import Core, Relation
-from dpsql.sql.binding.expressions import BoundExpr, Expr, column, render
+from dpsql.sql.binding.expressions import BoundExpr, Expr, column, conjuncts, render
 from dpsql.sql.binding.joins import JoinedItem, joined_plainly
 from dpsql.sql.binding.row_queries import Home
 from dpsql.sql.text.spans import JOINS, SourceText
@@ -89,7 +90,8 @@ class PrivateSides:
                 source.clause(*JOINS) or source.node(self.place.item),
                 f"A {capitals(self.place.kind)} join is not supported here: the rows of "
                 f"{printable(self.home.alias)} are counted, each with the row that it refers to.",
-                f"put {printable(self.home.alias)} first, or "
+                self._absent(source)
+                or f"put {printable(self.home.alias)} first, or "
                 + joined_plainly(self.referred[0].join.item, source),
             )
         for one in self.referred:
@@ -97,6 +99,23 @@ class PrivateSides:
             if one.join.kind not in {"semi", "anti"}:
                 binder.scope.join(one.home.scope(source, binder.aliases))
         return [part for one in self.referred for part in self._of(one, binder, source)]
+
+    def _absent(self, source: SourceText) -> Hint | None:
+        """Write NOT EXISTS, where a LEFT JOIN is there to count what no row refers to."""
+        joined, select = self.place, self.place.item.find_ancestor(exp.Select)
+        where = None if select is None else select.args.get("where")
+        if joined.kind != "left" or joined.on is None or not isinstance(where, exp.Where):
+            return None
+        first = conjuncts(where.this)[0]
+        asked = first.this if isinstance(first, exp.Is) else None
+        if not (isinstance(asked, exp.Column) and isinstance(first.expression, exp.Null)):
+            return None
+        if folded(asked.table) != folded(self.home.alias):
+            return None
+        item, on = (source.text(source.node(node)) for node in (joined.item, joined.on))
+        span = source.joining(joined.item)[0], source.node(first)[1]
+        text = f"WHERE NOT EXISTS (SELECT 1 FROM {item} WHERE {on})"
+        return "count rows that none refers to: " + instead(text, of=span) + "."
 
     def _of(self, one: Referred, binder: RowBinder, source: SourceText) -> list[BoundExpr]:
         """Return the conditions of one join."""
