@@ -84,7 +84,7 @@ def test_the_options_that_hints_name_exist_on_the_command_line_and_in_cells():
     assert flags <= set(every_option(main))
     lines = {o for a in options.line_parser()._actions for o in a.option_strings}
     # Of `dpsql rows`, `dpsql show` and `dpsql report`, for which there are no magics.
-    assert flags - cells - lines == {"--up-to", "--overwrite", "--title", "--max-bytes"}
+    assert flags - cells - lines == {"--up-to", "--overwrite", "--title", "--max-bytes", "--style"}
 
 
 def test_only_hints_know_of_places():

@@ -27,7 +27,8 @@ def test_cells_run_and_show_what_the_page_shows(tmp_path, monkeypatch):
             found = shell.run_cell(block.code, store_history=False)
         error = found.error_in_exec
         written = [s for s in captured.stdout.splitlines() if s.startswith("charged: ")]
-        returned = [] if found.result is None else [repr(found.result)]
+        display, _ = shell.display_formatter.format(found.result)
+        returned = [] if found.result is None else [display["text/plain"]]
         shown = "\n".join([*written, *returned] if error is None else error._render_traceback_())
         if block.shown is not None:
             assert layout(shown) == layout(block.shown), f"line {block.line}"

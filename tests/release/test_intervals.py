@@ -127,8 +127,8 @@ def test_a_deviation_that_is_null_has_an_interval_and_a_note(con):
     assert frame["s_variance"].null_count() >= frame["s"].null_count() > 0
     assert frame["s_lower"].null_count() == frame["s_upper"].null_count() == 0
     notes = dict(release.columns("query").select("column", "reason").rows())
-    assert "NULL where noise" in notes["s"]
-    assert "first order" in notes["v"]
+    assert "NULL if noise" in notes["s"]
+    assert "approximate" in notes["v"]
 
 
 @pytest.mark.parametrize("name", ["AVG(age)", "VAR_POP(age)", "share of all"])

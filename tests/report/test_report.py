@@ -72,7 +72,7 @@ def test_a_page_says_what_was_asked_promised_and_charged(release, session, tmp_p
     assert "Small towns" in page.text
     for sql in SCRIPT.values():
         assert sql in page.text
-    assert "ε = 1 at δ = 1e-9: whatever this release says, it was at most e^ε = 2.72" in page.text
+    assert "ε = 1 at δ = 1e-9: any result of this release is at most e^ε = 2.72" in page.text
     assert "Each single row of people." in page.text
     assert "spent until now" in page.text
     assert "add or remove one row of people" in page.text
