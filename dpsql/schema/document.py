@@ -140,9 +140,7 @@ def _drafts(table: Table, proposal: Proposal) -> Iterator[str]:
             yield f"unit = {toml_text(person)}  # {note}"
             yield _ROWS
     elif proposal.lacking:
-        note = f"its rows belong to rows of {root}: give it that column first, or make a database"
-        yield f"unit = {toml_text(proposal.lacking)}  # {note}"
-        yield _ROWS
+        yield f"# its rows are of rows of {root}, by another file: give it their {proposal.lacking}"
     elif not proposal.unit:
         yield f"each_row = true  # if its rows belong to nobody in {root}; or name it in public="
     elif root == table.name:

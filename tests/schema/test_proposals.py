@@ -239,4 +239,5 @@ def test_rows_that_lead_to_persons_by_a_view_alone_are_not_said_to_be_nobodys(co
     assert each["stays"].unit == "patients"
     text = write_toml(tables, proposed(con, tables))
     assert "each_row" not in text
-    assert 'unit = "patient_id"  # its rows belong to rows of patients' in text
+    assert f"{TODO}# its rows are of rows of patients, by another file" in text
+    assert "codes" not in uncommented(con).units
