@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from dpsql.cli.options import DatabaseOptions, Rows
+from dpsql.cli.options import DatabaseOptions, Rows, is_sql
 from dpsql.engines.interrupts import interruptible
 from dpsql.request import PlanOptions, TableOptions, part
 
@@ -133,7 +133,7 @@ def compare(
 
 
 def script(path: str) -> dict[str, str]:
-    """Read the statements of a script, or of a folder of scripts; `-` is standard input.
+    """Read the statements of a script, of a folder of scripts, or of SQL; `-` is standard input.
 
     Raises:
         SqlError: it can't be split into statements.
@@ -142,6 +142,8 @@ def script(path: str) -> dict[str, str]:
     from dpsql.sql.text.folder import read_script_at
     from dpsql.sql.text.script import read_text, split_script
 
+    if is_sql(path):
+        return dict(split_script(path))
     if path == "-":
         return dict(split_script(read_text(sys.stdin.buffer)))
     return dict(read_script_at(Path(path)))

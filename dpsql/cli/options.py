@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -204,7 +205,25 @@ def rows_of(ctx: click.Context, param: click.Parameter, given: Any) -> Rows | No
 
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-SCRIPT = click.Path(exists=True, allow_dash=True)
+
+
+_STATEMENT = re.compile(r"\s*(?:select|with|from)\s", re.IGNORECASE)
+
+
+def is_sql(script: str) -> bool:
+    """Whether a SCRIPT is SQL itself, and no file's path."""
+    return bool(_STATEMENT.match(script)) and not os.path.exists(script)
+
+
+class Script(click.Path):
+    """A file or a folder of statements, `-` for standard input, or SQL itself."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Take SQL as it is, and check that anything else exists."""
+        return value if is_sql(value) else super().convert(value, param, ctx)
+
+
+SCRIPT = Script(exists=True, allow_dash=True)
 _TYPES: Mapping[str, Any] = {
     "schema": FILE,
     "ledger": LedgerPlace(dir_okay=False, path_type=Path),

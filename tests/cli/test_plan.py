@@ -279,3 +279,10 @@ def test_units_and_references_are_proposed(commands):
         {"key": "id", "max_rows": 1}, {"key": "customers.id", "max_rows": 3}, None,
     ]  # fmt: skip
     assert not any(table["proposed"]["unit"] for table in again)
+
+
+def test_a_script_may_be_sql_itself(commands):
+    sql = "select sex, COUNT(*) AS n FROM people GROUP BY sex"
+    told = commands.done("plan", sql, "--db", commands.db, "--rho", "1")
+    assert "query_1" in told
+    assert commands.run("plan", "selection.sql", "--db", commands.db, "--rho", "1").exit_code == 2

@@ -42,8 +42,9 @@ def compare(
 ) -> None:
     """Print the expected error of SCRIPT by every mechanism, side by side; spend nothing.
 
-    SCRIPT is a .sql file, a folder of such files, or - for standard input. No row is read, and past
-    measurements are left out of account. A budget with --delta 0 asks for pure ε.
+    SCRIPT is a .sql file, a folder of such files, SQL itself, or - for standard input. No row
+    is read, and past measurements are left out of account. A budget with --delta 0 asks for
+    pure ε.
     """
     budget = amounts.needed()
     asked["mechanisms"] = list(mechanisms) or None

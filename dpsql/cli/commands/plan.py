@@ -38,7 +38,8 @@ def plan(
 ) -> None:
     """Print the expected error of each statement of SCRIPT; spend nothing.
 
-    SCRIPT is a .sql file, a folder of such files, or - for standard input. No row is read.
+    SCRIPT is a .sql file, a folder of such files, SQL itself, or - for standard input. No row
+    is read.
     """
     budget = amounts.budget()
     options.check_budget(budget, targets="targets" in asked)

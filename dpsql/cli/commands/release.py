@@ -47,8 +47,9 @@ def release(
 ) -> None:
     """Answer SCRIPT with differential privacy, into a folder.
 
-    SCRIPT is a .sql file, a folder of such files, or - for standard input. All statements are
-    planned jointly and charged once. The charge is on disk before any row is read.
+    SCRIPT is a .sql file, a folder of such files, SQL itself, or - for standard input. All
+    statements are planned jointly and charged once. The charge is on disk before any row is
+    read.
     """
     budget = amounts.budget()
     at_most, targets = bool(asked.pop("at_most")), "targets" in asked
