@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import polars as pl
@@ -9,6 +10,7 @@ import polars as pl
 from dpsql.charts.specs import Grid
 from dpsql.charts.svg import drawn
 from dpsql.errors import ResourceLimitError
+from dpsql.planner.plans.told import digits
 from dpsql.release import metadata
 from dpsql.release.disk import MOST_BYTES
 from dpsql.release.facts import Facts
@@ -126,18 +128,6 @@ class Answer:
         return self.values - sum(self._marks[name].null_count() for name in self._marks.columns)
 
     @property
-    def cut(self) -> int:
-        """How many values are shown at the end of what is possible, beyond which they are."""
-        if not self._is_whole:
-            return 0
-        pairs = (
-            (self._frame[name], self._read.frame[name])
-            for name in self._marks.columns
-            if self._frame[name].dtype.is_float()
-        )
-        return sum(int(own.ne_missing(read).sum()) for own, read in pairs)
-
-    @property
     def marks(self) -> set[str]:
         """With what."""
         return {
@@ -145,6 +135,22 @@ class Answer:
             for name in self._marks.columns
             for mark in self._marks[name].drop_nulls().unique().to_list()
         }
+
+    @property
+    def errors(self) -> dict[str, str]:
+        """Column of values → how far off they are, in their own unit: half of them, and the most.
+
+        Where standard errors aren't known, it is half of the width of intervals.
+        """
+        found = {}
+        for name in self._marks.columns:
+            if f"{name}_variance" in self._frame.columns:
+                off, sure = self._frame[f"{name}_variance"].sqrt(), ""
+                if off.null_count() == off.len() and f"{name}_upper" in self._frame.columns:
+                    off = (self._frame[f"{name}_upper"] - self._frame[f"{name}_lower"]) / 2
+                    sure = f" at {100 * (self._facts.confidence or 0):g} %"
+                found[name] = _off(off.drop_nulls(), sure)
+        return {name: said for name, said in found.items() if said}
 
     @property
     def meanings(self) -> list[tuple[str, str]]:
@@ -196,3 +202,14 @@ class Answer:
             said = "There was no more room in this page for its "
             self.left_out.append(f"{said}{' and '.join(gone)} file. {ELSEWHERE}")
         return kept
+
+
+def _off(errors: pl.Series, sure: str) -> str:
+    """Say by how much values are off; nothing if that isn't known."""
+    half, most = errors.median(), errors.max()
+    if not isinstance(half, float) or not isinstance(most, float) or not math.isfinite(most):
+        return ""
+    if most == 0:
+        return "" if sure else "exact"
+    further = "" if digits(half) == digits(most) else f", at most ± {digits(most)}"
+    return f"± {digits(half)}{further}{sure}"

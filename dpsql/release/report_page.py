@@ -7,7 +7,6 @@ rows, and no file that would make it larger than some megabytes; each time it sa
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -36,8 +35,7 @@ LEGEND = {
 _OVERVIEW = (
     "statement",
     "rows",
-    "expected error (RMSE)",
-    "largest standard error",
+    "standard error",
     "may as well be zero",
 )
 
@@ -120,19 +118,14 @@ def _tell(draft: _Draft, facts: Facts, answer: Answer, anchor: str) -> None:
             f"Noise dominates: {noisy:,} of {of:,} values can't be told from zero, or say nothing. "
             "Look at the larger ones, and at totals."
         )
-    if answer.cut:
-        answer.left_out.append(
-            f"{answer.cut:,} of {of:,} values lie beyond what is possible, by noise alone, and are "
-            "shown at its end. That biases them; the files have them as they were released."
-        )
-    expected = _expected(facts, name)
+    errors = answer.errors
     downloads = answer.downloads()
     draft.told.append(
         Section(
             name=name,
             anchor=anchor,
             sql=sql[:LONGEST_SQL],
-            errors=_errors(name, expected),
+            errors=[(f"standard error of {column}", said) for column, said in errors.items()],
             notes=facts.notes.get(name, ()),
             warnings=warnings,
             shown=answer.shown,
@@ -143,13 +136,13 @@ def _tell(draft: _Draft, facts: Facts, answer: Answer, anchor: str) -> None:
             downloads=downloads,
         )
     )
-    own = next((row for row in expected if row[0] == name), None)
+    named = [f"{column} {said}" for column, said in errors.items()]
+    told = named if len(named) > 1 else [*errors.values()]
     draft.overview.append(
         [
             Cell(name),
             Cell("not known" if answer.rows is None else f"{answer.rows:,}"),
-            Cell(_number(None if own is None else own[1])),
-            Cell(_number(None if own is None else own[2])),
+            Cell("; ".join(told) or "not known"),
             Cell(f"{noisy:,} of {of:,} values" if of else ""),
         ]
     )
@@ -157,37 +150,8 @@ def _tell(draft: _Draft, facts: Facts, answer: Answer, anchor: str) -> None:
     draft.documents[name] = answer.document
 
 
-def _expected(facts: Facts, name: str) -> list[tuple[str, float | None, float | None]]:
-    """Return what was expected of a statement and of its parts."""
-    return [
-        (row["statement"], row["rmse"], row["worst_standard_error"])
-        for row in facts.expected.iter_rows(named=True)
-        if row["statement"] == name or row["statement"].startswith(f"{name}: ")
-    ]
-
-
-def _errors(
-    name: str, expected: Sequence[tuple[str, float | None, float | None]]
-) -> list[tuple[str, str]]:
-    start = f"{name}: "
-    return [
-        (
-            "expected error" + f" of {statement.removeprefix(start)}" * (statement != name),
-            f"root mean squared error {_number(rmse)}, largest standard error {_number(worst)}",
-        )
-        for statement, rmse, worst in expected
-    ]
-
-
 def _overview_columns() -> list[Column]:
-    numeric = {"rows", "expected error (RMSE)", "largest standard error"}
-    return [Column(name, name in numeric, name == "statement") for name in _OVERVIEW]
-
-
-def _number(value: float | None) -> str:
-    if value is None or not math.isfinite(value):
-        return "not known"
-    return f"{value:,.4g}" if value < 1e4 else f"{value:,.0f}"
+    return [Column(name, name == "rows", name == "statement") for name in _OVERVIEW]
 
 
 def _key_facts(facts: Facts) -> list[tuple[str, str]]:

@@ -88,7 +88,7 @@ def _exact(row: Mapping[str, Any]) -> str:
     said = _always(row["standard_error"], row["largest_standard_error"], row["counts"] or "")
     if row["counts"] or not row["typical"] or not row["standard_error"]:
         return said
-    share = f"{_digits(100 * row['standard_error'] / abs(row['typical']))} %"
+    share = f"{digits(100 * row['standard_error'] / abs(row['typical']))} %"
     where = "" if row["group_rows"] is None else f" for a group of {row['group_rows']:,} rows"
     return f"{said}, that is {share}{where}"
 
@@ -96,8 +96,8 @@ def _exact(row: Mapping[str, Any]) -> str:
 def _always(error: float, largest: float, unit: str = "") -> str:
     if not largest:
         return "exact"
-    most = "" if _digits(error) == _digits(largest) else f", at most {_digits(largest)}"
-    return f"± {_digits(error)}{' ' * bool(unit)}{unit}{most}"
+    most = "" if digits(error) == digits(largest) else f", at most {digits(largest)}"
+    return f"± {digits(error)}{' ' * bool(unit)}{unit}{most}"
 
 
 def _error(row: Mapping[str, Any]) -> str | None:
@@ -105,10 +105,10 @@ def _error(row: Mapping[str, Any]) -> str | None:
     if row["standard_error"] is not None:
         largest = row["largest_standard_error"] if row["group_rows"] is None else None
         return _always(row["standard_error"], largest or row["standard_error"])
-    return None if row["interval"] is None else f"± {_digits(row['interval'] / 2)}{SURE}"
+    return None if row["interval"] is None else f"± {digits(row['interval'] / 2)}{SURE}"
 
 
-def _digits(value: float) -> str:
+def digits(value: float) -> str:
     """Write a size with two digits, in full."""
     if not math.isfinite(value):
         return "∞"
