@@ -415,7 +415,9 @@ class _Statement:
 
     def _has_many_values(self, bound: BoundExpr, found: BoundExpr) -> bool:
         """Whether rows have a number that their cells don't tell, and that is no key, either."""
-        if found.node != bound.node or self._evaluator.tells(found, truth=False, plain=True):
+        if found.node != bound.node or not {*found.attributes} <= self._table.columns.keys():
+            return False
+        if self._evaluator.tells(found, truth=False, plain=True):
             return False
         with suppress(SqlError):
             return self._reader.type_of(bound).is_integer
