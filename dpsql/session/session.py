@@ -64,7 +64,7 @@ class Session:
 
     Args:
         con: the private rows. A path: of a file of CSV, Parquet or DuckDB, of a folder, or a
-            pattern ("trips/*.parquet"); the table is called as the file or the folder is. A frame
+            pattern, `trips/*.parquet`; the table is called as the file or the folder is. A frame
             of Polars, pandas or Arrow, which is the table `self`, and copied. Several of these, by
             the names of tables. Or a connection to DuckDB, or a local Spark session, of the
             caller's; one for each thread. No SQL of the analyst reaches it, but counting

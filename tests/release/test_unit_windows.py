@@ -189,7 +189,7 @@ def test_windows_look_at_all_rows_of_a_unit_however_many_count(con):
     chosen = FIRST.replace("row_number", "rank")
     sql = f"SELECT status, COUNT(DISTINCT customer_id) AS n FROM ({chosen}) GROUP BY 1"
     rows = session.plan({"q": f"SELECT COUNT(*) AS n FROM ({chosen})"}, budget=HUGE)
-    assert "those count that are kept" in rows.notes[0]
+    assert "counts only if it is one of them" in rows.notes[0]
     check_equal(con, session, sql, 1)
     first = answers(session, f"SELECT COUNT(*) AS n FROM ({chosen})")["n"][0]
     assert first < answers(session, "SELECT COUNT(*) AS n FROM orders")["n"][0] - 1
