@@ -215,7 +215,7 @@ def is_sql(script: str) -> bool:
     return bool(_STATEMENT.match(script)) and not os.path.exists(script)
 
 
-class Script(click.Path):
+class ScriptPlace(click.Path):
     """A file or a folder of statements, `-` for standard input, or SQL itself."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -223,7 +223,7 @@ class Script(click.Path):
         return value if is_sql(value) else super().convert(value, param, ctx)
 
 
-SCRIPT = Script(exists=True, allow_dash=True)
+SCRIPT = ScriptPlace(exists=True, allow_dash=True)
 _TYPES: Mapping[str, Any] = {
     "schema": FILE,
     "ledger": LedgerPlace(dir_okay=False, path_type=Path),
