@@ -85,7 +85,7 @@ class Figure:
 
     @property
     def legend(self) -> str:
-        """What must be known of it, as sentences."""
+        """Notes on it, as sentences."""
         return " ".join(map(sentence, self.notes))
 
     @property
@@ -110,7 +110,7 @@ _WHOLE = frozenset(("$schema", "background", "config"))
 """What a chart has once, however many panels it has."""
 _SHADED = ("opacity", "fill")
 NO_NUMBER = "no number"
-"""What is said in place of one that isn't there."""
+"""Words in place of a number that isn't there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,7 @@ class Points:
     limits: Sequence[float | None] = ()
     """What bars could be at best."""
     marks: Sequence[Mark] = ()
-    """What is known of each, if anything is."""
+    """Marks of the numbers, if any has one."""
 
     @property
     def span(self) -> Span:
@@ -179,7 +179,7 @@ class Points:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What is known of a number besides its size."""
+    """A mark of a number that means little or nothing."""
 
     said: str = ""
     """Why it isn't drawn, in a word or three; nothing if it is."""
@@ -196,7 +196,7 @@ class Drawn:
     end: tuple[float, float] | None
     is_hollow: bool
     said: str
-    """What stands there if there is no number."""
+    """Words that stand there if there is no number."""
     is_alone: bool = False
     """Whether there is no number beside it along a line."""
 
@@ -209,7 +209,7 @@ class Square:
     column: str
     value: float | None
     text: str = ""
-    """How it is written."""
+    """Its digits, as they are written."""
     mark: Mark = Mark()
 
 
@@ -226,7 +226,7 @@ class Grid:
     across: Sequence[str]
     squares: Sequence[Square]
     each: str = ""
-    """What is said of standard errors."""
+    """Words on standard errors."""
     beside: Mapping[str, str] = field(default_factory=dict)
     """The label of a row → the standard error of each of its numbers, if they have the same."""
     below: Mapping[str, str] = field(default_factory=dict)
@@ -347,7 +347,7 @@ def bars(points: Points, span: Span | None = None, *, width: int = WIDTH) -> dic
 
 
 _OUTLINE = {"color": ONE, "fill": None, "fillOpacity": 0, "stroke": ONE, "strokeWidth": 1.5}
-"""What is hollow."""
+"""The look of hollow marks."""
 
 
 def line(points: Points, span: Span | None = None, *, width: int = WIDTH) -> dict[str, Any]:

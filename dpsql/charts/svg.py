@@ -78,7 +78,7 @@ BARE: Mapping[str, str] = MappingProxyType(
 SHADES = {True: "#3f8fd0", False: "#d9702b"}
 """Behind numbers: of zero and above, and below zero; light enough and dark enough for any ink."""
 ROW = 20
-"""How high a row of bars is, in pixels."""
+"""The height of a row of bars, in pixels."""
 _CUT = "white-space:nowrap;overflow:hidden;text-overflow:ellipsis"
 _SMALL = "font-size:.82rem;line-height:1.35"
 _SIZE = 12
@@ -140,12 +140,12 @@ class _Series:
     color: str
     band: Sequence[tuple[float, float, float] | None] = ()
     circles: Sequence[tuple[float, float, bool]] = ()
-    """Where, and whether it is hollow."""
+    """The place of each, and whether it is hollow."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Ruler:
-    """Where numbers are between two ends, in hundredths, and which are written."""
+    """An axis: places of numbers between two ends, in hundredths, and those that are written."""
 
     ends: Span
     ticks: Sequence[tuple[float, str]]

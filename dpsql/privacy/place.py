@@ -58,7 +58,7 @@ from dpsql.privacy.shared import (
 IN_MEMORY = ":memory:"
 """The name of a data set that has no file."""
 OF_ROWS = re.compile(r"(?<=.)\.(csv|tsv|parquet|parq|pq)(\.gz)?\Z", re.IGNORECASE | re.DOTALL)
-"""How names of files end that are rows by themselves, and no database."""
+"""Endings of names of files that are rows by themselves, and no database."""
 
 
 def open_ledger(

@@ -36,7 +36,7 @@ ROUNDING = 1e-13
 """Share of the largest magnitude that is possible: more than floats lose in sums and products."""
 
 _UNEQUAL = 1e6
-"""Of noise and steps, how many times larger one may be before the other is taken for more."""
+"""The largest ratio of steps to noise, or of noise to steps, that is told from a larger one."""
 
 
 def check_confidence(confidence: float | None) -> None:

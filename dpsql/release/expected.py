@@ -115,10 +115,10 @@ class ExpectedColumn:
     unsure: NDArray[np.bool_]
     """Where too few rows were counted to say anything."""
     drowned: NDArray[np.bool_]
-    """Where the plan's noise would leave nothing of the value: where a release would mark what it
+    """Values of which the plan's noise would leave nothing: where a release would mark what it
     is divided by, a guess within its limits would do as well, or no value is excluded."""
     counts: str | None = None
-    """What it is a number of, `rows` or `units`; None if it is something else."""
+    """The things that it counts, `rows` or `units`; None if it counts none."""
 
     @property
     def known(self) -> NDArray[np.bool_]:

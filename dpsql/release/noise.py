@@ -224,7 +224,7 @@ def rounded(values: Array, variances: Array) -> Array:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Steps:
-    """What roundings do to values besides noise, of shape (values,); NaN where it has no bound."""
+    """Steps of roundings besides noise, of shape (values,); NaN where they have no bound."""
 
     most: Array
     """By how much they move each value at most."""

@@ -135,7 +135,7 @@ class _Drawn:
 
     @property
     def numbers(self) -> list[float | None]:
-        """What means something."""
+        """Values that mean something."""
         if isinstance(self.shown, Points):
             marked = zip(self.shown.values, self.shown.all_marks, strict=True)
             return [value for value, mark in marked if not mark.said]

@@ -71,7 +71,7 @@ class Answered:
 
     @property
     def share(self) -> str:
-        """How many of a hundred intervals hold what they are of."""
+        """The number of a hundred intervals that hold the exact value."""
         return f"{100 * (self.confidence or CONFIDENCE):g}"
 
     @property

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 ERROR = "±"
-"""What is above standard errors."""
+"""The title above standard errors."""
 ELSEWHERE = "Release.to_csv, to_parquet and save write all rows."
 
 
@@ -25,7 +25,7 @@ class Column:
     is_key: bool = False
     """Whether it says what a row is about."""
     beside: tuple[str, ...] = ()
-    """What stands beside each of its values, in words."""
+    """Words for the numbers beside each of its values."""
 
     @property
     def look(self) -> str:
@@ -40,7 +40,7 @@ class Cell:
     text: str
     mark: str = ""
     beside: tuple[str, ...] = ()
-    """What is known of it: its standard error, its interval."""
+    """Numbers beside it: its standard error, its interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Shown:
 
     @property
     def widths(self) -> str:
-        """How wide standard errors and intervals are, as CSS."""
+        """The widths of standard errors and intervals, as CSS."""
         longest = {True: 0, False: 0}
         for i, column in enumerate(self.columns):
             for j, head in enumerate(column.beside):
@@ -129,7 +129,7 @@ class Section:
     warnings: Sequence[str] = ()
     shown: Shown | None = None
     footnotes: Sequence[str] = ()
-    """What signs in the table mean."""
+    """Meanings of signs in the table."""
     picture: Picture | None = None
     left_out: Sequence[str] = ()
     """What is not in the page, and why."""

@@ -527,7 +527,7 @@ _MEANING = 2
 
 
 class _Meaning:
-    """Which expressions have another value in version 2 than they had in version 1.
+    """Expressions that have another value in version 2 than they had in version 1.
 
     FLOAT is divided and rounded in FLOAT, and no longer in DOUBLE. What is divided, or given to
     functions of DOUBLE, is computed in its own type before; it was added up and multiplied in

@@ -42,7 +42,7 @@ _READ = """\
 # so, and strike out what isn't known to everybody. What is left is taken to be public.
 """
 FOUND = "read from rows"
-"""What stands behind each entry that rows have told."""
+"""The remark behind each entry that rows have told."""
 _Found = Mapping[str, Domain | NumberBounds]
 
 

@@ -60,7 +60,7 @@ class Compiled:
 
     @cached_property
     def past(self) -> Past:
-        """What was measured before, in the names of the statements' tables."""
+        """Earlier measurements, in the names of the statements' tables."""
         return Past(lifted(self.script, self.before.sources), self.script.merged)
 
     @property

@@ -67,7 +67,7 @@ _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _TYPES = {"BIGINT", "DOUBLE", "DATE", "TIMESTAMP", ZONED, "BOOLEAN"}
 """Types, besides text, that a column of CSV may have."""
 _NO_NAME = re.compile(r"[\s\d.,:;/+\-]*|\d{4}-\d\d-\d\d.*|(true|false|nan|null|na)", re.IGNORECASE)
-"""What rather is a value than the name of a column."""
+"""Texts that are values rather than names of columns."""
 _YEAR = re.compile(r"(19|20)\d\d")
 """Beside names it is one, too: of a column with that year's numbers."""
 _MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", ".", "-")
@@ -156,7 +156,7 @@ class OpenedSource(DuckDBSource):
 
     @cached_property
     def catalog(self) -> DuckDBCatalog:
-        """What is public of its tables."""
+        """The catalog: all that is public of its tables."""
         copies = {self._parts(name): each.files for name, each in self.texts.items()}
         return DuckDBCatalog(self.con, copies, by_path=True)
 

@@ -45,7 +45,7 @@ class DuckDBSource(DraftedSource):
 
     @cached_property
     def catalog(self) -> DuckDBCatalog:
-        """What is public of its tables."""
+        """The catalog: all that is public of its tables."""
         return DuckDBCatalog(self.con)
 
     def identity(self) -> Database:

@@ -1,4 +1,4 @@
-"""What rows tell of columns, for a draft that the data owner asks for: `dpsql schema --values`.
+"""Values that rows have, for a draft that the data owner asks for: `dpsql schema --values`.
 
 What is found here is as private as the rows. It goes into no release, and nobody asks for it but
 the owner's command, which says so in what it prints.
@@ -24,7 +24,7 @@ MOST = 100
 """Values that are listed; a column of more tells rows apart, or is added up."""
 _MOST_MONTHS = 600
 _ROUND = (*map(Fraction, ("1", "1.2", "1.5", "2", "2.5", "3", "4", "5", "6", "8", "10", "12")),)
-"""What ends are rounded to, beside a power of ten: by a quarter at most."""
+"""Multiples of a power of ten that ends are rounded to: by a quarter at most."""
 _LONG = 200
 """Characters of a text; longer ones are no labels."""
 

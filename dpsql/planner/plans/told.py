@@ -25,7 +25,7 @@ MOST_DECIMALS = 12
 UNKNOWN = "not known before the release"
 BIASED = "not known: it depends on the data"
 SURE = " at 95 %"
-"""What is said of quantiles, which have intervals and no standard errors."""
+"""Words on quantiles, which have intervals and no standard errors."""
 
 
 def told_rows(

@@ -148,7 +148,7 @@ class Gathered:
     ground: Ground
     """Cells as fine as those of every source that is to count."""
     entries: tuple[tuple[SpaceEntry, ...], ...]
-    """What each of them measured, over these cells."""
+    """Measurements of each of them, over these cells."""
     references: References
     """Those of the sources, see `common_references`."""
 

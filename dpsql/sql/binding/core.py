@@ -316,5 +316,5 @@ class Core:
     declared: bool = False
     """Whether the owner declares which of its groups exist."""
     summed: str | None = None
-    """What the sums are called that its answers are added up in with those of others, so that it
+    """The name of the sums in which its answers are added up with those of others, so that it
     may have no groups itself."""

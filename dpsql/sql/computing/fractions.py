@@ -171,7 +171,7 @@ class _Sum:
     """A sum over rows, or what several cores add to one: what their average can be."""
 
     each: tuple[Linear, ...]
-    """What it is in each of the cores."""
+    """Statistics that are added up, one of each core."""
     least: float
     largest: float
 
@@ -194,7 +194,7 @@ class _Sum:
 
     @property
     def middle(self) -> float:
-        """How far values are from the middle of their range at most."""
+        """The distance, at most, of a value from the middle of the range."""
         return (self.largest - self.least) / 2
 
     def holds(self, part: _Sum) -> bool:

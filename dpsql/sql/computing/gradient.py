@@ -20,7 +20,7 @@ IsLeaf = Callable[[Expr], str | None]
 
 
 _STEP = "step of "
-"""What a rounding's own step is called, before the rounding's text."""
+"""The name of a rounding's own step, before the rounding's text."""
 _UNBOUNDED: Expr = exp.Cast(this=exp.Literal.string("nan"), to=exp.DataType.build("DOUBLE"))
 
 

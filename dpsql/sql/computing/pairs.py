@@ -15,7 +15,7 @@ TYPE = "STRUCT(i BIGINT, c DOUBLE)[]"
 NONE = f"CAST([] AS {TYPE})"
 UNKNOWN = f"CAST(NULL AS {TYPE})"
 STEP = f"CAST([{{'i': -1, 'c': 1.0}}] AS {TYPE})"
-"""What a rounding adds to noise: its coefficient is how far that moves a value at most, or NaN."""
+"""The step of a rounding: its coefficient is the farthest that it moves a value, or NaN."""
 
 
 @dataclass(frozen=True, slots=True)

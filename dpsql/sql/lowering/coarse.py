@@ -52,7 +52,7 @@ MAX_COMPARED = 200
 _CLOCK_TIME = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?")
 
 EQUALITIES = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, exp.In, exp.Is)
-"""What compares values for being equal alone."""
+"""Operators that compare values for being equal alone."""
 
 Cells = Callable[[Sequence[str]], str]
 """Returns SQL for the joint cells of columns."""
