@@ -20,11 +20,14 @@ Guarantees:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import reduce
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
 from dpsql.measurement.distributions import CoarseGaussian, Laplace, Law
@@ -166,45 +169,76 @@ def change_1(
 
 def _sums_by_classes(factors: Sequence[IntegerFactor], limit: Apart) -> Fraction | None:
     """Return the bound of sums by classes; None if there are too many."""
-    times, axes = 1, list[int]()
-    sums = np.array(1, dtype=object)
-    for factor in factors:
-        own = [axis for axis in factor.axes if axis in limit.axes]
-        if not own:
-            times *= factor.largest_column_sum
-            continue
-        among = factor.column_sums(own)
-        if among is None or sums.size * among.size > MOST_STRETCHED:
-            return None
-        sums = np.multiply.outer(sums, among)
-        axes += own
-    bound = limit.bound_of_sums(sums.transpose([axes.index(axis) for axis in limit.axes]))
-    return None if bound is None else times * bound
+    found = _along(
+        factors, limit, lambda f: f.largest_column_sum, lambda f, axes: f.column_sums(axes)
+    )
+    if found is None or math.prod(part.size for part in found.parts) > MOST_STRETCHED:
+        return None
+    bound = limit.bound_of_sums(found.product.transpose(found.place))
+    return None if bound is None else found.times * bound
 
 
 def _by_classes(factors: Sequence[IntegerFactor], limit: Apart) -> Fraction | None:
     """Return the bound by pairs of classes; None if there are too many."""
-    times, axes = 1, list[int]()
-    products = np.array(1, dtype=object)
+    found = _along(
+        factors, limit, lambda f: f.largest_column_norm_squared, lambda f, axes: f.products(axes)
+    )
+    if found is None or math.prod(part.size for part in found.parts) > MOST_MULTIPLIED**2:
+        return None
+    # Each part is of shape (g, g'), so their product of shape (g, g', d, d', …): to (g, d, …, g',
+    # d', …), in the order of the limit's axes.
+    first, second, end = list[int](), list[int](), 0
+    for half in (part.ndim // 2 for part in found.parts):
+        first += range(end, end + half)
+        second += range(end + half, end + 2 * half)
+        end += 2 * half
+    order = [half[i] for half in (first, second) for i in found.place]
+    bound = limit.bound(found.product.transpose(order))
+    return None if bound is None else found.times * bound
+
+
+class _Along(NamedTuple):
+    """A Kronecker product, seen along the axes of a limit."""
+
+    times: int
+    """The product of what is told of the factors without such an axis."""
+    parts: tuple[NDArray[Any], ...]
+    """Numbers by the cells of these axes, of each of the other factors."""
+    place: tuple[int, ...]
+    """For each axis of the limit, its place among those of the parts."""
+
+    @property
+    def product(self) -> NDArray[Any]:
+        """The outer product of the parts."""
+        return np.asarray(reduce(np.multiply.outer, self.parts, np.array(1, dtype=object)))
+
+
+def _along(
+    factors: Sequence[IntegerFactor],
+    limit: Apart,
+    whole: Callable[[IntegerFactor], int],
+    among: Callable[[IntegerFactor, list[int]], NDArray[Any] | None],
+) -> _Along | None:
+    """Separate factors with an axis of a limit from those without; None if some are too large.
+
+    Args:
+        factors: those of a set.
+        limit: the limit.
+        whole: what is told of a factor without such an axis.
+        among: the numbers by the cells of these axes of a factor that has some.
+    """
+    times, parts, axes = 1, list[NDArray[Any]](), list[int]()
     for factor in factors:
         own = [axis for axis in factor.axes if axis in limit.axes]
         if not own:
-            times *= factor.largest_column_norm_squared
+            times *= whole(factor)
             continue
-        among = factor.products(own)
-        if among is None or math.prod(products.shape + among.shape) > MOST_MULTIPLIED**2:
+        part = among(factor, own)
+        if part is None:
             return None
-        # (g, g') and (d, d') to (g, d, g', d').
-        half, more = len(axes), len(own)
-        products = np.multiply.outer(products, among)
-        order = [*range(half), *range(2 * half, 2 * half + more)]
-        order += [*range(half, 2 * half), *range(2 * half + more, 2 * half + 2 * more)]
-        products = products.transpose(order)
+        parts.append(part)
         axes += own
-    place = [axes.index(axis) for axis in limit.axes]
-    ordered = products.transpose([*place, *(len(axes) + i for i in place)])
-    bound = limit.bound(ordered)
-    return None if bound is None else times * bound
+    return _Along(times, tuple(parts), tuple(axes.index(axis) for axis in limit.axes))
 
 
 def _is_one(factor: IntegerFactor) -> bool:
