@@ -319,25 +319,15 @@ def _support(
     sizes = {i: result.to_series(at + 2) for i, at in post.bounds.items()}
     found |= {noisy[i]: of.cast(pl.Float64).to_numpy() for i, of in sizes.items()}
     doubtful: dict[str, pl.Series] = {}
-    possible: dict[str, tuple[pl.Series, pl.Series]] = {}
     for i, name in noisy.items():
         placed = post.fractions.get(i)
-        if placed is not None and placed.fraction.bottom and placed.fraction.limits is not None:
-            possible[name] = _possible(placed, result)
         if noise is not None and placed is not None and placed.fraction.bottom:
             below = placed.at + 1
             variances = noise.variances(result.to_series(width + below))
             several = len(placed.fraction.bottom) > 1  # as N·(N − 1), which no rows make negative
             doubtful[name] = unfounded(result.to_series(below), variances, positive=several)
     ranges = {noisy[i]: values for i, values in post.ranges.items()}
-    return Support.of(found, result.height, doubtful, ranges, possible)
-
-
-def _possible(placed: Placed, result: pl.DataFrame) -> tuple[pl.Series, pl.Series]:
-    """Return the least and the largest value that a fraction may have without noise."""
-    ends = (result.to_series(placed.at + j).cast(pl.Float64).to_numpy() for j in (2, 3))
-    found = Interval(*ends).after(placed.fraction.steps)
-    return pl.Series(found.lower, nan_to_null=True), pl.Series(found.upper, nan_to_null=True)
+    return Support.of(found, result.height, doubtful, ranges)
 
 
 def quotients(post: Postprocessing, placed: Placed, result: pl.DataFrame, noise: Noise) -> Quotient:

@@ -217,14 +217,14 @@ def shown_and_marked(frames: SupportedFrames, name: str) -> tuple[pl.DataFrame, 
             NOISE: _is_noise(frame, value, support.ranges.get(value)),
         }
         found.append(_first(flags, frame.height).alias(value))
-    return _within(shown, support), pl.DataFrame(found, height=frame.height)
+    return shown, pl.DataFrame(found, height=frame.height)
 
 
 def as_read(frames: SupportedFrames, name: str) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return a frame as people read it, and the marks of its values.
 
-    Averages and shares are within what is possible. Of a release that was loaded and can't be
-    answered again, there are the marks that the frame alone tells.
+    Of a release that was loaded and can't be answered again, there are the marks that the frame
+    alone tells.
 
     Raises:
         KeyError: there is no such statement.
@@ -244,15 +244,6 @@ def as_read(frames: SupportedFrames, name: str) -> tuple[pl.DataFrame, pl.DataFr
             pass
     frame = frames.frame(name)
     return frame, noise_marked(frame, values)
-
-
-def _within(frame: pl.DataFrame, support: Support) -> pl.DataFrame:
-    """Cut quotients to what is possible. Unlike what was released, these are biased."""
-    return frame.with_columns(
-        frame[value].clip(*ends).alias(value)
-        for value, ends in support.possible.items()
-        if frame[value].dtype.is_float()
-    )
 
 
 def noise_marked(frame: pl.DataFrame, values: Iterable[str]) -> pl.DataFrame:

@@ -9,7 +9,7 @@ that to decide by them costs nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -34,8 +34,6 @@ class Support:
     """Quotient → whether what it is divided by may be noise alone."""
     ranges: Mapping[str, pl.Series]
     """Quantile → all values of its domain, in order, of which it is one."""
-    possible: Mapping[str, tuple[pl.Series, pl.Series]] = field(default_factory=dict)
-    """Quotient → the least and the largest that it could be without noise; NULL if not known."""
 
     @classmethod
     def of(
@@ -44,7 +42,6 @@ class Support:
         rows: int,
         unfounded: Mapping[str, pl.Series] | None = None,
         ranges: Mapping[str, pl.Series] | None = None,
-        possible: Mapping[str, tuple[pl.Series, pl.Series]] | None = None,
     ) -> Support:
         """Return what is known, with what others in a row say where nothing is known of a value.
 
@@ -53,7 +50,6 @@ class Support:
             rows: of the frame.
             unfounded: see the class.
             ranges: see the class.
-            possible: see the class.
         """
         most = np.full(rows, -np.inf)
         for each in found.values():
@@ -63,7 +59,7 @@ class Support:
             name: pl.Series(name, np.where(np.isfinite(each), each, np.nan)).fill_nan(None)
             for name, each in filled.items()
         }
-        return cls(known, unfounded or {}, ranges or {}, possible or {})
+        return cls(known, unfounded or {}, ranges or {})
 
     def part(self, start: int, rows: int) -> Support:
         """Return the same of a slice of the frame."""
@@ -71,10 +67,6 @@ class Support:
             {name: each.slice(start, rows) for name, each in self.rows.items()},
             {name: each.slice(start, rows) for name, each in self.unfounded.items()},
             self.ranges,
-            {
-                name: (low.slice(start, rows), high.slice(start, rows))
-                for name, (low, high) in self.possible.items()
-            },
         )
 
 
