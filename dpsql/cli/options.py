@@ -204,9 +204,12 @@ def rows_of(ctx: click.Context, param: click.Parameter, given: Any) -> Rows | No
     return dict(found) or None
 
 
+def only_rows(ctx: click.Context, param: click.Parameter, given: Any) -> Rows | None:
+    """Return the same of an argument, which is given once at most."""
+    return rows_of(ctx, param, [] if given is None else [given])
+
+
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-
-
 _STATEMENT = re.compile(r"\s*(?:select|with|from)\s", re.IGNORECASE)
 
 

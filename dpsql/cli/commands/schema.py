@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Print what is public about tables, or draft it.")
-@click.argument("place", required=False, type=options.RowsPlace(), metavar="[PATH]")
+@click.argument(
+    "place", required=False, type=options.RowsPlace(), callback=options.only_rows, metavar="[PATH]"
+)
 @options.rows_option(required=False)
 @click.option("--table", "names", multiple=True, help="Only this table. Repeatable.")
 @click.option("--schema", "declared", type=options.FILE, help="A TOML file that goes before it.")
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 )
 @options.json_option
 def schema(
-    place: tuple[str, str] | None,
+    place: Rows | None,
     db: Rows | None,
     names: tuple[str, ...],
     declared: Path | None,
@@ -55,13 +57,13 @@ def schema(
     from dpsql.schema.document import write_toml
     from dpsql.schema.proposals import Proposal, proposed
 
-    if (place is None) == (db is None):
+    rows = place or db
+    if rows is None or (place and db):
         raise click.UsageError("Name the rows: dpsql schema people.csv, or by --db.")
     if (as_toml or values) and as_json:
         raise click.UsageError("Choose one of --toml and --json.")
-    path: Rows = db or {place[0]: place[1]} if place and place[0] else db or (place or ("", ""))[1]
     found: dict[tuple[str, ...], Mapping[str, Domain | NumberBounds]] | None = None
-    with opening.data(path) as source:
+    with opening.data(rows) as source:
         given = opening.schema_file(declared)
         drafts = as_toml or values or (source.is_opened and not (as_json or declared))
         typed = drafts and source.guess_types()

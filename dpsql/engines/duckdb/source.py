@@ -62,8 +62,8 @@ class DuckDBSource(DraftedSource):
         return False
 
     def values_found(self, table: Table) -> Mapping[str, Domain | NumberBounds]:
-        """Return what the rows of a table tell of its columns; see `told.values_found`."""
-        from dpsql.engines.duckdb.told import values_found
+        """Return what the rows of a table tell of its columns; see `found_values.values_found`."""
+        from dpsql.engines.duckdb.found_values import values_found
 
         return values_found(self.con, table)
 
