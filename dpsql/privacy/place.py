@@ -57,7 +57,9 @@ from dpsql.privacy.shared import (
 
 IN_MEMORY = ":memory:"
 """The name of a data set that has no file."""
-OF_ROWS = re.compile(r"(?<=.)\.(csv|tsv|parquet|parq|pq)(\.gz)?\Z", re.IGNORECASE | re.DOTALL)
+CSV, PARQUET = "csv|tsv", "parquet|parq|pq"
+"""Endings of names of files of rows, which `engines/duckdb/opened.py` opens by their paths."""
+OF_ROWS = re.compile(rf"(?<=.)\.({CSV}|{PARQUET})(\.gz)?\Z", re.IGNORECASE | re.DOTALL)
 """Endings of names of files that are rows by themselves, and no database."""
 
 

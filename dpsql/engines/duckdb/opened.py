@@ -47,6 +47,7 @@ from dpsql.engines.public import is_frame, polars_frame
 from dpsql.engines.source import RefusedViewError
 from dpsql.errors import SchemaError, printable, shown
 from dpsql.hints import Hint, option, word
+from dpsql.privacy.place import CSV, PARQUET
 from dpsql.schema import EachRow, Schema, Table, Unit
 from dpsql.schema.declared_keys import references_for
 from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds
@@ -57,9 +58,9 @@ from dpsql.schema.names import folded, quoted_name, quoted_text, twins
 from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.values import ZONED
 
-_CSV = re.compile(r"(?<=.)\.(csv|tsv)(\.gz)?\Z", re.IGNORECASE | re.DOTALL)
+_CSV = re.compile(rf"(?<=.)\.({CSV})(\.gz)?\Z", re.IGNORECASE | re.DOTALL)
 _PACKED = re.compile(r"\.gz\Z", re.IGNORECASE)
-_PARQUET = re.compile(r"(?<=.)\.(parquet|parq|pq)\Z", re.IGNORECASE | re.DOTALL)
+_PARQUET = re.compile(rf"(?<=.)\.({PARQUET})\Z", re.IGNORECASE | re.DOTALL)
 _PATTERN = re.compile(r"[*?\[{]")
 _DELIMITERS = ",;\t|"
 _HEAD_BYTES = 1 << 20
