@@ -36,6 +36,22 @@ def test_few_cells_give_the_certificate_of_all(rows):
     assert np.count_nonzero(few.delta > 1e-6) <= max(8, 2 * rows * (rows + 1))
 
 
+def test_groups_over_many_cells_need_no_choice_among_them(monkeypatch):
+    """Equal weights are nearly best there; to choose a few of so many alike took 18 rounds."""
+    shape = (6, 3, 5, 9, 2, 2)
+    cells = np.indices(shape).reshape(len(shape), -1)
+    q = np.vstack([cells[axis] == k for axis in range(4) for k in range(shape[axis])])
+    problem = dual.Dual.of(np.where(cells[4] == 1, q, 0.0) + 0.5 * q, (q.shape[1],))
+    assert dual.is_worthwhile(problem.rank, problem.cells)
+    chosen = dual.maximize(problem, 1e-4, np.full(problem.cells, 1 / problem.cells))
+    monkeypatch.delattr(dual, "_over_few_cells")
+    even = dual.maximize(problem, 1e-4)
+    assert even.gap <= 1e-4
+    assert even.evaluations <= dual.CHECK + dual.PATIENCE
+    assert chosen.lower <= even.upper * (1 + 1e-12)
+    assert even.lower <= chosen.upper * (1 + 1e-12)
+
+
 @pytest.mark.parametrize("table", [
     [range(50)],
     [[1] * 49 + [0], [*range(49), 0]],

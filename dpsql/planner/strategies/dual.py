@@ -186,10 +186,10 @@ def maximize(
 ) -> DualPoint:
     """Maximize the dual until the gap is at most `tolerance` or the work is used up.
 
-    Few queries over many cells are solved over the cells that matter. Else full-rank problems
-    converge by the fixed point δ ← δ·(diag(X)/f)^p, p < 2, in a few steps, of which the next is
-    guessed from the last ones; where some δ tend to zero it slows down, and L-BFGS on δ = z²/Σz²
-    takes over.
+    Full-rank problems converge by the fixed point δ ← δ·(diag(X)/f)^p, p < 2, in a few steps, of
+    which the next is guessed from the last ones. So do few queries over many cells where these are
+    alike, as groups are: equal weights of all are nearly best. Where some δ tend to zero it slows
+    down, and L-BFGS on δ = z²/Σz² takes over; of few queries over the cells that matter.
     """
     steps = max(LEAST, int(min(MOST_STEPS, work / dual.work)))
     if dual.rank == 1:  # one query: all weight on its largest coefficients, E = max q²
@@ -201,9 +201,15 @@ def maximize(
     if nested is not None and start is None:
         start = _nearly_best(nested, tolerance / 2)
     elif len(dual.parts) == 1 and is_worthwhile(dual.rank, dual.cells):
+        tried = 0
+        if start is None:
+            even = _fixed_point(dual, tolerance, None, steps)
+            if even.gap <= tolerance:
+                return even
+            tried = even.evaluations
         few = _over_few_cells(dual, tolerance, start)
         if few.gap <= tolerance:
-            return few
+            return replace(few, evaluations=few.evaluations + tried)
     return _over_all_cells(dual, tolerance, start, steps)
 
 
@@ -241,12 +247,20 @@ def _over_few_cells(dual: Dual, tolerance: float, start: Array | None) -> DualPo
 
 
 def _over_all_cells(dual: Dual, tolerance: float, start: Array | None, steps: int) -> DualPoint:
+    best = _fixed_point(dual, tolerance, start, steps)
+    if best.gap <= tolerance or best.evaluations >= steps:
+        return best
+    found = _quasi_newton(dual, best, tolerance, steps - best.evaluations)
+    return replace(found, evaluations=best.evaluations + found.evaluations)
+
+
+def _fixed_point(dual: Dual, tolerance: float, start: Array | None, steps: int) -> DualPoint:
+    """Go to the fixed point as long as it promises to be near; return the best on the way."""
     best = point = evaluate(dual, np.full(dual.cells, 1.0 / dual.cells) if start is None else start)
     gaps, acceleration = [point.gap], Accelerated()
     while best.gap > tolerance and len(gaps) < steps:
         if len(gaps) % CHECK == 0 and _steps_left(gaps, tolerance) > PATIENCE:
-            best = _quasi_newton(dual, best, tolerance, steps - len(gaps))
-            return replace(best, evaluations=len(gaps) + best.evaluations)
+            break
         if point.gap > ASTRAY * best.gap:
             acceleration.forget()
         ratio = np.maximum(point.diagonal / point.f, SMALLEST_RATIO)
