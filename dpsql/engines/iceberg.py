@@ -131,8 +131,8 @@ def _metadata_of(place: str, *, guess: bool) -> str:
     found = sorted((int(n[1]), path.name) for path, n in numbered.items() if n is not None)
     if found and not guess:
         raise SchemaError(
-            f"Nothing in {shown(place)} tells which state of the table is its last one: only its "
-            "catalog does.",
+            f"Nothing in {shown(place)} says which state of the table is the latest: only its "
+            "catalog knows.",
             hint="name the snapshot, "
             + _NAMED
             + f', or the catalog: FROM iceberg."{_CATALOG}default/hr.people".',

@@ -100,7 +100,8 @@ class PublicReader:
         for name in self._tables.values():
             if is_named(self._source.catalog, tuple(name.split(".")), table):
                 raise SchemaError(
-                    f"The table {table.name} is private, and public as {printable(name)}.",
+                    f"The table {table.name} is private, and is also named as public, "
+                    f"{printable(name)}.",
                     hint=f"write {printable(name)} in queries, or leave it out of "
                     + Hint("public=", "--public")
                     + ".",

@@ -167,8 +167,8 @@ def rows_without_unit(table: Table, write: Callable[[RowsWithoutUnit], str]) -> 
     if loose is not None:
         raise SchemaError(
             f"The way from {shown} to its unit has a step that the database doesn't enforce, by "
-            f"{printable(', '.join(loose.columns))}. Rows of a unit could stay behind when that is "
-            "gone, so that one unit could change by any number how many have none.",
+            f"{printable(', '.join(loose.columns))}. When a unit is removed its rows could stay, "
+            "so one unit could change the number of rows without a unit by any amount.",
             hint=f"store the id of the unit in a column of {shown}; or declare a FOREIGN KEY.",
         )
     name = f"{table.name} without a unit"

@@ -287,8 +287,7 @@ def _without_unit(*, begun: bool) -> LedgerError:
     way_out = "keep to the tables with units; or, if it" if begun else "declare its unit; or, if it"
     return LedgerError(
         "Other tables of this account protect privacy units, and this one has none. "
-        "If it has rows of the same persons, what is spent on it is missing in the sum "
-        "for them.",
+        "If it has rows of the same persons, their total would miss what is spent on it.",
         hint=f"{way_out} has no such rows, pass " + Hint("unit=dpsql.EACH_ROW", "--each-row") + ".",
     )
 

@@ -58,14 +58,14 @@ def open_named(dataset: str, database: Path | str | None, given: Path | str | No
     uid, shown = uid_of(dataset), printable(dataset)
     if database is not None:
         raise LedgerError(
-            f"These rows are in a file, {printable(Path(database).name)}, by which their account "
-            "is known, and not by a name.",
+            f"These rows are in a file, {printable(Path(database).name)}: their account goes by "
+            "the file, not by a name.",
             hint="leave " + option("dataset") + " out.",
         )
     if not is_address(given):
         raise LedgerError(
-            f"Rows are known by a name, {shown}, on a server alone: a file would have an account "
-            "of its own on each machine.",
+            f"Rows are known by a name, {shown}, only on a server: with a file, each machine "
+            "would have a separate account.",
             hint="name the server, "
             + option("ledger", EXAMPLE)
             + "; or leave "

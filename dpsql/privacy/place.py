@@ -138,8 +138,8 @@ def join_database(database: Path, ledger: Ledger, *, decide: bool = True) -> str
     usual = usual_place(database)
     if not os.path.exists(usual) and not os.access(usual.parent, os.W_OK):
         raise LedgerError(
-            f"Nothing can be written beside {printable(str(database))}, so nothing would tell "
-            "other sessions where its account is.",
+            f"Nothing can be written beside {printable(str(database))}, so other sessions "
+            "couldn't find its account.",
             hint="make that database the current one by USE, and name its ledger by "
             + option("ledger")
             + " each time.",

@@ -83,7 +83,7 @@ class Purpose:
             several and EACH_ROW in {table.unit for table in self.tables}
         ):
             raise LedgerError(
-                "A table is charged for once, and beside others only with its units.",
+                "A charge names each table once, and several tables only if each has a unit.",
                 hint="name each table once, with the unit whose rows it has.",
             )
 
@@ -131,6 +131,6 @@ def check_digest(digest: object) -> None:
     """
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
         raise LedgerError(
-            "A ledger keeps digests of what charges are for, nothing else.",
+            "A ledger keeps only digests of what charges are for.",
             hint="pass lower-case hexadecimal digits.",
         )

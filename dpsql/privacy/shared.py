@@ -41,8 +41,8 @@ def open_shared(usual: Path | None, address: str) -> Ledger:
     """
     if usual is None:
         raise LedgerError(
-            "Rows in memory have nothing that lasts, by which several machines could agree on "
-            "their account.",
+            "Rows in memory have no lasting name by which several machines could find their "
+            "account.",
             hint="give them the name that the owner has bound, for example "
             + option("dataset", "hr.people")
             + "; or keep the account in a file, "
@@ -85,8 +85,8 @@ def begin_shared(usual: Path, address: str, dataset: str) -> tuple[Ledger, bool]
     if taken:
         raise LedgerError(
             f"There is a ledger of {printable(store.dataset)} already in {store.place}.",
-            hint="to charge these rows there as well, bind them by dpsql ledger bind; for an "
-            "account of their own name it otherwise, " + option("dataset", "people-2026") + ".",
+            hint="to charge these rows there as well, bind them by dpsql ledger bind; for a "
+            "separate account, give it another name, " + option("dataset", "people-2026") + ".",
         )
     return _bind(usual, address, store), made
 

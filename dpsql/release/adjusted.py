@@ -214,7 +214,7 @@ def _check_counted(script: Script) -> None:
             if any(map(script.counts_units, statement.families)):
                 what = "counts units, of which one may be in several groups"
             error = UnsupportedSqlError(
-                f"Adjusted columns follow from a table of counts, and this {what}.",
+                f"Adjusted columns need a table of counts, and this {what}.",
                 hint="leave "
                 + option("nonnegative")
                 + " and "

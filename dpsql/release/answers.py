@@ -129,7 +129,7 @@ class Answers:
     def distributed(self, column: StatisticColumn, part: GroupBox) -> Array:
         """Return of how many rows a quantile is, for every group of a part, in C order."""
         if column.values is None:
-            raise InternalError("only of quantiles it is known")
+            raise InternalError("known only for quantiles")
         values = column.values.len()
         found = self._marginals.answers(self._family(column, part))
         counts = in_group_order(found, column.axes, (*part.shape, values))

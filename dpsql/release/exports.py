@@ -115,7 +115,7 @@ def check_place(path: Path, *, overwrite: bool = False) -> None:
             check_target(path)
         elif not _is_ours(path):
             raise ReleaseFormatError(
-                f"{printable(str(path))} has something else than answers that were written there.",
+                f"{printable(str(path))} has something other than answers that dpsql wrote there.",
                 hint="name another folder, or remove this one yourself.",
             )
 
@@ -166,7 +166,7 @@ def _to_file(
     check_path_given(con=path)
     if schema is not None:
         raise ReleaseFormatError(
-            "A database that is written to a file has its tables in no other schema.",
+            "Tables of a new database file can't be put into another schema.",
             hint="leave schema= out, or pass a connection.",
         )
     with system_errors(path):

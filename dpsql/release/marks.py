@@ -87,8 +87,8 @@ class AnsweredAgain:
         frame = self._stored.frame(name)
         if self._fitted:
             raise UndeterminedError(
-                "These answers are of tables that were fitted to what was measured. The tables are "
-                "not in the folder, so what the values rest on isn't known any more.",
+                "These answers come from tables that were fitted to what was measured. The tables "
+                "are not in the folder, so it is no longer known how many rows a value rests on.",
                 hint="suppress when the release is made, "
                 + option("suppress_below", 10)
                 + ", and have it written as CSV or Parquet then.",

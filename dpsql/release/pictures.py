@@ -114,8 +114,9 @@ def chart_wanted(
         return found
     keys = described.filter(pl.col("role") == "key").height
     raise PlotError(
-        f"No picture fits {printable(statement)}: one has a number for each row, at least two "
-        f"rows, and keys that tell rows apart; here are {frame.height:,} rows and {keys} keys.",
+        f"No picture fits {printable(statement)}: a picture needs a number for each row, at least "
+        f"two rows, and key columns that tell rows apart; here are {frame.height:,} rows and "
+        f"{keys} keys.",
         hint='ask for other groups, which is free: release.query("SELECT …"); or see the rows: '
         f"release[{statement!r}].",
     )

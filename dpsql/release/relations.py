@@ -43,7 +43,7 @@ MAX_FITTED = 1 << 16
 """Joint cells of columns of which something was measured, but not all."""
 NOT_COUNTED = "rows were not counted by it"
 NO_DOMAIN = "it has no domain: its values are not known"
-COMPUTED = "it is computed of each row, and no column"
+COMPUTED = "it is computed from each row, and is not a column"
 
 
 @dataclass(frozen=True, eq=False)

@@ -195,7 +195,7 @@ def check_report(path: Path, *, overwrite: bool = False, max_bytes: int = MOST_B
             )
         if overwrite and (path.exists() or path.is_symlink()) and not ours:
             raise ReleaseFormatError(
-                f"{printable(str(path))} is something else than a report.",
+                f"{printable(str(path))} is not a report.",
                 hint="name another file, or remove this one yourself.",
             )
         if not ours:

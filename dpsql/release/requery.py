@@ -329,7 +329,7 @@ def _combined(combination: RowCombination, tables: Sequence[Table]) -> Table:
         with suppress(SchemaError):  # it may be of pairs itself
             return _combined(combination, made)
     raise SchemaError(
-        f"This release has no rows of {printable(combination.name)} that meet like this.",
+        f"This release has no rows of {printable(combination.name)} joined like this.",
         hint="write the join as in the statements of the release.",
     )
 
@@ -370,8 +370,8 @@ def _named(tables: Sequence[Table], parts: tuple[str, ...]) -> Table:
 def _not_counted(tables: Sequence[Table], parts: tuple[str, ...]) -> SchemaError:
     if any(table.chosen is not None and table.whole.is_called(parts) for table in tables):
         return SchemaError(
-            f"This release has no other rows of {printable(parts[-1])} than those that its "
-            "statements choose.",
+            f"This release has only those rows of {printable(parts[-1])} that its statements "
+            "choose.",
             hint="choose rows by the same conditions as they do.",
         )
     return SchemaError(

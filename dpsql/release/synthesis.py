@@ -69,7 +69,7 @@ def synthetic(
         _check_number("rows", rows, MAX_VALUES // max(columns, 1))
     if not columns:
         raise SchemaError(
-            f"This release says nothing of the columns of {printable(relation.table.shown)}.",
+            f"This release says nothing about the columns of {printable(relation.table.shown)}.",
             hint="release counts by the columns that are wanted: GROUP BY.",
         )
     tables = relation.tables

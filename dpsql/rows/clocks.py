@@ -51,8 +51,8 @@ def with_clocks(node: RowExpression, zones: Mapping[str, str | None]) -> RowExpr
         zone = zones[node.name]
         if zone is None:
             raise UnsupportedSqlError(
-                f"The column {node.name} has a time zone, and on which day and at what time it is "
-                "depends on whose clock counts.",
+                f"The column {node.name} has a time zone, so its day and time depend on the zone "
+                "whose clock is read.",
                 hint='declare it: Domain.dates("2020-01-01", "2029-12-31", zone="UTC").',
             )
         return _clock(node, zone)

@@ -139,14 +139,14 @@ def unlisted(name: str) -> UnsupportedSqlError:
     """
     if name.startswith(_OF_INTERVALS) and name.removeprefix(_OF_INTERVALS).endswith("s"):
         return UnsupportedSqlError(
-            "An INTERVAL can't be computed with on rows.",
+            "An INTERVAL can't be used in a computation on rows.",
             hint="compare numbers of days, hours or seconds: date_diff('second', earlier, later) "
             "< 172800, in place of later < earlier + INTERVAL 2 DAY.",
         )
     return UnsupportedSqlError(
         f"{printable(name)[:60]} can't run on rows.",
-        hint="declare domains of its columns: over these any function can be evaluated. What may "
-        "run on rows is listed in docs/reference/sql/functions.md.",
+        hint="declare domains for its columns: over domains, any function can be evaluated. The "
+        "functions that can run on rows are listed in docs/reference/sql/functions.md.",
     )
 
 

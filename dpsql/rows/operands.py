@@ -305,14 +305,14 @@ def bounded(
     ends = [Fraction(end.text) for end in (least, most)
             if isinstance(end, RowConstant) and end.kind in {"INTEGER", "DECIMAL"}]  # fmt: skip
     if not isinstance(column, RowColumn) or not value.type.is_exact or len(ends) != 2:
-        raise not_of("What is brought between bounds", "an exact column", value.type)
+        raise not_of("What is limited by bounds", "an exact column", value.type)
     unit, limits = 10**value.type.scale, value.type.limits or _all_digits(value.type)
     low, high = (
         max(math.ceil(ends[0] * unit), limits[0]),
         min(math.floor(ends[1] * unit), limits[1]),
     )
     if not low <= high:
-        raise not_of("What is brought between bounds", "bounds of its type", value.type)
+        raise not_of("What is limited by bounds", "bounds of its type", value.type)
     made = (value, *(_last_digits(end, value.type) for end in (low, high)))
     if value.type.is_integer:
         return RowValue("bounded", made, value.type, limits=(low, high))

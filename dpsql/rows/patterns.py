@@ -34,8 +34,8 @@ def check_pattern(pattern: str, options: str) -> None:
     added = copies(pattern)
     if added > _MOST_COPIES:
         raise UnsupportedSqlError(
-            f"The counted repetitions of this regular expression stand for {added} more parts: on "
-            f"rows there may be {_MOST_COPIES}.",
+            f"The counted repetitions in this regular expression add {added} parts, and on rows "
+            f"they may add at most {_MOST_COPIES}.",
             hint="write * or + for them, and compare length(…) where the number matters.",
         )
 

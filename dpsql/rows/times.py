@@ -22,7 +22,7 @@ def word(text: str, *, parts: bool) -> str:
     found = ALIASES.get(folded(text), "")
     if found not in known:
         raise UnsupportedSqlError(
-            f"{printable(text)[:60]!r} is no part of a time that can be taken on rows.",
+            f"{printable(text)[:60]!r} can't be taken from a time on rows.",
             hint=f"there are {', '.join(sorted(known))}.",
         )
     return found
@@ -54,7 +54,7 @@ def meant(text: str, type_: RowType) -> RowConstant:
         # Beside a day, DuckDB makes a day of it, and drops the time.
         return RowConstant("DATE", spelled[:10]) if type_ == DATE else found
     raise UnsupportedSqlError(
-        f"{printable(text)[:60]!r} is no {type_.sql}, so rows can't be compared with it.",
+        f"{printable(text)[:60]!r} is no {type_.sql}, so it can't be compared with rows.",
         hint=f"write a {'TIMESTAMP' if type_.is_time and type_ != DATE else type_.sql}, or cast "
         "what it is compared with to VARCHAR.",
     )

@@ -236,7 +236,7 @@ def lossless(type_: RowType, into: RowType) -> bool:
 def _unknown_type(text: str, column: str = "") -> UnsupportedSqlError:
     stored = other_type("…", column, text, altered=True) if column else ""
     return UnsupportedSqlError(
-        f"Values of type {printable(text)[:60]} can't stand in an expression of rows.",
+        f"Values of type {printable(text)[:60]} can't be used in an expression on rows.",
         hint=f"store it with a type that can: {stored}"
         if stored
         else "types that can: BOOLEAN, integers, DECIMAL, FLOAT, DOUBLE, VARCHAR, ENUM, DATE, "

@@ -228,7 +228,7 @@ class RowWriter:
             type_ = common_type([w.type for w in written], compared=compared) or type_
         if type_ == NANOSECONDS and any(map(_is_beyond, written)):
             raise UnsupportedSqlError(
-                f"{what} has a moment on rows that a TIMESTAMP_NS hasn't.",
+                f"{what} uses a moment that a TIMESTAMP_NS can't hold.",
                 hint="compare with moments from 1678 to 2261.",
             )
         return [cast(w, type_) for w in written]
@@ -459,7 +459,8 @@ class RowWriter:
         text = literal(node.arguments[1], "An interval")
         if as_interval(text) is None:
             raise UnsupportedSqlError(
-                "A time can't be moved that far on rows.", hint="by at most ten thousand years."
+                "A time can't be moved that far on rows.",
+                hint="move it by at most ten thousand years.",
             )
         value = self._time(node, 0)
         if value.type == NANOSECONDS:

@@ -100,7 +100,7 @@ def verify_unchanged(
     if now is not None and _files(now) != _files(table):
         raise StaleSchemaError(
             f"Files of {table.name} were added, removed or written since they were listed.",
-            hint="ask again, when nobody writes to them.",
+            hint="ask again when nobody is writing to them.",
         )
     if now is None or _public(now) != _public(table):
         raise StaleSchemaError(
@@ -236,7 +236,8 @@ def unit_of(
     declared = of_table(catalog, schema.units, path) if schema is not None else None
     if given is not None and declared is not None and given != declared:
         raise SchemaError(
-            f"The schema declares another privacy unit for {path[-1]} than was passed.",
+            f"The schema declares another privacy unit for {path[-1]} than the one that was "
+            "passed.",
             hint=f"leave unit and max_rows out: the schema says {declared}.",
         )
     said = of_comment(path[-1], comment, given or declared)

@@ -100,7 +100,7 @@ def _check(child: str, parent: str, catalogs: Sequence[KeyCatalog]) -> None:
         raise SchemaError(
             f"{printable(child)} and {printable(parent)} are not columns of one schema of one "
             "database.",
-            hint="rows of one schema refer to each other: keep the tables together.",
+            hint="keep tables that refer to each other in one schema.",
         )
     faults = [fault(*each) for each in both]
     if None not in faults:

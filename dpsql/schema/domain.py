@@ -415,7 +415,7 @@ def _policy(domain: Domain) -> Outside:
         )
     if outside == "null" and not domain.nullable:
         raise SchemaError(
-            "A domain without a NULL cell can't take values outside it as NULL.",
+            "A domain without NULL can't turn values outside it into NULL.",
             hint='add nullable=True, or use outside="drop".',
         )
     if outside == "clamp" and not _ordered(domain):
@@ -426,7 +426,7 @@ def _policy(domain: Domain) -> Outside:
     named = domain.other is not None
     if (outside == "other") != named or (named and domain.type != "VARCHAR"):
         raise SchemaError(
-            "Other strings need a label to go to, and no second rule.",
+            "Other strings need a label to count as, and no second rule.",
             hint='write Domain.labels(["a", "b", "rest"], other="rest").',
         )
     if named and domain.other not in domain.values:

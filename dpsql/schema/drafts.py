@@ -223,13 +223,15 @@ def counting_hint(table: str, column: str, *, single: bool) -> Hint:
         single: whether a unit has one row, so that nothing tells units apart by their number.
     """
     name = as_sql(column)
-    alone = "it says whose row it is. Count them, " + ask(f"SELECT COUNT(DISTINCT {name}) AS n …")
+    alone = "this column identifies the unit. Count units, " + ask(
+        f"SELECT COUNT(DISTINCT {name}) AS n …"
+    )
     if single:
         return alone + "."
     counted = f"SELECT {name}, COUNT(*) AS n FROM {as_sql(table)} GROUP BY {name}"
     return (
         alone
-        + ", or by what they have: "
+        + ", or count them by their number of rows: "
         + ask(f"SELECT LEAST(n, 20) AS rows, COUNT(*) AS units FROM ({counted}) GROUP BY 1")
         + "."
     )

@@ -81,7 +81,7 @@ def _check_rules(entry: Entry, kind: Kind) -> None:
         )
     if outside == "null" and not entry.get("nullable", False):
         raise SchemaError(
-            "A domain without a NULL cell can't take values outside it as NULL.",
+            "A domain without NULL can't turn values outside it into NULL.",
             hint='add nullable = true, or write outside = "drop".',
         )
     if outside == "clamp" and not kind.ordered:

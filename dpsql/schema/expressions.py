@@ -104,8 +104,8 @@ def _parsed(table: str, text: str) -> exp.Expr:
     if any(tree.find_all(exp.Query, exp.AggFunc, exp.Window)):
         raise SchemaError(
             f"{_brief(text)} is not of one row of {printable(table)} alone.",
-            hint="leave subqueries, aggregates and windows out: bounds are those of what is added "
-            "up.",
+            hint="leave out subqueries, aggregates and windows: bounds are for what is added up "
+            "in each row.",
         )
     if any(column.table for column in columns):
         raise SchemaError(

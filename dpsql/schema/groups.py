@@ -40,7 +40,7 @@ class Groups:
 
     def __post_init__(self) -> None:
         if not self.columns or len({folded(name) for name in self.columns}) < len(self.columns):
-            raise SchemaError("Groups are of one column or several, each once.", hint=_HINT)
+            raise SchemaError("Groups name one column or several, each once.", hint=_HINT)
         if not self.of:
             raise SchemaError("No combination of values exists.", hint=_HINT)
         if not isinstance(self.of, str) and len(self.of) > MAX_GROUPS:
@@ -49,7 +49,7 @@ class Groups:
             )
         if self.of == CALENDAR and len(self.columns) not in {2, 3}:
             raise SchemaError(
-                "A calendar is of the columns of month and day, or of year, month and day.",
+                "A calendar needs the columns of month and day, or of year, month and day.",
                 hint=_HINT,
             )
 
@@ -92,7 +92,7 @@ class Groups:
                 if domains[name].type not in INTEGER_TYPES:
                     raise SchemaError(
                         f"The column {printable(name)} of a calendar is not of whole numbers.",
-                        hint="a column of dates has no days that don't exist.",
+                        hint="a column of dates needs no calendar: it has only days that exist.",
                     )
         return found
 

@@ -88,7 +88,7 @@ def _limit(
         raise SchemaError(
             f"max_rows_per of {printable(', '.join(names))} is {rows:,}, but no more than "
             f"{unit.max_rows:,} rows of a unit count in {printable(table)}.",
-            hint="leave it out, or let fewer rows count that agree.",
+            hint="leave it out, or give a smaller number.",
         )
     return RowLimit(tuple(sorted({known[folded(name)] for name in names})), rows)
 

@@ -68,14 +68,14 @@ def attached_file(catalog: Catalog, path: Sequence[str], current: str | None = N
     file = found.file
     if file is None:
         raise SchemaError(
-            f"{printable(path[-1])} is in another database in memory, {printable(database)}: "
-            "nothing tells its account from that of the next one of this name.",
+            f"{printable(path[-1])} is in another in-memory database, {printable(database)}: its "
+            "account couldn't be told from that of a later one with this name.",
             hint=f"USE {as_sql(database)}; and make a new session.",
         )
     if not os.path.isfile(file):
         raise SchemaError(
-            f"The database {printable(database)} is no file of this machine, so no account can be "
-            "kept beside it.",
+            f"The database {printable(database)} is not a file on this machine, so no account can "
+            "be kept beside it.",
             hint=_stored(catalog, path),
         )
     return file
@@ -83,8 +83,8 @@ def attached_file(catalog: Catalog, path: Sequence[str], current: str | None = N
 
 def _other_system(catalog: Catalog, database: str, path: Sequence[str]) -> SchemaError:
     return SchemaError(
-        f"The database {printable(database)} is not {catalog.system}'s own: what one snapshot of "
-        "it is, and which account is for it, isn't known here.",
+        f"The database {printable(database)} is not {catalog.system}'s own, so dpsql can't tell "
+        "one snapshot of it from another, nor find its account.",
         hint=f"store the rows in {catalog.system}: {_stored(catalog, path)}",
     )
 

@@ -124,7 +124,7 @@ def ambiguous(
         f"{where} is named {printable(name)}, which may mean {means}.",
         hint="write " + shown + ", whichever is meant."
         if known
-        else "rename one of them: no way to write it means one of them alone.",
+        else "rename one of them: no spelling means just one of them.",
     )
 
 

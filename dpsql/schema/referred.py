@@ -150,8 +150,8 @@ def check_same_units(
     if not all(way.is_clear() for way in ways):
         rows = {table.name: table.contributions for table in (first, other)}
         raise SchemaError(
-            f"{both}: a table on the way to {shown[0]} has other units, or none, so it isn't clear "
-            "whose its rows are.",
+            f"{both}: a table on the way to {shown[0]} has other units, or none, so it isn't "
+            "clear to which unit its rows belong.",
             hint=f"declare the unit by that table: dpsql.Unit({roots[0][0]!r}, max_rows={rows}).",
         )
 
@@ -229,8 +229,8 @@ class _Referred:
             shown = ", ".join(map(printable, tables[1:]))
             raise SchemaError(
                 f"FOREIGN KEYs lead from rows of {printable(name)} to other rows of it: from "
-                f"{printable(name)} to {shown}. So it isn't clear whose a row is that leads to "
-                "several of them.",
+                f"{printable(name)} to {shown}. So it isn't clear to which unit a row belongs "
+                "that leads to several of them.",
                 hint="private tables of these units can't be joined; ask each of them by itself.",
             )
 

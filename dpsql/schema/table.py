@@ -237,8 +237,8 @@ class Table:
         if computed is not None:
             number = computed.type in INTEGER_TYPES
             raise SchemaError(
-                "What is computed of other rows of a unit has no public domain.",
-                hint="make it one of few values by LEAST(…, 20), or compare it with a constant."
+                "What is computed from other rows of a unit has no public domain.",
+                hint="limit it to few values by LEAST(…, 20), or compare it with a constant."
                 if number
                 else "compare it with a constant: a condition has two values.",
             )

@@ -230,7 +230,9 @@ def _unit(content: Mapping[str, Any]) -> Unit | EachRow:
         return EACH_ROW
     hint = 'write both, for example unit = "person_id" and max_rows = 3.'
     if "unit" not in content:
-        raise SchemaError("A bound on the rows of units needs their key.", hint=hint)
+        raise SchemaError(
+            "A limit on the rows of a unit needs the column that identifies the unit.", hint=hint
+        )
     refuse_several(content["unit"])
     if not isinstance(content["unit"], str) or not content["unit"].strip():
         raise SchemaError(f"The unit {shown(content['unit'])} does not name a column.", hint=hint)

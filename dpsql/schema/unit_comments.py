@@ -25,7 +25,7 @@ def of_comment(
     if declared is not None and isinstance(noted, Unit):
         raise SchemaError(
             f"The comment on the table {printable(table)} says that its rows belong to units, of "
-            f"{printable(noted.key)}; so not each of them is protected by itself.",
+            f"{printable(noted.key)}, so they can't be protected one by one.",
             hint="leave "
             + Hint("dpsql.EACH_ROW", "--each-row")
             + " out for this table; or, if the comment is wrong, change that.",

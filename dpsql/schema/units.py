@@ -142,7 +142,7 @@ class Unit:
             return None
         if unit is None:
             raise SchemaError(
-                "A bound on the rows of units needs their key.",
+                "A limit on the rows of a unit needs the column that identifies the unit.",
                 hint="pass both, for example "
                 + option("unit", "person_id")
                 + Hint(", ", " ")
@@ -184,7 +184,8 @@ def _checked_limits(given: Mapping[str, int]) -> Mapping[str, int]:
     """
     if not isinstance(given, Mapping) or not all(isinstance(k, str) and k.strip() for k in given):
         raise SchemaError(
-            f"{shown(given)} is no mapping of columns to how many rows count that agree in them.",
+            f"{shown(given)} is not a mapping of columns to how many rows count that have the "
+            "same values in them.",
             hint='for example max_rows_per={"month": 15}; of several, "month, carrier".',
         )
     for columns, rows in given.items():
@@ -201,7 +202,7 @@ def checked_references(given: Mapping[str, str]) -> Mapping[str, str]:
     """
     if not is_of_texts(given):
         raise SchemaError(
-            f"{shown(given)} is no mapping of columns to the columns that they refer to.",
+            f"{shown(given)} is not a mapping of columns to the columns that they refer to.",
             hint='for example references={"orders.customer_id": "customers.id"}.',
         )
     return MappingProxyType(dict(given))

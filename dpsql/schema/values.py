@@ -112,7 +112,7 @@ def check_uppers(type_: str, values: Sequence[Value], uppers: Sequence[Value] | 
         ok = uppers is None
     if not ok:
         raise SchemaError(
-            f"The cells of a domain of type {type_} do not follow each other.",
+            f"The cells of a domain of type {type_} don't follow one another without gaps.",
             hint="use the constructors Domain.bins and Domain.dates.",
         )
 

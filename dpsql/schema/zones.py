@@ -26,6 +26,6 @@ def check_zones(catalog: Catalog, domains: Iterable[Domain]) -> None:
             )
         if not catalog.is_gregorian(zone):
             raise SchemaError(
-                "The connection's calendar is not the Gregorian one, by which days are declared.",
+                "The connection's calendar is not the Gregorian one, in which days are declared.",
                 hint="SET Calendar = 'gregorian';",
             )

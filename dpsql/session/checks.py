@@ -44,7 +44,7 @@ def check_amount(request: Request) -> None:
     """Refuse a missing budget, unless there are targets; and targets that nothing is paid for."""
     if request.free and request.targets is not None:
         raise BudgetError(
-            "Targets are met by spending, and the budget is 0.",
+            "Targets need a budget to spend, and the budget is 0.",
             hint="leave " + FREE + " out: targets that are met already cost nothing.",
         )
     if not request.free and (request.targets is None or request.budget is not None):
@@ -87,7 +87,7 @@ def _check_mechanism(request: Request) -> None:
         )
     if (request.nonnegative or request.integers) and not traits.can_adjust:
         raise MechanismError(
-            f"There are no adjusted columns beside answers by {title}.",
+            f"There can be no adjusted columns for answers by {title}.",
             hint="leave "
             + option("nonnegative")
             + " and "
@@ -105,7 +105,7 @@ def check_most(request: Request, ledger: Ledger) -> None:
     targets, most = request.targets, request.at_most
     if targets is None and request.assume is not None:
         raise BudgetError(
-            "Without targets, no rows are assumed: the budget is what is charged.",
+            "Assumed rows are for targets; without targets, the budget is charged as it is.",
             hint="leave " + option("assume") + " out; a plan shows what it would mean.",
         )
     if targets is None and most is not None:
@@ -120,7 +120,7 @@ def check_most(request: Request, ledger: Ledger) -> None:
         )
     if targets is not None and most is None and ledger.total is None:
         raise BudgetError(
-            "Targets cost whatever meets them, and the data set has no total that would limit it.",
+            "Meeting targets may cost any amount, and the data set has no total that limits it.",
             hint="add " + _most("0.5") + ", the most that may be charged.",
         )
 

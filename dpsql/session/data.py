@@ -280,7 +280,8 @@ class PrivateData:
         """
         if self.declared.source.identity() != self.database:
             raise StaleSchemaError(
-                "The connection was moved to another database, and this ledger is not for that.",
+                "The connection was moved to another database, and this ledger belongs to the "
+                "first one.",
                 hint="USE the first database again, or make a new session.",
             )
 

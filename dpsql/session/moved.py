@@ -33,7 +33,8 @@ def with_values_moved(request: Request, script: Script) -> Request:
     asked = [(own.table, found) for own in script.each if (found := _moved(own))]
     if not asked:
         raise SchemaError(
-            "No values count as others here: no column that is shown or added up is declared so.",
+            "No values are moved into a domain here: no column that is shown or added up is "
+            "declared that way.",
             hint="leave " + option("report_moved") + " out.",
         )
     statements = dict(request.statements)

@@ -168,7 +168,8 @@ def _check_target(found: _Targets, guess: Plan, name: str) -> None:
     found.check_known(guess, name)
     if not 0 < found.room(guess, name) < math.inf:
         raise WorkloadError(
-            f"For these rows, no noise is known with which {printable(name)} meets its target.",
+            f"For these rows, no amount of noise is known with which {printable(name)} meets its "
+            "target.",
             hint="allow a larger error, assume more rows, or plan with "
             + spend(rho=0.01)
             + " and "
@@ -286,7 +287,7 @@ class _Targets:
         if unsure:
             raise WorkloadError(
                 f"The target of {printable(name)} is for all groups, and in {unsure:,} of "
-                f"{groups:,} too few rows were counted before to tell their error.",
+                f"{groups:,} groups too few rows were counted before to predict the error.",
                 hint="add "
                 + option("assume", {name: 1000})
                 + ", the rows of the groups that it is meant for.",

@@ -107,7 +107,7 @@ def with_units_cut(
     cut = [table for table in bounded if not _all_chosen(table)]
     if not cut:
         raise SchemaError(
-            "No rows of units are left out here: of no table that is counted there is a bound.",
+            "No rows are left out here: no table that is counted limits the rows of a unit.",
             hint="leave " + option("report_cut") + " out.",
         )
     for table, name in zip(cut, named_besides(CUT, cut, statements), strict=True):

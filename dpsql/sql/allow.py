@@ -182,7 +182,7 @@ _ARGUMENTS: dict[tuple[type[exp.Expr], str], tuple[str, str]] = {
     (exp.Star, "replace"): ("SELECT * REPLACE", COUNTED),
     (exp.Star, "rename"): ("SELECT * RENAME", COUNTED),
     (exp.Ordered, "with_fill"): ("WITH FILL", "leave it out: all groups are returned anyway."),
-    (exp.DataType, "kind"): ("A type with a name of its own", _TYPES),
+    (exp.DataType, "kind"): ("A user-defined type", _TYPES),
     (exp.Table, "ordinality"): ("WITH ORDINALITY", "number the rows in the public table."),
 }
 
@@ -251,7 +251,7 @@ def check_allowed(parsed: Parsed) -> None:
             raise parsed.source.error(
                 node,
                 "Something is missing here.",
-                "check the operators: each needs its operands.",
+                "give each operator a value on both sides.",
                 SqlParseError,
             )
         arguments = STRUCTURE.get(type(node), EXPRESSIONS.get(type(node)))

@@ -225,7 +225,7 @@ def _check_entries(entries: int) -> None:
         raise ResourceLimitError(
             f"The conditions that join columns have more than {MAX_SCRIPT_ENTRIES:,} coefficients "
             "together.",
-            hint="release the statements in several parts, or compare coarser columns.",
+            hint="release fewer statements at a time, or compare columns with fewer values.",
         )
 
 

@@ -22,7 +22,7 @@ from dpsql.sql.sandbox.database import Sandbox
 from dpsql.sql.text.parse import parse_statement
 from dpsql.sql.text.written import check_written
 
-_HINT = "bound an expression that a SUM may have, in functions that can run on rows."
+_HINT = "give bounds to an expression that SUM can take, made of functions that can run on rows."
 
 
 def declared_expressions(table: Table, sandbox: Sandbox) -> dict[RowExpression, Interval]:
@@ -58,7 +58,7 @@ def _tree(
     low, high = common(known, ends)
     if low is None or high is None or low > high:
         raise SqlError(
-            "No value lies between its bounds: those of its columns are elsewhere.",
+            "No value lies between its bounds: those of its columns rule them all out.",
             hint="correct one of them.",
         )
     return tree

@@ -194,7 +194,7 @@ class _Visitor:
                 return self._source.located(error, node)
         return self._source.unsupported(
             node,
-            f"Nobody knows which groups {printable(node.name)} has.",
+            f"It isn't public which groups {printable(node.name)} has.",
             "group it by columns with public domains.",
         )
 

@@ -126,9 +126,7 @@ class _Pivots:
             kept: list[exp.Expr] = group.expressions
         else:
             used = {folded(c.name) for of in (*fields, *items) for c in of.find_all(exp.Column)}
-            names = self._known(
-                columns, pivot, "name the columns that tell its groups, behind GROUP BY."
-            )
+            names = self._known(columns, pivot, "name the columns to group by after GROUP BY.")
             kept = [_named(name) for name in names if folded(name) not in used]
         told = [self._choices(field, given, around) for field in fields]
         self._check_size(told, items, pivot)
@@ -174,7 +172,7 @@ class _Pivots:
                 text = self._source.text(self._source.node(field))
                 raise self._refused(
                     field,
-                    "The values that PIVOT makes columns of aren't known.",
+                    "It isn't known which values PIVOT turns into columns.",
                     f"list them: ON {text} IN ('a', 'b').",
                 )
             cast: exp.Expr = maybe_parse("x::VARCHAR", dialect=DuckDB)
@@ -190,7 +188,7 @@ class _Pivots:
         plain = value.this if isinstance(value, exp.PivotAlias) else value
         if isinstance(of, exp.Tuple):
             if len(of.expressions) != len(plain.expressions):
-                message = "This has another number of values than there are columns."
+                message = "The number of values differs from the number of columns."
                 raise self._refused(value, message, "write one for each: (a, b) IN ((1, 2)).")
             pairs = zip(of.expressions, plain.expressions, strict=True)
             parts = [self._choice(*pair) for pair in pairs]
@@ -228,7 +226,9 @@ class _Pivots:
         self, pivot: exp.Pivot, given: exp.Expr, columns: list[str] | None
     ) -> exp.Select:
         key, value, listed = self._unpivoted_names(pivot)
-        names = self._known(columns, pivot, "name the columns, in a query in front of it.")
+        names = self._known(
+            columns, pivot, "write a query that names its columns in place of the table."
+        )
         if any(not isinstance(_plain(column), exp.Column) for column in listed):
             message = "UNPIVOT of more than one column into a row is not supported."
             raise self._refused(pivot, message, "list columns: ON a, b INTO NAME k VALUE v.")
@@ -277,7 +277,7 @@ class _Pivots:
 
     def _known(self, columns: list[str] | None, pivot: exp.Pivot, hint: str) -> list[str]:
         if columns is None:
-            message = "The columns of what this is over aren't known."
+            message = "It isn't known which columns this starts from."
             raise self._refused(pivot, message, hint)
         return columns
 

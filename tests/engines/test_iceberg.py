@@ -103,7 +103,7 @@ def test_before_its_first_snapshot_a_table_has_no_rows(catalog):
 
 
 def test_a_folder_whose_catalog_alone_knows_the_last_snapshot_is_refused_without_one(table):
-    with pytest.raises(SchemaError, match="only its catalog does") as caught:
+    with pytest.raises(SchemaError, match="only its catalog knows") as caught:
         version_of(place_of(table), None)
     assert "version=" in caught.value.hint
     for place in (place_of(table), f"file://{place_of(table)}"):

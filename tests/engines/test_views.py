@@ -317,7 +317,7 @@ class TestNames:
     )
     def test_databases_of_other_machines_are_refused(self, con, path):
         con.execute("ATTACH ':memory:' AS pg; CREATE TABLE pg.people (a BOOLEAN)").fetchall()
-        with pytest.raises(SchemaError, match="no file of this machine") as caught:
+        with pytest.raises(SchemaError, match="not a file on this machine") as caught:
             describe_table(Attached(con, path, "duckdb"), ("pg", "people"))
         con.execute(caught.value.hint).fetchall()
 

@@ -93,7 +93,7 @@ def test_rows_that_are_protected_one_by_one_are_not_charged_with_others() -> Non
         lambda: replace(PURPOSE, others=(ORDERS, ORDERS)),
         lambda: replace(PURPOSE, others=(ORDERS._replace(table=PURPOSE.table),)),
     ):
-        with pytest.raises(LedgerError, match="charged for once"):
+        with pytest.raises(LedgerError, match="names each table once"):
             purpose_()
 
 

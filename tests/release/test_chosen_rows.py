@@ -453,7 +453,7 @@ def test_which_rows_were_chosen_is_kept(session, source):
 
 def test_all_chosen_rows_count_so_none_are_reported_as_cut(con):
     session = dpsql.Session(con, schema=units(orders=2))
-    with pytest.raises(SchemaError, match="No rows of units are left out"):
+    with pytest.raises(SchemaError, match="No rows are left out here"):
         session.release({"a": total(FIRST)}, budget=HUGE, report_cut=True)
     found = session.release(
         {"a": total(FIRST), "b": total("FROM orders")}, budget=HUGE, report_cut=True
@@ -474,7 +474,7 @@ def test_all_chosen_rows_count_so_none_are_reported_as_cut(con):
                               "GROUP BY customer_id)").fetchone()[0]  # fmt: skip
     assert round(found["a"]["n"][0]) == kept
     each = {"a": total("SELECT DISTINCT customer_id, status FROM orders")}
-    with pytest.raises(SchemaError, match="No rows of units are left out"):
+    with pytest.raises(SchemaError, match="No rows are left out here"):
         dpsql.Session(con, schema=units(orders=9)).release(each, budget=HUGE, report_cut=True)
     unit = dpsql.Unit("customer_id", 9, max_rows_per={"region": 1})
     limited = dpsql.Session(con, schema=dpsql.Schema({}, units={"orders": unit}))

@@ -195,11 +195,14 @@ def test_rows_that_meet_need_a_bound_as_soon_as_they_are_counted():
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
-        ("SELECT COUNT(*) FROM orders o, addresses a", "to which row"),
-        ("SELECT COUNT(*) FROM orders o, addresses a WHERE o.id < a.id", "to which row"),
+        ("SELECT COUNT(*) FROM orders o, addresses a", "with the row that it refers to"),
+        (
+            "SELECT COUNT(*) FROM orders o, addresses a WHERE o.id < a.id",
+            "with the row that it refers to",
+        ),
         (
             "SELECT COUNT(*) FROM orders o LEFT JOIN addresses a ON o.customer_id = a.customer_id",
-            "to which row",
+            "with the row that it refers to",
         ),
         (
             "SELECT COUNT(*) FROM items i JOIN addresses a ON i.qty = a.id",

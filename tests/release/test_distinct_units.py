@@ -284,7 +284,7 @@ def test_the_bound_on_groups_may_stand_beside_the_unit(con):
         dpsql.Session(con, unit=dpsql.Unit("id", 3), max_groups=2)
     made = eval(refused.value.hint.removeprefix("pass ").removesuffix("."), {"dpsql": dpsql})  # noqa: S307
     assert made.max_groups == 5
-    with pytest.raises(dpsql.SchemaError, match="A bound on the rows of units needs their key"):
+    with pytest.raises(dpsql.SchemaError, match="A limit on the rows of a unit needs the column"):
         dpsql.Session(con, max_groups=2)
     with pytest.raises(dpsql.SchemaError, match="max_groups can't be 0"):
         dpsql.Session(con, unit="id", max_rows=3, max_groups=0)

@@ -291,7 +291,7 @@ def test_a_database_of_its_own(release, tmp_path):
     assert release.to_duckdb(path, overwrite=True)["born"] == '"main"."born"'
     with duckdb.connect(path, read_only=True) as con:
         assert con.execute("SELECT count(*) FROM born").fetchall() == [(release["born"].height,)]
-    with pytest.raises(ReleaseFormatError, match="no other schema"):
+    with pytest.raises(ReleaseFormatError, match="can't be put into another schema"):
         release.to_duckdb(tmp_path / "other.duckdb", schema="results")
     people = tmp_path / "people.duckdb"
     with duckdb.connect(people) as con:

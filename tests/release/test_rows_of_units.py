@@ -190,7 +190,7 @@ def test_no_column_is_taken_for_the_ids_of_units(name):
         (f"EXISTS (SELECT status {ORDERS} GROUP BY 1)", "not supported here"),
         (f"EXISTS (SELECT 1 {ORDERS} UNION ALL SELECT 1 {ORDERS})", "not supported here"),
         ("EXISTS (SELECT 1 FROM orders o JOIN regions g ON g.code > o.region WHERE o.customer_id "
-         "= c.id)", "public tables can only say"),
+         "= c.id)", "a public table can only list"),
         ("EXISTS (SELECT 1 FROM regions g LEFT JOIN orders o ON o.customer_id = c.id)", "not supp"),
         ("EXISTS (SELECT 1 FROM regions g WHERE EXISTS (SELECT 1 FROM orders o))", "not supp"),
         ("EXISTS (SELECT 1 FROM orders o WHERE o.customer_id = c.id AND EXISTS (SELECT 1 FROM "

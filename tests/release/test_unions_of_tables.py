@@ -420,7 +420,7 @@ REFUSED = {
     f"SELECT kind, x FROM {BOTH}": ("not grouped by", "COUNT(*)"),
     f"SELECT * FROM {BOTH}": ("SELECT *", "COUNT(*)"),
     f"SELECT r, COUNT(*) AS n FROM {BOTH} WHERE kind = 'vsit' GROUP BY r": (
-        "not true for any possible row", "UNION ALL"),
+        "No possible row meets the conditions", "UNION ALL"),
     "SELECT COUNT(*) AS n FROM (SELECT 'a' AS k FROM orders UNION ALL SELECT 'a' FROM visits) b "
     "GROUP BY k": ("constant", "GROUP BY"),
     "SELECT k, COUNT(*) AS n FROM (SELECT note AS k FROM visits UNION ALL SELECT status FROM "

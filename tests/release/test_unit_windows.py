@@ -312,7 +312,7 @@ def test_no_column_is_taken_for_one_of_ours(name):
         (f"SELECT COUNT(*) OVER ({OF}) AS w FROM orders o JOIN regions g ON g.code = o.region",
          "joined with public ones"),
         (f"SELECT w FROM items i JOIN (SELECT id, rank() OVER ({OF}) AS w FROM orders) o ON "
-         "i.order_id = o.id", "counted refer to"),
+         "i.order_id = o.id", "counted rows refer to"),
         ("SELECT DISTINCT ON (status) price AS w FROM orders ORDER BY status, id", "single rows"),
         (f"SELECT DISTINCT ON (customer_id) price AS w FROM orders QUALIFY rank() OVER ({OF}) = 1",
          "This DISTINCT ON"),

@@ -223,7 +223,7 @@ def test_databases_in_memory_have_nothing_that_their_account_is_known_by(con):
     con.execute("ATTACH ':memory:' AS more").fetchall()
     con.execute("CREATE TABLE more.people AS FROM people").fetchall()
     for name in ("more.people", "more.main.people"):
-        with pytest.raises(dpsql.SchemaError, match="another database in memory") as caught:
+        with pytest.raises(dpsql.SchemaError, match="another in-memory database") as caught:
             dpsql.Session(con).query(by_sex(name), budget=BUDGET)
         assert str(caught.value.hint) == "USE more; and make a new session."
 

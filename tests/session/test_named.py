@@ -90,7 +90,7 @@ def test_a_name_is_for_a_server_and_for_rows_in_no_file(commands: Commands, addr
         assert str(caught.value.hint) == "leave dataset= out."
         assert dpsql.Session(con, ledger=address).ledger.dataset == "office"
     for given in (None, str(commands.folder / "x.ledger")):
-        with pytest.raises(LedgerError, match="on a server alone") as caught:
+        with pytest.raises(LedgerError, match="only on a server") as caught:
             session(given)
         assert 'ledger="postgresql://' in str(caught.value.hint)
     assert not (commands.folder / "x.ledger").exists()

@@ -402,11 +402,11 @@ class TestReportCut:
         assert "units of orders" in read.neighbours
 
     def test_where_nothing_is_left_out(self, con, session):
-        with pytest.raises(SchemaError, match="No rows of units are left out") as refused:
+        with pytest.raises(SchemaError, match="No rows are left out here") as refused:
             dpsql.Session(con).release(PAID, budget=SMALL, report_cut=True)
         assert refused.value.hint == "leave report_cut= out."
         units = "SELECT COUNT(DISTINCT customer_id) AS n FROM orders"
-        with pytest.raises(SchemaError, match="No rows of units are left out"):
+        with pytest.raises(SchemaError, match="No rows are left out here"):
             session.release(units, budget=SMALL, report_cut=True)
         with pytest.raises(dpsql.DpsqlError, match="A workload doesn't say which rows"):
             dpsql.plan(Workload({"a": 2}).add(["a"], Identity()), budget=SMALL, report_cut=True)

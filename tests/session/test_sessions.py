@@ -205,7 +205,7 @@ def test_public_tables_by_name(con):
 def test_no_table_is_private_and_public_at_once(con, public, asked):
     session = dpsql.Session(con, public=[public])
     sql = f"SELECT town, COUNT(*) AS n FROM {asked} GROUP BY town"
-    with pytest.raises(dpsql.DpsqlError, match=r"private, and public as|private table") as caught:
+    with pytest.raises(dpsql.DpsqlError, match=r"is also named as public|private table") as caught:
         session.plan(sql, budget=BUDGET)
     if public.lower() != asked:
         assert caught.value.hint == f"write {public} in queries, or leave it out of public=."

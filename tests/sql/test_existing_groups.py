@@ -232,7 +232,7 @@ groups = [
         ({"flights": (("month", "day"), "calendar")}, "does not name columns"),
         ({"flights": ["calendar"]}, "not a declaration of groups"),
         ({"flights": [(("month", "dya"), "calendar")]}, "not a column with a domain"),
-        ({"flights": [(("month",), "calendar")]}, "A calendar is of"),
+        ({"flights": [(("month",), "calendar")]}, "A calendar needs"),
         ({"flights": [(("carrier", "day"), "calendar")]}, "not of whole numbers"),
         ({"flights": [(("month", "MONTH"), "calendar")]}, "each once"),
         ({"flights": [(("month", "day"), [])]}, "No combination"),

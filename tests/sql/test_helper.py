@@ -318,7 +318,7 @@ def test_a_fork_has_a_helper_of_its_own():
     )
     done = run(code)
     assert done.stdout.splitlines() == [
-        "What is computed of public values doesn't come to its end: what was prepared for it is "
+        "A computation on public values did not finish: what was prepared for it is "
         "gone. [(2,)] True",
         "[(1,)] True",
     ], done.stderr

@@ -249,7 +249,7 @@ def test_by_the_column_of_units_they_are_counted(con):
             con, "SELECT person, COUNT(*) FROM lfs GROUP BY person", budget=BUDGET, unit=unit
         )
     assert "COUNT(DISTINCT person)" in error.value.hint
-    typed = error.value.hint.partition("by what they have: ")[2].rstrip(".")
+    typed = error.value.hint.partition("count them by their number of rows: ")[2].rstrip(".")
     for sql in (typed, "SELECT COUNT(DISTINCT person) FROM lfs"):
         assert dpsql.plan(con, sql, budget=BUDGET, unit=unit).rmse > 0
 

@@ -460,5 +460,5 @@ def test_what_names_of_the_list_stand_for_is_bounded(first):
 @pytest.mark.parametrize("text", ["3 days ago", "- 1 day", "+1 day", "1 day 02:00:00"])
 def test_intervals_of_which_the_parser_leaves_something_out_are_refused(text):
     """It reads one number and one unit, and takes them for all of the text."""
-    with pytest.raises(UnsupportedSqlError, match="nothing beside them"):
+    with pytest.raises(UnsupportedSqlError, match="and nothing else"):
         compile_text(WHERE + f"DATE '2020-01-01' < DATE '2020-01-02' + INTERVAL '{text}'")

@@ -242,11 +242,11 @@ def test_tables_of_many_rows_are_looked_up(large, sql):
         ),
         (
             "SELECT COUNT(*) FROM facts f WHERE EXISTS (SELECT 1 FROM things t WHERE t.k > f.k)",
-            "let a column of the subquery equal one from outside",
+            "make a column of the subquery equal to one outside it",
         ),
         (
             "SELECT SUM((SELECT MAX(m) FROM things WHERE f.k < 9 OR things.k = f.k)) FROM facts f",
-            "let a column of the subquery equal one from outside",
+            "make a column of the subquery equal to one outside it",
         ),
     ],
 )

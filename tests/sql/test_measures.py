@@ -116,7 +116,7 @@ def test_a_column_named_like_a_measure_is_refused(con):
     other.execute(f"CREATE TABLE t AS SELECT 1 AS {quoted}, 2.50::DECIMAL(9, 2) AS price")
     schema = Schema({"t": {name: Domain.integers(0, 3), "price": Domain.number(0, 1000)}})
     sql = f"SELECT {quoted}, SUM(price) AS v FROM t GROUP BY 1"
-    with pytest.raises(UnsupportedSqlError, match="that the library gives"):
+    with pytest.raises(UnsupportedSqlError, match="that dpsql uses itself"):
         plan(other, sql, budget=BUDGET, schema=schema)
 
 

@@ -39,7 +39,7 @@ only SELECT is supported\\.
 name one\\. What is public needs no noise: ask DuckDB\\.
 a struct is written .*
 write a struct, without the word MAP\\.
-declare domains of its columns: over these any function can be evaluated\\. What may run .*
+declare domains for its columns: over domains, any function can be evaluated\\. The functions .*
 use generate_series\\(1, 10\\) for counting\\.
 leave the parentheses out, or write a query with a name: .*
 close every ' and " and /\\*\\.
@@ -49,10 +49,10 @@ write one for the whole statement, behind its first SELECT\\.
     "only who asks knows which name or value is meant": """
 known names are [^;]*?( If it is a frame of Python, store it: .*)?
 (the values of|.* has the values) .*
-use the column's name\\.
+use the name of a column of the table\\.
 name (a column|the columns?|one of them|the column to group by|the columns to group by)\\.
-name the columns that tell its groups, behind GROUP BY\\.
-name the columns, in a query in front of it\\.
+name the columns to group by after GROUP BY\\.
+write a query that names its columns in place of the table\\.
 name it: WINDOW w AS \\(…\\)\\.
 write (its value|the value itself) into the SQL.*
 write the (number|text) itself.*
@@ -79,8 +79,8 @@ leave it out(\\.|, or | of GROUP BY\\.).*
 leave those values out by WHERE or FILTER\\.
 select what is counted in them too, .*
 write QUALIFY row_number.*
-(it is read off counts: )?count the rows of each value, and look at the noisy counts\\.
-count in each part, and add the counts up in a query around them\\.
+(the most frequent value follows from counts: )?count the rows of each value, .*
+count in each query of the UNION ALL, and add up the counts in a query around it\\.
 use conditions, or UNION ALL\\.
 use IN \\(…\\), or compare with a single value\\.
 use \\|\\| to put texts together\\.

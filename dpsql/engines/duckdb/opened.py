@@ -502,7 +502,7 @@ def _path(given: str | os.PathLike[str]) -> str:
         raise SchemaError(f"{shown(given)} is not a path.", hint='for example "people.csv".')
     if "://" in path:
         raise SchemaError(
-            f"{printable(path)} is on another machine: nothing tells that its rows stay the same.",
+            f"{printable(path)} is on another machine: its rows could change unnoticed.",
             hint="copy it to a folder here.",
         )
     path = os.path.abspath(os.path.expanduser(path))
@@ -586,8 +586,7 @@ def _other_kind(path: str, files: Sequence[str]) -> SchemaError:
         if head.startswith(magic):
             return SchemaError(f"{name} is {kind}, which can't be released from so.", hint=hint)
     return SchemaError(
-        f"{name} can't be opened: it is neither a DuckDB file nor, by the end of its name, CSV or "
-        "Parquet.",
+        f"{name} can't be opened: it is neither a DuckDB file nor, by its ending, CSV or Parquet.",
         hint="let its name end in .csv, .tsv, .csv.gz or .parquet, if it is one.",
     )
 
@@ -657,7 +656,8 @@ def _head(path: str) -> tuple[tuple[str, ...], str]:
     if not names or names[:1] == (*odd[:1],) or not all(map(_YEAR.fullmatch, odd)):
         raise SchemaError(
             f"The first line of {name} doesn't name the columns.",
-            hint="write their names into it: they are taken to be public, and rows are not.",
+            hint="add a first line with their names: names are taken to be public, and rows are "
+            "not.",
         )
     same = twins(names)
     if same is not None:

@@ -128,6 +128,6 @@ def _literals(arguments: Any) -> list[str]:
 
 def _unclear() -> SchemaError:
     return SchemaError(
-        "What is read by this name can't be told.",
+        "It can't be determined what this name reads.",
         hint="store its rows in a table, and declare that public.",
     )

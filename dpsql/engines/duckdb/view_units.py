@@ -40,7 +40,7 @@ def unit_below(
         if plain is None or layer.below is None:
             raise SchemaError(
                 f"The column {own} of the view {view} is computed, so it can't be its unit.",
-                hint="show the column of the table below as it is, and name that.",
+                hint="show the column of the table below unchanged, and name that column.",
             )
         shown.append(plain)
     names = names_below(catalog, layer)
@@ -119,5 +119,5 @@ def unit_above(layer: Layer, inner: Table, domains: Collection[str]) -> Resolved
     raise SchemaError(
         f"The rows of {printable(inner.name)} belong to units, of {printable(unit.name)}, which "
         f"the view {printable(layer.path[-1])} doesn't show.",
-        hint="make the view anew with that column, as it is.",
+        hint="create the view again with that column, unchanged.",
     )

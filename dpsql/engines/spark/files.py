@@ -133,7 +133,7 @@ class PinnedFiles:
         if (now.uid, now.version, now.files) != (self.uid, self.version, self.files):
             raise StaleSchemaError(
                 "Files of the table were added, removed or written since they were listed.",
-                hint="ask again, when nobody writes to them.",
+                hint="ask again when nobody is writing to them.",
             )
 
 

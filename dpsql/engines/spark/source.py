@@ -206,7 +206,7 @@ class SparkSource(DataSource):
         """
         if ledger is None:
             raise LedgerError(
-                "Nothing is beside tables of Spark that would tell where their account is.",
+                "Nothing that is stored beside Spark's tables says where their account is.",
                 hint="name its ledger by " + option("ledger", "people.ledger") + " each time.",
             )
         if not shared and not is_here_alone(self._tables.session):
@@ -234,8 +234,7 @@ class SparkSource(DataSource):
         catalog.know(name_parts, declared, unit)
         if catalog.views_named(name_parts[-1]) and not catalog.tables_named(name_parts[-1]):
             raise SchemaError(
-                f"{printable(name_parts[-1])} is a view, which may be other than it was at each "
-                "look.",
+                f"{printable(name_parts[-1])} is a view, which may change between two reads.",
                 hint=catalog.copying(
                     ".".join(map(as_sql, name_parts)), as_sql(f"{name_parts[-1]}_stored")
                 ),

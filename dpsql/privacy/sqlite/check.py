@@ -122,7 +122,7 @@ def exported(connection: sqlite3.Connection) -> Iterator[tuple[Line, bytes | Non
     ).fetchone()
     if old:
         raise LedgerError(
-            "This ledger was begun in an earlier format, which only files keep.",
+            "This ledger was begun in an earlier format, which only a file can hold.",
             hint="leave it where it is.",
         )
     for *line, content in connection.execute(

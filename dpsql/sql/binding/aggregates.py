@@ -33,7 +33,7 @@ _UNCOUNTED = "distinct values can't be counted with this noise: "
 _OF_ROWS: tuple[tuple[tuple[type[Expr], ...], str], ...] = (
     ((exp.ArgMin, exp.ArgMax), "it returns a single row's value: "),
     ((exp.ApproxDistinct, exp.ApproxTopK), _UNCOUNTED),
-    ((exp.Mode,), "it is read off counts: "),
+    ((exp.Mode,), "the most frequent value follows from counts: "),
     (
         (exp.GroupConcat, exp.ArrayAgg, exp.AnyValue, exp.First, exp.Last),
         "it returns single rows' values: ",
@@ -127,7 +127,7 @@ def _in_place_of(inner: Expr, node: Expr, source: SourceText) -> str:
         return "take one value, " + one[0] + " or " + one[1] + ", or several quantiles."
     if isinstance(inner, (exp.LogicalAnd, exp.LogicalOr)) and argument:
         share = instead(f"100.0 * COUNT_IF({argument}) / COUNT(*)")
-        return "one row decides it; take a share: " + share + "."
+        return "a single row can change it; ask for the share instead: " + share + "."
     return (
         "supported are COUNT, COUNT_IF, SUM, AVG, VAR_POP, VAR_SAMP, STDDEV_POP, STDDEV_SAMP, "
         "COVAR_POP, COVAR_SAMP, CORR, REGR_SLOPE and its like, MEDIAN, QUANTILE_CONT, "
@@ -233,9 +233,10 @@ def _not_units(
     if called and not ids_of_units(table):
         return source.unsupported(
             node,
-            f"Units can't be counted here: {printable(unit.name)} is found by references that the "
-            "database doesn't enforce, so that rows may lack it.",
-            "create the tables with these as PRIMARY KEY and FOREIGN KEY; or count rows.",
+            f"Units can't be counted here: {printable(unit.name)} is found through references "
+            "that the database doesn't enforce, so a row may have none.",
+            "create the tables with these references as PRIMARY KEY and FOREIGN KEY; or count "
+            "rows.",
         )
     own = next((name for name in sorted(ids_of_units(table)) if binder.scope.has(name)), None)
     if called and own is not None:

@@ -270,8 +270,8 @@ class RowBinder:
             inside = self._select.find_ancestor(exp.Where, exp.Having, exp.Alias)
             if inside is not None and error.unknown:
                 error.hint = (
-                    "a subquery can use the columns of its own tables only: group it by them in a "
-                    "WITH, and join that. Otherwise " + (error.hint or "")
+                    "a subquery can use columns of its own tables only: group by them in a WITH "
+                    "query, and join that. Otherwise " + (error.hint or "")
                 )
             raise
 
@@ -279,7 +279,9 @@ class RowBinder:
         """Put what an alias of the SELECT list stands for in its place."""
         if any(original is other for other in self._open):
             raise self.source.error(
-                node, f"{printable(node.name)} is defined by itself.", "use the column's name."
+                node,
+                f"{printable(node.name)} is defined in terms of itself.",
+                "use the name of a column of the table.",
             )
         self._open.append(original)
         try:
@@ -321,9 +323,10 @@ class RowBinder:
             return self.source.unsupported(
                 node,
                 "A window function can't stand here.",
-                "over rows of one unit it is a column of a query after FROM: SELECT n, COUNT(*) "
+                "compute it in a query after FROM, as a column: SELECT n, COUNT(*) "
                 "FROM (SELECT …, LEAST(row_number() OVER (PARTITION BY …), 9) AS n FROM …) GROUP "
-                "BY n. Windows over groups stand in the SELECT list, over what is grouped by.",
+                "BY n. A window over groups goes into the SELECT list, and uses the columns of "
+                "GROUP BY.",
             )
         what = "A window function" if isinstance(node, exp.Window) else "An aggregate"
         return self.source.unsupported(
@@ -333,7 +336,7 @@ class RowBinder:
         )
 
     def _moved(self, node: Expr) -> str:
-        """Say where an aggregate stands that can't stand in an expression of rows."""
+        """Say where an aggregate stands that can't be used in an expression on rows."""
         above: Expr | None = node.parent
         while isinstance(above, (exp.Paren, exp.Filter)):
             above = above.parent

@@ -69,7 +69,7 @@ def _equal(
     if len(sides) < 2 or not known:
         raise binder.source.error(
             join.item,
-            f"USING names {printable(name)}, which is not a column of both sides.",
+            f"USING names {printable(name)}, which is not a column on both sides of the join.",
             "write ON and the condition.",
             SqlSchemaError,
         )

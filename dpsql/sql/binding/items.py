@@ -149,8 +149,8 @@ class PrivateItems:
             return self._source.unsupported(private[1].item, message, hint)
         return self._source.unsupported(
             private[1].item,
-            "A join of private tables must say to which row each row refers: else rows of "
-            "different units could meet.",
+            "A join of private tables must match each row with the row that it refers to; "
+            "otherwise rows of different units could be joined.",
             f"join them ON {' AND '.join(steps)}, each table once." + further,
         )
 
@@ -357,8 +357,9 @@ class PrivateItems:
             message = f"{capitals(query.key)} of single rows is not supported: it compares them."
             raise self._source.unsupported(query, message, "use conditions, or UNION ALL.")
         if None in found:
-            message = "UNION ALL of single rows and of other rows is not supported."
-            hint = "count in each part, and add the counts up in a query around them."
+            message = "UNION ALL of single private rows with anything else is not supported."
+            hint = "count in each query of the UNION ALL, and add up the counts in a query around "
+            "it."
             raise self._source.unsupported(query, message, hint)
         check_filters(query, self._source)
         return WrittenRows(query, dict(names), (), first.item, first.inside)

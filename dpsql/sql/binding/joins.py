@@ -145,13 +145,13 @@ def public_hint(items: list[Expr], open_: list[bool]) -> Hint:
     ]
     if not named:
         return never(
-            "nothing bounds how often a row is counted. What you need of another row belongs in "
-            "a column of this one."
+            "a row could be counted any number of times. Put what you need of another row into a "
+            "column of this one."
         )
     named = list(dict.fromkeys(named))
     have, whose = ("has", "its") if len(named) == 1 else ("have", "their")
     return (
-        f"what you need of a private table belongs in a column of {printable(counted)}. Only if "
+        f"put what you need of a private table into a column of {printable(counted)}. Only if "
         f"{printable(' and '.join(named))} {have} no private row, say so, and {whose} rows are "
         "shown as they are: " + option("public", named) + "."
     )

@@ -292,7 +292,7 @@ class CoreBinder(RowBinder):
             hint = "write " + group_by(wanted, of=self.source.node(self._select))
         elif isinstance(self._select.find_ancestor(exp.In, exp.Exists, exp.Select), exp.In):
             kept = group_by(f"{wanted} HAVING COUNT(*) > 1", of=self.source.node(self._select))
-            hint = "say of how many rows a value must be, by their noisy number: " + kept
+            hint = "keep only values with enough rows, by their noisy count: " + kept
         else:
             hint = "count: " + ask(f"SELECT {wanted}, COUNT(*) AS n … GROUP BY {wanted}")
         return self.source.unsupported(
@@ -334,8 +334,9 @@ class CoreBinder(RowBinder):
             if of.of_units:
                 raise self.source.unsupported(
                     node,
-                    "Units of several groups can't be added up: one may be in several of them.",
-                    "count units by coarser groups, in a statement of its own.",
+                    "Counts of units can't be added up over groups: one unit may be in several of "
+                    "them.",
+                    "count the units of the larger groups in a separate statement.",
                 )
             label = " ".join(self.source.text(frame.span).split())
             return Role.STATISTIC.column(self.statistic(Windowed(label, of, frame, mean)))

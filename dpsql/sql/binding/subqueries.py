@@ -147,8 +147,8 @@ class Subqueries:
                 node,
                 "A subquery over private rows is not supported here.",
                 never(
-                    "the rows of one would decide which rows of others count. Use public tables in "
-                    "it; noisy answers can be used in HAVING and around the statement."
+                    "one unit's rows would decide which rows of others count. Use public tables "
+                    "in the subquery; noisy answers can be used in HAVING and around the statement."
                 ),
             )
         return rewritten

@@ -42,8 +42,8 @@ def no_combinations(combination: RowCombination) -> Table:
         SchemaError: always.
     """
     raise SchemaError(
-        f"Rows of {printable(combination.name)} meet, which is known only where they are stored.",
-        hint="ask a session on the data.",
+        f"Rows of {printable(combination.name)} can be joined only where they are stored.",
+        hint="ask this in a session on the data.",
     )
 
 

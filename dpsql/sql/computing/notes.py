@@ -24,7 +24,7 @@ _FLOORS = range(2, 7)
 statements have a group without rows."""
 CHOSEN = (
     "chosen by noisy values, so too large on average: by 0.8 standard errors if the exact value "
-    "is at the threshold, by 1.5 or 2.4 if it is one or two of them below"
+    "is at the threshold, by 1.5 or 2.4 if it is one or two standard errors below"
 )
 CHOSEN_GROUPS = "groups are chosen by noisy values"
 LISTED = "groups are public: they are listed whether they have rows or not, and cost nothing"

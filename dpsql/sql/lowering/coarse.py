@@ -127,7 +127,7 @@ class CoarseColumns:
             return  # what is read off its values reaches as far as the stored ones
         if not all(map(_asks_whether_there, self._places(bound, name))):
             message = f"The column {name} is known to the nearest of its values only, and this "
-            raise self._error(bound, f"{message}tells apart what counts as one.", name)
+            raise self._error(bound, f"{message}separates values that count as the same.", name)
 
     def _check_rounded(self, bound: BoundExpr, name: str) -> None:
         """Refuse what is computed of nanoseconds, unless SQL rounds them first, as cells do.
@@ -413,8 +413,8 @@ class CoarseColumns:
         values, called = self._table.columns[name].values, as_sql(name)
         if not self._table.merges(name) & {Merging.RANGE, Merging.TIME}:
             return (
-                f"a condition on {called} and values is evaluated row by row; of groups, anything "
-                f"can be computed: GROUP BY {called}."
+                f"a condition on {called} and values is evaluated row by row; or compute on "
+                f"groups, where anything goes: GROUP BY {called}."
             )
         if isinstance(values, TimeRange):
             return (

@@ -407,9 +407,9 @@ class _Statement:
             raise self._source.unsupported(
                 bound.span,
                 "This has too many values to tell them apart.",
-                "say between which they are: "
+                "give their bounds: "
                 + instead(f"least(greatest({text}, 0), 1000)")
-                + ", where NULL counts as 0; or round it to fewer.",
+                + ", where NULL counts as 0; or round to fewer values.",
             )
         return found
 

@@ -82,8 +82,9 @@ class Evaluator:
             raise ResourceLimitError(
                 f"Conditions over {shown} together have {cells:,} cells, "
                 f"more than {MAX_JOINT_CELLS:,}.",
-                hint="compare coarser columns, or fewer of them, in one condition; or round what "
-                "is computed of numbers that have bounds and no grid, dpsql.Domain.number(0, "
+                hint="compare fewer columns in one condition, or columns with fewer values; or "
+                "round what is computed from numbers with bounds but no step, "
+                "dpsql.Domain.number(0, "
                 "1000): round(x * y, -2).",
             )
         return cells
@@ -383,8 +384,8 @@ class Evaluator:
                 raise ResourceLimitError(
                     f"{printable(self.source.text(bound.span))} looks at {size:,} rows of public "
                     f"tables, more than {MAX_JOINED:,}.",
-                    hint="let a column of the subquery equal one from outside; or use smaller "
-                    "tables, or coarser columns.",
+                    hint="make a column of the subquery equal to one outside it; or use smaller "
+                    "tables, or columns with fewer values.",
                 )
 
     def _check_summable(self, weight: BoundExpr, component: CoupledColumns) -> None:

@@ -209,8 +209,8 @@ class JoinedRows:
         if apart:
             largest = max(apart, key=lambda relation: relation.rows)
             hint = (
-                f"join {largest.alias} ON equal columns, which are looked up; or smaller tables, "
-                "or coarser columns."
+                f"join {largest.alias} ON equal columns; or use smaller tables, or columns with "
+                "fewer values."
             )
         return ResourceLimitError(
             f"Joining {', '.join(self._component.attributes)} with public tables gives "

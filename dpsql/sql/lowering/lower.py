@@ -207,7 +207,7 @@ class _Set:
             return
         raise self._source.error(
             self._core.where,
-            "The conditions are not true for any possible row, so there is no group to return.",
+            "No possible row meets the conditions, so there is no group to return.",
             "are the conditions contradictory, beyond the columns' domains, or do they "
             "compare with NULL? That is written IS NULL.",
         )
@@ -401,7 +401,7 @@ class _Set:
     def _not_numeric(self, quantile: Quantile) -> SqlError:
         return self._source.error(
             quantile.value.span,
-            "There is nothing between these values.",
+            "Nothing can be interpolated between these values.",
             "use " + instead(self._one_of_them(quantile)) + ", which returns one of them.",
         )
 

@@ -94,5 +94,5 @@ def check_entries(rows: int, cells: int, columns: tuple[str, ...]) -> None:
         raise ResourceLimitError(
             f"The groups and conditions over {', '.join(columns)} need a matrix of "
             f"{rows:,} x {cells:,} entries, more than {MAX_ENTRIES:,}.",
-            hint="group by coarser columns, or by fewer of those in the condition.",
+            hint="group by columns with fewer values, or by fewer of the columns in the condition.",
         )

@@ -159,7 +159,7 @@ class RowReader:
         if name in self._table.columns or name in self._table.undeclared:
             raise self._source.unsupported(
                 span or self._source.whole(),
-                "A column of the table has the name that the library gives to this.",
+                "A column of the table has a name that dpsql uses itself.",
                 "rename the column.",
             )
 
@@ -393,7 +393,7 @@ class RowReader:
             size, other = ("large", "divide") if largest > 1 else ("small", "multiply")
             raise self._source.unsupported(
                 bound.span,
-                f"The values of this are too {size} to be added up.",
+                f"These values are too {size} to be added up.",
                 f"{other} them: their bounds may be from 1e-30 to 1e+30.",
             )
 
@@ -407,10 +407,10 @@ class RowReader:
         lacking = self._bounds.lacking(row.ordered(value))
         known = [n for n in lacking if self._is_number(n)] if lacking else []
         if lacking and not set(self._table.computed).isdisjoint(lacking):
-            said = "This can't be added up: what is computed of other rows has no public bounds."
+            said = "This can't be added up: what is computed from other rows has no public bounds."
             low, high = self._likely(value)
             text = f"greatest({low}, least({self._source.text(bound.span)}, {high}))"
-            hint = "give it some, for example " + instead(text) + "."
+            hint = "give it bounds, for example " + instead(text) + "."
             raise self._source.error(bound.span, said, hint, SqlSchemaError)
         if lacking and len(known) == len(lacking):
             hint = bounds_hint(self._table.typed, [(name, self.types[name]) for name in known])
@@ -482,7 +482,7 @@ class RowReader:
         try:
             yield
         except SandboxError as error:
-            hint = "write it as DuckDB does; parentheses say what belongs together."
+            hint = "write it in DuckDB's syntax; parentheses make clear what belongs together."
             raise self._source.error(span, f"DuckDB can't read this: {error}.", hint) from None
         except SqlError as error:
             if error.span is not None:

@@ -98,8 +98,9 @@ class RowsOfUnits:
         if any(one.name in found.outside for one in made if isinstance(one, RowsWindow)):
             raise rows.source.unsupported(
                 rows.span,
-                "A subquery over private rows can't look at what a window is for the row outside.",
-                "let it be one over rows with the window: FROM (SELECT *, … OVER (…) AS n FROM …).",
+                "A subquery over private rows can't use a window of the row outside it.",
+                "compute the window first, in a query after FROM: FROM (SELECT *, … OVER (…) AS n "
+                "FROM …).",
             )
         return found
 

@@ -75,7 +75,7 @@ class UnmatchedRows:
         if private is not None:
             raise self.source.unsupported(
                 private.span,
-                f"Rows of {printable(kept.alias)} that no row meets have no value of this.",
+                f"Rows of {printable(kept.alias)} without a match have no value here.",
                 f"group by columns of {printable(kept.alias)} alone, or "
                 + joined_plainly(kept.span, self.source),
             )
@@ -113,8 +113,8 @@ class UnmatchedRows:
         alias = printable(kept.alias)
         return self.source.unsupported(
             kept.span,
-            f"{printable(_label(statistic))} counts rows of {alias} that no row meets too, and "
-            "which these are depends on the rows.",
+            f"{printable(_label(statistic))} counts rows of {alias} without a match, too, and "
+            "which rows these are depends on private data.",
             f"count a column of {as_sql(self.table.name)}, COUNT({column}), or "
             + joined_plainly(kept.span, self.source),
         )

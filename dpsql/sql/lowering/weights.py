@@ -93,7 +93,7 @@ def _range(
     if max(abs(low), abs(high)) > largest:
         raise source.error(
             weight.span,
-            "The values of this are too large to be added up.",
+            "These values are too large to be added up.",
             f"they may reach {largest:.0e} here; add up thousands or millions instead.",
         )
     return low, high

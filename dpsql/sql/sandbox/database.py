@@ -284,9 +284,9 @@ def _seconds(reply: dict[str, Any]) -> float:
 
 def _limited(text: str) -> SandboxLimitError:
     return SandboxLimitError(
-        f"What is computed of public values doesn't come to its end: {text}.",
-        hint="ask again; if this is said again, ask for less at once: fewer conditions in a "
-        "statement, or coarser columns.",
+        f"A computation on public values did not finish: {text}.",
+        hint="ask again; if it fails again, use fewer conditions in a statement, or columns with "
+        "fewer values.",
     )
 
 

@@ -57,7 +57,7 @@ def _read_folder(folder: Path) -> list[tuple[str, str]]:
                 )
             if folded(name) in found:
                 raise SqlError(
-                    f"Two files are named {name}, but for their folders and capital letters.",
+                    f"Two files are named {name}, apart from folders and capital letters.",
                     hint="rename one of them: it names its statement.",
                 )
         except SqlError as error:
@@ -88,7 +88,7 @@ def _files(folder: Path) -> list[Path]:
     if not found:
         raise SqlParseError(
             f"The folder {printable(str(folder))} has no {ENDING} file.",
-            hint="each file has a statement, and names it: by_sex.sql.",
+            hint="put each statement into a file of its own, for example by_sex.sql.",
         )
     return found
 
@@ -163,7 +163,7 @@ def _read_file(folder: Path, path: Path) -> tuple[str, str]:
     if folded(own) not in {"query_1", folded(name)}:
         raise SqlError(
             f"The statement is named {own}, and its file {name}.",
-            hint="leave the comment out, or rename one of both.",
+            hint="remove the comment, or rename the statement or the file.",
         )
     return name, sql
 

@@ -206,7 +206,7 @@ def _check_interval(source: SourceText, span: Span, text: str) -> None:
     """
     found = _COUNTED.findall(text)
     if len(found) == 1 and text.strip() != found[0]:
-        message = "An interval of one number and a unit may have nothing beside them here."
+        message = "An interval may be one number and one unit here, and nothing else."
         hint = f"write CAST({quoted_text(text)} AS INTERVAL) in place of INTERVAL and its text."
         raise source.unsupported(span, message, hint)
 

@@ -136,7 +136,7 @@ def test_sums_and_conditions_on_what_has_no_domain_are_exact(session, con):
 
 
 def test_a_ledger_must_be_named(people):
-    with pytest.raises(LedgerError, match="beside tables of Spark") as caught:
+    with pytest.raises(LedgerError, match="beside Spark's tables") as caught:
         dpsql.Session(people, schema=SCHEMA)
     assert "ledger=" in str(caught.value)
 

@@ -115,7 +115,7 @@ class PrivateSides:
         item, on = (source.text(source.node(node)) for node in (joined.item, joined.on))
         span = source.joining(joined.item)[0], source.node(first)[1]
         text = f"WHERE NOT EXISTS (SELECT 1 FROM {item} WHERE {on})"
-        return "count rows that none refers to: " + instead(text, of=span) + "."
+        return "count the rows to which no other row refers: " + instead(text, of=span) + "."
 
     def _of(self, one: Referred, binder: RowBinder, source: SourceText) -> list[BoundExpr]:
         """Return the conditions of one join."""
@@ -125,7 +125,7 @@ class PrivateSides:
             if not self.is_step(name):
                 raise source.unsupported(
                     join.item,
-                    f"USING names {printable(name)}, which is not what refers to a row of "
+                    f"USING names {printable(name)}, which is not the column that refers to "
                     f"{printable(one.home.alias)}.",
                     "write ON and the conditions.",
                 )
@@ -144,9 +144,9 @@ class PrivateSides:
         raise source.unsupported(
             source.clause(*JOINS) or span,
             f"A {capitals(join.kind)} join of private tables is not supported with this condition.",
-            f"let it say that {', '.join(map(printable, one.step.join.columns))} equals "
-            f"{', '.join(map(printable, one.step.join.keys))}, nothing else; what is true of all "
-            "rows that count goes after WHERE."
+            f"write ON so that {', '.join(map(printable, one.step.join.columns))} equals "
+            f"{', '.join(map(printable, one.step.join.keys))} and nothing else; put conditions on "
+            "the counted rows after WHERE."
             if join.kind in {"left", "anti"}
             else "use JOIN or LEFT JOIN: groups without rows are in the answer anyway.",
         )

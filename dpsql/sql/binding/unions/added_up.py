@@ -198,7 +198,7 @@ class AddedUpBinder(CoreBinder):
         if not found:
             raise self.source.error(
                 self.source.clause("WHERE"),
-                "The conditions are not true for any possible row, so there is no group to return.",
+                "No possible row meets the conditions, so there is no group to return.",
                 "compare with values that the queries of UNION ALL have.",
             )
         homes = [home for _, home in found]

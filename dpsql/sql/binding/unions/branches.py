@@ -109,7 +109,7 @@ class Branches:
             raise self._source.unsupported(
                 union,
                 "UNION ALL of rows of several tables, or of joins, is not supported here.",
-                "look at the rows of each by themselves: EXISTS (…) OR EXISTS (…), or the sum of "
+                "ask each table by itself: EXISTS (…) OR EXISTS (…), or the sum of "
                 "what two subqueries count.",
             )
         return home, union_of(home.table, queries, union, self._sandbox, self._source)
@@ -210,7 +210,7 @@ class Branches:
             raise self._source.unsupported(
                 self._source.clause(*JOINS) or joins[number].item,
                 f"A {kind} join of UNION ALL of rows of several tables is not supported here: it "
-                "keeps rows of the other side that meet none of them.",
+                "keeps rows of the other side without a match.",
                 "use JOIN: groups without rows are in the answer anyway.",
             )
 

@@ -94,7 +94,7 @@ class UnitGroup:
         ):
             raise self._source.unsupported(
                 at,
-                "IN is not supported here: a NULL may be among what is compared.",
+                "IN is not supported here, as one of the compared values may be NULL.",
                 "use EXISTS (SELECT 1 … WHERE … = …).",
             )
         self._pairs.append((ours, theirs))
@@ -287,14 +287,14 @@ class UnitGroup:
 
     def _not_theirs(self, at: Expr) -> SqlError:
         equal = next(self._equalities(), None)
-        hint = "private tables are met by FOREIGN KEYs."
+        hint = "private tables are joined by FOREIGN KEYs."
         if equal is not None:
             ours, theirs = equal
             hint = f"say so by {self._binder.alias}.{theirs} = {self._outer.alias}.{ours}."
         return self._source.unsupported(
             at,
-            "A subquery over private rows must say that they refer to the same row as the one that "
-            "it is for: rows of different units could meet.",
+            "A subquery over private rows must be limited to rows that refer to the same row as "
+            "the one outside; otherwise rows of different units could be combined.",
             hint,
         )
 
@@ -310,17 +310,17 @@ class UnitGroup:
     def _of_all(self, at: Expr) -> SqlError:
         return self._source.unsupported(
             at,
-            "This is computed of rows of all units, so the rows of one could decide which rows of "
-            "others count.",
-            "say which rows are meant, WHERE o.customer_id = c.id; or release it by itself, "
+            "This is computed from the rows of all units, so the rows of one could decide which "
+            "rows of others count.",
+            "limit it to rows of the same unit, WHERE o.customer_id = c.id; or release it first, "
             + ask(_alone(self._source.text(self._source.node(at))))
-            + ", and write it here.",
+            + ", and write the result here.",
         )
 
     def _not_computed(self, at: Expr) -> SqlError:
         return self._source.unsupported(
             at,
-            "This can't be computed of the rows of one unit.",
+            "This can't be computed from the rows of one unit.",
             "use COUNT, SUM, AVG, MIN, MAX, BOOL_AND or BOOL_OR of the subquery's rows, and "
             "functions of these; MIN in place of ANY_VALUE.",
         )

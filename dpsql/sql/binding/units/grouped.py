@@ -95,7 +95,7 @@ def _check_kind(join: JoinedItem, joins: Sequence[JoinedItem], binder: RowBinder
         raise binder.source.unsupported(
             binder.source.clause(*JOINS) or binder.source.node(join.item),
             f"A {capitals((turned or join).kind)} JOIN with groups of rows is not supported here.",
-            "put the table first whose rows are counted, and use JOIN or LEFT JOIN.",
+            "put the table whose rows are counted first, and use JOIN or LEFT JOIN.",
         )
 
 
@@ -230,7 +230,8 @@ class _GroupedSide:
         if place is None or not self._pair(outside, place, self._join.item):
             raise self._source.unsupported(
                 self._join.item,
-                f"USING names {printable(name)}, which doesn't say whose rows the groups are of.",
+                f"USING names {printable(name)}, which doesn't tell to which unit each group "
+                "belongs.",
                 "write ON and the conditions.",
             )
 
@@ -275,8 +276,8 @@ class _GroupedSide:
                 shown = printable(self._source.text(self._source.node(key)))
                 raise self._source.unsupported(
                     self._join.item,
-                    f"This has a group for each {shown}, of which a row could meet several, or "
-                    "those of other units.",
-                    "let the join say that all columns of its GROUP BY are equal to such of the "
-                    "row that tell whose they are: ON p.customer_id = c.id.",
+                    f"This has a group for each {shown}, so a row could match several groups, or "
+                    "groups of other units.",
+                    "join on all columns of its GROUP BY, each equal to a column that identifies "
+                    "the row's unit: ON p.customer_id = c.id.",
                 )

@@ -80,11 +80,11 @@ class InnerBinder(RowBinder):
         if bound.relations or any(part.name.startswith(AROUND) for part in parts):
             raise self.source.unsupported(
                 node,
-                "In a subquery over private rows, this column is neither its own nor one of the "
-                "private row that it is for.",
-                "compare columns of the subquery with those of the private row directly around it, "
-                "and say that both are of the same unit; or ask for what is computed of all rows "
-                "in a release of its own.",
+                "In a subquery over private rows, this column is neither of the subquery's tables "
+                "nor of the private row outside it.",
+                "compare columns of the subquery with those of the private row just outside it, "
+                "and require that both belong to the same unit; or release what is computed from "
+                "all rows separately.",
             )
         return _around(bound)
 

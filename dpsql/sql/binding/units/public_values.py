@@ -207,7 +207,7 @@ class PublicValues:
         if len(found) > MOST_VALUES:
             raise self._source.unsupported(
                 query,
-                f"This says of rows that they have one of more than {MOST_VALUES:,} public values.",
+                f"This compares rows with more than {MOST_VALUES:,} public values.",
                 "ask for fewer, or for a range: BETWEEN … AND ….",
             )
         return found
@@ -221,8 +221,8 @@ class PublicValues:
             raise self._source.error(
                 at,
                 f"This can't be asked of public tables: {error}",
-                "in a subquery over private rows, those over public tables use their own columns "
-                "alone.",
+                "in a subquery over private rows, a subquery over public tables can use columns "
+                "of its own tables only.",
             ) from None
         return [(_constant(text, type_),) for (text,) in rows]
 

@@ -77,7 +77,7 @@ class UnitSums:
             return exp.Greatest(this=first, expressions=rest, ignore_nulls=True)
         raise self._source.unsupported(
             node,
-            "This can't be computed of the rows of several tables.",
+            "This can't be computed from the rows of several tables.",
             "use COUNT, SUM, MIN or MAX; an average is SUM(x) / COUNT(x).",
         )
 

@@ -153,7 +153,7 @@ class UnitWindows:
                 at,
                 "A window over single rows is not supported, but for rows of one unit.",
                 self._quantile(window)
-                + f"let it begin with what tells the unit: OVER (PARTITION BY {_teller(table)} …). "
+                + f"partition it by the unit: OVER (PARTITION BY {_teller(table)} …). "
                 "Windows over all rows can be computed on groups: SUM(COUNT(*)) OVER (…), with "
                 "GROUP BY.",
             )
@@ -391,7 +391,8 @@ class Qualified:
     def _of_others(self, node: exp.Window) -> BoundExpr:
         raise self.source.unsupported(
             node,
-            "A window over rows that the rows that are counted refer to is not supported.",
+            "A window over the rows of a joined table that the counted rows refer to is not "
+            "supported.",
             "look for such a row: EXISTS (SELECT 1 FROM (SELECT *, … OVER (…) AS n FROM orders) o "
             "WHERE o.id = items.order_id AND n = 1); or count the rows that the window is over.",
         )

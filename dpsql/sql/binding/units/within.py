@@ -50,7 +50,8 @@ Sides = Callable[[exp.Select, list[JoinedItem], Names], PrivateSides]
 _MORE = ("group", "having", "distinct", "limit", "offset", "qualify", "laterals")
 """Clauses that a subquery over rows of one unit can't have."""
 _HINT = (
-    "say whose rows they are, WHERE o.customer_id = c.id, in EXISTS (…), in x IN (…), or in a "
+    "limit it to rows of the same unit, WHERE o.customer_id = c.id, in EXISTS (…), in x IN (…), "
+    "or in a "
     "subquery with COUNT, SUM, MIN or MAX of its rows; noisy answers can be used in HAVING and "
     "around the statement."
 )
@@ -211,7 +212,8 @@ class RowsOfUnit:
         if found is None:
             raise self._source.unsupported(
                 select,
-                "Here, public tables can only say which values a column of private rows may have.",
+                "Here, a public table can only list the values that a column of private rows may "
+                "have.",
                 "join each by one equality, o.day_id = d.id, and let other conditions be over "
                 "public columns alone; where rows are counted or added up, by a column in which "
                 "no two public rows are equal.",
