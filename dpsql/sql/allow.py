@@ -21,7 +21,7 @@ from dpsql.sql.binding.aggregates import argument_of, refused
 from dpsql.sql.binding.functions import AGGREGATES, FUNCTIONS, NAMED, TYPES, VOLATILE, WINDOWS
 from dpsql.sql.shorthands import orders_by_all
 from dpsql.sql.text.closed import is_closed, is_too_long
-from dpsql.sql.text.parse import Parsed
+from dpsql.sql.text.parse import ONLY_SELECT, Parsed
 from dpsql.sql.text.spans import SourceText
 
 _PAIR = frozenset({"this", "expression"})
@@ -136,15 +136,17 @@ _TODAY = {
     "TIMESTAMP": ("current_timestamp", "localtimestamp", *(_NOW - {"get_current_time"})),
 }
 """Types → functions that tell the time in one of it."""
-_RANDOM = (
-    "leave it out, or add it to the returned frame: an answer is the same whenever it is computed."
+_RANDOM = never(
+    "an answer is the same whenever it is computed. Add random numbers to the returned frame."
 )
-_NAMED_TABLE = (
-    "name a table; public ones can also be VALUES (…), generate_series(…) and unnest([…])."
+_NAMED_TABLE = never(
+    "a statement reads tables of the database, and VALUES (…), generate_series(…) and unnest([…]), "
+    "which are public. Store what is meant in a table, and name it: CREATE TABLE … AS FROM …;"
 )
+
 _TYPES = "cast to a number, VARCHAR, BOOLEAN, DATE, TIME or TIMESTAMP."
 _WINDOW = "use SUM, AVG, row_number, rank, dense_rank, ntile, lag, lead, first_value, last_value."
-_LITERAL = "write the value itself into the SQL."
+_LITERAL = "write the value itself into the SQL, for example " + instead("42") + "."
 
 _CLAUSES: dict[str, tuple[tuple[str, ...], str, str]] = {
     # argument of Select → first words, name, what to write instead
@@ -169,7 +171,10 @@ _ARGUMENTS: dict[tuple[type[exp.Expr], str], tuple[str, str]] = {
     (exp.Subquery, "order"): ("ORDER BY behind parentheses", "leave the parentheses out."),
     (exp.Subquery, "limit"): ("LIMIT behind parentheses", "leave the parentheses out."),
     (exp.Subquery, "offset"): ("OFFSET behind parentheses", "leave the parentheses out."),
-    (exp.With, "recursive"): ("WITH RECURSIVE", "use generate_series(1, 10) for counting."),
+    (exp.With, "recursive"): (
+        "WITH RECURSIVE",
+        never("a query can't use itself here. For counting, use generate_series(1, 10)."),
+    ),
     (exp.Distinct, "on"): (
         "This DISTINCT ON",
         "write QUALIFY row_number() OVER (PARTITION BY … ORDER BY …) = 1.",
@@ -201,7 +206,7 @@ _NILADIC = (
 
 _NODES: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
     # The first row that fits gives the words.
-    ((exp.DML, exp.DDL), "A statement that writes", "only SELECT is supported."),
+    ((exp.DML, exp.DDL), "A statement that writes", ONLY_SELECT),
     (
         (exp.Any, exp.All),
         "A comparison with all values of a list",
@@ -302,7 +307,11 @@ def _check_place(node: exp.Expr, source: SourceText) -> None:
         raise _error("An integer of so many digits", source, node, hint)
     if isinstance(node, exp.DataType) and node.this.name not in TYPES:
         place = node.parent if node.parent is not None else node
-        raise _error(f"The type {_type_written(node, source)}", source, place, _TYPES)
+        hint = _TYPES
+        if isinstance(place, exp.Cast):
+            as_text = instead(f"CAST({source.text(source.node(place.this))} AS VARCHAR)")
+            hint = "write " + as_text + f", or {_TYPES}"
+        raise _error(f"The type {_type_written(node, source)}", source, place, hint)
     if isinstance(node, exp.GenerateSeries) and not isinstance(node.parent, exp.Table):
         raise _error("A list", source, node, "join it: JOIN generate_series(1, 9) g(i).")
     if isinstance(node, (exp.PropertyEQ, exp.Dot)) and not _names_field(node):
@@ -403,6 +412,8 @@ def _refused_node(node: exp.Expr, source: SourceText) -> SqlError:
         return _error("Anything but a table after FROM", source, span, _NAMED_TABLE)
     for types, name, hint in _NODES:
         if isinstance(node, types):
+            if hint is _LITERAL and source.text(span)[:1] not in {"?", "$"}:
+                hint = str(hint)  # only a part of the parameter is marked: it can't be replaced
             return _error(name, source, span, hint)
     return _refused_function(node, span, source)
 
@@ -435,7 +446,9 @@ def _refused_function(node: exp.Expr, span: Span, source: SourceText) -> SqlErro
         hint = known(argument_of(node, source) or "x") if known else _function_hint(word, span)
         return _error(f"The function {word}", source, span, hint)
     if isinstance(node, exp.Binary):
-        hint = "supported are = <> < <= > >= + - * / // % || LIKE AND OR NOT BETWEEN IN IS."
+        hint = never(
+            "operators are = <> < <= > >= + - * / // % || LIKE AND OR NOT BETWEEN IN IS alone."
+        )
         return _error("This operator", source, span, hint)
     return _error("This expression", source, span, _PLAIN)
 

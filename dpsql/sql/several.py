@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from dpsql.errors import SchemaError, SqlError, printable
+from dpsql.hints import never
 from dpsql.schema import Table
 from dpsql.schema.referred import over_both
 from dpsql.sql.assemble import Asked, AskedPart, scale_of
@@ -110,7 +111,10 @@ def _counts_nothing(parsed: Parsed) -> SqlError:
     return source.unsupported(
         source.whole(),
         "The statement counts nothing: no private table is named after FROM.",
-        "name one. What is public needs no noise: ask DuckDB.",
+        never(
+            "nothing in it is private, so it needs no noise. Name a private table, or "
+            "ask DuckDB itself."
+        ),
     )
 
 

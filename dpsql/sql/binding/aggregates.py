@@ -11,7 +11,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.errors import SqlError, printable
-from dpsql.hints import Hint, ask, instead, option
+from dpsql.hints import Hint, ask, instead, never, option
 from dpsql.schema.combined import ids_of_units
 from dpsql.schema.names import capitals, folded
 from dpsql.schema.units import ResolvedUnit
@@ -128,10 +128,10 @@ def _in_place_of(inner: Expr, node: Expr, source: SourceText) -> str:
     if isinstance(inner, (exp.LogicalAnd, exp.LogicalOr)) and argument:
         share = instead(f"100.0 * COUNT_IF({argument}) / COUNT(*)")
         return "a single row can change it; ask for the share instead: " + share + "."
-    return (
-        "supported are COUNT, COUNT_IF, SUM, AVG, VAR_POP, VAR_SAMP, STDDEV_POP, STDDEV_SAMP, "
-        "COVAR_POP, COVAR_SAMP, CORR, REGR_SLOPE and its like, MEDIAN, QUANTILE_CONT, "
-        "QUANTILE_DISC, MIN and MAX."
+    return never(
+        "of aggregates, there are only COUNT, COUNT_IF, SUM, AVG, VAR_POP, VAR_SAMP, "
+        "STDDEV_POP, STDDEV_SAMP, COVAR_POP, COVAR_SAMP, CORR, REGR_SLOPE and its like, "
+        "MEDIAN, QUANTILE_CONT, QUANTILE_DISC, MIN and MAX."
     )
 
 

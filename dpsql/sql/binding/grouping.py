@@ -9,7 +9,7 @@ from itertools import chain, combinations, product
 from sqlglot import exp
 
 from dpsql.errors import SqlError
-from dpsql.hints import ask
+from dpsql.hints import ask, instead
 from dpsql.schema.names import folded
 from dpsql.sql.binding.expressions import Expr, has_aggregate, is_aggregate, rebuild
 from dpsql.sql.text.spans import SourceText
@@ -152,6 +152,9 @@ def over_rows(node: exp.Window, source: SourceText) -> SqlError:
     columns = [part for part in places if isinstance(part, exp.Column)]
     keys = ", ".join(dict.fromkeys(source.text(source.node(column)) for column in columns))
     hint: str = "compute on groups: what is grouped by can be the ORDER BY of a window."
+    if not places:
+        alone = source.text(source.node(node.this))
+        hint = "without groups it is one number: write it alone, " + instead(alone) + "."
     if keys:
         hint = "compute on groups: " + ask(
             f"SELECT {keys}, COUNT(*) AS n, SUM(COUNT(*)) OVER (ORDER BY {keys}) AS so_far … "

@@ -10,7 +10,7 @@ from typing import TypeVar
 from sqlglot import exp
 
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError
-from dpsql.hints import Hint
+from dpsql.hints import Hint, never
 from dpsql.schema import Table
 from dpsql.schema.names import as_sql, capitals, folded
 from dpsql.sql.binding.expressions import Expr, conjuncts, is_star
@@ -355,11 +355,11 @@ class PrivateItems:
             return None
         if not is_union_all(query):
             message = f"{capitals(query.key)} of single rows is not supported: it compares them."
-            raise self._source.unsupported(query, message, "use conditions, or UNION ALL.")
+            hint = never("equal rows can't be matched. Use conditions after WHERE, or UNION ALL.")
+            raise self._source.unsupported(query, message, hint)
         if None in found:
             message = "UNION ALL of single private rows with anything else is not supported."
-            hint = "count in each query of the UNION ALL, and add up the counts in a query around "
-            "it."
+            hint = "count in each query of the UNION ALL, and add the counts up in an outer query."
             raise self._source.unsupported(query, message, hint)
         check_filters(query, self._source)
         return WrittenRows(query, dict(names), (), first.item, first.inside)

@@ -18,6 +18,7 @@ from itertools import chain, count
 from sqlglot import exp
 
 from dpsql.errors import Span, SqlSchemaError, printable
+from dpsql.hints import never
 from dpsql.schema import Table
 from dpsql.schema.names import capitals, closest, folded, unknown
 from dpsql.schema.table import Parent
@@ -33,8 +34,8 @@ UNNAMED = "unnamed_subquery"
 """What DuckDB calls a query after FROM that has no name."""
 _OF_GROUPS = ("group", "having", "distinct")
 _CHOOSING = {
-    "limit": "leave it out, or write a condition after WHERE: rows have no order.",
-    "offset": "leave it out, or write a condition after WHERE: rows have no order.",
+    "limit": never("rows have no order. Choose them by a condition after WHERE."),
+    "offset": never("rows have no order. Choose them by a condition after WHERE."),
     "qualify": "leave it out, or compute on groups, with GROUP BY.",
 }
 """Clauses that choose rows by other rows → what to do instead."""

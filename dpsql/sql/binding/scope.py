@@ -9,7 +9,7 @@ from typing import Protocol
 from sqlglot import exp
 
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, printable
-from dpsql.hints import instead
+from dpsql.hints import instead, never
 from dpsql.schema import Domain, Table
 from dpsql.schema.names import as_sql, closest, folded, nearest, quoted_text, unknown
 from dpsql.schema.table import Parent
@@ -227,7 +227,9 @@ class Scope:
             raise self._unknown_qualifier(node, qualifier)
         if folded(name) in _ROW_IDS and not self._is_private(name):
             raise self._source.unsupported(
-                node, f"{printable(name)} singles out rows.", "use columns of the table."
+                node,
+                f"{printable(name)} singles out rows.",
+                never("an answer is about many rows, and this is the number of a single one."),
             )
         plain = next((n for n in self._table.undeclared if folded(n) == folded(name)), None)
         if by_row and plain is not None:

@@ -35,6 +35,7 @@ _STRANGE = frozenset(
 _MAX_BRACKETS = 2
 """Lists in lists: the parser may try each opening as a type first, in time exponential in them."""
 IN_LIST = 'a list of values is written IN (1, 2), and a quoted name "age".'
+ONLY_SELECT = never("the only statement is SELECT, and nothing is ever written.")
 _COMPARED = (["ANY", "("], ["ALL", "("], ["SOME", "("])
 _EXAMPLE = "SELECT sex, COUNT(*) FROM people GROUP BY sex"
 
@@ -185,7 +186,7 @@ def _check_signs(source: SourceText) -> None:
         inside = before in (["AS", "("], ["MATERIALIZED", "("])
         if inside and source.word(at) in _OTHER_STATEMENTS - _QUERIES:
             message = "A statement that writes is not supported."  # the parser would log its text
-            raise source.unsupported(span, message, "only SELECT is supported.")
+            raise source.unsupported(span, message, ONLY_SELECT)
         if token.token_type is TokenType.NOT and token.text == "!":
             written = "write " + instead("NOT ") + "."
             raise source.unsupported(span, "The operator ! is not supported.", written)
