@@ -83,7 +83,7 @@ def test_groups_of_rows_may_be_of_rows_that_public_ones_choose(con, session, key
          "weight)", "a public table can only list"),
         (f"EXISTS (SELECT 1 {JOINED} AND o.price > s.weight)", "a public table can only list"),
         (f"EXISTS (SELECT 1 {JOINED} AND s.id = c.id)", "a public table can only list"),
-        (f"EXISTS (SELECT 1 {JOINED} AND s.id IN (SELECT state_id FROM steps))", "can only say"),
+        (f"EXISTS (SELECT 1 {JOINED} AND s.id IN (SELECT state_id FROM steps))", "can only list"),
         ("EXISTS (SELECT 1 FROM orders o LEFT JOIN states s ON o.status = s.state WHERE "
          "o.customer_id = c.id)", "a public table can only list"),
         ("EXISTS (SELECT 1 FROM states s LEFT JOIN orders o ON o.status = s.state WHERE "
@@ -91,7 +91,7 @@ def test_groups_of_rows_may_be_of_rows_that_public_ones_choose(con, session, key
         (f"(SELECT SUM(s.weight) {JOINED}) > 1", "a public table can only list"),
         ("(SELECT COUNT(*) FROM orders o, states, steps WHERE o.customer_id = c.id AND status = "
          "state AND states.id = state_id) > 1", "no two public rows are equal"),
-        ("(SELECT COUNT(*) FROM orders o, steps WHERE o.customer_id = c.id) > 1", "can only say"),
+        ("(SELECT COUNT(*) FROM orders o, steps WHERE o.customer_id = c.id) > 1", "can only list"),
         ("EXISTS (SELECT 1 FROM orders o JOIN states s ON o.status = s.state)", "must say that"),
         (f"EXISTS (SELECT 1 {OF} AND o.price > (SELECT weight FROM states s WHERE s.state = "
          "o.status))", "columns of its own tables only"),
