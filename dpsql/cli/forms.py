@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dpsql.cli.amounts import AccountReport
     from dpsql.privacy import Ledger
     from dpsql.release import Release
+    from dpsql.release.publication import Style
 
 Form = Literal["csv", "parquet", "json"]
 About: TypeAlias = "Callable[[Mapping[str, Any]], Mapping[str, Any]]"
@@ -163,6 +164,7 @@ class Elsewhere:
     to_parquet: Path | None
     to_duckdb: Path | None
     report: Path | None
+    style: Style
     max_bytes: int | None
     overwrite: bool
 
@@ -189,6 +191,8 @@ class Elsewhere:
 
         if self.max_bytes is not None and self.report is None:
             raise click.UsageError("--max-bytes is for --report.")
+        if self.style != "plain" and self.report is None:
+            raise click.UsageError("--style is for --report.")
         if self.overwrite and not self:
             raise click.UsageError(
                 "--overwrite is for --to-csv, --to-parquet, --to-duckdb and --report."
@@ -222,6 +226,7 @@ class Elsewhere:
             release.report(
                 self.report,
                 ledger=ledger,
+                style=self.style,
                 max_bytes=options.most_bytes(self.max_bytes),
                 overwrite=self.overwrite,
             )
@@ -276,6 +281,7 @@ _ELSEWHERE = {
         metavar="FILE",
         help="A new HTML page for people, with all answers, errors and the promise.",
     ),
+    "style": options.style,
     "max_bytes": options.max_bytes,
     "overwrite": click.option(
         "--overwrite", is_flag=True, help="Replace answers that such an option wrote before."

@@ -268,6 +268,12 @@ max_bytes = click.option(
     metavar="N",
     help="How large a report may be, 10000000 by default: beyond that it leaves parts out.",
 )
+style = click.option(
+    "--style",
+    type=click.Choice(["plain", "office"]),
+    default="plain",
+    help="How a report's tables are written: plain, or as statistics offices publish them.",
+)
 
 
 def most_bytes(given: int | None) -> int:

@@ -47,6 +47,24 @@ def test_a_release_is_reported_as_it_is_made(commands):
     assert shown.exists()
 
 
+def test_a_page_has_the_same_styles_however_it_is_made(commands, saved):
+    """By one option: beside `--report` it gives the page that `dpsql report` gives."""
+    folder, office = commands.folder, ("--style", "office")
+    asked = ("release", commands.script, "--db", commands.db, *LARGE, "--out", folder / "office")
+    commands.done(*asked, "--report", folder / "made.html", *office)
+    commands.done("show", folder / "office", "--report", folder / "shown.html", *office)
+    commands.done("report", folder / "office", "--out", folder / "reported.html", *office)
+    shown, reported = ((folder / f"{n}.html").read_text("utf-8") for n in ("shown", "reported"))
+    assert shown == reported
+    made, plain = folder / "made.html", folder / "plain.html"
+    commands.done("show", saved, "--report", plain)
+    written = "the standard error of the noise that protects people"
+    assert [written in p.read_text("utf-8") for p in (made, plain)] == [True, False]
+    alone = commands.run("show", saved, *office)
+    assert "--style is for --report." in alone.stderr
+    assert commands.run("show", saved, "--report", plain, "--style", "fancy").exit_code == 2
+
+
 def test_a_page_is_no_larger_than_is_said(commands, saved):
     place = commands.folder / "small.html"
     commands.done("report", saved, "--out", place, "--max-bytes", "100000")

@@ -26,12 +26,7 @@ if TYPE_CHECKING:
 @click.option("--title", metavar="TEXT", help="What the page is called.")
 @options.typed("ledger")
 @options.typed("suppress_below")
-@click.option(
-    "--style",
-    type=click.Choice(["plain", "office"]),
-    default="plain",
-    help="How tables are written: plain, or as statistics offices publish them.",
-)
+@options.style
 @options.max_bytes
 @click.option("--overwrite", is_flag=True, help="Replace a report that is there.")
 @options.json_option
