@@ -107,6 +107,7 @@ def query(
         accept_gap: whether a plan may lose accuracy that it need not, see `Session.release`.
         groups_above: leaves out groups that may be empty, see `Session.release`.
         suppress_below: shows values of few rows as NULL, see `Session.release`.
+        standard_errors: has standard errors in place of variances, see `Session.release`.
 
     Raises:
         DpsqlError: see `Session.release`.

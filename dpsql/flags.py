@@ -128,6 +128,7 @@ FLAGS: Mapping[str, Flag] = {
         "number",
         "N",
     ),
+    "standard_errors": Flag("Have standard errors beside values, and no variances.", "switch"),
     "report_cut": Flag("Count the units, too, that have more rows than count.", "switch"),
     "report_moved": Flag("Count the values, too, that count as others.", "switch"),
     "progress": Flag("Don't show how far long work is.", "off"),

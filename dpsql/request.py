@@ -171,6 +171,7 @@ class AnswerOptions(MechanismOptions, ReuseOption, ProgressOption, total=False):
     confidence: float | None
     accept_gap: bool
     suppress_below: float | None
+    standard_errors: bool
 
 
 class QueryOptions(SessionOptions, WeightsOption, AnswerOptions, total=False):
@@ -269,6 +270,8 @@ class Request:
     integers: bool = False
     suppress_below: float | None = None
     """How many rows must be behind a value, by their noisy number, for it to be shown."""
+    standard_errors: bool = False
+    """Whether these stand beside values in place of variances."""
     out: str | Path | None = None
     progress: Progress | bool | None = None
 

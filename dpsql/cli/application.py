@@ -78,7 +78,7 @@ GROUPS: tuple[tuple[str, str, frozenset[str]], ...] = (
         "--confidence 0.95 --suppress-below 10",
         frozenset(
             {"confidence", "groups_above", "suppress_below", "nonnegative", "integers"}
-            | {"report_cut", "report_moved", "up_to", "without_unit"}
+            | {"standard_errors", "report_cut", "report_moved", "up_to", "without_unit"}
         ),
     ),
     (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import stat
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -48,30 +49,44 @@ _WRITERS: Mapping[str, Callable[[Frames, str, Path], Written]] = MappingProxyTyp
 )
 
 
-def write_files(
-    facts: Facts,
-    frames: SupportedFrames,
-    path: Path,
-    form: Form,
-    *,
-    overwrite: bool,
-    style: Style = "plain",
-) -> Path:
-    """Write a folder with a file for each statement, and metadata.
+def write_files(facts: Facts, frames: Frames, path: Path, form: Form, *, overwrite: bool) -> Path:
+    """Write a folder with a file for each statement, to be read again, and metadata.
 
     Raises:
         ReleaseFormatError: the folder exists, or can't be written. If it may be overwritten, it
             has something else than such files.
     """
+    write_one = partial(_WRITERS[form], frames)
+    return _write_folder(facts, frames, path, form, write_one, overwrite=overwrite)
+
+
+def write_tables(
+    facts: Facts, frames: SupportedFrames, path: Path, form: Form, *, overwrite: bool, style: Style
+) -> Path:
+    """Write such a folder with tables for people.
+
+    Raises:
+        ReleaseFormatError: see `write_files`.
+    """
+    write_one = partial(_published, facts, frames, style)
+    return _write_folder(facts, frames, path, form, write_one, overwrite=overwrite)
+
+
+def _write_folder(
+    facts: Facts,
+    frames: Frames,
+    path: Path,
+    form: Form,
+    write_one: Callable[[str, Path], Written],
+    *,
+    overwrite: bool,
+) -> Path:
     check_place(path, overwrite=overwrite)
     with new_folder(path, replaced=overwrite and not _is_free(path)) as draft:
         statements = {}
         for name, plain in plain_names(frames.names).items():
             file = f"{plain}.{form}"
-            if form == "md" or style == "office":
-                written = _published(facts, frames, name, draft / file, style)
-            else:
-                written = _WRITERS[form](frames, name, draft / file)
+            written = write_one(name, draft / file)
             statements[name] = {
                 **metadata.of_file(file, written.rows, digest_of(draft / file)),
                 **metadata.of_statement(facts, frames, name, written.types),
@@ -82,7 +97,7 @@ def write_files(
 
 
 def _published(
-    facts: Facts, frames: SupportedFrames, name: str, path: Path, style: Style
+    facts: Facts, frames: SupportedFrames, style: Style, name: str, path: Path
 ) -> Written:
     """Write an answer as a table for people."""
     read, marks = as_read(frames, name)

@@ -38,8 +38,8 @@ class Meaning:
     type: str
     """In DuckDB."""
     role: str
-    """`key`, `value` or `adjusted`, as `Release.columns` has it, or `variance`, `lower`, `upper`
-    of a value."""
+    """`key`, `value` or `adjusted`, as `Release.columns` has it, or `variance`, `standard_error`,
+    `lower`, `upper` of a value."""
     of: str | None
     """The value that it belongs to; None for keys and values."""
     meaning: str
@@ -61,14 +61,14 @@ def meanings(
         f"{name}_{role}": (role, name)
         for name, row in said.items()
         if row["role"] == "value"
-        for role in ("variance", "lower", "upper")
+        for role in ("variance", "standard_error", "lower", "upper")
     }
     found = []
     for column, dtype in types.items():
         if column in said:  # an analyst may call a column so, too
             row = said[column]
             of = column.removesuffix("_adjusted") if row["role"] == "adjusted" else None
-            own = row["role"], of, _of_value(row)
+            own = row["role"], of, _of_value(row, _beside(column, types))
         else:
             role, name = beside.get(column, ("value", column))
             own = role, name, _of_noise(role, name, confidence or CONFIDENCE)
@@ -76,10 +76,15 @@ def meanings(
     return found
 
 
-def _of_value(row: Mapping[str, str | None]) -> str:
+def _beside(value: str, types: Mapping[str, pl.DataType]) -> str:
+    """Say which column tells the noise in a value."""
+    return "standard error" if f"{value}_standard_error" in types else "variance"
+
+
+def _of_value(row: Mapping[str, str | None], beside: str) -> str:
     kinds = {
-        "exact": "computed from noisy counts; the variance beside it is exact",
-        "approximate": "computed from noisy counts; the variance beside it is approximate",
+        "exact": f"computed from noisy counts; the {beside} beside it is exact",
+        "approximate": f"computed from noisy counts; the {beside} beside it is approximate",
         "interval": "read from noisy counts; the bounds beside it are those of its interval",
         "none": "computed from noisy counts; no variance is known",
     }
@@ -91,6 +96,8 @@ def _of_value(row: Mapping[str, str | None]) -> str:
 
 
 def _of_noise(role: str, name: str, confidence: float) -> str:
+    if role == "standard_error":
+        return f"the standard error of the noise in {printable(name)}, in its unit"
     if role == "variance":
         return f"the variance of the noise in {printable(name)}, in squares of its unit"
     return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,11 +19,13 @@ from dpsql.release import folder
 from dpsql.release.confidence import check_confidence
 from dpsql.release.document import malformed
 from dpsql.release.facts import Facts, agree
+from dpsql.release.frames import Frames
 from dpsql.release.marks import AnsweredAgain, SupportedFrames, SuppressedFrames, marks
 from dpsql.release.measurements import decode
 from dpsql.release.reported import Reported
 from dpsql.release.requery import ASKED, asked_of, requery
 from dpsql.release.shown import shown_frame
+from dpsql.release.standard_errors import ErrorFrames
 from dpsql.release.summary import summarize
 from dpsql.release.synthetic_rows import SyntheticRows
 
@@ -50,22 +53,54 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         frames: SupportedFrames,
         measurements: bytes,
         plan: Plan | None = None,
+        *,
+        standard_errors: bool = False,
     ) -> None:
         self._facts = facts
         self._frames = frames
         self._measurements = measurements
         self._plan = plan
+        self._standard_errors = standard_errors
 
     def with_facts(self, facts: Facts) -> Release:
         """Return the same answers with other facts."""
-        return Release(facts, self._frames, self._measurements, self._plan)
+        return self._with(facts=facts)
+
+    def with_standard_errors(self) -> Release:
+        """Return the same release with standard errors in place of variances.
+
+        Each value `n` has `n_standard_error` beside it, which is the square root of `n_variance`:
+        in frames and batches, in frames of other libraries, and where answers are written as CSV,
+        as Parquet or to DuckDB. What `save` writes has variances.
+        """
+        return self._with(standard_errors=True)
+
+    def _with(
+        self,
+        *,
+        facts: Facts | None = None,
+        frames: SupportedFrames | None = None,
+        standard_errors: bool = False,
+    ) -> Release:
+        return Release(
+            facts or self._facts,
+            frames or self._frames,
+            self._measurements,
+            self._plan,
+            standard_errors=standard_errors or self._standard_errors,
+        )
+
+    @property
+    def _handed_out(self) -> Frames:
+        """The frames as they are asked for."""
+        return ErrorFrames(self._frames) if self._standard_errors else self._frames
 
     @one_thread
     def __getitem__(self, name: str) -> pl.DataFrame:
         if name not in self._frames.names:
             known = ", ".join(map(repr, self._frames.names))
             raise KeyError(f"there is no answer {name!r}: the answers are {known}")
-        return self._frames.frame(name)
+        return self._handed_out.frame(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._frames.names)
@@ -101,7 +136,7 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         Raises:
             KeyError: there is no such statement.
         """
-        return self._frames.batches(name, rows)
+        return self._handed_out.batches(name, rows)
 
     def columns(self, name: str) -> pl.DataFrame:
         """Describe the columns of a statement's answer.
@@ -145,9 +180,8 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         tables, frames = self._facts.tables, public or {}
         asked = asked_of(sql, tables, frames)
         found = requery(sql, asked, self.sources, frames, confidence, groups_above)
-        if suppress_below is None:
-            return found.frame(ASKED)
-        return SuppressedFrames(found, suppress_below).frame(ASKED)
+        shown = found if suppress_below is None else SuppressedFrames(found, suppress_below)
+        return (ErrorFrames(shown) if self._standard_errors else shown).frame(ASKED)
 
     @checked
     def suppressed(self, below: float) -> Release:
@@ -170,7 +204,7 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         plain = frames.plain if isinstance(frames, SuppressedFrames) else frames
         facts = replace(self._facts, suppress_below=float(below))
         shown = SuppressedFrames(plain, float(below))
-        return Release(facts, shown, self._measurements, self._plan)
+        return self._with(facts=facts, frames=shown)
 
     @one_thread
     def marks(self, name: str) -> pl.DataFrame:
@@ -289,7 +323,9 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         from dpsql.release import exports
 
         with one_thread:
-            return exports.to_duckdb(self._facts, self._frames, con, schema, overwrite=overwrite)
+            return exports.to_duckdb(
+                self._facts, self._handed_out, con, schema, overwrite=overwrite
+            )
 
     def to_pandas(self) -> dict[str, pandas.DataFrame]:
         """Return the answers as frames of pandas: statement → frame.
@@ -304,7 +340,7 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         from dpsql.release import exports
 
         with one_thread:
-            return exports.to_pandas(self._frames)
+            return exports.to_pandas(self._handed_out)
 
     def to_arrow(self) -> dict[str, pyarrow.Table]:
         """Return the answers as Arrow tables: statement → table.
@@ -315,7 +351,7 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         from dpsql.release import exports
 
         with one_thread:
-            return exports.to_arrow(self._frames)
+            return exports.to_arrow(self._handed_out)
 
     def _written(
         self, path: str | Path, form: Form, *, overwrite: bool, style: Style = "plain"
@@ -327,9 +363,11 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         check_switch(overwrite=overwrite)
         check_style(style)
         with one_thread:
-            return exports.write_files(
-                self._facts, self._frames, Path(path), form, overwrite=overwrite, style=style
-            )
+            if form == "md" or style == "office":
+                write = partial(exports.write_tables, self._facts, self._frames, style=style)
+            else:
+                write = partial(exports.write_files, self._facts, self._handed_out)
+            return write(Path(path), form, overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | Path, *, ledger: Ledger | str | Path | None = None) -> Release:

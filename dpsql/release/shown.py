@@ -8,6 +8,7 @@ beside a value. What is stored, computed and written stays exact, and has varian
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from decimal import Decimal
 
 import polars as pl
@@ -36,13 +37,18 @@ def shown_value(value: object, decimals: int | None) -> object:
     return found if found else abs(found)
 
 
-def with_errors(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return a frame with standard errors in place of the variances beside its values."""
-    found = []
+def with_errors(frame: pl.DataFrame, values: Collection[str] | None = None) -> pl.DataFrame:
+    """Return a frame with standard errors in place of the variances beside its values.
+
+    Args:
+        frame: with variances.
+        values: which columns are values; by default those that have what looks like a variance.
+    """
+    found, known = [], frame.columns if values is None else values
     for column in frame.iter_columns():
         value = column.name.removesuffix(VARIANCE)
         error = f"{value}{ERROR}"
-        is_beside = value != column.name and value in frame.columns and error not in frame.columns
+        is_beside = value != column.name and value in known and error not in frame.columns
         is_beside &= column.dtype.is_float()
         found.append(column.sqrt().alias(error) if is_beside else column)
     return pl.DataFrame(found)

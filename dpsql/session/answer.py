@@ -294,7 +294,7 @@ def _is_used_otherwise(ledger: Ledger, receipt: Receipt, content: bytes) -> bool
 
 
 def _handed_out(data: PrivateData, release: Release, request: Request) -> Release:
-    """Write a release to a folder, if asked, and note that it was handed out."""
+    """Write a release to a folder, if asked, and hand it out as it is to be shown."""
     if request.out is not None:
         release.save(Path(request.out))
     if release.receipt is not None:
@@ -303,7 +303,8 @@ def _handed_out(data: PrivateData, release: Release, request: Request) -> Releas
         with suppress(LedgerError):
             data.ledger.deliver(release.receipt)
     below = request.suppress_below
-    return release if below is None else release.suppressed(below)
+    release = release if below is None else release.suppressed(below)
+    return release.with_standard_errors() if request.standard_errors else release
 
 
 def _paid_before(data: PrivateData, asked: Compiled) -> Release | None:

@@ -29,6 +29,7 @@ def check_request(request: Request) -> None:
         accept_gap=request.accept_gap,
         report_cut=request.report_cut,
         report_moved=request.report_moved,
+        standard_errors=request.standard_errors,
     )
     if not isinstance(request.progress, bool):
         check_callable(progress=request.progress)

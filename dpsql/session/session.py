@@ -371,6 +371,8 @@ class Session:
                 errors, before windows, ranks, outer aggregates and LIMIT, as HAVING would.
             suppress_below: shows values as NULL that rest on fewer rows, by their noisy number;
                 rows stay. What is saved has all values, see `Release.suppressed`.
+            standard_errors: has `<alias>_standard_error` in place of `<alias>_variance`, see
+                `Release.with_standard_errors`. What is saved has variances.
 
         Raises:
             SqlError, SchemaError, ResourceLimitError, BudgetError, WorkloadError: before anything

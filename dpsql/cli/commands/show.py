@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @forms.frame_form
 @forms.elsewhere
 @options.typed("suppress_below")
+@options.typed("standard_errors")
 @options.json_option
 def show(
     folder: Path,
@@ -32,6 +33,7 @@ def show(
     elsewhere: Elsewhere,
     suppress_below: float | None,
     *,
+    standard_errors: bool,
     as_json: bool,
 ) -> None:
     """Print the summary of the release in DIR, or its statement NAME.
@@ -51,6 +53,7 @@ def show(
     elsewhere.check()
     release = Release.load(folder)
     release = release if suppress_below is None else release.suppressed(suppress_below)
+    release = release.with_standard_errors() if standard_errors else release
     if name is not None:
         if name not in release:
             raise click.UsageError(f"There is no statement {name}; there are {', '.join(release)}.")

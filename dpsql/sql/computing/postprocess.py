@@ -24,7 +24,7 @@ from dpsql.sql.text.spans import SourceText
 _BESIDE = (Role.LOWER, Role.UPPER, Role.SIZE)
 """What stands in hidden columns beside a quantile."""
 _NOT_IN_TRY = (exp.AggFunc, exp.Window, exp.Query)
-SUFFIXES = ("_variance", "_lower", "_upper")
+SUFFIXES = ("_variance", "_standard_error", "_lower", "_upper")
 """What the columns beside a value column are called, after its name."""
 
 
@@ -281,7 +281,7 @@ def check_names(
                     f"Two columns of the answer would be called {printable(own)}.",
                     "give each its own name"
                     + _another_name(item, output.name, known, source)
-                    + f". Beside n, the answer has {beside}.",
+                    + f". Names beside n are {beside}.",
                 )
             taken.add(folded(own))
 
