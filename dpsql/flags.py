@@ -51,7 +51,7 @@ class Flag:
 
 
 FLAGS: Mapping[str, Flag] = {
-    "schema": Flag("Domains and privacy units: a TOML file, in a notebook a dpsql.Schema."),
+    "schema": Flag("Domains and privacy units: a TOML file, in a notebook also a dpsql.Schema."),
     "unit": Flag("The column that tells to whom a row belongs.", "single", "COLUMN"),
     "max_rows": Flag(
         "How many rows of one unit count at most; of several tables, orders=10. Repeatable.",

@@ -7,6 +7,7 @@ mend are shown without a traceback, and stop "Run all" like any other.
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping
@@ -35,6 +36,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 NAME = "dpsql"
+_SIGNS = "./\\*?["
+"""Signs of paths and patterns, which no variable has in its name."""
 
 
 class Shell(Protocol):
@@ -95,7 +98,8 @@ class Magics:
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
-        self._sessions: dict[int, _Kept] = {}  # by id: a session keeps its connection alive
+        self._sessions: dict[int | str, _Kept] = {}
+        """By id of a connection, which its session keeps alive, or by path."""
         self._line_parser, self._cell_parser = line_parser(), cell_parser()
 
     def line(self, line: str) -> AccountView | pl.DataFrame | None:
@@ -177,17 +181,18 @@ class Magics:
             if declared:
                 raise UsageError("A Session has its declarations: leave these options out.")
             return source
-        kept = self._sessions.get(id(source))
+        place = os.path.realpath(source) if isinstance(source, str) else id(source)
+        kept = self._sessions.get(place)
         if kept is None:
             kept = _Kept(Session(source, **self._declarations(declared)), declared)
-            self._sessions[id(source)] = kept
+            self._sessions[place] = kept
         elif declared and not kept.declared and not {"ledger", "dataset"} & declared.keys():
             # The account alone was asked for until now, by %dpsql: it goes on.
             again = kept.session.redeclared(**self._declarations(declared))
-            kept = self._sessions[id(source)] = _Kept(again, declared)
+            kept = self._sessions[place] = _Kept(again, declared)
         elif declared and declared != kept.declared:
             raise UsageError(
-                "This connection was declared otherwise in an earlier cell; make a dpsql.Session "
+                "These rows were declared otherwise in an earlier cell; make a dpsql.Session "
                 "for other declarations, and name it by --con."
             )
         return kept.session
@@ -202,27 +207,36 @@ class Magics:
         if isinstance(found.get("references"), list):
             found["references"] = _keys(found["references"])
         if "schema" in found:
-            found["schema"] = self._variable(found["schema"])
+            named = found["schema"]
+            found["schema"] = named if self._is_place(named) else self._variable(named)
         names = found.get("public", [])
         if any(is_frame(self._shell.user_ns.get(name)) for name in names):
             found["public"] = {name: self._variable(name) for name in names}
         return found
 
-    def _source(self, name: str | None) -> Session | duckdb.DuckDBPyConnection:
-        """Find the connection or session: as named, `con`, or the only one there is."""
+    def _source(self, name: str | None) -> Session | duckdb.DuckDBPyConnection | str:
+        """Find the connection, session or files: as named, `con`, or the only one there is."""
         kinds = (Session, duckdb.DuckDBPyConnection)
         space = self._shell.user_ns
         if name is None and not isinstance(space.get("con"), kinds):
             found = {id(v): n for n, v in space.items() if n[0] != "_" and isinstance(v, kinds)}
             if len(found) != 1:
                 raise UsageError(
-                    f"There are {len(found)} connections and sessions; name one by --con."
+                    f"There are {len(found)} connections and sessions; name one by --con, or a "
+                    "file: --con people.csv."
                 )
             (name,) = found.values()
+        if name is not None and self._is_place(name):
+            return name
         source = self._variable(name or "con")
         if not isinstance(source, kinds):
             raise UsageError(f"{name} is neither a DuckDB connection nor a dpsql.Session.")
         return source
+
+    def _is_place(self, name: str) -> bool:
+        """Whether files are named, and no variable."""
+        is_written = not name.isidentifier() and any(sign in name for sign in _SIGNS)
+        return name not in self._shell.user_ns and (is_written or os.path.exists(name))
 
     def _variable(self, name: str) -> Any:
         if name not in self._shell.user_ns:

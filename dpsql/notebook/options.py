@@ -71,7 +71,11 @@ def _parser(prog: str, description: str) -> _Parser:
     """Make a parser with the options that both magics have."""
     parser = _Parser(prog=prog, description=description, allow_abbrev=False)
     add = parser.add_argument
-    add("--con", metavar="NAME", help="a connection or dpsql.Session [con, or the only one]")
+    add(
+        "--con",
+        metavar="NAME",
+        help="a connection or dpsql.Session [con, or the only one]; or a path, people.csv",
+    )
     _add(parser, *DECLARING, *BUDGET)
     add(
         "--each-row",

@@ -181,6 +181,36 @@ def test_the_only_connection_is_found(shell):
         assert cell(shell, "--con data --rho 1").height == 2
 
 
+def test_files_are_asked_by_their_path(shell, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shell.user_ns.clear()
+    (tmp_path / "people.csv").write_text("sex\nmale\n" + "female\n" * 40)
+    (tmp_path / "people.toml").write_text(
+        "[people.columns]\nsex = { labels = ['female', 'male'] }\n"
+    )
+    with pytest.raises(UsageError, match=r"0 connections .* --con people\.csv"):
+        cell(shell, "--rho 1000")
+    line(shell, "--con people.csv --total --rho 5000")
+    frame = cell(shell, "--con people.csv --schema people.toml --rho 1000")
+    assert frame["n"].to_list() == pytest.approx([40, 1], abs=2)
+    assert cell(shell, "--con ./people.csv --rho 1000").height == 2  # as it was declared
+    assert "ρ = 3000" in line(shell, f"--con {tmp_path / 'people.csv'}").text
+    with dpsql.Session("people.csv") as session:  # the account is beside the file
+        assert session.remaining == 3000
+    with pytest.raises(UsageError, match="declared otherwise"):
+        cell(shell, "--con people.csv --rho 1 --unit sex --max-rows 2")
+    with pytest.raises(dpsql.SchemaError, match=r"gone\.csv"):
+        cell(shell, "--con gone.csv --rho 1")
+    with pytest.raises(UsageError, match="no variable gone"):
+        cell(shell, "--con gone --rho 1")
+
+
+def test_a_variable_goes_before_a_file_of_its_name(shell, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "con").write_text("sex\nmale\n")
+    assert cell(shell, "--con con --rho 1000")["n"].to_list() == pytest.approx([600, 0], abs=2)
+
+
 @pytest.mark.parametrize("said", ["--ledger x.ledger", "--dataset hr.people"])
 def test_where_the_account_is_belongs_to_the_first_cell(shell, said):
     assert cell(shell, "--rho 1").height == 2
