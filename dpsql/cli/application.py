@@ -85,7 +85,16 @@ GROUPS: tuple[tuple[str, str, frozenset[str]], ...] = (
         "Where it goes",
         "--out release --report report.html",
         frozenset(
-            {"out", "to_csv", "to_parquet", "to_duckdb", "report", "max_bytes", "overwrite"}
+            {
+                "out",
+                "to_csv",
+                "to_parquet",
+                "to_duckdb",
+                "report",
+                "style",
+                "max_bytes",
+                "overwrite",
+            }
             | {"as_csv", "as_parquet", "as_json"}
         ),
     ),

@@ -11,9 +11,12 @@ from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds
 from dpsql.schema.drafts import (
     drafted,
     drafted_bounds,
+    is_id,
+    is_of_person,
     says_range,
     singles_out,
     sums_only,
+    whose,
 )
 from dpsql.schema.groups import Groups
 from dpsql.schema.lines import WIDTH, as_entry, listed
@@ -134,10 +137,9 @@ def _drafts(table: Table, proposal: Proposal) -> Iterator[str]:
         return
     root = proposal.root
     if not root:
-        person = next((n for n in (*table.columns, *table.undeclared) if singles_out(n)), "")
-        if person:
-            note = "if one may have several rows; else delete both lines"
-            yield f"unit = {toml_text(person)}  # {note}"
+        likely = whose((*table.columns, *table.undeclared))
+        if likely:
+            yield _unit(*likely)
             yield _ROWS
     elif proposal.lacking:
         yield f"# its rows are of rows of {root}, by another file: give it their {proposal.lacking}"
@@ -151,6 +153,17 @@ def _drafts(table: Table, proposal: Proposal) -> Iterator[str]:
         also = f"; or {', '.join(map(toml_text, proposal.others))}" if proposal.others else ""
         yield f"unit = {toml_text(proposal.unit)}  # whose each row is: a row of {root}{also}"
         yield _ROWS
+
+
+def _unit(first: str, *others: str) -> str:
+    """Draft a unit by columns that may say whose a row is, the likeliest first."""
+    note = "if one may have several rows; else delete both lines"
+    if not is_of_person(first):
+        named = ", ".join(map(toml_text, (first, *others)))
+        note = f"decide whose each row is: {named} may tell other things than persons apart"
+    elif also := [name for name in others if is_of_person(name) and is_id(name)]:
+        note = f"decide whose each row is; or {', '.join(map(toml_text, also))}"
+    return f"unit = {toml_text(first)}  # {note}"
 
 
 def _groups(groups: Groups) -> str:
@@ -189,6 +202,8 @@ def _undeclared(name: str, type_: str) -> str:
     draft = drafted(name, type_)
     if draft is None:
         return f"# {_comment(name)} is a column of type {shown}: it can't have a domain."
+    if is_id(name):
+        return f"# {_comment(name)} is {shown}: ids need no entry. A short list of codes does."
     note = f"{shown}: {draft.size:,} cells"
     entry = as_entry(name, draft)
     if sums_only(type_, draft) and not singles_out(name):

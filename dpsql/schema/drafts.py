@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 
@@ -78,6 +78,10 @@ PERSONS = frozenset(
     | {"taxpayer"}
 )
 """Words for those who are protected, in the singular."""
+_IDS = frozenset({"id", "ids", "uuid", "guid", "ssn", "iban"})
+"""Those of them that are numbers or texts without a meaning, of which no list is made."""
+_REACHED = frozenset({"ssn", "email", "mail", "phone", "iban"})
+"""Those that are one person's, whatever else the name says."""
 _PARTS_OF_NAMES = frozenset({"first", "last", "full", "middle", "given", "maiden", "sur", "nick"})
 """Words before `name` that make it that of a person."""
 
@@ -131,6 +135,26 @@ def singles_out(name: str) -> bool:
     return bool(found)
 
 
+def is_id(name: str) -> bool:
+    """Whether a name looks like one of a column of ids."""
+    return bool(_words(name) & _IDS)
+
+
+def whose(names: Iterable[str]) -> list[str]:
+    """Return columns that may say whose a row is, the likeliest first.
+
+    Those that look like ids of persons go before those by which a person is reached or called, and
+    these before what tells something else apart: `patient_id` before `admission_id`.
+    """
+    found = [name for name in names if singles_out(name)]
+    return sorted(found, key=lambda name: (not is_of_person(name), not is_id(name)))
+
+
+def is_of_person(name: str) -> bool:
+    """Whether a column that tells rows or persons apart looks like one of persons by its name."""
+    return bool(_words(name) & (PERSONS | _REACHED))
+
+
 def _other_labels() -> Domain:
     return Domain.labels(["a", "b", "other"], other="other", nullable=True)
 
@@ -174,8 +198,15 @@ def _is_decimal(type_: str) -> bool:
 
 
 def _words(name: str) -> frozenset[str]:
-    """Cut a name into words: at signs, and where a capital follows a small letter."""
-    return frozenset(re.findall(r"[a-z]+", folded(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name))))
+    """Cut a name into words: at signs, where a capital follows a small letter, and before `id`."""
+    words = re.findall(r"[a-z]+", folded(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)))
+    return frozenset(part for word in words for part in _of_person(word))
+
+
+def _of_person(word: str) -> tuple[str, ...]:
+    """Cut `patientid` in two; `paid` stays."""
+    whose = word.removesuffix("id")
+    return (whose, "id") if whose != word and whose in PERSONS else (word,)
 
 
 # ── how to declare it ──────────────────────────────────────────────────────────────────────

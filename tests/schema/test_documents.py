@@ -11,9 +11,11 @@ from decimal import Decimal
 import duckdb
 import polars as pl
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, assume, given, settings
 
 import dpsql
+from dpsql.cli import main
 from dpsql.errors import SchemaError
 from dpsql.schema import Domain, Schema, Table, Unit
 from dpsql.schema.document import TODO, write_toml
@@ -22,6 +24,7 @@ from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.stored import table_from_json, table_to_json
 from dpsql.schema.toml import MAX_BYTES, parse_toml
 from dpsql.schema.units import Join, ResolvedUnit
+from tests.benchmarks.hospital import Hospital
 from tests.helpers.described import check_declared, read_table, table_names
 from tests.schema.strategies import declared_domains, tables
 from tests.sql.people import CREATE
@@ -348,7 +351,8 @@ class TestWritingFiles:
         table = read_table(con, ("t",))
         written = parse_toml(write_toml([table]).replace(TODO, ""))
         given = read_table(con, ("t",), Schema(written.tables, units=written.units))
-        assert {*given.columns, *given.bounds} == {*columns}
+        drafted = [name for name in columns if not name.startswith("id_")]
+        assert {*given.columns, *given.bounds} == {*drafted}
         assert given.unit is not None
         lines = [
             line.removeprefix(TODO).partition(" by it, too: ")
@@ -358,9 +362,9 @@ class TestWritingFiles:
         domains = [f"{line.partition(' = ')[0]} = {other}" if other else line
                    for line, _, other in lines]  # fmt: skip
         found = parse_toml("[t.columns]\n" + "\n".join(domains))
-        assert [*read_table(con, ("t",), Schema(found.tables)).columns] == [*columns]
-        for name, type_ in table.undeclared.items():
-            code = declaration_hint("t", name, type_).partition("schema=")[2].removesuffix(".")
+        assert [*read_table(con, ("t",), Schema(found.tables)).columns] == drafted
+        for name in drafted:
+            code = declaration_hint("t", name, columns[name]).partition("schema=")[2].removesuffix(".")
             declared = eval(code, {"dpsql": dpsql})  # noqa: S307  the hint, as it is typed
             assert (
                 read_table(con, ("t",), declared).columns[name]
@@ -602,3 +606,58 @@ def test_a_schema_may_be_given_by_the_path_of_its_file(tmp_path):
         assert dpsql.plan(frame, sql, schema=schema, budget=budget).rmse > 0
     with pytest.raises(SchemaError, match=r"other\.toml"):
         frame.dp.sql(sql, schema="other.toml", budget=budget)
+
+
+class TestIds:
+    """Columns of ids: no range is made up of them, and persons go before what they do."""
+
+    def text(self, *names: str, type_: str = "INTEGER") -> str:
+        return write_toml([Table("t", {}, {**dict.fromkeys(names, type_), "age": "INTEGER"})])
+
+    def unit(self, *names: str) -> str:
+        (line,) = (each for each in self.text(*names).splitlines() if "unit =" in each)
+        return line.removeprefix(TODO)
+
+    @pytest.mark.parametrize("thing", ["admission", "visit", "order", "encounter", "row", ""])
+    @pytest.mark.parametrize("person", ["patient", "person", "customer", "user", "Member"])
+    @pytest.mark.parametrize("end", ["_id", "Id", "id"])
+    def test_the_unit_is_the_person_wherever_it_stands(self, thing, person, end):
+        others = [f"{thing}_id" if thing else "id"]
+        for names in ([person + end, *others], [*others, person + end]):
+            assert self.unit(*names).startswith(f'unit = "{person}{end}"  # if one may')
+
+    def test_what_is_undecided_is_said_to_be(self):
+        one = self.unit("admission_id", "visit_id")
+        assert one.startswith('unit = "admission_id"  # decide whose each row is: "admission_id", ')
+        assert one.endswith('"visit_id" may tell other things than persons apart')
+        two = self.unit("order_id", "employee_id", "customer_id")
+        assert two == 'unit = "employee_id"  # decide whose each row is; or "customer_id"'
+        assert self.unit("patient_name", "patient_id").startswith('unit = "patient_id"  # if')
+        assert self.unit("name").startswith('unit = "name"  # decide')
+        assert "unit =" not in self.text("paid", "covid", "valid", "humidity")
+
+    @pytest.mark.parametrize("type_", ["INTEGER", "BIGINT", "VARCHAR", "UUID", "DECIMAL(9,0)"])
+    @pytest.mark.parametrize("name", ["id", "patient_id", "admissionId", "userid", "uuid", "ssn"])
+    def test_no_range_and_no_list_is_made_up(self, name, type_):
+        text = self.text(name, type_=type_)
+        assert f"{TODO}{name} " not in text
+        assert [line for line in text.splitlines() if line.startswith(f"# {name} is ")]
+        assert list(parse_toml(text.replace(TODO, "")).tables["t"]) == ["age"]
+
+    def test_drafts_of_a_hospital(self, tmp_path):
+        """Of each file by itself; and of all, which lead to the patients."""
+        files = Hospital(tmp_path).files
+        for table in ("patients", "admissions", "diagnoses", "labs"):
+            text = self.printed(files[table])
+            assert f'{TODO}unit = "patient_id"  # if one may have several rows' in text
+            assert "_id = {" not in text
+        named = {name: path for name, path in files.items() if name != "wards"}
+        text = self.printed(*(f"{name}={path}" for name, path in named.items()))
+        assert text.count(f'{TODO}unit = "patients"') == 4
+        assert 'admission_id = "admissions.admission_id"' in text
+
+    def printed(self, *places: str) -> str:
+        given = [part for place in places for part in ("--db", place)]
+        result = CliRunner().invoke(main, ["schema", "--toml", *given])
+        assert not result.exit_code, result.output
+        return result.stdout
