@@ -364,7 +364,9 @@ class TestWritingFiles:
         found = parse_toml("[t.columns]\n" + "\n".join(domains))
         assert [*read_table(con, ("t",), Schema(found.tables)).columns] == drafted
         for name in drafted:
-            code = declaration_hint("t", name, columns[name]).partition("schema=")[2].removesuffix(".")
+            code = (
+                declaration_hint("t", name, columns[name]).partition("schema=")[2].removesuffix(".")
+            )
             declared = eval(code, {"dpsql": dpsql})  # noqa: S307  the hint, as it is typed
             assert (
                 read_table(con, ("t",), declared).columns[name]

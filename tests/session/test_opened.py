@@ -594,3 +594,89 @@ def test_a_public_file_of_csv_is_no_reason_to_draft_a_schema(tmp_path, file):
     with pytest.raises(dpsql.DpsqlError) as error:
         session.plan("SELECT pid, COUNT(*) AS n FROM people GROUP BY pid", budget=BUDGET)
     assert "wards" not in str(error.value)
+
+
+class TestOrdersOfVisitsOfPeople:
+    """Rows of a file that lead to persons through another file alone."""
+
+    FILES = ("people", "visits", "orders")
+    DECLARED = {  # noqa: RUF012
+        "schema": {
+            "people": {"sex": dpsql.Domain.labels(["f", "m"])},
+            "orders": {"item": dpsql.Domain.labels(["x", "y"])},
+        },
+        "unit": dpsql.Unit(
+            "people",
+            {"people": 1, "visits": 2, "orders": 3},
+            references={
+                "visits.person_id": "people.id",
+                "orders.visit_id": "visits.visit_id",
+            },
+        ),
+    }
+    BY_ITEM = "SELECT item, COUNT(*) AS n FROM orders GROUP BY item ORDER BY item"
+    ORDERS = ((10, "x"), (10, "y"), (11, "x"), (11, "x"), (12, "y"), (13, "x"), (14, "x"),
+              (99, "y"), (None, "x"))  # fmt: skip
+    VISITS = ((10, 1), (11, 1), (12, 2), (13, 3), (13, 2), (14, None))
+    """One belongs to two persons, and one to nobody."""
+
+    def frames(self, without: int | None = None) -> dict[str, pl.DataFrame]:
+        """All rows, but for those that come and go with a person."""
+        visits = [(v, p) for v, p in self.VISITS if p is None or p != without]
+        theirs = {v for v, p in self.VISITS if p == without and without is not None}
+        left = {v for v, _ in visits}
+        orders = [(v, i) for v, i in self.ORDERS if v not in theirs or v in left]
+        rows = (
+            [(p, s) for p, s in ((1, "f"), (2, "m"), (3, "f"), (4, "m")) if p != without],
+            visits,
+            orders,
+        )
+        names = (("id", "sex"), ("visit_id", "person_id"), ("visit_id", "item"))
+        made = (pl.DataFrame(r, n, orient="row") for r, n in zip(rows, names, strict=True))
+        return dict(zip(self.FILES, made, strict=True))
+
+    def database(self, folder, frames):
+        """Put all into one DuckDB file, as the hint says."""
+        with duckdb.connect(folder / "all.duckdb") as con:
+            for name, frame in frames.items():
+                frame.write_csv(folder / f"{name}.csv")
+                con.execute(f"CREATE TABLE {name} AS FROM '{folder / name}.csv'").fetchall()
+        return folder / "all.duckdb"
+
+    @pytest.mark.parametrize("ending", ["csv", "parquet"])
+    def test_files_are_refused_and_the_hint_says_what_is_answered(self, tmp_path, ending):
+        files = {name: tmp_path / f"{name}.{ending}" for name in self.FILES}
+        for name, frame in self.frames().items():
+            (frame.write_csv if ending == "csv" else frame.write_parquet)(files[name])
+        with dpsql.Session(files, **self.DECLARED) as session:
+            with pytest.raises(dpsql.SchemaError, match="another table, visits") as caught:
+                session.query(self.BY_ITEM, budget=HUGE)
+            assert not session.history.height
+        assert "one DuckDB file" in str(caught.value.hint)
+        assert "a frame in place of each file" in str(caught.value.hint)
+
+    def answer(self, rows) -> list[int]:
+        with dpsql.Session(rows, **self.DECLARED) as session:
+            assert (
+                "add or remove one people.id with all of its rows"
+                in session.plan(self.BY_ITEM, budget=HUGE).neighbours
+            )
+            return [round(n) for n in session.query(self.BY_ITEM, budget=HUGE)["n"]]
+
+    @pytest.mark.parametrize("kind", ["frames", "database"])
+    def test_a_person_moves_no_more_than_their_own_rows(self, tmp_path, kind):
+        """Neighbors are replayed: without a person, all rows that lead to them alone are gone."""
+        found = {}
+        for without in (None, 1, 2, 3, 4):
+            frames, folder = self.frames(without), tmp_path / f"{without}"
+            folder.mkdir()
+            rows = frames if kind == "frames" else self.database(folder, frames)
+            found[without] = self.answer(rows)
+        # of person 1 three of four orders; of visit 13 the order counts for both of its persons
+        assert sum(found[None]) == 3 + 2 + 1
+        moved = {p: [a - b for a, b in zip(found[None], n, strict=True)] for p, n in found.items()}
+        assert sum(moved[1]) == 3
+        assert moved[2] == [1, 1]
+        assert moved[3] == [1, 0]
+        assert moved[4] == [0, 0]
+        assert all(n >= 0 for each in moved.values() for n in each)

@@ -77,6 +77,14 @@ def _unit_columns(catalog: Catalog, layer: Layer, said: Unit) -> list[str]:
             hint=closest(said.key, layer.columns),
         )
     found = resolve_unit(stored, layer.path, said)
+    if found.joins and layer.below is not None and layer.below.files is not None:
+        raise SchemaError(
+            f"The rows of {view} belong to units by rows of another table, "
+            f"{printable(found.joins[0].path[-1])}, which files can't lead to.",
+            hint="put the rows of all into one DuckDB file, in Python "
+            f'duckdb.connect("all.duckdb").execute("CREATE TABLE {view} AS FROM …"), and ask '
+            "that, with the same references; or pass a frame in place of each file.",
+        )
     if found.joins:
         raise SchemaError(
             f"The unit of the view {view} is in another table, {printable(found.joins[0].path[-1])}"
