@@ -39,6 +39,7 @@ from dpsql.rows.expression import (
     canonical,
     check_columns,
     check_size,
+    nodes,
     parts,
 )
 from dpsql.rows.functions import FUNCTIONS
@@ -452,7 +453,9 @@ class RowWriter:
 
     def _span(self, node: RowCall) -> RowValue:
         unit = word(literal(node.arguments[0], node.function), parts=False)
-        ends = [cast(self._time(node, place), TIMESTAMP) for place in (1, 2)]
+        ends = [self._time(node, place) for place in (1, 2)]
+        if any(end.type != DATE for end in ends):  # days reach farther than times do
+            ends = [cast(end, TIMESTAMP) for end in ends]
         return tried("date_diff", constant_of(unit), *ends, type_=BIGINT, limits=BIGINT.limits)
 
     def _shift(self, node: RowCall) -> RowValue:
@@ -517,26 +520,36 @@ def known_as(expression: RowExpression, types: Mapping[str, str], *, added_up: b
         types: the columns' types.
         added_up: whether it is written by `write_double`.
     """
-    meaning = _Meaning(RowWriter(types))
-    is_new = meaning.is_new_added_up if added_up else meaning.is_new
-    return canonical(expression) + (f" as of {_MEANING}" if is_new(expression) else "")
+    version = _Meaning(RowWriter(types)).version(expression, added_up=added_up)
+    return canonical(expression) + (f" as of {version}" if version > 1 else "")
 
 
 _OF_ADDED_UP = frozenset({"isnan", "isfinite", "isinf"})
-_MEANING = 2
-"""The version of what expressions mean. With the next one, `_Meaning` tells two apart."""
 
 
 class _Meaning:
-    """Expressions that have another value in version 2 than they had in version 1.
+    """Expressions that have another value than they had in version 1 of what expressions mean.
 
-    FLOAT is divided and rounded in FLOAT, and no longer in DOUBLE. What is divided, or given to
-    functions of DOUBLE, is computed in its own type before; it was added up and multiplied in
-    DOUBLE. DECIMALs have the digits that DuckDB gives them. A day is compared with that of a text.
+    Since version 2, FLOAT is divided and rounded in FLOAT, and no longer in DOUBLE. What is
+    divided, or given to functions of DOUBLE, is computed in its own type before; it was added up
+    and multiplied in DOUBLE. DECIMALs have the digits that DuckDB gives them. A day is compared
+    with that of a text. Since version 3, days that no TIMESTAMP reaches are some days apart.
     """
 
     def __init__(self, writer: RowWriter) -> None:
         self._writer = writer
+
+    def version(self, expression: RowExpression, *, added_up: bool = False) -> int:
+        """Return the version since which an expression has its value."""
+        if any(map(self._spans_days, nodes(expression))):
+            return 3
+        is_new = self.is_new_added_up if added_up else self.is_new
+        return 2 if is_new(expression) else 1
+
+    def _spans_days(self, node: RowExpression) -> bool:
+        if not isinstance(node, RowCall) or node.function != "date_diff":
+            return False
+        return all(self._type(end) == DATE for end in node.arguments[1:])
 
     def is_new(self, expression: RowExpression) -> bool:
         """Whether an expression has another value; or may have, on rows with extreme ones."""

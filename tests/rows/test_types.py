@@ -77,10 +77,9 @@ DOCUMENTED = {
     "strftime(": "isfinite(a)",
     "'hour', a": "a::VARCHAR <> '24:00:00'",
     "'week', a": "a > '5877641-01-04 (BC)'",
-    "date_diff(": "(TRY_CAST(a AS TIMESTAMP) IS NOT NULL AND TRY_CAST(b AS TIMESTAMP) IS NOT NULL)",
 }
-"""Functions that are NULL where DuckDB has a value: of infinite times, where 2.0.0 has none, of
-days that no TIMESTAMP is on, and of 24:00:00, which no clock shows.
+"""Functions that are NULL where DuckDB has a value: of infinite times, where 2.0.0 has none, and
+of 24:00:00, which no clock shows.
 """
 INTEGERS = {f"{sign}{name}INT" for sign in ("", "U") for name in ("TINY", "SMALL", "BIG", "HUGE")}
 INTEGERS |= {"INTEGER", "UINTEGER"}

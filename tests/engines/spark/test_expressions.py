@@ -55,6 +55,9 @@ CAST(t AS DATE) ; CAST(d AS TIMESTAMP) ; date_diff('day', d, t) ; date_diff('mon
 date_diff('year', t, d) ; date_diff('quarter', d, t) ; d > '2001-01-01' ; t <= d ; t = d
 date_diff('hour', d, t) ; date_diff('minute', t, d) ; date_diff('second', d, t)
 t - d < INTERVAL 3 DAY ; date_diff('microsecond', t, d) ; date_diff('millisecond', d, t)
+date_diff('day', d, DATE '2020-01-01') ; date_diff('quarter', DATE '2020-01-01', d)
+date_diff('hour', DATE '2020-01-01', d) ; date_diff('second', d, DATE '2020-01-01')
+date_diff('millisecond', DATE '2020-01-01', d) ; date_diff('microsecond', d, DATE '2020-01-01')
 t + INTERVAL 1 MONTH ; d - INTERVAL 90 MINUTE ; t + INTERVAL '-13 months 5 days'
 d + INTERVAL 1 YEAR > t ; t - INTERVAL 1 DAY
 greatest(d, t) ; least(d, DATE '2020-01-01') ; i BETWEEN 1 AND p ; s IN ('a', 'abc') ; s IS NULL

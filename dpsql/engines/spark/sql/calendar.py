@@ -111,12 +111,16 @@ def _truncated(node: RowValue, parts: list[str]) -> str:
 
 
 def _span(node: RowValue, parts: list[str]) -> str:
-    unit = node.parts[0].text
+    unit, type_ = node.parts[0].text, node.parts[1].type
+    if unit in {"hour", "minute", "second"} and type_ == DATE:  # of days that no time reaches, too
+        first, last = (_of_finite(part, DATE, _number("day")) for part in parts[1:])
+        return f"(({last} - {first}) * {whole(24 * _CLOCKS['hour'] // _CLOCKS[unit])})"
     if unit in _CLOCKS:
-        return _apart(_CLOCKS[unit], parts[1:])
+        times = [cast_time(part, DATE) if type_ == DATE else part for part in parts[1:]]
+        return _apart(_CLOCKS[unit], times)
     if unit not in {"day", "month", "quarter", "year"}:
         raise refused(f"date_diff in {unit}", "count hours, days, months, quarters or years.")
-    first, last = (_of_finite(part, TIMESTAMP, _number(unit)) for part in parts[1:])
+    first, last = (_of_finite(part, type_, _number(unit)) for part in parts[1:])
     return f"({last} - {first})"
 
 
