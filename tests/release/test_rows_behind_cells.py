@@ -231,6 +231,38 @@ def test_times_less_than_a_microsecond_before_a_cell_are_told_as_sql_tells_them(
             assert round(answer["n"][0]) == true, condition
 
 
+PARTS = """
+    day dayofmonth month year quarter dayofweek isodow weekday dayofyear hour minute second week
+    weekofyear century decade millennium
+"""
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_parts_of_nanoseconds_are_those_of_the_function_that_is_written(declared):
+    """DuckDB's `day` is that of the rounded time, and `date_part('day', …)` isn't."""
+    con = duckdb.connect()
+    con.execute("""
+        CREATE TABLE t AS SELECT (d || ' ' || h)::TIMESTAMP_NS AS n
+        FROM unnest(['1999-12-31', '2000-01-01', '2000-12-31']) AS r(d), unnest(['00:00:00',
+            '23:59:59.9999999', '22:59:59.9999995', '23:59:59.9999994']) AS s(h)
+    """).fetchall()
+    days = {"t": {"n": dpsql.Domain.dates("1999-12-01", "2001-01-31")}}
+    session = dpsql.Session(con, schema=dpsql.Schema(days) if declared else None)
+    parts = [f"{part}({{}})" for part in PARTS.split()]
+    parts += [f"date_part('{part}', {{}})" for part in PARTS.split()]
+    parts += ["EXTRACT(day FROM {})", "EXTRACT(year FROM {})"]
+    forms = [part.format("n") for part in parts] + ["day(greatest(n, n))", "day(n::TIMESTAMP)"]
+    # Counted here: of `date_part('year', n) = 2000` DuckDB 2.0.1 finds no row by its statistics.
+    seen = {form: con.execute(f"SELECT {form} FROM t").fetchall() for form in forms}
+    asked = {
+        f"s{i}": f"SELECT COUNT(*) AS n FROM t WHERE {form} = {max(rows)[0]}"
+        for i, (form, rows) in enumerate(seen.items())
+    }
+    release = session.release(asked, budget=PRECISE)
+    for name, (form, rows) in zip(asked, seen.items(), strict=True):
+        assert round(release[name]["n"][0]) == rows.count(max(rows)), form
+
+
 @pytest.mark.parametrize("declared", [True, False])
 def test_moments_that_nanoseconds_have_not_decide_nothing_in_silence(declared):
     con = duckdb.connect()

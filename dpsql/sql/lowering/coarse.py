@@ -41,6 +41,7 @@ from dpsql.sql.binding.instants import (
     compared_with,
     known_by,
 )
+from dpsql.sql.lowering.nanoseconds import is_rounded
 from dpsql.sql.sandbox.database import Sandbox, SandboxError, column_type
 from dpsql.sql.text.spans import SourceText
 
@@ -138,7 +139,7 @@ class CoarseColumns:
         if Merging.ROUNDED not in self._table.merges(name):
             return
         for place in self._places(bound, name):
-            if not (_asks_whether_there(place) or _is_rounded(place)):
+            if not (_asks_whether_there(place) or is_rounded(place)):
                 message = f"The column {name} is known in microseconds only, and this depends on "
                 raise self._error(bound, f"{message}its nanoseconds.", name)
 
@@ -430,19 +431,6 @@ class CoarseColumns:
         more = ", …" if len(values) > 6 else ""
         shown = ", ".join(str(v) for v in values[:6])
         return f"its ranges begin at {shown}{more}: compare with these by >= and <."
-
-
-_ROUNDING = (exp.DateTrunc, exp.TimestampTrunc, exp.Year, exp.Quarter, exp.Month, exp.Day,
-             exp.DayOfYear, exp.Dayname, exp.Monthname)  # fmt: skip
-"""Functions of times that DuckDB doesn't have for nanoseconds, which it rounds for them."""
-
-
-def _is_rounded(place: Expr) -> bool:
-    """Whether DuckDB rounds the nanoseconds of a column where it stands, as its cells do."""
-    parent = place.parent
-    if isinstance(parent, exp.Cast):
-        return parent.to.is_type(exp.DType.DATE, exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
-    return isinstance(parent, _ROUNDING) and parent.this is place
 
 
 def _asks_whether_there(place: Expr) -> bool:

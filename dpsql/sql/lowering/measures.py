@@ -26,7 +26,7 @@ from dpsql.rows.measure import measure, middle_of
 from dpsql.rows.read import read_expression
 from dpsql.rows.spelled import spelled, sum_spelled
 from dpsql.rows.steps import FINE, chosen_step, power_of_two
-from dpsql.rows.types import DOUBLE, RowType, row_type
+from dpsql.rows.types import DOUBLE, NANOSECONDS, RowType, row_type
 from dpsql.rows.values import type_bounds
 from dpsql.rows.windows import window_seen
 from dpsql.rows.within import seen
@@ -39,6 +39,7 @@ from dpsql.sql.binding.core import Linear, Within
 from dpsql.sql.binding.expressions import BoundExpr
 from dpsql.sql.lowering.buckets import bucket_key
 from dpsql.sql.lowering.intervals import with_moments
+from dpsql.sql.lowering.nanoseconds import with_rounded_times
 from dpsql.sql.lowering.restrict import numbers
 from dpsql.sql.lowering.stored_values import clamped, ends_of, number, read_type, within
 from dpsql.sql.lowering.weights import AddedUp
@@ -280,11 +281,15 @@ class RowReader:
                     "compare the column with values, or declare its domain.",
                 )
             with self._at(bound.span):
-                written = with_moments(bound.node, self._sandbox)
+                rounded = with_rounded_times(bound.node, self._is_nanoseconds)
+                written = with_moments(rounded, self._sandbox)
                 read = read_expression(self._sandbox.tree(written))
                 self._check_patterns(read)
                 self._read[bound.sql] = with_clocks(self._named(read), self._zones)
         return self._read[bound.sql]
+
+    def _is_nanoseconds(self, canonical: str) -> bool:
+        return self.types.get(self._canonical.get(canonical, "")) == NANOSECONDS.name
 
     def _check_patterns(self, node: row.RowExpression) -> None:
         """Let DuckDB read regular expressions here, where what it says can be told."""
