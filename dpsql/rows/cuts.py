@@ -11,7 +11,7 @@ Guarantees:
     the range are cut; the column itself has one at each place. Anything else is a function of its
     operands, as all functions of the list are deterministic: where these have one value each, it
     has one. Of CASE a result is taken only where its condition is true, so it is looked at in that
-    range only. ∎
+    range only; and what a function gives of a CASE is what it gives of the result that is taken. ∎
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ Places = frozenset[int]
 
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>",
             "is_distinct": "is_distinct", "is_not_distinct": "is_not_distinct"}  # fmt: skip
+_ASKED_WITHIN = frozenset({*_FLIPPED, "between", "in", "is_null"})
 _FINITE = frozenset({"isnan", "isfinite", "isinf"})
 
 
@@ -109,6 +110,9 @@ class Cutter:
         if isinstance(node, RowCase):
             return self._of_case(node, within)
         if isinstance(node, RowCall):
+            inner = _inside_case(node)
+            if inner is not None:
+                return self._of_case(inner, within)
             if node.function == "is_null" and node.arguments == (self._column,):
                 return frozenset()
             if node.function in _FINITE and self._is_own(node.arguments[0]):
@@ -228,3 +232,19 @@ def _union(found: Iterable[Places | None]) -> Places | None:
             return None
         all_ |= cuts
     return frozenset(all_)
+
+
+def _inside_case(node: RowCall) -> RowCase | None:
+    """Ask of each result of a CASE what is asked of the whole; None if that isn't done."""
+    if node.function not in _ASKED_WITHIN:
+        return None
+    found = ((i, part) for i, part in enumerate(node.arguments) if isinstance(part, RowCase))
+    at, case = next(found, (0, None))
+    if case is None:
+        return None
+
+    def of(result: RowExpression) -> RowCall:
+        return RowCall(node.function, (*node.arguments[:at], result, *node.arguments[at + 1 :]))
+
+    cases = tuple((condition, of(result)) for condition, result in case.cases)
+    return RowCase(cases, of(case.otherwise))

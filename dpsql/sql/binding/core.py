@@ -6,7 +6,7 @@ Everything else in a statement computes on the noisy answers of its cores.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal, NamedTuple
@@ -318,3 +318,43 @@ class Core:
     summed: str | None = None
     """The name of the sums in which its answers are added up with those of others, so that it
     may have no groups itself."""
+
+
+def rewritten(core: Core, change: Callable[[BoundExpr], BoundExpr]) -> Core:
+    """Put others in place of expressions, wherever they stand in a core.
+
+    Conditions that are evaluated row by row then stand with the others that are.
+    """
+
+    def all_of(parts: Sequence[BoundExpr]) -> tuple[BoundExpr, ...]:
+        return tuple(map(change, parts))
+
+    where = all_of(core.conjuncts)
+    return replace(
+        core,
+        relations=tuple(replace(r, on=all_of(r.on)) for r in core.relations),
+        conjuncts=tuple(c for c in where if not c.by_row),
+        by_row=(*core.by_row, *(c for c in where if c.by_row)),
+        keys=all_of(core.keys),
+        statistics=tuple(_rewritten(one, change) for one in core.statistics),
+        derived=all_of(core.derived),
+    )
+
+
+def _rewritten(one: Statistic, change: Callable[[BoundExpr], BoundExpr]) -> Statistic:
+    if isinstance(one, Windowed):
+        order = tuple(replace(o, key=change(o.key)) for o in one.frame.order)
+        frame = replace(one.frame, partition=tuple(map(change, one.frame.partition)), order=order)
+        return replace(one, of=_linear(one.of, change), frame=frame)
+    if isinstance(one, Quantile):
+        return replace(one, value=change(one.value), filters=tuple(map(change, one.filters)))
+    return _linear(one, change)
+
+
+def _linear(of: Linear, change: Callable[[BoundExpr], BoundExpr]) -> Linear:
+    return replace(
+        of,
+        weight=None if of.weight is None else change(of.weight),
+        times=None if of.times is None else change(of.times),
+        filters=tuple(map(change, of.filters)),
+    )

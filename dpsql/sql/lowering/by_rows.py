@@ -31,10 +31,12 @@ from dpsql.sql.binding.core import (
     Windowed,
     base_of,
     expressions,
+    rewritten,
 )
 from dpsql.sql.binding.expressions import BoundExpr, column, render
 from dpsql.sql.lowering.components import CoupledColumns, components
 from dpsql.sql.lowering.evaluate import MAX_JOINT_CELLS, Evaluator
+from dpsql.sql.lowering.long import of_long_columns
 from dpsql.sql.lowering.measures import RowReader
 
 
@@ -47,7 +49,7 @@ def by_rows(core: Core, table: Table, reader: RowReader, evaluator: Evaluator) -
         reader: reads what is computed of rows.
         evaluator: knows what cells tell.
     """
-    found = _Untold(table, evaluator).core(core)
+    found = _Untold(table, evaluator).core(of_long_columns(core, table, reader))
     while True:
         moved = _apart(found, table, reader)
         if moved is None:
@@ -230,30 +232,4 @@ def _first(core: Core, component: CoupledColumns, table: Table, reader: RowReade
 
 def _with(core: Core, part: BoundExpr, marked: BoundExpr) -> Core:
     """Put an expression that is marked in the place of the one that isn't."""
-
-    def change(bound: BoundExpr) -> BoundExpr:
-        return marked if bound == part else bound
-
-    def linear(of: Linear) -> Linear:
-        return replace(
-            of,
-            weight=None if of.weight is None else change(of.weight),
-            times=None if of.times is None else change(of.times),
-            filters=tuple(map(change, of.filters)),
-        )
-
-    def statistic(one: Statistic) -> Statistic:
-        if isinstance(one, Windowed):
-            return replace(one, of=linear(one.of))
-        if isinstance(one, Quantile):
-            return replace(one, value=change(one.value), filters=tuple(map(change, one.filters)))
-        return linear(one)
-
-    where = tuple(map(change, core.conjuncts))
-    return replace(
-        core,
-        conjuncts=tuple(c for c in where if not c.by_row),
-        by_row=(*core.by_row, *(c for c in where if c.by_row)),
-        keys=tuple(map(change, core.keys)),
-        statistics=tuple(map(statistic, core.statistics)),
-    )
+    return rewritten(core, lambda bound: marked if bound == part else bound)

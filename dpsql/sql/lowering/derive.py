@@ -120,7 +120,7 @@ class _Statement:
     def core(self, core: Core) -> Core:
         self._relations = {relation.number: relation for relation in core.relations}
         self._restricted, self._used = restrictions(core.by_row), {}
-        self._ranges = ranges(self._read(core.by_row), self._table.undeclared)
+        self._ranges = ranges(self._read(core.by_row), self._keys.types)
         self._grouped, self._where = frozenset(), (*core.conjuncts, *core.by_row)
         keys = tuple(map(self._needed, core.keys))
         for quantile in (s for s in core.statistics if isinstance(s, Quantile)):

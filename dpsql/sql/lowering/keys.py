@@ -48,7 +48,9 @@ from dpsql.schema.cuts import Cuts
 from dpsql.schema.domain import INTEGER_TYPES
 from dpsql.schema.names import quoted_name
 from dpsql.sql.binding.expressions import BoundExpr, Expr, column, render
+from dpsql.sql.lowering.long import long_columns
 from dpsql.sql.lowering.lookups import constants_of
+from dpsql.sql.lowering.stored_values import read_type
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 
 MOST_COMPARED = 1_000
@@ -90,6 +92,9 @@ class DerivedKeys:
         lined: frozenset[str] | None = None,
     ) -> None:
         self.stored, self.sandbox = table, sandbox
+        long = {name: read_type(table.columns[name]) for name in sorted(long_columns(table))}
+        self.types = {**table.undeclared, **long}
+        """The columns that have lines → their types."""
         self.keys: dict[str, RowKey] = {}
         """Name → key, in the order of their numbers, which come after those of the columns."""
         self.lined = lined or frozenset()
@@ -164,7 +169,7 @@ class DerivedKeys:
         if len(read) != 1:
             return None
         (name,) = read
-        declared = self.stored.undeclared.get(name)
+        declared = self.types.get(name)
         if declared is None or self._is_taken(self.line_of(name)):
             return None
         try:
@@ -183,7 +188,7 @@ class DerivedKeys:
 
     def line_of(self, name: str) -> str:
         """Return the name of the line of a column."""
-        return line_name(name, self.stored.undeclared[name])
+        return line_name(name, self.types[name])
 
     def over(self, expression: RowExpression, place: OnAxis) -> Expr | None:
         """Write an expression over its axis; None if it is no function of it to group by.
@@ -194,7 +199,7 @@ class DerivedKeys:
         axis = self._axis(place)
         if axis is None:
             return None
-        written = RowWriter(self.stored.undeclared).write(expression)
+        written = RowWriter(self.types).write(expression)
         if place.cuts is not None:
             self._used.add(place.column)
         if not self._settled and place.cuts is not None:  # only where it is cut matters
@@ -285,7 +290,7 @@ class DerivedKeys:
 
     def _axis(self, place: OnAxis) -> Axis | None:
         """Return an axis with all of its cells, or as many as are known yet."""
-        declared, filled = self.stored.undeclared, self.stored.filled
+        declared, filled = self.types, self.stored.filled
         if place.cuts is None:
             found = cycle(place.column, declared, place.part, filled)
             return None if found is None or self._is_taken(found.key.name) else found
@@ -304,7 +309,7 @@ class DerivedKeys:
         """
         tried = [(i, value) for i, values in enumerate(axis.cells) for value in values]
         listed = ", ".join(f"({i}, {'NULL' if v is None else text_of(v)})" for i, v in tried)
-        type_ = row_type(self.stored.undeclared[place.column]).sql
+        type_ = row_type(self.types[place.column]).sql
         cell, name = quoted_name(f"_{place.column}"), quoted_name(place.column)  # never the same
         query = (
             f"SELECT {cell}, CAST({written.sql} AS VARCHAR) FROM (SELECT {cell}, CAST(v AS {type_})"
@@ -327,7 +332,7 @@ class DerivedKeys:
         if place.within is None:
             return []
         low, high = place.within
-        least, _ = ends(row_type(self.stored.undeclared[place.column]))
+        least, _ = ends(row_type(self.types[place.column]))
         firsts = [least, *sorted(self._cuts[axis.key.name])]
         return [i for i, first in enumerate(firsts) if not low <= first < high]
 

@@ -1,0 +1,99 @@
+"""Long columns: domains of so many values that they aren't written out, but cut where asked.
+
+The cells of `Domain.integers(0, 40_000_000)` would take seconds and gigabytes, and statements tell
+few of them apart. So where all that a SELECT asks of such a column can be computed of rows, it is:
+conditions and groups become keys, which lie on the column's line as those of a column without a
+domain do (see `keys`). What the domain says of rows outside of it holds there as well:
+
+- a value outside is NULL, or the nearer end, as `stored_values.within` writes it into whatever is
+  computed of the row;
+- a row that is left out, as it has no value of the domain, must not meet the conditions of the
+  SELECT. So one is added, that it has a value. It stands in place of the cell that such rows have
+  elsewhere (see `outside`).
+
+If one part of a SELECT needs the cells, as a quantile of the column does, all parts use them.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+from sqlglot import exp
+
+from dpsql.errors import Span, SqlError
+from dpsql.schema import Table
+from dpsql.schema.checks import MAX_CELLS
+from dpsql.sql.binding.core import Core, Linear, base_of, expressions, rewritten
+from dpsql.sql.binding.expressions import BoundExpr, column, render
+from dpsql.sql.lowering.measures import RowReader
+from dpsql.sql.lowering.unmatched import kept_relation
+
+
+def long_columns(table: Table) -> frozenset[str]:
+    """Return the columns of too many values to write them out.
+
+    Where NULL has a cell and values outside have none, what is computed of a row doesn't tell these
+    apart: such a column isn't among them.
+    """
+    return frozenset(
+        name
+        for name, domain in table.columns.items()
+        if domain.size > MAX_CELLS and not (domain.nullable and table.leaves_out(name))
+    )
+
+
+def of_long_columns(core: Core, table: Table, reader: RowReader) -> Core:
+    """Return a core in which long columns are computed of rows, where all of each can be.
+
+    Not where rows of a public table are kept that no row meets, as the condition that a row has a
+    value would leave these out.
+    """
+    names = long_columns(table) & core.named
+    if not names or kept_relation(core.relations) is not None:
+        return core
+    for part in _cells_of(core):
+        if not part.attributes.isdisjoint(names) and not _is_key(part, reader):
+            names -= part.attributes
+
+    def change(bound: BoundExpr) -> BoundExpr:
+        is_long = not bound.attributes.isdisjoint(names)
+        return replace(bound, by_row=bound.attributes) if is_long else bound
+
+    found, left_out = rewritten(core, change), sorted(table.guards(names))
+    there = tuple(_has_value(name, table, core) for name in left_out)
+    return replace(found, by_row=(*found.by_row, *there), named=core.named.difference(left_out))
+
+
+def _cells_of(core: Core) -> list[BoundExpr]:
+    """Return everything that is asked of cells, but what is added up row by row anyway."""
+    parts = [*core.conjuncts, *core.by_row, *core.keys]
+    parts += [condition for relation in core.relations for condition in relation.on]
+    for statistic in core.statistics:
+        base = base_of(statistic)
+        added = [w for w in base.weights if w.by_row] if isinstance(base, Linear) else []
+        parts += [part for part in expressions(statistic) if part not in added]
+    return parts
+
+
+def _is_key(bound: BoundExpr, reader: RowReader) -> bool:
+    """Whether an expression has few values that can be computed of a row."""
+    if bound.relations or bound.node.find(exp.Query):
+        return False
+    with suppress(SqlError):
+        marked = replace(bound, by_row=bound.attributes | bound.by_row)
+        return reader.key(marked, rounded=True) is not None
+    return False
+
+
+def _has_value(name: str, table: Table, core: Core) -> BoundExpr:
+    """Return the condition that a row has a value of a column's domain.
+
+    It is compared with true, as it is known to hold where rows without a value have a cell.
+    """
+    place = column(f"__a{list(table.columns).index(name)}")
+    there = exp.Not(this=exp.Is(this=place, expression=exp.Null()))
+    node = exp.EQ(this=exp.Paren(this=there), expression=exp.true())
+    spans = [part.span for part in _cells_of(core) if name in part.attributes]
+    span = spans[0] if spans else core.where or Span(0, 0)
+    return BoundExpr(node, render(node), frozenset({name}), frozenset(), span, frozenset({name}))
