@@ -144,3 +144,40 @@ def test_no_list_is_made_of_a_long_domain(policy):
             "clamp or null": {"low": 4, "mid": 2, "high": 4},
         }[policy]
     )
+
+
+@pytest.mark.parametrize("policy", [p for p in POLICIES if p != "drop or null"])
+def test_sums_of_a_long_domain_are_of_what_its_values_count_as(policy):
+    con = duckdb.connect()
+    con.execute("CREATE TABLE t (x INTEGER, g INTEGER NOT NULL CHECK (g IN (0, 1)))")
+    rows = [None, -500_000, 0, 5, 999_999, 1_000_000, 5_000_000, 40_000_000, 80_000_000]
+    con.executemany("INSERT INTO t VALUES (?, ?)", [(row, i % 2) for i, row in enumerate(rows)])
+    domain = dpsql.Domain.integers(0, 40_000_000, **POLICIES[policy])
+    session = dpsql.Session(con, schema=dpsql.Schema({"t": {"x": domain}}), accept_schema=True)
+    sql = "SELECT {} COUNT(*) AS n, COUNT(x) AS m, SUM(x) AS s, AVG(x) AS a FROM t WHERE {} {}"
+    inside = "CASE WHEN x BETWEEN 0 AND 40000000 THEN x END"
+    seen = inside if "clamp" not in policy else "x"
+    counted = inside if "clamp" not in policy else "greatest(least(x, 40000000), 0)"
+    counted = f"CASE WHEN x IS NOT NULL THEN {counted} END"
+    kept = "true" if "null" in policy else "x IS NOT NULL"
+    for keys, condition, group in (
+        ("", "true", ""),
+        ("g,", "x > 3 OR x IS NULL", "GROUP BY g"),
+        ("g,", "x < 1000000", "GROUP BY g"),
+        ("g, x >= 40000000 AS k,", "x <> 5", "GROUP BY g, k"),
+    ):
+        as_seen = f"(SELECT g, {seen} AS x, {counted} AS c FROM t) AS t"
+        true = con.execute(
+            f"SELECT {keys} COUNT(*), COUNT(c), SUM(c), AVG(c) FROM {as_seen} "
+            f"WHERE ({condition}) AND {kept} {group}"
+        ).fetchall()
+        frame = session.query(sql.format(keys, condition, group), budget=HUGE)
+        asked = [name for name in frame.columns if name in {"g", "k", "n", "m", "s", "a"}]
+        names = len(asked) - 4
+        found = {row[:names]: row[names:] for row in frame.select(asked).rows()}
+        for row in true:
+            ours = found[row[:names]]
+            assert list(map(round, ours[:2])) == list(row[names : names + 2])
+            assert ours[2] == pytest.approx(float(row[-2] or 0), rel=1e-3, abs=500)
+            if row[-1] is not None:
+                assert ours[3] == pytest.approx(row[-1], rel=1e-3, abs=500)
