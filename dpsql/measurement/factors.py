@@ -32,8 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
-from dpsql.linalg.matrices import Dense, StructuredMatrix
-from dpsql.linalg.structures import Exchangeable
+from dpsql.linalg.matrices import Dense, Exchangeable, StructuredMatrix
 
 ENTRY_BITS = 31
 """Products over the factors of a block are below 2^31, unless it is measured in wide integers."""

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
-from dpsql.linalg.matrices import StructuredMatrix
-from dpsql.linalg.structures import Exchangeable
+from dpsql.linalg.matrices import Exchangeable, StructuredMatrix
 from dpsql.measurement.factors import ENTRY_BITS, IntegerFactor
 
 

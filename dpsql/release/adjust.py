@@ -23,8 +23,8 @@ import numpy as np
 from dpsql.errors import InternalError, ResourceLimitError, printable
 from dpsql.hints import NO_REUSE, option
 from dpsql.linalg.arrays import Array, Ints
-from dpsql.linalg.connected import unions
 from dpsql.linalg.labeled import LabeledArray
+from dpsql.linalg.sets import unions
 from dpsql.linalg.threads import one_thread
 from dpsql.planner.reconstruction.measured import MeasuredFactor
 from dpsql.release.cells import MeasuredTable, Rows, Tables

@@ -15,7 +15,7 @@ import numpy as np
 
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.labeled import LabeledArray
-from dpsql.linalg.products import Kronecker
+from dpsql.linalg.matrices import Kronecker
 from dpsql.planner.reconstruction.measured import MeasuredFactor
 
 

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsql.errors import ResourceLimitError, WorkloadError
-from dpsql.linalg.matrices import Dense, check_entries
+from dpsql.linalg.matrices import Dense, Exchangeable, Intervals, check_entries
 from dpsql.linalg.matrices import StructuredMatrix as Queries
-from dpsql.linalg.structures import Exchangeable, Intervals
 
 MAX_CELLS = 2**26
 """Cells of one marginal, queries of one factor, or answers held at once: half a gibibyte."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.labeled import LabeledArray
-from dpsql.linalg.products import kron
+from dpsql.linalg.matrices import kron
 from dpsql.workload.workload import Family, Workload
 
 Groups = dict[frozenset[str], list[Family]]

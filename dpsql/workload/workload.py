@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError, WorkloadError
-from dpsql.linalg.matrices import Dense
+from dpsql.linalg.matrices import Dense, Kronecker, kron
 from dpsql.linalg.matrices import StructuredMatrix as Queries
-from dpsql.linalg.products import Kronecker, kron
 from dpsql.schema.table import closest
 from dpsql.workload.checks import check_answers, check_cells, check_sum, check_weight
 from dpsql.workload.factors import MAX_CELLS, Factor, Measure, is_factor

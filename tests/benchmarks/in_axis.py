@@ -18,7 +18,7 @@ from fractions import Fraction
 import numpy as np
 
 import dpsql
-from dpsql.linalg.subsets import subsets
+from dpsql.linalg.sets import subsets
 from dpsql.measurement.narrow import apply
 from dpsql.planner.mechanisms.aim.estimates import LinearMarginals, residual_block, residual_of
 from dpsql.workload import Identity, Workload

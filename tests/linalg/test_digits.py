@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpsql.linalg.acceleration import Accelerated
-from dpsql.linalg.descent import descend
 from dpsql.linalg.digits import far_apart, few, few_of_weighted, least, nearest, significant
 from dpsql.linalg.hull import hull
+from dpsql.linalg.iterations import Accelerated, descend
 from dpsql.linalg.nested import Nested, nested_rows
 
 DRAW = np.random.default_rng(5)

@@ -6,10 +6,19 @@ import numpy as np
 import pytest
 
 from dpsql.linalg.labeled import LabeledArray
-from dpsql.linalg.matrices import Dense, Sparse, StructuredMatrix
-from dpsql.linalg.products import Kronecker, kron
-from dpsql.linalg.structures import CenteredCells, Exchangeable, Intervals, compact, of_entries
-from dpsql.linalg.subsets import subsets
+from dpsql.linalg.matrices import (
+    CenteredCells,
+    Dense,
+    Exchangeable,
+    Intervals,
+    Kronecker,
+    Sparse,
+    StructuredMatrix,
+    compact,
+    kron,
+    of_entries,
+)
+from dpsql.linalg.sets import subsets
 
 N = 5
 RUNS = Intervals(N, np.array([0, 1, 3, 2]), np.array([5, 3, 7, 3]))

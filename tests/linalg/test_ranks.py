@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpsql.linalg.matrices import Dense
-from dpsql.linalg.ranks import least_rank
-from dpsql.linalg.structures import Exchangeable, Intervals
+from dpsql.linalg.matrices import Dense, Exchangeable, Intervals, least_rank
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpsql.linalg import acceleration
+from dpsql.linalg import iterations
 from dpsql.planner.strategies import dual
 from dpsql.workload import AllRange, Matrix, Prefix
 
@@ -30,7 +30,7 @@ def test_fewer_evaluations_for_the_same_bounds(queries, fewer, monkeypatch):
     parts = tuple(replace(part, nested=None) for part in problem.parts)
     problem = replace(problem, parts=parts)
     found = dual.maximize(problem, 1e-4)
-    monkeypatch.setattr(acceleration.Accelerated, "next", lambda self, delta, r: delta * np.exp(r))
+    monkeypatch.setattr(iterations.Accelerated, "next", lambda self, delta, r: delta * np.exp(r))
     plain = dual.maximize(problem, 1e-4)
     assert max(found.gap, plain.gap) <= 1e-4
     assert found.evaluations <= fewer * plain.evaluations

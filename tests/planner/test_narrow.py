@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.linalg.narrow import WORTHWHILE, narrow
+from dpsql.linalg.coordinates import WORTHWHILE, narrow
 from dpsql.measurement.factors import DenseFactor
 from dpsql.planner.mechanisms.querysmasher import plan
 from dpsql.planner.residuals.pieces import Component

@@ -8,7 +8,7 @@ import pytest
 
 import dpsql
 from dpsql.errors import WorkloadError
-from dpsql.linalg import matrices, structures
+from dpsql.linalg import matrices
 from dpsql.planner.reconstruction import inverses
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Ranges, Suffix, Workload
 
@@ -128,7 +128,7 @@ def test_what_can_fail_by_its_size_fails_before_the_charge(monkeypatch):
     def refuse(rows, cells):
         raise dpsql.ResourceLimitError("too large", hint="smaller")
 
-    monkeypatch.setattr(structures, "check_entries", refuse)
+    monkeypatch.setattr(matrices, "check_entries", refuse)
     with pytest.raises(dpsql.ResourceLimitError):
         planned.check_variances()
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.linalg.matrices import Sparse
-from dpsql.linalg.structures import Intervals
+from dpsql.linalg.matrices import Intervals, Sparse
 from dpsql.schema import Domain, Table
 from dpsql.sql import compile_script
 from dpsql.sql.lowering.classes import Classes

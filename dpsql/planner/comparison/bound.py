@@ -44,9 +44,8 @@ import numpy as np
 
 from dpsql.errors import ResourceLimitError
 from dpsql.linalg.arrays import Array
-from dpsql.linalg.matrices import StructuredMatrix
-from dpsql.linalg.structures import across_and_along, weighted_sum
-from dpsql.linalg.subsets import subsets
+from dpsql.linalg.matrices import StructuredMatrix, across_and_along, weighted_sum
+from dpsql.linalg.sets import subsets
 from dpsql.planner.mechanisms.hdmm.products import MAX_CELLS, Products, gram_of
 from dpsql.planner.mechanisms.measures import parts
 from dpsql.planner.mechanisms.units import least_error

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpsql.errors import AccuracyError, PlotError, printable
 from dpsql.hints import NO_REUSE, option
-from dpsql.linalg.subsets import largest_sets
+from dpsql.linalg.sets import largest_sets
 from dpsql.linalg.threads import one_thread
 from dpsql.markup import card, facts, folded, plain, preformatted, table
 from dpsql.measurement.certify import CertifiedPlan, spent

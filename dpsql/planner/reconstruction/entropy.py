@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from dpsql.linalg.arrays import Array
-from dpsql.linalg.subsets import subsets
+from dpsql.linalg.sets import subsets
 
 Attributes = tuple[str, ...]
 Table = NDArray[Any]

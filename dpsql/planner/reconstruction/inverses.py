@@ -16,10 +16,9 @@ from itertools import chain
 import numpy as np
 
 from dpsql.linalg.arrays import Array
-from dpsql.linalg.connected import connected
 from dpsql.linalg.labeled import LabeledArray
-from dpsql.linalg.matrices import Dense, StructuredMatrix
-from dpsql.linalg.products import Kronecker, kron
+from dpsql.linalg.matrices import Dense, Kronecker, StructuredMatrix, kron
+from dpsql.linalg.sets import connected
 from dpsql.planner.reconstruction.measured import MeasuredFactor, Space
 from dpsql.planner.residuals.pieces import Component, split_rows
 from dpsql.planner.residuals.references import Reference

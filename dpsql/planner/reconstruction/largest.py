@@ -20,7 +20,7 @@ from functools import reduce
 import numpy as np
 
 from dpsql.linalg.arrays import Array
-from dpsql.linalg.connected import unions
+from dpsql.linalg.sets import unions
 from dpsql.planner.reconstruction.inverses import CHUNK, Inverses, groups
 from dpsql.planner.reconstruction.measured import MeasuredFactor, Space
 from dpsql.planner.residuals.pieces import split_rows

@@ -35,8 +35,8 @@ import numpy as np
 from dpsql.errors import InternalError
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.labeled import LabeledArray
-from dpsql.linalg.structures import Exchangeable
-from dpsql.linalg.subsets import subsets
+from dpsql.linalg.matrices import Exchangeable
+from dpsql.linalg.sets import subsets
 from dpsql.measurement.factors import CenteredFactor, DenseFactor, IntegerFactor
 from dpsql.measurement.narrow import Kept
 from dpsql.planner.reconstruction.base import Aligned, Missing, Reconstruction, touched_by

@@ -26,7 +26,7 @@ import numpy as np
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.labeled import LabeledArray
 from dpsql.linalg.matrices import MAX_ENTRIES
-from dpsql.linalg.subsets import subsets
+from dpsql.linalg.sets import subsets
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.reconstruction.base import Aligned, CombinedReconstruction, Missing
 from dpsql.planner.reconstruction.inner_products import InnerProducts, rows_at_once

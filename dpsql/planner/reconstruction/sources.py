@@ -20,8 +20,7 @@ import numpy as np
 
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.labeled import LabeledArray
-from dpsql.linalg.matrices import Dense, StructuredMatrix, independent_inverse
-from dpsql.linalg.products import Kronecker
+from dpsql.linalg.matrices import Dense, Kronecker, StructuredMatrix, independent_inverse
 from dpsql.measurement.differences import Difference
 from dpsql.measurement.factors import IdentityFactor, IntegerFactor
 from dpsql.measurement.strategy import BlockStrategy

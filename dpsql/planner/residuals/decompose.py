@@ -26,7 +26,7 @@ import numpy as np
 
 from dpsql.errors import ResourceLimitError
 from dpsql.linalg.arrays import Array, Ints
-from dpsql.linalg.subsets import subsets
+from dpsql.linalg.sets import subsets
 from dpsql.planner.residuals.equivalence import Coloring, FamilyKind, distinct_rows, kinds
 from dpsql.planner.residuals.pieces import Piece
 from dpsql.workload import Block, Workload

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
 from dpsql.linalg.arrays import Array, Ints
-from dpsql.linalg.matrices import Dense, StructuredMatrix
+from dpsql.linalg.matrices import CenteredCells, Dense, StructuredMatrix
 from dpsql.linalg.nested import nested_rows
 from dpsql.linalg.roots import full_rank_root
-from dpsql.linalg.structures import CenteredCells
 from dpsql.planner.residuals.references import Reference
 from dpsql.workload import Queries
 

@@ -16,7 +16,7 @@ from itertools import chain
 import numpy as np
 
 from dpsql.linalg.arrays import Ints
-from dpsql.linalg.products import kron
+from dpsql.linalg.matrices import kron
 from dpsql.planner.residuals.decompose import Subworkload
 from dpsql.planner.residuals.pieces import Component, Key, Splitter, reorder
 from dpsql.planner.residuals.references import Reference, axis_basis, row_basis

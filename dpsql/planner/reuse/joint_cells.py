@@ -36,7 +36,7 @@ import numpy as np
 import scipy.linalg
 
 from dpsql.linalg.arrays import Array, Ints
-from dpsql.linalg.descent import descend
+from dpsql.linalg.iterations import descend
 from dpsql.linalg.roots import regular_root, root_of
 from dpsql.planner.mechanisms.base import Cost
 from dpsql.planner.plans.contents import PlannedBlock

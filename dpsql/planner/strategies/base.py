@@ -11,8 +11,7 @@ import numpy as np
 
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.digits import least
-from dpsql.linalg.matrices import Dense, StructuredMatrix
-from dpsql.linalg.structures import Exchangeable
+from dpsql.linalg.matrices import Dense, Exchangeable, StructuredMatrix
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.structure import Product
 from dpsql.workload import Queries

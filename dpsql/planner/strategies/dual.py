@@ -25,9 +25,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.linalg
 
-from dpsql.linalg.acceleration import Accelerated
 from dpsql.linalg.arrays import Array
-from dpsql.linalg.descent import descend
+from dpsql.linalg.iterations import Accelerated, descend
 from dpsql.linalg.nested import Nested
 from dpsql.linalg.roots import compressed
 from dpsql.linalg.symmetry import Permutation, Subspace, averaged, blocks, symmetries

@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from dpsql.linalg.arrays import Array
+from dpsql.linalg.coordinates import Narrow, narrow
 from dpsql.linalg.hull import hull
-from dpsql.linalg.narrow import Narrow, narrow
-from dpsql.linalg.ranks import least_rank
+from dpsql.linalg.matrices import least_rank
 from dpsql.linalg.roots import compressed
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.strategies.base import Solution, Solver

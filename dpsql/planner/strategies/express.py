@@ -11,7 +11,7 @@ import scipy.linalg
 
 from dpsql.errors import ResourceLimitError
 from dpsql.linalg.arrays import Array, Ints
-from dpsql.linalg.narrow import narrow
+from dpsql.linalg.coordinates import narrow
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.references import over_axis_basis, residual_basis, row_basis
 from dpsql.planner.strategies.base import Triangular

@@ -28,9 +28,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from dpsql.linalg.acceleration import Accelerated
 from dpsql.linalg.arrays import Array
-from dpsql.linalg.descent import descend
+from dpsql.linalg.iterations import Accelerated, descend
 
 WORK = 1e11
 """Multiplications that it may cost: a few seconds."""

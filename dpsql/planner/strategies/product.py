@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from dpsql.linalg.arrays import Array
-from dpsql.linalg.products import Kronecker
+from dpsql.linalg.matrices import Kronecker
 from dpsql.linalg.roots import independent_root
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.structure import Product

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpsql.linalg.arrays import Array
-from dpsql.linalg.descent import descend
 from dpsql.linalg.digits import few, nearest
+from dpsql.linalg.iterations import descend
 from dpsql.planner.residuals.decompose import Subworkload, decompose
 from dpsql.planner.residuals.equivalence import Coloring, by_role, by_size, kinds
 from dpsql.planner.residuals.pieces import Piece, Splitter

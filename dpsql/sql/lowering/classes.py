@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.linalg.arrays import Array, Ints
-from dpsql.linalg.matrices import MAX_ENTRIES, Runs, Sparse
-from dpsql.linalg.structures import Intervals, of_entries
+from dpsql.linalg.matrices import MAX_ENTRIES, Intervals, Runs, Sparse, of_entries
 from dpsql.sql.lowering.matrices import LoweredBlock
 from dpsql.workload.cells import refined
 

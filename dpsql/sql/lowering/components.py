@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dpsql.linalg.connected import unions
+from dpsql.linalg.sets import unions
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Core, Relation
 from dpsql.sql.binding.expressions import BoundExpr

@@ -15,8 +15,7 @@ import numpy as np
 import polars as pl
 
 from dpsql.errors import ResourceLimitError, Span, SqlError, printable
-from dpsql.linalg.matrices import StructuredMatrix
-from dpsql.linalg.structures import of_entries
+from dpsql.linalg.matrices import StructuredMatrix, of_entries
 from dpsql.schema import Table
 from dpsql.schema.names import quoted_name
 from dpsql.sql.binding.core import Core, Linear, Relation

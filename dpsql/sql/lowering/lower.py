@@ -14,8 +14,7 @@ from sqlglot import exp
 
 from dpsql.errors import SqlError, UnsupportedSqlError
 from dpsql.hints import instead, remedies_of
-from dpsql.linalg.matrices import StructuredMatrix
-from dpsql.linalg.structures import Intervals
+from dpsql.linalg.matrices import Intervals, StructuredMatrix
 from dpsql.schema import Table
 from dpsql.schema.domain import Merging
 from dpsql.sql.binding.core import Core, Linear, Quantile, Statistic, present

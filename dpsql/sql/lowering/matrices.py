@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 
 from dpsql.errors import ResourceLimitError
 from dpsql.linalg.arrays import Array
-from dpsql.linalg.matrices import MAX_ENTRIES, Dense, Runs, Sparse, StructuredMatrix
-from dpsql.linalg.structures import compact
+from dpsql.linalg.matrices import MAX_ENTRIES, Dense, Runs, Sparse, StructuredMatrix, compact
 from dpsql.workload import Factor, Identity, Matrix, Measure, Queries
 
 

@@ -24,7 +24,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dpsql.linalg.structures import Intervals, of_entries
+from dpsql.linalg.matrices import Intervals, of_entries
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Linear
 from dpsql.sql.lowering.lower import LoweredCore, LoweredSet, LoweredStatistic

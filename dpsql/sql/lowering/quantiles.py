@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpsql.linalg.structures import Intervals
+from dpsql.linalg.matrices import Intervals
 from dpsql.sql.lowering.matrices import LoweredBlock
 
 

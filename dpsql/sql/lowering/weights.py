@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpsql.linalg.structures import Exchangeable
+from dpsql.linalg.matrices import Exchangeable
 from dpsql.rows.measure import RowMeasure
 from dpsql.sql.binding.core import Linear
 from dpsql.sql.binding.expressions import BoundExpr

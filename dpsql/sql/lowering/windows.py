@@ -14,8 +14,7 @@ from functools import reduce
 import numpy as np
 
 from dpsql.linalg.arrays import Array, Ints
-from dpsql.linalg.matrices import Runs
-from dpsql.linalg.structures import Intervals, compact
+from dpsql.linalg.matrices import Intervals, Runs, compact
 from dpsql.sql.binding.core import Core, Windowed
 from dpsql.sql.lowering.evaluate import Evaluator, StoredAxis
 from dpsql.sql.lowering.matrices import LoweredBlock, check_entries

@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 
-from dpsql.linalg.subsets import subsets
+from dpsql.linalg.sets import subsets
 from dpsql.planner.mechanisms.aim.estimates import residual_block
 from dpsql.planner.mechanisms.aim.targets import Targets, by_table
 from dpsql.workload import Identity, Prefix, Total, Workload

@@ -9,7 +9,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from dpsql.linalg.subsets import subsets
+from dpsql.linalg.sets import subsets
 from dpsql.measurement.certify import privacy_cost
 from dpsql.planner.mechanisms.aim.estimates import conditional_plan, residual_block, unit
 from tests.oracle import space_matrix

@@ -6,7 +6,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from dpsql.linalg.subsets import subsets
+from dpsql.linalg.sets import subsets
 from dpsql.planner.mechanisms.aim.estimates import (
     FittedMarginals,
     LinearMarginals,

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from dpsql.errors import ResourceLimitError
-from dpsql.linalg.matrices import Dense
-from dpsql.linalg.structures import Exchangeable, across_and_along, weighted_sum
+from dpsql.linalg.matrices import Dense, Exchangeable, across_and_along, weighted_sum
 from dpsql.planner.mechanisms.hdmm.products import MAX_CELLS, gram_of
 from dpsql.planner.mechanisms.hdmm.strategies import (
     DenseStrategy,

@@ -50,7 +50,7 @@ from fractions import Fraction
 import numpy as np
 
 from dpsql.linalg.arrays import Array
-from dpsql.linalg.subsets import subsets
+from dpsql.linalg.sets import subsets
 from dpsql.measurement.distributions import VARIANCE_BITS, Gaussian
 from dpsql.measurement.factors import CenteredFactor, DenseFactor, IntegerFactor
 from dpsql.measurement.narrow import Kept

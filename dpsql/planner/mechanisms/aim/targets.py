@@ -31,7 +31,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from dpsql.linalg.subsets import subsets
+from dpsql.linalg.sets import subsets
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.mechanisms.measures import parts
 from dpsql.planner.reconstruction.sources import of_measure

@@ -30,7 +30,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from dpsql.linalg.arrays import Array
-from dpsql.linalg.subsets import subsets
+from dpsql.linalg.sets import subsets
 from dpsql.planner.mechanisms.hdmm.strategies import Noise, descend, irregular
 from dpsql.planner.residuals.decompose import decompose
 from dpsql.planner.residuals.equivalence import by_size

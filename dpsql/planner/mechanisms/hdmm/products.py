@@ -36,8 +36,7 @@ import numpy as np
 
 from dpsql.errors import ResourceLimitError
 from dpsql.linalg.arrays import Array, Ints
-from dpsql.linalg.matrices import Dense, StructuredMatrix
-from dpsql.linalg.structures import Exchangeable, weighted_sum
+from dpsql.linalg.matrices import Dense, Exchangeable, StructuredMatrix, weighted_sum
 from dpsql.planner.mechanisms.hdmm.strategies import EvenStrategy, Noise, Oracle, Strategy
 from dpsql.workload import Queries, Total, Workload
 from dpsql.workload.joint import Groups, by_attributes, touched

@@ -38,9 +38,8 @@ from typing import Literal
 import numpy as np
 
 from dpsql.linalg.arrays import Array
-from dpsql.linalg.matrices import StructuredMatrix, independent_inverse
+from dpsql.linalg.matrices import StructuredMatrix, across_and_along, independent_inverse
 from dpsql.linalg.roots import root_of
-from dpsql.linalg.structures import across_and_along
 from dpsql.planner.strategies.dual import Dual, maximize
 
 Noise = Literal["gaussian", "laplace"]

@@ -1,15 +1,4 @@
-"""Descent by L-BFGS, in steps of few digits: the same on every processor.
-
-The method is that of Liu and Nocedal ("On the limited memory BFGS method for large scale
-optimization", Mathematical Programming 45, 1989): of the last steps s and the changes y of the
-slope along them follows a guess of the inverse Hessian, and with it the next direction. Along one
-a step is looked for that goes down enough, and far enough that the slope changes
-(Lewis and Overton, "Nonsmooth optimization via quasi-Newton methods", Mathematical Programming 141,
-2013): then y·s > 0, and the guess stays positive definite.
-
-Each step is rounded before it is taken (see `digits`), so that y belongs to the very step s.
-SciPy's L-BFGS-B does the same in full digits, and takes half a second to import.
-"""
+"""Iterations in steps of few digits: descent by L-BFGS, and acceleration of fixed points."""
 
 from __future__ import annotations
 
@@ -18,10 +7,25 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dpsql.linalg.arrays import Array
-from dpsql.linalg.digits import few
+import numpy as np
 
-KEPT = 10
+from dpsql.linalg.arrays import Array
+from dpsql.linalg.digits import few, few_of_weighted
+
+# ── Descent by L-BFGS, in steps of few digits: the same on every processor ───────────────────────
+#
+# The method is that of Liu and Nocedal ("On the limited memory BFGS method for large scale
+# optimization", Mathematical Programming 45, 1989): of the last steps s and the changes y of the
+# slope along them follows a guess of the inverse Hessian, and with it the next direction. Along one
+# a step is looked for that goes down enough, and far enough that the slope changes (Lewis and
+# Overton, "Nonsmooth optimization via quasi-Newton methods", Mathematical Programming 141, 2013):
+# then y·s > 0, and the guess stays positive definite.
+#
+# Each step is rounded before it is taken (see `digits`), so that y belongs to the very step s.
+# SciPy's L-BFGS-B does the same in full digits, and takes half a second to import.
+
+
+STEPS_KEPT = 10
 """Steps that are remembered."""
 ENOUGH, FLAT = 1e-4, 0.9
 """A step gains so much of what the slope promises, and leaves at most so much of the slope."""
@@ -77,7 +81,7 @@ def descend(
     evaluations: int,
     progress: float = 0.0,
     done: Callable[[], bool] = lambda: False,
-    kept: int = KEPT,
+    kept: int = STEPS_KEPT,
 ) -> Array:
     """Go down from a start; return the lowest point of the steps.
 
@@ -155,3 +159,46 @@ def _along(
             flatter = 1 - here.slope / promised
             length /= min(max(flatter, LEAST_SHARE), MOST_SHARE)
     return best, min(most, TRIES)
+
+
+# ── Anderson acceleration: a fixed point is reached in a third of the steps ──────────────────────
+#
+# Of a map x ↦ x + r(x) the last few x_k and r_k are kept. Where r is nearly linear, the combination
+# of the x_k, with weights that add up to 1, in which the r_k cancel best is a better guess than the
+# last x (Walker and Ni, "Anderson acceleration for fixed-point iterations", SIAM Journal on
+# Numerical Analysis 49, 2011). Here x is log δ of weights δ > 0, which stay positive so; each
+# counts as much as it weighs. Steps have few digits, see `digits`.
+
+
+POINTS_KEPT = 6
+LONGEST = 5.0
+"""No δ changes by more than e to this in one step."""
+LEAST = 1e-300
+DEPENDENT = 1e-6
+"""Relative size below which combinations of the last steps are noise."""
+
+
+class Accelerated:
+    """What is kept of the last steps."""
+
+    def __init__(self) -> None:
+        self._xs: deque[Array] = deque(maxlen=POINTS_KEPT)
+        self._rs: deque[Array] = deque(maxlen=POINTS_KEPT)
+
+    def forget(self) -> None:
+        """Begin anew: the next step is a plain one."""
+        self._xs.clear()
+        self._rs.clear()
+
+    def next(self, delta: Array, r: Array) -> Array:
+        """Return the next δ, up to a factor, after the plain step would be δ·e^r."""
+        x = np.log(np.maximum(delta, LEAST))
+        self._xs.append(x)
+        self._rs.append(r)
+        step, weights = r, np.sqrt(delta)
+        if len(self._xs) > 1:
+            xs, rs = (np.diff(np.array(kept), axis=0).T for kept in (self._xs, self._rs))
+            found, *_ = np.linalg.lstsq(rs * weights[:, None], r * weights, rcond=DEPENDENT)
+            step = r - (xs + rs) @ found
+        moved = x + few_of_weighted(np.clip(step, -LONGEST, LONGEST), weights)
+        return np.asarray(np.exp(moved - moved.max()))
