@@ -1,4 +1,4 @@
-"""Charts as objects of Altair, which people look at, change and save."""
+"""Plots in notebooks: charts of Altair, to be looked at, changed and saved, and shapes as HTML."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from dpsql.charts.axes import INK, LINE
 from dpsql.charts.specs import Figure, titled
-from dpsql.charts.svg import BARE
+from dpsql.charts.svg import BARE, drawn
 from dpsql.errors import PlotError, printable
+from dpsql.markup import Html, text
 
 if TYPE_CHECKING:
     import altair
+
+
+# ── Charts as objects of Altair, which people look at, change and save ───────────────────────────
+
 
 _COLORS = frozenset(["color", "stroke", "fill", "symbolFillColor"])
 _THEMED = frozenset(
@@ -79,3 +84,23 @@ def _within(value: Any) -> Any:
     if isinstance(value, Mapping):
         return _recolored(value)
     return [_within(each) for each in value] if isinstance(value, list) else value
+
+
+# ── Pictures in notebooks: shapes and texts as HTML, that fit light and dark pages ───────────────
+
+
+def inlined(figure: Figure | None) -> list[Html]:
+    """Draw a chart as a part of a card, with words below it.
+
+    Returns:
+        The part; nothing if there is no chart.
+    """
+    if figure is None:
+        return []
+    return [
+        Html(
+            f'<figure style="margin:.4em 0;max-width:62rem">{drawn(figure, BARE)}'
+            f'<figcaption style="font-size:.9em;opacity:.8">{text(figure.words)}</figcaption>'
+            "</figure>"
+        )
+    ]

@@ -19,7 +19,7 @@ from dpsql.rows.key import RowKey
 from dpsql.rows.measure import RowMeasure
 from dpsql.schema import Table
 from dpsql.workload.spread import SpreadRows
-from dpsql.workload.units import UnitGroups
+from dpsql.workload.unit_groups import UnitGroups
 
 Marginal = tuple[str, ...]
 Counts = NDArray[np.int64]

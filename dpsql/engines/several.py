@@ -1,6 +1,6 @@
 """Count several tables at once, for a plan in which a privacy unit is one record.
 
-What is counted of a table gets the axis of its counts, and other names; see `workload.several`.
+What is counted of a table gets the axis of its counts, and other names; see `workload.workload`.
 How much one unit changes is said here, of what was counted and of nothing that was planned: each
 table's own bound on rows, times the largest value of a row. And that no marginal of a table counts
 more rows of a unit than its total: they are of rows that are kept once for all of them, and in the
@@ -28,8 +28,8 @@ from dpsql.engines.base import (
 )
 from dpsql.errors import InternalError
 from dpsql.schema import Table
-from dpsql.workload.several import UnitTable
 from dpsql.workload.spread import SpreadRows
+from dpsql.workload.workload import UnitTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,9 +61,8 @@ from fractions import Fraction
 
 from dpsql.errors import InternalError
 from dpsql.measurement.distributions import Gaussian
-from dpsql.measurement.factors import ENTRY_BITS
+from dpsql.measurement.factors import ENTRY_BITS, MeasureFactor
 from dpsql.measurement.strategy import BlockStrategy
-from dpsql.measurement.sums import MeasureFactor
 from dpsql.workload.spread import SpreadRows
 
 

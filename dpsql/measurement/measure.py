@@ -35,11 +35,10 @@ from dpsql.errors import InternalError
 from dpsql.measurement.certify import CertifiedPlan
 from dpsql.measurement.differences import Difference, check_totals
 from dpsql.measurement.distributions import CoarseGaussian
+from dpsql.measurement.factors import MeasureFactor, UnitFactor
 from dpsql.measurement.narrow import Kept, draw, kept_integers, measure_narrow
 from dpsql.measurement.randomness import RandomBits, fresh_bits
 from dpsql.measurement.strategy import BlockStrategy
-from dpsql.measurement.sums import MeasureFactor
-from dpsql.measurement.units import UnitFactor
 from dpsql.measurement.wide import measure_wide
 from dpsql.privacy import Ledger, Receipt
 from dpsql.workload.spread import SpreadRows

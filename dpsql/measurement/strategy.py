@@ -37,8 +37,8 @@ from dpsql.measurement.factors import (
     MOST_STRETCHED,
     IdentityFactor,
     IntegerFactor,
+    UnitFactor,
 )
-from dpsql.measurement.units import UnitFactor
 from dpsql.workload.spread import Apart, SpreadRows, by_limits
 
 

@@ -44,7 +44,7 @@ from dpsql.release.support import Support
 from dpsql.release.tables import about
 from dpsql.schema.names import folded
 from dpsql.sql.compiled import Script, Statement
-from dpsql.workload.several import UnitTable
+from dpsql.workload.workload import UnitTable
 
 REASON = "biased: of a table that fits all measurements"
 

@@ -25,7 +25,7 @@ from dpsql.planner.reconstruction.entropy import Attributes
 from dpsql.release.adjust import Observation, components_of, fit_table
 from dpsql.release.marginals import Marginal
 from dpsql.sql.compiled import Script
-from dpsql.workload.several import UnitTable
+from dpsql.workload.workload import UnitTable
 
 MAX_CELLS = 1 << 24
 """Of the table of a statement: 128 MiB, and a dozen of its size while it is made."""

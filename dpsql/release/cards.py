@@ -6,7 +6,7 @@ from itertools import islice
 
 import polars as pl
 
-from dpsql.charts.beside import inlined
+from dpsql.charts.plots import inlined
 from dpsql.errors import DpsqlError
 from dpsql.markup import Html, card, facts, folded, table
 from dpsql.release.facts import Facts

@@ -27,7 +27,7 @@ from dpsql.release.answers import Answers
 from dpsql.release.facts import Earlier
 from dpsql.sql.compiled import GroupingSet, Script, Statement, StatisticColumn
 from dpsql.workload import Family, Workload
-from dpsql.workload.units import groups_of
+from dpsql.workload.unit_groups import groups_of
 
 UNASKED = 20_000
 """Groups of a statement that are looked at without being asked to: more take seconds."""

@@ -13,8 +13,7 @@ from dpsql.linalg.arrays import Ints
 from dpsql.linalg.threads import one_thread
 from dpsql.planner.reconstruction.entropy import Attributes, EntropyTables
 from dpsql.release.relations import ReleasedRelation, ReleasedTables
-from dpsql.release.synthetic.cells import Cells
-from dpsql.release.synthetic.junction import pairs, too_large
+from dpsql.release.synthesis import Cells, pairs, too_large
 
 QUALITY = {
     "columns": pl.List(pl.String()),

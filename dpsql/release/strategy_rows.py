@@ -16,9 +16,14 @@ from dpsql.errors import ReleaseFormatError
 from dpsql.linalg.arrays import Ints
 from dpsql.measurement.differences import Difference
 from dpsql.measurement.distributions import CoarseGaussian, Gaussian, Laplace, Law
-from dpsql.measurement.factors import CenteredFactor, DenseFactor, IdentityFactor, IntegerFactor
+from dpsql.measurement.factors import (
+    CenteredFactor,
+    DenseFactor,
+    IdentityFactor,
+    IntegerFactor,
+    UnitFactor,
+)
 from dpsql.measurement.narrow import MOST_KEPT, Kept, kept_integers
-from dpsql.measurement.units import UnitFactor
 
 LAPLACE = "laplace "
 """Stands before the scale of Laplace noise; a number alone is the variance of Gaussian noise."""

@@ -17,7 +17,7 @@ from dpsql.schema import Table
 from dpsql.schema.names import folded
 from dpsql.sql.compiled import Script
 from dpsql.workload import Workload
-from dpsql.workload.several import UnitTable, over_all
+from dpsql.workload.workload import UnitTable, over_all
 
 
 def identity_of(table: Table) -> str:

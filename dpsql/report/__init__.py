@@ -1,6 +1,5 @@
 """One self-contained page about a release, as HTML: what it has, and how that is written."""
 
-from dpsql.report.fit import fitted
 from dpsql.report.page import (
     ELSEWHERE,
     Cell,
@@ -10,8 +9,11 @@ from dpsql.report.page import (
     Picture,
     Section,
     Shown,
+    fitted,
+    is_report,
+    needed,
+    rendered,
 )
-from dpsql.report.render import is_report, needed, rendered
 
 __all__ = [
     "ELSEWHERE",

@@ -38,7 +38,7 @@ from dpsql.sql.outline import Outlined
 from dpsql.sql.sandbox.database import Sandbox
 from dpsql.sql.text.parse import Parsed
 from dpsql.workload import Family, Identity, Measure, Workload
-from dpsql.workload.units import UnitGroups, groups_of
+from dpsql.workload.unit_groups import UnitGroups, groups_of
 from dpsql.workload.workload import Block
 
 MAX_SCRIPT_ENTRIES = 2**24
@@ -366,7 +366,7 @@ class _Builder:
         """Add the family of units by groups, which are its cells.
 
         What a unit can add to a count of rows is k, and here it is 1. Errors are divided by that,
-        as those of several tables are, see `workload.several`.
+        as those of several tables are, see `workload.workload`.
         """
         merged = [self.classes.merge(block, self._sizes) for block in lowered.blocks]
         condition = "" if lowered.added_up is None else lowered.added_up.name

@@ -18,9 +18,9 @@ from dpsql.sql.computing.pairs import Output
 from dpsql.sql.computing.postprocess import DirectOutput, Postprocessing
 from dpsql.sql.lowering.lower import GroupsOf
 from dpsql.workload import Workload
-from dpsql.workload.several import UnitTable
 from dpsql.workload.spread import SpreadRows, spreads_of
-from dpsql.workload.units import UnitGroups
+from dpsql.workload.unit_groups import UnitGroups
+from dpsql.workload.workload import UnitTable
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,7 +18,7 @@ from dpsql.sql.lowering.lower import GroupsOf
 from dpsql.sql.outline import Outlined
 from dpsql.sql.text.parse import Parsed
 from dpsql.workload import Family
-from dpsql.workload.several import UnitTable, named, over_all
+from dpsql.workload.workload import UnitTable, named, over_all
 
 T = TypeVar("T")
 SameUnits = Callable[[Table, Table], None]

@@ -41,7 +41,7 @@ Guarantees:
        is at most n/k of k·max S, but it may be all of k·top(S), as of bound 3.
 
     Rows without a cell in A add nothing to it. Where a unit is one record with rows in several
-    tables (`workload.several`), k is part of M: its rows in the one table that A is over add at
+    tables (`workload.workload`), k is part of M: its rows in the one table that A is over add at
     most kM' = M in all, of which at most s_gM in a class g, and the same holds with k = 1.
 
     That rows are so far apart is for those to see to who count (`engines.base.Counted`): in cells

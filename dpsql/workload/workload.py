@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -11,11 +12,14 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.errors import ResourceLimitError, WorkloadError
+from dpsql.errors import ArgumentError, ResourceLimitError, WorkloadError, shown
+from dpsql.hints import Hint
+from dpsql.linalg.arrays import Array
+from dpsql.linalg.labeled import LabeledArray
 from dpsql.linalg.matrices import Dense, Kronecker, kron
 from dpsql.linalg.matrices import StructuredMatrix as Queries
+from dpsql.schema.names import as_sql
 from dpsql.schema.table import closest
-from dpsql.workload.checks import check_answers, check_cells, check_sum, check_weight
 from dpsql.workload.factors import MAX_CELLS, Factor, Measure, is_factor
 
 EQUAL = 1e-6
@@ -392,3 +396,251 @@ def _check_present(family: Family) -> None:
             f"The counts that go with the sums {family.name!r} are of other groups.",
             hint="give them the same blocks, or blocks of one row, in the same order.",
         )
+
+
+# ── What a workload refuses: sizes, as numbers alone show them, and weights ──────────────────────
+
+
+MAX_ANSWERS = 2**62
+"""Answers of one workload. Of one family, up to `MAX_CELLS` can be held at once."""
+MAX_SUM = 2**27
+"""Cells of all marginals of a request, if the data owner doesn't say otherwise: 16 bytes each."""
+VARIABLE = "DPSQL_MAX_CELLS"
+"""Says otherwise, in the environment: how many fit is a matter of the computer, not of a call."""
+
+
+def check_sum(cells: int) -> None:
+    """Refuse marginals that have too many cells together: all of them are counted and held.
+
+    Raises:
+        ResourceLimitError: they have; nothing is charged then.
+        ArgumentError: what the environment says is no number of cells.
+    """
+    most = _most_cells()
+    if cells > most:
+        raise ResourceLimitError(
+            f"The marginals that are asked have {cells:,} cells together; the limit is {most:,}.",
+            hint="ask for fewer or coarser groups at once. Or, with "
+            f"{math.ceil(cells * 16 / 1e9):,} GB of memory for them, "
+            + Hint(
+                f'raise it before you ask: os.environ["{VARIABLE}"] = "{cells}".',
+                f"raise it in front of the command: {VARIABLE}={cells} dpsql …",
+                f"raise it before you ask: %env {VARIABLE}={cells}",
+            ),
+        )
+
+
+def _most_cells() -> int:
+    said = os.environ.get(VARIABLE, str(MAX_SUM))
+    if not (said.isascii() and said.isdigit() and 0 < len(said) < 19):
+        raise ArgumentError(
+            f"{VARIABLE} in the environment is no number of cells: {shown(said)}.",
+            hint=f"for example {VARIABLE}={MAX_SUM}.",
+        )
+    return int(said)
+
+
+def check_cells(label: str, count: int) -> None:
+    """Refuse a marginal with too many cells."""
+    if count > MAX_CELLS:
+        raise ResourceLimitError(
+            f"{label!r} has {count:,} cells of its marginal; the limit is {MAX_CELLS:,}.",
+            hint="use fewer attributes, or coarser domains.",
+        )
+
+
+def check_answers(label: str, count: int) -> None:
+    """Refuse too many answers of one workload."""
+    if count > MAX_ANSWERS:
+        raise ResourceLimitError(
+            f"With {label!r} there are {count:,} answers; the limit is {MAX_ANSWERS:,}.",
+            hint="ask for fewer ranges at once.",
+        )
+
+
+def check_weight(weight: float) -> float:
+    """Return a weight as a float.
+
+    Raises:
+        WorkloadError: it is no positive finite number, or out of range.
+    """
+    message = f"The weight {weight!r} is not a positive finite number."
+    hint = "weights between 1e-9 and 1e9 say how much a family matters."
+    if isinstance(weight, (bool, str, bytes, complex)):
+        raise WorkloadError(message, hint=hint)
+    try:
+        value = float(weight)
+    except (TypeError, ValueError):
+        raise WorkloadError(message, hint=hint) from None
+    if not 1e-9 <= value <= 1e9:
+        raise WorkloadError(message, hint=hint)
+    return value
+
+
+# ── A workload over the joint cells of the attributes that it touches ────────────────────────────
+
+
+Groups = dict[frozenset[str], list[Family]]
+"""Families by the set of their attributes."""
+
+
+def touched(workload: Workload) -> tuple[str, ...]:
+    """Return the attributes that the families touch, in domain order."""
+    used: set[str] = set()
+    for family in workload.families:
+        if len(used) == len(workload.domain):
+            break  # often the first few of very many touch them all
+        if family.count:
+            used.update(family.names)
+    return tuple(name for name in workload.domain if name in used)
+
+
+def by_attributes(families: Iterable[Family]) -> Groups:
+    """Group the families that have any queries by their attributes, as these come."""
+    groups: Groups = {}
+    for family in families:
+        if family.count:
+            groups.setdefault(family.attributes, []).append(family)
+    return groups
+
+
+def joint_cells(workload: Workload) -> int:
+    """Return the number of joint cells of the touched attributes."""
+    return math.prod(workload.domain[name] for name in touched(workload))
+
+
+def gram(workload: Workload, names: Sequence[str]) -> Array:
+    """Return Σ weight · QᵀQ over the joint cells."""
+    total: Array = np.zeros(())
+    for family in workload.families:
+        if not family.count:
+            continue
+        others = [name for name in names if name not in family.attributes]
+        whole = (np.ones((workload.domain[name],) * 2) for name in others)
+        product = kron([*(block.queries.gram() for block in family.blocks), *whole])
+        order = [*family.names, *others]
+        # Both sides' axes are brought into one order.
+        sides = [(side, name) for side in (0, 1) for name in order]
+        sizes = {key: workload.domain[key[1]] for key in sides}
+        table = LabeledArray.of(sides, sizes, product)
+        ordered = table.transpose([(side, name) for side in (0, 1) for name in names])
+        total = total + family.weight * ordered.reshape(product.shape)
+    return total
+
+
+def written_out(workload: Workload, names: Sequence[str]) -> Array:
+    """Write all queries out over the joint cells, with their weights folded in."""
+    families = [f for f in workload.families if f.count]
+    sizes = workload.domain
+    return np.vstack([math.sqrt(f.weight) * spread_out(f, names, sizes) for f in families])
+
+
+def spread_out(family: Family, names: Sequence[str], sizes: Mapping[str, int]) -> Array:
+    """Write a family's queries out over the joint cells: shape (queries, cells)."""
+    written = family.written_out().reshape(-1, *(sizes[name] for name in family.names))
+    spread = LabeledArray(("", *family.names), written).expand(("", *names))
+    full = np.broadcast_to(spread, (len(written), *(sizes[name] for name in names)))
+    return full.reshape(len(written), -1)
+
+
+# ── Several tables in one workload, whose rows are of the same privacy units ─────────────────────
+#
+#     orders.status    the column `status` of the table `orders`
+#     orders           an axis of one cell, along which the rows of `orders` are counted
+#
+# Statements over one table ask nothing of another, and columns of two tables may have one name. So
+# what is asked of each table has names and an axis of its own, as what is added up has: a table is
+# planned as a measure is, to which every row adds 1 (see `planner.mechanisms.measures`). And a unit
+# is one record then, which has up to k rows in the table: its errors are divided by k, in the total
+# that a plan makes small, as those of sums are by the largest value of a row. Otherwise the table
+# with the largest k would have nearly all of the budget.
+
+
+@dataclass(frozen=True, slots=True)
+class UnitTable:
+    """One of several tables, as attributes of a workload name it."""
+
+    name: str
+    """Also the axis of its counts. No other table has it, nor does any attribute begin with it and
+    a dot that is of another table; see `named`."""
+    rows: int
+    """How many rows of one unit count at most."""
+
+    def attribute(self, own: str) -> str:
+        """Return what a column of the table, or a measure, is called among several tables."""
+        return f"{self.name}.{own}"
+
+    def own(self, attribute: str) -> str | None:
+        """Return what an attribute is called in the table; None if it is of another one."""
+        before, own = attribute[: len(self.name) + 1], attribute[len(self.name) + 1 :]
+        return own if before == f"{self.name}." else None
+
+    def renamed(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Return the domain of a workload over the table, with the axis of its counts."""
+        return {**{self.attribute(name): n for name, n in sizes.items()}, self.name: 1}
+
+    def family(self, family: Family) -> Family:
+        """Return a family of queries over the table as one among several tables.
+
+        Counts get the axis of the table's counts, as their last block; sums have one of their own.
+        What is restored to sums is counts, so it gets that axis, too.
+        """
+        blocks = tuple(map(self._block, family.blocks))
+        present = None
+        if family.present is not None:
+            present = self.family(family.present)
+        elif family.center:
+            kept = (self._counts if b.bound is not None else b for b in blocks)
+            present = replace(family, blocks=tuple(kept))
+        if family.measure is None:
+            blocks = (*blocks, self._counts)
+        return replace(family, blocks=blocks, present=present)
+
+    def _block(self, block: Block) -> Block:
+        names = tuple(map(self.attribute, block.attributes))
+        if block.of_units:  # it says itself in how many groups a unit is, whatever rows it has
+            return replace(block, attributes=names)
+        return replace(block, attributes=names, rows=1 if block.bound is None else self.rows)
+
+    @property
+    def _counts(self) -> Block:
+        """The block of the table's counts."""
+        one = Measure(1).bind(1)
+        return Block((self.name,), (1,), one, bound=1, rows=self.rows, of_rows=True)
+
+
+def named(tables: Iterable[str]) -> tuple[str, ...]:
+    """Name tables so that no two attributes of different tables have one name.
+
+    A name is written as SQL has it: bare, or in quotes if there are dots or spaces in it. So the
+    first dot outside of quotes ends it. Of tables that are called alike (in two schemas) the second
+    has its number behind it, after a space.
+    """
+    found: list[str] = []
+    for table in map(as_sql, tables):
+        numbered = (table if n == 1 else f"{table} {n}" for n in range(1, len(found) + 2))
+        found.append(next(name for name in numbered if name not in found))
+    return tuple(found)
+
+
+def over_all(
+    parts: Sequence[tuple[UnitTable, Workload]], weights: Sequence[Sequence[float]]
+) -> Workload:
+    """Put workloads over single tables together.
+
+    Args:
+        parts: each table, and what is asked of it.
+        weights: those of its families, for each table.
+    """
+    domain: dict[str, int] = {}
+    for table, workload in parts:
+        domain |= table.renamed(workload.domain)
+    return Workload.of(domain, _families(parts, weights))
+
+
+def _families(
+    parts: Sequence[tuple[UnitTable, Workload]], weights: Sequence[Sequence[float]]
+) -> Iterator[Family]:
+    for (table, workload), own in zip(parts, weights, strict=True):
+        for family, weight in zip(workload.families, own, strict=True):
+            yield replace(table.family(family), weight=weight / table.rows**2)

@@ -27,7 +27,7 @@ from dpsql.engines.base import Counted
 from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
 from dpsql.planner.mechanisms.aim.rounds import run
 from dpsql.privacy import Budget
-from dpsql.workload.several import UnitTable, over_all
+from dpsql.workload.workload import UnitTable, over_all
 from tests.measurement.adaptive.tools import all_marginals, marginals_of, pay
 
 PEOPLE = 20_000

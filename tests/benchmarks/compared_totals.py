@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 import dpsql
 from dpsql.planner import registry
 from dpsql.workload import Identity, Workload
-from dpsql.workload.several import UnitTable, over_all
+from dpsql.workload.workload import UnitTable, over_all
 from tests.benchmarks import joint_split
 
 BUDGET = dpsql.Budget(rho=0.5)

@@ -20,7 +20,7 @@ from dpsql.engines.others import stored_columns
 from dpsql.request import Request, named
 from dpsql.schema.names import quoted_name
 from dpsql.schema.units import RowLimit
-from dpsql.workload.units import groups_of
+from dpsql.workload.unit_groups import groups_of
 
 UNITS, ROWS, LARGE = 20_000, 30, 5_000
 TABLES = """

@@ -12,7 +12,7 @@ import dpsql
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import InternalError
 from dpsql.request import Request, named
-from dpsql.workload.units import GroupedCells, UnitGroups, groups_of
+from dpsql.workload.unit_groups import GroupedCells, UnitGroups, groups_of
 from tests.helpers.inserted import insert
 
 BUDGET = dpsql.Budget(rho=1)

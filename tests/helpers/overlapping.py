@@ -14,7 +14,7 @@ import numpy as np
 
 from dpsql.workload import Identity, Matrix, Prefix, Suffix, Workload
 from dpsql.workload.factors import Factor
-from dpsql.workload.joint import joint_cells
+from dpsql.workload.workload import joint_cells
 
 LEAST, MOST = 1500, 20_000
 """Joint cells: more than are planned as a whole."""

@@ -16,11 +16,9 @@ from dpsql.errors import InternalError
 from dpsql.measurement.certify import CertifiedPlan, spent
 from dpsql.measurement.differences import Difference, beyond, check_totals, cost_of, times_of
 from dpsql.measurement.distributions import Gaussian, Laplace
-from dpsql.measurement.factors import DenseFactor, IdentityFactor
+from dpsql.measurement.factors import DenseFactor, IdentityFactor, MeasureFactor, UnitFactor
 from dpsql.measurement.measure import measure
 from dpsql.measurement.strategy import BlockStrategy
-from dpsql.measurement.sums import MeasureFactor
-from dpsql.measurement.units import UnitFactor
 from dpsql.planner.mechanisms.totals import ComparedTable, differences_of, weights_of
 from dpsql.privacy import Budget
 from dpsql.workload.spread import SpreadRows

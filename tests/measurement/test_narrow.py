@@ -15,12 +15,16 @@ from dpsql.errors import InternalError
 from dpsql.measurement import narrow as module
 from dpsql.measurement.differences import Difference
 from dpsql.measurement.distributions import CoarseGaussian, Gaussian, Laplace
-from dpsql.measurement.factors import CenteredFactor, DenseFactor, IdentityFactor
+from dpsql.measurement.factors import (
+    CenteredFactor,
+    DenseFactor,
+    IdentityFactor,
+    MeasureFactor,
+    UnitFactor,
+)
 from dpsql.measurement.measure import _measure_difference, measuring
 from dpsql.measurement.narrow import MOST_KEPT, apply, kept_integers, measure_narrow
 from dpsql.measurement.strategy import BlockStrategy
-from dpsql.measurement.sums import MeasureFactor
-from dpsql.measurement.units import UnitFactor
 from tests.helpers.seeded import SeededBits
 
 EDGES = [2**b + e for b in (28, 31, 32, 33, 52, 53, 54, 58, 62) for e in (-1, 0, 1)]

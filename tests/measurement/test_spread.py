@@ -15,11 +15,15 @@ from dpsql.engines.base import Counted
 from dpsql.errors import InternalError
 from dpsql.measurement.certify import CertifiedPlan, spent
 from dpsql.measurement.distributions import CoarseGaussian, Gaussian, Laplace
-from dpsql.measurement.factors import CenteredFactor, DenseFactor, IdentityFactor
+from dpsql.measurement.factors import (
+    CenteredFactor,
+    DenseFactor,
+    IdentityFactor,
+    MeasureFactor,
+    UnitFactor,
+)
 from dpsql.measurement.measure import measure
 from dpsql.measurement.strategy import BlockStrategy
-from dpsql.measurement.sums import MeasureFactor
-from dpsql.measurement.units import UnitFactor
 from dpsql.privacy import Budget
 from dpsql.workload.spread import SpreadRows
 from tests.helpers.charging import pay

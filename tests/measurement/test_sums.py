@@ -15,11 +15,10 @@ from dpsql.engines.base import Counted
 from dpsql.errors import InternalError
 from dpsql.measurement.certify import CertifiedPlan
 from dpsql.measurement.distributions import CoarseGaussian, Gaussian, Laplace
-from dpsql.measurement.factors import CenteredFactor, DenseFactor, IdentityFactor
+from dpsql.measurement.factors import CenteredFactor, DenseFactor, IdentityFactor, MeasureFactor
 from dpsql.measurement.measure import measure
 from dpsql.measurement.narrow import apply
 from dpsql.measurement.strategy import BlockStrategy
-from dpsql.measurement.sums import MeasureFactor
 from dpsql.measurement.wide import exact_answers
 from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
 from dpsql.planner.mechanisms.aim.rounds import run

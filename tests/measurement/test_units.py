@@ -16,13 +16,17 @@ from dpsql.errors import InternalError
 from dpsql.measurement.allowance import Allowance
 from dpsql.measurement.certify import CertifiedPlan, spent
 from dpsql.measurement.distributions import Gaussian, Laplace
-from dpsql.measurement.factors import CenteredFactor, DenseFactor, IdentityFactor
+from dpsql.measurement.factors import (
+    CenteredFactor,
+    DenseFactor,
+    IdentityFactor,
+    MeasureFactor,
+    UnitFactor,
+)
 from dpsql.measurement.guarded import GuardedCounts
 from dpsql.measurement.measure import measure
 from dpsql.measurement.narrow import apply
 from dpsql.measurement.strategy import BlockStrategy
-from dpsql.measurement.sums import MeasureFactor
-from dpsql.measurement.units import UnitFactor
 from dpsql.privacy import Budget
 from tests.helpers.charging import pay
 from tests.helpers.seeded import SeededBits

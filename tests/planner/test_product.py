@@ -13,7 +13,7 @@ from dpsql.planner.weights import search
 from dpsql.planner.weights.product import closed_form, factors, reference_of
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Suffix, Total, Workload
-from dpsql.workload.joint import gram
+from dpsql.workload.workload import gram
 
 BUDGET = Budget(mu=1)
 AVERAGE = Matrix([[1.0] * 9 + [0.0], [*map(float, range(9)), 0.0]])

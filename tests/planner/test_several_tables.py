@@ -21,7 +21,7 @@ from dpsql.planner.mechanisms.measures import parts
 from dpsql.privacy import Budget
 from dpsql.release.marginals import reconstruct
 from dpsql.workload import Identity, Matrix, Measure, Prefix, Total, Workload
-from dpsql.workload.several import UnitTable, named, over_all
+from dpsql.workload.workload import UnitTable, named, over_all
 from tests.helpers.charging import pay
 from tests.helpers.seeded import SeededBits
 

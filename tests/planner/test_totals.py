@@ -21,7 +21,7 @@ from dpsql.planner.reconstruction.parts import PartedReconstruction
 from dpsql.privacy import Budget
 from dpsql.release.marginals import reconstruct
 from dpsql.workload import Identity, Matrix, Measure, Prefix, Workload
-from dpsql.workload.several import UnitTable, over_all
+from dpsql.workload.workload import UnitTable, over_all
 from tests.helpers.charging import pay
 from tests.helpers.seeded import SeededBits
 

@@ -10,10 +10,7 @@ import pytest
 
 from dpsql import Domain
 from dpsql.planner.reconstruction.entropy import EntropyTables
-from dpsql.release.synthetic.cells import Cells
-from dpsql.release.synthetic.draws import Draws
-from dpsql.release.synthetic.junction import TwoTree, drawn, information
-from dpsql.release.synthetic.updates import updated
+from dpsql.release.synthesis import Cells, Draws, TwoTree, drawn, information, updated
 
 
 class ExactTables(EntropyTables):

@@ -11,7 +11,7 @@ MOST_MODULES = 400
 SELDOM = (
     "dpsql.charts", "dpsql.report", "dpsql.planner.comparison", "dpsql.planner.mechanisms.aim",
     "dpsql.release.adaptive", "dpsql.release.exports", "dpsql.release.pictures",
-    "dpsql.release.quality", "dpsql.release.synthetic.", "pandas", "matplotlib", "altair",
+    "dpsql.release.quality", "dpsql.release.synthesis", "pandas", "matplotlib", "altair",
     "IPython", "pyspark", "psycopg", "scipy.optimize", "scipy.stats",
 )  # fmt: skip
 """What most releases have no use for."""

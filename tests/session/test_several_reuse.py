@@ -9,7 +9,7 @@ from polars.testing import assert_frame_equal
 import dpsql
 from dpsql.planner.reconstruction import tables
 from dpsql.release.measurements import encode
-from dpsql.workload.several import UnitTable
+from dpsql.workload.workload import UnitTable
 from tests.helpers.interrupted import interrupted
 from tests.session import test_several_tables
 from tests.session.test_several_tables import BUDGET, COUNTS, HUGE, SCRIPT, units

@@ -20,7 +20,7 @@ from dpsql.errors import ExecutionError, InternalError, StaleSchemaError
 from dpsql.privacy import Ledger
 from dpsql.release import document
 from dpsql.release.measurements import decode, encode
-from dpsql.workload.several import UnitTable
+from dpsql.workload.workload import UnitTable
 from tests.helpers.counting import counted
 from tests.helpers.interrupted import interrupted
 from tests.release.saved import replace_file, reseal

@@ -35,7 +35,7 @@ from dpsql.engines.duckdb.parents import rows_of_units
 from dpsql.engines.duckdb.sums import RowSum
 from dpsql.errors import InternalError
 from dpsql.schema.names import quoted_name
-from dpsql.workload.units import GroupedCells, UnitGroups, groups_of
+from dpsql.workload.unit_groups import GroupedCells, UnitGroups, groups_of
 
 UnitScan = tuple[str, tuple[Any, ...], Mapping[Marginal, tuple[int, ...]]]
 """SQL, its parameters, and the marginal that it counts, with its shape."""

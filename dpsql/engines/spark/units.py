@@ -39,7 +39,7 @@ from dpsql.engines.spark.sql.text import call, let, quoted, text, whole
 from dpsql.engines.spark.tables import SparkTables
 from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.schema import Table
-from dpsql.workload.units import GroupedCells, UnitGroups, groups_of
+from dpsql.workload.unit_groups import GroupedCells, UnitGroups, groups_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -51,7 +51,7 @@ from dpsql.planner.mechanisms.measures import parts
 from dpsql.planner.mechanisms.units import least_error
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Queries, Workload
-from dpsql.workload.joint import gram, joint_cells, touched
+from dpsql.workload.workload import gram, joint_cells, touched
 
 SMALL = 1000
 """Joint cells up to which all queries are taken together."""

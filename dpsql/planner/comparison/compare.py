@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from dpsql.charts.beside import inlined
-from dpsql.charts.plots import plotted
+from dpsql.charts.plots import inlined, plotted
 from dpsql.charts.specs import Figure, Panel, Points
 from dpsql.errors import DpsqlError, MechanismError, PlotError, WorkloadError
 from dpsql.hints import Hint

@@ -30,7 +30,7 @@ from dpsql.planner.plans.plan import Plan
 from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Queries, Workload
-from dpsql.workload.joint import by_attributes
+from dpsql.workload.workload import by_attributes
 
 WRITTEN = 2**20
 """Entries of one attribute's queries that are written out to be measured themselves."""

@@ -57,8 +57,8 @@ from dpsql.planner.weights.search import (
 )
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
-from dpsql.workload.joint import joint_cells, touched
 from dpsql.workload.spread import SpreadRows
+from dpsql.workload.workload import joint_cells, touched
 
 ENOUGH = 2
 """Times the tolerance, up to which a gap to all mechanisms is as good as none."""

@@ -36,8 +36,8 @@ import numpy as np
 from dpsql.errors import ResourceLimitError
 from dpsql.linalg.digits import significant
 from dpsql.measurement.distributions import SCALE_BITS, VARIANCE_BITS, Gaussian, Laplace, Law
+from dpsql.measurement.factors import UnitFactor
 from dpsql.measurement.strategy import BlockStrategy
-from dpsql.measurement.units import UnitFactor
 from dpsql.planner.mechanisms.base import Cost
 from dpsql.planner.plans.contents import Objective, PlannedBlock
 from dpsql.planner.plans.plan import Plan

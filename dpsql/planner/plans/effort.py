@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dpsql.planner.strategies.dual import MAX_RANK
 from dpsql.planner.strategies.whole import is_quick
 from dpsql.workload import Workload
-from dpsql.workload.joint import joint_cells, touched
+from dpsql.workload.workload import joint_cells, touched
 
 CUBE_SECONDS = 3e-9
 """Seconds for each cube of a rank: some ten factorizations of a matrix, as measured on one core of

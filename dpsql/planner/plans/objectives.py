@@ -36,8 +36,7 @@ from dpsql.planner.strategies import minimax
 from dpsql.privacy import Budget
 from dpsql.privacy.budget import LARGEST_MU_SQUARED, SMALLEST_MU_SQUARED
 from dpsql.workload import Workload
-from dpsql.workload.joint import joint_cells, touched, written_out
-from dpsql.workload.workload import EQUAL
+from dpsql.workload.workload import EQUAL, joint_cells, touched, written_out
 
 Planner = Callable[[Workload, Budget, Plan | None], Plan]
 """Plans a workload; with the references of a plan for other weights, if one is given."""

@@ -121,7 +121,7 @@ class Plan:
         }
         if self.binding:
             known["decided by"] = ", ".join(self.binding)
-        from dpsql.charts.beside import inlined  # few plans are drawn
+        from dpsql.charts.plots import inlined  # few plans are drawn
         from dpsql.planner.plans.told import HEADER, example_note, told_rows
         from dpsql.planner.plans.tradeoff import tradeoff_figure
 

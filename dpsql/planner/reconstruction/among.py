@@ -10,7 +10,7 @@ from dpsql.linalg.arrays import Array
 from dpsql.planner.reconstruction.base import Aligned, Missing, Reconstruction
 from dpsql.planner.reconstruction.measured import Space, Values
 from dpsql.workload import Family
-from dpsql.workload.several import UnitTable
+from dpsql.workload.workload import UnitTable
 
 
 class AmongOthers(Reconstruction):

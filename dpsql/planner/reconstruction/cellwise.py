@@ -46,7 +46,7 @@ from dpsql.linalg.arrays import Array
 from dpsql.planner.reconstruction.base import Reconstruction
 from dpsql.planner.reconstruction.entropy import LITTLE, Attributes, EntropyTables, Table
 from dpsql.workload import Block, Family, Identity
-from dpsql.workload.several import UnitTable
+from dpsql.workload.workload import UnitTable
 
 POWERS = (0.5, 1.0, 1.5, 2.0)
 """Those of what is expected to which the variance of a prior may be proportional."""

@@ -41,7 +41,7 @@ from dpsql.planner.reconstruction.whole import WholeReconstruction
 from dpsql.planner.residuals.contexts import References
 from dpsql.planner.residuals.references import Reference
 from dpsql.workload import Workload
-from dpsql.workload.joint import touched
+from dpsql.workload.workload import touched
 
 JOINT_CELLS = 2500
 """Joint cells up to which a precision matrix is written out."""

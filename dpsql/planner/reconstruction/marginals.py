@@ -46,7 +46,7 @@ from dpsql.planner.reconstruction.sources import Reading
 from dpsql.planner.residuals.references import Reference
 from dpsql.workload import Block, Family, Workload
 from dpsql.workload.factors import Total
-from dpsql.workload.joint import by_attributes
+from dpsql.workload.workload import by_attributes
 
 
 @dataclass(frozen=True, eq=False)

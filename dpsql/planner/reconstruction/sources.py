@@ -22,9 +22,8 @@ from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.labeled import LabeledArray
 from dpsql.linalg.matrices import Dense, Kronecker, StructuredMatrix, independent_inverse
 from dpsql.measurement.differences import Difference
-from dpsql.measurement.factors import IdentityFactor, IntegerFactor
+from dpsql.measurement.factors import IdentityFactor, IntegerFactor, MeasureFactor
 from dpsql.measurement.strategy import BlockStrategy
-from dpsql.measurement.sums import MeasureFactor
 from dpsql.planner.reconstruction.measured import MeasuredFactor, Noisy, Space
 from dpsql.planner.residuals.contexts import Context, References
 from dpsql.planner.residuals.references import Reference

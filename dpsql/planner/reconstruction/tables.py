@@ -1,7 +1,7 @@
 """Measurements of several tables: of all together, and of each as if it were the only one.
 
 Together, each table's counts are a measure, and all attributes have names that tell tables apart
-(`workload.several`). So they are planned and put together as measures are. What is kept of them is
+(`workload.workload`). So they are planned and put together as measures are. What is kept of them is
 of each table by itself, without any of that: what was measured of a table is the same then,
 whichever tables were asked beside it.
 """
@@ -19,7 +19,7 @@ from dpsql.planner.reconstruction.measured import Noisy
 from dpsql.planner.reconstruction.sources import RESIDUALS, Source, without_axis
 from dpsql.planner.residuals.contexts import References
 from dpsql.planner.residuals.references import Reference
-from dpsql.workload.several import UnitTable
+from dpsql.workload.workload import UnitTable
 
 Rename = Callable[[str], str]
 

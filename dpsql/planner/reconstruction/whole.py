@@ -32,7 +32,7 @@ from dpsql.planner.reconstruction.measured import Space, Values
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.structure import Product
 from dpsql.workload import Block, Family, Workload
-from dpsql.workload.joint import gram, spread_out
+from dpsql.workload.workload import gram, spread_out
 
 _COLUMNS = ("columns",)
 """The name of an axis, which is no attribute."""

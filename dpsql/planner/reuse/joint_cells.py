@@ -57,7 +57,7 @@ from dpsql.planner.strategies.express import over_basis
 from dpsql.planner.strategies.rounding import Rounding
 from dpsql.planner.strategies.whole import QUICK_CELLS, integer_basis
 from dpsql.workload import Workload
-from dpsql.workload.joint import gram, touched
+from dpsql.workload.workload import gram, touched
 
 SEARCHED_CELLS = 128
 """Cells up to which there is a search; beyond, the positive part has to do."""

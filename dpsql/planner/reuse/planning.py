@@ -49,7 +49,7 @@ from dpsql.planner.strategies.whole import QUICK_CELLS
 from dpsql.privacy import Budget
 from dpsql.privacy.budget import SMALLEST_MU_SQUARED
 from dpsql.workload import Workload
-from dpsql.workload.joint import joint_cells
+from dpsql.workload.workload import joint_cells
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -21,7 +21,7 @@ from dpsql.planner.strategies.base import Solution
 from dpsql.planner.strategies.dual import MAX_RANK, Dual, maximize
 from dpsql.planner.strategies.express import over_basis
 from dpsql.workload import Workload
-from dpsql.workload.joint import gram, joint_cells, spread_out, touched, written_out
+from dpsql.workload.workload import gram, joint_cells, spread_out, touched, written_out
 
 SOLVER = "dual over the whole domain"
 MAX_CELLS = 2000

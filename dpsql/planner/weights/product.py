@@ -52,7 +52,7 @@ from dpsql.planner.strategies.dual import MAX_RANK, Dual, maximize
 from dpsql.planner.weights.axes import LOW, MAX_CELLS, MOST_ENTRIES, FreeAxis
 from dpsql.workload import Queries, Workload
 from dpsql.workload.factors import Total
-from dpsql.workload.joint import touched
+from dpsql.workload.workload import touched
 
 Along = tuple[tuple[float, Queries], ...]
 """What is asked along one attribute: weighted queries, one after the other."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from dpsql.schema import Table
 from dpsql.sql.lowering.matrices import LoweredBlock
-from dpsql.workload.units import GroupedCells, UnitGroups, grouped_cells
+from dpsql.workload.unit_groups import GroupedCells, UnitGroups, grouped_cells
 
 
 def unit_groups(

@@ -16,7 +16,7 @@ from dpsql.planner.mechanisms.aim.estimates import block_of
 from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
 from dpsql.planner.mechanisms.aim.rounds import Estimates, run
 from dpsql.privacy import Budget
-from dpsql.workload.several import UnitTable, over_all
+from dpsql.workload.workload import UnitTable, over_all
 from tests.benchmarks.aim_tables import compared, made_up, total
 from tests.helpers.seeded import GivenBits, SeededBits
 from tests.measurement.adaptive.tools import all_marginals, marginals_of, pay

@@ -9,7 +9,7 @@ from dpsql.linalg.sets import subsets
 from dpsql.planner.mechanisms.aim.estimates import residual_block
 from dpsql.planner.mechanisms.aim.targets import Targets, by_table
 from dpsql.workload import Identity, Prefix, Total, Workload
-from dpsql.workload.several import UnitTable, over_all
+from dpsql.workload.workload import UnitTable, over_all
 
 SIZES = {"a": 3, "b": 2, "one": 1, "c": 4}
 

@@ -9,7 +9,7 @@ from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Identity, Prefix, Workload
 from dpsql.workload.factors import Measure
-from dpsql.workload.several import UnitTable, over_all
+from dpsql.workload.workload import UnitTable, over_all
 from tests.helpers.mechanisms import reason_of
 
 SIZES = {"a": 3, "b": 5, "c": 4}

@@ -13,7 +13,7 @@ from dpsql.planner.reconstruction import combine, whole
 from dpsql.planner.reconstruction.sources import entries
 from dpsql.planner.reuse import planning
 from dpsql.workload import Identity, Matrix, Prefix, Total, Workload
-from dpsql.workload.joint import spread_out
+from dpsql.workload.workload import spread_out
 from tests.oracle import family_matrix
 from tests.planner.random_workloads import some
 from tests.planner.reuse.rounds import SIZES, answers, exact, plan_rounds, rounds

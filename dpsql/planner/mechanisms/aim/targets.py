@@ -13,7 +13,7 @@ Attributes with one cell only say nothing and are left out.
 them. One unit changes the counts of a table by up to k rows of it, and noise is k times as large.
 So errors are compared in units of k rows: the sum of the errors over a marginal is worth ω_r/k for
 each row. What is made small is then of one kind with what other mechanisms do, for which errors of
-such a table are divided by k, and their squares by k² (see `workload.several`, of which c_s is the
+such a table are divided by k, and their squares by k² (see `workload.workload`, of which c_s is the
 weight before that). And as a unit changes Σ|error| by at most k rows, it changes what this is worth
 by at most ω_r, whatever table r is of: no table makes the choice among others less exact, as one
 with a large k would if rows of all tables were worth the same.

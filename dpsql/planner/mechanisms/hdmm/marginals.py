@@ -37,7 +37,7 @@ from dpsql.planner.residuals.equivalence import by_size
 from dpsql.planner.residuals.pieces import Splitter
 from dpsql.planner.residuals.references import Reference
 from dpsql.workload import Workload
-from dpsql.workload.joint import touched
+from dpsql.workload.workload import touched
 
 MAX_BITS = 15
 MAX_PAIRS = 2**23

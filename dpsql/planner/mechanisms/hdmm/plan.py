@@ -44,7 +44,7 @@ from dpsql.planner.strategies.express import over_basis
 from dpsql.planner.strategies.rounding import round_strategy
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
-from dpsql.workload.joint import gram, joint_cells, touched
+from dpsql.workload.workload import gram, joint_cells, touched
 
 MOST_CELLS = 2**24
 """Of one marginal that is measured."""

@@ -39,8 +39,7 @@ from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.matrices import Dense, Exchangeable, StructuredMatrix, weighted_sum
 from dpsql.planner.mechanisms.hdmm.strategies import EvenStrategy, Noise, Oracle, Strategy
 from dpsql.workload import Queries, Total, Workload
-from dpsql.workload.joint import Groups, by_attributes, touched
-from dpsql.workload.workload import Block
+from dpsql.workload.workload import Block, Groups, by_attributes, touched
 
 MAX_CELLS = 2500
 """Cells of an attribute up to which a Gram matrix is written out and factorized."""
