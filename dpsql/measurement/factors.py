@@ -546,7 +546,7 @@ class MeasureFactor(IntegerFactor):
 # whatever rows it has. So what it changes is bounded as a whole, and not row by row; and as h is
 # never negative, measurements that take off some of the total of all groups change by less than the
 # counts do. A workload of all groups alike has its best strategy among these, see
-# `planner.mechanisms.units`.
+# `planner.mechanisms.distinct_units`.
 
 
 class UnitFactor(IntegerFactor):

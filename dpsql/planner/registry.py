@@ -23,9 +23,9 @@ from dpsql.planner.mechanisms.base import (
     budget_of,
     check_how,
 )
+from dpsql.planner.mechanisms.distinct_units import plan_units
 from dpsql.planner.mechanisms.measures import Part, parts, plan_parts
 from dpsql.planner.mechanisms.querysmasher import QuerySmasher
-from dpsql.planner.mechanisms.units import plan_units
 from dpsql.planner.plans.objectives import least_budget, least_largest
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER, Traits
@@ -34,7 +34,7 @@ from dpsql.privacy import Budget
 from dpsql.workload import Workload
 
 if TYPE_CHECKING:
-    from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
+    from dpsql.planner.mechanisms.aim import AdaptivePlan
 
 
 @cache
@@ -48,7 +48,7 @@ def mechanism_of(name: str) -> Mechanism:
 
             return ResidualPlanner()
         case "residualplanner+":
-            from dpsql.planner.mechanisms.residualplanner_plus import ResidualPlannerPlus
+            from dpsql.planner.mechanisms.residualplanner import ResidualPlannerPlus
 
             return ResidualPlannerPlus()
         case "fourier":
@@ -56,7 +56,7 @@ def mechanism_of(name: str) -> Mechanism:
 
             return Fourier()
         case "hdmm":
-            from dpsql.planner.mechanisms.hdmm.plan import Hdmm
+            from dpsql.planner.mechanisms.hdmm import Hdmm
 
             return Hdmm()
         case "gaussian" | "laplace":
@@ -68,7 +68,7 @@ def mechanism_of(name: str) -> Mechanism:
 
             return Pairs()
         case "aim":
-            from dpsql.planner.mechanisms.aim.plan import Aim
+            from dpsql.planner.mechanisms.aim import Aim
 
             return Aim()
     raise InternalError(f"{name!r} has no case in `mechanism_of`, which MECHANISMS lets through")
@@ -170,7 +170,7 @@ def adaptive_plan(workload: Workload, budget: Budget | None, options: Options) -
     Raises:
         MechanismError: it can't answer the workload within a budget of this kind.
     """
-    from dpsql.planner.mechanisms.aim.plan import AdaptivePlan, Aim
+    from dpsql.planner.mechanisms.aim import AdaptivePlan, Aim
 
     _check(workload, budget, Aim.traits, options)
     return AdaptivePlan(workload, budget_of(budget), options.contributions, options.neighbours)

@@ -16,10 +16,8 @@ from dpsql.engines.base import rule_of
 from dpsql.errors import InternalError
 from dpsql.linalg.arrays import Ints
 from dpsql.measurement.distributions import Gaussian
-from dpsql.planner.mechanisms.aim.estimates import block_of
-from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
-from dpsql.planner.mechanisms.aim.rounds import Estimates, Measured
-from dpsql.planner.mechanisms.aim.targets import TableTargets
+from dpsql.planner.mechanisms.aim import AdaptivePlan, TableTargets
+from dpsql.planner.mechanisms.aim_rounds import Estimates, Measured, block_of
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.planner.residuals.references import Reference
 from dpsql.privacy import Receipt

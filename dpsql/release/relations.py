@@ -19,7 +19,7 @@ import numpy as np
 
 from dpsql.errors import UndeterminedError, printable
 from dpsql.linalg.arrays import Array, Ints
-from dpsql.planner.mechanisms.aim.estimates import (
+from dpsql.planner.mechanisms.aim_rounds import (
     FittedMarginals,
     LinearMarginals,
     Residual,

@@ -40,7 +40,7 @@ from dpsql.workload.spread import SpreadRows
 
 if TYPE_CHECKING:
     from dpsql.planner.comparison.compare import Comparison
-    from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
+    from dpsql.planner.mechanisms.aim import AdaptivePlan
 
 FINE_CELLS = 256
 FINER = 4

@@ -18,8 +18,8 @@ from dpsql.release.measurements import encode
 from dpsql.session.planning import Compiled
 
 if TYPE_CHECKING:
-    from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
-    from dpsql.planner.mechanisms.aim.rounds import Estimates
+    from dpsql.planner.mechanisms.aim import AdaptivePlan
+    from dpsql.planner.mechanisms.aim_rounds import Estimates
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,7 +102,7 @@ class AdaptiveTask:
     def measure(self, charged: ChargedPlan, counts: Counted) -> MeasuredRounds:
         """Let each round choose what it measures, by what the ones before have shown."""
         # Whoever planned this has loaded both, before the charge.
-        from dpsql.planner.mechanisms.aim.rounds import run
+        from dpsql.planner.mechanisms.aim_rounds import run
         from dpsql.release import adaptive
 
         self.asked.request.tell("measuring", 0, 1)

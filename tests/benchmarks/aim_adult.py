@@ -28,8 +28,8 @@ import polars as pl
 import dpsql
 from dpsql.engines.base import Counted
 from dpsql.measurement.measure import measure
-from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
-from dpsql.planner.mechanisms.aim.rounds import Estimates, run
+from dpsql.planner.mechanisms.aim import AdaptivePlan
+from dpsql.planner.mechanisms.aim_rounds import Estimates, run
 from dpsql.release.marginals import reconstruct
 from tests.helpers.charging import pay as pay_planner
 from tests.helpers.mechanisms import planned_by

@@ -24,8 +24,8 @@ from itertools import combinations
 import numpy as np
 
 from dpsql.engines.base import Counted
-from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
-from dpsql.planner.mechanisms.aim.rounds import run
+from dpsql.planner.mechanisms.aim import AdaptivePlan
+from dpsql.planner.mechanisms.aim_rounds import run
 from dpsql.privacy import Budget
 from dpsql.workload.workload import UnitTable, over_all
 from tests.measurement.adaptive.tools import all_marginals, marginals_of, pay

@@ -23,9 +23,15 @@ from pathlib import Path
 from typing import Any
 
 from dpsql.planner.comparison.bound import svd_bound
-from dpsql.planner.mechanisms.hdmm import marginals
-from dpsql.planner.mechanisms.hdmm.products import Products, best_product, best_union, gram_of
-from dpsql.planner.mechanisms.hdmm.strategies import Noise, Oracle
+from dpsql.planner.mechanisms import hdmm
+from dpsql.planner.mechanisms.hdmm_products import (
+    Noise,
+    Oracle,
+    Products,
+    best_product,
+    best_union,
+    gram_of,
+)
 from dpsql.workload import AllRange, Factor, Identity, Prefix, Ranges, Workload
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "hdmm_tables.json"
@@ -130,9 +136,9 @@ def errors(workload: Workload, noise: Noise) -> dict[str, float]:
         "kronecker": best_product(Products.of(workload), oracle).error,
         "union": best_union(workload, oracle).error,
     }
-    spectrum = marginals.spectrum(workload)
+    spectrum = hdmm.spectrum(workload)
     if spectrum is not None:
-        found["marginals"] = marginals.best_marginals(spectrum, noise).error
+        found["marginals"] = hdmm.best_marginals(spectrum, noise).error
     return {**found, "best": min(found.values())}
 
 

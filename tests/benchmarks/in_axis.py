@@ -20,7 +20,7 @@ import numpy as np
 import dpsql
 from dpsql.linalg.sets import subsets
 from dpsql.measurement.narrow import apply
-from dpsql.planner.mechanisms.aim.estimates import LinearMarginals, residual_block, residual_of
+from dpsql.planner.mechanisms.aim_rounds import LinearMarginals, residual_block, residual_of
 from dpsql.workload import Identity, Workload
 
 SHAPES = (

@@ -18,7 +18,7 @@ from itertools import combinations
 import numpy as np
 
 from dpsql.measurement.strategy import BlockStrategy
-from dpsql.planner.mechanisms.aim.estimates import (
+from dpsql.planner.mechanisms.aim_rounds import (
     LinearMarginals,
     conditional_plan,
     residual_block,

@@ -24,7 +24,7 @@ from typing import Any
 from dpsql.planner.mechanisms import fourier
 from dpsql.planner.mechanisms.base import Options
 from dpsql.planner.mechanisms.querysmasher import Divided
-from dpsql.planner.mechanisms.residualplanner_plus import ResidualPlannerPlus
+from dpsql.planner.mechanisms.residualplanner import ResidualPlannerPlus
 from dpsql.workload import Identity, Matrix, Prefix, Workload
 from examples.paper_tables import SUBSTITUTED, build, one_and_two_way
 

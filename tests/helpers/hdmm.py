@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpsql.planner.mechanisms.hdmm.strategies import EvenStrategy, Noise, Strategy
+from dpsql.planner.mechanisms.hdmm_products import EvenStrategy, Noise, Strategy
 
 
 def rows_of(strategy: Strategy) -> np.ndarray:

@@ -20,8 +20,8 @@ from dpsql.measurement.measure import measure
 from dpsql.measurement.narrow import apply
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.measurement.wide import exact_answers
-from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
-from dpsql.planner.mechanisms.aim.rounds import run
+from dpsql.planner.mechanisms.aim import AdaptivePlan
+from dpsql.planner.mechanisms.aim_rounds import run
 from dpsql.privacy import Budget
 from dpsql.workload import Identity, Workload
 from tests.helpers.charging import pay

@@ -13,7 +13,7 @@ import dpsql
 from dpsql.engines.base import Counted
 from dpsql.measurement import measure as measuring
 from dpsql.measurement.measure import measure
-from dpsql.planner.mechanisms.aim.estimates import cut_off
+from dpsql.planner.mechanisms.aim_rounds import cut_off
 from dpsql.planner.reconstruction.cellwise import (
     LOG_SCALES,
     POWERS,

@@ -14,7 +14,7 @@ from dpsql.errors import InternalError
 from dpsql.measurement.factors import DenseFactor, IdentityFactor
 from dpsql.measurement.measure import measure
 from dpsql.planner.mechanisms.base import Cost
-from dpsql.planner.mechanisms.marginals import MarginalStrategy, assemble, error_of, shares
+from dpsql.planner.mechanisms.direct import MarginalStrategy, assemble, error_of, shares
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.base import Aligned
 from dpsql.planner.reconstruction.marginals import MarginalReconstruction, PooledReconstruction

@@ -15,7 +15,7 @@ from dpsql.measurement.certify import spent
 from dpsql.measurement.measure import measure
 from dpsql.planner import registry
 from dpsql.planner.mechanisms.base import Options
-from dpsql.planner.mechanisms.units import UnitNoise
+from dpsql.planner.mechanisms.distinct_units import UnitNoise
 from dpsql.planner.reconstruction.base import Aligned
 from dpsql.planner.reconstruction.parts import PartedReconstruction
 from dpsql.privacy import Budget

@@ -18,8 +18,8 @@ from dpsql.errors import ExecutionError, InternalError, UndeterminedError
 from dpsql.measurement import guarded, narrow
 from dpsql.measurement.exponential import selection_cost
 from dpsql.measurement.guarded import GuardedCounts
-from dpsql.planner.mechanisms.aim import rounds
-from dpsql.planner.mechanisms.aim.rounds import Estimates
+from dpsql.planner.mechanisms import aim_rounds
+from dpsql.planner.mechanisms.aim_rounds import Estimates
 from dpsql.release.measurements import decode, encode
 from dpsql.session import tasks
 from tests.helpers.counting import recorded_statements
@@ -352,7 +352,7 @@ def test_counts_of_no_table_are_refused(session, monkeypatch):
     """A counter that forgets the axis of a table's counts, and so what a unit adds."""
     from dpsql.engines.base import Counted
 
-    caught, run = [], rounds.run
+    caught, run = [], aim_rounds.run
 
     def forgetful(charged, counted):
         bare = {names: counted[names] for names in counted}
@@ -364,7 +364,7 @@ def test_counts_of_no_table_are_refused(session, monkeypatch):
             caught.append(str(error))
             raise
 
-    monkeypatch.setattr(rounds, "run", forgetful)
+    monkeypatch.setattr(aim_rounds, "run", forgetful)
     with pytest.raises(ExecutionError):
         session.release(SCRIPT, budget=BUDGET, **AIM)
     assert "missing" in caught[0]

@@ -30,7 +30,7 @@ keep that order, and so do the eigenvalues: ‖W‖_* is only made smaller. Seve
 *Sums.* The least error of several parts of a workload together is at least the sum of their
 least errors, since one strategy serves all. Families that have no eigenspaces in common, even
 after that, are bounded in parts. *Units by groups* have a least error of their own, whatever rows
-a unit has (`planner.mechanisms.units`): it is added, for Gaussian noise.
+a unit has (`planner.mechanisms.distinct_units`): it is added, for Gaussian noise.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from dpsql.errors import ResourceLimitError
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.matrices import StructuredMatrix, across_and_along, weighted_sum
 from dpsql.linalg.sets import subsets
-from dpsql.planner.mechanisms.hdmm.products import MAX_CELLS, Products, gram_of
+from dpsql.planner.mechanisms.distinct_units import least_error
+from dpsql.planner.mechanisms.hdmm_products import MAX_CELLS, Products, gram_of
 from dpsql.planner.mechanisms.measures import parts
-from dpsql.planner.mechanisms.units import least_error
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Queries, Workload
 from dpsql.workload.workload import gram, joint_cells, touched

@@ -19,7 +19,7 @@ from dpsql.measurement.factors import DenseFactor
 from dpsql.measurement.guarded import GRID, Candidate, GuardedCounts
 from dpsql.measurement.narrow import apply
 from dpsql.measurement.strategy import BlockStrategy
-from dpsql.planner.mechanisms.aim.estimates import residual_block
+from dpsql.planner.mechanisms.aim_rounds import residual_block
 from dpsql.planner.reconstruction.sources import of_measure
 from tests.helpers.seeded import GivenBits, SeededBits
 

@@ -12,9 +12,8 @@ from dpsql.errors import InternalError
 from dpsql.measurement.certify import privacy_cost
 from dpsql.measurement.exponential import selection_cost
 from dpsql.measurement.guarded import GuardedCounts
-from dpsql.planner.mechanisms.aim.estimates import block_of
-from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
-from dpsql.planner.mechanisms.aim.rounds import Estimates, run
+from dpsql.planner.mechanisms.aim import AdaptivePlan
+from dpsql.planner.mechanisms.aim_rounds import Estimates, block_of, run
 from dpsql.privacy import Budget
 from dpsql.workload.workload import UnitTable, over_all
 from tests.benchmarks.aim_tables import compared, made_up, total

@@ -9,7 +9,7 @@ import numpy as np
 
 from dpsql.engines.base import Counted
 from dpsql.measurement.measure import ChargedPlan
-from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
+from dpsql.planner.mechanisms.aim import AdaptivePlan
 from dpsql.privacy import Ledger, Purpose
 from dpsql.workload import Identity, Workload
 

@@ -6,8 +6,8 @@ from itertools import combinations
 import pytest
 
 from dpsql.linalg.sets import subsets
-from dpsql.planner.mechanisms.aim.estimates import residual_block
-from dpsql.planner.mechanisms.aim.targets import Targets, by_table
+from dpsql.planner.mechanisms.aim import Targets, by_table
+from dpsql.planner.mechanisms.aim_rounds import residual_block
 from dpsql.workload import Identity, Prefix, Total, Workload
 from dpsql.workload.workload import UnitTable, over_all
 

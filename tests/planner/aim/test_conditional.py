@@ -11,7 +11,7 @@ import pytest
 
 from dpsql.linalg.sets import subsets
 from dpsql.measurement.certify import privacy_cost
-from dpsql.planner.mechanisms.aim.estimates import conditional_plan, residual_block, unit
+from dpsql.planner.mechanisms.aim_rounds import conditional_plan, residual_block, unit
 from tests.oracle import space_matrix
 
 SIZES = {"a": 3, "b": 2, "c": 4}

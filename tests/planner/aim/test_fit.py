@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpsql.linalg.sets import subsets
-from dpsql.planner.mechanisms.aim.estimates import (
+from dpsql.planner.mechanisms.aim_rounds import (
     FittedMarginals,
     LinearMarginals,
     Residual,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpsql.linalg.sets import subsets
-from dpsql.planner.mechanisms.aim.estimates import (
+from dpsql.planner.mechanisms.aim_rounds import (
     LinearMarginals,
     residual_block,
     residual_of,

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from dpsql.errors import InternalError
-from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
+from dpsql.planner.mechanisms.aim import AdaptivePlan
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Identity, Prefix, Workload
 from dpsql.workload.factors import Measure

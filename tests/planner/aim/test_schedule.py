@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpsql.measurement.exponential import selection_cost
-from dpsql.planner.mechanisms.aim.rounds import (
+from dpsql.planner.mechanisms.aim_rounds import (
     Price,
     expected_noise,
     first_price,

@@ -7,13 +7,14 @@ import pytest
 
 from dpsql.errors import ResourceLimitError
 from dpsql.linalg.matrices import Dense, Exchangeable, across_and_along, weighted_sum
-from dpsql.planner.mechanisms.hdmm.products import MAX_CELLS, gram_of
-from dpsql.planner.mechanisms.hdmm.strategies import (
+from dpsql.planner.mechanisms.hdmm_products import (
+    MAX_CELLS,
     DenseStrategy,
     EvenStrategy,
     Oracle,
     error_of_theta,
     even,
+    gram_of,
     irregular,
     matrix_of,
 )

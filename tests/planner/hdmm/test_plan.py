@@ -9,10 +9,10 @@ import pytest
 
 from dpsql.errors import MechanismError
 from dpsql.planner.comparison.bound import svd_bound
+from dpsql.planner.mechanisms import hdmm as hdmm
+from dpsql.planner.mechanisms import hdmm_products
 from dpsql.planner.mechanisms.base import Cost
-from dpsql.planner.mechanisms.hdmm import plan as hdmm
-from dpsql.planner.mechanisms.hdmm import products
-from dpsql.planner.mechanisms.marginals import assemble
+from dpsql.planner.mechanisms.direct import assemble
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Ranges, Total, Workload
 from tests.helpers.mechanisms import planned_by, reason_of
@@ -152,7 +152,7 @@ def test_equal_plans_have_equal_digests():
 
 
 def test_attributes_of_many_cells_are_measured_by_their_cells(monkeypatch):
-    monkeypatch.setattr(products, "MAX_CELLS", 30)
+    monkeypatch.setattr(hdmm_products, "MAX_CELLS", 30)
     w = Workload({"a": 200, "b": 2}).add(["a"], [Prefix()]).add(["a", "b"], [Identity()] * 2)
     assert reason_of("hdmm", w, Budget(mu=1)) is None
     plan = planned_by("hdmm", w, Budget(mu=1))

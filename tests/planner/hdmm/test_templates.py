@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 
 from dpsql.planner.comparison.bound import svd_bound
-from dpsql.planner.mechanisms.hdmm import marginals
-from dpsql.planner.mechanisms.hdmm.marginals import (
+from dpsql.planner.mechanisms import hdmm
+from dpsql.planner.mechanisms.hdmm import (
     AllSubsets,
     ListedSubsets,
     closure,
     enough_subsets,
 )
-from dpsql.planner.mechanisms.hdmm.products import Products, best_product, best_union, share
-from dpsql.planner.mechanisms.hdmm.strategies import Oracle
+from dpsql.planner.mechanisms.hdmm_products import Oracle, Products, best_product, best_union, share
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Workload
 from tests.helpers.hdmm import rows_of
 from tests.oracle import family_matrix, over_full_domain
@@ -109,7 +108,7 @@ def test_marginals_have_the_error_of_their_matrix(noise, joint):
     w = mixed()
     if joint:
         w.add(["a", "c"], Matrix.affine((6, 5), (1, 1)), weight=0.5)
-    found = marginals.best_marginals(marginals.spectrum(w), noise)
+    found = hdmm.best_marginals(hdmm.spectrum(w), noise)
     rows = []
     for names, theta in zip(found.sets, found.theta, strict=True):
         cells = math.prod(w.domain[a] for a in names)
@@ -125,7 +124,7 @@ def test_weights_of_marginals_are_optimal_where_the_closed_form_holds():
     for size in range(6):
         for names in itertools.combinations(w.domain, size):
             w.add(list(names), [Identity()] * size)
-    found = marginals.best_marginals(marginals.spectrum(w), "gaussian")
+    found = hdmm.best_marginals(hdmm.spectrum(w), "gaussian")
     assert found.error == pytest.approx(svd_bound(w).total, rel=1e-5)
 
 
@@ -136,15 +135,15 @@ def test_example_17_of_the_paper():
     oracle = Oracle("laplace")
     assert best_product(Products.of(w), oracle).error <= 213270 * 1.001
     assert best_union(w, oracle).error <= 85070 * 1.001
-    assert marginals.best_marginals(marginals.spectrum(w), "laplace").error <= 62886 * 1.001
+    assert hdmm.best_marginals(hdmm.spectrum(w), "laplace").error <= 62886 * 1.001
 
 
 def test_marginals_with_too_many_cells_are_not_measured():
     w = Workload(dict.fromkeys("abcd", 10))
     for names in itertools.combinations(w.domain, 2):
         w.add(list(names), [Identity()] * 2)
-    spectrum = marginals.spectrum(w)
-    free, bounded = (marginals.best_marginals(spectrum, "laplace", limit) for limit in (10**4, 100))
+    spectrum = hdmm.spectrum(w)
+    free, bounded = (hdmm.best_marginals(spectrum, "laplace", limit) for limit in (10**4, 100))
     assert max(map(len, bounded.sets)) == 2
     assert free.error <= bounded.error * (1 + 1e-12)
 
@@ -167,5 +166,5 @@ def test_many_attributes_have_their_listed_sets_only():
     w = Workload({f"a{i}": 3 for i in range(40)})
     for i in range(39):
         w.add([f"a{i}", f"a{i + 1}"], [Identity()] * 2)
-    found = marginals.best_marginals(marginals.spectrum(w), "gaussian")
+    found = hdmm.best_marginals(hdmm.spectrum(w), "gaussian")
     assert svd_bound(w).total <= found.error <= 39 * 39 * 9

@@ -10,7 +10,7 @@ import pytest
 from dpsql.errors import MechanismError, WorkloadError
 from dpsql.planner.mechanisms.base import Options
 from dpsql.planner.mechanisms.querysmasher import plan as querysmasher
-from dpsql.planner.mechanisms.residualplanner_plus import (
+from dpsql.planner.mechanisms.residualplanner import (
     ResidualPlannerPlus,
     queries_of,
     strategy_for,

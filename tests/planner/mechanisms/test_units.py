@@ -14,7 +14,7 @@ import dpsql
 from dpsql.measurement import measure as measuring
 from dpsql.planner.comparison.bound import svd_bound
 from dpsql.planner.mechanisms.base import Options
-from dpsql.planner.mechanisms.units import UnitNoise
+from dpsql.planner.mechanisms.distinct_units import UnitNoise
 from dpsql.planner.registry import plan, planned
 from dpsql.privacy import Budget
 from dpsql.workload import Identity, Measure, Workload
