@@ -15,8 +15,7 @@ from dpsql.measurement.measure import NoisyMeasurements
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.base import Reconstruction, error_table
-from dpsql.planner.reconstruction.lines import along, lies_on
-from dpsql.planner.reconstruction.sources import Source
+from dpsql.planner.reconstruction.sources import Source, along, lies_on
 from dpsql.planner.reconstruction.tables import with_values
 from dpsql.planner.reuse.planning import source_of
 from dpsql.privacy import Budget, Receipt

@@ -25,8 +25,7 @@ from collections.abc import Mapping, Sequence
 from dpsql.engines.base import rule_of
 from dpsql.errors import StaleSchemaError, printable
 from dpsql.linalg.arrays import Ints
-from dpsql.planner.reconstruction.lines import lines
-from dpsql.planner.reconstruction.sources import Source
+from dpsql.planner.reconstruction.sources import Source, lines
 from dpsql.schema import Table
 from dpsql.schema.cuts import DERIVED, lines_of
 

@@ -28,9 +28,16 @@ from dpsql.planner.mechanisms.aim_rounds import (
 from dpsql.planner.reconstruction.base import Reconstruction
 from dpsql.planner.reconstruction.cellwise import CellwiseTables, Unbiased, prior_variances
 from dpsql.planner.reconstruction.entropy import Attributes, EntropyTables, Table
-from dpsql.planner.reconstruction.lines import along, common_cuts, lies_on
 from dpsql.planner.reconstruction.measured import Values
-from dpsql.planner.reconstruction.sources import Ground, Source, entries, of_table
+from dpsql.planner.reconstruction.sources import (
+    Ground,
+    Source,
+    along,
+    common_cuts,
+    entries,
+    lies_on,
+    of_table,
+)
 from dpsql.planner.reuse.planning import Past, alone, put_together
 from dpsql.release.adjust import Observation, fit_table
 from dpsql.release.tables import by_itself, identity_of

@@ -22,10 +22,16 @@ from dpsql.hints import spend
 from dpsql.linalg.arrays import Ints
 from dpsql.measurement.certify import is_laplace
 from dpsql.planner.mechanisms.measures import parts
-from dpsql.planner.reconstruction.among import AmongOthers
 from dpsql.planner.reconstruction.base import Missing, Reconstruction
-from dpsql.planner.reconstruction.lines import along, common_cuts, lies_on
-from dpsql.planner.reconstruction.sources import Source, of_table, splits
+from dpsql.planner.reconstruction.parts import AmongOthers
+from dpsql.planner.reconstruction.sources import (
+    Source,
+    along,
+    common_cuts,
+    lies_on,
+    of_table,
+    splits,
+)
 from dpsql.planner.reuse.planning import Past, alone, known
 from dpsql.release.answers import Answers
 from dpsql.release.frames import AnsweredFrames

@@ -19,8 +19,7 @@ from dpsql.planner.mechanisms.base import Options
 from dpsql.planner.plans.effort import expected_effort
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
-from dpsql.planner.reconstruction.lines import common_cuts
-from dpsql.planner.reconstruction.sources import Source, splits
+from dpsql.planner.reconstruction.sources import Source, common_cuts, splits
 from dpsql.planner.reuse.planning import Past, least_budget_given, plan_given
 from dpsql.privacy import Budget
 from dpsql.release import Before

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.planner.mechanisms.querysmasher import plan
-from dpsql.planner.reconstruction import inner_products, residual
+from dpsql.planner.reconstruction import residual
 from dpsql.planner.reconstruction.base import Aligned
 from dpsql.privacy import Budget
 from dpsql.workload import (
@@ -121,7 +121,7 @@ def dense_covariance(planned) -> np.ndarray:
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("chunk", [2**24, 7])
 def test_covariances_are_those_of_the_mechanism(chunk, monkeypatch):
-    monkeypatch.setattr(inner_products, "CHUNK", chunk)
+    monkeypatch.setattr(residual, "CHUNK", chunk)
     monkeypatch.setattr(residual, "MAX_ENTRIES", chunk)
 
     @SETTINGS

@@ -11,8 +11,8 @@ from hypothesis import given
 import dpsql
 from dpsql.errors import ResourceLimitError
 from dpsql.planner.reconstruction import base
-from dpsql.planner.reconstruction import largest as search
-from dpsql.planner.reconstruction.largest import front
+from dpsql.planner.reconstruction import residual as search
+from dpsql.planner.reconstruction.residual import front
 from dpsql.workload import AllRange, CircularRange, Identity, Matrix, Prefix, Workload
 from tests.planner.random_workloads import RESIDUALS, some, workloads
 

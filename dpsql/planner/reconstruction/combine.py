@@ -5,7 +5,7 @@ one residual space with the precision matrices P_k = B_kᵀB_k/σ_k² have toget
 estimate P⁺ Σ B_kᵀ y_k/σ_k². Other residual spaces don't matter for it (see `residuals.decompose`).
 
 1. What was measured over joint cells, and all residual spaces inside of these, make one such
-   problem over the joint cells (see `mixed`).
+   problem over the joint cells (see below).
 2. Measurements of equal rows are averaged, weighted by inverse variance.
 3. Residual spaces of moderate size are put together in full.
 4. Of larger ones, the estimates are averaged with one weight for all cells, by inverse variance:
@@ -23,11 +23,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpsql.linalg.arrays import Array, Ints
+from dpsql.linalg.labeled import LabeledArray
 from dpsql.linalg.matrices import Dense
 from dpsql.linalg.roots import independent_root, independent_rows, triangular_root
-from dpsql.planner.reconstruction.base import CombinedReconstruction
-from dpsql.planner.reconstruction.joint_and_residual import MixedReconstruction
-from dpsql.planner.reconstruction.measured import Noisy, RealFactor, Space, Values
+from dpsql.planner.reconstruction.base import Aligned, CombinedReconstruction, Missing
+from dpsql.planner.reconstruction.measured import Noisy, OnlyIn, RealFactor, Space, Values
 from dpsql.planner.reconstruction.residual import ResidualReconstruction
 from dpsql.planner.reconstruction.sources import (
     Agreement,
@@ -40,7 +40,8 @@ from dpsql.planner.reconstruction.sources import (
 from dpsql.planner.reconstruction.whole import WholeReconstruction
 from dpsql.planner.residuals.contexts import References
 from dpsql.planner.residuals.references import Reference
-from dpsql.workload import Workload
+from dpsql.planner.residuals.structure import Product
+from dpsql.workload import Block, Family, Workload
 from dpsql.workload.workload import touched
 
 JOINT_CELLS = 2500
@@ -354,3 +355,105 @@ def _scaled(part: Kept, weight: float) -> Kept:
     """Take an estimate times a number: so is its noise, squared."""
     space = Space(part.space.attributes, part.space.factors, weight**2 * part.space.noise)
     return Kept(space, part.entries, tuple(weight * w for w in part.weights))
+
+
+# ── Reconstruction where a few attributes are known jointly and the others by residual spaces ────
+#
+# Measurements of earlier releases may be of a whole small domain J, whose estimates of the residual
+# spaces inside J are correlated. Then everything known about these spaces is one estimate x̂_J over
+# the joint cells of J (a `WholeReconstruction`); the other residual spaces have estimates of their
+# own. For a query q over the attributes B,
+#
+#     q(x_B) = q_J(x_{B∩J}) + Σ_{A⊆B, A⊄J} q_A(x_A) ,
+#
+# where q_J drops the axes of B∖J with their references: the sum of all q_A with A ⊆ J telescopes
+# (see `residuals.decompose`). Both parts rest on different measurements, so variances add up.
+
+
+class MixedReconstruction(CombinedReconstruction):
+    """How answers follow from an estimate over the cells of J and from other residual spaces."""
+
+    def __init__(self, joint: WholeReconstruction, rest: ResidualReconstruction) -> None:
+        self._inside = joint
+        self.rest = rest
+        """Spaces that are not inside J."""
+
+    @property
+    def references(self) -> Mapping[str, Reference]:
+        """Attribute → its reference."""
+        return self.rest.references
+
+    @property
+    def joint(self) -> Space:
+        """What is known about J."""
+        return self._inside.space
+
+    @property
+    def spaces(self) -> tuple[Space, ...]:
+        """What is measured."""
+        return (*self._inside.spaces, *self.rest.spaces)
+
+    def marginal(self, attributes: Sequence[str], values: Values) -> Array:
+        """Return the noisy marginal over some attributes."""
+        inside = [a for a in attributes if a in self._inside.names]
+        known = LabeledArray(inside, self._inside.marginal(inside, values)).expand(attributes)
+        for name in (a for a in attributes if a not in inside):
+            weights = self.references[name].weights
+            known = known * LabeledArray((name,), weights).expand(attributes)
+        return np.asarray(known + self.rest.marginal(attributes, values))
+
+    def with_total(self) -> Values | None:
+        """Return what it is inside of J: the other spaces have no say in the total."""
+        found = self._inside.with_total()
+        return None if found is None else OnlyIn(found)
+
+    def variances(self, family: Family) -> Array:
+        """Return the variance of every answer, in the shape of the family.
+
+        Raises:
+            ResourceLimitError: there are too many to be held at once.
+        """
+        return np.asarray(
+            self._inside.variances(self.joint_part(family)) + self.rest.variances(family)
+        )
+
+    def _large_extent(self, family: Family, domain: Mapping[str, int]) -> tuple[float, float]:
+        """Add up: the largest of both parts need not be the same answer's."""
+        inside = self._inside.extent(self.joint_part(family), domain)
+        rest = self.rest.extent(family, domain)
+        return inside[0] + rest[0], inside[1] + rest[1]
+
+    def _covariances(self, first: Aligned, second: Aligned, sizes: tuple[int, ...]) -> Array:
+        """Add up."""
+        ours, theirs = (replace(s, family=self.joint_part(s.family)) for s in (first, second))
+        inside = self._inside.covariances(ours, theirs, sizes)
+        return np.asarray(inside + self.rest.covariances(first, second, sizes))
+
+    def missing(self, family: Family, domain: Mapping[str, int]) -> Missing:
+        """Look at J, and at every residual space that is not inside."""
+        inside = self._inside.missing(self.joint_part(family), domain)
+        rest = self.rest.missing(family, domain)
+        return (*inside, *(space for space in rest if not set(space) <= set(self._inside.names)))
+
+    def residual_error(self, terms: Sequence[Product], space: tuple[str, ...]) -> float:
+        """Return the weighted sum of variances of what is asked of a space; 0 if unknown."""
+        known = self._inside if set(space) <= set(self._inside.names) else self.rest
+        return known.residual_error(terms, space)
+
+    def joint_part(self, family: Family) -> Family:
+        """Return q_J of every query, in the shape of the family."""
+        return replace(family, blocks=tuple(self._dropped(block) for block in family.blocks))
+
+    def _dropped(self, block: Block) -> Block:
+        """Drop the axes outside of J; a block that has no others becomes a number for each row."""
+        names = tuple(a for a in block.attributes if a in self._inside.names)
+        if names == block.attributes:
+            return block
+        if not names:
+            return Block((), (), Dense(self.rest.inverses().dropped(block)[:, None]))
+        rows = block.queries.matrix.reshape(-1, *block.shape)
+        table = LabeledArray(("", *block.attributes), rows)
+        for name in (a for a in block.attributes if a not in names):
+            table = table.apply(name, Dense(self.references[name].weights[None]))
+        tensor = table.project(("", *names))
+        return Block(names, tensor.shape[1:], Dense(tensor.reshape(len(tensor), -1)))

@@ -7,13 +7,13 @@ computed of several answers has the sum of the variances that it has from each p
 
 Where several tables are planned together, the counts of each are a measure as well, to which every
 row adds 1. All that is measured of two tables at once are differences of their totals. These move
-the answers of either table with its total, and give answers of two of them a covariance (`totals`).
+the answers of either table with its total, and give those of two a covariance (see below).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,18 +23,11 @@ from dpsql.errors import InternalError
 from dpsql.linalg.arrays import Array
 from dpsql.measurement.differences import Difference
 from dpsql.measurement.narrow import Kept
-from dpsql.planner.reconstruction.base import (
-    LARGE,
-    Aligned,
-    Axes,
-    Missing,
-    Reconstruction,
-    placed,
-)
+from dpsql.planner.reconstruction.base import LARGE, Aligned, Axes, Missing, Reconstruction, placed
 from dpsql.planner.reconstruction.measured import Noisy, Space, Values
 from dpsql.planner.reconstruction.sources import without_axis
-from dpsql.planner.reconstruction.totals import Totals
 from dpsql.workload import Family, Workload
+from dpsql.workload.workload import UnitTable
 
 Measure = str | None
 """The axis of a measure; None for counts of the only table."""
@@ -279,3 +272,169 @@ class PartedCombination:
             found |= follows.values([without_axis(given[i], measure, measures) for i in numbers])
         compared = zip(self.reconstruction.differences, self.compared, strict=True)
         return self.reconstruction.moved(found, [given[i][d.space] for d, i in compared])
+
+
+# ── Totals of several tables, of which differences were measured as well ─────────────────────────
+#
+# What is measured of each table by itself has independent noise, and gives its total x_r an
+# estimate t_r of the variance V_r. Differences y = Gx + noise of variance N
+# (`measurement.differences`) then move all estimates at once, by weighted least squares:
+#
+#     t + K(y − Gt),   K = V Gᵀ(G V Gᵀ + N)⁻¹ ,
+#
+# with the covariance V + M, M = −K G V, instead of V: less for every combination of totals, as M
+# has no positive eigenvalue. Any other answer a of table r that has the covariance γ_a with t_r
+# moves by u_a = γ_a/V_r times as much as t_r does. As E K(y − Gt) = 0, it stays unbiased; and for
+# answers a, b of tables r, s
+#
+#     Cov(a', b') = Cov(a, b) + u_a u_b M_rs ,
+#
+# whatever weights the estimates have: Cov(a, K(y − Gt)) = −γ_a (KG)ᵀ, and KG = −M V⁻¹, so that the
+# two mixed terms are u_a u_b M_rs each, and the last, K(G V Gᵀ + N)Kᵀ = −M, takes one of them away.
+
+
+Leans = Mapping[str, Array]
+"""Table → u, by how much each answer moves if the table's total moves by one."""
+
+
+class Totals:
+    """How much the totals of tables move, and how much less variance they have.
+
+    Args:
+        parts: table → how answers follow from what was measured of it alone.
+        differences: what was measured of the totals of two of them.
+    """
+
+    def __init__(
+        self, parts: Mapping[str, Reconstruction], differences: Sequence[Difference]
+    ) -> None:
+        found = {name: of for name, part in parts.items() if (of := part.with_total()) is not None}
+        self.differences = tuple(
+            (number, difference)
+            for number, difference in enumerate(differences)
+            if all(table in found for table in difference.tables)
+        )
+        """Those that say something of the parts, with their numbers."""
+        used = {table for _, difference in self.differences for table in difference.tables}
+        self.tables = tuple(name for name in parts if name in used)
+        """Those of which totals move."""
+        self._parts = {name: parts[name] for name in self.tables}
+        self._with_total = {name: found[name] for name in self.tables}
+        self._variances = np.array(
+            [float(parts[name].marginal((), found[name])) for name in self.tables]
+        )
+        rows = [self._row(difference) for _, difference in self.differences]
+        self._rows = np.array(rows).reshape(len(rows), len(self.tables))
+        spread = self._variances[:, None] * self._rows.T
+        self._gain = np.linalg.solve(np.eye(len(rows)) + self._rows @ spread, spread.T).T
+        change = self._gain @ spread.T
+        self.change = -(change + change.T) / 2
+        """M: what is added to the covariances of the totals."""
+
+    def _row(self, difference: Difference) -> list[float]:
+        """Return a row of G, for noise of variance 1."""
+        sd = math.sqrt(difference.law.variance)
+        times = dict(zip(difference.tables, difference.times, strict=True))
+        first, _ = difference.tables
+        signed = {name: of if name == first else -of for name, of in times.items()}
+        return [signed.get(name, 0) / sd for name in self.tables]
+
+    def moves(self, values: Values, measured: Sequence[Kept]) -> dict[str, float]:
+        """Return by how much each total moves, as a part of its variance.
+
+        Args:
+            values: what answers of the parts are made of.
+            measured: the noisy numbers of all differences.
+        """
+        totals = np.array([float(self._parts[name].marginal((), values)) for name in self.tables])
+        found = [
+            float(measured[number].ravel()[0]) / math.sqrt(difference.law.variance)
+            for number, difference in self.differences
+        ]
+        moved = self._gain @ (np.array(found) - self._rows @ totals)
+        return dict(zip(self.tables, moved / self._variances, strict=True))
+
+    def covariance(self, table: str, attributes: Sequence[str]) -> Array:
+        """Return γ of each cell of a marginal of a table."""
+        return self._parts[table].marginal(attributes, self._with_total[table])
+
+    def lean(self, table: str, family: Family) -> Array:
+        """Return u of each answer to a family of counts of a table, in its shape."""
+        if not family.count:
+            return np.zeros(family.shape)
+        cells = self.covariance(table, family.names).ravel()
+        at = self.tables.index(table)
+        return np.asarray((family.queries @ cells).reshape(family.shape) / self._variances[at])
+
+    def products(self, first: Leans, second: Leans) -> Array:
+        """Return Σ_rs u_r M_rs v_s: what is added to covariances of answers that lean so."""
+        found: Array = np.zeros(())
+        for one, ours in first.items():
+            for other, theirs in second.items():
+                change = self.change[self.tables.index(one), self.tables.index(other)]
+                found = found + ours * theirs * change
+        return found
+
+
+# ── Reconstruction of what one table is asked, from what is known of several together ────────────
+
+
+class AmongOthers(Reconstruction):
+    """How answers about one table follow from what was measured of several.
+
+    Args:
+        table: the one that is asked, in the names that it has among several.
+        together: how answers about all of them follow.
+        measures: the axes of what is added up of it, by these names.
+    """
+
+    def __init__(
+        self, table: UnitTable, together: Reconstruction, measures: Collection[str | None]
+    ) -> None:
+        self._table, self._together = table, together
+        self._sums = frozenset(measures) - {table.name}
+
+    @property
+    def spaces(self) -> tuple[Space, ...]:
+        """What is measured of all tables."""
+        return self._together.spaces
+
+    def marginal(self, attributes: Sequence[str], values: Values) -> Array:
+        """Return the noisy marginal over some attributes of the table."""
+        names = tuple(map(self._table.attribute, attributes))
+        if not self._sums.isdisjoint(names):
+            return self._together.marginal(names, values)
+        return np.asarray(self._together.marginal((*names, self._table.name), values)[..., 0])
+
+    def variances(self, family: Family) -> Array:
+        """Return the variance of every answer, in the shape of the family."""
+        found = self._together.variances(self._table.family(family))
+        return found.reshape(family.shape)
+
+    def extent(self, family: Family, domain: Mapping[str, int]) -> tuple[float, float]:
+        """Return the sum of a family's variances, and the largest."""
+        return self._together.extent(self._table.family(family), self._table.renamed(domain))
+
+    def _large_extent(self, family: Family, domain: Mapping[str, int]) -> tuple[float, float]:
+        return self.extent(family, domain)
+
+    def _covariances(self, first: Aligned, second: Aligned, sizes: tuple[int, ...]) -> Array:
+        return self._together.covariances(self._aligned(first), self._aligned(second), sizes)
+
+    def _aligned(self, own: Aligned) -> Aligned:
+        """Name what is asked as among several; counts get the axis of the table's counts."""
+        axes = own.axes if own.family.measure is not None else (*own.axes, ())
+        return Aligned(self._table.family(own.family), axes)
+
+    def combined_variances(
+        self, terms: Sequence[tuple[Family, Array]], domain: Mapping[str, int]
+    ) -> Array:
+        """Return the variance of each combination."""
+        named = [(self._table.family(family), coefficients) for family, coefficients in terms]
+        return self._together.combined_variances(named, self._table.renamed(domain))
+
+    def missing(self, family: Family, domain: Mapping[str, int]) -> Missing:
+        """Return the attribute sets of which too little was measured to answer a family."""
+        found = self._together.missing(self._table.family(family), self._table.renamed(domain))
+        named = (map(self._table.own, names) for names in found)
+        return tuple(tuple(name for name in names if name is not None) for names in named)
