@@ -18,7 +18,7 @@ from dpsql.linalg.threads import interruptibly, one_thread
 from dpsql.planner import registry as mechanisms
 from dpsql.planner.mechanisms.base import Options
 from dpsql.planner.plans.plan import RECORD, Plan
-from dpsql.planner.reuse.planning import Past, plan_given, source_of
+from dpsql.planner.reuse.past import Past, plan_given, source_of
 from dpsql.privacy import Budget
 from dpsql.progress import watched
 from dpsql.release import Before, Release

@@ -17,7 +17,7 @@ from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.base import Reconstruction, error_table
 from dpsql.planner.reconstruction.sources import Source, along, lies_on
 from dpsql.planner.reconstruction.tables import with_values
-from dpsql.planner.reuse.planning import source_of
+from dpsql.planner.reuse.past import source_of
 from dpsql.privacy import Budget, Receipt
 from dpsql.release.adjusted import AdjustedFrames, Fits, check_adjusted
 from dpsql.release.answers import Answers

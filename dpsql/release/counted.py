@@ -22,7 +22,7 @@ from dpsql.errors import ResourceLimitError, printable
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.matrices import MAX_ENTRIES, Dense
 from dpsql.planner.mechanisms.measures import parts
-from dpsql.planner.reuse.planning import Past, put_together
+from dpsql.planner.reuse.past import Past, put_together
 from dpsql.release.answers import Answers
 from dpsql.release.facts import Earlier
 from dpsql.sql.compiled import GroupingSet, Script, Statement, StatisticColumn

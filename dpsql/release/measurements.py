@@ -32,8 +32,8 @@ from dpsql.measurement.factors import CenteredFactor, DenseFactor, IdentityFacto
 from dpsql.measurement.narrow import Kept
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.reconstruction.sources import Reading, Source
-from dpsql.planner.residuals.contexts import References
 from dpsql.planner.residuals.references import Reference
+from dpsql.planner.residuals.spaces import References
 from dpsql.release.parquet import read_parquet
 from dpsql.release.strategy_rows import (
     ParquetRow,

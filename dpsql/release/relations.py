@@ -38,7 +38,7 @@ from dpsql.planner.reconstruction.sources import (
     lies_on,
     of_table,
 )
-from dpsql.planner.reuse.planning import Past, alone, put_together
+from dpsql.planner.reuse.past import Past, alone, put_together
 from dpsql.release.adjust import Observation, fit_table
 from dpsql.release.tables import by_itself, identity_of
 from dpsql.schema import Table as RowTable

@@ -10,7 +10,7 @@ import polars as pl
 from dpsql.charts.specs import Grid
 from dpsql.charts.svg import drawn
 from dpsql.errors import ResourceLimitError
-from dpsql.planner.plans.told import digits
+from dpsql.planner.plans.plan import digits
 from dpsql.release import metadata
 from dpsql.release.disk import MOST_BYTES
 from dpsql.release.facts import Facts

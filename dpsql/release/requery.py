@@ -32,7 +32,7 @@ from dpsql.planner.reconstruction.sources import (
     of_table,
     splits,
 )
-from dpsql.planner.reuse.planning import Past, alone, known
+from dpsql.planner.reuse.past import Past, alone, known
 from dpsql.release.answers import Answers
 from dpsql.release.frames import AnsweredFrames
 from dpsql.release.tables import Beside, beside, identity_of, lifted

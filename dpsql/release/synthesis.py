@@ -299,7 +299,7 @@ def _spread(weights: Array, groups: Ints, draws: Draws) -> Ints:
     return np.asarray(found - groups * cells)
 
 
-# ── Gradual updates: rows are moved until the pairs of columns are nearer to their tables ────────
+# ── Gradual updates: rows are moved until pairs of columns are nearer to their tables ────────────
 #
 # In each round, for each pair in random order, some rows leave cells of which there are too many
 # and go where there are too few: half of them become copies of rows that are there already, half of

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-# ── What a report has, as plain texts: the page knows nothing of releases, frames or plans ───────
+# ── Parts of a page, as plain texts: it knows nothing of releases, frames or plans ───────────────
 #
 # None of the texts is HTML. All are escaped where they are written, see `rendered`.
 

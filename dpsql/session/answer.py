@@ -24,7 +24,7 @@ from dpsql.measurement.certify import is_laplace
 from dpsql.measurement.measure import ChargedPlan
 from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.reconstruction.sources import Source
-from dpsql.planner.reuse.planning import least_divisible
+from dpsql.planner.reuse.past import least_divisible
 from dpsql.privacy import Budget, Ledger, Receipt
 from dpsql.release import Before, Release, from_before, rehearse
 from dpsql.release.build import again, facts_of

@@ -20,7 +20,7 @@ from dpsql.planner.plans.effort import expected_effort
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
 from dpsql.planner.reconstruction.sources import Source, common_cuts, splits
-from dpsql.planner.reuse.planning import Past, least_budget_given, plan_given
+from dpsql.planner.reuse.past import Past, least_budget_given, plan_given
 from dpsql.privacy import Budget
 from dpsql.release import Before
 from dpsql.release.assumed import assuming

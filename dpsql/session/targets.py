@@ -19,9 +19,8 @@ from fractions import Fraction
 
 from dpsql.errors import InternalError, WorkloadError, printable
 from dpsql.hints import Hint, option, spend
-from dpsql.planner.plans.contents import Objective
 from dpsql.planner.plans.objectives import limits_of, rounded_up
-from dpsql.planner.plans.plan import Plan
+from dpsql.planner.plans.plan import Objective, Plan
 from dpsql.privacy import Budget
 from dpsql.privacy.budget import SMALLEST_MU_SQUARED
 from dpsql.release.assumed import (

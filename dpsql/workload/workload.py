@@ -398,7 +398,7 @@ def _check_present(family: Family) -> None:
         )
 
 
-# ── What a workload refuses: sizes, as numbers alone show them, and weights ──────────────────────
+# ── Checks: sizes, as numbers alone show them, and weights ───────────────────────────────────────
 
 
 MAX_ANSWERS = 2**62

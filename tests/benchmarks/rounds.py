@@ -18,7 +18,7 @@ from itertools import combinations
 import numpy as np
 
 import dpsql
-from dpsql.planner.reuse.planning import Past, Rounds, source_of
+from dpsql.planner.reuse.past import Past, Rounds, source_of
 from dpsql.workload import AllRange, Identity, Prefix, Workload
 
 BUDGET = 0.1

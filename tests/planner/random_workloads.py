@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from dpsql.planner.residuals.contexts import References
 from dpsql.planner.residuals.references import Reference
+from dpsql.planner.residuals.spaces import References
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Suffix, Total, Workload
 
 NAMES = ("a", "b", "c")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.planner.residuals.equivalence import by_role
+from dpsql.planner.residuals.spaces import by_role
 from dpsql.planner.strategies import dual
 from dpsql.planner.weights import search as weighted
 from dpsql.planner.weights.axes import FreeAxis, Vertices

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dpsql.planner.mechanisms.base import Cost
 from dpsql.planner.mechanisms.querysmasher import divide_by, plan, stitch
 from dpsql.planner.reconstruction import base
-from dpsql.planner.residuals.contexts import References
+from dpsql.planner.residuals.spaces import References
 from dpsql.planner.weights import contexts
 from dpsql.privacy import Budget
 from dpsql.workload import Identity, Prefix, Suffix, Workload

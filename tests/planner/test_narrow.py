@@ -12,7 +12,7 @@ from dpsql.planner.mechanisms.querysmasher import plan
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.strategies import dual
-from dpsql.planner.strategies.dual_solver import solve_dual
+from dpsql.planner.strategies.dual import solve_dual
 from dpsql.workload import Identity, Matrix, Workload
 from tests.oracle import every_space, family_matrix, space_matrix
 

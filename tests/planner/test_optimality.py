@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from dpsql.planner.mechanisms.querysmasher import conquer, plan
-from dpsql.planner.residuals.decompose import decompose
-from dpsql.planner.residuals.equivalence import by_size
 from dpsql.planner.residuals.pieces import Splitter
 from dpsql.planner.residuals.references import Reference
+from dpsql.planner.residuals.spaces import by_size, decompose
 from dpsql.planner.residuals.structure import multiply, products
 from dpsql.planner.strategies import choose
 from dpsql.planner.strategies.choose import Solutions

@@ -14,7 +14,7 @@ from dpsql.planner.residuals.references import Reference
 from dpsql.planner.strategies import choose
 from dpsql.planner.strategies.base import Solver
 from dpsql.planner.strategies.choose import Solutions, refuse_unsolvable
-from dpsql.planner.strategies.dual_solver import DualSolver
+from dpsql.planner.strategies.dual import DualSolver
 from dpsql.planner.strategies.express import over_integers
 from dpsql.planner.strategies.identity import IdentitySolver
 from dpsql.privacy import Budget

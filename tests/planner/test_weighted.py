@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsql.planner.mechanisms.querysmasher import plan
-from dpsql.planner.residuals.equivalence import by_role, by_size
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.references import Reference, axis_basis, rounded
-from dpsql.planner.weights import evaluation
+from dpsql.planner.residuals.spaces import by_role, by_size
+from dpsql.planner.weights import search as evaluation
 from dpsql.planner.weights import search as weighted
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, CircularRange, Identity, Matrix, Prefix, Suffix, Workload

@@ -147,7 +147,7 @@ def test_words_that_no_integer_has_are_refused(words):
 
 
 def test_what_was_only_planned_is_not_written():
-    from dpsql.planner.reuse.planning import source_of
+    from dpsql.planner.reuse.past import source_of
 
     workload = Workload({"a": 3}).add(["a"], [Identity()]).add(["a"], [Prefix()])
     planned = source_of(dpsql.plan(workload, budget=BUDGET))

@@ -17,7 +17,7 @@ from polars.testing import assert_frame_equal
 
 import dpsql
 from dpsql.errors import ArgumentError, LedgerError, ReleaseFormatError, printable
-from dpsql.planner.plans.told import digits
+from dpsql.planner.plans.plan import digits
 from dpsql.release import report_answers, reported
 from tests.release.saved import BUDGET, SCHEMA, SCRIPT, connect
 from tests.report.hostile import HOSTILE, hostile

@@ -12,7 +12,7 @@ import pytest
 
 import dpsql
 from dpsql.errors import WorkloadError
-from dpsql.planner.plans.told import told_rows
+from dpsql.planner.plans.plan import told_rows
 from dpsql.workload import Identity, Workload
 from tests.helpers.redrawn import Redrawn
 

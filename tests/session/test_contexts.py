@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import dpsql
-from dpsql.planner.residuals.contexts import References
+from dpsql.planner.residuals.spaces import References
 from dpsql.release.measurements import decode, encode
 
 BUDGET = dpsql.Budget(rho=0.5)

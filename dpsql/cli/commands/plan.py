@@ -56,7 +56,7 @@ def plan(
 
 
 def _print(made: Plan, amounts: BudgetOptions, *, explain: bool) -> None:
-    from dpsql.planner.plans.told import example_note, text_of, told_rows
+    from dpsql.planner.plans.plan import example_note, text_of, told_rows
 
     found, errors = made.expected_answers, made.expected_error()
     output.say(text_of(told_rows(found, errors, made.mechanism)))

@@ -182,7 +182,7 @@ def reason_unsupported(workload: Workload, budget: Budget) -> str | None:
     return None
 
 
-# ── What may be measured: the candidates of a round, and what each is worth ──────────────────────
+# ── Targets: the candidates of a round, and what each is worth ───────────────────────────────────
 #
 # The candidates are all nonempty subsets of the attribute sets that are asked about (AIM, 4.1: the
 # downward closure). The candidate r serves

@@ -48,7 +48,7 @@ from dpsql.planner.mechanisms.aim import AdaptivePlan, TableTargets
 from dpsql.planner.reconstruction.entropy import LITTLE, Attributes, EntropyTables, Table
 from dpsql.planner.shares.allocation import exact_shares, water_level
 
-# ── What a round measures, and what all measurements together say of every marginal ──────────────
+# ── Estimates: what a round measures, and what all measurements say of every marginal ────────────
 #
 # *How the price of a round is shared among residual spaces* (conditional ResidualPlanner).
 #

@@ -30,8 +30,7 @@ from dpsql.measurement.factors import (
 )
 from dpsql.measurement.strategy import BlockStrategy, change_1, change_squared
 from dpsql.planner.mechanisms.base import Cost, Mechanism, Options, budget_of, reason_of_kind
-from dpsql.planner.plans.contents import Objective, PlannedBlock
-from dpsql.planner.plans.plan import Plan
+from dpsql.planner.plans.plan import Objective, Plan, PlannedBlock
 from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.reconstruction.marginals import MarginalReconstruction, of_marginals
 from dpsql.planner.reconstruction.measured import Space

@@ -39,8 +39,7 @@ from dpsql.measurement.distributions import SCALE_BITS, VARIANCE_BITS, Gaussian,
 from dpsql.measurement.factors import UnitFactor
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.mechanisms.base import Cost
-from dpsql.planner.plans.contents import Objective, PlannedBlock
-from dpsql.planner.plans.plan import Plan
+from dpsql.planner.plans.plan import Objective, Plan, PlannedBlock
 from dpsql.planner.reconstruction.marginals import Place, of_marginals
 from dpsql.planner.reconstruction.measured import Space
 from dpsql.workload import Workload

@@ -40,10 +40,9 @@ from dpsql.planner.mechanisms.restricted import (
     tells_apart,
 )
 from dpsql.planner.plans.traits import MECHANISMS
-from dpsql.planner.residuals.decompose import decompose
-from dpsql.planner.residuals.equivalence import by_size
 from dpsql.planner.residuals.pieces import Component, Key, Splitter
 from dpsql.planner.residuals.references import Reference
+from dpsql.planner.residuals.spaces import by_size, decompose
 from dpsql.planner.residuals.structure import Product, Structure, factor, products
 from dpsql.planner.strategies.base import Conquered, Solution, StrategyFamily, Triangular
 from dpsql.planner.strategies.choose import named

@@ -53,10 +53,9 @@ from dpsql.planner.mechanisms.hdmm_products import (
 )
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.plans.traits import MECHANISMS
-from dpsql.planner.residuals.decompose import decompose
-from dpsql.planner.residuals.equivalence import by_size
 from dpsql.planner.residuals.pieces import Splitter
 from dpsql.planner.residuals.references import Reference
+from dpsql.planner.residuals.spaces import by_size, decompose
 from dpsql.planner.strategies.express import over_basis
 from dpsql.planner.strategies.rounding import round_strategy
 from dpsql.privacy import Budget

@@ -28,18 +28,23 @@ from dpsql.planner.mechanisms.base import (
     check_how,
     reason_of_kind,
 )
-from dpsql.planner.plans.contents import PlannedBlock
 from dpsql.planner.plans.objectives import Planner, least_budget, least_largest
-from dpsql.planner.plans.plan import Plan
+from dpsql.planner.plans.plan import Plan, PlannedBlock
 from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
 from dpsql.planner.reconstruction.measured import Space
 from dpsql.planner.reconstruction.residual import ResidualReconstruction
 from dpsql.planner.reconstruction.whole import WholeReconstruction
-from dpsql.planner.residuals.contexts import References, decomposed
-from dpsql.planner.residuals.decompose import Subworkload, decompose
-from dpsql.planner.residuals.equivalence import Coloring, by_reference, by_size
 from dpsql.planner.residuals.pieces import Splitter
 from dpsql.planner.residuals.references import Reference
+from dpsql.planner.residuals.spaces import (
+    Coloring,
+    References,
+    Subworkload,
+    by_reference,
+    by_size,
+    decompose,
+    decomposed,
+)
 from dpsql.planner.residuals.structure import products
 from dpsql.planner.shares.allocation import allocate
 from dpsql.planner.strategies.base import Conquered as Conquered

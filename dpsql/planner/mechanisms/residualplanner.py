@@ -54,12 +54,11 @@ from dpsql.planner.mechanisms.restricted import (
     RestrictedMechanism,
     tells_apart,
 )
-from dpsql.planner.plans.contents import Objective
-from dpsql.planner.plans.plan import Plan
+from dpsql.planner.plans.plan import Objective, Plan
 from dpsql.planner.plans.traits import MECHANISMS
-from dpsql.planner.residuals.equivalence import by_size
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.references import Reference
+from dpsql.planner.residuals.spaces import by_size
 from dpsql.planner.residuals.structure import Product, analyze
 from dpsql.planner.shares.allocation import allocate
 from dpsql.planner.strategies.base import Conquered, Solution, StrategyFamily

@@ -28,8 +28,7 @@ from dpsql.errors import InternalError, WorkloadError
 from dpsql.hints import option
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.digits import least, significant
-from dpsql.planner.plans.contents import Objective
-from dpsql.planner.plans.plan import Plan
+from dpsql.planner.plans.plan import Objective, Plan
 from dpsql.planner.reconstruction.base import LARGE
 from dpsql.planner.shares.allocation import total_error
 from dpsql.planner.strategies import minimax

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from dpsql.errors import AccuracyError, PlotError, printable
-from dpsql.hints import NO_REUSE, option
+from dpsql.hints import NO_REUSE, Hint, option
 from dpsql.linalg.sets import largest_sets
 from dpsql.linalg.threads import one_thread
 from dpsql.markup import card, facts, folded, plain, preformatted, table
 from dpsql.measurement.certify import CertifiedPlan, spent
-from dpsql.planner.plans.contents import Given, Objective, PlannedBlock
+from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
 from dpsql.planner.reconstruction.base import Reconstruction, error_table
+from dpsql.planner.reconstruction.combine import Combination
 from dpsql.planner.reconstruction.measured import Noisy, Values
+from dpsql.planner.reconstruction.parts import PartedCombination
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.shares.allocation import total_error
 from dpsql.privacy import Budget
@@ -32,6 +36,7 @@ from dpsql.workload.spread import least_share
 
 if TYPE_CHECKING:
     import altair
+
 
 LOUD = 0.05
 """From so much avoidable variance on, relatively, a plan warns."""
@@ -101,7 +106,6 @@ class Plan:
         )
 
     def __str__(self) -> str:
-        from dpsql.planner.plans.told import example_note, text_of, told_rows
 
         found = self.expected_answers
         gap = f", within {self.gap:.2%} of the certified bound" if math.isfinite(self.gap) else ""
@@ -122,7 +126,6 @@ class Plan:
         if self.binding:
             known["decided by"] = ", ".join(self.binding)
         from dpsql.charts.plots import inlined  # few plans are drawn
-        from dpsql.planner.plans.told import HEADER, example_note, told_rows
         from dpsql.planner.plans.tradeoff import tradeoff_figure
 
         answers, errors = self.expected_answers, self.expected_error()
@@ -424,3 +427,178 @@ class Plan:
     def families(self, name: str) -> tuple[Family, ...]:
         """Return the families of one statement."""
         return tuple(f for f in self.workload.families if f.name == name)
+
+
+# ── Parts of plans: their blocks, their objective, and what was measured before ──────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBlock:
+    """Residual spaces that are measured alike, with the certificate of their strategy."""
+
+    strategy: BlockStrategy
+    error: float
+    """The weighted sum of variances that their noise gives to all queries, rounding included."""
+    lower: float
+    """No strategy for one of them has a smaller weighted variance at privacy cost 1; 0 if no
+    bound is known."""
+    solver: str
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """What a plan is best at, where that is not the total weighted variance."""
+
+    name: str
+    binding: tuple[str, ...]
+    """The statements without which less error, or a smaller budget, would be possible."""
+    gap: float
+    """How far the plan is from the best for this objective at most."""
+    total: float
+    """The sum of weight·variance."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Given:
+    """Earlier measurements that answers rest on as well."""
+
+    combination: Combination | PartedCombination
+    measured: tuple[Noisy, ...]
+    """The noisy integers of each source but the last, which is the plan itself; none of those
+    that were only planned."""
+    total: float
+    """The sum of weight·variance."""
+    lower: float
+    """No further measurements of this form, at this budget, make it less."""
+
+    @property
+    def gap(self) -> float:
+        """How far the total is from the bound, at most; infinite if there is no bound."""
+        return max(0.0, self.total / self.lower - 1.0) if self.lower else math.inf
+
+
+# ── Expected errors as people are told them: a line for each column of values, in its own unit ───
+#
+# A count is off by so many rows whatever it is, an average by less the more rows there are. So the
+# line of an average says for how many: "± 2,300 for a group of 700 rows, ± 230 for 7,000".
+
+
+HEADER = ("statement", "answers", "standard error")
+DIGITS = 2
+WIDTH = 100
+MOST_DECIMALS = 12
+UNKNOWN = "not known before the release"
+BIASED = "not known: it depends on the data"
+SURE = " at 95 %"
+"""Words on quantiles, which have intervals and no standard errors."""
+
+
+def told_rows(
+    found: pl.DataFrame | None, errors: pl.DataFrame, mechanism: str
+) -> list[tuple[str, int, str]]:
+    """Return a row for each column of values, below `HEADER`.
+
+    Args:
+        found: what `Plan.expected_answers` has.
+        errors: what `Plan.expected_error` has, which is told where there is nothing else.
+        mechanism: the name of the plan's.
+    """
+    if found is None:
+        biased = MECHANISMS[mechanism].is_biased
+        return [
+            (name, rows, BIASED if biased else _always(rmse, worst))
+            for name, rows, rmse, worst in errors.rows()
+        ]
+    columns: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for row in found.iter_rows(named=True):
+        columns.setdefault(row["statement"], {}).setdefault(row["column"], []).append(row)
+    return [
+        (
+            statement if len(of) == 1 else f"{statement}: {column}",
+            max(row["answers"] for row in rows),
+            said(rows),
+        )
+        for statement, of in columns.items()
+        for column, rows in of.items()
+    ]
+
+
+def said(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Say what error is expected of a column.
+
+    Args:
+        rows: those that `Plan.expected_answers` has of it.
+    """
+    first = rows[0]
+    if first["exact"]:
+        return _exact(first)
+    told = [(row, error) for row in rows if (error := _error(row)) is not None]
+    if not told:
+        return "noise alone" if any(row["left_out"] for row in rows) else UNKNOWN
+    if first["group_rows"] is None:
+        row, error = told[0]
+        some = f"; nothing can be said of {row['left_out']:,} of {row['answers']:,} groups"
+        return error + (some if row["left_out"] else "")
+    (row, error), *others = told
+    parts = [f"{error} for a group of {row['group_rows']:,} rows"]
+    parts += [f"{error.removesuffix(SURE)} for {row['group_rows']:,}" for row, error in others]
+    noise = [row["group_rows"] for row in rows if _error(row) is None and row["left_out"]]
+    return ", ".join([*parts, *([f"noise alone for {max(noise):,}"] if noise else [])])
+
+
+def _exact(row: Mapping[str, Any]) -> str:
+    """Say an error that is the same for all rows; of what isn't counted, how large it is beside."""
+    if row["standard_error"] is None:
+        return UNKNOWN
+    said = _always(row["standard_error"], row["largest_standard_error"], row["counts"] or "")
+    if row["counts"] or not row["typical"] or not row["standard_error"]:
+        return said
+    share = f"{digits(100 * row['standard_error'] / abs(row['typical']))} %"
+    where = "" if row["group_rows"] is None else f" for a group of {row['group_rows']:,} rows"
+    return f"{said}, that is {share}{where}"
+
+
+def _always(error: float, largest: float, unit: str = "") -> str:
+    if not largest:
+        return "exact"
+    most = "" if digits(error) == digits(largest) else f", at most {digits(largest)}"
+    return f"± {digits(error)}{' ' * bool(unit)}{unit}{most}"
+
+
+def _error(row: Mapping[str, Any]) -> str | None:
+    """Say the error of a row; None if there is nothing to say."""
+    if row["standard_error"] is not None:
+        largest = row["largest_standard_error"] if row["group_rows"] is None else None
+        return _always(row["standard_error"], largest or row["standard_error"])
+    return None if row["interval"] is None else f"± {digits(row['interval'] / 2)}{SURE}"
+
+
+def digits(value: float) -> str:
+    """Write a size with two digits, in full."""
+    if not math.isfinite(value):
+        return "∞"
+    if value == 0:
+        return "0"
+    decimals = min(DIGITS - 1 - math.floor(math.log10(abs(value))), MOST_DECIMALS)
+    text = f"{round(Decimal(value), decimals):,.{max(decimals, 0)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def example_note(found: pl.DataFrame | None) -> str:
+    """Say what the groups are that errors are told for; nothing if there are none.
+
+    Args:
+        found: what `Plan.expected_answers` has.
+    """
+    if found is None or not found.filter(~found["exact"])["group_rows"].count():
+        return ""
+    said = "Groups of so many rows are examples, with all values equally frequent; for others add "
+    return Hint(said) + option("assume", {"rows": 100_000}) + "."
+
+
+def text_of(rows: Sequence[tuple[str, int, str]], *below: str) -> str:
+    """Write rows as a table, and lines below it."""
+    lines = [HEADER, *((printable(name), f"{answers:,}", told) for name, answers, told in rows)]
+    wide = [max(len(line[i]) for line in lines) for i in range(2)]
+    table = [f"{name:<{wide[0]}}  {answers:>{wide[1]}}  {told}" for name, answers, told in lines]
+    return "\n".join([*table, *(part for line in below for part in textwrap.wrap(line, WIDTH))])

@@ -38,8 +38,8 @@ from dpsql.planner.reconstruction.sources import (
     entries,
 )
 from dpsql.planner.reconstruction.whole import WholeReconstruction
-from dpsql.planner.residuals.contexts import References
 from dpsql.planner.residuals.references import Reference
+from dpsql.planner.residuals.spaces import References
 from dpsql.planner.residuals.structure import Product
 from dpsql.workload import Block, Family, Workload
 from dpsql.workload.workload import touched

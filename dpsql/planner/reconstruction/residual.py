@@ -42,9 +42,9 @@ from dpsql.planner.reconstruction.base import (
 )
 from dpsql.planner.reconstruction.inverses import CHUNK, Inverses, groups, spans
 from dpsql.planner.reconstruction.measured import MeasuredFactor, OnlyIn, Space, Values
-from dpsql.planner.residuals.contexts import Context, References, decomposed
 from dpsql.planner.residuals.pieces import split_rows
 from dpsql.planner.residuals.references import Reference
+from dpsql.planner.residuals.spaces import Context, References, decomposed
 from dpsql.planner.residuals.structure import Product, products
 from dpsql.workload import Block, Family, Queries, Workload
 from dpsql.workload.workload import boxes

@@ -17,8 +17,8 @@ from dpsql.measurement.narrow import Kept
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.reconstruction.measured import Noisy
 from dpsql.planner.reconstruction.sources import RESIDUALS, Source, without_axis
-from dpsql.planner.residuals.contexts import References
 from dpsql.planner.residuals.references import Reference
+from dpsql.planner.residuals.spaces import References
 from dpsql.workload.workload import UnitTable
 
 Rename = Callable[[str], str]

@@ -17,9 +17,9 @@ import numpy as np
 
 from dpsql.linalg.arrays import Ints
 from dpsql.linalg.matrices import kron
-from dpsql.planner.residuals.decompose import Subworkload
 from dpsql.planner.residuals.pieces import Component, Key, Splitter, reorder
 from dpsql.planner.residuals.references import Reference, axis_basis, row_basis
+from dpsql.planner.residuals.spaces import Subworkload
 
 WEIGHT_BITS = 38
 """Bits of a weight beside a larger one: fifteen fewer than floats have."""

@@ -39,7 +39,7 @@ from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.iterations import descend
 from dpsql.linalg.roots import regular_root, root_of
 from dpsql.planner.mechanisms.base import Cost
-from dpsql.planner.plans.contents import PlannedBlock
+from dpsql.planner.plans.plan import PlannedBlock
 from dpsql.planner.reconstruction.combine import (
     JOINT_CELLS,
     NEGLIGIBLE,

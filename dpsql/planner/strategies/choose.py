@@ -11,8 +11,7 @@ from dpsql.linalg.arrays import Array
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.structure import Product, analyze
 from dpsql.planner.strategies.base import Conquered, Solution, Solver, StrategyFamily
-from dpsql.planner.strategies.dual import MAX_RANK, WORK
-from dpsql.planner.strategies.dual_solver import DualSolver
+from dpsql.planner.strategies.dual import MAX_RANK, WORK, DualSolver
 from dpsql.planner.strategies.identity import IdentitySolver
 from dpsql.planner.strategies.product import describe, solve_product
 from dpsql.workload import Workload

@@ -20,17 +20,26 @@ low-rank form: nothing here is N × N.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg
+from numpy.typing import NDArray
 
 from dpsql.linalg.arrays import Array
+from dpsql.linalg.coordinates import Narrow, narrow
+from dpsql.linalg.digits import AS_GOOD, far_apart, few
+from dpsql.linalg.hull import hull
 from dpsql.linalg.iterations import Accelerated, descend
+from dpsql.linalg.matrices import least_rank
 from dpsql.linalg.nested import Nested
 from dpsql.linalg.roots import compressed
 from dpsql.linalg.symmetry import Permutation, Subspace, averaged, blocks, symmetries
-from dpsql.planner.strategies.active import SHARE, Cells, Tried, is_worthwhile, over_few_cells
+from dpsql.planner.residuals.pieces import Component
+from dpsql.planner.strategies.base import Solution, Solver
+from dpsql.planner.strategies.express import over_integers
+from dpsql.workload import Queries
 
 MAX_RANK = 2500
 """Ranks above this go to the product strategy: one evaluation would take seconds."""
@@ -301,3 +310,175 @@ def _quasi_newton(dual: Dual, start: DualPoint, tolerance: float, steps: int) ->
 
 def _normalize(delta: Array) -> Array:
     return np.asarray(delta / delta.sum())
+
+
+# ── The dual of few queries over many cells: only few of the cells matter ────────────────────────
+#
+# At the optimum of the dual (see `dual`) δ is zero but where diag(X) is largest, and by
+# Carathéodory's theorem some optimal δ differs from zero on at most r(r + 1)/2 cells: QDQᵀ is a
+# convex combination of the matrices q_j q_jᵀ, for the columns q_j of Q, which lie in a space of
+# that dimension. So the dual is solved over some cells, those are added at which diag(X) is too
+# large, and so on. A sum, an average and a standard deviation have r <= 3.
+#
+# The certificate is that of all cells: δ that is zero elsewhere is as good for the lower bound as
+# any other, and the upper bound has the largest diag(X) of all.
+
+
+Cells = NDArray[np.intp]
+
+MANY = 4
+"""How many times r(r + 1)/2 cells there must be for a choice among them to be worth it."""
+ROUNDS = 60
+ADDED = 4
+"""Cells that a round adds, for each query and once more."""
+NOTHING = 1e-9
+BITS = 30
+"""Bits of the largest diagonal entry, by which cells are compared."""
+FIRST = 0.1
+"""The weight of a cell that is left out, and that of all cells that are added."""
+SHARE = 1 / 4
+"""Of the tolerance, to which the dual over some cells is solved."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tried:
+    """What the dual over some cells gave, seen from all cells."""
+
+    delta: Array
+    diagonal: Array
+    """Of X, for each cell."""
+    f: float
+    """The root of the lower bound."""
+
+    @property
+    def ratio(self) -> float:
+        """The upper bound by the lower one."""
+        return float(self.diagonal.max()) / self.f
+
+
+def is_worthwhile(rank: int, cells: int) -> bool:
+    """Whether there are far more cells than can matter."""
+    return cells > MANY * max(8, rank * (rank + 1) // 2)
+
+
+def over_few_cells(
+    q: Array, tolerance: float, start: Array | None, solve: Callable[[Cells, Array | None], Tried]
+) -> Array:
+    """Return δ over all cells, zero on most of them, whose gap is at most `tolerance` if it can be.
+
+    Args:
+        q: the queries' rows, of full rank.
+        tolerance: the gap to aim for.
+        start: δ that was good for something similar.
+        solve: solves the dual over some cells, from δ on these.
+    """
+    first = far_apart(q, len(q), NOTHING)
+    others = np.setdiff1d(np.arange(q.shape[1]), first)
+    chosen: Cells = np.union1d(first, others[far_apart(q[:, others], len(q), NOTHING)])
+    if start is not None:
+        chosen = np.union1d(chosen, np.flatnonzero(start > 2 / start.size)).astype(np.intp)
+    tried = best = solve(chosen, None)
+    for _ in range(ROUNDS):
+        if best.ratio <= 1 + tolerance:
+            break
+        order = np.argsort(-few(tried.diagonal, BITS), kind="stable")[: ADDED * (len(q) + 1)]
+        above = tried.diagonal[order] > tried.f * (1 + AS_GOOD)
+        added = np.setdiff1d(order[above], chosen)
+        if not len(added):
+            break
+        # Cells without weight go, so that the problem stays small; new ones start with a little.
+        weights = tried.delta[chosen]
+        kept = weights > NOTHING
+        joined = np.concatenate([chosen[kept], added])
+        shares = np.concatenate([weights[kept], np.full(len(added), FIRST / len(added))])
+        at = np.argsort(joined)
+        chosen = joined[at]
+        tried = solve(chosen, shares[at] / shares.sum())
+        best = min(best, tried, key=lambda t: t.ratio)
+    return best.delta
+
+
+# ── The solver of what has no special structure: by the dual, over few cells where these decide ──
+
+
+FEWER = 4
+"""How many times fewer cells there must be at corners to be solved alone."""
+
+
+class DualSolver(Solver):
+    """Any component of moderate rank, over any number of cells."""
+
+    name = "dual"
+
+    def accepts(self, component: Component) -> bool:
+        """Whether no factorization can exceed `MAX_RANK`."""
+        return component.most_rank <= MAX_RANK
+
+    def may_accept(self, queries: Queries) -> bool:
+        """Whether the rank isn't known to be above `MAX_RANK`, beside that of the total."""
+        return least_rank(queries) <= MAX_RANK + 1
+
+    def work(self, component: Component) -> float:
+        """Return that of the evaluations that are made at any rate."""
+        return LEAST * 10.0 * component.most_rank**3
+
+    def solve(
+        self,
+        component: Component,
+        tolerance: float,
+        work: float = WORK,
+        start: Array | None = None,
+    ) -> Solution:
+        """Solve the dual, then express the strategy over an integer basis."""
+        dual, best = solve_dual(component, tolerance, work, start)
+        strategy = over_integers(best.root, component, dual.rank)
+        rank = len(strategy.basis)
+        kind = "dense" if rank == component.dimension else "low rank"
+        parts = f", {len(dual.parts)} symmetric parts" if len(dual.parts) > 1 else ""
+        name = f"dual ({kind}, rank {rank}{parts})"
+        spent = best.evaluations * dual.work
+        return Solution(strategy, best.upper, best.lower, name, spent)
+
+
+def solve_dual(
+    component: Component, tolerance: float, work: float, start: Array | None
+) -> tuple[Dual, DualPoint]:
+    """Solve a component's dual, over its corners where these are few.
+
+    Returns:
+        The problem that was solved, and the best point for all cells.
+    """
+    rows, shape = component.rows, component.shape
+    found = narrow(rows, shape) if start is None else None
+    solved = None if found is None else _at_corners(found, tolerance, work)
+    if solved is not None:
+        return solved
+    dual = Dual.of(rows, shape)
+    return dual, maximize(dual, tolerance, start, work)
+
+
+def _at_corners(given: Narrow, tolerance: float, work: float) -> tuple[Dual, DualPoint] | None:
+    """Solve the dual of rows in few coordinates, over the cells that decide.
+
+    The column of a joint cell is linear in the coordinates that it has along each axis, so the
+    diagonal of X is convex in them, and largest at a vertex of their convex hull. The certificate
+    is that of all cells. None if most cells decide.
+    """
+    shape = tuple(len(v) for v in given.along)
+    kept = [hull(v.T) if v.shape[1] < len(v) else np.arange(len(v)) for v in given.along]
+    if FEWER * math.prod(map(len, kept)) > math.prod(shape):
+        return None
+    few = np.ravel_multi_index(np.ix_(*kept), shape).ravel()
+    q = compressed(given.small)
+    spread = given.widen(q)
+    here = np.ascontiguousarray(spread[:, few])
+    dual = Dual.of(here, tuple(map(len, kept)))
+    best = maximize(dual, tolerance, None, work)
+    values, vectors = eigen(here, best.delta)
+    root = given.widen(values[:, None] ** -0.25 * (vectors.T @ q))
+    delta = np.zeros(math.prod(shape))
+    delta[few] = best.delta
+    diagonal = np.einsum("ij,ij->j", root, root)
+    f = float(np.sqrt(values).sum())
+    part = QueryPart(spread, None)
+    return dual, DualPoint(delta, f, (root,), diagonal, (part,), best.evaluations)

@@ -30,8 +30,8 @@ from dpsql.linalg.digits import far_apart
 from dpsql.linalg.hull import EXACT, SPARE, hull
 from dpsql.linalg.matrices import Dense
 from dpsql.linalg.roots import compressed, full_rank_root
-from dpsql.planner.residuals.equivalence import Coloring, kinds
 from dpsql.planner.residuals.references import Reference
+from dpsql.planner.residuals.spaces import Coloring, kinds
 from dpsql.workload import Block, Family, Queries, Workload
 
 Cells = NDArray[np.intp]

@@ -37,13 +37,9 @@ from dataclasses import dataclass, replace
 
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.digits import significant
-from dpsql.planner.residuals.contexts import Context, References
-from dpsql.planner.residuals.decompose import Subworkload
-from dpsql.planner.residuals.equivalence import Coloring
 from dpsql.planner.residuals.references import Reference
-from dpsql.planner.weights.evaluation import TooMuchError
-from dpsql.planner.weights.gradient import Slopes
-from dpsql.planner.weights.search import ReferenceSearch, summed
+from dpsql.planner.residuals.spaces import Coloring, Context, References, Subworkload
+from dpsql.planner.weights.search import ReferenceSearch, Slopes, TooMuchError, summed
 from dpsql.workload import Workload
 
 MOST_CONTEXTS = 64

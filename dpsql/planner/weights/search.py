@@ -3,7 +3,7 @@
 Any reference is as good for privacy, and Σ_A √E_A, which decides the total error (see
 `allocate`), is a smooth function of them. One attribute alone has its best reference in closed
 form, from the strategy X that is optimal over all its cells: ℓ ∝ X⁻¹1. From there a quasi-Newton
-method goes on with the derivatives of `gradient`: those of optima, which the dual gives, whatever
+method goes on with the derivatives (see below): those of optima, which the dual gives, whatever
 solvers a plan then asks. What it finds is only used if the certified total error is below the one
 with uniform references.
 """
@@ -21,16 +21,14 @@ import numpy as np
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.digits import few, nearest
 from dpsql.linalg.iterations import descend
-from dpsql.planner.residuals.decompose import Subworkload, decompose
-from dpsql.planner.residuals.equivalence import Coloring, by_role, by_size, kinds
-from dpsql.planner.residuals.pieces import Piece, Splitter
+from dpsql.planner.residuals.pieces import Component, Piece, Splitter, reorder, split_rows
 from dpsql.planner.residuals.references import Reference, rounded
-from dpsql.planner.strategies.dual import Dual, maximize
-from dpsql.planner.weights import gradient
+from dpsql.planner.residuals.spaces import Coloring, Subworkload, by_role, by_size, decompose, kinds
+from dpsql.planner.residuals.structure import analyze, products
+from dpsql.planner.strategies.dual import Dual, DualPoint, DualSolver, maximize
+from dpsql.planner.strategies.identity import identity_error
 from dpsql.planner.weights.axes import FreeAxis, Vertices, axes_of, is_cyclic
-from dpsql.planner.weights.evaluation import TOLERANCE, WORK, Evaluation, Spent, TooMuchError
-from dpsql.planner.weights.gradient import Slopes, covariance_root
-from dpsql.workload import Workload
+from dpsql.workload import Queries, Workload
 
 EVALUATIONS = 30
 SMALL_WORK = 3e10
@@ -339,7 +337,7 @@ class ReferenceSearch:
             error, its = found
             root, slopes = math.sqrt(max(0.0, error)), dict[int, Array]()
             if error > 0:
-                gradient.add(slopes, its, 1 / (2 * root))
+                add(slopes, its, 1 / (2 * root))
             result.append((root, slopes))
         return result
 
@@ -365,5 +363,254 @@ def summed(parts: Iterable[tuple[int, tuple[float, Slopes]]]) -> tuple[float, Sl
     total, slopes = 0.0, dict[int, Array]()
     for count, (value, its) in parts:
         total += count * value
-        gradient.add(slopes, its, count)
+        add(slopes, its, count)
     return total, slopes
+
+
+# ── Error that references need, and its derivatives: the objective of the search ─────────────────
+
+
+WORK = 3e11
+"""Multiplications that the search may cost, roughly; what was found until then is used."""
+STEPS = 10
+"""How many evaluations of a dual are reckoned for a solution before it is known."""
+TOLERANCE = 2e-3
+"""Gap to which subworkloads are solved on the way; their lower bounds are far closer."""
+MIXED = 1e-4
+"""How much of the uniform δ is mixed in when a dual is solved anew: no δ may start at zero."""
+
+
+class TooMuchError(Exception):
+    """The search would take too long, or the dual doesn't take what is asked."""
+
+
+@dataclass(slots=True)
+class Spent:
+    """What a search has taken so far, and what it may."""
+
+    work: float = 0.0
+    """Multiplications, roughly."""
+    limit: float = WORK
+
+
+@dataclass(slots=True)
+class _SolvedComponent:
+    """A component's least error, and the root H of its covariance."""
+
+    error: float
+    root: Array | None
+    """None where the uniform references are known to be best."""
+
+
+class Evaluation:
+    """The errors of subworkloads for given references. Equal parts are computed once.
+
+    A Kronecker product of components i with terms t of weights w_t has the least error
+
+        E = Σ_t w_t Π_i e_ti ,   e_ti = tr(C_i G_ti) ,
+
+    where C_i is the covariance of the best strategy for component i, and G_ti the Gram matrix of
+    what t asks there. By the envelope theorem (see `gradient`) C_i is held fixed: `_part` gives
+    e_ti and its slopes. w_t is a sum of products of squares of pieces that the space drops:
+    `_add_dropped` gives their slopes.
+    """
+
+    def __init__(
+        self,
+        splitter: Splitter,
+        weights: list[Array],
+        deltas: dict[tuple[int, int], Array],
+        spent: Spent,
+    ) -> None:
+        self._splitter, self._weights, self._deltas = splitter, weights, deltas
+        self._spent = spent
+        self._solved: dict[bytes, _SolvedComponent] = {}
+        self._parts: dict[object, tuple[float, Slopes]] = {}
+
+    def error(self, number: int, asked: Subworkload, final: bool) -> tuple[float, Slopes] | None:
+        """Return E and its derivatives; None if the dual doesn't take the subworkload."""
+        terms = products(asked, self._splitter)
+        structure = analyze(terms)
+        taken = (c.identity is not None or DualSolver().accepts(c) for c in structure.components)
+        if structure.rest or not all(taken):
+            return None
+        if final and not all(c.squares for c in structure.components):
+            return 0.0, {}
+        solved = [(c, self._solve((number, i), c)) for i, c in enumerate(structure.components)]
+        total, slopes = 0.0, dict[int, Array]()
+        for term, numbers in zip(asked.terms, terms, strict=True):
+            found = [self._part(c, s, term.layout) for c, s in solved]
+            value = math.prod(v for v, _ in found)
+            total += numbers.weight * value
+            for part, its in found:
+                if part:
+                    add(slopes, its, numbers.weight * value / part)
+            for share, dropped in term.shares:
+                self._add_dropped(slopes, dropped, share * value)
+        return total, slopes
+
+    def _add_dropped(self, slopes: Slopes, dropped: tuple[Piece, ...], factor: float) -> None:
+        """Add the derivatives of factor · ∏ squares of dropped pieces."""
+        squares = [self._splitter.squares(p) for p in dropped]
+        for i, piece in enumerate(dropped):
+            others = math.prod(squares[:i] + squares[i + 1 :])
+            add(slopes, self._dropped(piece)[1], factor * others)
+
+    def _dropped(self, piece: Piece) -> tuple[float, Slopes]:
+        if piece not in self._parts:
+            self._parts[piece] = of_piece(piece, self._weights, np.ones((1, 1)))
+        return self._parts[piece]
+
+    def _solve(self, place: tuple[int, int], component: Component) -> _SolvedComponent:
+        if not component.squares:  # the search went so far astray that the queries vanish there
+            raise TooMuchError
+        if component.identity is not None:
+            return _SolvedComponent(identity_error(component), None)
+        if component.content not in self._solved:
+            dual = Dual.of(component.rows, component.shape)
+            self._spent.work += 2.0 * component.rows.size * min(component.rows.shape)
+            if not dual.rank or self._spent.work + STEPS * dual.work > self._spent.limit:
+                raise TooMuchError
+            point = maximize(dual, TOLERANCE, self._deltas.get(place))
+            self._spent.work += point.evaluations * dual.work
+            if point.evaluations > 1:  # else it started well enough, and would only drift off
+                n = len(point.delta)
+                self._deltas[place] = (1 - MIXED) * point.delta + MIXED / n
+            self._solved[component.content] = _SolvedComponent(point.lower, covariance_root(point))
+        return self._solved[component.content]
+
+    def _part(
+        self,
+        component: Component,
+        solved: _SolvedComponent,
+        layout: Sequence[tuple[Piece, tuple[int, ...]]],
+    ) -> tuple[float, Slopes]:
+        """Return what a component gives to the error of a term's pieces, and its derivatives."""
+        inside = tuple((p, axes) for p, axes in layout if set(axes) <= set(component.axes))
+        if solved.root is None:
+            (alone,) = (self._splitter.component(p, axes) for p, axes in inside)
+            return solved.error * alone.squares / component.squares, {}
+        key = component.content, component.axes, inside
+        if key not in self._parts:
+            slopes: Slopes = {}
+            value = 0.0
+            for i, (piece, axes) in enumerate(inside):
+                others = [self._splitter.component(*placed) for placed in inside]
+                root = contracted(solved.root, component, others[:i] + others[i + 1 :])
+                shape = others[i].shape
+                root = reorder(root, shape, [sorted(axes).index(axis) for axis in axes])
+                value, its = of_piece(piece, self._weights, root)
+                add(slopes, its)
+            self._parts[key] = value, slopes
+        return self._parts[key]
+
+
+# ── Derivatives of the error of a plan with respect to the references ────────────────────────────
+#
+# Let E be the least error of a component with Gram matrix G, and C the covariance that its best
+# strategy gives to the cells, so that E = tr(G C). By the envelope theorem dE = tr(C dG) with C
+# fixed, and by the dual (see `strategies.dual`)
+#
+#     C = HᵀH ,   H = √f · (Q D Qᵀ)^{-3/4} Q D ,   G = QᵀQ .
+#
+# G is a sum of Kronecker products of pieces, and a piece is linear in each reference ℓ on its axes:
+# to drop an axis is q·ℓ, to keep it is q − (q·ℓ)1. The functions here follow C back to ℓ.
+
+
+Slopes = dict[int, Array]
+"""Color → derivative by its reference, of shape (cells,)."""
+
+
+def covariance_root(point: DualPoint) -> Array:
+    """Return H with E = tr(G HᵀH) at the dual's optimum; shape (rank, cells)."""
+    roots = point.root
+    weighted = roots * point.delta
+    values = np.einsum("ij,ij->i", weighted, roots)  # √ of the eigenvalues of Q D Qᵀ
+    return np.asarray(math.sqrt(point.f) * weighted / values[:, None])
+
+
+def add(slopes: Slopes, more: Slopes, factor: float = 1.0) -> None:
+    """Add derivatives up, in place."""
+    for color, slope in more.items():
+        slopes[color] = slopes.get(color, 0.0) + factor * slope
+
+
+def of_piece(piece: Piece, references: Sequence[Array], root: Array) -> tuple[float, Slopes]:
+    """Differentiate tr(C G) for a piece with Gram matrix G.
+
+    Args:
+        piece: the piece.
+        references: ℓ of each color.
+        root: H with C = HᵀH, of shape (any, cells of the kept axes in the piece's order).
+
+    Returns:
+        tr(C G), and its derivatives.
+    """
+    weights = [references[c] for c in piece.colors]
+    if len(weights) == 1:
+        return _of_axis(piece, weights[0], root)
+    return _of_joint(piece, weights, root)
+
+
+def _of_axis(piece: Piece, weights: Array, root: Array) -> tuple[float, Slopes]:
+    (color,) = piece.colors
+    if not piece.kept[0]:
+        scale = float(np.square(root).sum())
+        slope = _gram_times(piece.queries, weights)
+        return scale * float(weights @ slope), {color: 2 * scale * slope}
+    # A kept query is q·K with K = I − ℓ1ᵀ, so the kept Gram matrix is KᵀGK, and dK = −dℓ1ᵀ.
+    sums = root.sum(axis=1)
+    turned = root.T - np.outer(weights, sums)
+    applied = _gram_times(piece.queries, turned)
+    return float((turned * applied).sum()), {color: -2 * applied @ sums}
+
+
+def _gram_times(queries: Queries, values: Array) -> Array:
+    """Multiply by the Gram matrix, which is not written out where the queries are fewer."""
+    if queries.is_identity:
+        return values
+    if queries.rows < queries.cells:
+        return queries.apply_transposed(queries.apply(values, 0), 0)
+    return queries.gram() @ values
+
+
+def _of_joint(piece: Piece, weights: Sequence[Array], root: Array) -> tuple[float, Slopes]:
+    matrix = piece.queries.matrix
+    rows = split_rows(matrix, weights, piece.kept)
+    applied = rows @ root.T
+    back = 2 * applied @ root  # the derivative by the rows
+    shape = [len(w) for w in weights]
+    slopes: Slopes = {}
+    for axis, color in enumerate(piece.colors):
+        partly = _all_but(matrix, weights, piece.kept, axis)
+        sizes = [n if keep else 1 for n, keep in zip(shape, piece.kept, strict=True)]
+        tensor = np.moveaxis(back.reshape(-1, *sizes), axis + 1, -1)
+        if piece.kept[axis]:
+            tensor = -tensor.sum(axis=-1, keepdims=True)
+        slope = tensor.reshape(-1) @ partly
+        add(slopes, {color: slope})
+    return float(np.square(applied).sum()), slopes
+
+
+def _all_but(matrix: Array, weights: Sequence[Array], kept: tuple[bool, ...], axis: int) -> Array:
+    """Split queries on all axes but one; shape (queries × cells of the kept ones, its cells)."""
+    tensor = np.moveaxis(matrix.reshape(-1, *map(len, weights)), axis + 1, 1)
+    n = tensor.shape[1]
+    others = [i for i in range(len(weights)) if i != axis]
+    # Each cell of the axis is taken for a query of its own.
+    flat = np.ascontiguousarray(tensor).reshape(len(matrix) * n, -1)
+    split = split_rows(flat, [weights[i] for i in others], tuple(kept[i] for i in others))
+    return np.ascontiguousarray(split.reshape(len(matrix), n, -1).swapaxes(1, 2)).reshape(-1, n)
+
+
+def contracted(root: Array, component: Component, others: Sequence[Component]) -> Array:
+    """Apply other pieces to H; what is left is the H that one piece sees: shape (any, cells)."""
+    tensor: Array = root.reshape(-1, *component.shape)
+    axes = list(component.axes)
+    for other in others:
+        at = [axes.index(axis) + 1 for axis in other.axes]
+        table = other.rows.reshape(-1, *other.shape)
+        tensor = np.tensordot(table, tensor, (list(range(1, len(at) + 1)), at))
+        tensor = tensor.reshape(-1, *tensor.shape[2:])
+        axes = [axis for axis in axes if axis not in other.axes]
+    return np.asarray(tensor.reshape(len(tensor), -1))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dpsql.planner.mechanisms import fourier
 from dpsql.planner.mechanisms.querysmasher import divide_and_conquer, plan
 from dpsql.planner.mechanisms.residualplanner import ResidualPlannerPlus
-from dpsql.planner.residuals.equivalence import by_size
+from dpsql.planner.residuals.spaces import by_size
 from dpsql.privacy import Budget
 from dpsql.workload import CircularRange, Identity, Prefix, Total, Workload
 from tests.helpers.mechanisms import planned_by, reason_of

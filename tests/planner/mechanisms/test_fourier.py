@@ -10,10 +10,9 @@ from hypothesis import given
 
 from dpsql.errors import MechanismError
 from dpsql.planner.mechanisms import fourier
-from dpsql.planner.residuals.decompose import decompose
-from dpsql.planner.residuals.equivalence import by_size
 from dpsql.planner.residuals.pieces import Splitter
 from dpsql.planner.residuals.references import Reference
+from dpsql.planner.residuals.spaces import by_size, decompose
 from dpsql.planner.residuals.structure import multiply, products
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Workload

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dpsql.planner.mechanisms import querysmasher
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.sources import Source
-from dpsql.planner.reuse.planning import Past, plan_given, source_of
+from dpsql.planner.reuse.past import Past, plan_given, source_of
 from dpsql.privacy import Budget
 from dpsql.release.marginals import NoisyMarginals
 from dpsql.workload import Workload

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dpsql.planner.mechanisms import querysmasher
 from dpsql.planner.reconstruction.sources import Ground, _split, agrees, splits
 from dpsql.planner.residuals.references import Reference
-from dpsql.planner.reuse.planning import Past, known, plan_given, source_of
+from dpsql.planner.reuse.past import Past, known, plan_given, source_of
 from dpsql.privacy import Budget
 from dpsql.release.marginals import NoisyMarginals
 from dpsql.workload import Identity, Prefix, Workload

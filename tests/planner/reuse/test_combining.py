@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from dpsql.planner.mechanisms import querysmasher
 from dpsql.planner.mechanisms.base import Cost
 from dpsql.planner.mechanisms.querysmasher import divide_by, stitch
-from dpsql.planner.plans.contents import Given
-from dpsql.planner.residuals.contexts import References
+from dpsql.planner.plans.plan import Given
 from dpsql.planner.residuals.references import Reference
-from dpsql.planner.reuse import planning
-from dpsql.planner.reuse.planning import Past, plan_given
-from dpsql.planner.reuse.planning import known as known_of
+from dpsql.planner.residuals.spaces import References
+from dpsql.planner.reuse import past
+from dpsql.planner.reuse.past import Past, plan_given
+from dpsql.planner.reuse.past import known as known_of
 from dpsql.privacy import Budget
 from dpsql.workload import Identity, Prefix, Suffix, Workload
 from tests.oracle import every_space, family_matrix
@@ -79,7 +79,7 @@ def with_contexts(first, second, found, residuals):
 def test_a_plan_rests_on_residual_spaces_of_several_contexts(quick, data, rounds_):
     (first, _, _), (second, _, residuals) = rounds_
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planning, "QUICK_CELLS", quick)
+        patch.setattr(past, "QUICK_CELLS", quick)
         found = data.draw(references(SIZES))
         sources, alone, plan = with_contexts(first, second, found, residuals)
     if plan.given is None:
@@ -97,7 +97,7 @@ def test_a_plan_rests_on_residual_spaces_of_several_contexts(quick, data, rounds
 
 def test_what_was_measured_in_a_context_counts_there(monkeypatch):
     """The same again is as good as twice the budget."""
-    monkeypatch.setattr(planning, "QUICK_CELLS", 0)
+    monkeypatch.setattr(past, "QUICK_CELLS", 0)
     asked = Workload(SIZES).add(["a", "b"], [Identity(), Prefix()])
     asked.add(["b", "c"], [Suffix(), Identity()])
     ours = {name: Reference.of_cells(n) for name, n in SIZES.items()}

@@ -11,7 +11,7 @@ from hypothesis import given
 import dpsql
 from dpsql.planner.reconstruction import combine, whole
 from dpsql.planner.reconstruction.sources import entries
-from dpsql.planner.reuse import planning
+from dpsql.planner.reuse import past as planning
 from dpsql.workload import Identity, Matrix, Prefix, Total, Workload
 from dpsql.workload.workload import spread_out
 from tests.oracle import family_matrix
@@ -60,7 +60,7 @@ def test_the_past_may_be_about_other_columns():
     cube = Workload({"y": 3, "z": 4})
     for names in (["y"], ["z"], ["y", "z"]):
         cube.add(names, [Identity()] * len(names))
-    from dpsql.planner.reuse.planning import Past, plan_given, source_of
+    from dpsql.planner.reuse.past import Past, plan_given, source_of
 
     past = Past((source_of(dpsql.plan(Workload({"x": 20}).add(["x"], Prefix()), budget=budget)),))
     plan = plan_given(dpsql.plan(cube, budget=budget), past, 1e-3)
