@@ -3,10 +3,12 @@
 from dpsql.privacy.budget import Budget
 from dpsql.privacy.history import Entry
 from dpsql.privacy.ledger import Ledger
-from dpsql.privacy.named import begin_named, bind_named, bind_table, uid_of
 from dpsql.privacy.place import (
     begin,
+    begin_named,
     bind,
+    bind_named,
+    bind_table,
     data_id,
     is_begun,
     join,
@@ -15,6 +17,7 @@ from dpsql.privacy.place import (
     ledger_path,
     move,
     open_ledger,
+    uid_of,
 )
 from dpsql.privacy.postgres import GRANTS, is_address
 from dpsql.privacy.purpose import Purpose, Receipt

@@ -19,8 +19,8 @@ Guarantees:
        decides for it, and looks at the other kind of place afterwards, before each charge: at the
        folder's for a file, at those of all files in it for a folder (`_others`). Of two that begin
        at once, one looks when both places are taken, sees two ledgers, and is refused. ∎
-    5. If the account is said to be in PostgreSQL, `shared` decides, and `named` for rows that are
-       in no file.
+    5. If the account is said to be in PostgreSQL, `open_shared` decides, and `open_named` for rows
+       that are in no file.
     6. Databases that share a ledger have an account in common, and `data_id` tells their rows
        apart, so that nobody is answered from what was measured of another one.
 
@@ -40,20 +40,15 @@ from pathlib import Path
 from typing import overload
 
 from dpsql.errors import LedgerError, printable
-from dpsql.hints import option
+from dpsql.hints import Hint, option, word
 from dpsql.privacy import pointer
 from dpsql.privacy.files import ledger_errors
 from dpsql.privacy.ledger import Ledger
-from dpsql.privacy.named import check_table, open_named
-from dpsql.privacy.postgres import is_address
-from dpsql.privacy.shared import (
-    begin_shared,
-    bind_shared,
-    check_shared,
-    lead_to_shared,
-    move_shared,
-    open_shared,
-)
+from dpsql.privacy.postgres import PostgresStore, create, find, find_bound, is_address, take_over
+from dpsql.privacy.postgres import bind as bind_on_server
+from dpsql.privacy.refusals import EXAMPLE
+from dpsql.privacy.sqlite import SqliteStore, close_for_good, exported
+from dpsql.privacy.store import check_dataset
 
 IN_MEMORY = ":memory:"
 """The name of a data set that has no file."""
@@ -422,3 +417,369 @@ def _are_same(one: Path, other: Path) -> bool:
     """Compare by file, as a file system may not tell capital letters from small ones."""
     both = os.path.exists(one) and os.path.exists(other)
     return one == other or (both and os.path.samefile(one, other))
+
+
+# ── Rows whose account is in PostgreSQL, where several machines share it. Trusted ────────────────
+#
+# The owner binds a database or a folder to a ledger, once. At its usual place a pointer says so
+# then, by the random identity of the ledger and one of its own for the rows, and the server has the
+# same pair. A pointer has no address: who asks names it.
+#
+# Guarantees:
+#     1. Rows are charged for in a ledger of a server only if the pointer beside them and the server
+#        both say so. What isn't bound is refused, and nothing is begun or left anywhere by
+#        sessions.
+#     2. The pointer is left before the server is told, and the first stays: there and on the
+#        server, where the identity of the rows is a key. If a process is killed in between, the
+#        rows can be charged for nowhere, and binding them again goes on.
+#     3. Copies of a database with its pointer share the account, and are taken for the same rows.
+#
+# Not defended: who may remove the pointer, or copies the rows without it, can begin another
+# account.
+
+
+def open_shared(usual: Path | None, address: str) -> Ledger:
+    """Open the ledger that rows are bound to.
+
+    Args:
+        usual: the usual place of their account; None if they are in memory.
+        address: where the server is.
+
+    Raises:
+        LedgerError: they aren't bound, or bound elsewhere; or the server can't be asked.
+    """
+    if usual is None:
+        raise LedgerError(
+            "Rows in memory have no lasting name by which several machines could find their "
+            "account.",
+            hint="give them the name that the owner has bound, for example "
+            + option("dataset", "hr.people")
+            + "; or keep the account in a file, "
+            + option("ledger", "people.ledger")
+            + ".",
+        )
+    found = _bound(usual)
+    ledger = Ledger(find(address, ledger=found.ledger))
+    check_shared(usual, ledger)
+    return ledger
+
+
+def begin_shared(usual: Path, address: str, dataset: str) -> tuple[Ledger, bool]:
+    """Begin a ledger, and bind rows to it; or go on with the one that they are bound to.
+
+    Args:
+        usual: the usual place of their account.
+        address: where the server is.
+        dataset: the ledger's name; by default that of the file.
+
+    Returns:
+        The ledger, and whether it is new.
+
+    Raises:
+        LedgerError: there is a ledger of this name that the rows aren't bound to, or they have
+            another account; or this user may not.
+    """
+    made = not os.path.lexists(usual)
+    if made:
+        store, made = create(address, dataset or usual.with_suffix("").name)
+        taken = not made
+    else:
+        store = find(address, ledger=_bound(usual).ledger)
+        taken = bool(dataset) and dataset != store.dataset
+    if taken and os.path.lexists(usual):
+        raise LedgerError(
+            f"{_rows(usual)} is charged for as {printable(store.dataset)} already.",
+            hint="leave " + option("dataset") + " out to go on with that account.",
+        )
+    if taken:
+        raise LedgerError(
+            f"There is a ledger of {printable(store.dataset)} already in {store.place}.",
+            hint="to charge these rows there as well, bind them by dpsql ledger bind; for a "
+            "separate account, give it another name, " + option("dataset", "people-2026") + ".",
+        )
+    return _bind(usual, address, store), made
+
+
+def bind_shared(usual: Path, address: str, dataset: str) -> Ledger:
+    """Bind rows to a ledger that there is. To do it twice is fine.
+
+    Raises:
+        LedgerError: there is none, the rows have another account, or this user may not.
+    """
+    _check_free(usual)
+    return _bind(usual, address, find(address, dataset=dataset))
+
+
+def move_shared(usual: Path, address: str) -> Ledger:
+    """Move a ledger from a file to a server, with all that it has. To do it twice is fine.
+
+    The file is locked until the server has it all and the file is closed for good; then a pointer
+    takes its place, and the rows are bound. Whoever waited for the lock finds it closed. If the
+    process is killed, the ledger is in the file, or nowhere until it is moved again.
+
+    Raises:
+        LedgerError: it is of format 2, or too large; the server has another one of its name; this
+            user may not; or there is none.
+    """
+    with ledger_errors(usual):
+        found = pointer.read(usual)
+        file = usual if found is None else found.target
+        is_pointer = file is None or pointer.read(file) is not None
+    if file is None or is_pointer:
+        store = find(address, ledger=_bound(usual).ledger)
+        return _bind(usual, address, store)
+    with SqliteStore(file, "", moved=True).writing() as now:
+        moved = take_over(address, now.history, exported(now.connection))
+        close_for_good(now.connection)
+    with ledger_errors(file):
+        pointer.put_for_moved(file, moved.id)
+    return _bind(usual, address, moved)
+
+
+def check_shared(usual: Path, ledger: Ledger) -> None:
+    """Check that rows are charged for in a ledger of a server.
+
+    Raises:
+        LedgerError: they aren't.
+    """
+    found = _bound(usual)
+    _check_leads(found, usual, ledger)
+    if not ledger.store.is_bound(found.uid):
+        raise LedgerError(
+            f"The server doesn't know that {_rows(usual)} is charged for in this ledger.",
+            hint=_bind_it(usual),
+        )
+
+
+def lead_to_shared(usual: Path, ledger: Ledger, *, decide: bool) -> None:
+    """See to it that what is beside rows, if anything, leads to a ledger of a server.
+
+    The server knows the rows by another name. A pointer keeps a session with a ledger in a file
+    from beginning a second account of them.
+
+    Args:
+        usual: the usual place of their account.
+        ledger: the ledger.
+        decide: whether a pointer is left, where nothing is yet and it can be written.
+
+    Raises:
+        LedgerError: it leads elsewhere.
+    """
+    if decide and not os.path.lexists(usual) and os.access(usual.parent, os.W_OK):
+        with ledger_errors(usual):
+            pointer.leave_shared(usual, ledger.id)
+    if os.path.lexists(usual):
+        _check_leads(_bound(usual), usual, ledger)
+
+
+def _check_leads(found: pointer.Pointer, usual: Path, ledger: Ledger) -> None:
+    if found.ledger != ledger.id:
+        raise LedgerError(
+            f"{_rows(usual)} is bound to another ledger than the one in {ledger.place} as "
+            f"{printable(ledger.dataset)}.",
+            hint="name the server and the database where it was bound.",
+        )
+
+
+def _bind(usual: Path, address: str, store: PostgresStore) -> Ledger:
+    with ledger_errors(usual):
+        pointer.leave_shared(usual, store.id)
+    found = _bound(usual)
+    if found.ledger == store.id:
+        bind_on_server(address, store, found.uid)
+    ledger = Ledger(store)
+    check_shared(usual, ledger)
+    return ledger
+
+
+def _check_free(usual: Path) -> None:
+    """Refuse rows whose account is in a file."""
+    if os.path.lexists(usual):
+        _bound(usual)
+
+
+def _bound(usual: Path) -> pointer.Pointer:
+    """Read the pointer to a server that is beside rows."""
+    with ledger_errors(usual):
+        found = pointer.read(usual)
+        beyond = None if found is None or found.target is None else pointer.read(found.target)
+    if found is not None and beyond is not None and beyond.ledger:
+        return pointer.Pointer(None, found.data, beyond.ledger)
+    if found is not None and found.ledger:
+        return found
+    if os.path.lexists(usual):
+        raise LedgerError(
+            f"{_rows(usual)} has its account in a file, {printable(str(usual))}.",
+            hint="leave " + option("ledger") + " out to go on with it; or move it to the server "
+            "by dpsql ledger move.",
+        )
+    raise LedgerError(
+        f"{_rows(usual)} isn't bound to a ledger in PostgreSQL.", hint=_bind_it(usual)
+    )
+
+
+def _bind_it(usual: Path) -> str:
+    rows = usual.with_suffix("")
+    flag = "--folder" if rows.is_dir() else "--db"
+    typed = f"dpsql ledger bind {flag} {printable(str(rows))} --ledger ADDRESS --dataset NAME"
+    return Hint("the owner binds it once: ") + typed + "; or begins a new one by dpsql ledger init."
+
+
+def _rows(usual: Path) -> str:
+    return printable(usual.with_suffix("").name)
+
+
+# ── Rows in no file, whose account is in PostgreSQL by a name that the owner gave. Trusted ───────
+#
+# Rows in memory, frames, and tables of other systems have no place beside which something could say
+# where their account is. So the owner binds a name to a ledger, once, and each session says which
+# name its rows have. The server knows it by a digest, as it knows rows in files by the random text
+# of their pointer, and both are values of the same key.
+#
+# Guarantees:
+#     1. Rows are charged for in a ledger by their name only if the server says so. What isn't bound
+#        is refused, and sessions begin and bind nothing: only the owner can (`postgres.tables`).
+#     2. A name is bound to one ledger, for good. So whatever rows have it, at once or one after the
+#        other, what is spent on all of them is added up in that ledger: two data sets of one name
+#        have one budget between them.
+#     3. Digests of names are longer than the random texts of pointers, so no name stands for rows
+#        in a file. These have their account by their file alone, and a name for them is refused.
+#     4. A table of a lake that has a name for itself, as Delta's have, is charged for in a session
+#        of a name only if it is bound to the same ledger, once, for good. One that is made anew in
+#        its place has another, and is refused until it is bound, too.
+#
+# Not defended: whoever asks says which rows have a name. Rows that are asked under two names have
+# two budgets, and a unit loses the sum of both: the owner binds one name for them, and one only.
+
+
+def uid_of(dataset: str) -> str:
+    """Return the identity that rows of a name have: what the server knows them by.
+
+    Raises:
+        LedgerError: it is no name.
+    """
+    check_dataset(dataset)
+    return hashlib.sha256(b"dpsql dataset\n" + dataset.encode()).hexdigest()
+
+
+def open_named(dataset: str, database: Path | str | None, given: Path | str | None) -> Ledger:
+    """Open the ledger to which a name is bound.
+
+    Args:
+        dataset: the name.
+        database: the file that the rows are in; there must be none.
+        given: where the ledger is said to be; it must be a server.
+
+    Raises:
+        LedgerError: that isn't so, the name isn't bound, or the server can't be asked.
+    """
+    uid, shown = uid_of(dataset), printable(dataset)
+    if database is not None:
+        raise LedgerError(
+            f"These rows are in a file, {printable(Path(database).name)}: their account goes by "
+            "the file, not by a name.",
+            hint="leave " + option("dataset") + " out.",
+        )
+    if not is_address(given):
+        raise LedgerError(
+            f"Rows are known by a name, {shown}, only on a server: with a file, each machine "
+            "would have a separate account.",
+            hint="name the server, "
+            + option("ledger", EXAMPLE)
+            + "; or leave "
+            + option("dataset")
+            + " out.",
+        )
+    store = find_bound(given, uid)
+    if store is None:
+        raise LedgerError(f"No ledger of that server is for {shown}.", hint=_bind_name(dataset))
+    return Ledger(store)
+
+
+def begin_named(dataset: str, address: str) -> tuple[Ledger, bool]:
+    """Begin a ledger for rows of a name, and with it; or go on with the one that there is.
+
+    Returns:
+        The ledger, and whether it is new.
+
+    Raises:
+        LedgerError: there is a ledger of this name, and it is not for these rows; they have another
+            account; or this user may not.
+    """
+    uid = uid_of(dataset)
+    store, made = create(address, dataset, uid)
+    if not store.is_bound(uid):
+        raise LedgerError(
+            f"There is a ledger of {printable(dataset)} already in {store.place}, for other rows.",
+            hint="to charge these rows there as well, bind them: " + _typed(dataset, dataset),
+        )
+    return Ledger(store), made
+
+
+def bind_named(name: str, address: str, dataset: str) -> Ledger:
+    """Charge rows of a name in a ledger that there is, from now on. To do it twice is fine.
+
+    Args:
+        name: that of the rows.
+        address: where the server is.
+        dataset: the ledger's name.
+
+    Raises:
+        LedgerError: there is none, the rows have another account, or this user may not.
+    """
+    uid = uid_of(name)
+    store = find(address, dataset=dataset)
+    bind_on_server(address, store, uid)
+    return Ledger(store)
+
+
+def table_uid(uid: str) -> str:
+    """Return the identity that a server knows a table of a lake by.
+
+    It is longer than the random texts of pointers, and made otherwise than those of names: so no
+    table stands for other rows.
+    """
+    return hashlib.sha256(b"dpsql table\n" + uid.encode()).hexdigest()
+
+
+def bind_table(uid: str, address: str, dataset: str) -> Ledger:
+    """Bind a table of a lake to a ledger that there is, by its own name for itself.
+
+    To do it twice is fine.
+
+    Raises:
+        LedgerError: there is none, the table has another account, or this user may not.
+    """
+    store = find(address, dataset=dataset)
+    bind_on_server(address, store, table_uid(uid))
+    return Ledger(store)
+
+
+def check_table(uid: str, ledger: Ledger) -> None:
+    """Check that a table of a lake is charged for in a ledger of a server.
+
+    Raises:
+        LedgerError: it isn't: it was never bound, or another one was made in its place.
+    """
+    if not ledger.store.is_bound(table_uid(uid)):
+        raise LedgerError(
+            f"The table {printable(uid)} isn't bound to the ledger {printable(ledger.dataset)}: "
+            "it is new, or charged for elsewhere.",
+            hint=Hint("the owner binds it once: ")
+            + f"dpsql ledger bind --table {printable(uid)} --ledger ADDRESS --dataset NAME",
+        )
+
+
+def _bind_name(dataset: str) -> str:
+    init = f"dpsql ledger init --ledger ADDRESS --dataset {word(printable(dataset))} --rho 0.5"
+    return (
+        Hint("the owner begins one: ")
+        + init
+        + "; or binds the name to one that there is: "
+        + _typed(dataset, "NAME")
+    )
+
+
+def _typed(name: str, dataset: str) -> str:
+    ledger = f"--ledger ADDRESS --dataset {word(dataset)}"
+    return f"dpsql ledger bind --rows {word(printable(name))} {ledger}"

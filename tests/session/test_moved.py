@@ -17,7 +17,8 @@ import pytest
 import dpsql
 from dpsql.cli.exits import Exit
 from dpsql.errors import LedgerError
-from dpsql.privacy import Ledger, bind, move, open_ledger, shared
+from dpsql.privacy import Ledger, bind, move, open_ledger
+from dpsql.privacy import place as of_ledger
 from dpsql.privacy.postgres import find
 from tests.cli.conftest import BY_SEX, Commands
 from tests.cli.conftest import commands as commands
@@ -93,7 +94,7 @@ def test_databases_that_shared_the_file_are_bound_to_the_server(
     assert open_ledger(other, address).spent == Q(4, 5)
 
 
-STEPS = ("take_over", "close_for_good", "pointer.put_for_moved", "bind")
+STEPS = ("take_over", "close_for_good", "pointer.put_for_moved", "bind_on_server")
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -109,7 +110,7 @@ def test_a_move_that_was_killed_goes_on(
     """Wherever it was: the account is in one place or in none, and says the same."""
     entries = begun.entries()
     place, _, name = step.rpartition(".")
-    owner = shared.pointer if place else shared
+    owner = of_ledger.pointer if place else of_ledger
     real = getattr(owner, name)
 
     def killed(*arguments: object, **named: object) -> None:
@@ -130,7 +131,7 @@ def test_a_move_that_was_killed_goes_on(
         except LedgerError:
             continue
     closed = STEPS.index(step) >= 2
-    done = (step, when) == ("bind", "after")
+    done = (step, when) == ("bind_on_server", "after")
     assert places == ([address] if done else [] if closed else [None])
     move(commands.db, address)
     moved = open_ledger(commands.db, address)
@@ -145,7 +146,7 @@ def test_who_waited_for_the_lock_finds_it_closed(
     commands: Commands, begun: Ledger, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a charge would go into the file that was replaced, and be forgotten."""
-    real, told = shared.take_over, []
+    real, told = of_ledger.take_over, []
 
     def waiting() -> None:
         try:
@@ -162,7 +163,7 @@ def test_who_waited_for_the_lock_finds_it_closed(
         time.sleep(1)
         return found
 
-    monkeypatch.setattr(shared, "take_over", slowly)
+    monkeypatch.setattr(of_ledger, "take_over", slowly)
     before = len(begun.entries())
     move(commands.db, address)
     thread.join()

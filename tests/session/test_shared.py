@@ -17,7 +17,7 @@ import dpsql
 from dpsql.cli.exits import Exit
 from dpsql.errors import BudgetError, LedgerError
 from dpsql.privacy import begin, bind, pointer
-from dpsql.privacy.shared import begin_shared
+from dpsql.privacy.place import begin_shared
 from tests.cli.conftest import BY_SEX, Commands
 from tests.cli.conftest import commands as commands
 
@@ -130,7 +130,7 @@ def test_a_binding_that_was_not_finished_goes_on(
     def killed(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dpsql.privacy.shared.bind", killed)
+    monkeypatch.setattr("dpsql.privacy.place.bind_on_server", killed)
     with pytest.raises(KeyboardInterrupt):
         begin(commands.db, address)
     monkeypatch.undo()
