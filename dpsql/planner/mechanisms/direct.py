@@ -34,7 +34,7 @@ from dpsql.planner.plans.plan import Objective, Plan, PlannedBlock
 from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.reconstruction.marginals import MarginalReconstruction, of_marginals
 from dpsql.planner.reconstruction.measured import Space
-from dpsql.planner.shares.allocation import exact_shares
+from dpsql.planner.shares import exact_shares
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Queries, Workload
 from dpsql.workload.spread import Apart

@@ -45,7 +45,7 @@ from dpsql.planner.mechanisms.base import Cost
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.parts import Measure, PartedReconstruction
 from dpsql.planner.reconstruction.sources import of_measure
-from dpsql.planner.shares.allocation import exact_shares
+from dpsql.planner.shares import exact_shares
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Workload
 

@@ -46,7 +46,7 @@ from dpsql.planner.residuals.spaces import (
     decomposed,
 )
 from dpsql.planner.residuals.structure import products
-from dpsql.planner.shares.allocation import allocate
+from dpsql.planner.shares import allocate
 from dpsql.planner.strategies.base import Conquered as Conquered
 from dpsql.planner.strategies.base import StrategyFamily
 from dpsql.planner.strategies.choose import Solutions, refuse_unsolvable

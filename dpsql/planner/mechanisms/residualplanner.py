@@ -60,11 +60,11 @@ from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.residuals.spaces import by_size
 from dpsql.planner.residuals.structure import Product, analyze
-from dpsql.planner.shares.allocation import allocate
+from dpsql.planner.shares import allocate
 from dpsql.planner.strategies.base import Conquered, Solution, StrategyFamily
+from dpsql.planner.strategies.choose import product_error
 from dpsql.planner.strategies.dual import MAX_RANK, Dual, maximize
 from dpsql.planner.strategies.express import over_integers
-from dpsql.planner.strategies.product import product_error
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Block, Factor, Family, Identity, Matrix, Prefix, Workload
 

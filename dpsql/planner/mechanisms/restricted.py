@@ -21,10 +21,9 @@ from dpsql.planner.mechanisms.querysmasher import Divided, stitch
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.structure import Product, analyze
-from dpsql.planner.strategies.choose import Solutions
+from dpsql.planner.strategies.choose import Solutions, least_error, least_error_of
 from dpsql.planner.strategies.dual import MAX_RANK, Dual, evaluate
 from dpsql.planner.strategies.identity import IdentitySolver, identity_error
-from dpsql.planner.strategies.product import least_error, least_error_of
 from dpsql.privacy import Budget
 from dpsql.workload import Block, Workload
 

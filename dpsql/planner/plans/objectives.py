@@ -30,7 +30,7 @@ from dpsql.linalg.arrays import Array
 from dpsql.linalg.digits import least, significant
 from dpsql.planner.plans.plan import Objective, Plan
 from dpsql.planner.reconstruction.base import LARGE
-from dpsql.planner.shares.allocation import total_error
+from dpsql.planner.shares import total_error
 from dpsql.planner.strategies import minimax
 from dpsql.privacy import Budget
 from dpsql.privacy.budget import LARGEST_MU_SQUARED, SMALLEST_MU_SQUARED

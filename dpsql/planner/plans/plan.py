@@ -29,7 +29,7 @@ from dpsql.planner.reconstruction.combine import Combination
 from dpsql.planner.reconstruction.measured import Noisy, Values
 from dpsql.planner.reconstruction.parts import PartedCombination
 from dpsql.planner.residuals.references import Reference
-from dpsql.planner.shares.allocation import total_error
+from dpsql.planner.shares import total_error
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Workload
 from dpsql.workload.spread import least_share

@@ -45,7 +45,7 @@ from dpsql.planner.reconstruction.tables import differences_in
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.residuals.spaces import References
 from dpsql.planner.reuse.joint_cells import least_joint_error, plan_joint_cells
-from dpsql.planner.shares.allocation import exact_shares, least_total, water_level
+from dpsql.planner.shares import exact_shares, least_total, water_level
 from dpsql.planner.strategies.rounding import Rounding
 from dpsql.planner.strategies.whole import QUICK_CELLS
 from dpsql.privacy import Budget

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsql.planner.shares.allocation import exact_shares, least_total, water_level
+from dpsql.planner.shares import exact_shares, least_total, water_level
 from tests.planner.random_workloads import some
 
 POSITIVE = st.floats(1e-3, 1e3)

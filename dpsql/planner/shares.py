@@ -1,4 +1,4 @@
-"""Share the privacy cost among what is measured, exactly, so that the total error is least.
+"""Shares of the privacy cost: what each measurement gets, exactly, for the least total error.
 
 *Nothing is known yet.* Spaces whose queries have the least errors E_A at privacy cost 1 have the
 errors E_A/c_A at the costs c_A, and Σ E_A/c_A is least for c_A = C·√E_A / Σ√E (Cauchy-Schwarz).

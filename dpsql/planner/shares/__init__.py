@@ -1,1 +1,0 @@
-"""How the privacy cost is shared among what is measured."""
