@@ -358,9 +358,11 @@ class PrivateItems:
             hint = never("equal rows can't be matched. Use conditions after WHERE, or UNION ALL.")
             raise self._source.unsupported(query, message, hint)
         if None in found:
-            message = "UNION ALL of single private rows with anything else is not supported."
-            hint = "count in each query of the UNION ALL, and add the counts up in an outer query."
-            raise self._source.unsupported(query, message, hint)
+            raise self._source.unsupported(
+                query,
+                "UNION ALL of single private rows with anything else is not supported.",
+                "count in each query of the UNION ALL, and add the counts up in an outer query.",
+            )
         check_filters(query, self._source)
         return WrittenRows(query, dict(names), (), first.item, first.inside)
 
