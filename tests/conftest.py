@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import browser, postgres
+from tests.helpers import browser, cpu, postgres
 from tests.helpers import spark as sparks
 
 gc.disable()  # until the tests are collected: a third of that was looking for garbage in vain
@@ -25,8 +25,13 @@ def _missing() -> dict[str, str]:
     return {name: of.MISSING for name, of in SYSTEMS.items() if not of.is_there()}
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    cpu.add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """End at once where a system is needed and can't be run."""
+    cpu.measured(config)
     for name, reason in _missing().items():
         if os.environ.get(NEEDED + name.upper()):
             raise pytest.UsageError(reason)

@@ -7,10 +7,9 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "dpsql"
@@ -135,28 +134,42 @@ def imports(path: Path) -> list[tuple[str, bool]]:
     return found
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_imports_point_down(path):
+def wrong(files: Iterable[Path], problems: Callable[[Path], Iterable[str]]) -> list[str]:
+    """Name each file in which something is wrong, and what: all of them at once."""
+    return [f"{path.relative_to(ROOT)}: {what}" for path in files for what in problems(path)]
+
+
+def upward(path: Path) -> Iterator[str]:
     here = room(path)
     for module, _ in imports(path):
-        assert not module.startswith("."), "imports are absolute"
-        if not module.startswith("dpsql"):
-            continue
-        assert module != "dpsql", "no module imports the package root"
-        there = room_of(module)
-        assert there == here or RANKS[there] < RANKS[here], f"{here} imports {module}"
+        if module.startswith("."):
+            yield f"imports are absolute, not {module}"
+        elif module == "dpsql":
+            yield "no module imports the package root"
+        elif module.startswith("dpsql"):
+            there = room_of(module)
+            if there != here and RANKS[there] >= RANKS[here]:
+                yield f"{here} imports {module}"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_vendors_stay_in_their_rooms(path):
+def test_imports_point_down():
+    assert not wrong(FILES, upward)
+
+
+def elsewhere(path: Path) -> Iterator[str]:
     for module, typing_only in imports(path):
         top = module.split(".")[0]
         if top == "dpsql" or typing_only:
             continue
         if top in VENDORS:
-            assert room(path).split(".")[0] in VENDORS[top], f"{top} is in {room(path)}"
-        else:
-            assert top in sys.stdlib_module_names, f"{top} has no room"
+            if room(path).split(".")[0] not in VENDORS[top]:
+                yield f"{top} is in {room(path)}"
+        elif top not in sys.stdlib_module_names:
+            yield f"{top} has no room"
+
+
+def test_vendors_stay_in_their_rooms():
+    assert not wrong(FILES, elsewhere)
 
 
 def test_what_is_public_of_a_table_is_known_without_a_database():
@@ -251,14 +264,14 @@ def test_names_are_compared_by_one_rule():
 
 
 def test_class_names_are_unique():
-    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in FILES)
-    classes = (n.name for tree in trees for n in ast.walk(tree) if isinstance(n, ast.ClassDef))
+    nodes = (node for path in FILES for node in ast.walk(tree_of(path)))
+    classes = (node.name for node in nodes if isinstance(node, ast.ClassDef))
     assert not {name for name, count in Counter(classes).items() if count > 1}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_files_stay_small(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 800
+def test_files_stay_small():
+    lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
+    assert not wrong(FILES, lambda path: [f"{lines[path]} lines"] * (lines[path] > 800))
 
 
 TRUSTED = (
@@ -327,11 +340,9 @@ TRUSTED = (
 )
 
 
-@pytest.mark.parametrize("name", TRUSTED)
-def test_trusted_files_state_their_guarantees(name):
-    docstring = ast.get_docstring(ast.parse((PACKAGE / name).read_text(encoding="utf-8")))
-    assert docstring is not None
-    assert "Guarantees:" in docstring
+def test_trusted_files_state_their_guarantees():
+    docstrings = {name: ast.get_docstring(tree_of(PACKAGE / name)) for name in TRUSTED}
+    assert not [name for name, text in docstrings.items() if "Guarantees:" not in (text or "")]
 
 
 def test_the_page_says_how_many_lines_are_trusted():
@@ -352,22 +363,37 @@ def test_the_page_says_how_many_lines_are_trusted():
         assert abs(found - lines) < lines / 20, (found, lines)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_no_assert_and_no_seeded_randomness_in_shipped_code(path):
+def asserted_or_random(path: Path) -> Iterator[str]:
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Assert):
+            yield f"line {node.lineno} asserts"
+        elif isinstance(node, ast.Attribute):
+            name = ast.unparse(node)
+            if name.startswith(("np.random", "numpy.random", "random.")):
+                yield f"line {node.lineno}: {name}"
+    if "random" in {module for module, _ in imports(path)}:
+        yield "imports random"
+
+
+def test_no_assert_and_no_seeded_randomness_in_shipped_code():
     """`python -O` removes asserts; noise comes from the operating system only."""
-    tree = tree_of(path)
-    assert not [n for n in ast.walk(tree) if isinstance(n, ast.Assert)]
-    names = {ast.unparse(n) for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
-    assert not {n for n in names if n.startswith(("np.random", "numpy.random", "random."))}
-    assert "random" not in {m for m, _ in imports(path)}
+    assert not wrong(FILES, asserted_or_random)
 
 
-@pytest.mark.parametrize("path", sorted(Path(__file__).parent.parent.rglob("*.py")), ids=str)
-def test_tests_share_no_connection(path):
-    """A result that one test leaves unread would refuse the next one."""
+def shared(path: Path) -> set[str]:
     called = (n.func for n in ast.walk(tree_of(path)) if isinstance(n, ast.Call))
-    shared = {ast.unparse(f) for f in called if isinstance(f, ast.Attribute)}
-    assert not {f"duckdb.{name}" for name in ("sql", "execute", "query", "table")} & shared
+    names = {f.attr for f in called if isinstance(f, ast.Attribute) and is_duckdb(f.value)}
+    return {"sql", "execute", "query", "table"} & names
+
+
+def is_duckdb(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "duckdb"
+
+
+def test_tests_share_no_connection():
+    """A result that one test leaves unread would refuse the next one."""
+    files = sorted(Path(__file__).parent.parent.rglob("*.py"))
+    assert not wrong(files, lambda path: [f"duckdb.{name}" for name in shared(path)])
 
 
 def test_no_public_signature_has_a_seed():

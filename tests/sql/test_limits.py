@@ -1,7 +1,6 @@
 """Oversized, broken and mutated text: always a dpsql error, and soon."""
 
 import random
-import sys
 import time
 
 import duckdb
@@ -20,6 +19,7 @@ from dpsql.errors import (
 from dpsql.schema import Domain, Table
 from dpsql.sql import assemble, compile_script, split_script
 from dpsql.sql.text.limits import MAX_SCRIPT_BYTES
+from tests.helpers.calls import counted_calls
 from tests.helpers.described import read_table
 from tests.sql import reference
 from tests.sql.test_accepted import STATEMENTS
@@ -391,24 +391,14 @@ def chained(query, depth):
 
 
 def calls_of_python(sql):
-    """Return how often a function of Python is called while a statement is compiled, and why not.
-
-    A clock would tell how busy the computer is; this is what the statement asks for.
-    """
-    calls, refused = 0, None
-
-    def count(frame, event, argument):
-        nonlocal calls
-        calls += event == "call"
-
-    sys.setprofile(count)
-    try:
-        compile_script([("q", sql)], lambda parts: SMALL)
-    except SqlError as error:
-        refused = error
-    finally:
-        sys.setprofile(None)
-    return calls, refused
+    """Return how many functions of Python compiling a statement calls, and why it is refused."""
+    refused = None
+    with counted_calls() as calls:
+        try:
+            compile_script([("q", sql)], lambda parts: SMALL)
+        except SqlError as error:
+            refused = error
+    return calls.count, refused
 
 
 @pytest.mark.sampled(6)
