@@ -13,8 +13,8 @@ from scipy.optimize import lsq_linear
 from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.linalg.matrices import Dense
 from dpsql.measurement.factors import CenteredFactor, DenseFactor
+from dpsql.release import leastsquares
 from dpsql.release.adjust import MAX_JOINT_CELLS, Observation, fit_table
-from dpsql.release.leastsquares import LEAST_CELLS
 
 
 def dense(axes, shape, matrix) -> DenseFactor:
@@ -120,12 +120,12 @@ def sparse_truth(shape, seed, rows=3000) -> np.ndarray:
 
 
 def some_of(count, few) -> list:
-    """Some seeds of many by default."""
-    return [*range(few), *(pytest.param(i, marks=pytest.mark.long) for i in range(few, count))]
+    """Some seeds of many by default: of those with which it takes no seconds."""
+    return [*few, *(pytest.param(i, marks=pytest.mark.long) for i in range(count) if i not in few)]
 
 
 class TestOptimality:
-    @pytest.mark.parametrize("seed", some_of(25, 2))
+    @pytest.mark.parametrize("seed", some_of(25, (9, 11, 14, 15, 21, 23)))
     def test_nothing_fits_better(self, seed):
         observations, domain = random_problem(seed)
         matrix, y = system(observations, domain)
@@ -146,10 +146,10 @@ class TestOptimality:
         assert loss(matrix, y, x) == pytest.approx(loss(matrix, y, best), rel=1e-6, abs=1e-6)
         assert x.ravel() == pytest.approx(best, rel=1e-4, abs=1e-4)  # both are the shortest
 
-    def test_more_cells_than_are_taken_at_a_time(self):
+    def test_more_cells_than_are_taken_at_a_time(self, monkeypatch):
         rng = np.random.default_rng(1)
-        names, shape = ("a", "b", "c", "d"), (12, 10, 9, 8)
-        assert math.prod(shape) > 2 * LEAST_CELLS
+        names, shape = ("a", "b", "c", "d"), (6, 5, 4, 3)
+        monkeypatch.setattr(leastsquares, "LEAST_CELLS", 64)
         truth = sparse_truth(shape, 1)
         observations = identities(truth, names, (0, 1, 2), 8.0, rng)
         domain = dict(zip(names, shape, strict=True))
@@ -280,7 +280,7 @@ class TestComponents:
 
 
 class TestWholeNumbers:
-    NAMES, SHAPE = ("a", "b", "c", "d"), (9, 7, 6, 5)
+    NAMES, SHAPE = ("a", "b", "c", "d"), (7, 6, 5, 4)
     DOMAIN = dict(zip(NAMES, SHAPE, strict=True))  # noqa: RUF012
 
     def fit(self, seed, sigma, *, nonnegative, integers):
@@ -292,11 +292,11 @@ class TestWholeNumbers:
     @pytest.mark.parametrize(
         ("sigma", "nonnegative"),
         [
-            (0.1, True),
+            (1.0, True),
             (15.0, False),
             *(
                 pytest.param(*case, marks=pytest.mark.long)
-                for case in [(0.1, False), (15.0, True), (2.0, False), (2.0, True)]
+                for case in [(0.1, False), (0.1, True), (15.0, True), (2.0, False), (2.0, True)]
             ),
         ],
     )
@@ -348,7 +348,7 @@ class TestWholeNumbers:
 class TestWorth:
     @pytest.mark.parametrize("seeds", [1, pytest.param(4, marks=pytest.mark.long)])
     def test_it_is_nearer_to_sparse_truth_than_clipping_is(self, seeds):
-        names, shape = ("a", "b", "c"), (20, 15, 6)
+        names, shape = ("a", "b", "c"), (12, 10, 6)
         clipped, fitted, whole = [], [], []
         for seed in range(seeds):
             truth = sparse_truth(shape, seed)
@@ -368,7 +368,7 @@ class TestWorth:
         assert np.mean(whole) < 0.6 * np.mean(clipped)
 
     def test_the_same_input_gives_the_same_tables(self):
-        observations, domain = random_problem(10)
+        observations, domain = random_problem(9)
         one, other = (
             fit_table(observations, domain, nonnegative=True, integers=False) for _ in range(2)
         )
