@@ -15,7 +15,7 @@ from dpsql.workload import Identity, Matrix, Prefix, Workload
 from tests.oracle import assert_best_and_as_stated, exact_cost
 from tests.planner.random_workloads import some, workloads
 
-SETTINGS = some(120)
+SETTINGS = some(60)
 pytestmark = pytest.mark.usefixtures("quick_cells")
 RESIDUALS = st.sampled_from(["uniform", "weighted", "none"])
 

@@ -10,8 +10,7 @@ import pytest
 from scipy.stats import chi2
 
 import dpsql
-from dpsql.measurement import measure as measuring
-from tests.helpers.seeded import SeededBits
+from tests.helpers.redrawn import Redrawn
 from tests.release.adult import EXAMPLES, census_task, connect
 from tests.sql.reference import differences
 
@@ -24,13 +23,6 @@ def con():
     con = connect()
     yield con
     con.close()
-
-
-@pytest.fixture
-def seeded(monkeypatch):
-    """Make releases reproducible: the only place where a test may do so."""
-    bits = SeededBits(20261121)
-    monkeypatch.setattr(measuring, "fresh_bits", lambda: bits)
 
 
 def keys_of(frame: pl.DataFrame) -> list[str]:
@@ -70,7 +62,6 @@ def test_the_census_task_is_as_accurate_as_promised(con):
 
 
 @pytest.mark.statistical
-@pytest.mark.usefixtures("seeded")
 @pytest.mark.parametrize("runs", [16, pytest.param(200, marks=pytest.mark.long)])
 def test_variances_intervals_and_rmse_of_many_releases(con, runs):
     """The variance columns hold for each answer, in both directions, and intervals cover.
@@ -81,8 +72,8 @@ def test_variances_intervals_and_rmse_of_many_releases(con, runs):
     task = census_task()
     exact, errors, stated, covered = {}, {}, {}, []
     mean_square = np.zeros(runs)
-    for run in range(runs):
-        release = dpsql.query(con, task, budget=BUDGET, confidence=0.9)
+    redrawn = Redrawn.of(con, task, budget=BUDGET, confidence=0.9)
+    for run, release in enumerate(redrawn.draws(runs)):
         for name, frame in release.items():
             if run == 0:
                 exact[name] = exact_answers(con, task[name], frame, "n")

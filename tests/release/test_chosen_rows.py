@@ -531,6 +531,7 @@ def test_limits_for_rows_that_agree_are_kept_to(con, limit, rows):
     assert max(kept_by_unit(con, table).values()) <= 4
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_neighbors_differ_by_what_is_charged_where_only_limits_are_declared(seed):
     con = duckdb.connect()

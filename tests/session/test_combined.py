@@ -100,7 +100,7 @@ def test_combined_answers_are_unbiased_and_vary_as_stated(con, session, name):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("runs", [16, pytest.param(24, marks=pytest.mark.long)])
+@pytest.mark.parametrize("runs", [8, pytest.param(24, marks=pytest.mark.long)])
 def test_merged_cells_over_many_releases(con, monkeypatch, runs):
     """Age bands, then single ages, then bands again: their errors have the stated size."""
     bits = SeededBits(7)

@@ -86,16 +86,17 @@ def test_what_is_measured_are_the_pairs_of_each_marginal(session):
 def test_answers_are_of_largest_entropy_with_the_pairs(session):
     release = session.release({"abc": ABC}, budget=HUGE, mechanism="pairs")
     oracle = np.ones([6, 5, 4])
+    exact = [truth(*names) for names in (("b", "c"), ("a", "c"), ("a", "b"))]
     for _ in range(5000):  # proportional fitting to the exact pairs
-        for i, names in enumerate([("b", "c"), ("a", "c"), ("a", "b")]):
+        for i, pair in enumerate(exact):
             now = oracle.sum(axis=i, keepdims=True)
-            wanted = truth(*names).reshape(now.shape)
+            wanted = pair.reshape(now.shape)
             oracle *= np.divide(wanted, now, out=np.zeros_like(now), where=now > 0)
     found = table(release["abc"], "a", "b", "c")
     assert np.abs(found - oracle).sum() < 0.01 * oracle.sum()
     assert np.abs(found - truth("a", "b", "c")).sum() > 0.03 * oracle.sum()
-    for i, names in enumerate([("b", "c"), ("a", "c"), ("a", "b")]):
-        assert np.abs(found.sum(axis=i) - truth(*names)).sum() < 0.003 * oracle.sum()
+    for i, pair in enumerate(exact):
+        assert np.abs(found.sum(axis=i) - pair).sum() < 0.003 * oracle.sum()
 
 
 def test_answers_are_not_negative_and_agree_in_single_columns(session):

@@ -217,7 +217,7 @@ def test_mutated_text_gives_dpsql_errors_only(count, capfd, caplog):
     assert not caplog.records
 
 
-@pytest.mark.parametrize("step", [8, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [24, pytest.param(1, marks=pytest.mark.long)])
 def test_private_connection_only_sees_catalog_queries(step):
     con = reference.connect()
     public = {name: con.sql(f"FROM {name}").pl() for name in reference.PUBLIC}

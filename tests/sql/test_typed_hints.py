@@ -151,11 +151,11 @@ def test_what_a_hint_proposes_is_answered_or_a_new_step(con, sql):
 def test_most_proposals_are_answered(con):
     """A step forward may lead to another refusal, but seldom does."""
     typed_, answered = 0, 0
-    for *_, sql in REFUSED[::3]:
+    for *_, sql in REFUSED[::7]:
         error = refusal(con, sql)
         typed_ += len(remedies_of(None if error is None else error.hint))
         answered += check_conversations(Asked(sql), lambda asked: refusal(con, asked))
-    assert typed_ > 50
+    assert typed_ > 25
     assert answered >= 0.9 * typed_
 
 
