@@ -22,6 +22,10 @@ CHECKS = (
     ("pytest", "-q", "-n", "auto", "--dist", "worksteal"),
 )
 
+CPU_MINUTES = 30
+"""What the default tests take of all processors together, with an older one of 2 GHz: see `--cpu`
+of `tests/helpers/cpu.py`."""
+
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """Tests run in a process for each core: more threads would only wait for each other."""
 
@@ -32,11 +36,22 @@ def main() -> int:
         return 0
     for check in CHECKS:
         print(f"$ {' '.join(check)}", flush=True)
+        if check[0] == "pytest" and not _extra(check):
+            print(_expected(), flush=True)
         command = [sys.executable, "-m", *check, *_extra(check)]
         result = subprocess.run(command, cwd=ROOT, env={**ONE_THREAD, **os.environ}, check=False)
         if result.returncode:
             return result.returncode
     return 0
+
+
+def _expected() -> str:
+    """Say how long the tests take, and how to see that they move."""
+    cores = os.cpu_count() or 1
+    return (
+        f"All default tests take about {round(CPU_MINUTES / cores) or 1} minutes on {cores} cores. "
+        "Each dot is a test that passed; each full line says how many percent are done."
+    )
 
 
 def _extra(check: tuple[str, ...]) -> list[str]:

@@ -1,0 +1,175 @@
+"""Whether the default tests see when something that is trusted is no longer right.
+
+python -m tests.benchmarks.mutations            all of them
+python -m tests.benchmarks.mutations ledger     those with a word in their names
+
+Each changes a line of a copy of the project, in a folder of its own, and runs those default tests
+there that should fail then. They pass without the change, which is seen first. Whatever passes with
+it is a hole in the tests, and the status is 1 then.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+COPIED = ("dpsql", "docs", "examples", "tests", "pyproject.toml", "README.md", "CHANGELOG.md")
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """A line that is written otherwise, and the tests that must fail then."""
+
+    name: str
+    file: str
+    line: str
+    instead: str
+    tests: tuple[str, ...]
+
+    def applied(self, folder: Path) -> str:
+        """Change the line, and return what the file was."""
+        path = folder / "dpsql" / self.file
+        before = path.read_text(encoding="utf-8")
+        if before.count(self.line) != 1:
+            raise SystemExit(f"{self.name}: this line is no longer once in {self.file}")
+        path.write_text(before.replace(self.line, self.instead), encoding="utf-8")
+        return before
+
+
+MUTATIONS = (
+    Mutation(
+        "sampler: noise is never positive",
+        "measurement/gaussian.py",
+        "return np.where(words & np.uint64(1), magnitude, -magnitude)",
+        "return -np.abs(magnitude)",
+        ("tests/measurement/test_noise.py",),
+    ),
+    Mutation(
+        "sampler: half the variance",
+        "measurement/gaussian.py",
+        "_filter(math.sqrt(sigma_squared), uniform)",
+        "_filter(math.sqrt(sigma_squared / 2), uniform)",
+        ("tests/measurement/test_noise.py",),
+    ),
+    Mutation(
+        "ledger: a charge may be more than is left",
+        "privacy/ledger.py",
+        "if left is not None and not now.history.covers(charge.amounts):",
+        "if left is not None and left < 0:",
+        ("tests/privacy/test_ledger.py",),
+    ),
+    Mutation(
+        "ledger: a table may get another unit",
+        "privacy/history.py",
+        "if bound is not None and bound.unit != table.unit:",
+        "if bound is not None and bound.unit is table:",
+        ("tests/privacy/test_ledger_tables.py", "tests/release/test_units.py"),
+    ),
+    Mutation(
+        "sensitivity: k rows of a unit cost k times as much, not k² times",
+        "measurement/certify.py",
+        "times = contributions if pure == {True} else contributions**2",
+        "times = contributions",
+        ("tests/measurement/test_units.py", "tests/release/test_units.py"),
+    ),
+    Mutation(
+        "clamping: what is above the bounds is added up as it is",
+        "engines/duckdb/sums.py",
+        'outside, above = f"{name} < {low} OR {name} > {high}"',
+        'outside, above = f"{name} < {low}"',
+        ("tests/engines/test_measures.py",),
+    ),
+    Mutation(
+        "max_rows: a unit keeps a row more",
+        "engines/duckdb/bounded.py",
+        'k = whole(most, "BIGINT")',
+        'k = whole(most + 1, "BIGINT")',
+        ("tests/engines/test_bounded.py",),
+    ),
+    Mutation(
+        "unit keys: limits are for the rows of all units together",
+        "engines/duckdb/bounded.py",
+        'id_ = call("row", f"t0.{own}unit", *agree)',
+        'id_ = call("row", *agree)',
+        ("tests/engines/test_limits.py",),
+    ),
+    Mutation(
+        "bounds: a difference is as a sum",
+        "rows/bounds.py",
+        '"-": _subtracted,',
+        '"-": _added,',
+        ("tests/rows/test_known.py",),
+    ),
+    Mutation(
+        "sandbox: any function may run",
+        "sql/sandbox/permitted.py",
+        'if "function_name" in node and node["function_name"] not in FUNCTIONS:',
+        'if "function_name" in node and not node["function_name"]:',
+        ("tests/sql/test_sandbox.py",),
+    ),
+    Mutation(
+        "sandbox: there may be several queries",
+        "sql/sandbox/permitted.py",
+        'if len(document["statements"]) != 1:',
+        'if not document["statements"]:',
+        ("tests/sql/test_sandbox.py",),
+    ),
+    Mutation(
+        "neighbors: rows that are spread out cost what their share is alone",
+        "workload/spread.py",
+        "return Fraction(int(found) << shift, self.share.denominator**2)",
+        "return Fraction(int(found) << shift, self.share.denominator**3)",
+        ("tests/measurement/test_spread.py", "tests/release/test_spread_out.py"),
+    ),
+    Mutation(
+        "archive: what was measured of other rows is taken for these",
+        "session/archive.py",
+        'return DataState("", digest(["files", joined, _PROCESS, stored.files]))',
+        'return DataState("", digest(["files", joined, _PROCESS]))',
+        ("tests/session/test_files.py", "tests/session/test_opened.py"),
+    ),
+)
+
+
+def passes(folder: Path, tests: tuple[str, ...]) -> bool:
+    """Whether default tests pass in a copy of the project."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests],
+        cwd=folder,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ended.returncode not in {0, 1}:
+        raise SystemExit(ended.stdout + ended.stderr)
+    return ended.returncode == 0
+
+
+def main(words: list[str]) -> int:
+    chosen = [one for one in MUTATIONS if all(word in one.name for word in words)]
+    missed = []
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        for name in COPIED:
+            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+            copy(ROOT / name, folder / name)
+        if not passes(folder, tuple(sorted({test for one in chosen for test in one.tests}))):
+            raise SystemExit("the tests fail without any change")
+        for one in chosen:
+            before = one.applied(folder)
+            seen = not passes(folder, one.tests)
+            (folder / "dpsql" / one.file).write_text(before, encoding="utf-8")
+            print("seen  " if seen else "MISSED", one.name, flush=True)
+            missed += [] if seen else [one]
+    return len(missed) > 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
