@@ -122,7 +122,7 @@ def test_no_unit_whose_rows_are_spread_out_costs_more(data):
     assert charged <= evenly + 2 * compared[0].weight
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=15, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 30)), min_size=2, max_size=4))
 def test_differences_that_are_planned_are_free_and_no_other_is(given_):
     """The largest cost of a unit is that of all rows in all tables, exactly."""

@@ -28,7 +28,7 @@ def number(value: object) -> float:
     return math.nan if value is None else float(str(value))
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("seed", range(SCRIPTS))
 def test_every_interval_holds_the_answer(seed):
     made = RandomValues(random.Random(seed))  # noqa: S311
@@ -70,7 +70,10 @@ UNITS = {
 }
 
 
-def test_rows_of_units_are_no_shares():
+@pytest.mark.parametrize(
+    ("count", "least"), [(18, 13), pytest.param(50, 41, marks=pytest.mark.long)]
+)
+def test_rows_of_units_are_no_shares(count, least):
     """At noise that matters, by fixed seeds: of 50 intervals of 95 % at least 41 hold the truth.
 
     That is four standard errors below, so that one in 10^4 seeds fails.
@@ -84,10 +87,10 @@ def test_rows_of_units_are_no_shares():
     listed = ", ".join(f"{form} AS {name}" for name, (form, _) in UNITS.items())
     sql = f"SELECT g, {listed} FROM t GROUP BY g"
     plan = Redrawn.of(con, {"a": sql}, budget=dpsql.Budget(rho=0.2), confidence=0.95)
-    frames = pl.concat([release["a"] for release in plan.draws(50)])
+    frames = pl.concat([release["a"] for release in plan.draws(count)])
     for g, name in itertools.product("ab", UNITS):
         frame = frames.filter(g=g)
         lower, value, upper = (frame[name + end] for end in ("_lower", "", "_upper"))
         answer = UNITS[name][1]
-        assert ((lower <= answer) & (answer <= upper)).sum() >= 41, name
+        assert ((lower <= answer) & (answer <= upper)).sum() >= least, name
         assert ((lower <= value) & (value <= upper) | (value < 0)).all(), name

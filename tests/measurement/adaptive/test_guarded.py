@@ -351,9 +351,8 @@ def test_choices_among_tables_have_the_ratio_that_is_paid_for(neighbor):
                 Candidate(candidates[1].marginal, 2, 2 * GRID * 1200)]  # fmt: skip
         return np.mean([guarded.choose(even, epsilon) for _ in range(draws)])
 
-    here, there = share(COUNTS, OTHER), share(COUNTS + unit[0], OTHER + unit[1])
-    if not neighbor:  # twice as much as one unit can have
-        there = share(COUNTS + 2 * unit[0], OTHER + 2 * unit[1])
+    times = 1 if neighbor else 2  # as much as one unit can have
+    here, there = share(COUNTS, OTHER), share(COUNTS + times * unit[0], OTHER + times * unit[1])
     odds = np.log(there / (1 - there)) - np.log(here / (1 - here))
     # A unit brings the first nearer by 2·5, and the second farther off by 5·2: each by Δ.
     assert (odds < float(epsilon) + 0.25) == neighbor
