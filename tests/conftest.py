@@ -9,9 +9,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.helpers import browser, cpu, postgres
 from tests.helpers import spark as sparks
+
+settings.register_profile("alike", derandomize=True, deadline=None)
+settings.load_profile("alike")  # the same examples in every run
 
 gc.disable()  # until the tests are collected: a third of that was looking for garbage in vain
 

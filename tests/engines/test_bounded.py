@@ -110,14 +110,14 @@ def refilled():
     return counts
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(ROWS, st.integers(1, 4))
 def test_the_rows_of_the_oracle_are_kept(refilled, rows, k):
     counts = refilled(rows, k)
     np.testing.assert_array_equal(counts, expected(rows, k))
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(ROWS, st.integers(1, 4), st.randoms(use_true_random=False))
 def test_a_unit_adds_at_most_k_rows_and_moves_no_others(refilled, rows, k, shuffled):
     """Whatever the order of storage: neighbours differ by rows of one unit, at most k of them."""
@@ -340,7 +340,7 @@ def shop():
     return con
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=12, deadline=None, derandomize=True)
 @given(
     st.lists(st.sampled_from([0, 1, 2, None]), min_size=1, max_size=6),
     st.lists(st.tuples(st.integers(0, 6), st.sampled_from(["a", "A", "ab"])), max_size=25),

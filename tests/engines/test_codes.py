@@ -373,7 +373,7 @@ def test_every_row_counts_in_every_marginal():
     assert counts["x",].tolist() == [1, 1, 1]
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     st.lists(
         st.floats(allow_nan=False, allow_infinity=False), min_size=2, max_size=12, unique=True
@@ -393,7 +393,7 @@ def test_bins_agree_with_comparisons_of_doubles(con, edges, values, rule):
     assert counted(con, domain).tolist() == with_outside(domain, codes)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(
     st.integers(0, 6), st.integers(-(10**36), 10**36), st.integers(1, 10**6), st.integers(1, 50),
     st.lists(st.integers(-60, 10**8), min_size=1, max_size=20), st.sampled_from(RULES),
