@@ -169,6 +169,7 @@ ROUNDED = ["floor({})", "ceil({} / 7)", "round({}, -1)", "round({})", "trunc({} 
            "({})::INTEGER", "round({} / 3 - 4, -2)", "{} // 7"]  # fmt: skip
 
 
+@pytest.mark.sampled(80)
 @pytest.mark.parametrize("text", ROUNDED)
 @pytest.mark.parametrize("column", ["a", "i", "b", "u", "h", "p", "q", "w", "f", "x"])
 @pytest.mark.parametrize("ends", [(0, 40), (-25, Fraction(7, 2)), (10**6, 10**6 + 5)])

@@ -499,7 +499,7 @@ def test_neighbors_differ_in_noisy_integers_alone_and_as_little_as_is_charged(se
     assert spent(whole, fewer) <= charged(whole)
 
 
-@pytest.mark.parametrize("draws", [25, pytest.param(150, marks=pytest.mark.long)])
+@pytest.mark.parametrize("draws", [16, pytest.param(150, marks=pytest.mark.long)])
 def test_answers_are_unbiased_and_have_the_variances_that_are_stated(con, monkeypatch, draws):
     """Within five standard errors: a false alarm once in a million."""
     bits = SeededBits(5)
