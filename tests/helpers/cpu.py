@@ -1,7 +1,7 @@
 """CPU seconds of each test: `--cpu FILE` writes them, `--cpu-limit` fails tests that take more.
 
-A processor that is slower, or busy, needs more of them, so nothing that must pass is run with a
-limit: it is for those who write tests.
+A processor that is slower, or busy, needs more of them, so CI runs nothing with a limit: it is for
+those who write tests. Those that may take more are in `dear.py`, with the reason why.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-DEAR: dict[str, str] = {}
-"""Tests, without their cases, that may take more than a limit, and the reason why."""
+from tests.helpers.dear import DEAR
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -44,29 +43,28 @@ class Measured:
     What is made for several tests is set up before the first of them: that is not counted as its.
     """
 
-    def __init__(self, limit: float | None) -> None:
+    def __init__(self, limit: float | None, clock: Callable[[], float] | None = None) -> None:
         self.limit = limit
-        self._before = used()
+        self._clock = used if clock is None else clock
+        self._before = self._clock()
 
     def pytest_runtest_logstart(self) -> None:
-        self._before = used()
+        self._before = self._clock()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
         report = yield
-        now = used()
+        now = self._clock()
         report.cpu, self._before = now - self._before, now
-        name = item.nodeid.partition("[")[0]
-        if (
-            self.limit is not None
-            and report.when == "call"
-            and report.passed
-            and report.cpu > self.limit
-            and name not in DEAR
-        ):
+        if report.when == "call" and report.passed and self._is_above(item, report.cpu):
             report.outcome = "failed"
             report.longrepr = f"took {report.cpu:.2f} CPU seconds: make it smaller, or a dear one"
         return report
+
+    def _is_above(self, item: pytest.Item, seconds: float) -> bool:
+        if self.limit is None or seconds <= self.limit or item.get_closest_marker("long"):
+            return False
+        return item.nodeid.partition("[")[0] not in DEAR
 
 
 class Written:
