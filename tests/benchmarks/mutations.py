@@ -130,9 +130,18 @@ MUTATIONS = (
     Mutation(
         "archive: what was measured of other rows is taken for these",
         "session/archive.py",
+        'times = "" if self.state.vintage or not roots else digest([_PROCESS, states])',
+        'times = ""',
+        ("tests/session/test_files.py",),
+    ),
+    Mutation(
+        "archive: what Spark measured of other files is taken for these",
+        "session/archive.py",
         'return DataState("", digest(["files", joined, _PROCESS, stored.files]))',
         'return DataState("", digest(["files", joined, _PROCESS]))',
-        ("tests/session/test_files.py", "tests/session/test_opened.py"),
+        (
+            "tests/engines/spark/test_session.py::test_files_that_changed_have_measurements_of_their_own",
+        ),
     ),
 )
 

@@ -171,6 +171,22 @@ def test_each_version_has_measurements_of_its_own(spark, tmp_path):
     assert round(session.query(sql, budget=HUGE)["n"][0]) == 8
 
 
+@pytest.mark.parametrize("name", ["0.parquet", "1.parquet"], ids=["written again", "appended"])
+def test_files_that_changed_have_measurements_of_their_own(spark, tmp_path, name):
+    """A folder has no version: that its files are others is seen from themselves."""
+    rows, folder = pa.table({"sex": ["F", "M", "F", None]}), tmp_path / "folder"
+    folder.mkdir()
+    pq.write_table(rows, folder / "0.parquet")
+    schema = {f"parquet.{folder}": {"sex": dpsql.Domain.labels(["F", "M"])}}
+    session = dpsql.Session(spark, schema=schema, ledger=tmp_path / "a.ledger")
+    sql = f'SELECT COUNT(*) AS n FROM parquet."{folder}"'
+    assert round(session.query(sql, budget=HUGE)["n"][0]) == 4
+    assert round(session.query(sql, budget=0)["n"][0]) == 4
+    pq.write_table(pa.concat_tables([rows, rows]), folder / name)
+    with pytest.raises(UndeterminedError):
+        session.query(sql, budget=0)
+
+
 def test_a_vintage_that_the_owner_names_goes_before_versions(spark, tmp_path):
     rows = pa.table({"sex": ["F", "M", "F", None]})
     deltalake.write_deltalake(str(tmp_path / "delta"), rows)
