@@ -76,6 +76,7 @@ def session(con):
     return dpsql.Session(con, public=["pub", "labels"])
 
 
+@pytest.mark.sampled(31)
 @pytest.mark.parametrize("place", STATEMENTS)
 def test_two_names_of_duckdb_are_two(con, session, letters, place):
     sql = STATEMENTS[place].format(A=letters[0], b=letters[1])
