@@ -35,7 +35,7 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """How an option is typed.
+    """The form in which an option is typed.
 
     `texts`, `pairs` (name=25), `weights` (the same, or a word) and `keys`
     (orders.customer_id=customers.id) may be repeated; a `single` text that is repeated is handed

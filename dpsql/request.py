@@ -1,4 +1,4 @@
-"""What is asked: one type from the public call to the ledger's digest, and the options of calls.
+"""Requests: one type from the public call to the ledger's digest, and the options of calls.
 
 Each option of a public call is declared here once, with its type; `Request` and `Declared` have the
 defaults. Functions take some of them as `**options: Unpack[…]`, which type checkers and editors
@@ -81,7 +81,7 @@ class SchemaOption(TypedDict, total=False):
 
 
 class UnitOptions(TypedDict, total=False):
-    """Which tables are public, and whose rows are protected together."""
+    """Options for public tables, and for whose rows are protected together."""
 
     public: PublicTables | None
     unit: UnitLike
@@ -91,18 +91,18 @@ class UnitOptions(TypedDict, total=False):
 
 
 class TableOptions(SchemaOption, UnitOptions, total=False):
-    """What is declared about tables where nothing is spent."""
+    """Options that declare tables, where nothing is spent."""
 
 
 class StateOptions(TypedDict, total=False):
-    """Which rows there are, as their owner says."""
+    """Options for the state of the rows, as their owner says."""
 
     vintage: str
     accept_schema: bool
 
 
 class LedgerOption(TypedDict, total=False):
-    """Where the account is kept, and by what name the rows are known there."""
+    """Options for the place of the account, and the name by which rows are known there."""
 
     ledger: str | Path | None
     dataset: str | None
@@ -119,7 +119,7 @@ class SessionOptions(RedeclaredOptions, LedgerOption, total=False):
 
 
 class MechanismOptions(TypedDict, total=False):
-    """What plans, and which groups are answered."""
+    """Options for the mechanism that plans, and for the groups that are answered."""
 
     mechanism: str
     groups_above: float | None
@@ -132,13 +132,13 @@ class ReuseOption(TypedDict, total=False):
 
 
 class WeightsOption(TypedDict, total=False):
-    """How much each statement counts when they are planned together."""
+    """The option for how much each statement counts when they are planned together."""
 
     weights: Weights | None
 
 
 class AimOptions(TypedDict, total=False):
-    """What a plan is to be good at."""
+    """Options for the aims of a plan."""
 
     targets: Mapping[str, float] | None
     objective: ObjectiveName
@@ -146,7 +146,7 @@ class AimOptions(TypedDict, total=False):
 
 
 class SearchOptions(TypedDict, total=False):
-    """How long a plan is looked for, and among which."""
+    """Options for the search for a plan: how long it lasts, and among which plans."""
 
     tolerance: float
     residuals: Residuals
@@ -159,7 +159,7 @@ class ProgressOption(TypedDict, total=False):
 
 
 class ReportOption(TypedDict, total=False):
-    """What is told besides what is asked."""
+    """Options for what is told besides what is asked."""
 
     report_cut: bool
     report_moved: bool
@@ -211,7 +211,7 @@ class SessionPlanOptions(
 class PlanningOptions(
     AimOptions, WeightsOption, SearchOptions, MechanismOptions, ReportOption, total=False
 ):
-    """What a plan by itself is to be like."""
+    """Options for a plan by itself."""
 
     bases: Mapping[str, Basis] | None
     loss: Loss | None
@@ -282,7 +282,7 @@ class Request:
 
     @property
     def amount(self) -> Budget | None:
-        """What may be spent; None where nothing may be, or as much as targets need."""
+        """The amount that may be spent; None where nothing may be, or as much as targets need."""
         return self.budget or None
 
     @property
@@ -320,7 +320,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What is declared besides what the catalog says, as it is given; see `Session`."""
+    """The declarations besides those of the catalog, as they are given; see `Session`."""
 
     schema: SchemaLike | None = None
     public: PublicTables | None = None

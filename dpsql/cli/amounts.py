@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AccountReport:
-    """What was charged and what is left, for people and for machines."""
+    """A report of what was charged and what is left, for people and for machines."""
 
     lines: tuple[str, ...]
     document: dict[str, object]

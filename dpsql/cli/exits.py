@@ -22,7 +22,7 @@ from dpsql.hints import for_command
 
 
 class Exit(IntEnum):
-    """What a command's exit code says to scripts."""
+    """The meanings of a command's exit codes, for scripts."""
 
     OK = 0
     UNEXPECTED = 1

@@ -1,4 +1,4 @@
-"""Where answers go: printed as a table, CSV, Parquet or JSON, to a new file, to folders."""
+"""Forms of answers: printed as a table, CSV, Parquet or JSON, to a new file, to folders."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ENDINGS: dict[str, Form] = {
 
 @dataclass(frozen=True, slots=True)
 class FrameForm:
-    """How one frame is handed out."""
+    """The form in which one frame is handed out."""
 
     as_csv: bool
     as_parquet: bool
@@ -158,7 +158,7 @@ def _whole(frame: pl.DataFrame) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """Where else a release is written."""
+    """Other places to which a release is written."""
 
     to_csv: Path | None
     to_parquet: Path | None

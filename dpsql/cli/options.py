@@ -41,7 +41,7 @@ DELTA = Decimal("1e-9")
 
 
 class Typed(click.ParamType[Any]):
-    """What a function reads from a text, or refuses with a ValueError.
+    """A type of option: a function reads it from a text, or refuses it with a ValueError.
 
     Args:
         name: what is read, for the help.

@@ -1,4 +1,4 @@
-"""What commands print: aligned tables, amounts, CSV and JSON."""
+"""The output of commands: aligned tables, amounts, CSV and JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where counts come from."""
+"""Engines: the sources of counts."""
 
 from __future__ import annotations
 

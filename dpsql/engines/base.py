@@ -1,4 +1,4 @@
-"""What an engine is: exact counts of a table, from one database.
+"""The interface of an engine: exact counts of a table, from one database.
 
 An engine places stored values in cells. What SQL means is not its concern: expressions are
 evaluated over cells elsewhere, by DuckDB whatever the engine, so types of domains and columns

@@ -18,7 +18,7 @@ from dpsql.schema.units import ResolvedUnit
 
 
 class MadeOfTables(ABC):
-    """Where rows come from that are made of those of private tables: of the files of these."""
+    """A source of rows that are made of the rows of private tables, and read from their files."""
 
     @property
     @abstractmethod
@@ -32,7 +32,7 @@ class MadeOfTables(ABC):
 
     @property
     def state(self) -> str:
-        """Which files there are, and when they were written."""
+        """The state of the files: which there are, and when they were written."""
         return "".join(origin.state for origin in self._origins)
 
     def check_unchanged(self) -> None:
@@ -47,7 +47,7 @@ class MadeOfTables(ABC):
 
 @dataclass(frozen=True)
 class CombinedRows(OfCombination, MadeOfTables):
-    """Where the rows of a combination come from.
+    """The source of the rows of a combination.
 
     Args:
         write: writes the engine's SQL for them, a relation of rows of one unit each.
@@ -57,7 +57,7 @@ class CombinedRows(OfCombination, MadeOfTables):
 
     @cached_property
     def sql(self) -> str:
-        """What stands after FROM."""
+        """The SQL that stands after FROM."""
         return self.write(self)
 
 

@@ -55,7 +55,7 @@ class FrozenFiles:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Where they are."""
+        """The paths of the files."""
         return tuple(file.path for file in self.files)
 
     @property

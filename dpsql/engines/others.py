@@ -1,4 +1,4 @@
-"""What columns need besides the rows of their table: which other rows are read, and where. Trusted.
+"""Rows that columns need besides those of their table, and where these are read. Trusted.
 
 Guarantees:
     A parent that is read in `way_to_unit` is the row that would be joined behind it.
@@ -35,7 +35,7 @@ def parents_of(table: Table, names: Collection[str]) -> tuple[Parent, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Others:
-    """What some columns of a table need besides its rows.
+    """The rows and columns that some columns of a table need besides its own rows.
 
     Args:
         table: the table.

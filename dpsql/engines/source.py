@@ -1,4 +1,4 @@
-"""What a session asks of private data: one protocol, of which each engine has a class.
+"""The protocol by which a session asks for private data, of which each engine has a class.
 
     session ──▶ DataSource ──▶ Catalog     what is public of tables: `schema/` asks it
                    │ └───────▶ Engine      exact counts, on one snapshot: `session/answer.py`
@@ -36,7 +36,7 @@ class RefusedViewError(Exception):
 
 
 class StoredState(NamedTuple):
-    """Which rows a table has, as far as it says that itself, and not the database that it is in."""
+    """The state of a table's rows, as told by the table itself, not by the database it is in."""
 
     roots: tuple[Path, ...] = ()
     """The folders of this machine whose account they are in; see `frozen.root_of`."""

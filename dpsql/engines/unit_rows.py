@@ -23,7 +23,7 @@ ROWS = "rows"
 
 @dataclass(frozen=True)
 class _MadeOfRows(MadeOfTables):
-    """What is made of the rows of one table.
+    """A source of rows that are made of the rows of one table.
 
     Args:
         table: the table, with the columns alone that are stored in it.
@@ -55,9 +55,9 @@ class _MadeOfRows(MadeOfTables):
 
 @dataclass(frozen=True)
 class RowsOfEachUnit(_MadeOfRows):
-    """Where the rows come from of a table that has one for each unit.
+    """The source of rows of a table with one row for each unit.
 
-    It has the unit's id, in the column `unit`, and how many rows it has, in `rows`.
+    Each has the unit's id, in the column `unit`, and how many rows the unit has, in `rows`.
 
     Args:
         least: the least number of rows that is told apart.
@@ -81,13 +81,13 @@ class RowsOfEachUnit(_MadeOfRows):
 
     @cached_property
     def sql(self) -> str:
-        """What stands after FROM."""
+        """The SQL that stands after FROM."""
         return self.write(self)
 
 
 @dataclass(frozen=True)
 class RowsWithoutUnit(_MadeOfRows):
-    """Where the rows come from that belong to nobody.
+    """The source of the rows that belong to nobody.
 
     Args:
         write: writes the engine's SQL for them.
@@ -97,7 +97,7 @@ class RowsWithoutUnit(_MadeOfRows):
 
     @cached_property
     def sql(self) -> str:
-        """What stands after FROM."""
+        """The SQL that stands after FROM."""
         return self.write(self)
 
 

@@ -179,7 +179,7 @@ DEPENDENT = 1e-6
 
 
 class Accelerated:
-    """What is kept of the last steps."""
+    """The memory of the last steps, from which the next one is made."""
 
     def __init__(self) -> None:
         self._xs: deque[Array] = deque(maxlen=POINTS_KEPT)

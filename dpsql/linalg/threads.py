@@ -32,7 +32,7 @@ _EXIT_SECONDS = 5.0
 
 
 class _Here(threading.local):
-    """What a thread of the caller's has entered."""
+    """The state of a thread of the caller's: the limit that it entered, and how many times."""
 
     depth: int = 0
     limit: AbstractContextManager[object] | None = None

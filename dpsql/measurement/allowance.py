@@ -40,12 +40,12 @@ class Allowance:
 
     @property
     def left(self) -> Fraction:
-        """What may still be spent, as μ²."""
+        """The amount that may still be spent, as μ²."""
         return self._left
 
     @property
     def spent(self) -> Fraction:
-        """What was spent, as μ²."""
+        """The amount that was spent, as μ²."""
         return self._total - self._left
 
     def spend(self, amount: Fraction) -> None:

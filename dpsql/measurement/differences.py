@@ -68,7 +68,7 @@ from dpsql.workload.spread import SpreadRows
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How many more rows one table has than another, in units of all that a unit may have."""
+    """A difference of two tables' totals, which a unit with all rows it may have doesn't change."""
 
     tables: tuple[str, str]
     """The axes of their counts: i and j."""
@@ -103,12 +103,12 @@ class Difference:
 
     @property
     def weight(self) -> Fraction:
-        """What it would cost alone: w = q²/σ², exact."""
+        """The cost of measuring it alone: w = q²/σ², exact."""
         return Fraction(self.change**2, self.law.squared)
 
     @property
     def space(self) -> frozenset[str]:
-        """What it is known by among the noisy numbers of a release: the two tables."""
+        """The name by which it is known among the noisy numbers of a release: the two tables."""
         return frozenset(self.tables)
 
     @property

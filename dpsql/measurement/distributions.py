@@ -60,7 +60,7 @@ class Gaussian:
 
     @property
     def unit(self) -> int:
-        """What is kept is the noisy answer itself."""
+        """The unit of the number that is kept: 1, as it is the noisy answer itself."""
         return 1
 
 
@@ -102,7 +102,7 @@ class CoarseGaussian:
 
     @property
     def unit(self) -> int:
-        """What a noisy number counts that is kept: the power 2^s."""
+        """The unit of the noisy number that is kept: the power 2^s."""
         return 1 << self.shift
 
 
@@ -129,7 +129,7 @@ class Laplace:
 
     @property
     def unit(self) -> int:
-        """What is kept is the noisy answer itself."""
+        """The unit of the number that is kept: 1, as it is the noisy answer itself."""
         return 1
 
 

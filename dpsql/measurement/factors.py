@@ -59,7 +59,7 @@ class IntegerFactor(ABC):
 
     @property
     def scale(self) -> int:
-        """How many times the matrix of its kind."""
+        """The factor by which the matrix of its kind is multiplied."""
         return self._scale
 
     @property
@@ -526,7 +526,7 @@ class MeasureFactor(IntegerFactor):
 
     @property
     def largest_row_sum(self) -> int:
-        """Of its matrix: 1."""
+        """The largest row sum of its matrix: 1."""
         return 1
 
     @property
@@ -589,22 +589,22 @@ class UnitFactor(IntegerFactor):
 
     @property
     def own(self) -> int:
-        """How often a group's own count is taken: a."""
+        """The number of times that a group's own count is taken: a."""
         return self._own
 
     @property
     def all(self) -> int:
-        """How often the total of all groups is taken off: b."""
+        """The number of times that the total of all groups is taken off: b."""
         return self._all
 
     @property
     def most(self) -> int:
-        """In how many groups a unit is at most: m."""
+        """The largest number of groups that a unit is in: m."""
         return self._most
 
     @property
     def groups(self) -> int:
-        """How many there are: n."""
+        """The number of groups: n."""
         return self.shape[0]
 
     @property

@@ -45,7 +45,7 @@ from dpsql.workload.spread import SpreadRows
 
 
 class Payable(Protocol):
-    """What can be paid for: a certified plan, or one that chooses what it measures on the way."""
+    """A payable plan: a certified one, or one that chooses on the way what it measures."""
 
     @property
     def digest(self) -> str:
@@ -57,12 +57,12 @@ class Payable(Protocol):
 
     @property
     def contributions(self) -> int:
-        """How many rows of one privacy unit may be among those counted, at that cost."""
+        """The most rows of one privacy unit that may be among those counted, at that cost."""
 
 
 @runtime_checkable
 class Choosing(Payable, Protocol):
-    """What chooses on the way what it measures, and pays for each step by itself: see `guarded`."""
+    """A plan that chooses on the way what it measures, and pays for each step; see `guarded`."""
 
     @property
     def bounds(self) -> Mapping[str, int]:

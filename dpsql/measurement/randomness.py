@@ -1,4 +1,4 @@
-"""Where random bits come from: a stream cipher keyed by the operating system. Trusted.
+"""The source of random bits: a stream cipher keyed by the operating system. Trusted.
 
 Guarantees:
     1. Each `StreamCipherBits` has a 256-bit key of its own from the operating system's

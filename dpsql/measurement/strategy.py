@@ -106,7 +106,7 @@ class BlockStrategy:
 
     @property
     def privacy_cost(self) -> Fraction:
-        """What measuring all the sets costs, exactly: as μ², or as ε with Laplace noise."""
+        """The cost of measuring all the sets, exactly: as μ², or as ε with Laplace noise."""
         return self.cost()
 
     def cost(self, spreads: Sequence[SpreadRows] = (), *, evenly: bool = False) -> Fraction:

@@ -41,7 +41,7 @@ _SIGNS = "./\\*?["
 
 
 class Shell(Protocol):
-    """What is used of IPython's shell."""
+    """The part of IPython's shell that is used."""
 
     user_ns: dict[str, Any]
     magics_manager: Any

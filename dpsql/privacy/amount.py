@@ -80,7 +80,7 @@ class Amount:
 
     @property
     def document(self) -> dict[str, Any]:
-        """How it is written in a ledger: fractions in lowest terms, "p/q"."""
+        """The form in which a ledger has it: fractions in lowest terms, "p/q"."""
         found: dict[str, Any] = {}
         if self.mu_squared:
             found["mu_squared"] = {root: _text(part) for root, part in self.mu_squared.items()}

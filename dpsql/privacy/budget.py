@@ -1,4 +1,4 @@
-"""How much privacy may be lost, in one of three forms that all become one exact number."""
+"""The budget of privacy loss, in one of three forms that all become one exact number."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _EXAMPLES = {
 
 
 class _Scalar(Protocol):
-    """What numpy's scalars look like from here."""
+    """The interface of numpy's scalars that is used here."""
 
     def item(self) -> SupportsFloat: ...
 
@@ -183,7 +183,7 @@ class Budget:
 
     @property
     def typed(self) -> Hint:
-        """How it is typed, as `dpsql.Budget(…)` or as options."""
+        """The hint on how it is typed, as `dpsql.Budget(…)` or as options."""
         tail = {} if self.delta is None else {"delta": _literal(self.delta)}
         return budget_hint(**{self.form: _literal(self.amount)}, **tail)
 

@@ -64,7 +64,7 @@ class TableRows:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What a line says. Fields that an event does not need are empty."""
+    """The content of a line. Fields that an event does not need are empty."""
 
     kind: str
     request: str = ""
@@ -83,7 +83,7 @@ class Event:
 
     @property
     def text(self) -> str:
-        """How it is written."""
+        """The text of the line."""
         found: dict[str, Any] = {name: getattr(self, name) for name in _TEXTS}
         found["format"] = FORMAT
         found["amounts"] = self.amounts.document
@@ -117,7 +117,7 @@ class Row(Protocol):
 
     @property
     def event(self) -> Event:
-        """What it says.
+        """The event that it stands for.
 
         Raises:
             LedgerError: nothing that is an event.
@@ -142,7 +142,7 @@ class Line(NamedTuple):
 
     @property
     def event(self) -> Event:
-        """What it says; see `Row`."""
+        """The event that it stands for; see `Row`."""
         try:
             return _read(self.text)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):

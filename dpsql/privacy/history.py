@@ -77,14 +77,14 @@ class Entry:
 
     @property
     def purpose(self) -> Purpose:
-        """What it was charged for."""
+        """The purpose that it was charged for."""
         own = (self.table, self.schema, self.unit, self.vintage)
         return Purpose(self.plan, self.script, *own, self.others)
 
 
 @dataclass(frozen=True, slots=True)
 class _Binding:
-    """What charges for a table must agree with, and the last event that did."""
+    """The terms that charges for a table must agree with, and the last event that agreed."""
 
     schema: str
     unit: str

@@ -57,7 +57,7 @@ from dpsql.privacy.store import Audit, Store, check_dataset
 
 
 class Ledger:
-    """What was spent on one data set. Open one with `Ledger.open`.
+    """The account of what was spent on one data set. Open one with `Ledger.open`.
 
     May be used from any thread, and on disk also after a fork and from any number of processes.
     """
@@ -110,17 +110,17 @@ class Ledger:
 
     @property
     def path(self) -> Path | None:
-        """Where it is kept; None in memory."""
+        """The path where it is kept; None in memory."""
         return self._store.path
 
     @property
     def place(self) -> str:
-        """Where it is kept, in words."""
+        """The place where it is kept, in words."""
         return self._store.place
 
     @property
     def store(self) -> Store:
-        """What keeps it."""
+        """The store that keeps it."""
         return self._store
 
     @property

@@ -1,4 +1,4 @@
-"""Which process made a charge, and whether it is still at work on it.
+"""The process that made a charge, and whether it is still at work on it.
 
 Nothing of that guards privacy: handing the same stored release out twice gives nothing new away. A
 process that ends between storing its answer and handing it out leaves an answer that was paid

@@ -44,7 +44,7 @@ _RANDOM = re.compile(r"[0-9a-f]{32}")
 
 
 class Pointer(NamedTuple):
-    """What a pointer says."""
+    """The content of a pointer."""
 
     target: Path | None
     """The ledger's file."""
@@ -55,7 +55,7 @@ class Pointer(NamedTuple):
 
     @property
     def uid(self) -> str:
-        """What a server knows the rows by."""
+        """The name by which a server knows the rows."""
         return self.data or self.ledger
 
 

@@ -1,4 +1,4 @@
-"""What a charge is for, and the proof that it was made. Trusted.
+"""The purpose of a charge, and the proof that the charge was made. Trusted.
 
 Guarantees:
     A `Purpose` holds digests and nothing else, so that neither SQL nor names of people's columns
@@ -39,7 +39,7 @@ class ChargedTable(NamedTuple):
 
     @property
     def rows(self) -> tuple[str, str, str]:
-        """Which state of which table it is, by whatever schema."""
+        """The table that is charged for, and the state of its rows, whatever the schema."""
         return self.table, self.unit, self.vintage
 
     def is_accepted(self, accept_schema: Accepted) -> bool:
@@ -49,7 +49,7 @@ class ChargedTable(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Purpose:
-    """What a charge is for. All fields are lower-case hexadecimal digests.
+    """The purpose of a charge. All fields are lower-case hexadecimal digests.
 
     Where the rows of several tables are charged for at once, the first of them has the fields of
     its own, and the `others` follow. One amount is charged for all of them: it is what a unit with

@@ -1,4 +1,4 @@
-"""How the ledger words that a charge or a total is refused: in the caller's own unit."""
+"""The words in which the ledger refuses a charge or a total: in the caller's own unit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a place where ledgers are kept has to give: transactions with a checked history. Trusted.
+"""The interface of a store of ledgers: transactions with a checked history. Trusted.
 
 What a ledger says is a chain of events, and `History` knows which are possible. `Ledger` decides
 what is written. A store knows neither budgets nor purposes: it keeps lines and contents, so that
@@ -32,7 +32,7 @@ from dpsql.privacy.history import Entry, History
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What a full check of a ledger found to be in order."""
+    """The contents of a ledger that a full check found to be in order."""
 
     entries: int
     """How many charges there are."""
@@ -100,7 +100,7 @@ class Store(Protocol):
 
     @property
     def place(self) -> str:
-        """Where it is kept, in words."""
+        """The place where it is kept, in words."""
 
     @property
     def is_shared(self) -> bool:

@@ -83,7 +83,7 @@ class Shown:
 
     @property
     def cut(self) -> str:
-        """What is said where rows are missing."""
+        """The note that rows are missing; empty where none are."""
         if self.is_whole:
             return ""
         of = "too many to be held" if self.total is None else f"{self.total:,}"
@@ -118,7 +118,7 @@ class Download:
 
     @property
     def size(self) -> str:
-        """How large it is, in words."""
+        """The size of the content, in words."""
         count = len(self.content)
         return f"{count:,} bytes" if count < 10_000 else f"{count / 1000:,.0f} kB"
 
@@ -130,7 +130,7 @@ class Download:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """What is told of one statement."""
+    """The section of a report about one statement."""
 
     name: str
     anchor: str
@@ -155,7 +155,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What a report has, in the order of the page."""
+    """The contents of a report, in the order of the page."""
 
     title: str
     subtitle: str

@@ -40,7 +40,7 @@ class Origin(Protocol):
 
     @property
     def sql(self) -> str:
-        """What stands after FROM."""
+        """The SQL that stands after FROM."""
 
     @property
     def digest(self) -> str:

@@ -1,4 +1,4 @@
-"""What the ledger keeps of earlier releases, and which of it can be used for a table."""
+"""Earlier releases that the ledger keeps, and those of them that can be used for a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How what is asked is planned, on what is known already; spends nothing."""
+"""The planning of what is asked, on what is known already; spends nothing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ many times those that the statements tell apart."""
 
 @dataclass(frozen=True, eq=False)
 class Compiled:
-    """What is asked, compiled, and what was measured before that can be used for it."""
+    """A compiled request, and what was measured before that can be used for it."""
 
     request: Request
     script: Script
@@ -95,7 +95,7 @@ def compiled(data: PrivateData, request: Request, *, from_zero: bool = False) ->
 
 @dataclass(frozen=True, slots=True)
 class _Cuts:
-    """Where the lines of each table's columns are cut, in all that was measured or is asked."""
+    """The cuts of the lines of each table's columns, in all that was measured or is asked."""
 
     by_path: Mapping[tuple[str, ...], Mapping[str, Cuts]]
     by_source: Mapping[str, Mapping[str, Cuts]]

@@ -1,4 +1,4 @@
-"""What a charge is for: digests of what is asked, of which data, for whom."""
+"""The purpose of a charge: digests of what is asked, of which data, for whom."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_PLAN = "00"
 
 @dataclass(frozen=True, slots=True)
 class DataState:
-    """Which rows there are: measurements of different states are never put together."""
+    """The state of the rows: measurements of different states are never put together."""
 
     vintage: str
     """The owner's name for them."""

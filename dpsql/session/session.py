@@ -172,7 +172,7 @@ class Session:
 
     @property
     def remaining(self) -> Fraction | None:
-        """What is left of the total, as an exact ρ; None if there is no total."""
+        """The rest of the total, as an exact ρ; None if there is no total."""
         left = self.ledger.remaining
         return None if left is None else left / 2
 

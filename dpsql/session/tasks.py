@@ -1,4 +1,4 @@
-"""What is about to be charged and measured, and how a release is made of what came out."""
+"""Tasks that are about to be charged and measured, and the release that is made of the results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PlannedTask:
 
     @property
     def payable(self) -> Payable:
-        """What is charged for."""
+        """The plan that is charged for."""
         return self.plan.certified
 
     @property
@@ -66,7 +66,7 @@ class MeasuredPlan:
 
     @property
     def content(self) -> bytes:
-        """What is kept in the ledger."""
+        """The bytes that are kept in the ledger."""
         return encode(self.own)
 
     def release(self, receipt: Receipt) -> Release:
@@ -91,7 +91,7 @@ class AdaptiveTask:
 
     @property
     def payable(self) -> Payable:
-        """What is charged for."""
+        """The plan that is charged for."""
         return self.plan
 
     @property
@@ -113,12 +113,12 @@ class AdaptiveTask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasuredRounds:
-    """What all rounds measured, and the estimates that follow."""
+    """The measurements of all rounds, and the estimates that follow."""
 
     task: AdaptiveTask
     estimates: Estimates
     content: bytes
-    """What is kept in the ledger."""
+    """The bytes that are kept in the ledger."""
 
     def release(self, receipt: Receipt) -> Release:
         """Make the release, of answers that follow from the estimates."""

@@ -69,7 +69,7 @@ MOST_SHARES = 2**20
 
 @dataclass(frozen=True, slots=True)
 class SpreadRows:
-    """Of the rows of a unit that count, at most a share agree in some attributes."""
+    """A limit for the rows of a unit that count: at most a share agree in some attributes."""
 
     attributes: frozenset[str]
     share: Fraction

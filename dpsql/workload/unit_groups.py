@@ -25,7 +25,7 @@ GROUPS = " by groups"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupedCells:
-    """Which cells of some columns are in which groups, as far as these columns tell groups."""
+    """The groups that cells of some columns are in, as far as these columns tell groups."""
 
     attributes: tuple[str, ...]
     shape: tuple[int, ...]

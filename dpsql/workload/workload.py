@@ -95,12 +95,12 @@ class Family:
 
     @property
     def unit(self) -> float:
-        """What the answers to `counted` are multiplied by: the unit of the measure."""
+        """The factor of the answers to `counted`: the unit of the measure."""
         return 1.0 if self.measure is None else float(self.measure.queries.matrix[0, 0])
 
     @property
     def center(self) -> float:
-        """What the answers to `restored` are multiplied by and added."""
+        """The factor of the answers to `restored`, which are then added."""
         return 0.0 if self.measure is None else self.measure.center
 
     @property

@@ -35,7 +35,7 @@ _TXID = "SELECT system.main.txid_current()"
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where tables are written."""
+    """The place to which tables are written."""
 
     database: str
     schema: str

@@ -109,7 +109,7 @@ _TOLD: ContextVar[tuple[object, _Told] | None] = ContextVar("told", default=None
 
 @dataclass(frozen=True, eq=False)
 class DuckDBCatalog(Catalog):
-    """What DuckDB's catalog tells on a connection; see `Catalog`.
+    """The catalog of DuckDB, read on a connection; see `Catalog`.
 
     Args:
         con: an open connection; only its catalog is read.

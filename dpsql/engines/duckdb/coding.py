@@ -1,6 +1,6 @@
-"""How rows get their cells: columns, classes of cells, and keys that are computed of a row.
+"""The coding of rows: columns, classes of cells, and keys that are computed of a row.
 
-And what their values add up to in a cell.
+The sums of their values in a cell are written here, too.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Grouping:
 
 @dataclass(frozen=True, slots=True)
 class Coding:
-    """How rows get their cells: columns, classes of cells, and keys that are computed of a row."""
+    """The coding of rows: columns, classes of cells, and keys that are computed of a row."""
 
     table: Table
     merged: Merged = field(default_factory=dict)

@@ -72,7 +72,7 @@ Text = Callable[[Parameters], str]
 
 @dataclass(frozen=True, slots=True)
 class CellSql:
-    """How values of one column fall into the cells of its domain, NULL left aside.
+    """The SQL that places values of one column in the cells of its domain, NULL left aside.
 
     `placed` says whether a value has a cell, `stored` is what to group by, and `code` makes the
     code of that. `stored` and `code` are right where `placed` is true, and never fail.

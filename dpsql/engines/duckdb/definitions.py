@@ -81,7 +81,7 @@ class ReadFiles:
 
 @dataclass(frozen=True, slots=True)
 class ViewDefinition:
-    """What a view shows."""
+    """The definition of a view: its columns, its relation, and the condition on its rows."""
 
     items: tuple[AllColumns | tuple[str, RowExpression], ...]
     """Expressions have the names that are written after AS, or ""."""

@@ -234,7 +234,7 @@ class Scan:
 
     @property
     def steps(self) -> int:
-        """In how many steps progress is told."""
+        """The number of steps in which progress is told."""
         return 1
 
     def check(self, con: duckdb.DuckDBPyConnection) -> None:

@@ -91,7 +91,7 @@ class PassedBlock:
 
     @property
     def cells(self) -> int:
-        """How many it has."""
+        """The number of its cells."""
         return math.prod(self.shape)
 
     def count(
@@ -120,7 +120,7 @@ class OnePass:
 
     @property
     def steps(self) -> int:
-        """In how many steps progress is told: as many as there are statements otherwise."""
+        """The number of steps of progress: as many as there are statements otherwise."""
         return len(self.blocks)
 
     def check(self, con: duckdb.DuckDBPyConnection) -> None:

@@ -1,4 +1,4 @@
-"""What a view is made of, as a scan that the library writes. Trusted.
+"""The scan that is read in place of a view, written by the library itself. Trusted.
 
 Guarantees:
     1. The view itself is never read. Its definition is read by a closed list
@@ -47,7 +47,7 @@ from dpsql.schema.table import Parent
 
 @dataclass(frozen=True, slots=True)
 class FileScan:
-    """How a list of files is read."""
+    """The scan of a list of files."""
 
     files: FrozenFiles
     relation: str
@@ -124,7 +124,7 @@ class Projection:
 
     @cached_property
     def sql(self) -> str:
-        """What stands after FROM: a SELECT in brackets.
+        """The SQL that stands after FROM: a SELECT in brackets.
 
         Columns with which nothing is ever done are left out: generated ones, which may call
         anything, and those that may make DuckDB fail on a file.
@@ -155,7 +155,7 @@ class Projection:
 
     @property
     def state(self) -> str:
-        """Which files there are, and when they were written."""
+        """The state of the files: which there are, and when they were written."""
         return "" if self.read is None else self.read.files.state
 
     @property

@@ -1,4 +1,4 @@
-"""Whose the rows of views are: the unit of a view is one of columns of the table below.
+"""The units of views: the unit of a view is told by columns of the table below.
 
 These are shown by the view as they stand there, so that the rows of a unit are the same rows under
 all names.

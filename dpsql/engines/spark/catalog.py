@@ -51,7 +51,7 @@ _TOLD: ContextVar[tuple[object, _Told] | None] = ContextVar("told", default=None
 
 
 class SparkTable(NamedTuple):
-    """What is known of a stored table."""
+    """The facts that are known of a stored table."""
 
     columns: tuple[StructField, ...]
     types: Mapping[str, str]
@@ -64,7 +64,7 @@ class SparkTable(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SparkCatalog(Catalog):
-    """What Spark's catalogs tell in a session; see `Catalog`.
+    """The catalogs of Spark, read in a session; see `Catalog`.
 
     Args:
         session: one of our own: no temporary view is in it.

@@ -1,4 +1,4 @@
-"""What is computed of a row in Spark: codes of cells, and what is added up.
+"""Values that Spark computes of a row: codes of cells, and what is added up.
 
 Keys and measures get columns of their own first, of which codes and sums are made, so that their
 SQL stands in a statement once. Their names are in no table.
@@ -35,7 +35,7 @@ _SUMMAND, _PRESENT = "w", "p"
 
 @dataclass(frozen=True, slots=True)
 class ComputedRow:
-    """What is computed of a row.
+    """The values that are computed of a row.
 
     Args:
         read: the columns that are read.

@@ -66,7 +66,7 @@ NOWHERE = -1
 
 @dataclass(frozen=True, slots=True)
 class SparkCell:
-    """How values fall into cells, NULL left aside: whether they do, and the code of their cell.
+    """The SQL that places values in cells, NULL left aside: whether they have one, and its code.
 
     Both are total; `code` is right where `placed` is true.
     """

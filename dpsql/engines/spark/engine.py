@@ -180,7 +180,7 @@ def _check_supported(table: Table, keys: Keys) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SparkCounting(Counting):
-    """What counts some marginals, to be analyzed before it is run."""
+    """A count of some marginals, to be analyzed before it is run."""
 
     engine: SparkEngine
     table: Table

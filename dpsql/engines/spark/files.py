@@ -1,4 +1,4 @@
-"""Which files a table is made of, pinned: each is read once, and none that came later.
+"""The files that a table is made of, pinned: each is read once, and none that came later.
 
 Trusted.
 

@@ -1,4 +1,4 @@
-"""How far jobs of Spark are, by Spark's own status: tasks that are done, of those that are known.
+"""The progress of Spark's jobs, by Spark's own status: tasks that are done, of those known.
 
 Stages are planned as earlier ones end, so that more tasks become known. What is told are numbers of
 tasks, which follow from files and settings.

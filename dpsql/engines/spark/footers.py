@@ -1,4 +1,4 @@
-"""Which columns of Parquet files Spark reads whatever a row holds, told from how they are stored.
+"""Columns of Parquet files that Spark reads whatever a row holds, told from how they are stored.
 
 Guarantees:
     Reading a column that `hazards` doesn't name fails for no value of a row.
@@ -52,7 +52,7 @@ _UNSIGNED, _LONG = "UNSIGNED", 32
 
 
 class Stored(NamedTuple):
-    """How a file has a column."""
+    """The stored type of a column of a file."""
 
     physical: str
     """In which type of Parquet's; empty of one that has columns in it, or several values."""

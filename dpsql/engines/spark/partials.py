@@ -1,4 +1,4 @@
-"""What Python workers count of a part of the rows: codes in, sums by cell out. Trusted.
+"""Counts that Python workers make of a part of the rows: codes in, sums by cell out. Trusted.
 
 Guarantees:
     A row adds 1 to one cell of each block, or to none, whatever its codes are.
@@ -50,13 +50,13 @@ class CodedAxis:
 
     @property
     def size(self) -> int:
-        """How many classes there are, or codes."""
+        """The number of classes, or of codes."""
         return self.codes if self.classes is None else int(self.classes.max(initial=-1)) + 1
 
 
 @dataclass(frozen=True, slots=True)
 class CodedBlock:
-    """What is counted together: its axes, and which number its first cell has."""
+    """The cells that are counted together: their axes, and the number of the first cell."""
 
     axes: tuple[CodedAxis, ...]
     cells: int

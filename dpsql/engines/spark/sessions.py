@@ -1,4 +1,4 @@
-"""What differs between a session of classic Spark and one of Spark Connect.
+"""Differences between a session of classic Spark and one of Spark Connect.
 
 A classic session is in this process, with Spark's driver in a Java machine beside it. One of Spark
 Connect sends plans to a server, which may be anywhere: of files that it calls its own nobody knows

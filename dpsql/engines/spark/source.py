@@ -188,7 +188,7 @@ class SparkSource(DataSource):
 
     @property
     def catalog(self) -> SparkCatalog:
-        """What is public of the tables."""
+        """The catalog of the tables: what is public of them."""
         return SparkCatalog(self._tables.session, self._tables.version, self._places)
 
     def identity(self) -> Database:

@@ -1,4 +1,4 @@
-"""Where the rows come from that Spark counts, and which tables they are of."""
+"""The sources of the rows that Spark counts, and the tables that these are of."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class SparkTables(Protocol):
-    """Where rows come from."""
+    """The source of the rows of tables."""
 
     @property
     def session(self) -> SparkSession:

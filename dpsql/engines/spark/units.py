@@ -50,7 +50,7 @@ _MOST_LISTED = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class CountedUnits:
-    """What counts units by groups.
+    """A count of units by groups.
 
     Args:
         marginal: the groups, and what says that units are counted.

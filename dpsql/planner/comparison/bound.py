@@ -256,7 +256,7 @@ class _Axis:
 
 
 class _Axes:
-    """What is asked of single attributes, taken apart; once for each content."""
+    """The queries about single attributes, taken apart; once for each content."""
 
     def __init__(self) -> None:
         self._turned: dict[bytes, _Turned] = {}

@@ -76,7 +76,7 @@ class AdaptivePlan:
 
     @cached_property
     def tables(self) -> tuple[TableTargets, ...]:
-        """What is asked about each table."""
+        """The targets of each table: what is asked about it."""
         return by_table(self.workload, self.contributions)
 
     def table(self, measure: str | None) -> TableTargets:
@@ -100,12 +100,12 @@ class AdaptivePlan:
 
     @property
     def privacy_cost(self) -> Fraction:
-        """What is charged as μ², exactly: the whole budget. No more is spent."""
+        """The amount charged as μ², exactly: the whole budget. No more is spent."""
         return self.budget.mu_squared
 
     @property
     def bounds(self) -> Mapping[str, int]:
-        """Of several tables: axis of the counts → how many rows of one unit may be counted."""
+        """The bounds of several tables: axis of the counts → the most rows of one unit counted."""
         return {table.measure: table.rows for table in self.tables if table.measure is not None}
 
     @property
@@ -281,7 +281,7 @@ class Targets:
 
 @dataclass(frozen=True)
 class TableTargets:
-    """What is asked about a table: the only one, or one of several with rows of the same units."""
+    """The targets of a table: the only one, or one of several with rows of the same units."""
 
     targets: Targets
     measure: str | None

@@ -175,7 +175,7 @@ def _error(attributes: Attributes, sizes: Mapping[str, int]) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Residual:
-    """What is known of one residual space."""
+    """The estimate of one residual space, and its precision."""
 
     estimate: Array
     """t_A over the cells of its attributes: sums to zero along each axis."""
@@ -364,7 +364,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What one round costs, as μ²; at most."""
+    """The most that one round costs, as μ²."""
 
     choosing: Fraction
     measuring: Fraction
@@ -445,7 +445,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Round:
-    """What one round did; public."""
+    """The record of one round; public."""
 
     chosen: Attributes | None
     """The marginal that was chosen; None in the first round, where nothing is."""
@@ -467,7 +467,7 @@ def nothing_known(plan: AdaptivePlan) -> Fitted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimates:
-    """What a data-adaptive release found. All from here on is post-processing.
+    """The findings of a data-adaptive release. All from here on is post-processing.
 
     Estimates are biased, and have no variances.
     """
@@ -481,7 +481,7 @@ class Estimates:
 
     @property
     def spent(self) -> Fraction:
-        """What was spent, as μ²; at most the plan's cost."""
+        """The amount that was spent, as μ²; at most the plan's cost."""
         return sum((r.cost for r in self.rounds), Fraction(0))
 
     @classmethod

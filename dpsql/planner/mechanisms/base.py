@@ -1,4 +1,4 @@
-"""What every mechanism takes and gives."""
+"""The inputs and outputs of every mechanism."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Solved:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a plan is to be like; see `querysmasher.plan`."""
+    """The options for a plan; see `querysmasher.plan`."""
 
     tolerance: float = DEFAULT_TOLERANCE
     residuals: Residuals = "weighted"
@@ -80,7 +80,7 @@ DEFAULT = Options()
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a plan may spend, where a privacy unit may have several records."""
+    """The amount that a plan may spend, where a privacy unit may have several records."""
 
     budget: Budget
     contributions: int = 1
@@ -97,7 +97,7 @@ class Cost:
 
     @property
     def per_record(self) -> Fraction:
-        """What may be spent if each unit had a single record that counts as one, exactly.
+        """The amount to spend if each unit had a single record that counts as one, exactly.
 
         As μ²/(kM)², or as ε/(kM) for a pure budget.
         """
@@ -107,12 +107,12 @@ class Cost:
 
     @property
     def agreeing(self) -> Fraction:
-        """How many of a unit's records may agree in all that is counted, however they are apart."""
+        """The number of a unit's records that may agree in all counts, however they are apart."""
         return self.contributions * least_share(self.spreads)
 
     @property
     def at_best(self) -> Fraction:
-        """What might be spent per record if all queries cost as little as any can, exactly.
+        """The amount to spend per record if all queries cost as little as any can, exactly.
 
         However far its records are apart, a unit may have the least share of them in one cell.
         """

@@ -54,11 +54,11 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 @dataclass(frozen=True, slots=True)
 class UnitNoise:
-    """How units by groups are measured.
+    """The measurement of units by groups.
 
     Args:
         groups: n, the number of groups.
-        most: m, in how many of them a unit is at most.
+        most: m, the largest number of them that a unit is in.
     """
 
     groups: int

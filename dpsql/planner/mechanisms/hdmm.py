@@ -443,7 +443,7 @@ SMALLEST = 1e-6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightedMarginals:
-    """Which marginals are measured, and with which weights: Σ θ² = 1, or Σ θ = 1."""
+    """The marginals that are measured, and their weights: Σ θ² = 1, or Σ θ = 1."""
 
     sets: tuple[tuple[str, ...], ...]
     theta: tuple[float, ...]
@@ -453,7 +453,7 @@ class WeightedMarginals:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spectrum:
-    """What is asked of each residual space, over a family of attribute sets."""
+    """The spectrum of what is asked: a number for each residual space of a family of sets."""
 
     names: tuple[str, ...]
     subsets: ListedSubsets

@@ -75,7 +75,7 @@ class Part:
 
     @property
     def asked(self) -> Hashable:
-        """What is asked, up to a factor of all weights: equal where parts have equal plans."""
+        """The key of what is asked, up to a factor of weights: equal if parts have equal plans."""
         largest = max(family.weight for family in self.workload.families) or 1.0
         units = self.rows if self.of_units else 0
         return (

@@ -1,4 +1,4 @@
-"""What the mechanisms have in common that restrict the strategies of residual spaces."""
+"""The common parts of the mechanisms that restrict the strategies of residual spaces."""
 
 from __future__ import annotations
 

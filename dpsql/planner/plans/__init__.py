@@ -1,1 +1,1 @@
-"""What a plan is: certified measurements, their expected errors, and its objective."""
+"""Plans: certified measurements, their expected errors, and the objective."""

@@ -1,4 +1,4 @@
-"""How long a plan will take, roughly, from public sizes: so that it can be said beforehand."""
+"""The time that a plan will take, roughly, from public sizes: so that it can be said beforehand."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ class Plan:
 
     @property
     def privacy_cost(self) -> Fraction:
-        """What the plan costs as μ², exactly; at most `budget.mu_squared`."""
+        """The cost of the plan as μ², exactly; at most `budget.mu_squared`."""
         return self.certified.privacy_cost
 
     @property
@@ -156,7 +156,7 @@ class Plan:
 
     @property
     def agreeing(self) -> Fraction:
-        """How many of these may agree in all that is counted, however far apart they are."""
+        """The number of these that may agree in all that is counted, however far apart they are."""
         return self.contributions * least_share(self.certified.spreads)
 
     @cached_property
@@ -190,7 +190,7 @@ class Plan:
 
     @property
     def gap(self) -> float:
-        """How far the total is from the best: relative, certified; infinite if no bound is known.
+        """The total's distance from the best: relative, certified; infinite if no bound is known.
 
         The best is that of all matrix mechanisms, where the domain is planned as a whole or the
         workload is a Kronecker product (`least` is known then); else of plans with these residual
@@ -229,7 +229,7 @@ class Plan:
 
     @property
     def avoidable(self) -> float:
-        """How much variance could be avoided, relative to the least that is known to be possible.
+        """The variance that could be avoided, relative to the least that is known to be possible.
 
         That is what the plan measures before it is rounded to integers, or the best of the plans
         that were `tried`, at the same budget. A `gap` that is loose because no good lower bound is
@@ -243,7 +243,7 @@ class Plan:
 
     @property
     def warning(self) -> str | None:
-        """What is to be said loudly of the plan: that it loses more than 5 percent avoidably."""
+        """The warning to be said loudly: that the plan loses more than 5 percent avoidably."""
         if self.avoidable <= LOUD:
             return None
         before = [f"{math.sqrt(self.real / self.workload.count):.4g} before rounding to integers"]
@@ -447,7 +447,7 @@ class PlannedBlock:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What a plan is best at, where that is not the total weighted variance."""
+    """The objective of a plan, where that is not the total weighted variance."""
 
     name: str
     binding: tuple[str, ...]
@@ -473,7 +473,7 @@ class Given:
 
     @property
     def gap(self) -> float:
-        """How far the total is from the bound, at most; infinite if there is no bound."""
+        """The most by which the total exceeds the bound, relative; infinite if there's no bound."""
         return max(0.0, self.total / self.lower - 1.0) if self.lower else math.inf
 
 

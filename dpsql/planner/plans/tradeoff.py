@@ -1,4 +1,4 @@
-"""What other budgets would buy: expected errors against the budget.
+"""The effect of other budgets: expected errors against the budget.
 
 With the same measurements, noise has a standard deviation that changes with 1/μ (with 1/ε where it
 is Laplace noise), so that all errors do: variances are linear in those of the noise. The best

@@ -1,4 +1,4 @@
-"""What can be said of each mechanism before any of them is loaded: its names and abilities."""
+"""Facts about each mechanism, before any of them is loaded: its names and abilities."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LAPLACE = "laplace"
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What users and other rooms must know of a mechanism, whatever it plans."""
+    """The traits of a mechanism that users and other rooms must know, whatever it plans."""
 
     name: str
     """What users write as `mechanism=`, and ledgers and releases keep."""

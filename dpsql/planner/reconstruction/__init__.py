@@ -1,1 +1,1 @@
-"""How answers, variances and covariances follow from measurements."""
+"""Answers, variances and covariances, as they follow from measurements."""

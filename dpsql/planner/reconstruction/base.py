@@ -1,4 +1,4 @@
-"""What a plan needs of the way in which answers follow from its measurements.
+"""The interface of reconstructions, by which answers follow from the measurements of a plan.
 
 Whatever is measured, and however answers are put together from it, they are linear in the noisy
 measurements and unbiased. All that is told of them follows from that: values, variances,
@@ -112,7 +112,7 @@ CHUNK = 2**24
 
 
 class Reconstruction(ABC):
-    """How answers follow from measurements, and how exact they are."""
+    """The way in which answers follow from measurements, and how exact they are."""
 
     reading: Reading = RESIDUALS
     """How the measurements are read when they are kept; see `Source`."""
@@ -122,7 +122,7 @@ class Reconstruction(ABC):
     @property
     @abstractmethod
     def spaces(self) -> tuple[Space, ...]:
-        """What is measured: the keys of `values`."""
+        """The measured spaces: the keys of `values`."""
 
     @property
     def references(self) -> Mapping[str, Reference]:
@@ -260,11 +260,11 @@ class Reconstruction(ABC):
 
 
 class CombinedReconstruction(Reconstruction):
-    """What becomes of measurements that may be of several releases, put together."""
+    """A reconstruction from measurements that may be of several releases, put together."""
 
     @property
     def joint(self) -> Space | None:
-        """What is known about some attributes whose joint cells are estimated at once, if any."""
+        """The space of the attributes whose joint cells are estimated at once, if any."""
         return None
 
     def joint_part(self, family: Family) -> Family:

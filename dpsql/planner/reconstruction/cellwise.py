@@ -61,7 +61,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unbiased:
-    """What measurements say of the cells of one table, without bias."""
+    """The unbiased estimates of the cells of one table, from measurements."""
 
     sizes: Mapping[str, int]
     """Attribute → number of cells."""

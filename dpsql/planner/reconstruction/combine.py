@@ -73,7 +73,7 @@ class CombinedPart(ABC):
     @property
     @abstractmethod
     def counted(self) -> tuple[SpaceEntry, ...]:
-        """What it is made of."""
+        """The entries that it is made of."""
 
     @abstractmethod
     def values(self, given: Sequence[Noisy]) -> Array:
@@ -371,7 +371,7 @@ def _scaled(part: Kept, weight: float) -> Kept:
 
 
 class MixedReconstruction(CombinedReconstruction):
-    """How answers follow from an estimate over the cells of J and from other residual spaces."""
+    """The reconstruction of answers from an estimate over J's cells and other residual spaces."""
 
     def __init__(self, joint: WholeReconstruction, rest: ResidualReconstruction) -> None:
         self._inside = joint
@@ -385,12 +385,12 @@ class MixedReconstruction(CombinedReconstruction):
 
     @property
     def joint(self) -> Space:
-        """What is known about J."""
+        """The space of all joint cells of J."""
         return self._inside.space
 
     @property
     def spaces(self) -> tuple[Space, ...]:
-        """What is measured."""
+        """The measured spaces."""
         return (*self._inside.spaces, *self.rest.spaces)
 
     def marginal(self, attributes: Sequence[str], values: Values) -> Array:

@@ -1,4 +1,4 @@
-"""What queries become of measurements of residual spaces: q_A B_A⁺, and its squared norms.
+"""Queries in terms of measurements of residual spaces: q_A B_A⁺, and its squared norms.
 
 B_A is a Kronecker product of factors and the queries are one of blocks, so q_A B_A⁺ is a product
 over the groups of blocks and factors that share attributes, and so is its squared norm. Written

@@ -66,7 +66,7 @@ class Place:
 
     @cached_property
     def reconstruction(self) -> ResidualReconstruction:
-        """How queries over all of its attributes follow."""
+        """The reconstruction of queries over all of its attributes."""
         return ResidualReconstruction(
             [self.space], {a: Reference.nothing(n) for a, n in self.sizes.items()}
         )
@@ -133,7 +133,7 @@ def _mean_square(factor: MeasuredFactor, names: tuple[str, ...], kept: frozenset
 
 
 class MarginalReconstruction(Reconstruction):
-    """How answers and variances follow from marginals. Each query is answered from one of them.
+    """The reconstruction of answers from marginals. Each query is answered from one of them.
 
     That is the marginal which gives the cells over the query's attributes the least variance, so
     that answers over the same attributes agree. One of which only some queries were measured, and
@@ -150,7 +150,7 @@ class MarginalReconstruction(Reconstruction):
 
     @property
     def spaces(self) -> tuple[Space, ...]:
-        """What is measured."""
+        """The measured spaces."""
         return tuple(place.space for place in self.places)
 
     def errors_by_marginal(self, workload: Workload) -> dict[frozenset[str], float]:
@@ -263,7 +263,7 @@ class _Cells:
 
 
 class PooledReconstruction(ResidualReconstruction):
-    """How answers follow from marginals that are measured directly, all of them together."""
+    """The reconstruction of answers from marginals measured directly, all of them together."""
 
     reading = "pooled"
 

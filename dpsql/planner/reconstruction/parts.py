@@ -34,7 +34,7 @@ Measure = str | None
 
 
 class PartedReconstruction(Reconstruction):
-    """How answers follow where counts and each measure are planned apart.
+    """The reconstruction of answers where counts and each measure are planned apart.
 
     Args:
         parts: measure → how its answers follow. They don't know of its axis, which has one cell.
@@ -55,7 +55,7 @@ class PartedReconstruction(Reconstruction):
 
     @property
     def spaces(self) -> tuple[Space, ...]:
-        """What is measured, part by part."""
+        """The measured spaces, part by part."""
         return tuple(space for part in self._parts.values() for space in part.spaces)
 
     def values(self, noisy: Noisy) -> Values:
@@ -124,7 +124,7 @@ class PartedReconstruction(Reconstruction):
 
     @property
     def by_table(self) -> PartedReconstruction:
-        """What was measured of each part by itself."""
+        """The reconstruction from what was measured of each part by itself."""
         return PartedReconstruction(self._parts) if self._moves else self
 
     def in_common(self, leans: Mapping[str, Array]) -> Array:
@@ -217,7 +217,7 @@ def _restored_axes(aligned: Aligned) -> tuple[Axes, ...]:
 
 
 class Follows(Protocol):
-    """What answers are made of, from the noisy integers of several sources."""
+    """The values that answers are made of, from the noisy integers of several sources."""
 
     @property
     def used(self) -> frozenset[int]:
@@ -239,7 +239,7 @@ class LastAlone:
 
     @property
     def used(self) -> frozenset[int]:
-        """That source."""
+        """The number of that source."""
         return frozenset({self.number})
 
     def values(self, given: Sequence[Noisy]) -> Values:
@@ -298,7 +298,7 @@ Leans = Mapping[str, Array]
 
 
 class Totals:
-    """How much the totals of tables move, and how much less variance they have.
+    """The moves of the totals of tables by differences, and how much less variance they have.
 
     Args:
         parts: table → how answers follow from what was measured of it alone.
@@ -380,7 +380,7 @@ class Totals:
 
 
 class AmongOthers(Reconstruction):
-    """How answers about one table follow from what was measured of several.
+    """The reconstruction of answers about one table from what was measured of several.
 
     Args:
         table: the one that is asked, in the names that it has among several.
@@ -396,7 +396,7 @@ class AmongOthers(Reconstruction):
 
     @property
     def spaces(self) -> tuple[Space, ...]:
-        """What is measured of all tables."""
+        """The spaces that are measured of all tables."""
         return self._together.spaces
 
     def marginal(self, attributes: Sequence[str], values: Values) -> Array:

@@ -51,7 +51,7 @@ from dpsql.workload.workload import boxes
 
 
 class ResidualReconstruction(CombinedReconstruction):
-    """How answers and variances follow from measurements of residual spaces."""
+    """The reconstruction of answers and variances from measurements of residual spaces."""
 
     def __init__(self, spaces: Iterable[Space], references: Mapping[str, Reference]) -> None:
         self._spaces: dict[frozenset[str], list[Space]] = {}
@@ -75,7 +75,7 @@ class ResidualReconstruction(CombinedReconstruction):
 
     @property
     def spaces(self) -> tuple[Space, ...]:
-        """What is measured. Estimates of one residual space add up, as their variances do."""
+        """The measured spaces. Estimates of one residual space add up, as their variances do."""
         return tuple(chain.from_iterable(self._spaces.values()))
 
     def marginal(
@@ -258,7 +258,7 @@ class _Side:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What the answers of two sides that are the same have in common."""
+        """The key that the answers of two sides that are the same have in common."""
         return self.axes, *((b.attributes, b.queries.key) for b in self.blocks)
 
 
@@ -421,7 +421,7 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """What one residual space adds: `scale` times a product of tables over blocks."""
+    """The term of one residual space: `scale` times a product of tables over blocks."""
 
     scale: float
     tables: Mapping[tuple[int, ...], Key]
@@ -430,7 +430,7 @@ class _Term:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """What the rows of some blocks give to each term."""
+    """The columns that the rows of some blocks give to each term."""
 
     rows: Array
     """Shape (rows, different columns)."""

@@ -41,7 +41,7 @@ RESIDUALS: Reading = "residuals"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """What one release measured."""
+    """The measurements of one release."""
 
     blocks: tuple[BlockStrategy, ...]
     references: Mapping[str, Reference]
@@ -301,7 +301,7 @@ class SpaceEntry:
 
     @property
     def content(self) -> tuple[object, ...]:
-        """What the rows of two entries that are alike have in common."""
+        """The content that the rows of two entries that are alike have in common."""
         return tuple((f.axes, f.content) for f in self.space.factors)
 
     @property

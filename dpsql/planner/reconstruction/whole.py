@@ -65,7 +65,7 @@ class _CellSums:
 
 
 class WholeReconstruction(CombinedReconstruction):
-    """How answers and variances follow from measurements of all joint cells of some attributes."""
+    """The reconstruction of answers from measurements of all joint cells of some attributes."""
 
     whole = True
 
@@ -88,7 +88,7 @@ class WholeReconstruction(CombinedReconstruction):
 
     @property
     def spaces(self) -> tuple[Space, ...]:
-        """What is measured: one space over all joint cells."""
+        """The measured spaces: one space over all joint cells."""
         return (self.space,)
 
     def marginal(self, attributes: Sequence[str], values: Values) -> Array:

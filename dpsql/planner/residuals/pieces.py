@@ -1,4 +1,4 @@
-"""What some queries ask of one residual space, and the pieces of queries that it is made of.
+"""The part of some queries in one residual space, and the pieces of queries it is made of.
 
 A `Component` is the problem that solvers solve. A piece is what is left of a block of queries when
 it is kept on some axes and dropped on others. On one axis, with the reference ℓ: `drop` contracts a
@@ -100,7 +100,7 @@ class Component:
 
     @property
     def most_rank(self) -> int:
-        """What the rank of the rows can't be above."""
+        """An upper bound on the rank of the rows."""
         count = np.count_nonzero(self.weights) if self.given is None else len(self.given)
         return min(self.dimension, int(count))
 

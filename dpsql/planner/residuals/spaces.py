@@ -61,7 +61,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Subworkload:
-    """What is asked of each of some residual spaces: the same of all, attributes renamed."""
+    """The queries about each of some residual spaces: the same of all, attributes renamed."""
 
     terms: tuple[Term, ...]
     spaces: tuple[tuple[str, ...], ...]

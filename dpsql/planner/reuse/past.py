@@ -266,7 +266,7 @@ class Rounds:
 
     @property
     def cost(self) -> Cost:
-        """What the new round may spend."""
+        """The limit on what the new round may spend."""
         bound, spreads = self.alone.bound, self.alone.certified.spreads
         return Cost(self.alone.budget, self.alone.contributions // bound, bound, spreads)
 

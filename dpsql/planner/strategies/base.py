@@ -1,4 +1,4 @@
-"""What every solver takes and gives."""
+"""The inputs and outputs of every solver."""
 
 from __future__ import annotations
 

@@ -342,7 +342,7 @@ SHARE = 1 / 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tried:
-    """What the dual over some cells gave, seen from all cells."""
+    """The result of the dual over some cells, seen from all cells."""
 
     delta: Array
     diagonal: Array

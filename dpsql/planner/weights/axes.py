@@ -1,4 +1,4 @@
-"""What all queries ask of one attribute, and which of its cells matter for a reference.
+"""The queries about one attribute, and the cells of it that matter for a reference.
 
 Let Q be all rows that a workload has along an attribute, and q_j its columns, one for each cell.
 Sums, averages and counts have two or three rows however many cells there are. Then
@@ -48,7 +48,7 @@ MOST_SEARCHED = 2**21
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FreeAxis:
-    """What is asked along the attributes of one color."""
+    """The queries along the attributes of one color."""
 
     rows: Array
     """Rows with the Gram matrix that the queries leave on the attribute, of shape (any, cells)."""
@@ -69,7 +69,7 @@ class FreeAxis:
 
     @property
     def cells(self) -> int:
-        """How many there are."""
+        """The number of cells."""
         return int(self.rows.shape[1])
 
     @property

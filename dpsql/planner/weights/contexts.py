@@ -108,7 +108,7 @@ def contested(workload: Workload, coloring: Coloring) -> set[int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ContextSearch:
-    """What was found for the residual spaces of one context."""
+    """The findings about the residual spaces of one context."""
 
     search: ReferenceSearch
     before: float
@@ -145,7 +145,7 @@ class _ContextSearch:
 
 @dataclass(frozen=True, slots=True)
 class _DividedByContext:
-    """What is asked in each context, if attributes of some colors have references for each."""
+    """The queries in each context, if attributes of some colors have references for each."""
 
     colors: frozenset[int]
     names: tuple[str, ...]
@@ -168,7 +168,7 @@ class _DividedByContext:
 
 @dataclass(frozen=True, slots=True)
 class _ContextSearches:
-    """What was found for all contexts, if attributes of some colors have references for each."""
+    """The findings about all contexts, if attributes of some colors have references for each."""
 
     workload: Workload
     coloring: Coloring
@@ -212,7 +212,7 @@ class _ContextSearches:
 
 @dataclass(frozen=True, slots=True)
 class _CommonRoots:
-    """What each space costs with the common references, from where all contexts set out."""
+    """The costs of each space with the common references, from where all contexts set out."""
 
     workload: Workload
     whole: ReferenceSearch

@@ -386,7 +386,7 @@ class TooMuchError(Exception):
 
 @dataclass(slots=True)
 class Spent:
-    """What a search has taken so far, and what it may."""
+    """The work that a search has taken so far, and its limit."""
 
     work: float = 0.0
     """Multiplications, roughly."""

@@ -1,4 +1,4 @@
-"""Which ledgers a server has, and which rows are charged for in each. Trusted.
+"""The ledgers that a server has, and the rows that are charged for in each. Trusted.
 
 Guarantees:
     1. There is one ledger of each name in a database, and each identity of rows is bound to one

@@ -1,4 +1,4 @@
-"""What the server keeps of ledgers, and what it lets whom do: tables, functions, grants. Trusted.
+"""Ledgers on a server, and the rights of its roles: tables, functions, grants. Trusted.
 
 All of it is in a schema `dpsql` of one database, and belongs to the role that created it, the
 owner. Lines are written by functions that run with the owner's rights, so that other roles need no

@@ -39,7 +39,7 @@ _SEQUENCE = "CREATE TABLE sqlite_sequence(name,seq)"
 
 @dataclass(frozen=True, slots=True)
 class LedgerIdentity:
-    """Which ledger a file is, and of which data set."""
+    """The identity of the ledger in a file, and the data set that it belongs to."""
 
     ledger: str
     dataset: str

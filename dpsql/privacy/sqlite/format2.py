@@ -77,7 +77,7 @@ class _OldRow(NamedTuple):
 
     @property
     def event(self) -> Event:
-        """What it says, in words of today: all amounts count for the units of every table."""
+        """The event it stands for, in today's words: all amounts are for units of every table."""
         try:
             amounts = Amount({EVERY: fraction(self.mu_squared)})
         except ValueError:

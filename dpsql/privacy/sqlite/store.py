@@ -86,7 +86,7 @@ class SqliteStore:
 
     @property
     def place(self) -> str:
-        """Where it is kept, in words."""
+        """The place where it is kept, in words."""
         return "memory" if self.path is None else str(self.path)
 
     def is_bound(self, uid: str) -> bool:

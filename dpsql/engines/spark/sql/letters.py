@@ -1,4 +1,4 @@
-"""Which letters DuckDB changes to lower or upper case: each to one, whatever is beside it.
+"""Letters that DuckDB changes to lower or upper case: each to one, whatever is beside it.
 
 Spark's own functions look at words and at languages, and make two letters of some.
 """

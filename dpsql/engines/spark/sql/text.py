@@ -1,4 +1,4 @@
-"""How Spark's SQL writes names, constants and calls.
+"""Names, constants and calls, as Spark's SQL writes them.
 
 Functions are called by their full names, `system.builtin`, so that nothing of a session or a
 catalog takes their place. Constants are casts from texts without signs that a setting could change
