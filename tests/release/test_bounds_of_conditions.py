@@ -117,7 +117,7 @@ def test_answers_are_those_of_the_rows_that_meet_it(column, condition):
                 assert all(a == pytest.approx(b, abs=0.02) for a, b in numbers), sql
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(9)  # all parts, and nine conditions
 @pytest.mark.parametrize(("column", "condition"), [*CASES, *(("x", of) for of in OTHERS)])
 @pytest.mark.parametrize("part", [*range(PARTS), None], ids=str)
 def test_no_row_changes_more_than_it_costs(column, condition, part):
