@@ -163,8 +163,8 @@ REFUSED = {
     "SELECT list_sum([age]) AS u FROM t": "can't run on rows",
     "SELECT m(age) AS u FROM t": "can't run on rows",
     "SELECT main.lower(town) AS u FROM t": "schema",
-    "FROM other.u": "another database",
-    "FROM other.main.u": "another database",
+    "FROM other.u": "another in-memory database",
+    "FROM other.main.u": "another in-memory database",
     "SELECT s.f AS u FROM (SELECT {'f': 1} AS s)": "subquery",
     "PIVOT t ON age IN (1, 2) USING count(*)": "can't be released from",
 }

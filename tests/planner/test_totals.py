@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from dataclasses import replace
 from fractions import Fraction
 
@@ -180,20 +179,15 @@ def exact_of(rng, w):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize(
-    ("seed", "repeats"),
-    [(0, 250), *(pytest.param(seed, 1000, marks=pytest.mark.long) for seed in range(3))],
-)
-def test_answers_of_all_tables_are_unbiased_and_vary_together_as_stated(seed, repeats):
-    """Means, variances, and the variances of combinations across tables.
-
-    Variances are within 5.6 standard errors: a quarter of what is said, of 1,000 releases.
-    """
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_answers_of_all_tables_are_unbiased_and_vary_together_as_stated(seed):
+    """1,000 releases: means, variances, and the variances of combinations across tables."""
     rng, w = some_script(seed)
     plan = registry.plan(w, BUDGET)
     differences = plan.certified.differences
     assert differences
-    exact, bits, within = exact_of(rng, w), SeededBits(seed), 5.6 * math.sqrt(2 / repeats)
+    exact, bits, repeats = exact_of(rng, w), SeededBits(seed), 1000
     spaces = [space for block in plan.certified.blocks for space in block.spaces]
     spaces += [(table,) for one in differences for table in one.tables]
     families = [b for f in w.families for b in f.blocks]
@@ -215,13 +209,13 @@ def test_answers_of_all_tables_are_unbiased_and_vary_together_as_stated(seed, re
         truths.append(truth)
         error = (np.mean(kept, axis=0) - truth) / np.sqrt(variances.ravel() / repeats)
         assert np.abs(error).max() < 5
-        np.testing.assert_allclose(np.var(kept, axis=0), variances.ravel(), rtol=within)
+        np.testing.assert_allclose(np.var(kept, axis=0), variances.ravel(), rtol=0.25)
     coefficients = [rng.choice([-1.0, 1.0], (6, f.count)) for f in w.families]
     claimed = plan.reconstruction.combined_variances(
         list(zip(w.families, coefficients, strict=True)), w.domain
     )
     sums = sum(np.array(k) @ c.T for k, c in zip(drawn, coefficients, strict=True))
-    np.testing.assert_allclose(sums.var(axis=0), claimed, rtol=within)
+    np.testing.assert_allclose(sums.var(axis=0), claimed, rtol=0.25)
 
 
 # ── of what else is planned ────────────────────────────────────────────────────────────────

@@ -401,7 +401,7 @@ def test_measurements_of_other_rows_are_not_used(session, tmp_path, other):
     with pytest.raises(UndeterminedError):
         session.query(sql.format(other), budget=0)
     for known in (release, loaded):
-        with pytest.raises(SchemaError, match="no other rows of orders than those"):
+        with pytest.raises(SchemaError, match="only those rows of orders"):
             known.query(sql.format(other))
 
 

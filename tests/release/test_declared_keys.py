@@ -193,9 +193,9 @@ def test_texts_are_told_apart_byte_by_byte_whatever_the_collation():
         ({"orders.customer_id": "orders.shop, orders.nr"}, "as many columns", "same columns"),
         ({"orders.shop, orders.shop": "orders.shop, orders.nr"}, "a column twice", ""),
         ({"orders.shop, items.shop": "orders.shop, orders.nr"}, "no column of a table", ""),
-        ({"orders.customer_id": 1}, "no mapping", "customers.id"),
-        (["orders.customer_id"], "no mapping", "customers.id"),
-        ({"": "customers.id"}, "no mapping", "customers.id"),
+        ({"orders.customer_id": 1}, "is not a mapping", "customers.id"),
+        (["orders.customer_id"], "is not a mapping", "customers.id"),
+        ({"": "customers.id"}, "is not a mapping", "customers.id"),
     ],
 )
 def test_references_that_say_nothing(references, message, hint):

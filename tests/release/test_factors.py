@@ -102,22 +102,17 @@ def test_it_is_what_duckdb_says(con, sql):
         assert found[row[: len(keys)]] == pytest.approx(wanted, rel=1e-4, abs=0.05), row
 
 
-@pytest.mark.parametrize(
-    ("sql", "count"),
-    [
-        (STATEMENTS[0], 75),
-        *(pytest.param(STATEMENTS[i], 300, marks=pytest.mark.long) for i in (0, 2, 10, 13)),
-    ],
-)
-def test_variances_are_those_of_the_noise(con, sql, count):
-    """The mean square is within six standard errors of what is said: half of it, of 300 draws."""
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("sql", [STATEMENTS[0], STATEMENTS[2], STATEMENTS[10], STATEMENTS[13]])
+def test_variances_are_those_of_the_noise(con, sql):
+    """Of 300 draws, the mean square is within 50 % of what is said: more is one in 10^8."""
     redrawn = Redrawn.of(con, {"q": sql}, budget=dpsql.Budget(rho=100))
-    draws = [release["q"] for release in redrawn.draws(count)]
+    draws = [release["q"] for release in redrawn.draws(300)]
     exact = dpsql.query(con, sql, budget=HUGE)
     for name in [name for name in exact.columns if f"{name}_variance" in exact.columns]:
         errors = np.array([frame[name].to_numpy() for frame in draws]) - exact[name].to_numpy()
         said = draws[0][f"{name}_variance"].to_numpy()
-        assert np.abs((errors**2).mean(0) / said - 1).max() < 6 * np.sqrt(2 / count)
+        assert np.abs((errors**2).mean(0) / said - 1).max() < 0.5
         assert np.abs(errors.mean(0)).max() < 6 * np.sqrt(said.max() / len(draws))
 
 

@@ -176,13 +176,13 @@ def test_no_column_is_taken_for_the_ids_of_units(name):
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
-        ("EXISTS (SELECT 1 FROM orders o)", "must say that they refer to the same row"),
-        ("EXISTS (SELECT 1 FROM orders o WHERE o.id = c.id)", "must say"),
-        ("EXISTS (SELECT 1 FROM orders o WHERE o.region = c.region)", "must say"),
-        ("EXISTS (SELECT 1 FROM orders o WHERE o.customer_id <> c.id)", "must say"),
-        ("EXISTS (SELECT 1 FROM orders o WHERE o.customer_id = c.id OR c.vip)", "must say"),
-        ("EXISTS (SELECT 1 FROM orders o WHERE NOT (o.customer_id = c.id))", "must say"),
-        ("EXISTS (SELECT 1 FROM orders o WHERE o.customer_id = c.id + 0)", "must say"),
+        ("EXISTS (SELECT 1 FROM orders o)", "must be limited to rows that refer to the same row"),
+        ("EXISTS (SELECT 1 FROM orders o WHERE o.id = c.id)", "must be limited to rows"),
+        ("EXISTS (SELECT 1 FROM orders o WHERE o.region = c.region)", "must be limited to rows"),
+        ("EXISTS (SELECT 1 FROM orders o WHERE o.customer_id <> c.id)", "must be limited to rows"),
+        ("EXISTS (SELECT 1 FROM orders o WHERE o.customer_id = c.id OR c.vip)", "must be limited to rows"),
+        ("EXISTS (SELECT 1 FROM orders o WHERE NOT (o.customer_id = c.id))", "must be limited to rows"),
+        ("EXISTS (SELECT 1 FROM orders o WHERE o.customer_id = c.id + 0)", "must be limited to rows"),
         (f"EXISTS (SELECT 1 {ORDERS} AND o.price > g.code)", "not a table after FROM"),
         (f"EXISTS (SELECT 1 {ORDERS} AND o.price > n)", "no column n"),
         (f"EXISTS (SELECT 1 {ORDERS} LIMIT 1)", "not supported here"),
@@ -197,14 +197,14 @@ def test_no_column_is_taken_for_the_ids_of_units(name):
          "items i WHERE i.order_id = o.id AND i.qty > c.balance))", "not a table after"),
         (f"EXISTS (SELECT 1 {ORDERS} AND EXISTS (SELECT 1 FROM items i WHERE i.qty > 3))", "must"),
         (f"EXISTS (SELECT 1 {ORDERS} AND EXISTS (SELECT 1 FROM addresses a WHERE a.city = 'a'))",
-         "must say"),
+         "must be limited to rows"),
         ("EXISTS (SELECT 1 FROM orders o, items i WHERE o.customer_id = c.id)", "join of private"),
         ("EXISTS (SELECT 1 FROM orders o, orders p WHERE o.customer_id = c.id AND p.customer_id = "
          "c.id)", "join of private"),
-        ("EXISTS (SELECT 1 FROM stores s WHERE s.id = c.id)", "must say"),
-        ("c.id IN (SELECT o.id FROM orders o)", "must say"),
-        ("balance IN (SELECT o.price FROM orders o)", "must say"),
-        ("balance > (SELECT AVG(balance) FROM customers)", "of rows of all units"),
+        ("EXISTS (SELECT 1 FROM stores s WHERE s.id = c.id)", "must be limited to rows"),
+        ("c.id IN (SELECT o.id FROM orders o)", "must be limited to rows"),
+        ("balance IN (SELECT o.price FROM orders o)", "must be limited to rows"),
+        ("balance > (SELECT AVG(balance) FROM customers)", "from the rows of all units"),
         ("balance > (SELECT MAX(o.price) FROM orders o WHERE o.status = 'f')", "of all units"),
         (f"(SELECT ANY_VALUE(o.price) {ORDERS}) > 7", "can't be computed"),
         (f"(SELECT FIRST(o.price) {ORDERS}) > 7", "can't be computed|not allowed|not supported"),
@@ -286,7 +286,7 @@ def test_where_nobody_says_how_many_rows_count_a_number_of_them_has_no_public_bo
         (f"SELECT c.id, COUNT(COALESCE(c.note, '')) n FROM {LEFT} GROUP BY c.id", "LEFT join"),
         (f"SELECT c.id, ANY_VALUE(o.price) AS n FROM {LEFT} GROUP BY c.id", "can't be computed"),
         ("SELECT c.id, COUNT(o.id) AS n FROM customers c LEFT JOIN orders o ON o.region = c.region "
-         "GROUP BY c.id", "must say"),
+         "GROUP BY c.id", "must be limited to rows"),
     ],
 )  # fmt: skip
 def test_other_groups_are_refused_before_the_charge(session, inner, said):
@@ -413,7 +413,7 @@ def test_neighbors_differ_by_what_is_charged(seed):
 )
 def test_hints_name_the_columns_that_tell_the_unit(con, session, of, subquery):
     sql = f"SELECT COUNT(*) AS n FROM {of} WHERE EXISTS (SELECT 1 {subquery}"
-    with pytest.raises(UnsupportedSqlError, match="must say that they refer") as error:
+    with pytest.raises(UnsupportedSqlError, match="must be limited to rows that refer") as error:
         session.query(f"{sql})", budget=HUGE)
     equal = error.value.hint.removeprefix("say so by ").rstrip(".")
     found = session.query(f"{sql} AND {equal})", budget=HUGE)

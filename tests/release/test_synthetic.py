@@ -424,7 +424,7 @@ def test_without_a_count_of_rows():
 def test_without_columns():
     session = one_table("CREATE TABLE t (a BOOLEAN)", [(True,)] * 5)
     release = session.release("SELECT COUNT(*) AS n FROM t", budget=HUGE)
-    with pytest.raises(SchemaError, match="nothing of the columns of t"):
+    with pytest.raises(SchemaError, match="nothing about the columns of t"):
         release.synthetic(10)
 
 

@@ -408,7 +408,7 @@ REFUSED = {
     "SELECT COUNT(*) AS n FROM (SELECT price FROM orders UNION ALL SELECT id, id FROM visits) b": (
         "different numbers of columns", "as many"),
     "SELECT COUNT(*) AS n FROM (SELECT price FROM orders UNION ALL SELECT 1) b": (
-        "other rows", "count in each part"),
+        "with anything else", "count in each query"),
     f"SELECT COUNT(*) AS n FROM (SELECT *, row_number() OVER (PARTITION BY who ORDER BY x) AS p "
     f"FROM {BOTH}) AS w WHERE p = 1": ("window over UNION ALL", "into each of the queries"),
     f"SELECT COUNT(*) AS n FROM (SELECT * FROM {BOTH} QUALIFY row_number() OVER (PARTITION BY who "
@@ -416,7 +416,7 @@ REFUSED = {
     f"SELECT LEAST((SELECT AVG(x) FROM {BOTH} WHERE who = c.id), 5) AS a, COUNT(*) AS n "
     "FROM customers c GROUP BY 1": ("of several tables", "SUM(x) / COUNT(x)"),
     f"SELECT COUNT(*) AS n FROM customers c WHERE EXISTS (SELECT 1 FROM {BOTH} WHERE x > 3)": (
-        "must say that they refer", ""),
+        "must be limited to rows that refer", ""),
     f"SELECT kind, x FROM {BOTH}": ("not grouped by", "COUNT(*)"),
     f"SELECT * FROM {BOTH}": ("SELECT *", "COUNT(*)"),
     f"SELECT r, COUNT(*) AS n FROM {BOTH} WHERE kind = 'vsit' GROUP BY r": (

@@ -319,7 +319,7 @@ def test_no_column_is_taken_for_one_of_ours(name):
         ("SELECT DISTINCT ON (city) id AS w FROM stores", "DISTINCT ON of single rows"),
         ("SELECT price AS w FROM orders QUALIFY price > 3 AND row_number() OVER () = 1", "single"),
         (f"SELECT w FROM (SELECT id, rank() OVER ({OF}) AS w FROM orders) o WHERE EXISTS (SELECT 1 "
-         "FROM items i WHERE i.order_id = o.id AND i.qty > o.w)", "for the row outside"),
+         "FROM items i WHERE i.order_id = o.id AND i.qty > o.w)", "of the row outside"),
     ],
 )  # fmt: skip
 def test_others_are_refused_before_the_charge(session, inner, said):

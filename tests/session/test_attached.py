@@ -166,7 +166,7 @@ def test_public_tables_of_any_attached_database(file, other):
         session = dpsql.Session(con, public="pub.towns")
         assert session.query(sql, budget=HUGE)["k"].to_list() == ["x", "y"]
         public = dpsql.Session(con, public="hr.people")
-        with pytest.raises(dpsql.SchemaError, match="private, and public"):
+        with pytest.raises(dpsql.SchemaError, match="private, and is also named as public"):
             public.query(by_sex("hr.main.people"), budget=BUDGET)
 
 

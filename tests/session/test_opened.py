@@ -478,7 +478,7 @@ OTHERS = {
     "x.sqlite": (b"SQLite format 3\0" + bytes(90), "an SQLite database"),
     "x.xlsx": (b"PK\x03\x04" + bytes(90), "a ZIP archive, as Excel workbooks are"),
     "x.feather": (b"ARROW1" + bytes(90), "Arrow"), "x.json": (b'{"a": 1}', "JSON"),
-    "x.jsonl": (b'[{"a": 1}]', "JSON"), "x.dat": (b"a,b\n1,2\n", "by the end of its name"),
+    "x.jsonl": (b'[{"a": 1}]', "JSON"), "x.dat": (b"a,b\n1,2\n", "by its ending"),
     "x.csv": (b"PAR1" + bytes(90), "a Parquet file"), "y.csv": (b"PK\x03\x04abc", "ZIP"),
     "x.parquet": (b"a,b\n1,2\n", "no Parquet file"), "x.duckdb": (b"abc", "neither a DuckDB"),
     "x.csv.gz": (b"a,b\n1,2\n", "can't be read"),

@@ -126,7 +126,7 @@ def test_counts_and_averages_have_no_target_in_common(open_session):
         open_session.plan({"a": MEAN, "b": BY_SEX}, targets={"a": 5}, assume={"b": 1000})
     with pytest.raises(WorkloadError, match="is not a standard error"):
         open_session.plan({"a": MEAN}, targets={"a": -1}, assume={"a": 1000})
-    with pytest.raises(BudgetError, match="Without targets"):
+    with pytest.raises(BudgetError, match="without targets"):
         open_session.release({"a": MEAN}, budget=BUDGET, assume={"a": 1000})
 
 

@@ -82,7 +82,7 @@ def test_public_tables_beside_counts(session):
 def test_public_tables_with_no_private_one_are_duckdbs(session):
     with pytest.raises(SqlError, match="no private table is named") as error:
         session.release("SELECT level FROM regions", budget=0)
-    assert "needs no noise: ask DuckDB" in error.value.hint
+    assert "or ask DuckDB itself" in error.value.hint
 
 
 def test_beside_counts(session):

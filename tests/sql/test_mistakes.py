@@ -146,7 +146,7 @@ def test_columns_from_outside_of_a_noisy_subquery_are_told(con):
         "SELECT faa FROM airports WHERE 10 < (SELECT COUNT(*) FROM flights WHERE dest = state)",
     )
     assert error.message == "There is no column state in flights."
-    assert error.hint.startswith("a subquery can use the columns of its own tables only")
+    assert error.hint.startswith("a subquery can use columns of its own tables only")
 
 
 def test_try_gives_null_for_values_that_cannot_be_computed(con):

@@ -126,7 +126,7 @@ def test_refused_without_asserts():
         ("SELECT AVG(income) FROM people", "dpsql.Domain.number(0, 200000)"),
         ("SELECT born + 1 AS b, COUNT(*) FROM people GROUP BY b", "dpsql.Domain.dates"),
         ("SELECT sex, age, COUNT(*) FROM people GROUP BY sex", "GROUP BY sex, age"),
-        ("SELECT COUNT(*) FROM people a JOIN people b USING (age)", "in a column of this one"),
+        ("SELECT COUNT(*) FROM people a JOIN people b USING (age)", "into a column of this one"),
         ("SELECT COUNT(*) FROM people RIGHT JOIN bands ON age = lo", "people, COUNT(age), or"),
         (
             "SELECT COUNT(*) FROM people NATURAL JOIN regions",
