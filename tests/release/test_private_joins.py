@@ -327,9 +327,12 @@ MEET = "how many rows of a unit count where rows of"
         ),
         (
             "SELECT COUNT(*) FROM orders o ANTI JOIN customers c ON o.customer_id = c.id OR c.vip",
-            "must be limited to rows",
+            "must be limited",
         ),
-        ("SELECT COUNT(*) FROM customers c SEMI JOIN orders o ON o.region = c.region", "must be limited to rows"),
+        (
+            "SELECT COUNT(*) FROM customers c SEMI JOIN orders o ON o.region = c.region",
+            "must be limited",
+        ),
         ("SELECT COUNT(*) FROM orders o POSITIONAL JOIN customers c", "POSITIONAL"),
         ("SELECT COUNT(*) FROM orders o NATURAL JOIN customers c", "NATURAL"),
         (

@@ -114,9 +114,7 @@ def test_groups_with_too_few_rows_are_left_out_and_counted(session):
     left_out, largest = plan.expected_answers.select("left_out", "largest_standard_error").row(0)
     assert 1 <= left_out <= 2
     assert largest < 5
-    with pytest.raises(
-        WorkloadError, match=r"in \d of 5 groups too few rows were counted"
-    ) as error:
+    with pytest.raises(WorkloadError, match=r"in \d of 5 groups too few rows were") as error:
         session.plan({"all": "SELECT g, AVG(v) AS x FROM t GROUP BY g"}, targets={"all": 0.5})
     assert error.value.hint.startswith('add assume={"all": 1000}')
     told = session.plan(
@@ -173,7 +171,5 @@ def test_medians_and_deviations_have_targets_for_rows_that_are_assumed(session):
 def test_a_width_that_no_noise_reaches_is_refused(session):
     sql = "SELECT QUANTILE_DISC(v, 0.5) AS x FROM t"
     assert session.plan({"q": sql}, targets={"q": 1}, assume={"rows": 5000}).budget.mu > 0
-    with pytest.raises(
-        WorkloadError, match="no amount of noise is known with which q meets its target"
-    ):
+    with pytest.raises(WorkloadError, match="no amount of noise is known with which q meets"):
         session.plan({"q": f"SELECT MEDIAN(v) AS x {LARGE}"}, targets={"q": 1e-6}, assume={"q": 10})
