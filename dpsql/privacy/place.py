@@ -1,4 +1,4 @@
-"""Where a data set's ledger is: one place, on which all processes agree. Trusted.
+"""The place of a data set's ledger: one place, on which all processes agree. Trusted.
 
 The usual place is beside the database, `<database>.ledger`. If the ledger is elsewhere, a
 pointer stands there.

@@ -109,7 +109,7 @@ class Fit:
 
 @dataclass(frozen=True, eq=False)
 class Fits:
-    """What makes marginals of the tables that fit the measurements: one, or one of several."""
+    """The fits to the measurements, which make marginals: one, or one for each of the tables."""
 
     of_tables: tuple[tuple[UnitTable | None, Fit], ...]
 
@@ -145,7 +145,7 @@ class Fits:
 
     @property
     def reason(self) -> str:
-        """What is said of the columns: how they came about, and what agrees."""
+        """The note on the columns: how they came about, and what agrees."""
         return REASON if all(fit.joint for _, fit in self.of_tables) else BY_MARGINAL
 
     @cached_property

@@ -34,7 +34,7 @@ from dpsql.sql.compiled import Script
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Before:
-    """What was measured before, and may be used."""
+    """The earlier measurements that may be used."""
 
     sources: tuple[Source, ...] = ()
     earlier: tuple[Earlier, ...] = ()

@@ -38,7 +38,7 @@ REASON = f"biased: of a table of the columns of this statement alone; {AGREE}"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AskedMarginals:
-    """Which tables are asked, and what is known of them."""
+    """The tables that are asked, and what is known of them."""
 
     sets: tuple[Attributes, ...]
     """In domain order."""

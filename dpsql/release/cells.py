@@ -46,7 +46,7 @@ class Rows:
 
     @property
     def squares(self) -> Array:
-        """How much the measurements say of each cell of the marginal: ‖column‖²."""
+        """The information of the measurements on each cell of the marginal: ‖column‖²."""
         return self._ordered(self._matrix.column_squares() * self._scale**2)
 
     def _ordered(self, cells: Array) -> Array:

@@ -1,4 +1,4 @@
-"""What has become of a table's description since something was measured, and what that concerns.
+"""Changes of a table's description since something was measured, and what they concern.
 
 A count in a cell of some columns depends on the rows of the table and, of its description, on
 

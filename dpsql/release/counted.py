@@ -1,4 +1,4 @@
-"""What earlier measurements say of the groups of statements, in place of rows that are assumed.
+"""Counts of the groups of statements by earlier measurements, in place of rows that are assumed.
 
 Errors of averages and quantiles depend on how many rows there are. Noisy counts that were paid for
 before tell that as well as exact ones would, nearly; to read them again is post-processing.

@@ -1,4 +1,4 @@
-"""What is written to disk: folders and files that appear at once and complete.
+"""Output to disk: folders and files that appear at once and complete.
 
 Nothing that exists is overwritten, unless a caller says that it may be; and then it is moved away
 as a whole, and put back if its place can't be taken.

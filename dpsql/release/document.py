@@ -110,7 +110,7 @@ class _Receipt(_Part, frozen=True):
 
 
 class DescribedColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is said of a column of a frame; see `Release.columns`."""
+    """The description of a column of a frame; see `Release.columns`."""
 
     column: str
     role: str | None
@@ -119,7 +119,7 @@ class DescribedColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DescribedFile(_Part, frozen=True, kw_only=True, omit_defaults=True):
-    """What is said of a file in the folder."""
+    """The description of a file in the folder."""
 
     statement: str | None
     """Whose answers it holds; None if it holds the noisy integers."""

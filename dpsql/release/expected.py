@@ -1,4 +1,4 @@
-"""What a plan's noise would do to the answers of statements, for rows that are assumed or counted.
+"""The effect of a plan's noise on answers of statements, for rows that are assumed or counted.
 
 The answers and the errors that a table would have are found by what makes those of releases.
 """
@@ -100,7 +100,7 @@ def _monotone(found: Distribution) -> Distribution:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExpectedColumn:
-    """What is expected of one column of values, row by row; NaN where it isn't known."""
+    """The expected values of one column and their errors, row by row; NaN where not known."""
 
     name: str
     values: Array
@@ -122,7 +122,7 @@ class ExpectedColumn:
 
     @property
     def known(self) -> NDArray[np.bool_]:
-        """Where something can be said."""
+        """A mask of the rows where something can be said."""
         return ~self.unsure & ~(np.isnan(self.errors) & np.isnan(self.widths))
 
 

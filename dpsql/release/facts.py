@@ -1,4 +1,4 @@
-"""What a data user must know about a release apart from its answers. All of it is public."""
+"""Facts that a data user must know about a release apart from its answers. All are public."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def versions() -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Facts:
-    """What is public about a release; by default, of one for which nothing was measured."""
+    """The public facts about a release; by default, about one for which nothing was measured."""
 
     table: Table
     """The table whose rows were counted, or the first of several."""
@@ -129,7 +129,7 @@ class Facts:
 
     @property
     def traits(self) -> Traits:
-        """What is known of the mechanism; where nothing new was measured, of QuerySmasher."""
+        """The traits of the mechanism; where nothing new was measured, of QuerySmasher."""
         return MECHANISMS[self.mechanism or QUERYSMASHER]
 
     @property
@@ -149,7 +149,7 @@ class Facts:
 
     @property
     def noise(self) -> str:
-        """What noise was added, in words."""
+        """The kind of noise that was added, in words."""
         return LAPLACE_NOISE if self.laplace else GAUSSIAN_NOISE
 
     @property

@@ -52,7 +52,7 @@ _CLOCK = {"ms": "%.3f", "us": "%.6f", "ns": "%.9f"}
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What was written of a frame."""
+    """The number of rows of a frame that was written, and the types of its columns."""
 
     rows: int
     types: Mapping[str, pl.DataType]

@@ -31,7 +31,7 @@ FIRST_ORDER = "its interval is approximate too: wrong if noise is large compared
 
 
 class Frames(Protocol):
-    """Where the frames of a release come from."""
+    """The source of the frames of a release."""
 
     @property
     def names(self) -> tuple[str, ...]:

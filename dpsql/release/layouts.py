@@ -1,4 +1,4 @@
-"""How an answer is laid out as a picture: which keys are along axes, and which have panels."""
+"""The layout of an answer as a picture: which keys are along axes, and which have panels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_PANELS = 12
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which keys are along axes, and which have a panel for each of their groups."""
+    """The keys that are along axes, and those that have a panel for each of their groups."""
 
     keys: tuple[str, ...]
     scale: Scale

@@ -1,4 +1,4 @@
-"""What goes along with answers that are taken elsewhere: what was asked, and what it means."""
+"""Metadata for answers that are taken elsewhere: what was asked, and what it means."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Described(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a column of a frame means."""
+    """The meaning of a column of a frame."""
 
     column: str
     type: str

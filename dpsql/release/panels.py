@@ -29,7 +29,7 @@ _PART = "part"
 
 @dataclass(frozen=True, slots=True)
 class Drawable:
-    """What panels need to know of an answer besides its rows."""
+    """The facts about an answer that panels need besides its rows."""
 
     said: frozenset[str]
     """Columns that are keys or values themselves, whatever they are called."""
@@ -237,7 +237,7 @@ def in_blocks(
 
 
 class Labels:
-    """What values of a key are called in a picture: shortly, and no two alike.
+    """The labels of a key's values in a picture: short, and no two alike.
 
     Args:
         values: all of them, in order, each once.

@@ -1,4 +1,4 @@
-"""How far rows are from what a release says, and that from the truth as far as it is known."""
+"""The distance of rows from what a release says, and of that from the truth, as far as known."""
 
 from __future__ import annotations
 

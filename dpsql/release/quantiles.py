@@ -75,7 +75,7 @@ class Quantiles:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Distribution:
-    """What is known of the rows up to each value, for every group.
+    """The counts of rows up to each value, for every group, and their noise.
 
     Both are of shape (groups, values).
     """

@@ -1,4 +1,4 @@
-"""What a release says of the rows of one of its tables, as tables of its columns.
+"""The rows of one of a release's tables, as the release tells of them: tables of its columns.
 
 A column can be made up if rows were counted by it and its values are known: if it has a domain. It
 is looked at over the cells that measurements tell apart; see `cells` for the values within.
@@ -120,7 +120,7 @@ class ReleasedRelation:
 
     @property
     def _counting(self) -> str:
-        """How to count all rows."""
+        """The hint on how to count all rows."""
         table = self.table
         if table.chosen is not None or (table.origin is not None and table.origin.tables):
             return "release COUNT(*) of the same rows with it, without a further condition."

@@ -424,7 +424,7 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
 
     @property
     def charged(self) -> Budget | None:
-        """What the release was charged; None if that was nothing."""
+        """The budget that the release was charged; None if that was nothing."""
         return self._facts.budget
 
     @property
@@ -434,5 +434,5 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
 
     @property
     def neighbours(self) -> str:
-        """Which change of the data the budget is for."""
+        """The change of the data that the budget is for, in words."""
         return self._facts.neighbours

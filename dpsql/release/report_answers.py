@@ -34,7 +34,7 @@ MOST_PICTURES, LEAST_PANELS = 48, 6
 
 @dataclass(slots=True)
 class Room:
-    """How much there is room for in a page."""
+    """The room in a page for rows, pictures and files."""
 
     statements: int
     size: int = MOST_BYTES
@@ -114,22 +114,22 @@ class Answer:
 
     @property
     def rows(self) -> int | None:
-        """How many rows there are; None if there are too many to be held."""
+        """The number of rows; None if there are too many to be held."""
         return self._frame.height if self._is_whole else None
 
     @property
     def values(self) -> int:
-        """How many values could be marked."""
+        """The number of values that could be marked."""
         return self._marks.height * self._marks.width
 
     @property
     def noisy(self) -> int:
-        """How many are."""
+        """The number of values that are marked."""
         return self.values - sum(self._marks[name].null_count() for name in self._marks.columns)
 
     @property
     def marks(self) -> set[str]:
-        """With what."""
+        """The marks that values have."""
         return {
             mark
             for name in self._marks.columns
@@ -154,7 +154,7 @@ class Answer:
 
     @property
     def meanings(self) -> list[tuple[str, str]]:
-        """What each column of the files means."""
+        """The meaning of each column of the files."""
         found = metadata.meanings(self._frame.schema, self._described, self._facts.confidence)
         return [(each.column, f"{each.meaning} ({each.type[:60]})") for each in found]
 

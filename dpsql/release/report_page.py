@@ -42,7 +42,7 @@ _OVERVIEW = (
 
 @dataclass(slots=True)
 class _Draft:
-    """What is collected while statements are told one by one."""
+    """The parts of a page, collected while statements are told one by one."""
 
     room: Room
     told: list[Section] = field(default_factory=list)

@@ -1,6 +1,6 @@
-"""What a release does to be read by people: pictures, and one page with all that it says.
+"""The forms of a release for people to read: pictures, and one page with all that it says.
 
-What makes these is imported where it is asked for: most releases are neither drawn nor reported.
+The code for these is imported where it is needed: most releases are neither drawn nor reported.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ LEAST_BYTES = 100_000
 
 
 class Reported(ABC):
-    """What can be read of a release. All of it is post-processing."""
+    """The readable forms of a release. All of this is post-processing."""
 
     @property
     @abstractmethod
     def facts(self) -> Facts:
-        """What is public about the release."""
+        """The public facts about the release."""
 
     @property
     @abstractmethod

@@ -26,7 +26,7 @@ is marked and has no variance: one of first order would be wrong by any factor."
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Support:
-    """What the values of a frame rest on, row by row."""
+    """The support of the values of a frame: what they rest on, row by row."""
 
     rows: Mapping[str, pl.Series]
     """Value → on how many rows, by their noisy number; NULL where no count is known."""

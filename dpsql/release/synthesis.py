@@ -434,7 +434,7 @@ class Cells:
 
     @cached_property
     def count(self) -> int:
-        """How many cells hold values; further ones are NULL."""
+        """The number of cells that hold values; further ones are NULL."""
         return self.domain.size - self.domain.nullable
 
     def values(self, codes: Ints, draws: Draws) -> pl.Series:
@@ -530,7 +530,7 @@ class Cells:
 
     @cached_property
     def _scale(self) -> float | None:
-        """By what numbers of the column are multiplied to be whole; None if they needn't be."""
+        """The factor that makes numbers of the column whole; None if they needn't be whole."""
         type_ = self.domain.column_type or self.domain.type
         if type_ in _FLOATS:
             return None

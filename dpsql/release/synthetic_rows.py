@@ -1,6 +1,6 @@
-"""What a release does with rows that are made up: it makes them, and compares them with itself.
+"""Synthetic rows of a release: it makes them up, and compares them with itself.
 
-What makes them is imported where it is asked for, as most releases aren't.
+The code for that is imported where it is needed, as most releases make up no rows.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 class SyntheticRows(ABC):
-    """What can be made up of the tables of a release. All of it is post-processing."""
+    """The synthetic rows of the tables of a release. All of this is post-processing."""
 
     @property
     @abstractmethod
     def facts(self) -> Facts:
-        """What is public about the release."""
+        """The public facts about the release."""
 
     @property
     @abstractmethod
     def sources(self) -> tuple[Source, ...]:
-        """What was measured."""
+        """The sources of the release: what was measured."""
 
     @one_thread
     def synthetic(

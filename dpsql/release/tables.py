@@ -1,4 +1,4 @@
-"""What is kept of a release of several tables: of each table what was measured of it, by itself."""
+"""The parts of a release of several tables that are kept: what was measured of each by itself."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _with(source: Source, difference: Difference, names: Mapping[str, str], nois
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Beside:
-    """What is asked, beside tables that aren't and whose totals were compared with what is."""
+    """A request, beside tables that aren't asked but whose totals were compared with its own."""
 
     workload: Workload
     merged: Mapping[str, Ints]

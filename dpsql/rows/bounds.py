@@ -38,7 +38,7 @@ _NARROW = 2000
 
 @dataclass(frozen=True, slots=True)
 class RowBounds:
-    """What is known of the columns.
+    """The bounds of the columns, from which those of expressions follow.
 
     Args:
         columns: bounds of each column that has some.

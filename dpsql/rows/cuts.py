@@ -1,4 +1,4 @@
-"""Where expressions of one ordered column change: at a few values, and nowhere in between.
+"""The places where expressions of one ordered column change: a few values, none in between.
 
 Guarantees:
     If `cuts_of` returns a set of places, the expression has one value for all values of the

@@ -1,4 +1,4 @@
-"""What an expression of one row is: a frozen tree of five kinds of nodes.
+"""Expressions of one row: each is a frozen tree of five kinds of nodes.
 
 A tree can be made from anything, so each node checks what it is made of: whatever tree there is,
 it has only functions and types of closed lists, constants that are what they say, and names that

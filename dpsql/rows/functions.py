@@ -29,7 +29,7 @@ MANY = 1_000
 
 @dataclass(frozen=True, slots=True)
 class RowFunction:
-    """What may run on rows.
+    """A function that may run on rows.
 
     Args:
         shape: how it is typed and written: a method of the writer (`write.py`).

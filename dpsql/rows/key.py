@@ -87,7 +87,7 @@ class RowKey:
 
     @property
     def digest(self) -> str:
-        """What it is: where it is cut, or a hash."""
+        """The digest that identifies it: where it is cut, or a hash."""
         if self.cut:
             return self.cut
         return hashlib.sha256(f"{self.name}: {self.domain!r}".encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""What a row adds to a sum: an integer that is never larger than was paid for.
+"""The contribution of a row to a sum: an integer that is never larger than was paid for.
 
 Guarantees:
     A row adds an integer v with low·d ≤ v ≤ high·d to the sum S of its cell, for the two integers
@@ -127,7 +127,7 @@ class RowMeasure:
 
     @property
     def described(self) -> str:
-        """Which values it can have, and how they are rounded, in words."""
+        """The values that it can have, and how they are rounded, in words."""
         ends = (f"{float((end + self.middle) * self.step):.6g}" for end in (self.low, self.high))
         step = f"{float(self.step):.3g}"
         return f"values from {' to '.join(ends)}, each rounded to a multiple of {step}"

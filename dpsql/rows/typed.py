@@ -1,4 +1,4 @@
-"""What is computed of a row once types are known: a frozen tree of operations on typed values.
+"""A value computed from a row once types are known: a frozen tree of operations on typed values.
 
 `write.py` makes it of an expression, and each engine writes it as its database does. DuckDB's SQL
 is written here: it computes what cells have in common, whatever the engine is.
@@ -138,16 +138,16 @@ class RowValue:
 
 @dataclass(frozen=True, slots=True)
 class RowAggregate:
-    """What is computed of several rows, by one of the functions of `within.py` or `windows.py`.
+    """A value computed from several rows, by one of the functions of `within.py` or `windows.py`.
 
     Args:
         function: its name; "count" without arguments counts rows.
         type: its type.
-        arguments: what it is given of each row; of those that shift, also what else there is.
-        told: what values are told apart and sorted by, where they aren't that themselves.
-        added: of a sum and an average, the type in which is added up.
+        arguments: what it is given of each row; for lag and lead, also the default.
+        told: what values are told apart and sorted by, if not by themselves.
+        added: for a sum and an average, the type in which values are added up.
         numbers: constants that it takes.
-        of_none: the number that a rank is of a row that isn't looked at.
+        of_none: the rank of a row that isn't looked at.
     """
 
     function: str
@@ -166,7 +166,7 @@ class RowAggregate:
 
     @property
     def empty(self) -> RowValue:
-        """What it is where no row is looked at."""
+        """The value that it has where no row is looked at."""
         if self.function == "exists":
             return constant_of("false", BOOLEAN)
         return number_of(self.of_none) if self.filled else constant_of("", NULL)

@@ -1,4 +1,4 @@
-"""What a row is among the rows of its unit: its place, what comes before it, running totals.
+"""Values of a row among the rows of its unit: its place, what comes before it, running totals.
 
     row_number() OVER (PARTITION BY customer_id ORDER BY day)
 
@@ -72,7 +72,7 @@ _TRUE = RowConstant("BOOLEAN", "true")
 
 @dataclass(frozen=True, slots=True)
 class WindowOrder:
-    """What rows are sorted by."""
+    """An expression that rows are sorted by."""
 
     value: RowExpression
     descending: bool
@@ -83,13 +83,13 @@ class WindowOrder:
 
 @dataclass(frozen=True, slots=True)
 class WindowFrame:
-    """Which rows are looked at, from one to another: how many rows after it, or None for all.
+    """The rows that are looked at, from the first to the last: places relative to the row itself.
 
     Args:
         rows: whether single rows are meant; else 0 stands for all that are equal to it in what is
             ordered by, and there is no other number.
-        start: the first.
-        end: the last.
+        start: the first: so many rows after the row, or before it if negative; None for no limit.
+        end: the last, likewise.
     """
 
     rows: bool
@@ -123,14 +123,14 @@ def _edge(rows: int | None, side: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WindowCall:
-    """What is computed of a row among others, over expressions of a row.
+    """A call of a window function for a row among others, over expressions of a row.
 
     Args:
         function: one of `WINDOWED`.
         arguments: what it is computed of.
         numbers: constants that it takes: how far away, how many parts, or which row.
         partition: what is the same in rows that are looked at together.
-        told: columns that are, too, as they are stored, with their types.
+        told: columns that are the same, too, as they are stored, with their types.
         order: what these are sorted by.
         frame: which of them are looked at; None if the function looks at all of them.
         holds: what is true of rows that are looked at; None if all are.
@@ -168,7 +168,7 @@ class WindowCall:
 
 @dataclass(frozen=True, slots=True)
 class SortedBy:
-    """What rows are sorted by, once types are known: texts by their bytes."""
+    """A value that rows are sorted by, once types are known: texts by their bytes."""
 
     value: RowValue
     descending: bool

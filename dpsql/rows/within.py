@@ -1,4 +1,4 @@
-"""What a row has of other rows of its unit: whether there are some, how many, sums and extremes.
+"""Values of a row from other rows of its unit: whether there are any, how many, sums, extremes.
 
     (SELECT COUNT(*) FROM orders o WHERE o.customer_id = c.id AND o.price > 7)
 

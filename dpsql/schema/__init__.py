@@ -1,4 +1,4 @@
-"""What is public about a table: columns and domains, declared or read from the catalog."""
+"""The public facts about a table: columns and domains, declared or read from the catalog."""
 
 from dpsql.schema.declarations import Schema
 from dpsql.schema.domain import Domain

@@ -56,7 +56,7 @@ _FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """What one constraint says about a column: an interval, a finite list, or both."""
+    """The limits that one constraint sets for a column: an interval, a finite list, or both."""
 
     low: int | Fraction | None = None
     """In the last digit of an exact type, a whole number."""

@@ -24,7 +24,7 @@ from dpsql.schema.units import ResolvedUnit
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which rows of a table are chosen: those with some places among the rows of their unit."""
+    """The chosen rows of a table: those with some places among the rows of their unit."""
 
     path: tuple[str, ...]
     """The path of the table."""
@@ -43,7 +43,7 @@ class Chosen:
 
     @property
     def places(self) -> int:
-        """How many places are chosen."""
+        """The number of places that are chosen."""
         return self.last - self.first + 1
 
     @property

@@ -45,7 +45,7 @@ Place: TypeAlias = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class RowCombination:
-    """Which rows meet."""
+    """A combination of rows: the tables that they are of, and the columns that are equal."""
 
     sources: tuple[Table, ...]
     """The tables, in the order of their paths, with columns of rows that theirs refer to; one may
@@ -60,15 +60,15 @@ class RowCombination:
 
     @property
     def name(self) -> str:
-        """What it is called, also in `max_rows`."""
+        """The name of the combination, also in `max_rows`."""
         return ", ".join(self.names)
 
     @property
     def prefixes(self) -> tuple[str, ...]:
-        """What stands before the columns of each table, so that no two of all are called alike.
+        """The prefixes of the columns of each table, so that no two of all have the same name.
 
         Names of tables and of columns may have points and numbers in them. Where two columns would
-        be called alike so, whose tables are numbered.
+        get the same name in this way, the tables are numbered.
         """
         found = list[str]()
         for number, table in enumerate(self.sources):
@@ -82,7 +82,7 @@ class RowCombination:
 
     @property
     def sides(self) -> tuple[Parent, ...]:
-        """What its columns are of: its tables, and what rows of these refer to."""
+        """The sides that its columns are from: its tables, and what the rows of these refer to."""
         found = list[Parent]()
         for prefix, table in zip(self.prefixes, self.sources, strict=True):
             step = Join(prefix.removesuffix("."), table.path, "", "")
@@ -265,7 +265,7 @@ def _is(catalog: Catalog, part: str, path: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True)
 class OfCombination:
-    """What is so of the rows of a combination, wherever they come from.
+    """The facts about the rows of a combination, wherever they come from.
 
     Args:
         combination: which rows meet.
@@ -287,12 +287,12 @@ class OfCombination:
 
     @property
     def sides(self) -> tuple[Parent, ...]:
-        """What its columns are of."""
+        """The sides that its columns are from."""
         return self.combination.sides
 
 
 class _NotAtHand:
-    """What is so of rows of a saved release: there are none."""
+    """The origin of rows in a saved release, which has none."""
 
     roots: tuple[Path, ...] = ()
     state: str = ""
@@ -313,7 +313,7 @@ class KnownPairs(_NotAtHand, OfCombination):
 
 @dataclass(frozen=True)
 class KnownRows(_NotAtHand):
-    """Which rows a view has, as a saved release has it."""
+    """The origin of the rows of a view, as a saved release has it."""
 
     base: Table
     digest: str

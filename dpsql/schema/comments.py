@@ -1,4 +1,4 @@
-"""What the owner declares in comments of the database, on tables and on columns.
+"""The owner's declarations in comments of the database, on tables and on columns.
 
     COMMENT ON TABLE visits IS 'dpsql: {"unit": "person_id", "max_rows": 3}';
     COMMENT ON TABLE orders IS 'dpsql: {"references": {"customer_id": "customers.id"}}';

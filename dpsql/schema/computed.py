@@ -14,7 +14,7 @@ class ComputedColumn(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is, in full."""
+        """The name of the column, which says in full what it is."""
 
     @property
     def type(self) -> str:
@@ -26,7 +26,7 @@ class ComputedColumn(Protocol):
 
     @property
     def columns(self) -> frozenset[str]:
-        """What is read of the rows."""
+        """The columns that are read of the rows."""
 
     @property
     def between(self) -> tuple[Fraction | None, Fraction | None]:

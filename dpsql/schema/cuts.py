@@ -1,8 +1,8 @@
-"""Where a column is cut into intervals, as it stands in descriptions of what was measured.
+"""The cuts of a column into intervals, as they stand in descriptions of what was measured.
 
-Along more cuts the same is measured as along some of them, and more: each interval lies within one
-of the coarser ones. So measurements along different cuts of one column go together, over all of
-the cuts.
+Measuring along more cuts tells all that measuring along some of them does: each interval lies
+within one of the coarser ones. So measurements along different cuts of one column go together,
+over all of the cuts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the data owner declares of several tables."""
+"""The data owner's declarations about several tables."""
 
 from __future__ import annotations
 

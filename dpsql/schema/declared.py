@@ -36,7 +36,7 @@ _LABEL = re.compile(r"'((?:[^']|'')*)'")
 
 @dataclass(frozen=True, slots=True)
 class KnownColumn:
-    """What is known of a column without a declaration."""
+    """The facts that are known of a column without a declaration."""
 
     name: str
     type: str

@@ -79,7 +79,7 @@ class Listed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NumberBounds:
-    """What is public of a column of numbers that is only added up: no value counts beyond these.
+    """The public bounds of a column of numbers that is only added up: no value counts beyond these.
 
     A value below `low` counts as `low`, and one above `high` as `high`; NULL and NaN add nothing.
     """

@@ -1,4 +1,4 @@
-"""What the catalog of a database tells of its tables: facts that are public, and no others.
+"""Facts that the catalog of a database tells of its tables: public ones, and no others.
 
 Whoever describes tables (`catalog.py`), finds them by their names (`lookup.py`) or follows their
 keys (`keys.py`) asks a `Catalog`. None of them knows a connection, or writes SQL: an engine has a
@@ -93,7 +93,7 @@ class StoredKey(NamedTuple):
 
 
 class StoredKeys(NamedTuple):
-    """What the tables and views of one schema have to tell rows apart and to refer to others."""
+    """The columns of the tables and views of one schema, and the keys that these have."""
 
     columns: Mapping[str, Mapping[str, str]]
     """Table → column → type. Generated columns have the type ''."""

@@ -1,4 +1,4 @@
-"""Which combinations of values exist: groups that SQL shall return, declared by the data owner.
+"""The combinations of values that exist: groups that SQL shall return, declared by the data owner.
 
 Without a declaration the answer has a row for each combination that the domains leave possible,
 30 February too. A declaration takes rows out of answers and never changes what is counted. It is

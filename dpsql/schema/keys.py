@@ -1,4 +1,4 @@
-"""Which tables of a schema refer to each other: FOREIGN KEYs, and references that are declared.
+"""References between tables of a schema: FOREIGN KEYs, and references that are declared.
 
 References that are declared are not enforced: the database lets several rows have the same key, and
 rows refer to none. So they are told apart from FOREIGN KEYs wherever it matters (`Edge.enforced`).
@@ -43,7 +43,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class KeyCatalog:
-    """What a way may lead through: tables and views of one schema."""
+    """The tables and views of one schema that a way may lead through, and their keys."""
 
     path: tuple[str, ...]
     columns: Mapping[str, Mapping[str, str]]

@@ -1,4 +1,4 @@
-"""How many rows of a unit count at most of those that agree in some columns of a table."""
+"""Limits on the rows of a unit that agree in some columns of a table: how many count at most."""
 
 from __future__ import annotations
 

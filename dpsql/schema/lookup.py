@@ -1,4 +1,4 @@
-"""What a name means: which table or view of a database, and what is declared for it."""
+"""The meaning of a name: which table or view of a database, and what is declared for it."""
 
 from __future__ import annotations
 

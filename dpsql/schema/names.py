@@ -1,4 +1,4 @@
-"""How names are told apart, and written in hints."""
+"""Names: how they are told apart, and written in hints."""
 
 from __future__ import annotations
 

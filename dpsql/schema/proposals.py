@@ -1,4 +1,4 @@
-"""What may be declared of whose rows there are, and of what refers to what: guesses for the owner.
+"""Proposals for the owner's declarations: guesses at whose the rows are, and what refers to what.
 
 They are made of FOREIGN KEYs and of names and types of columns. No row is read, so nothing about
 the data can be in them. What is guessed together can be declared together: each unit is looked for
@@ -31,7 +31,7 @@ _SIGNS = frozenset(".,\"'")
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What may be declared of one table."""
+    """A proposal for the declarations of one table."""
 
     unit: str = ""
     """The key of its unit; empty if none is likely."""

@@ -1,4 +1,4 @@
-"""Which rows of other private tables the rows of a table refer to, as the catalog says.
+"""The rows of other private tables that the rows of a table refer to, as the catalog says.
 
 They are rows of tables with the same units. *Which rows are a unit's* must be clear before anything
 is joined: what comes or goes with a unit are its rows in all tables together, and each row of each
@@ -42,7 +42,7 @@ class DescribedTables(Protocol):
 
     @property
     def catalog(self) -> Catalog:
-        """What the database tells of them."""
+        """The catalog of the database, which tells of them."""
 
     def describe(
         self,

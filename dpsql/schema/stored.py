@@ -249,7 +249,7 @@ class _Table(Shape, frozen=True):
 
 
 class _Below(Shape, frozen=True):
-    """What a view is charged for as, and which rows of that it has."""
+    """The table that is charged for in place of a view, and a digest of what the view scans."""
 
     base: _Table
     digest: str

@@ -16,7 +16,7 @@ _MAX_PATH = 3
 
 
 class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What an object of the document has: these names and no others."""
+    """The shape of an object in the document: the names of its fields, and no others."""
 
 
 class StoredJoin(Shape, frozen=True):
@@ -69,7 +69,7 @@ class StoredUnit(Shape, frozen=True):
 
 
 class StoredChosen(Shape, frozen=True):
-    """Which rows of a table were chosen."""
+    """The rows of a table that were chosen."""
 
     path: tuple[str, ...]
     unit: StoredUnit

@@ -1,4 +1,4 @@
-"""What is public about a table, and about several."""
+"""The public description of a table, and of several."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Origin(Protocol):
-    """Where the rows of a view come from: a scan that the library writes, of rows of one table.
+    """The origin of the rows of a view: a scan that the library writes, of rows of one table.
 
     Each row of the table below gives one row of the view or none, and by that row alone. So adding
     or removing a row there adds or removes one here at most, and what is charged for the view is
@@ -56,11 +56,11 @@ class Origin(Protocol):
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """Of a combination, the private tables that it is made of: see `combined.py`."""
+        """The private tables that a combination is made of: see `combined.py`."""
 
     @property
     def sides(self) -> tuple[Parent, ...]:
-        """Of a combination, what its columns are of."""
+        """The sides that the columns of a combination are from."""
 
     def check_unchanged(self) -> None:
         """Check that the files are those that were listed, and as they were.
@@ -75,7 +75,7 @@ class Within(ComputedColumn, Protocol):
 
     @property
     def table(self) -> Table:
-        """Whose rows they are."""
+        """The table whose rows they are."""
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
@@ -87,7 +87,7 @@ class Within(ComputedColumn, Protocol):
 
     @property
     def outside(self) -> tuple[str, ...]:
-        """What is read of the row that has it, with `OUTSIDE` before it beside the others."""
+        """The columns read of the row that has it; beside the others, `OUTSIDE` precedes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,12 +280,12 @@ class Table:
 
     @property
     def typed(self) -> str:
-        """How statements and schemas name it: with its database, unless that is the current one."""
+        """The name in statements and schemas: with its database, unless that is the current one."""
         return self.name if self.file is None else ".".join(self.whole.path)
 
     @property
     def shown(self) -> str:
-        """What it is called among several tables, and in what is said of its rows."""
+        """The name that it has among several tables, and in what is said of its rows."""
         return self.name if self.chosen is None else f"chosen {self.name}"
 
     @property
@@ -297,7 +297,7 @@ class Table:
 
     @property
     def stored(self) -> Table:
-        """What is charged for: the table itself, or the one below a view; chosen rows as such."""
+        """The table that is charged for: itself, or the one below a view; chosen rows as such."""
         if self.chosen is not None:
             file = self.whole.stored.file
             return Table(self.name, {}, path=self.path, unit=self.unit, file=file)
@@ -313,7 +313,7 @@ class Table:
 
     @property
     def contributions(self) -> int:
-        """How many rows of one unit count at most; 1 if none can, but units, which are records."""
+        """The most rows of one unit that count; 1 if only units can be counted, as records."""
         return 1 if self.unit is None else self.unit.max_rows or 1
 
     @property
@@ -403,7 +403,7 @@ class Parent:
 
     @property
     def prefix(self) -> str:
-        """What stands before its columns in the grain."""
+        """The prefix of its columns in the grain."""
         return f"{self.above}{', '.join(self.join.columns)}."
 
     @property

@@ -52,7 +52,7 @@ _COLUMN = "for example age = {{ integers = [0, 115] }} under [{table}.columns]."
 
 
 class Declarations(NamedTuple):
-    """What a schema file declares."""
+    """The declarations of a schema file."""
 
     tables: dict[str, dict[str, Domain | NumberBounds]]
     """Table → column → domain."""

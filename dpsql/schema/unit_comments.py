@@ -1,4 +1,4 @@
-"""Whose the rows of a table are, as a comment on it says."""
+"""The unit that the rows of a table belong to, as a comment on it says."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ MAX_ROWS = 1_000_000
 
 
 class EachRow(Enum):
-    """What the owner says of a table whose rows belong to nobody who has rows elsewhere."""
+    """The owner's declaration that a table's rows belong to nobody who has rows elsewhere."""
 
     EACH_ROW = "each row"
 
@@ -293,7 +293,7 @@ class Join:
 
 
 class RowLimit(NamedTuple):
-    """How many rows of a unit that agree in some columns count at most."""
+    """A limit on the rows of a unit that agree in some columns: how many count at most."""
 
     columns: tuple[str, ...]
     rows: int

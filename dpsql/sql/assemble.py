@@ -47,7 +47,7 @@ MAX_SCRIPT_ENTRIES = 2**24
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoweredStatement:
-    """What a statement asks of one table: its cores over that, as matrices."""
+    """The queries of a statement about one table: its cores over that, as matrices."""
 
     name: str
     cores: tuple[LoweredCore, ...]
@@ -71,14 +71,14 @@ class LoweredStatement:
 
     @property
     def added_up(self) -> list[AddedUp]:
-        """What it adds up row by row."""
+        """The measures that it adds up row by row."""
         found = (s.added_up for core in self.cores for group in core.sets for s in group.columns)
         return [added for added in found if added is not None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:
-    """What statements ask of tables, without what they compute on the answers."""
+    """The queries of statements about tables, without what is computed on the answers."""
 
     script: Script
     """Without statements, which may be over further tables."""
@@ -87,7 +87,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AskedPart:
-    """What one statement asks of one table."""
+    """The queries of one statement about one table."""
 
     name: str
     """Of the statement."""
@@ -296,7 +296,7 @@ class _Builder:
 
     @property
     def labels(self) -> dict[str, str]:
-        """What readers call the attributes of units."""
+        """The labels that readers see for the attributes of units."""
         found = _labels(self._counted)
         return found | {groups_of(name): "groups" for name in found}
 

@@ -1,4 +1,4 @@
-"""What a script compiles to: a workload, and how each statement's answer follows from it."""
+"""The result of compiling a script: a workload, and how each statement's answer follows from it."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Statement:
 
     @property
     def rows(self) -> int:
-        """How many groups there are in all of them."""
+        """The number of groups in all of its grouping sets."""
         return sum(group.rows for group in self.sets)
 
     @property
@@ -147,12 +147,12 @@ class Script:
 
     @property
     def contributions(self) -> int:
-        """How many records of one privacy unit count at most; of several tables, it is one."""
+        """The most records of one privacy unit that count; with several tables, it is one."""
         return 1 if self.apart else self.table.contributions
 
     @property
     def spreads(self) -> tuple[SpreadRows, ...]:
-        """How far apart the rows of a unit are that count."""
+        """The limits on the share of a unit's counted rows that may agree in some attributes."""
         if not self.apart:
             return spreads_of(self.table, self.merged)
         return tuple(s.renamed(of.attribute) for of, own in self.apart for s in own.spreads)

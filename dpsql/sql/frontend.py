@@ -150,7 +150,7 @@ def compile_script(
 
 @dataclass(frozen=True, slots=True)
 class _OverOne:
-    """What statements ask of one table."""
+    """The queries of statements about one table, to be compiled."""
 
     table: Table
     outlined: Sequence[tuple[str, Parsed, Outlined]]

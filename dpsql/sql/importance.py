@@ -1,4 +1,4 @@
-"""How much answers count when statements are planned together."""
+"""The weights of answers when statements are planned together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpsql.schema.names import folded
 
 @dataclass(frozen=True, slots=True)
 class Importance:
-    """What each answer of each statement is worth: its variance is multiplied by that.
+    """The weight of each answer of each statement: its variance is multiplied by that.
 
     Usually all answers count alike, so that a table of many groups has most of the error, and gets
     most of the budget. If each table counts alike, the weight of a statement is divided among the

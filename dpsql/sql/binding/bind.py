@@ -50,7 +50,7 @@ VisitPublic = Callable[[Expr, Outer], Expr]
 
 @dataclass(frozen=True, slots=True)
 class Visits:
-    """What becomes of the subqueries of a SELECT."""
+    """The functions that handle the subqueries of a SELECT, one for each kind."""
 
     public: VisitPublic
     rows: VisitRows
@@ -105,7 +105,7 @@ class RowBinder:
 
     @property
     def alias(self) -> str:
-        """What its columns may be qualified with."""
+        """The name that its columns may be qualified with."""
         return self._home.alias
 
     @property

@@ -25,7 +25,7 @@ ROW = "__row"
 
 
 class Role(StrEnum):
-    """What a column of a table of answers holds, as the letter that its name begins with."""
+    """The role of a column in a table of answers: the letter that its name begins with."""
 
     KEY = "k"
     ROLLED_UP = "g"
@@ -152,7 +152,7 @@ class Linear:
 
     @property
     def weights(self) -> tuple[BoundExpr, ...]:
-        """What is multiplied with each other, and added up; nothing where rows are counted."""
+        """The weights whose product is added up, each once; none where rows are counted."""
         given = dict.fromkeys((self.weight, self.times))
         return tuple(weight for weight in given if weight is not None)
 
@@ -201,7 +201,7 @@ class Quantile:
 
     @property
     def weights(self) -> tuple[BoundExpr, ...]:
-        """What its queries depend on."""
+        """The expressions whose values its queries are about: just one."""
         return (self.value,)
 
 
@@ -293,7 +293,7 @@ class Floor:
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """What one SELECT over the private table asks of the rows."""
+    """The queries that one SELECT over the private table makes about its rows."""
 
     table: str
     """The name of the table of its noisy answers, whose columns are `AnswerColumn`s."""

@@ -57,7 +57,7 @@ _WHOLE = re.compile(r"-?[0-9]{1,9}")
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What is known of a timestamp, and so may be looked at."""
+    """The known parts of a timestamp, and the operations on it that need no others."""
 
     parts: frozenset[str]
     """Parts of it, and periods, as DuckDB names them."""

@@ -30,7 +30,7 @@ class JoinedItem:
 
     @property
     def turned(self) -> JoinKind | None:
-        """What it is from the side of what stands before it; None if it must stand there."""
+        """The kind with both sides exchanged; None if it is no LEFT, RIGHT or FULL JOIN."""
         return _TURNED.get(self.kind)
 
 

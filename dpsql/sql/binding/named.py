@@ -1,4 +1,4 @@
-"""What names after FROM mean: tables of the sandbox, queries of private rows, noisy answers."""
+"""Meanings of names after FROM: tables of the sandbox, queries of private rows, noisy answers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Grouped:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What is known of the groups of such a query."""
+    """The facts that are known of the groups of a `Grouped` query."""
 
     known: bool
     """Whether there is a public list of them, so that they may be answers as well."""
@@ -59,7 +59,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What a name after FROM means: a public table of the sandbox, or a CTE."""
+    """The meaning of a name after FROM: a public table of the sandbox, or a CTE."""
 
     kind: str
     table: str

@@ -41,7 +41,7 @@ def output_name(node: Expr, inner: Expr, scope: Scope, source: SourceText) -> st
 
 @contextmanager
 def sorts(node: Expr, select: exp.Select, binder: RowBinder) -> Iterator[None]:
-    """Where ORDER BY has a name that nothing has, hint at those that the SELECT list has."""
+    """Hint at the names of the SELECT list where ORDER BY has a name that nothing has."""
     try:
         yield
     except SqlSchemaError as error:

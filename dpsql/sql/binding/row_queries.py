@@ -43,7 +43,7 @@ _CHOOSING = {
 
 @dataclass(frozen=True, slots=True)
 class RowQuery:
-    """What a query of private rows contributes to the core that it is inlined into."""
+    """The contribution of a query of private rows to the core that it is inlined into."""
 
     columns: tuple[RowQueryColumn, ...]
     relations: tuple[Relation, ...]
@@ -86,7 +86,7 @@ class Home:
 
     @property
     def alias(self) -> str:
-        """What its columns may be qualified with."""
+        """The name that its columns may be qualified with."""
         own = (self._own.path or (self._own.name,))[-1] if self.query is None else UNNAMED
         return self.given or own
 
@@ -113,7 +113,7 @@ class Home:
 
     @property
     def where(self) -> Span | None:
-        """Where these stand."""
+        """The place of its conditions in the statement's text."""
         return None if self.query is None else self.query.where
 
 

@@ -70,7 +70,7 @@ class Binder(Protocol):
 
     @property
     def scope(self) -> Scope:
-        """What names mean there."""
+        """The scope that says what names mean there."""
 
     def bind(self, node: exp.Expr) -> BoundExpr:
         """Bind an expression."""

@@ -33,7 +33,7 @@ Within = Callable[[Expr, Names, Kinds], Expr]
 
 @dataclass(frozen=True, slots=True)
 class _Visible:
-    """What one SELECT calls its tables and their columns, in lower case."""
+    """The names that one SELECT has for its tables and their columns, in lower case."""
 
     tables: frozenset[str]
     columns: frozenset[str]

@@ -1,4 +1,4 @@
-"""What is added up row by row, although cells of columns with domains tell it.
+"""Sums that are added up row by row, although cells of columns with domains tell them.
 
 A sum can be answered from counts of the cells of its columns, or as a measure, see
 `lowering.measures`. Let a weight w be added up for groups that other columns tell, |w| <= M. On

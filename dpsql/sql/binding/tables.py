@@ -1,4 +1,4 @@
-"""What the names of tables mean in a script: private tables, and public ones that are stored."""
+"""Meanings of the names of tables in a script: private tables, and public ones that are stored."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def no_parents(table: Table) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class UnitRows:
-    """What is computed of rows of the same unit, as it is bound; see `units/within.py`."""
+    """A value computed from rows of the same unit, as it is bound; see `units/within.py`."""
 
     name: str
     """What it is, in full."""
@@ -91,7 +91,7 @@ class UnitRows:
 
 @dataclass(frozen=True, slots=True)
 class WindowSort:
-    """What the rows of a window are sorted by, as it is bound."""
+    """An expression that the rows of a window are sorted by, as it is bound."""
 
     value: BoundExpr
     descending: bool
@@ -100,7 +100,7 @@ class WindowSort:
 
 @dataclass(frozen=True, slots=True)
 class UnitWindow:
-    """What is computed of a row among others of its unit, bound; see `units/windows.py`."""
+    """A value computed for a row among others of its unit, bound; see `units/windows.py`."""
 
     name: str
     """What it is, in full."""
@@ -171,7 +171,7 @@ class NamedTables:
 
     @property
     def sandbox(self) -> Sandbox:
-        """Where public relations are stored."""
+        """The sandbox, where public relations are stored."""
         return self._sandbox
 
     def private(self, parts: tuple[str, ...]) -> Table:
@@ -252,7 +252,7 @@ class NamedTables:
 
     @property
     def rows_of_units(self) -> tuple[UnitRows | UnitWindow, ...]:
-        """What is computed of rows of the same unit, each after what it needs itself."""
+        """The values computed from rows of the same unit, each after those that it needs itself."""
         return tuple(self._all_rows)
 
     def stored(self, parts: tuple[str, ...]) -> str | None:

@@ -97,7 +97,7 @@ class _Unlisted:
 
     @property
     def scope(self) -> Scope:
-        """What names mean there."""
+        """The scope that says what names mean there."""
         return self.inside.scope
 
     def bind(self, node: Expr) -> BoundExpr:

@@ -1,1 +1,1 @@
-"""What statements compute on noisy answers, and what becomes of the noise."""
+"""Computations of statements on noisy answers, and what becomes of the noise."""

@@ -50,7 +50,7 @@ Limits = Mapping[str, tuple[Expr, Expr]]
 
 @dataclass(frozen=True, slots=True)
 class Fraction:
-    """What an item consists of: steps after top / bottom."""
+    """The parts of an item: a quotient, top / bottom, and the steps after it."""
 
     top: Expr
     bottom: tuple[Expr, ...] = ()
@@ -81,7 +81,7 @@ class Fraction:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where the columns of a fraction begin."""
+    """A fraction, and the place where its columns begin."""
 
     at: int
     fraction: Fraction

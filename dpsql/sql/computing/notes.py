@@ -1,4 +1,4 @@
-"""What a reader must know of answers that are computed over groups, or chosen by noise."""
+"""Notes on answers that are computed over groups, or chosen by noise: what readers must know."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NEUTRAL = (exp.Sum,)
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What must be known of some values besides their errors."""
+    """A note on some values: what must be known of them besides their errors."""
 
     text: str
     outputs: frozenset[int] | None = None

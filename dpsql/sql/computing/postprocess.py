@@ -1,4 +1,4 @@
-"""What a statement computes on the noisy answers of its cores, in the sandbox."""
+"""The computations of a statement on the noisy answers of its cores, in the sandbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What couples columns and relations: the blocks into which a core's matrices fall apart."""
+"""Components of coupled columns and relations: the blocks that a core's matrices fall into."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _CANONICAL = re.compile(r"__([aw]|r[0-9]+_)[0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class _Equality:
-    """What has to be equal for a public row to be met."""
+    """An equality that must hold for a public row to be met."""
 
     condition: BoundExpr
     """Which says so, and maybe more."""
@@ -106,7 +106,7 @@ class JoinedRows:
 
     @property
     def sql(self) -> str:
-        """What to select from."""
+        """The relation to select from, as SQL."""
         return " ".join([self._cells, *(step.sql for step in self._steps)])
 
     def tests(self) -> Iterator[tuple[BoundExpr, str]]:

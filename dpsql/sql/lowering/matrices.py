@@ -28,7 +28,7 @@ class LoweredBlock:
 
     @property
     def content(self) -> tuple[object, ...]:
-        """What is equal for blocks that ask the same of the same groups."""
+        """A key that is equal for blocks that ask the same of the same groups."""
         return self.attributes, self.axes, self.rows.rows, self.rows.key
 
     @property

@@ -1,4 +1,4 @@
-"""What is added up row by row: measures, where cells of columns are too many or not known.
+"""Sums that are added up row by row: measures, where cells are too many or not known.
 
 A measure is an integer of each row, of public bounds (see `rows.measure`). Conditions on columns
 without a domain are part of it: a row that doesn't meet them adds nothing. So a COUNT under such

@@ -1,4 +1,4 @@
-"""What is computed of rows of the same unit, as SQL for the private connection."""
+"""Values computed from rows of the same unit, as SQL for the private connection."""
 
 from __future__ import annotations
 

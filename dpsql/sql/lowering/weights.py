@@ -1,4 +1,4 @@
-"""What rows add to a statistic: those of a cell its weights, less their middle; or a measure."""
+"""The contribution of a row to a statistic: its cell's weights, less their middle; or a measure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_WEIGHT = 1e12
 
 @dataclass(frozen=True, slots=True)
 class AddedTerm:
-    """What is added up over a sandbox table whose columns w0 and w1 are the weights of its rows."""
+    """A term that is added up over a sandbox table: columns w0 and w1 are its rows' weights."""
 
     term: str
     """As SQL."""
@@ -113,7 +113,7 @@ class AddedUp:
 
     @property
     def center(self) -> float:
-        """What was taken off the value of each row."""
+        """The number that was taken off the value of each row."""
         return float(self.row.middle * self.row.step)
 
     @property

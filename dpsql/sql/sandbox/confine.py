@@ -1,4 +1,4 @@
-"""What a process gives up for good: files, network, other programs, and memory beyond a bound.
+"""The rights that a process gives up for good: files, network, other programs, more memory.
 
 Called once, when all that is needed has been loaded. What holds depends on the system:
 

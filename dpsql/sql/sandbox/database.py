@@ -1,4 +1,4 @@
-"""What the library sees of the sandbox: statements, tables, frames.
+"""The library's view of the sandbox: statements, tables, frames.
 
 A DuckDB of our own, which holds public things only: domains, public tables, noisy answers. The
 analyst's expressions are evaluated there and nowhere else. So three-valued logic, casts, the

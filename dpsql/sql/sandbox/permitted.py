@@ -1,4 +1,4 @@
-"""What may run in the sandbox: a closed list over DuckDB's own syntax tree of a query.
+"""The closed list of what may run in the sandbox, over DuckDB's own syntax tree of a query.
 
 The front end reads with sqlglot, DuckDB with a parser of its own. So that nothing can hide
 between the two, DuckDB reads each query first and gives its tree, and the query runs only if it is

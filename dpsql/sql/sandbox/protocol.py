@@ -20,7 +20,7 @@ MAX_REPLY_JSON = 2**26
 
 
 class ProtocolError(Exception):
-    """What was received is not a message."""
+    """An error of the protocol: what was received is not a message."""
 
 
 def write_message(stream: BinaryIO, message: Mapping[str, object], block: bytes = b"") -> None:

@@ -1,4 +1,4 @@
-"""Where a syntax node stands in the text."""
+"""The place of a syntax node in the text."""
 
 from __future__ import annotations
 

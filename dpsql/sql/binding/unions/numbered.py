@@ -108,7 +108,7 @@ def _bound(node: Expr, parts: Sequence[BoundExpr], span: Span) -> BoundExpr:
 
 @dataclass(frozen=True, slots=True)
 class _UnionColumn:
-    """What a column of a union is: the column of the query that the row is of."""
+    """A column of a union: for each row, the column of the query that the row is of."""
 
     several: tuple[RowQueryColumn, ...]
     table: Table
@@ -116,7 +116,7 @@ class _UnionColumn:
 
     @property
     def scope(self) -> Scope:
-        """What names mean in the first query."""
+        """The scope that says what names mean in the first query."""
         return self.several[0].inside.scope
 
     def bind(self, node: Expr) -> BoundExpr:

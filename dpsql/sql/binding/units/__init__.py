@@ -1,1 +1,1 @@
-"""What is said of other rows of the same unit: subqueries, groups, windows."""
+"""Expressions over other rows of the same unit: subqueries, groups, windows."""

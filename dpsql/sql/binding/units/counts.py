@@ -49,7 +49,7 @@ _MORE = ("distinct", "offset", "qualify", "laterals", "windows")
 
 @dataclass(frozen=True, slots=True)
 class _OfUnits:
-    """What stands after FROM with one row for each unit, written as rows of the units."""
+    """The content of FROM with one row for each unit, written as rows of the units."""
 
     item: Expr
     """With the column `UNIT`, in which rows of one unit are equal, as in all others."""

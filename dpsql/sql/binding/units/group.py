@@ -1,8 +1,8 @@
-"""What one query says of rows of the same unit: which they are, and what is computed of them.
+"""The rows of the same unit that one query looks at, and what it computes from them.
 
-They are those of which a column is equal to one of the row that they are for, where both refer to
-the same row: see `within.py`. Each thing that is computed is a column of that row, with a name of
-all that it depends on.
+They are the rows in which a column equals a column of the row that they are for, where both refer
+to the same row: see `within.py`. Each thing that is computed is a column of that row, and its name
+says all that it depends on.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class _GroupedSide:
 
     @property
     def scope(self) -> Scope:
-        """What names mean around it."""
+        """The scope that says what names mean around it."""
         return self._outer.scope
 
     def domain_of(self, node: Expr) -> tuple[str, Domain] | None:

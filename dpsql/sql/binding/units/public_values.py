@@ -229,7 +229,7 @@ class PublicValues:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Which columns are those of the public items of a query."""
+    """The public items of a query, and the columns of each."""
 
     items: Sequence[JoinedItem]
     columns: Sequence[frozenset[str]]

@@ -26,7 +26,7 @@ from dpsql.sql.text.spans import SourceText
 
 
 class UnitSums:
-    """What several tables have of the unit of a row.
+    """The rows that several tables have of the unit of a row.
 
     Args:
         groups: the rows of each.
