@@ -34,7 +34,7 @@ from dpsql.privacy import Budget
 from dpsql.workload import Workload
 
 MAX_CELLS = 1 << 26
-"""Of all marginals together, which are held at once."""
+"""The cells of all marginals together, which are held at once."""
 MAX_PARTS = 1 << 18
 """Pairs of an attribute set and one inside it, which is the work of a round."""
 MAX_SETS = 1 << 16
@@ -209,7 +209,7 @@ def reason_unsupported(workload: Workload, budget: Budget) -> str | None:
 
 
 _FINEST = 1 << 16
-"""What candidates are worth for k rows, at least, is a whole number up to this one."""
+"""The least worth of candidates for k rows is a whole number up to this one."""
 
 
 @dataclass(frozen=True)
@@ -287,11 +287,11 @@ class TableTargets:
     measure: str | None
     """The axis of its counts, if it is one of several."""
     rows: int
-    """How many rows of a record are counted: one, unless a record is all that a unit has."""
+    """The rows of a record that are counted: one, unless a record is all that a unit has."""
     change: int
     """k: how many rows of one privacy unit are counted."""
     row: float
-    """What a row is worth, in a marginal with ω = 1."""
+    """The worth of a row, in a marginal with ω = 1."""
 
     @property
     def sizes(self) -> Mapping[str, int]:

@@ -139,15 +139,15 @@ def _integers(queries: Queries) -> Ints | None:
 
 
 LEAST_SHARE = 1e-4
-"""Of the budget, relative to the largest share."""
+"""The least share of the budget, relative to the largest one."""
 TIMES = 1 << 20
-"""How many times integers are measured, so that a whole parameter of the noise loses nothing."""
+"""The factor by which integers grow, so that a whole parameter of the noise loses nothing."""
 NARROW, WIDE = 1 << 14, 1 << 40
 """Noise is made wider than the one where the budget is large, and no wider than the other where it
 is small: from there on nothing is lost by whole numbers, and not much is left of 64 bits."""
 
 Reading = Literal["marginals", "pooled"]
-"""How answers follow: each from one marginal, or from all of them by least squares."""
+"""The way to answers: each from one marginal, or from all of them by least squares."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,15 +157,15 @@ class MarginalStrategy:
     attributes: tuple[str, ...]
     """One for each axis of the factors."""
     factors: tuple[IntegerFactor, ...]
-    """Of full column rank, so that every cell follows; or of full row rank, for what they span.
+    """Factors of full column rank, which give every cell; or of full row rank, for their span.
 
     Products of entries over all factors are below 2^31. They need no common scale: `assemble`
     chooses one. The total has no axes, and one factor of one entry; `cells_of` has that, too.
     """
     share: float
-    """Of the budget, in proportion: of μ², or of ε. See `shares`."""
+    """The share of the budget, in proportion: of μ², or of ε. See `shares`."""
     solver: str
-    """What is measured, for `Plan.explain()`."""
+    """The name of the measurements, for `Plan.explain()`."""
 
 
 def assemble(

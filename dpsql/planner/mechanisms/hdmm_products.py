@@ -85,7 +85,7 @@ class Products:
     weights: Array
     """w_j, of shape (k,)."""
     roles: Ints
-    """Which of `grams` of each attribute family j asks: shape (k, attributes)."""
+    """The index in `grams` of each attribute that family j asks: shape (k, attributes)."""
     grams: tuple[tuple[StructuredMatrix, ...], ...]
     """For each attribute, all that is asked of it."""
 
@@ -191,7 +191,7 @@ class UnionStrategy:
 
     products: tuple[ProductStrategy, ...]
     shares: tuple[float, ...]
-    """Of what is spent: c_g² with Gaussian noise, c_g with Laplace noise; they sum to 1."""
+    """Shares of the cost: c_g² with Gaussian noise, c_g with Laplace noise; they sum to 1."""
     error: float
     """Σ weight·variance at unit noise and sensitivity 1."""
 

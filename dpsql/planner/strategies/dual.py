@@ -215,9 +215,9 @@ def maximize(
             if even.gap <= tolerance:
                 return even
             tried = even.evaluations
-        few = _over_few_cells(dual, tolerance, start)
-        if few.gap <= tolerance:
-            return replace(few, evaluations=few.evaluations + tried)
+        chosen = _over_few_cells(dual, tolerance, start)
+        if chosen.gap <= tolerance:
+            return replace(chosen, evaluations=chosen.evaluations + tried)
     return _over_all_cells(dual, tolerance, start, steps)
 
 
@@ -468,16 +468,16 @@ def _at_corners(given: Narrow, tolerance: float, work: float) -> tuple[Dual, Dua
     kept = [hull(v.T) if v.shape[1] < len(v) else np.arange(len(v)) for v in given.along]
     if FEWER * math.prod(map(len, kept)) > math.prod(shape):
         return None
-    few = np.ravel_multi_index(np.ix_(*kept), shape).ravel()
+    corners = np.ravel_multi_index(np.ix_(*kept), shape).ravel()
     q = compressed(given.small)
     spread = given.widen(q)
-    here = np.ascontiguousarray(spread[:, few])
+    here = np.ascontiguousarray(spread[:, corners])
     dual = Dual.of(here, tuple(map(len, kept)))
     best = maximize(dual, tolerance, None, work)
     values, vectors = eigen(here, best.delta)
     root = given.widen(values[:, None] ** -0.25 * (vectors.T @ q))
     delta = np.zeros(math.prod(shape))
-    delta[few] = best.delta
+    delta[corners] = best.delta
     diagonal = np.einsum("ij,ij->j", root, root)
     f = float(np.sqrt(values).sum())
     part = QueryPart(spread, None)
