@@ -49,42 +49,54 @@ def checked(function: F) -> F:
 def _wrong(
     name: str, signature: inspect.Signature, args: tuple[Any, ...], given: dict[str, Any], why: str
 ) -> ArgumentError | BudgetError:
+    """Return the error of a call that the signature doesn't take."""
     known = [n for n in signature.parameters if n not in {"self", "cls"}]
-    hint: str
     extra = next((n for n in given if n not in signature.parameters), None)
+    if extra is not None:
+        return _unknown(name, extra, known, given)
+    try:
+        bound = signature.bind_partial(*args, **given).arguments
+    except TypeError:
+        return _too_many(name, signature, known, why)
+    required = [p.name for p in signature.parameters.values() if p.default is p.empty]
+    missing = [n for n in required if n not in bound]
+    if "budget" in missing:
+        return BudgetError(f"{name} needs a budget.", hint="pass " + ANY_BUDGET + ".")
+    if missing:
+        return ArgumentError(f"{name} needs {' and '.join(missing)}.", hint=_order(name, required))
+    return _otherwise(name, known, why)
+
+
+def _unknown(name: str, extra: str, known: list[str], given: dict[str, Any]) -> ArgumentError:
+    """Return the error of an argument that a call doesn't take."""
+    hint: str
     if extra in _AMOUNTS and "budget" in known:
         stated = {n: given[n] for n in _AMOUNTS if n in given}
         if "epsilon" in stated or "delta" in stated:
             stated = {"epsilon": stated.get("epsilon", 1), "delta": stated.get("delta", "1e-9")}
         hint = "an amount is passed as " + spend(**stated) + "."
-        return ArgumentError(f"{name} takes no {extra}.", hint=hint)
-    if extra in DECLARED and name.startswith("Session."):
+    elif extra in DECLARED and name.startswith("Session."):
         hint = f"a session declares it: session.redeclared({extra}=…)."
-        return ArgumentError(f"{name} takes no {extra}.", hint=hint)
-    if extra is not None:
+    else:
         close = difflib.get_close_matches(extra, known, n=1)
         hint = f"did you mean {close[0]}?" if close else f"it takes {', '.join(known)}."
-        return ArgumentError(f"{name} takes no {printable(extra)}.", hint=hint)
-    try:
-        bound = signature.bind_partial(*args, **given).arguments
-    except TypeError:
-        bound = None
-    required = [p.name for p in signature.parameters.values() if p.default is p.empty]
-    missing = [n for n in required if bound is not None and n not in bound]
-    if "budget" in missing:
-        hint = "pass " + ANY_BUDGET + "."
-        return BudgetError(f"{name} needs a budget.", hint=hint)
-    if missing:
-        return ArgumentError(f"{name} needs {' and '.join(missing)}.", hint=_order(name, required))
-    if bound is None:
-        kinds = {n: signature.parameters[n].kind for n in known}
-        alone = [n for n, kind in kinds.items() if kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
-        named = next((n for n in known if n not in alone), None)
-        if alone and named:
-            return ArgumentError(
-                f"{name} takes only {', '.join(alone)} without a name.",
-                hint=f"name the others: {named}=….",
-            )
+    return ArgumentError(f"{name} takes no {printable(extra)}.", hint=hint)
+
+
+def _too_many(name: str, signature: inspect.Signature, known: list[str], why: str) -> ArgumentError:
+    """Return the error of arguments without a name that have no place."""
+    by_place = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    alone = [n for n in known if signature.parameters[n].kind is by_place]
+    named = next((n for n in known if n not in alone), None)
+    if not alone or not named:
+        return _otherwise(name, known, why)
+    return ArgumentError(
+        f"{name} takes only {', '.join(alone)} without a name.",
+        hint=f"name the others: {named}=….",
+    )
+
+
+def _otherwise(name: str, known: list[str], why: str) -> ArgumentError:
     return ArgumentError(
         f"{name} can't be called so: {why}.", hint=f"the arguments are {', '.join(known)}."
     )

@@ -112,11 +112,17 @@ def from_declaration(
         return domain.of_column(type_)
     if (type_, domain.type) in {("VARCHAR", "VARCHAR"), ("BOOLEAN", "BOOLEAN")}:
         return domain
-    shown = "ENUM" if labels is not None else type_
-    raise SchemaError(
+    raise _of_another_kind(name, type_, domain, table)
+
+
+def _of_another_kind(name: str, type_: str, domain: Domain, table: str) -> SchemaError:
+    enum = enum_labels(type_) is not None
+    shown = "ENUM" if enum else type_
+    none_fits = drafted(name, type_) is None and type_ != "BOOLEAN" and not enum
+    return SchemaError(
         f"The column {name} has the type {shown}, so it can't have the domain {domain}.",
         hint=unsuitable(table, name, type_)
-        if drafted(name, type_) is None and type_ != "BOOLEAN" and labels is None
+        if none_fits
         else "Domain.integers is for integer columns, .labels for VARCHAR and ENUM columns, "
         ".boolean for BOOLEAN columns, .dates for DATE and TIMESTAMP columns, .decimals and .bins "
         "for DECIMAL, DOUBLE and integer columns.",

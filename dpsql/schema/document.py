@@ -95,22 +95,9 @@ def _name(table: Table) -> str:
 
 def _section(name: str, table: Table, proposal: Proposal | None, found: _Found) -> str:
     key = toml_key(name)
-    lines: list[str] = []
-    drafts = [f"{TODO}{printable(line)}" for line in _drafts(table, proposal or Proposal())]
-    if table.unit is not None or table.each_row or table.groups or drafts:
-        lines += [f"[{key}]", *drafts]
-    if table.unit is not None:
-        bounds = {"max_rows": table.unit.max_rows, "max_groups": table.unit.max_groups}
-        lines.append(f"unit = {toml_text(table.unit.name)}")
-        lines += [f"{name} = {most}" for name, most in bounds.items() if most is not None]
-        per = (f"{toml_key(', '.join(of.columns))} = {of.rows}" for of in table.unit.limits)
-        lines += [f"max_rows_per = {{ {', '.join(per)} }}"] if table.unit.limits else []
-    if table.each_row:
-        lines.append("each_row = true")
-    if table.groups:
-        lines.append(listed("groups", map(_groups, table.groups)))
-    if lines:
-        lines.append("")
+    drafts = (f"{TODO}{printable(line)}" for line in _drafts(table, proposal or Proposal()))
+    of_rows = [*drafts, *_of_rows(table)]
+    lines = [f"[{key}]", *of_rows, ""] if of_rows else []
     lines.append(f"[{key}.columns]")
     lines += [_column(name, domain) for name, domain in table.columns.items()]
     for name, type_ in table.undeclared.items():
@@ -124,6 +111,21 @@ def _section(name: str, table: Table, proposal: Proposal | None, found: _Found) 
         lines += ["", f"[{key}.expressions]"]
         lines += [as_entry(text, bounds) for text, bounds in table.expressions.items()]
     return "\n".join(lines) + "\n"
+
+
+def _of_rows(table: Table) -> Iterator[str]:
+    """Write what a table declares besides its columns."""
+    if table.unit is not None:
+        yield f"unit = {toml_text(table.unit.name)}"
+        bounds = {"max_rows": table.unit.max_rows, "max_groups": table.unit.max_groups}
+        yield from (f"{name} = {most}" for name, most in bounds.items() if most is not None)
+        per = [f"{toml_key(', '.join(of.columns))} = {of.rows}" for of in table.unit.limits]
+        if per:
+            yield f"max_rows_per = {{ {', '.join(per)} }}"
+    if table.each_row:
+        yield "each_row = true"
+    if table.groups:
+        yield listed("groups", map(_groups, table.groups))
 
 
 def _drafts(table: Table, proposal: Proposal) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -325,28 +325,13 @@ def _not_found(
     place: tuple[str, str],
     catalog: Catalog,
 ) -> SchemaError:
-    name = parts[-1]
-    seen = [view for view in views if folded(view.path[-1]) == folded(name)]
-    if any(view.registered for view in seen):
-        return SchemaError(
-            f"{shown} is a registered frame; only base tables and views of them can be released "
-            "from, since what is registered may be replaced at any time.",
-            hint=f"ask the frame itself, as the table self: polars.DataFrame({as_sql(name)})"
-            f".dp.session(); or store its rows: {_stored(catalog, [name])}",
-        )
+    """Return the error of a name that no table has: what has it instead, or names like it."""
+    seen = [view for view in views if folded(view.path[-1]) == folded(parts[-1])]
     here, current = place
-    wanted = {(_TEMPORARY, _MAIN, folded(name)), *_candidates(parts, here, current)}
-    if any(_folded(view.path) in wanted for view in seen):
-        return SchemaError(
-            f"{shown} is a temporary view; only base tables and stored views of them can be "
-            "released from.",
-            hint="create it without TEMP.",
-        )
-    if any(_is_temporary(one.path) for one in tables):
-        return SchemaError(
-            f"{shown} is a temporary table; only stored base tables can be released from.",
-            hint="create it without TEMP.",
-        )
+    wanted = {(_TEMPORARY, _MAIN, folded(parts[-1])), *_candidates(parts, here, current)}
+    passing = _passing(shown, parts[-1], tables, seen, wanted, catalog)
+    if passing is not None:
+        return passing
     found = [one.path for one in tables if not one.hidden] + [view.path for view in seen]
     near = [path[1:] for path in found if path[0] == here]
     if near:
@@ -359,18 +344,53 @@ def _not_found(
         return unknown(
             f"There is no table {shown} in the database {printable(here)}.", _written(found)
         )
+    return unknown(f"There is no table {shown}.", _names_like(parts, catalog))
+
+
+def _passing(
+    shown: str,
+    name: str,
+    tables: list[NamedTable],
+    views: list[StoredView],
+    wanted: Container[tuple[str, ...]],
+    catalog: Catalog,
+) -> SchemaError | None:
+    """Return the error of a name that stands for what isn't stored; None if nothing such has it."""
+    if any(view.registered for view in views):
+        return SchemaError(
+            f"{shown} is a registered frame; only base tables and views of them can be released "
+            "from, since what is registered may be replaced at any time.",
+            hint=f"ask the frame itself, as the table self: polars.DataFrame({as_sql(name)})"
+            f".dp.session(); or store its rows: {_stored(catalog, [name])}",
+        )
+    if any(_folded(view.path) in wanted for view in views):
+        return SchemaError(
+            f"{shown} is a temporary view; only base tables and stored views of them can be "
+            "released from.",
+            hint="create it without TEMP.",
+        )
+    if any(_is_temporary(one.path) for one in tables):
+        return SchemaError(
+            f"{shown} is a temporary table; only stored base tables can be released from.",
+            hint="create it without TEMP.",
+        )
+    return None
+
+
+def _names_like(parts: tuple[str, ...], catalog: Catalog) -> Hint | str:
+    """Name the tables that may be meant by a name that none has."""
     named = [*table_names(catalog), *table_names(catalog, views=True)]
-    known = [".".join(map(as_sql, parts)) for parts in named[:1000]]
+    known = [".".join(map(as_sql, path)) for path in named[:1000]]
     made = catalog.copying("'file.parquet'", "…")
     hint = f"the database has no table: {made} makes one."
     if known:
         hint = closest(".".join(parts), known)
-    if len(parts) == 1 and nearest(name, known) is None:
+    if len(parts) == 1 and nearest(parts[0], known) is None:
         hint = hint + (
-            f" If it is a frame of Python, store it: {_stored(catalog, [name])} or ask it as the "
+            f" If it is a frame of Python, store it: {_stored(catalog, parts)} or ask it as the "
             "table self, by its dp.session()."
         )
-    return unknown(f"There is no table {shown}.", hint)
+    return hint
 
 
 def _written(paths: Sequence[Sequence[str]]) -> Hint:

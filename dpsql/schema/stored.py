@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -217,11 +217,7 @@ class _Table(Shape, frozen=True):
         require({*columns, *undeclared} >= {*self.filled})
         expressions = read_expressions(self.name, {e.text: e.bounds for e in self.expressions})
         check_expressions(self.name, expressions, (*columns, *undeclared))
-        require(all(groups.resolved("", columns) == groups for groups in self.groups))
-        require(all(len(row) == len(g.columns) for g in self.groups for row in _rows(g)))
-        require(is_path(self.path))
-        limits = () if self.unit is None else self.unit.limits
-        require(all(name in columns for limit in limits for name in limit.columns))
+        self._check_parts(columns)
         table = Table(
             self.name,
             columns,
@@ -237,15 +233,23 @@ class _Table(Shape, frozen=True):
             origin=None if self.below is None else self.below.read(),
             chosen=None if self.chosen is None else self.chosen.read(),
         )
-        require(self.below is None or not self.made_of)
-        require(table.unit is not None or table.chosen is None)
-        require(len(self.parents) <= MAX_JOINS)
         parents = [parent.read() for parent in self.parents]
         known = {"", *(parent.prefix for parent in parents)}
         require(all(parent.above in known for parent in parents))
         made = tuple(one.read() for one in self.made_of)
         equal = frozenset(map(frozenset, self.equal))
         return known_pairs(table, RowCombination(made, equal)) if made else grain(table, parents)
+
+    def _check_parts(self, columns: Mapping[str, Domain]) -> None:
+        """Refuse parts that no table has together."""
+        require(all(groups.resolved("", columns) == groups for groups in self.groups))
+        require(all(len(row) == len(g.columns) for g in self.groups for row in _rows(g)))
+        require(is_path(self.path))
+        limits = () if self.unit is None else self.unit.limits
+        require(all(name in columns for limit in limits for name in limit.columns))
+        require(self.below is None or not self.made_of)
+        require(self.unit is not None or self.chosen is None)
+        require(len(self.parents) <= MAX_JOINS)
 
 
 class _Below(Shape, frozen=True):

@@ -65,26 +65,7 @@ def other_type(table: str, column: str, type_: str, *, altered: bool = False) ->
 
 def check_values(type_: str, values: Sequence[Value]) -> None:
     """Refuse an empty list, a value that stands twice, and values of another type."""
-    if type_ in INTEGER_TYPES:
-        ok = isinstance(values, range) or all(type(v) is int for v in values)
-    elif type_ == "BOOLEAN":
-        ok = tuple(values) == (False, True)
-    elif type_ in {"VARCHAR", "ENUM"}:
-        ok = all(type(v) is str for v in values)
-    elif type_ == "DATE":
-        ok = isinstance(values, DateRange) or all(type(v) is date for v in values)
-    elif type_ == "TIMESTAMP":
-        ok = isinstance(values, TimeRange)
-    elif type_ == "DOUBLE":
-        ok = all(type(v) is float and math.isfinite(v) for v in values)
-    elif isinstance(values, DecimalRange):
-        ok = type_ == values.type
-    else:
-        raise SchemaError(
-            f"A domain can't have the type {printable(str(type_)[:60])}.",
-            hint="use Domain.integers, .decimals, .dates, .bins, .labels or .boolean.",
-        )
-    if not ok:
+    if not _are_of(type_, values):
         raise SchemaError(
             f"A domain of type {type_} has values of another type.",
             hint="integers for integer types, strings for VARCHAR and ENUM.",
@@ -95,6 +76,28 @@ def check_values(type_: str, values: Sequence[Value]) -> None:
         raise SchemaError(f"A domain lists {twice} twice.", hint="list every value exactly once.")
     if not values:
         raise SchemaError("A domain has no values.", hint="list at least one value.")
+
+
+def _are_of(type_: str, values: Sequence[Value]) -> bool:
+    """Whether values are of a type of domains."""
+    if isinstance(values, DecimalRange):
+        return type_ == values.type
+    if type_ in INTEGER_TYPES:
+        return isinstance(values, range) or all(type(v) is int for v in values)
+    if type_ in {"VARCHAR", "ENUM"}:
+        return all(type(v) is str for v in values)
+    if type_ == "BOOLEAN":
+        return tuple(values) == (False, True)
+    if type_ == "DATE":
+        return isinstance(values, DateRange) or all(type(v) is date for v in values)
+    if type_ == "TIMESTAMP":
+        return isinstance(values, TimeRange)
+    if type_ == "DOUBLE":
+        return all(type(v) is float and math.isfinite(v) for v in values)
+    raise SchemaError(
+        f"A domain can't have the type {printable(str(type_)[:60])}.",
+        hint="use Domain.integers, .decimals, .dates, .bins, .labels or .boolean.",
+    )
 
 
 def check_uppers(type_: str, values: Sequence[Value], uppers: Sequence[Value] | None) -> None:

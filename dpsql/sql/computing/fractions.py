@@ -226,25 +226,42 @@ def limits_of(cores: Sequence[LoweredCore]) -> dict[str, tuple[Expr, Expr]]:
     counts = {k: s for k, s in sums.items() if s.each[0].counts}
     for j, k in permutations(counts, 2):
         found[_quotient(j, k)] = _number(0.0), exp.Null()
-    second = dict[tuple[int, int, int], list[Expr]]()
+    second: _Seconds = {}
     for j, top in sums.items():
         of = top.each[0]
         below = [k for k, s in counts.items() if not (apart and of.of_units) and s.holds(top)]
         if of.times is None:
             found |= {_quotient(j, k): (_number(top.least), _number(top.largest)) for k in below}
             continue
-        factors = of.weight, of.times
-        ones, others = ([i for i, s in sums.items() if s.centers(w, of)] for w in factors)
+        ones, others = (
+            [i for i, s in sums.items() if s.centers(w, of)] for w in (of.weight, of.times)
+        )
         for i, o, k in product(ones, others, below):
             both = together(i, o, k, j)
             second.setdefault((i, o, k), []).append(both)
-            if i == o:
-                found[render(both.unnest())] = _number(0.0), exp.Null()
-            for sample, factor in ((False, 1), (True, 2)):
-                largest = factor * sums[i].middle * sums[o].middle
-                least = 0.0 if i == o else -largest
-                spread = render(covariance(both, k, sample=sample))
-                found[spread] = _number(least), _number(largest)
+            found |= _limits_of_second(both, k, sums[i], sums[o])
+    return found | _limits_of_correlations(second)
+
+
+_Seconds = dict[tuple[int, int, int], list[Expr]]
+"""Two sums and a count → the second moments of what is added up, as texts may have them."""
+
+
+def _limits_of_second(both: Expr, k: int, one: _Sum, other: _Sum) -> dict[str, tuple[Expr, Expr]]:
+    """Return what a second moment can be, and the covariances that are made of it and a count."""
+    found: dict[str, tuple[Expr, Expr]] = {}
+    if one is other:
+        found[render(both.unnest())] = _number(0.0), exp.Null()
+    for sample, factor in ((False, 1), (True, 2)):
+        largest = factor * one.middle * other.middle
+        least = 0.0 if one is other else -largest
+        found[render(covariance(both, k, sample=sample))] = _number(least), _number(largest)
+    return found
+
+
+def _limits_of_correlations(second: _Seconds) -> dict[str, tuple[Expr, Expr]]:
+    """Return what correlations and coefficients of determination can be."""
+    found: dict[str, tuple[Expr, Expr]] = {}
     for (i, o, k), pairs in second.items():
         own = second.get((i, i, k), []), second.get((o, o, k), [])
         for both, *spreads in product(pairs, *own) if i != o else ():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -59,20 +59,8 @@ def notes(
         cores: these.
         post: the same, followed through by its noise; None if nothing is computed.
     """
-    found = []
-    means = {
-        Role.STATISTIC.named(j)
-        for core in cores
-        for group in core.sets
-        for j, s in enumerate(group.columns)
-        if isinstance(s.statistic, Windowed) and s.statistic.mean
-    }
-    if any(_may_be_empty(query, core) for core in cores):
-        over = _over_groups(query, means)
-        empty = EMPTY.format(_floor(sum(group.rows for core in cores for group in core.sets)))
-        found += [] if over == frozenset() else [Note(empty, over, avoidable=True)]
     floors = {core.core.floor.errors for core in cores if core.core.floor is not None}
-    found += [Note(ABOVE.format(errors)) for errors in floors]
+    found = [*_empty_notes(query, cores), *(Note(ABOVE.format(errors)) for errors in floors)]
     outputs = () if post is None else post.outputs
     if any(output.chosen for output in outputs):
         noisy = any(output.noisy for output in outputs)
@@ -81,6 +69,23 @@ def notes(
         width = len(outputs) or len(query.expressions)
         found.append(Note(LISTED if cores else PUBLIC, frozenset(range(width))))
     return tuple(found)
+
+
+def _empty_notes(query: exp.Query, cores: Sequence[LoweredCore]) -> Iterator[Note]:
+    """Say of what is computed over groups that some of them may have no rows."""
+    if not any(_may_be_empty(query, core) for core in cores):
+        return
+    groups = [group for core in cores for group in core.sets]
+    means = {
+        Role.STATISTIC.named(j)
+        for group in groups
+        for j, s in enumerate(group.columns)
+        if isinstance(s.statistic, Windowed) and s.statistic.mean
+    }
+    over = _over_groups(query, means)
+    if over is None or over:
+        empty = EMPTY.format(_floor(sum(group.rows for group in groups)))
+        yield Note(empty, over, avoidable=True)
 
 
 def moved_notes(moved: Iterable[MovedValues]) -> tuple[Note, ...]:

@@ -66,15 +66,7 @@ def _freed(core: Core, before: Core, table: Table, reader: RowReader) -> Core:
     """
     moved = [c for c in core.by_row if c in before.conjuncts and _is_of_rows(c)]
     moved = [c for c in moved if not _always_holds(c, reader)]
-    others = [
-        *core.keys,
-        *core.conjuncts,
-        *core.derived,
-        *(c for r in core.relations for c in r.on),
-    ]
-    others += [part for one in core.statistics for part in expressions(one)]
-    others += [c for c in core.by_row if c not in moved]
-    used = frozenset[str]().union(*(part.attributes | part.by_row for part in others))
+    used = _columns_of(core, without=moved)
     apart = {
         name
         for name in frozenset[str]().union(*(c.attributes for c in moved)) - used
@@ -87,6 +79,19 @@ def _freed(core: Core, before: Core, table: Table, reader: RowReader) -> Core:
         by_row=tuple(strict.get(c, c) for c in core.by_row),
         named=core.named - apart,
     )
+
+
+def _columns_of(core: Core, *, without: Sequence[BoundExpr]) -> frozenset[str]:
+    """Return the columns of all parts of a core but some of its conditions by rows."""
+    parts = [
+        *core.keys,
+        *core.conjuncts,
+        *core.derived,
+        *(c for r in core.relations for c in r.on),
+        *(part for one in core.statistics for part in expressions(one)),
+        *(c for c in core.by_row if c not in without),
+    ]
+    return frozenset[str]().union(*(part.attributes | part.by_row for part in parts))
 
 
 def _always_holds(condition: BoundExpr, reader: RowReader) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 
 from dpsql.linalg.sets import unions
 from dpsql.schema import Table
@@ -54,36 +55,39 @@ def components(
         The components; those with keys first, in the order of their first key.
     """
     conjuncts = tuple(dict.fromkeys([*core.conjuncts, *filters]))
-    edges = [part.nodes for part in (*conjuncts, *(core.keys[k] for k in keys))]
-    edges += couplings
-    edges += [frozenset({r.number}).union(*(c.nodes for c in r.on)) for r in core.relations]
-    together = frozenset[Node]().union(*(weight.nodes for weight in weights))
-    edges += [together]
+    weight = frozenset[Node]().union(*(weight.nodes for weight in weights))
+    parts = (*conjuncts, *(core.keys[k] for k in keys))
+    edges = [*(part.nodes for part in parts), *couplings, weight, *map(_nodes, core.relations)]
     groups = _with_attributes(unions(filter(None, edges)), table)
-    # What depends on nothing, such as WHERE 1 = 0, is a matter of the first component.
-    constant = [c for c in conjuncts if not c.nodes]
-    constant_weight = bool(weights) and not together
-    if not groups and (constant_weight or constant):
+    if not groups and (weights or conjuncts):
         groups = [_smallest(table)]
+    # What depends on nothing, such as WHERE 1 = 0, is a matter of the first component.
     found = []
-    for i, group in enumerate(groups):
-        own = [c for c in conjuncts if c.nodes and c.nodes <= group]
-        weighted = constant_weight and i == 0
-        if together:
-            weighted = together <= group
+    for first, group in zip(chain([True], repeat(False)), groups, strict=False):
+        conditions = (c for c in conjuncts if _depends(c.nodes, group, first=first))
         found.append(
             CoupledColumns(
                 tuple(name for name in table.columns if name in group),
                 tuple(r for r in core.relations if r.number in group),
-                (*(constant if i == 0 else []), *own),
-                tuple(k for k in keys if core.keys[k].nodes and core.keys[k].nodes <= group),
-                weighted,
+                tuple(sorted(conditions, key=lambda c: bool(c.nodes))),
+                tuple(k for k in keys if _depends(core.keys[k].nodes, group, first=False)),
+                bool(weights) and _depends(weight, group, first=first),
             )
         )
     alone = tuple(k for k in keys if not core.keys[k].nodes)
     found += [CoupledColumns((), (), (), alone, False)] if alone else []
     last = len(core.keys)
     return sorted(found, key=lambda c: c.keys[0] if c.keys else last)
+
+
+def _nodes(relation: Relation) -> frozenset[Node]:
+    """Return a relation, and all that its conditions are about."""
+    return frozenset({relation.number}).union(*(c.nodes for c in relation.on))
+
+
+def _depends(nodes: frozenset[Node], group: frozenset[Node], *, first: bool) -> bool:
+    """Whether what is about some nodes depends on a group; what is about none, on the first one."""
+    return nodes <= group if nodes else first
 
 
 def _with_attributes(groups: list[frozenset[Node]], table: Table) -> list[frozenset[Node]]:

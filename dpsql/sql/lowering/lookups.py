@@ -255,29 +255,32 @@ def compared_values(place: Expr, tables: Mapping[int, str]) -> list[str] | None:
     Returns:
         Queries of one column each; None if it is compared with anything else, or not compared.
     """
-    place, at = _in_brackets(place), 0
+    place, at = _in_brackets(place), None
     if isinstance(place, exp.Tuple):
         return None
     if isinstance(place.parent, exp.Tuple):
-        at = next(i for i, one in enumerate(place.parent.expressions) if one is place)
+        at = next(i for i, part in enumerate(place.parent.expressions) if part is place)
         place = _in_brackets(place.parent)
-        if not isinstance(place.parent, exp.In):
-            return None
     parent = place.parent
     if not isinstance(parent, COMPARISONS) or parent.args.get("symmetric"):
         return None
-    others = [part for part in parent.iter_expressions() if part is not place]
+    found: list[str | None]
     if isinstance(parent, exp.In) and isinstance(parent.args.get("query"), exp.Expr):
-        listed = parent.args["query"].unnest()
-        found = [_listed_by(listed, at) if place is parent.this else None]
-    elif isinstance(place, exp.Tuple):
+        query = parent.args["query"].unnest()
+        found = [_listed_by(query, at or 0) if place is parent.this else None]
+    elif at is not None:
         return None
     else:
-        if isinstance(parent, exp.Between) and place is not parent.this:
-            others = [parent.this]
-        found = [_values_of(o, place, tables) for o in others if not isinstance(o, exp.Null)]
+        found = [_values_of(other, place, tables) for other in _beside(place, parent)]
     queries = [query for query in found if query is not None]
     return queries if len(queries) == len(found) else None
+
+
+def _beside(place: Expr, comparison: Expr) -> list[Expr]:
+    """Return what a comparison compares an expression with, but for NULL."""
+    ends = isinstance(comparison, exp.Between) and place is not comparison.this
+    parts = [comparison.this] if ends else comparison.iter_expressions()
+    return [part for part in parts if part is not place and not isinstance(part, exp.Null)]
 
 
 def comparison_of(place: Expr) -> Expr | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date
 from fractions import Fraction
 from types import MappingProxyType
@@ -50,6 +50,19 @@ MAX_MAGNITUDE = 10**30
 """What a row may add, and one over it: squares, products of four and their variances fit doubles.
 """
 _ONE = row.RowConstant("INTEGER", "1")
+
+
+@dataclass(frozen=True, slots=True)
+class _Added:
+    """A value that each row adds, before conditions: its ends, and the steps that it is known to.
+
+    It is `centered` where the middle of its ends is taken off first.
+    """
+
+    value: row.RowExpression
+    ends: tuple[Fraction, Fraction]
+    step: Fraction
+    centered: bool = False
 
 
 class RowReader:
@@ -117,43 +130,54 @@ class RowReader:
         Raises:
             SqlError: something in it can't be evaluated row by row, or has no public bounds.
         """
-        centered = restored = False
-        if linear.weight is None:
-            value: row.RowExpression = _ONE
-            ends, step = (Fraction(0), Fraction(1)), Fraction(1)
+        weight, restored = linear.weight, False
+        span = None if weight is None else weight.span
+        if weight is None:
+            added = _Added(_ONE, (Fraction(0), Fraction(1)), Fraction(1))
         elif linear.times is not None:
-            factors = linear.weight, linear.times
-            value, ends, step = self._product(factors, centers, linear.within)
-            centered = ends[0] == 0  # the middle of squares is put back by what is made of them
+            value, ends, step = self._product((weight, linear.times), centers, linear.within)
+            # The middle of squares is put back by what is made of them.
+            added = _Added(value, ends, step, centered=ends[0] == 0)
         else:
-            value, ends = self._value(linear.weight, linear.within)
             # Averages put the center back themselves. Elsewhere it is put back for each row that
             # is counted, so it is taken off only if just those have a value.
-            there = counted or self.is_always_there(linear.weight)
+            there = counted or self.is_always_there(weight)
             restored = there and not (linear.center or conditions or self._from_zero)
-            centered = (linear.center or restored) and _has_middle(*ends)
-            step = self._step(value, ends, centered=centered)
-            if not centered and not ends[0] <= 0 <= ends[1]:
-                # A measure takes 0 in between, for rows that add nothing.
-                value = clamped(row.RowCast(value, DOUBLE), *map(number, ends))
-            elif not isinstance(value, row.RowColumn):  # which is the same either way
-                value = self._bounded(value, linear.within)
-        holds = tuple(self.expression(c) for c in conditions)
-        if holds:
-            value = row.RowCase(((row.all_of(holds), value),), row.NOTHING)
-        with self._at(linear.weight.span if linear.weight is not None else None):
+            added = self._weighted(weight, linear.within, linear.center or restored)
+        value = added.value
+        if conditions:
+            holds = row.all_of(tuple(map(self.expression, conditions)))
+            value = row.RowCase(((holds, value),), row.NOTHING)
+        with self._at(span):
             alone = isinstance(value, row.RowColumn)
-            added = self._bounded(value, linear.within) if alone else value
-            made = measure(added, self.types, ends, step, centered=centered)
-        steps = f"{made.low}..{made.high} steps of {step} from {made.middle}"
+            made = measure(
+                self._bounded(value, linear.within) if alone else value,
+                self.types,
+                added.ends,
+                added.step,
+                centered=added.centered,
+            )
+        steps = f"{made.low}..{made.high} steps of {added.step} from {made.middle}"
         name = f"sum of {known_as(value, self.types, added_up=True)} in {steps}"
-        self._check_name(name, linear.weight.span if linear.weight is not None else None)
+        self._check_name(name, span)
         label = sum_spelled(
-            [self._plain(factor) for factor in (linear.weight, linear.times) if factor is not None],
+            [self._plain(factor) for factor in (weight, linear.times) if factor is not None],
             [number(Fraction(f"{center:.6g}")) for center in centers],
             [self._plain(condition) for condition in conditions],
         )
         return AddedUp(name, label, made, restored=restored)
+
+    def _weighted(self, weight: BoundExpr, within: Within, center: bool) -> _Added:
+        """Return what rows add by one weight, around the middle of its range if that is wanted."""
+        value, ends = self._value(weight, within)
+        centered = center and _has_middle(*ends)
+        step = self._step(value, ends, centered=centered)
+        if not centered and not ends[0] <= 0 <= ends[1]:
+            # A measure takes 0 in between, for rows that add nothing.
+            value = clamped(row.RowCast(value, DOUBLE), *map(number, ends))
+        elif not isinstance(value, row.RowColumn):  # which is the same either way
+            value = self._bounded(value, within)
+        return _Added(value, ends, step, centered=centered)
 
     def _check_name(self, name: str, span: Span | None) -> None:
         """Refuse a measure, or a key, that would be taken for a column."""

@@ -60,30 +60,42 @@ def within(
         return column  # of which the ends are on another clock
     if enforced:
         return column
+    if domain.outside == "clamp":
+        return _at_nearer_end(column, domain, counted=counted)
+    if domain.other is not None and not counted:
+        return column
+    seen = shown or column
+    if isinstance(domain.values, tuple) and domain.uppers is None:
+        inside = row.RowCall("in", (seen, *map(_constant, domain.values)))
+    else:
+        inside = row.RowCall("between", (seen, *_ends(domain)))
+    other = row.NOTHING if domain.other is None else _constant(domain.other)
+    return row.RowCase(((inside, column),), other)
+
+
+def _at_nearer_end(
+    column: row.RowExpression, domain: Domain, *, counted: bool
+) -> row.RowExpression:
+    """Return the value that SQL sees of a clamped column; NaN is none of numbers, so it is NULL."""
+    floats = domain.column_type in FLOATS or domain.type == "DOUBLE"
+    if not counted:
+        return _number(column) if floats else column
+    low, high = _ends(domain)
+    if domain.column_type == "FLOAT":  # a DOUBLE is divided otherwise
+        return clamped(column, row.RowCast(low, FLOAT), row.RowCast(high, FLOAT))
+    return clamped(column, low, high, floats=floats)
+
+
+def _ends(domain: Domain) -> tuple[row.RowConstant, row.RowConstant]:
+    """Return the least and the largest stored value of a domain, in the column's own type."""
     least, most = first_and_last(domain)
     if domain.timed and isinstance(most, date):
         most = datetime.combine(most, time.max)
     if domain.column_type == NANOSECONDS.name:
-        least, most = (_in_nanoseconds(end) for end in (least, most))
+        least, most = _in_nanoseconds(least), _in_nanoseconds(most)
     if domain.column_type in INTEGER_TYPES:  # beside a DECIMAL an integer is another number to //
         least, most = (int(end) if isinstance(end, Decimal) else end for end in (least, most))
-    ends = [_constant(end) for end in (least, most)]
-    if domain.outside == "clamp":
-        floats = domain.column_type in FLOATS or domain.type == "DOUBLE"
-        if counted:
-            to = FLOAT if domain.column_type == "FLOAT" else None  # a DOUBLE is divided otherwise
-            return clamped(column, *(row.RowCast(e, to) if to else e for e in ends), floats=floats)
-        return _number(column) if floats else column
-    if domain.other is not None and not counted:
-        return column
-    if isinstance(domain.values, tuple) and domain.uppers is None:
-        inside: row.RowExpression = row.RowCall(
-            "in", (shown or column, *map(_constant, domain.values))
-        )
-    else:
-        inside = row.RowCall("between", (shown or column, *ends))
-    other = row.NOTHING if domain.other is None else _constant(domain.other)
-    return row.RowCase(((inside, column),), other)
+    return _constant(least), _constant(most)
 
 
 def _in_nanoseconds(end: Value) -> Value:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError
-from sqlglot.tokenizer_core import TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import Span, SqlError, SqlLimitError, SqlParseError, printable
 from dpsql.hints import Hint, ask, instead, never
@@ -156,40 +156,63 @@ def _check_signs(source: SourceText) -> None:
     """Refuse what leaves no trace in the syntax tree, or takes the parser exponential time."""
     brackets = 0
     for at, token in enumerate(source.tokens):
-        span = Span(token.start, token.end + 1)
         if token.token_type is TokenType.L_BRACKET:
             brackets += 1
             hint = _list_hint(source, at) if brackets <= _MAX_BRACKETS else IN_LIST
             if hint is not None:
                 message = "A list in brackets is not supported here."
-                raise source.unsupported(span, message, hint)
+                raise source.unsupported(_span(token), message, hint)
         if token.token_type is TokenType.R_BRACKET:
             brackets -= 1
-        if token.token_type in _STRANGE:
-            hint = "write a whole or decimal number, or a string in single quotes."
-            raise source.unsupported(span, "A literal of this form is not supported.", hint)
-        if at and token.token_type is source.tokens[at - 1].token_type is TokenType.STRING:
-            between = source.sql[source.tokens[at - 1].end + 1 : token.start]
-            if between.strip() or "\n" not in between:  # else they are one string, as in DuckDB
-                hint = "write one string; a quote inside is doubled: 'it''s'."
-                raise source.unsupported(span, "A string beside a string has no meaning.", hint)
-        if at and token.token_type is TokenType.STRING and source.word(at - 1) == "INTERVAL":
-            _check_interval(source, span, token.text)
-        after = source.tokens[at + 1].token_type if at + 1 < len(source.tokens) else None
-        if token.token_type is after is TokenType.L_BRACE:
-            raise _template(source, at)
-        if source.word(at) == "TOP" and after is TokenType.NUMBER:
-            raise _top(source, at)
-        if token.text == "`":
-            raise _backtick(source, at)
-        before = [source.word(i) for i in range(max(at - 2, 0), at)]
-        inside = before in (["AS", "("], ["MATERIALIZED", "("])
-        if inside and source.word(at) in _OTHER_STATEMENTS - _QUERIES:
-            message = "A statement that writes is not supported."  # the parser would log its text
-            raise source.unsupported(span, message, ONLY_SELECT)
-        if token.token_type is TokenType.NOT and token.text == "!":
-            written = "write " + instead("NOT ") + "."
-            raise source.unsupported(span, "The operator ! is not supported.", written)
+        if token.token_type is TokenType.STRING:
+            _check_string(source, at)
+        if source.word(at) in _OTHER_STATEMENTS - _QUERIES:
+            _check_reads(source, at)
+        _check_foreign(source, at)
+
+
+def _span(token: Token) -> Span:
+    return Span(token.start, token.end + 1)
+
+
+def _check_string(source: SourceText, at: int) -> None:
+    """Refuse a string beside a string, and the text of an interval that would be read in part."""
+    before, token = source.tokens[at - 1] if at else None, source.tokens[at]
+    if before is not None and before.token_type is TokenType.STRING:
+        between = source.sql[before.end + 1 : token.start]
+        if between.strip() or "\n" not in between:  # else they are one string, as in DuckDB
+            hint = "write one string; a quote inside is doubled: 'it''s'."
+            message = "A string beside a string has no meaning."
+            raise source.unsupported(_span(token), message, hint)
+    if before is not None and source.word(at - 1) == "INTERVAL":
+        _check_interval(source, _span(token), token.text)
+
+
+def _check_reads(source: SourceText, at: int) -> None:
+    """Refuse a query by a name that is a statement which writes: the parser would log its text."""
+    before = [source.word(i) for i in range(max(at - 2, 0), at)]
+    if before in (["AS", "("], ["MATERIALIZED", "("]):
+        message = "A statement that writes is not supported."
+        raise source.unsupported(_span(source.tokens[at]), message, ONLY_SELECT)
+
+
+def _check_foreign(source: SourceText, at: int) -> None:
+    """Refuse signs of other dialects and of templates."""
+    token = source.tokens[at]
+    after = source.tokens[at + 1].token_type if at + 1 < len(source.tokens) else None
+    if token.token_type in _STRANGE:
+        hint = "write a whole or decimal number, or a string in single quotes."
+        message = "A literal of this form is not supported."
+        raise source.unsupported(_span(token), message, hint)
+    if token.token_type is after is TokenType.L_BRACE:
+        raise _template(source, at)
+    if source.word(at) == "TOP" and after is TokenType.NUMBER:
+        raise _top(source, at)
+    if token.text == "`":
+        raise _backtick(source, at)
+    if token.token_type is TokenType.NOT and token.text == "!":
+        written = "write " + instead("NOT ") + "."
+        raise source.unsupported(_span(token), "The operator ! is not supported.", written)
 
 
 _COUNTED = re.compile(r"-?[0-9]+(?:\.[0-9]+)?\s*[a-zA-Z]+")
