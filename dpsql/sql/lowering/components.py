@@ -76,8 +76,7 @@ def components(
         )
     alone = tuple(k for k in keys if not core.keys[k].nodes)
     found += [CoupledColumns((), (), (), alone, False)] if alone else []
-    last = len(core.keys)
-    return sorted(found, key=lambda c: c.keys[0] if c.keys else last)
+    return sorted(found, key=lambda component: component.keys or (len(core.keys),))
 
 
 def _nodes(relation: Relation) -> frozenset[Node]:
