@@ -58,10 +58,9 @@ def components(
     weight = frozenset[Node]().union(*(weight.nodes for weight in weights))
     parts = (*conjuncts, *(core.keys[k] for k in keys))
     edges = [*(part.nodes for part in parts), *couplings, weight, *map(_nodes, core.relations)]
-    groups = _with_attributes(unions(filter(None, edges)), table)
-    if not groups and (weights or conjuncts):
-        groups = [_smallest(table)]
     # What depends on nothing, such as WHERE 1 = 0, is a matter of the first component.
+    needs_one = bool(weights or conjuncts)
+    groups = _with_attributes(unions(filter(None, edges)), table, needs_one=needs_one)
     found = []
     for first, group in zip(chain([True], repeat(False)), groups, strict=False):
         conditions = (c for c in conjuncts if _depends(c.nodes, group, first=first))
@@ -89,8 +88,12 @@ def _depends(nodes: frozenset[Node], group: frozenset[Node], *, first: bool) -> 
     return nodes <= group if nodes else first
 
 
-def _with_attributes(groups: list[frozenset[Node]], table: Table) -> list[frozenset[Node]]:
+def _with_attributes(
+    groups: list[frozenset[Node]], table: Table, *, needs_one: bool
+) -> list[frozenset[Node]]:
     """Give relations that no column is connected with a column: a matrix needs cells."""
+    if needs_one and not groups:
+        return [_smallest(table)]
     alone = [group for group in groups if not any(isinstance(node, str) for node in group)]
     if not alone:
         return groups
