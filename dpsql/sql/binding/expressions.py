@@ -2,6 +2,8 @@
 
 The private table's i-th column with a domain is `__a{i}`, the i-th without one `__w{i}`, and the
 j-th column of a core's r-th public relation is `__r{r}_{j}`; no name of the analyst's begins so.
+What is stored in the i-th column with a domain, whatever SQL sees of it, is `__s{i}`: only
+conditions that dpsql adds itself are about that.
 Equal expressions have equal text.
 """
 
@@ -226,17 +228,17 @@ def is_public(node: Expr) -> bool:
 
 def is_private(node: Expr) -> bool:
     """Whether a node is a column of the private table, or a key."""
-    return isinstance(node, exp.Column) and node.name.startswith(("__a", "__w"))
+    return isinstance(node, exp.Column) and node.name.startswith(("__a", "__w", "__s"))
 
 
 def reads_rows(node: Expr) -> bool:
-    """Whether a column without a domain stands in an expression."""
-    return any(part.name.startswith("__w") for part in node.find_all(exp.Column))
+    """Whether a column without a domain stands in an expression, or one as it is stored."""
+    return any(part.name.startswith(("__w", "__s")) for part in node.find_all(exp.Column))
 
 
 def named_by(place: str, table: Table) -> str:
     """Return the column of the private table that a canonical name stands for."""
-    listed = table.columns if place.startswith("__a") else table.undeclared
+    listed = table.undeclared if place.startswith("__w") else table.columns
     return list(listed)[int(place[3:])]
 
 
@@ -255,6 +257,11 @@ def substituted(node: Expr, of: Expr, by: Expr) -> Expr:
 def column(name: str) -> exp.Column:
     """Refer to a column by its canonical name."""
     return exp.Column(this=exp.Identifier(this=name, quoted=False))
+
+
+def as_stored(index: int) -> str:
+    """Name what is stored in a column with a domain, in or outside of it."""
+    return f"__s{index}"
 
 
 def quoted(name: str) -> exp.Identifier:

@@ -34,8 +34,8 @@ from dpsql.sql.lowering.lookups import implied_equalities
 from dpsql.sql.sandbox.database import Sandbox
 from dpsql.workload.cells import common_refinement
 
-MOST_VALUES = 2**26
-"""Values of a column that are written out to be looked at; some gigabytes hold no more."""
+MOST_VALUES = 2**23
+"""Values of a column that are written out to be looked at; a gigabyte holds no more of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date
 
 import numpy as np
 import polars as pl
@@ -17,7 +18,8 @@ import polars as pl
 from dpsql.errors import ResourceLimitError, Span, SqlError, printable
 from dpsql.linalg.matrices import StructuredMatrix, of_entries
 from dpsql.schema import Table
-from dpsql.schema.names import quoted_name
+from dpsql.schema.domain import Domain, first_and_last
+from dpsql.schema.names import as_sql, quoted_name
 from dpsql.sql.binding.core import Core, Linear, Relation
 from dpsql.sql.binding.expressions import BoundExpr, Expr, column, conjunction, render
 from dpsql.sql.lowering.coarse import CoarseColumns
@@ -77,6 +79,7 @@ class Evaluator:
         sizes = {name: self._table.columns[name].size for name in attributes}
         cells = math.prod(sizes.values())
         if cells > MAX_JOINT_CELLS:
+            self._check_one(attributes)
             shown = " x ".join(f"{name} ({size:,})" for name, size in sizes.items())
             raise ResourceLimitError(
                 f"Conditions over {shown} together have {cells:,} cells, "
@@ -87,6 +90,23 @@ class Evaluator:
                 "1000): round(x * y, -2).",
             )
         return cells
+
+    def _check_one(self, attributes: Sequence[str]) -> None:
+        """Say what to ask of a column that has too many cells by itself.
+
+        Raises:
+            ResourceLimitError: there is one column, and it can be asked in steps.
+        """
+        if len(attributes) != 1 or attributes[0] in self._table.derived:
+            return
+        (name,) = attributes
+        steps = _in_steps(name, self._table.columns[name])
+        if steps is not None:
+            raise ResourceLimitError(
+                f"The {self._table.columns[name].size:,} values of {printable(name)} would be told "
+                f"apart one by one, which no more than {MAX_JOINT_CELLS:,} can be.",
+                hint=f"round them: write {steps} in place of {as_sql(name)}.",
+            )
 
     def check_determined(self, bound: BoundExpr, relations: Sequence[Relation]) -> None:
         """Refuse what the keys of groups are computed to, if their cells don't determine it.
@@ -399,3 +419,14 @@ class Evaluator:
                 "count the rows of each range, or declare the column with a step: "
                 "dpsql.Domain.decimals(0, 1000, 10).",
             ) from None
+
+
+def _in_steps(name: str, domain: Domain) -> str | None:
+    """Write a column rounded to some thousands of values; None if it has no numbers or times."""
+    first, last = first_and_last(domain)
+    if isinstance(first, date):
+        return f"date_trunc('{'day' if domain.timed else 'month'}', {as_sql(name)})"
+    if isinstance(first, str) or isinstance(last, str | date):
+        return None
+    digits = math.ceil(math.log10(float(last) - float(first))) - 3
+    return f"round({as_sql(name)}, {-digits})"

@@ -25,22 +25,14 @@ from dpsql.errors import Span, SqlError
 from dpsql.schema import Table
 from dpsql.schema.checks import MAX_CELLS
 from dpsql.sql.binding.core import Core, Linear, base_of, expressions, rewritten
-from dpsql.sql.binding.expressions import BoundExpr, column, render
+from dpsql.sql.binding.expressions import BoundExpr, Expr, as_stored, column, render
 from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.lowering.unmatched import kept_relation
 
 
 def long_columns(table: Table) -> frozenset[str]:
-    """Return the columns of too many values to write them out.
-
-    Where NULL has a cell and values outside have none, what is computed of a row doesn't tell these
-    apart: such a column isn't among them.
-    """
-    return frozenset(
-        name
-        for name, domain in table.columns.items()
-        if domain.size > MAX_CELLS and not (domain.nullable and table.leaves_out(name))
-    )
+    """Return the columns of too many values to write them out."""
+    return frozenset(name for name, domain in table.columns.items() if domain.size > MAX_CELLS)
 
 
 def of_long_columns(core: Core, table: Table, reader: RowReader) -> Core:
@@ -89,10 +81,14 @@ def _is_key(bound: BoundExpr, reader: RowReader) -> bool:
 def _has_value(name: str, table: Table, core: Core) -> BoundExpr:
     """Return the condition that a row has a value of a column's domain.
 
-    It is compared with true, as it is known to hold where rows without a value have a cell.
+    SQL sees NULL in place of a value outside. Where NULL is in the domain as well, the row is
+    counted if it is NULL that is stored. The condition is compared with true, as it is known to
+    hold where rows without a value have a cell.
     """
-    place = column(f"__a{list(table.columns).index(name)}")
-    there = exp.Not(this=exp.Is(this=place, expression=exp.Null()))
+    index = list(table.columns).index(name)
+    there: Expr = exp.Not(this=exp.Is(this=column(f"__a{index}"), expression=exp.Null()))
+    if table.columns[name].nullable:
+        there = exp.or_(there, exp.Is(this=column(as_stored(index)), expression=exp.Null()))
     node = exp.EQ(this=exp.Paren(this=there), expression=exp.true())
     spans = [part.span for part in _cells_of(core) if name in part.attributes]
     span = spans[0] if spans else core.where or Span(0, 0)

@@ -36,7 +36,7 @@ from dpsql.schema.drafts import bounds_hint, expression_hint, have
 from dpsql.schema.names import quoted_text
 from dpsql.schema.values import ZONED
 from dpsql.sql.binding.core import Linear, Within
-from dpsql.sql.binding.expressions import BoundExpr
+from dpsql.sql.binding.expressions import BoundExpr, as_stored
 from dpsql.sql.lowering.buckets import bucket_key
 from dpsql.sql.lowering.intervals import with_moments
 from dpsql.sql.lowering.nanoseconds import with_rounded_times
@@ -96,6 +96,7 @@ class RowReader:
             if type_ == ZONED
         }
         self._canonical = {f"__a{i}": name for i, name in enumerate(table.columns)}
+        self._stored = {as_stored(i): name for i, name in enumerate(table.columns)}
         self._canonical |= {f"__w{i}": name for i, name in enumerate(table.undeclared)}
         known = type_bounds({n: type_ for n, type_ in self.types.items() if type_ == "BOOLEAN"})
         self._given = {name: (b.low, b.high) for name, b in table.bounds.items()}
@@ -259,7 +260,7 @@ class RowReader:
         """
         expression = self.expression(bound)
         with self._at(bound.span):
-            label = spelled(self._plain(bound))
+            label = spelled(self._as_stored(self._plain(bound)))
             found = row_key(expression, self.types, self._table.filled, label)
             if found is None and rounded:
                 found = bucket_key(expression, self.types, self._bounds)
@@ -283,7 +284,7 @@ class RowReader:
         Raises:
             SqlError: it has something in it that can't be evaluated row by row.
         """
-        return self._within(self._plain(bound))
+        return self._as_stored(self._within(self._plain(bound)))
 
     def compared(self, bound: BoundExpr) -> tuple[row.RowExpression, RowType]:
         """Read what is compared in a condition, which is on what is stored; and its type.
@@ -326,7 +327,7 @@ class RowReader:
     def _named(self, node: row.RowExpression) -> row.RowExpression:
         """Put columns in place of their canonical names; what is never NaN isn't asked whether."""
         if isinstance(node, row.RowColumn):
-            return row.RowColumn(self._canonical[node.name])
+            return row.RowColumn(self._canonical.get(node.name, node.name))
         named = row.replaced(node, self._named)
         if isinstance(named, row.RowCall) and named.function == "or":
             asked = named.arguments
@@ -378,6 +379,12 @@ class RowReader:
         if isinstance(node, row.RowCall) and node.function in CONDITIONS:
             counted = False
         return row.replaced(node, lambda part: self._within(part, counted))
+
+    def _as_stored(self, node: row.RowExpression) -> row.RowExpression:
+        """Put columns in place of the names that stand for what is stored, whatever SQL sees."""
+        if isinstance(node, row.RowColumn):
+            return row.RowColumn(self._stored.get(node.name, node.name))
+        return row.replaced(node, self._as_stored)
 
     def _on_clock(self, node: row.RowCall, counted: bool) -> row.RowExpression:
         """Put what SQL sees of an instant with a domain in its place."""
