@@ -38,11 +38,14 @@ def long_columns(table: Table) -> frozenset[str]:
 def of_long_columns(core: Core, table: Table, reader: RowReader) -> Core:
     """Return a core in which long columns are computed of rows, where all of each can be.
 
-    Not where rows of a public table are kept that no row meets, as the condition that a row has a
-    value would leave these out.
+    The condition that a row has a value is one of WHERE. Where rows of a public table are kept that
+    no row meets, it would leave these out; so there it is one of ON: a row that is left out meets
+    none. Of a FULL JOIN, which keeps that row as well, cells are used.
     """
-    names = long_columns(table) & core.named
-    if not names or kept_relation(core.relations) is not None:
+    names, kept = long_columns(table) & core.named, kept_relation(core.relations)
+    if kept is not None and kept.kind == "full":
+        names -= table.guards(names)
+    if not names:
         return core
     for part in _cells_of(core):
         if not part.attributes.isdisjoint(names) and not _is_key(part, reader):
@@ -54,7 +57,13 @@ def of_long_columns(core: Core, table: Table, reader: RowReader) -> Core:
 
     found, left_out = rewritten(core, change), sorted(table.guards(names))
     there = tuple(_has_value(name, table, core) for name in left_out)
-    return replace(found, by_row=(*found.by_row, *there), named=core.named.difference(left_out))
+    found = replace(found, named=core.named.difference(left_out))
+    if kept is None:
+        return replace(found, by_row=(*found.by_row, *there))
+    relations = (
+        replace(r, on=(*r.on, *there)) if r.number == kept.number else r for r in found.relations
+    )
+    return replace(found, relations=tuple(relations))
 
 
 def _cells_of(core: Core) -> list[BoundExpr]:
