@@ -51,13 +51,17 @@ def differences(con, sql, session=None):
     if _ORDERED.search(sql) and len(ours) == len(theirs):
         keyed = [[tuple(row[i] for i in keys) for row in rows] for rows in (ours, theirs)]
         found += ["another order"] * (keyed[0] != keyed[1])
-    for row in ours:
+    left = []
+    for row in ours:  # several may have the same keys: those of ROLLUP and of NULL, say
         others = waiting.get(tuple(row[i] for i in keys)) or []
-        # Rows may have the same keys: those of ROLLUP and of NULL, say.
-        same = [o for o in others if all(map(close, row, o))] or others
-        other = same[0] if same else None
-        if other is not None:
-            others.remove(other)
+        same = [o for o in others if all(map(close, row, o))]
+        if same:
+            others.remove(same[0])
+        else:
+            left.append(row)
+    for row in left:
+        others = waiting.get(tuple(row[i] for i in keys))
+        other = others.pop(0) if others else None
         for (name, role, kind, _), value, i in zip(described, row, range(len(row)), strict=True):
             if role == "key":
                 continue
