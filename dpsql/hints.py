@@ -16,7 +16,7 @@ As a string a hint is for Python; the command line and the magics ask for theirs
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -54,13 +54,15 @@ class Hint(str):
         command: the same for the command line; the Python by default.
         cell: the same for `%%dpsql`; as on the command line by default.
         remedies: what of it is to be typed as it stands: each by itself does what the hint is for.
+        choices: hints of which the first is meant that works, see `first_that_works`.
     """
 
-    __slots__ = ("cell", "command", "remedies")
+    __slots__ = ("cell", "choices", "command", "remedies")
 
     command: str
     cell: str
     remedies: tuple[Remedy, ...]
+    choices: tuple[Hint, ...]
 
     def __new__(
         cls,
@@ -68,12 +70,14 @@ class Hint(str):
         command: str | None = None,
         cell: str | None = None,
         remedies: tuple[Remedy, ...] = (),
+        choices: tuple[Hint, ...] = (),
     ) -> Hint:
         """Make a hint; see the class."""
         hint = super().__new__(cls, python)
         hint.command = python if command is None else command
         hint.cell = hint.command if cell is None else cell
         hint.remedies = remedies
+        hint.choices = choices
         return hint
 
     def __add__(self, other: str) -> Hint:
@@ -94,6 +98,20 @@ class Hint(str):
 def instead(text: str, *, of: tuple[int, int] | None = None) -> Hint:
     """Name what is written in place of what an error marks, or of another part of the SQL."""
     return Hint(text, remedies=(Remedy(RemedyPlace.MARKED, text, of),))
+
+
+def write(text: str, *, of: tuple[int, int] | None = None) -> Hint:
+    """Say what to write in place of what an error marks, or of another part of the SQL."""
+    return "write " + instead(text, of=of) + "."
+
+
+def first_that_works(choices: Iterable[Hint], otherwise: str) -> Hint:
+    """Name hints to be tried, in this order, before one is given; another if none works.
+
+    Each has one remedy, which is typed into the statement.
+    """
+    other = otherwise if isinstance(otherwise, Hint) else Hint(otherwise)
+    return Hint(other, other.command, other.cell, other.remedies, tuple(choices))
 
 
 def leave_out(*, of: tuple[int, int] | None = None) -> Hint:

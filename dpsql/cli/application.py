@@ -102,8 +102,49 @@ GROUPS: tuple[tuple[str, str, frozenset[str]], ...] = (
 """Heading, example and options of each part of a long help."""
 
 
+_BUDGETS = frozenset({"epsilon", "rho", "mu", "targets", "free"})
+"""Options of which a command that takes a budget needs one."""
+
+
+def _shown(parameter: click.Parameter, ctx: click.Context) -> str:
+    """Name a parameter, as the help does."""
+    record = parameter.get_help_record(ctx)
+    return record[0] if record is not None else parameter.make_metavar(ctx)
+
+
 class GroupedCommand(click.Command):
-    """A command with many options, whose help has them by what they are for."""
+    """A command with many options, whose help has them by what they are for.
+
+    If some are missing, one message names all of them.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line.
+
+        Raises:
+            click.UsageError: options are missing, and a budget, if it takes one.
+        """
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.MissingParameter:
+            missing = self._missing(ctx, given)
+            if len(missing) < 2:
+                raise
+            listed = f"{', '.join(missing[:-1])} and {missing[-1]}"
+            raise click.UsageError(f"Missing are {listed}.", ctx) from None
+
+    def _missing(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Name each argument and option that is needed, and not given."""
+        values, _, order = self.make_parser(ctx).parse_args(args)
+        typed = (str, bool, list, tuple)  # an argument that isn't has a mark of its own
+        given = {one.name for one in order if isinstance(values.get(str(one.name)), typed)}
+        parameters = self.get_params(ctx)
+        found = [_shown(one, ctx) for one in parameters if one.required and one.name not in given]
+        names = {one.name for one in parameters}
+        if "rho" in names and given.isdisjoint(_BUDGETS):
+            found.append("a budget (--epsilon with --delta, or --rho, or --mu)")
+        return found
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each group of options below an example."""

@@ -56,7 +56,9 @@ class FrameForm:
         if self.as_csv and self.as_parquet:
             raise click.UsageError("Choose one of --csv and --parquet.")
         if not alone and (self.as_csv or self.as_parquet or self.out):
-            raise click.UsageError("--csv, --parquet and --out are for one statement.")
+            raise click.UsageError(
+                "--csv, --parquet and --out are for one statement; dpsql release answers several."
+            )
         if self.out is None and as_json and (self.as_csv or self.as_parquet):
             raise click.UsageError("Choose one of --csv, --parquet and --json.")
         if self.out is None and self.as_parquet and sys.stdout.isatty():
@@ -190,16 +192,22 @@ class Elsewhere:
         from dpsql.release.reported import check_report
 
         if self.max_bytes is not None and self.report is None:
-            raise click.UsageError("--max-bytes is for --report.")
+            raise click.UsageError(
+                "--max-bytes is for --report: add that, with a file, or leave it out."
+            )
         if self.style != "plain" and self.report is None:
-            raise click.UsageError("--style is for --report.")
+            raise click.UsageError(
+                "--style is for --report: add that, with a file, or leave it out."
+            )
         if self.overwrite and not self:
             raise click.UsageError(
                 "--overwrite is for --to-csv, --to-parquet, --to-duckdb and --report."
             )
         named = [p.absolute() for p in (out, *self._places) if p is not None]
         if len(set(named)) < len(named):
-            raise click.UsageError("Each of --out, --to-csv, … needs a place of its own.")
+            raise click.UsageError(
+                "Two of --out, --to-csv, --to-parquet, --to-duckdb and --report name one place."
+            )
         for folder in (self.to_csv, self.to_parquet):
             if folder is not None:
                 check_place(folder, overwrite=self.overwrite)

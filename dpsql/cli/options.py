@@ -140,7 +140,9 @@ def check_budget(
         click.UsageError: there is none, or more than one.
     """
     if at_most and (not targets or budget is None):
-        raise click.UsageError("--at-most is for --target, with a budget: --rho 0.5 for example.")
+        raise click.UsageError(
+            "--at-most is for --target and a budget: --target n=3 --at-most --rho 0.5."
+        )
     if targets and budget is not None and not at_most:
         raise click.UsageError(
             "--target asks for the least budget: leave the budget out. In a release, "
@@ -321,7 +323,9 @@ def _source(given: dict[str, Any]) -> DatabaseOptions:
     each_row = given.pop("each_row")
     units = given["unit"] or given["max_rows"] or given["references"] or given["max_groups"]
     if each_row and units:
-        raise click.UsageError("--each-row is for tables without --unit and --max-rows.")
+        raise click.UsageError(
+            "--each-row is for tables without --unit and --max-rows: leave it out, or these."
+        )
     if each_row:
         from dpsql.schema import EACH_ROW
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 
 from dpsql.errors import SchemaError, printable
 from dpsql.hints import Hint, instead
@@ -63,7 +64,14 @@ def closest(
         return "did you mean " + instead(shown(meant), of=of) + "?"
     if len(names) == 1:
         return "the only name here is " + instead(shown(names[0]), of=of) + "."
-    return Hint(f"known names are {', '.join(map(shown, names))}." if names else "there are none.")
+    if not names:
+        return Hint("there are none.")
+    return "known names are " + one_of([instead(shown(known), of=of) for known in names]) + "."
+
+
+def one_of(hints: Sequence[Hint]) -> Hint:
+    """List hints of which one is meant."""
+    return reduce(lambda before, hint: before + ", " + hint, hints)
 
 
 def quoted_name(name: str) -> str:

@@ -7,20 +7,23 @@ FOR UPDATE or INTO to nodes that look harmless. The tables of refusals below onl
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable
 from datetime import datetime
+from itertools import chain
 
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.tokenizer_core import TokenType
 
 from dpsql.errors import Span, SqlError, SqlParseError
-from dpsql.hints import COUNTED, Hint, ask, instead, leave_out, never
-from dpsql.schema.names import as_sql, capitals, folded
+from dpsql.hints import COUNTED, Hint, ask, first_that_works, instead, leave_out, never, write
+from dpsql.schema.names import as_sql, capitals, folded, one_of
 from dpsql.sql.binding.aggregates import argument_of, refused
 from dpsql.sql.binding.functions import AGGREGATES, FUNCTIONS, NAMED, TYPES, VOLATILE, WINDOWS
 from dpsql.sql.shorthands import orders_by_all
 from dpsql.sql.text.closed import is_closed, is_too_long
+from dpsql.sql.text.edits import joined_on, listed, plain_names, swapped, written
 from dpsql.sql.text.parse import ONLY_SELECT, Parsed
 from dpsql.sql.text.spans import SourceText
 
@@ -110,6 +113,10 @@ EXPRESSIONS: dict[type[exp.Expr], frozenset[str]] = {
 }  # fmt: skip
 """Nodes of expressions that are not functions, and their arguments."""
 
+_OWN = never(
+    "names that begin with __ are the library's own. A view gives a table's column another name: "
+    "CREATE VIEW … AS SELECT … FROM …;"
+)
 _SAMPLE = leave_out() + ": the noise already protects each row."
 _BRACKETS = "leave the parentheses out, or write a query with a name: (SELECT … FROM …) AS t."
 _PLAIN = never("what is computed is listed in docs/reference/sql/functions.md.")
@@ -125,9 +132,6 @@ _HINTS: dict[str, Callable[[str], str]] = {
         + "."
     ),
     "count_star": lambda _: "write " + instead("COUNT(*)") + ".",
-    "list_contains": lambda _: "list the values: IN (1, 2).",
-    "printf": lambda _: "use || to put texts together.",
-    "format": lambda _: "use || to put texts together.",
 }
 """Hints to write something else in place of a function, made of its arguments."""
 _TODAY = {
@@ -145,12 +149,12 @@ _NAMED_TABLE = never(
 )
 
 _TYPES = "cast to a number, VARCHAR, BOOLEAN, DATE, TIME or TIMESTAMP."
-_WINDOW = "use SUM, AVG, row_number, rank, dense_rank, ntile, lag, lead, first_value, last_value."
+_WINDOW = ", row_number, rank, dense_rank, ntile, lag, lead, first_value, last_value."
 _LITERAL = "write the value itself into the SQL, for example " + instead("42") + "."
 
 _CLAUSES: dict[str, tuple[tuple[str, ...], str, str]] = {
     # argument of Select → first words, name, what to write instead
-    "into": (("INTO",), "INTO", "the answer is returned as a frame; store that."),
+    "into": (("INTO",), "INTO", leave_out() + ": the answer is returned as a frame; store that."),
     "laterals": (
         ("LATERAL",),
         "LATERAL",
@@ -191,6 +195,12 @@ _ARGUMENTS: dict[tuple[type[exp.Expr], str], tuple[str, str]] = {
     (exp.Table, "ordinality"): ("WITH ORDINALITY", "number the rows in the public table."),
 }
 
+_WITHOUT = {
+    "ordinality": (r"\s+WITH ORDINALITY\b", ""),
+    "when": (r"\s+AT\s*\(.*?\)", ""),
+    "exclude": (r"\s+EXCLUDE (?:CURRENT ROW|GROUP|TIES|NO OTHERS)\b", ""),
+}
+"""Arguments of nodes → how the words for them are left out."""
 _NILADIC = (
     TokenType.CURRENT_DATE,
     TokenType.CURRENT_TIME,
@@ -291,15 +301,26 @@ def _check_place(node: exp.Expr, source: SourceText) -> None:
     if isinstance(node, exp.Identifier) and node.name.startswith("__"):
         called = isinstance(node.parent, (exp.Alias, exp.TableAlias))
         other = ", as " + instead(as_sql(node.name.strip("_") or "n")) if called else ""
-        hint = "use another name" + other + "."
+        otherwise = "use another name" + other + "." if called else _OWN
+        hint: str = first_that_works(plain_names(source), otherwise)
         raise _error("A name that begins with __", source, node, hint)
     if isinstance(node, exp.Table) and not isinstance(
         node.this, (exp.Identifier, exp.GenerateSeries)
     ):
         raise _error("This table function", source, node.this, _NAMED_TABLE)
     if isinstance(node, exp.Table) and "" in (node.args.get("db"), node.args.get("catalog")):
+        clause = source.clause("FROM") or source.node(node)
         raise source.error(
-            node, "A part of this name is missing.", "write database.schema.table.", SqlParseError
+            node,
+            "A part of this name is missing.",
+            first_that_works(
+                chain(
+                    swapped(source, clause, r"(\w)\.\.(?=\w)", r"\1.main."),
+                    swapped(source, clause, r"(?<!\w)\.\.(?=\w)", ""),
+                ),
+                "write database.schema.table.",
+            ),
+            SqlParseError,
         )
     if isinstance(node, exp.Literal) and not node.is_string and is_too_long(node.name):
         shown = instead(f"{int(node.name.replace('_', '')):.6e}")
@@ -339,10 +360,13 @@ def _field_hint(node: exp.Expr, source: SourceText) -> str:
     """Say what to write for a call with a schema before it, or with its argument."""
     called = node.expression if isinstance(node, exp.Dot) else None
     if not isinstance(called, exp.Func):
-        return "a struct is written {'n': COUNT(*)}."
+        form = re.compile(r"row\s*\(\s*(\w+)\s*:=\s*(.+?)\s*\)(?=\s+(?:AS|FROM)\b)", re.IGNORECASE)
+        found = form.finditer(source.sql)
+        fields = [written(source, m.expand(r"{'\1': \2}"), m.span()) for m in found]
+        return first_that_works(fields, "a struct is written {'n': COUNT(*)}.")
     before, _, name = source.text(source.node(node)).partition(".")
     own = name if not name.endswith("()") else f"{name.removesuffix('()')}({before})"
-    return "write " + instead(own) + "."
+    return write(own)
 
 
 def _refused_word(node: exp.Expr, source: SourceText) -> SqlError:
@@ -382,11 +406,41 @@ def _refused_argument(node: exp.Expr, key: str, value: object, source: SourceTex
             span = source.clause("TABLESAMPLE" if key == "sample" else "FROM") or span
         elif isinstance(node, (exp.Window, exp.Star)):
             span = source.node(node)
-        return _error(name, source, span, hint)
+        return _error(name, source, span, _with_edit(node, key, span, source, hint))
     if isinstance(node, exp.Between):
         return _error("BETWEEN SYMMETRIC", source, source.node(node), _either_way(node, source))
     words_of_key = capitals(key.strip("_").replace("_", " "))
-    return _error(words_of_key, source, span, "leave it out.")
+    if key == "columns":
+        words_of_key = "Renaming columns"
+    edited = swapped(source, span, rf"\b{re.escape(words_of_key)}\b", "")
+    return _error(words_of_key, source, span, first_that_works(edited, "leave it out."))
+
+
+def _with_edit(node: exp.Expr, key: str, span: Span, source: SourceText, otherwise: str) -> str:
+    """Write what is marked without the words that are refused, or in another way."""
+    edits: list[Hint] = []
+    if isinstance(otherwise, Hint) and otherwise.remedies:
+        return otherwise
+    if key in _WITHOUT:
+        place = source.node(node.parent) if key == "exclude" and node.parent is not None else span
+        edits = swapped(source, place, *_WITHOUT[key])
+    elif key == "kind" and isinstance(node.parent, exp.Cast):
+        tokens = (t for t in source.tokens if folded(t.text) == folded(str(node.args["kind"])))
+        edits = [written(source, "VARCHAR", (t.start, t.end + 1)) for t in tokens]
+    elif key == "joins":
+        edits = _unbracketed(source, span)
+    elif key == "field":
+        values = listed(source.text(span))
+        edits = [] if values is None else [written(source, values, span)]
+    return first_that_works(edits, otherwise)
+
+
+def _unbracketed(source: SourceText, span: Span) -> list[Hint]:
+    """Leave the parentheses around a join out, and the name behind them."""
+    inner = source.text(span).strip().removeprefix("(").removesuffix(")")
+    around = re.compile(r"\(\s*" + re.escape(inner) + r"\s*\)(?:\s+AS\s+\w+)?", re.IGNORECASE)
+    found = around.search(source.sql)
+    return [] if found is None else [written(source, inner, found.span())]
 
 
 def _either_way(node: exp.Between, source: SourceText) -> Hint:
@@ -414,8 +468,33 @@ def _refused_node(node: exp.Expr, source: SourceText) -> SqlError:
         if isinstance(node, types):
             if hint is _LITERAL and source.text(span)[:1] not in {"?", "$"}:
                 hint = str(hint)  # only a part of the parameter is marked: it can't be replaced
-            return _error(name, source, span, hint)
+            return _error(name, source, span, _replaced(node, span, source, hint))
     return _refused_function(node, span, source)
+
+
+def _replaced(node: exp.Expr, span: Span, source: SourceText, otherwise: str) -> str:
+    """Write what stands for a node that is refused, if that is known."""
+    if isinstance(otherwise, Hint) and otherwise.remedies:
+        return otherwise
+    edits: list[Hint] = []
+    if isinstance(node, (exp.IgnoreNulls, exp.RespectNulls)):
+        edits = swapped(source, span, r"\s+(IGNORE|RESPECT) NULLS", "")
+    elif isinstance(node, exp.Columns) and isinstance(node.parent, exp.Select):
+        return COUNTED
+    elif isinstance(node, exp.Collate):
+        edits = swapped(source, span, r"(.*?)\s+COLLATE\s+\w+", r"lower(\1)")
+    elif isinstance(node, exp.ToMap):
+        word = source.sql[: span.start].rstrip()
+        edits = [written(source, source.text(span), (len(word) - len("MAP"), span.end))]
+    elif isinstance(node, (exp.Placeholder, exp.Parameter)):
+        return (
+            "write its value into the SQL, for example "
+            + instead("42", of=(span.start - 1, span.end))
+            + "."
+        )
+    elif isinstance(node, exp.Lateral):
+        edits = [*joined_on(source, span), *swapped(source, span, r"\bLATERAL\s+", "")]
+    return first_that_works(edits, otherwise)
 
 
 def _place_of_refused(node: exp.Expr, source: SourceText) -> Span:
@@ -438,11 +517,17 @@ def _refused_function(node: exp.Expr, span: Span, source: SourceText) -> SqlErro
     if isinstance(node, VOLATILE) or folded(word) in _NOW:
         return _error(f"The function {word}", source, span, _on_clock(word))
     if isinstance(node, exp.Anonymous) and isinstance(node.parent, exp.Window):
-        return _error(f"The window function {word}", source, node.parent, _WINDOW)
+        start = source.node(node).start
+        name = Span(start, start + len(word))
+        hint: str = "use " + one_of([instead(one, of=name) for one in ("SUM", "AVG")]) + _WINDOW
+        return _error(f"The window function {word}", source, node.parent, hint)
     if isinstance(node, exp.Explode) and isinstance(node.parent, (exp.Alias, exp.Select)):
         return _error(f"{word} in a SELECT list", source, span, _unnested(node, source))
     if isinstance(node, exp.Func) and "(" in source.text(span):
         known = _HINTS.get(folded(word))
+        special = _spelled_out(node, folded(word), source)
+        if special is not None:
+            return _error(f"The function {word}", source, span, special)
         hint = known(argument_of(node, source) or "x") if known else _function_hint(word, span)
         return _error(f"The function {word}", source, span, hint)
     if isinstance(node, exp.Binary):
@@ -451,6 +536,19 @@ def _refused_function(node: exp.Expr, span: Span, source: SourceText) -> SqlErro
         )
         return _error("This operator", source, span, hint)
     return _error("This expression", source, span, _PLAIN)
+
+
+def _spelled_out(node: exp.Func, word: str, source: SourceText) -> Hint | None:
+    """Write what a function of its arguments shows, or looks for, without it."""
+    arguments = [source.text(source.node(part)) for part in node.iter_expressions()]
+    if word in {"printf", "format"} and len(arguments) > 1:
+        shown = " || ".join(f"CAST({value} AS VARCHAR)" for value in arguments[1:])
+        return "put texts together by ||: " + instead(shown) + "."
+    if word in {"list_contains", "array_contains", "list_has", "array_has"} and len(arguments) > 1:
+        values = listed(arguments[0]) or re.sub(r"^\[(.*)\]$", r"(\1)", arguments[0])
+        works = [write(f"{arguments[1]} IN {values}")]
+        return first_that_works(works, "list the values: IN (1, 2).")
+    return None
 
 
 def _on_clock(word: str) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from sqlglot import exp
 
 from dpsql.errors import ResourceLimitError
+from dpsql.hints import first_that_works, never
 from dpsql.linalg.arrays import Ints
 from dpsql.linalg.matrices import Dense
 from dpsql.rows.key import RowKey
@@ -36,6 +37,7 @@ from dpsql.sql.lowering.weights import AddedUp
 from dpsql.sql.naming import naming
 from dpsql.sql.outline import Outlined
 from dpsql.sql.sandbox.database import Sandbox
+from dpsql.sql.text.edits import swapped
 from dpsql.sql.text.parse import Parsed
 from dpsql.workload import Family, Identity, Measure, Workload
 from dpsql.workload.unit_groups import UnitGroups, groups_of
@@ -184,8 +186,14 @@ def _statement(
             source.whole(),
             "Nothing that the statement returns depends on the rows: groups are there whether "
             "they have rows or not.",
-            "select what is counted in them too, for example SUM(n) where n is COUNT(*) of "
-            "each group.",
+            first_that_works(
+                swapped(source, source.whole(), r"COUNT\(\*\)\s+OVER", "SUM(COUNT(*)) OVER"),
+                never(
+                    "all possible groups are in the answer, so that their number is known. Select "
+                    "what is counted in them too, for example SUM(n) where n is COUNT(*) of each "
+                    "group."
+                ),
+            ),
         )
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from dpsql.errors import ResourceLimitError, SqlError, SqlLimitError, printable
 from dpsql.linalg.arrays import Ints
@@ -41,6 +42,7 @@ from dpsql.sql.lowering.rows_of_units import RowsOfUnits
 from dpsql.sql.naming import naming
 from dpsql.sql.outline import Outlined, Outliner
 from dpsql.sql.pivots import Values, without_pivots
+from dpsql.sql.proposed import proposed
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.several import (
     SameUnits,
@@ -116,6 +118,43 @@ def compile_script(
         SchemaError: a table or column is unknown or has no public domain.
         ResourceLimitError: a joint domain or a matrix is too large.
     """
+    ask = partial(
+        _compiled,
+        resolve=resolve,
+        public=public,
+        split=split,
+        groups_above=groups_above,
+        cuts=cuts,
+        from_zero=from_zero,
+        widen=widen,
+        combine=combine,
+        choose=choose,
+        same_units=same_units,
+        unbounded=unbounded,
+    )
+    try:
+        return ask(statements, weights=weights)
+    except SqlError as error:
+        error.hint = proposed(error, lambda sql: ask([("query", sql)], weights=None))
+        raise
+
+
+def _compiled(
+    statements: Sequence[tuple[str, str]],
+    resolve: Resolve,
+    public: Public,
+    weights: Mapping[str, float] | str | None,
+    split: Callable[[Table], Mapping[str, Ints]],
+    groups_above: float | None,
+    cuts: CutsOf,
+    from_zero: bool,
+    widen: Widen,
+    combine: Combine,
+    choose: Choose,
+    same_units: SameUnits,
+    unbounded: Unbounded,
+) -> Script:
+    """Compile statements, without trying what a hint may say; see `compile_script`."""
     _check_names(statements)
     several = len(statements) > 1
     sandbox = Sandbox()

@@ -13,7 +13,7 @@ from sqlglot import exp
 from sqlglot.helper import ensure_list
 
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, printable
-from dpsql.hints import Hint
+from dpsql.hints import Hint, never
 from dpsql.schema import Table
 from dpsql.schema.names import folded
 from dpsql.sql.binding.bind import RowBinder, Visits, check_name
@@ -402,9 +402,13 @@ class _Visitor:
             raise self._source.unsupported(
                 join.item,
                 "Noisy answers can't be joined with private rows.",
-                "join two noisy answers: WITH a AS (SELECT …), b AS (SELECT …) SELECT … FROM a "
-                "JOIN b USING (sex); or release what is to be joined by itself, and make it a "
-                "public table, " + Hint('public={"chosen": frame}.', "--public chosen."),
+                never(
+                    "a statement has either private rows or noisy answers in one FROM. Join two "
+                    "noisy answers: WITH a AS (SELECT …), b AS (SELECT …) SELECT … FROM a JOIN b "
+                    "USING (sex); or release what is to be joined by itself, and make it a public "
+                    "table, "
+                )
+                + Hint('public={"chosen": frame}.', "--public chosen."),
             )
         given = given_names(join.item.args.get("alias"))
         return stored_relation(number, join, item, given, self._sandbox, self._source)

@@ -24,8 +24,10 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.expressions import maybe_parse
 from sqlglot.tokenizer_core import TokenType
 
-from dpsql.errors import SchemaError, Span, SqlError, SqlLimitError
-from dpsql.schema.names import folded
+from dpsql.errors import SchemaError, Span, SqlError, SqlLimitError, printable
+from dpsql.hints import first_that_works, write
+from dpsql.schema.names import folded, quoted_text
+from dpsql.sql.text.edits import swapped
 from dpsql.sql.text.parse import Parsed
 from dpsql.sql.text.spans import SourceText
 
@@ -181,7 +183,9 @@ class _Pivots:
         wrong = [value for value in field.expressions if value.find(exp.Query, exp.Column)]
         if wrong or not field.expressions:
             place = wrong[0] if wrong else field
-            raise self._refused(place, "PIVOT needs a list of values.", "list them: IN ('a', 'b').")
+            quoted = [write(quoted_text(printable(part.name))) for part in wrong[:1]]
+            hint = first_that_works(quoted, "list them: IN ('a', 'b').")
+            raise self._refused(place, "PIVOT needs a list of values.", hint)
         return [self._choice(field.this, value) for value in field.expressions]
 
     def _choice(self, of: exp.Expr, value: exp.Expr) -> _Choice:
@@ -270,7 +274,16 @@ class _Pivots:
             listed = pivot.expressions
         if others or more or not all(names) or not listed:
             message = "UNPIVOT into more than one column is not supported."
-            raise self._refused(pivot, message, "list columns: ON a, b INTO NAME k VALUE v.")
+            hint = first_that_works(
+                swapped(
+                    self._source,
+                    self._source.whole(),
+                    r"ON \(([^()]*)\)(.*\bVALUE\s+\w+)(?:\s*,\s*\w+)+",
+                    r"ON \1\2",
+                ),
+                "list columns: ON a, b INTO NAME k VALUE v.",
+            )
+            raise self._refused(pivot, message, hint)
         return *names, listed
 
     # ── both ───────────────────────────────────────────────────────────────────────────────

@@ -222,3 +222,25 @@ def test_another_vintage_is_measured_anew(commands, out):
     free = ("query", BY_SEX, "--db", commands.db, "--free")
     commands.done(*free)
     assert commands.run(*free, "--vintage", "2026-Q4").exit_code == Exit.SQL
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        ((), "SCRIPT, --db PATH, --out PATH and a budget"),
+        (("SELECT 1",), "--db PATH, --out PATH and a budget"),
+        (("SELECT 1", "--rho", "1"), "--db PATH and --out PATH."),
+        (("SELECT 1", "--free"), "--db PATH and --out PATH."),
+        (("SELECT 1", "--target", "q=3"), "--db PATH and --out PATH."),
+    ],
+)
+def test_all_that_is_missing_is_named_at_once(commands, given, missing):
+    ran = commands.run("release", *given)
+    assert ran.exit_code == Exit.USAGE
+    assert f"Missing are {missing}" in ran.stderr
+
+
+def test_the_one_option_that_is_missing_is_named(commands):
+    ran = commands.run(*arguments(commands, "--rho", "1"))
+    assert ran.exit_code == Exit.USAGE
+    assert "Missing option '--out'" in ran.stderr

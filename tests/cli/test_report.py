@@ -61,7 +61,7 @@ def test_a_page_has_the_same_styles_however_it_is_made(commands, saved):
     written = "the standard error of the noise that protects people"
     assert [written in p.read_text("utf-8") for p in (made, plain)] == [True, False]
     alone = commands.run("show", saved, *office)
-    assert "--style is for --report." in alone.stderr
+    assert "--style is for --report:" in alone.stderr
     assert commands.run("show", saved, "--report", plain, "--style", "fancy").exit_code == 2
 
 
@@ -74,7 +74,7 @@ def test_a_page_is_no_larger_than_is_said(commands, saved):
     assert "max_bytes is a whole number of at least 100,000" in wrong.stderr
     assert "--max-bytes 10000000" in wrong.stderr
     alone = commands.run("show", saved, "--max-bytes", "100000")
-    assert "--max-bytes is for --report." in alone.stderr
+    assert "--max-bytes is for --report:" in alone.stderr
 
 
 def test_a_size_that_no_page_has_is_refused_before_the_charge(commands):

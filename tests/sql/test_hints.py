@@ -65,7 +65,7 @@ def refusal(con, sql) -> dpsql.DpsqlError:
         ('SELECT COUNT(*) FROM lfs WHERE sex = "F"', "no column F", "'F'"),
         ("SELECT COUNT(*) FROM lfs WHERE sex = M", "no column M", "'M'"),
         ("SELECT COUNT(*) FROM lfs WHERE sex = 'f'", "not a value of sex", "'F'"),
-        ("SELECT COUNT(*) FROM lfs WHERE [sex] = 'F'", "brackets", 'quoted name "age"'),
+        ("SELECT COUNT(*) FROM lfs WHERE [sex] = 'F'", "brackets", "write sex in place of [sex]"),
         ("SELECT sex, COUNT(*) FROM lfs WHERE age = NULL GROUP BY sex", "", "IS NULL"),
         ("SELECT COUNT(*) FROM lfs WHERE household_size > 2", "", '"Household Size"'),
         ('SELECT "body weight", COUNT(*) FROM lfs GROUP BY 1', "", 'CHECK ("Body Weight" BETWEEN'),

@@ -11,7 +11,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.errors import SqlError, printable
-from dpsql.hints import Hint, ask, instead, never, option
+from dpsql.hints import Hint, ask, first_that_works, instead, never, option
 from dpsql.schema.combined import ids_of_units
 from dpsql.schema.names import capitals, folded
 from dpsql.schema.units import ResolvedUnit
@@ -239,12 +239,14 @@ def _not_units(
             "rows.",
         )
     own = next((name for name in sorted(ids_of_units(table)) if binder.scope.has(name)), None)
+    arguments = node.this.expressions
+    named = len(arguments) == 1 and isinstance(arguments[0], exp.Column)
     if called and own is not None:
-        hint = (
-            "count "
-            + instead(f"COUNT(DISTINCT {binder.scope.whole(own)})")
-            + ", which is the same."
-        )
+        counted = instead(f"COUNT(DISTINCT {binder.scope.whole(own)})")
+        same = "count " + counted + ", which is the same."
+        hint: str = first_that_works([same], _units_elsewhere(unit))
+    elif named and own is None and folded(arguments[0].name) == folded(id_):
+        hint = _units_elsewhere(unit)  # groups of each unit's rows are no step forward
     else:
         hint = _units_counted(node, unit, binder) + count_groups(node, source)
     return source.unsupported(
@@ -270,7 +272,11 @@ def _units_counted(node: exp.Count, unit: ResolvedUnit, binder: RowBinder) -> st
         return "count units, " + counted + "; or "
     if own:
         return "count units, " + instead(f"COUNT(DISTINCT {own[0]})") + "; or "
-    return f"join the table that has {printable(unit.name)}, and count these; or "
+    return _units_elsewhere(unit).removesuffix(".") + "; or "
+
+
+def _units_elsewhere(unit: ResolvedUnit) -> str:
+    return f"join the table that has {printable(unit.name)}, and count these."
 
 
 def _check_distinct(node: Expr, source: SourceText) -> None:

@@ -9,9 +9,9 @@ from functools import partial
 from sqlglot import exp
 
 from dpsql.errors import Span, SqlError, SqlSchemaError, printable
-from dpsql.hints import ask, instead, leave_out
+from dpsql.hints import Hint, ask, first_that_works, instead, leave_out, never, write
 from dpsql.schema import Domain, Table
-from dpsql.schema.names import folded
+from dpsql.schema.names import as_sql, closest, folded, one_of
 from dpsql.sql.binding.core import Statistic
 from dpsql.sql.binding.expressions import (
     NESTED,
@@ -19,6 +19,7 @@ from dpsql.sql.binding.expressions import (
     Expr,
     column,
     conjuncts,
+    has_aggregate,
     is_aggregate,
     paren,
     rebuild,
@@ -30,6 +31,7 @@ from dpsql.sql.binding.row_queries import Home
 from dpsql.sql.binding.scope import Found, PrivateColumn, PublicColumn, RowQueryColumn
 from dpsql.sql.binding.subqueries import Outer
 from dpsql.sql.binding.summands import summands
+from dpsql.sql.text.edits import on_groups, unlisted, written
 from dpsql.sql.text.limits import MAX_TOKENS, too_long
 from dpsql.sql.text.parse import IN_LIST
 from dpsql.sql.text.spans import SourceText
@@ -152,7 +154,9 @@ class RowBinder:
                     raise too_long(part, self.source)
                 return meant
             if isinstance(part, exp.Star):
-                raise self.source.unsupported(part, "* can't stand here.", "name a column.")
+                columns = [instead(self.scope.whole(name)) for name in self.table.columns]
+                hint = "name a column: " + one_of(columns) + "." if columns else "name a column."
+                raise self.source.unsupported(part, "* can't stand here.", hint)
             if isinstance(part, exp.Window):
                 window = self._of_rows(part)
                 rows.update(window.by_row)
@@ -281,7 +285,7 @@ class RowBinder:
             raise self.source.error(
                 node,
                 f"{printable(node.name)} is defined in terms of itself.",
-                "use the name of a column of the table.",
+                closest(node.name, [*self.table.columns, *self.table.undeclared], as_sql),
             )
         self._open.append(original)
         try:
@@ -310,9 +314,11 @@ class RowBinder:
                 leave_out(of=_order_of(node, self.source)) + ".",
             )
         if isinstance(node, NESTED):
-            what, hint = "list in brackets", IN_LIST
+            what = "list in brackets"
+            hint: str = first_that_works(unlisted(self.source, self.source.node(node)), IN_LIST)
             if isinstance(node, (exp.Struct, exp.Dot)):
-                what, hint = "struct", "write plain values."
+                what = "struct"
+                hint = first_that_works(self._plain(node), "write plain values.")
             elif isinstance(node, exp.Bracket) and not isinstance(node.this, exp.Array):
                 what, hint = "place in brackets", self._letter(node)
             message = f"A {what} is not supported here: this is computed for each row."
@@ -352,10 +358,57 @@ class RowBinder:
             return "aggregates of aggregates stand in an outer query: " + ask(
                 f"SELECT {made} AS m FROM (SELECT {by}, {inner} AS n … GROUP BY {by})"
             )
-        return (
-            "conditions on groups go into HAVING, or into QUALIFY if they have windows; what rows "
-            "are grouped by and joined on can't depend on groups."
+        word = "QUALIFY" if isinstance(node, exp.Window) else "HAVING"
+        return first_that_works(
+            [*self._on_groups(word), *self._ungrouped()],
+            never(
+                "what is computed for each row, to choose, join, or group it by, can't depend on "
+                "noisy answers. Conditions on groups go into HAVING, or into QUALIFY if they have "
+                "windows."
+            ),
         )
+
+    def _on_groups(self, word: str) -> list[Hint]:
+        """Move conditions on groups out of WHERE."""
+        if self.where is None:
+            return []
+        parts = {self.source.node(part): self._is_of_groups(part) for part in conjuncts(self.where)}
+        kept, moved = (
+            [span for span, of in parts.items() if of is groups] for groups in (False, True)
+        )
+        return on_groups(self.source, self._select, kept, moved, word)
+
+    def _is_of_groups(self, part: Expr) -> bool:
+        named = (self.aliases.get(folded(c.name)) for c in part.find_all(exp.Column))
+        used = [part, *(meant for meant in named if meant is not None)]
+        return any(has_aggregate(one) or one.find(exp.Window) is not None for one in used)
+
+    def _ungrouped(self) -> list[Hint]:
+        """Leave aggregates and windows out of GROUP BY."""
+        group = self._select.args.get("group")
+        clause = self.source.inside(self._select).clause("GROUP")
+        if clause is None or group is None:
+            return []
+        items = self._select.expressions
+
+        def is_of_groups(key: Expr) -> bool:
+            numbered = isinstance(key, exp.Literal) and key.name.isdigit()
+            place = int(key.name) if numbered else 0
+            meant = items[place - 1] if 1 <= place <= len(items) else key
+            return self._is_of_groups(meant)
+
+        kept = [key for key in group.expressions if not is_of_groups(key)]
+        if not kept:
+            return [leave_out(of=clause) + ", with GROUP BY: an aggregate is no key."]
+        keys = ", ".join(self.source.text(self.source.node(key)) for key in kept)
+        return [written(self.source, f"GROUP BY {keys}", clause)]
+
+    def _plain(self, node: Expr) -> list[Hint]:
+        """Write the one value of a struct in its place."""
+        struct = node.this if isinstance(node, exp.Dot) else node
+        values = [part.expression for part in struct.expressions]
+        texts = [self.source.text(self.source.node(value)) for value in values]
+        return [write(text) for text in texts[:1]] if len(texts) == 1 else []
 
     def _letter(self, node: exp.Bracket) -> str:
         """Say what to write for `text[1]`."""
@@ -406,9 +459,13 @@ def check_name(name: str, node: Expr, source: SourceText) -> str:
     """
     long = len(name) > MAX_NAME_CHARACTERS
     if not name.strip() or long or not name.isprintable() or name.startswith(RESERVED):
+        plain = "".join(c for c in name if c.isprintable()).strip().lstrip("_")[:60] or "n"
         raise source.error(
             node,
             "This name can't be that of a column.",
-            f"use up to {MAX_NAME_CHARACTERS} visible characters, not beginning with {RESERVED}.",
+            "write "
+            + instead(as_sql(plain))
+            + f", or another of up to {MAX_NAME_CHARACTERS} visible "
+            f"characters, not beginning with {RESERVED}.",
         )
     return name

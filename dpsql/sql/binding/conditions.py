@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from sqlglot import exp
 
 from dpsql.errors import SqlSchemaError, printable
+from dpsql.hints import Hint, first_that_works
+from dpsql.schema.names import as_sql, folded
 from dpsql.sql.binding.bind import RowBinder
 from dpsql.sql.binding.core import JoinKind, Relation
 from dpsql.sql.binding.expressions import BoundExpr, Expr, quoted_column
 from dpsql.sql.binding.joins import JoinedItem, has_column
+from dpsql.sql.text.edits import swapped, written
 from dpsql.sql.text.spans import SourceText
 
 
@@ -25,8 +29,51 @@ def check_using(kind: JoinKind, using: Sequence[str], join: JoinedItem, source: 
         raise source.unsupported(
             join.item,
             "USING is not supported in a FULL join.",
-            f"write ON and the condition, and name columns of {printable(join.item.name)}.",
+            first_that_works(
+                _spelled_out(using, join, source),
+                f"write ON and the condition, and name columns of {printable(join.item.name)}.",
+            ),
         )
+
+
+def _spelled_out(using: Sequence[str], join: JoinedItem, source: SourceText) -> list[Hint]:
+    """Write USING as the condition that it means, where one table stands before the join."""
+    first = re.search(
+        r"\bFROM\s+(\w+)(?:\s+AS)?(?:\s+(?!FULL|JOIN|ON)(\w+))?", source.sql, re.IGNORECASE
+    )
+    if first is None:
+        return []
+    sides = (first[2] or first[1], join.item.alias_or_name)
+    equal = " AND ".join(" = ".join(f"{s}.{as_sql(name)}" for s in sides) for name in using)
+    return swapped(source, source.whole(), r"USING\s*\([^()]*\)", f"ON {equal}")
+
+
+def _compared(
+    name: str, relation: Relation | None, join: JoinedItem, binder: RowBinder
+) -> list[Hint]:
+    """Write ON and a condition for USING: with a column of the other side."""
+    alias = join.item.alias_or_name
+    others = [] if relation is None else relation.columns
+    own = [*binder.table.columns]
+    if binder.scope.has(name):
+        pairs = [(name, other) for other in others]
+    elif any(folded(name) == folded(other) for other in others):
+        pairs = [(column, name) for column in own]
+    else:
+        pairs = [
+            (column, other) for other in others for column in own if folded(column) == folded(other)
+        ]
+    source = binder.source
+    return [
+        Hint(f"{hint.removesuffix('.')}, or what is equal in both.", remedies=hint.remedies)
+        for column, other in pairs
+        for hint in _on(source, f"{binder.scope.whole(column)} = {as_sql(alias)}.{as_sql(other)}")
+    ]
+
+
+def _on(source: SourceText, condition: str) -> list[Hint]:
+    found = re.search(r"USING\s*\([^()]*\)", source.sql, re.IGNORECASE)
+    return [] if found is None else [written(source, f"ON {condition}", found.span())]
 
 
 def conditions_of(
@@ -70,7 +117,9 @@ def _equal(
         raise binder.source.error(
             join.item,
             f"USING names {printable(name)}, which is not a column on both sides of the join.",
-            "write ON and the condition.",
+            first_that_works(
+                _compared(name, relation, join, binder), "write ON and the condition."
+            ),
             SqlSchemaError,
         )
     span = binder.source.node(join.item)

@@ -9,8 +9,8 @@ from itertools import chain, combinations, product
 from sqlglot import exp
 
 from dpsql.errors import SqlError
-from dpsql.hints import ask, instead
-from dpsql.schema.names import folded
+from dpsql.hints import Hint, ask, instead, leave_out
+from dpsql.schema.names import as_sql, folded, one_of
 from dpsql.sql.binding.expressions import Expr, has_aggregate, is_aggregate, rebuild
 from dpsql.sql.text.spans import SourceText
 
@@ -104,10 +104,10 @@ def _elements(select: exp.Select, source: SourceText) -> list[Sets]:
 
 def _sets(node: Expr, source: SourceText) -> Sets:
     if isinstance(node, exp.Rollup):
-        parts = [_columns(part) for part in node.expressions]
+        parts = [columns_of(part) for part in node.expressions]
         return [tuple(chain(*parts[:n])) for n in range(len(parts), -1, -1)]
     if isinstance(node, exp.Cube):
-        parts = [_columns(part) for part in node.expressions]
+        parts = [columns_of(part) for part in node.expressions]
         if len(parts) > 12:
             raise source.unsupported(
                 source.clause("GROUP") or source.whole(),
@@ -119,10 +119,10 @@ def _sets(node: Expr, source: SourceText) -> Sets:
         return [tuple(chain(*group)) for group in chosen]
     if isinstance(node, exp.GroupingSets):
         return list(chain.from_iterable(_sets(part, source) for part in node.expressions))
-    return [_columns(node)]
+    return [columns_of(node)]
 
 
-def _columns(node: Expr) -> tuple[Expr, ...]:
+def columns_of(node: Expr) -> tuple[Expr, ...]:
     """Return the columns of `a`, `(a)`, `(a, b)` or `()`."""
     return tuple(node.expressions) if isinstance(node, exp.Tuple) else (node,)
 
@@ -139,9 +139,33 @@ def _meant(node: Expr, select: exp.Select, source: SourceText) -> Expr:
             "GROUP BY a constant makes one group."
             if inner.is_string
             else f"There is no column {inner.name} in the SELECT list.",
-            "name the column to group by.",
+            _grouped(inner, select, source),
         )
     return select.expressions[place - 1].unalias().unnest()  # type: ignore[no-any-return]
+
+
+def _grouped(node: exp.Literal, select: exp.Select, source: SourceText) -> Hint:
+    """Say what may be written in place of a constant after GROUP BY."""
+    items = [item.unalias() for item in select.expressions]
+    keys = [item for item in items if not has_aggregate(item) and not item.find(exp.Window)]
+    named = [instead(source.text(source.node(key))) for key in keys]
+    if node.is_string and node.name.isidentifier():
+        named.insert(0, instead(as_sql(node.name)))
+    if named:
+        return "name the column to group by, " + one_of(list(dict.fromkeys(named))) + "."
+    return (
+        leave_out(of=source.inside(select).clause("GROUP"))
+        + ", with GROUP BY; or name the column to group by."
+    )
+
+
+def written_out(node: exp.Window, select: exp.Select, source: SourceText) -> Hint:
+    """Say what to write for a window that names one that there isn't."""
+    group = select.args.get("group")
+    keys = [source.text(source.node(key)) for key in group.expressions] if group is not None else []
+    call = source.text(source.node(node.this))
+    order = f"ORDER BY {', '.join(keys)}" if keys else ""
+    return "write it out: " + instead(f"{call} OVER ({order})") + "."
 
 
 def over_rows(node: exp.Window, source: SourceText) -> SqlError:

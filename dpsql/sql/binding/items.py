@@ -9,10 +9,10 @@ from typing import TypeVar
 
 from sqlglot import exp
 
-from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError
-from dpsql.hints import Hint, never
+from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, printable
+from dpsql.hints import Hint, instead, never
 from dpsql.schema import Table
-from dpsql.schema.names import as_sql, capitals, folded
+from dpsql.schema.names import as_sql, capitals, folded, quoted_text
 from dpsql.sql.binding.expressions import Expr, conjuncts, is_star
 from dpsql.sql.binding.grouping import key_nodes
 from dpsql.sql.binding.joins import JoinedItem, joins_of, name_parts, public_hint
@@ -91,8 +91,11 @@ class PrivateItems:
             raise self._source.unsupported(
                 span,
                 "Reading a file is not supported.",
-                "load it into a table, with an ENUM type or CHECK for each column; or make a view "
-                "of it: CREATE VIEW rows AS FROM 'rows.parquet';",
+                never(
+                    "a statement reads tables of the database. Load the file into one, with an "
+                    "ENUM type or CHECK for each column; or make a view of it: CREATE VIEW rows AS "
+                    f"FROM {quoted_text(printable(node.name))};"
+                ),
             )
 
     def among(self, joins: Sequence[JoinedItem], names: Names) -> list[JoinedItem]:
@@ -378,7 +381,10 @@ class PrivateItems:
             raise self._source.unsupported(
                 alias,
                 "Renaming the columns of a private table is not supported.",
-                "rename them in the SELECT list.",
+                "leave the names out, "
+                + instead(as_sql(alias.name))
+                + "; or rename columns in the "
+                "SELECT list.",
             )
         parts = name_parts(item)
         nodes = [item.args[key] for key in ("catalog", "db", "this") if item.args.get(key)]

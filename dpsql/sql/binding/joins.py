@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from dpsql.errors import Span, printable
-from dpsql.hints import Hint, instead, never, option
+from dpsql.hints import Hint, first_that_works, instead, never, option
 from dpsql.schema.names import capitals, folded
 from dpsql.sql.binding.core import JoinKind, Relation
 from dpsql.sql.binding.expressions import Expr
+from dpsql.sql.text.edits import swapped
 from dpsql.sql.text.spans import JOINS, SourceText
 
 _TURNED: dict[JoinKind, JoinKind] = {"left": "right", "right": "left", "full": "full"}
@@ -51,11 +52,23 @@ def joins_of(select: exp.Select, source: SourceText) -> list[JoinedItem]:
             raise source.unsupported(
                 source.clause(*JOINS) or source.node(node.this),
                 f"{'An' if words[0] == 'A' else 'A'} {words} join is not supported.",
-                f"write the condition out: {_written(node)} ON … = ….",
+                _plainly(node, words, source),
             )
         using = tuple(part.name for part in node.args.get("using") or [])
         found.append(JoinedItem(node.this, _kind(side, kind), node.args.get("on"), using))
     return found
+
+
+def _plainly(node: exp.Join, words: str, source: SourceText) -> Hint:
+    """Say what to write for a join whose condition isn't written, or finds the nearest row."""
+    if words == "POSITIONAL":
+        return never("rows have no order, so none has a place.")
+    span = source.clause(*JOINS) or source.node(node.this)
+    edits = swapped(source, span, r"^\s*ASOF\s+", "") if words == "ASOF" else []
+    return first_that_works(
+        [edit + " That takes all rows that meet it, and not the nearest." for edit in edits],
+        f"write the condition out: {_written(node)} ON … = ….",
+    )
 
 
 def _written(node: exp.Join) -> str:

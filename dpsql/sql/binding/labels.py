@@ -11,7 +11,7 @@ from dpsql.errors import printable
 from dpsql.hints import Hint, instead
 from dpsql.schema import Domain
 from dpsql.schema.domain import INTEGER_TYPES
-from dpsql.schema.names import nearest, quoted_text
+from dpsql.schema.names import nearest, one_of, quoted_text
 from dpsql.schema.sequences import DecimalRange
 from dpsql.sql.binding.expressions import Expr
 from dpsql.sql.text.spans import SourceText
@@ -79,8 +79,8 @@ def _hint(text: str, name: str, domain: Domain) -> Hint:
     if meant is not None:
         return "did you mean " + instead(quoted_text(printable(meant))) + "?"
     more = ", …" if len(known) > _SHOWN_VALUES else ""
-    shown = ", ".join(map(_quoted, known[:_SHOWN_VALUES]))
-    return Hint(f"the values of {printable(name)} are {shown}{more}.")
+    shown = one_of([instead(_quoted(value)) for value in known[:_SHOWN_VALUES]])
+    return f"the values of {printable(name)} are " + shown + more + "."
 
 
 def _quoted(text: str) -> str:

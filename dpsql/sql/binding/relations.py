@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
+from dpsql.hints import first_that_works, never
 from dpsql.schema.names import folded, quoted_name
 from dpsql.sql.binding.core import Relation
 from dpsql.sql.binding.expressions import Expr, render
 from dpsql.sql.binding.joins import JoinedItem
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
+from dpsql.sql.text.edits import joined_on
 from dpsql.sql.text.spans import SourceText
 
 MAX_RELATION_ROWS = 1_000_000
@@ -90,7 +92,13 @@ def materialize(
         raise source.error(
             node,
             f"This public table can't be made: {error}",
-            "it may use public tables and values only, not columns of the private table.",
+            first_that_works(
+                joined_on(source, source.node(node)),
+                never(
+                    "what is joined with private rows is the same for each of them: of public "
+                    "tables and values only. What differs from row to row goes into ON."
+                ),
+            ),
         ) from None
     if rows > MAX_RELATION_ROWS:
         raise source.error(

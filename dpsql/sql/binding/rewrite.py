@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from sqlglot import exp
 
 from dpsql.errors import SqlError, SqlSchemaError, printable
-from dpsql.hints import COUNTED, ask, group_by
-from dpsql.schema.names import capitals, folded
+from dpsql.hints import COUNTED, ask, group_by, instead
+from dpsql.schema.names import capitals, folded, one_of
 from dpsql.sql.binding.aggregates import aggregate, linear
 from dpsql.sql.binding.bind import RowBinder, Visits
 from dpsql.sql.binding.core import (
@@ -42,7 +42,15 @@ from dpsql.sql.binding.expressions import (
     render,
     with_named,
 )
-from dpsql.sql.binding.grouping import in_having, key_nodes, lists_values, over_rows, sets_of
+from dpsql.sql.binding.grouping import (
+    columns_of,
+    in_having,
+    key_nodes,
+    lists_values,
+    over_rows,
+    sets_of,
+    written_out,
+)
 from dpsql.sql.binding.output_names import output_name, sorts, told_apart
 from dpsql.sql.binding.row_queries import Home
 from dpsql.sql.binding.summands import together
@@ -134,7 +142,11 @@ class CoreBinder(RowBinder):
         key = self.bind(node)
         if key.constant:
             raise self.source.error(
-                node, "GROUP BY a constant makes one group.", "leave it out of GROUP BY."
+                node,
+                "GROUP BY a constant makes one group.",
+                "leave GROUP BY out, or write "
+                + instead("GROUP BY ()", of=self.source.inside(self._select).clause("GROUP"))
+                + ".",
             )
         return key
 
@@ -310,8 +322,16 @@ class CoreBinder(RowBinder):
         for part in node.expressions:
             key = self._as_key(part)
             if key is None:
+                group = self._select.args.get("group")
+                keys = (
+                    [] if group is None else [k for e in group.expressions for k in columns_of(e)]
+                )
+                texts = [instead(self.source.text(self.source.node(key))) for key in keys]
+                here = self.source.text(self.source.node(part))
                 raise self.source.unsupported(
-                    part, "GROUPING takes columns of GROUP BY.", "name one of them."
+                    part,
+                    "GROUPING takes columns of GROUP BY.",
+                    "name one of them: " + one_of(texts) + "." if texts else group_by(here) + ".",
                 )
             bit = Role.ROLLED_UP.column(key)
             doubled = exp.Mul(this=bits, expression=exp.Literal.number(2)) if bits else None
@@ -391,7 +411,7 @@ class CoreBinder(RowBinder):
         if found is None:
             name = printable(node.args["alias"].name)
             raise self.source.error(
-                node, f"There is no window {name}.", "name it: WINDOW w AS (…)."
+                node, f"There is no window {name}.", written_out(node, self._select, self.source)
             )
         return found
 

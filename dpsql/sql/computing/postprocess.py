@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
 from sqlglot import exp
 
 from dpsql.errors import SqlError, printable
-from dpsql.hints import Hint, instead
+from dpsql.hints import Hint, first_that_works, instead
 from dpsql.schema.names import as_sql, folded, quoted_name
 from dpsql.sql.binding.core import ROW, AnswerColumn, Role
 from dpsql.sql.binding.expressions import Expr, render
@@ -19,6 +20,7 @@ from dpsql.sql.computing.pairs import NONE, UNKNOWN, NumberedStatistics, Output
 from dpsql.sql.computing.propagate import Propagation
 from dpsql.sql.lowering.lower import LoweredCore
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
+from dpsql.sql.text.edits import renamed, swapped
 from dpsql.sql.text.spans import SourceText
 
 _BESIDE = (Role.LOWER, Role.UPPER, Role.SIZE)
@@ -133,7 +135,10 @@ def prepare(
         raise source.error(
             source.whole(),
             f"DuckDB can't compute this on the answers: {error}",
-            "counts and sums are DOUBLE there; cast where another type is needed.",
+            first_that_works(
+                _corrected(source, str(error)),
+                "counts and sums are DOUBLE there; cast where another type is needed.",
+            ),
         ) from None
     whole_query, bounds, ranges = _with_bounds(query, lowered, len(names))
     extended, fractions = with_fractions(whole_query, lowered, len(names))
@@ -143,6 +148,22 @@ def prepare(
     return Postprocessing(
         text, tuple(outputs), len(names), bounds, ranges, fractions, tuple(tables), sandbox
     )
+
+
+def _corrected(source: SourceText, said: str) -> Iterator[Hint]:
+    """Write a name, a place or an argument otherwise that DuckDB finds nothing for."""
+    whole = source.whole()
+    found = re.fullmatch(r"ORDER term out of range - should be between 1 and (\d+)", said)
+    if found is not None:
+        yield from swapped(source, whole, r"ORDER BY \d+", f"ORDER BY {found[1]}")
+    function = re.search(r"types '(\w+)\(", said)
+    if function is not None:
+        yield from swapped(source, whole, rf"\b{function[1]}\([^()]*\)", f"{function[1]}()")
+    twice = re.match(r'Duplicate named argument "(\w+)"', said)
+    if twice is not None:
+        name = twice[1]
+        yield from swapped(source, whole, rf"(.*)'{name}'(?=\s*:)", rf"\1'{name}_2'")
+    yield from renamed(source, said)
 
 
 def _guarded(query: exp.Query) -> exp.Query:

@@ -372,9 +372,9 @@ class Evaluator:
     def _refused(
         self, error: SandboxError, span: Span | None, node: Expr | None = None
     ) -> SqlError:
-        said = "" if span is None else self.source.text(span)
         message = f"DuckDB can't compute this for the values of the columns: {error}"
-        return self.source.error(span, message, hint_for(error, node, said))
+        hint = hint_for(error, node, self.source, span, self._table.columns)
+        return self.source.error(span, message, hint)
 
     def _check_coarse(
         self,

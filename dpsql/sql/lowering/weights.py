@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dpsql.hints import first_that_works, write
 from dpsql.linalg.matrices import Exchangeable
 from dpsql.rows.measure import RowMeasure
 from dpsql.sql.binding.core import Linear
@@ -84,10 +85,14 @@ def _range(
     ((low, high),) = sandbox.rows(f"SELECT min(w{number}), max(w{number}) FROM {part}")
     low, high = (0.0, 0.0) if low is None else (low, high)
     if not (math.isfinite(low) and math.isfinite(high)):
+        said = source.text(weight.span)
         raise source.error(
             weight.span,
             "This is infinite, or not a number, for some values of the columns.",
-            "leave those values out by WHERE or FILTER.",
+            first_that_works(
+                [write(f"CASE WHEN isfinite({said}) THEN {said} END")],
+                "leave those values out by WHERE or FILTER.",
+            ),
         )
     largest = MAX_WEIGHT**0.5 if squared else MAX_WEIGHT
     if max(abs(low), abs(high)) > largest:

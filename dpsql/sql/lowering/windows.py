@@ -13,11 +13,14 @@ from functools import reduce
 
 import numpy as np
 
+from dpsql.hints import Hint, first_that_works
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.matrices import Intervals, Runs, compact
+from dpsql.schema.names import capitals
 from dpsql.sql.binding.core import Core, Windowed
 from dpsql.sql.lowering.evaluate import Evaluator, StoredAxis
 from dpsql.sql.lowering.matrices import LoweredBlock, check_entries
+from dpsql.sql.text.edits import swapped
 
 
 def over_window(
@@ -148,13 +151,29 @@ class _Window:
             self._check_told_apart(bool((found["peers"] == 1).all()))
         return found["pos"], found["low"], found["high"]
 
+    def _told_apart(self) -> list[Hint]:
+        """Order by all that is grouped by."""
+        source, span = self._evaluator.source, self._frame.span
+        clause = source.clause("GROUP")
+        listed = [] if clause is None else source.text(clause).split(None, 2)[2].split(",")
+        ordered = capitals(source.text(span))
+        more = ", ".join(key.strip() for key in listed if capitals(key.strip()) not in ordered)
+        every = ", ".join(key.strip() for key in listed)
+        return [
+            *swapped(source, span, r"ORDER BY (.*?)\s+ROWS", rf"ORDER BY \1, {more} ROWS"),
+            *swapped(source, span, r"\(ROWS", f"(ORDER BY {every} ROWS"),
+        ]
+
     def _check_told_apart(self, well: bool) -> None:
         if not well:
             raise self._evaluator.source.error(
                 self._frame.span,
                 "A frame of rows needs an order that tells all groups apart.",
-                "add the other columns of GROUP BY to PARTITION BY or ORDER BY, or write "
-                "RANGE in place of ROWS.",
+                first_that_works(
+                    self._told_apart(),
+                    "add the other columns of GROUP BY to PARTITION BY or ORDER BY, or write "
+                    "RANGE in place of ROWS.",
+                ),
             )
 
     def _tensor(self, block: LoweredBlock) -> Array:

@@ -11,8 +11,9 @@ from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import Span, SqlError, SqlLimitError, SqlParseError, printable
-from dpsql.hints import Hint, ask, instead, never
-from dpsql.schema.names import quoted_name, quoted_text
+from dpsql.hints import ask, first_that_works, instead, never, remedies_of
+from dpsql.schema.names import nearest, quoted_name, quoted_text
+from dpsql.sql.text.edits import closed, turned, unlisted
 from dpsql.sql.text.limits import MAX_DEPTH, check_text, check_tokens, tokenize
 from dpsql.sql.text.spans import SourceText
 
@@ -97,10 +98,12 @@ def _only_statement(sql: str) -> SourceText:
     first_end = next((i for i in ends if i > tokens.index(inside[0])), len(tokens))
     second = [t for t in tokens[first_end:] if t.token_type is not TokenType.SEMICOLON]
     if second:
+        only = instead("", of=(tokens[first_end].start, len(sql)))
         raise SourceText(sql).error(
             Span(second[0].start, second[-1].end + 1),
             "There must be exactly one statement here, but a second one follows.",
-            "pass a list of statements, or a .sql script, to release several together.",
+            "pass a list of statements, or a .sql script, to release several together; or leave "
+            "out what follows the first semicolon" + only + ".",
         )
     return SourceText(sql, inside)
 
@@ -122,7 +125,12 @@ def _weight(source: SourceText) -> float:
         span = Span(start, end + 2 if end >= 0 else len(source.sql))
         hint = "the only one is " + instead("/*+ weight(5) */") + "."
         if len(hints) > 1:
-            hint = Hint("write one for the whole statement, behind its first SELECT.")
+            more = (source.sql.find("/*+", end), source.sql.rfind("*/") + 2)
+            hint = (
+                "one is for the whole statement, behind its first SELECT: leave the other out"
+                + instead("", of=more)
+                + "."
+            )
         raise source.unsupported(span, "This hint is not supported.", hint)
     return float(match[1])
 
@@ -137,7 +145,10 @@ def _check_first_word(source: SourceText) -> None:
         raise source.unsupported(
             source.before("SELECT"),
             "A statement that begins with FROM is not supported.",
-            "begin with SELECT, and write FROM behind it."
+            first_that_works(
+                turned(source, source.before("SELECT")),
+                "begin with SELECT, and write FROM behind it.",
+            )
             if "SELECT" in map(source.word, range(len(source.tokens)))
             else "begin with SELECT: " + ask("SELECT COUNT(*) AS n …") + ".",
         )
@@ -147,9 +158,10 @@ def _check_first_word(source: SourceText) -> None:
             f"{word} is not supported: the only statement is SELECT, and nothing is ever written.",
             never("of a table, only numbers of rows are, and what is computed of such."),
         )
-    raise source.error(
-        first, "A statement begins with SELECT.", f"for example {_EXAMPLE}", SqlParseError
-    )
+    example: str = f"for example {_EXAMPLE}"
+    if nearest(word, ["SELECT"]) is not None:
+        example = "write " + instead("SELECT", of=first) + f", {example}"
+    raise source.error(first, "A statement begins with SELECT.", example, SqlParseError)
 
 
 def _check_signs(source: SourceText) -> None:
@@ -161,6 +173,8 @@ def _check_signs(source: SourceText) -> None:
             hint = _list_hint(source, at) if brackets <= _MAX_BRACKETS else IN_LIST
             if hint is not None:
                 message = "A list in brackets is not supported here."
+                if not remedies_of(hint):
+                    hint = first_that_works(unlisted(source, _span(token)), hint)
                 raise source.unsupported(_span(token), message, hint)
         if token.token_type is TokenType.R_BRACKET:
             brackets -= 1
@@ -181,7 +195,8 @@ def _check_string(source: SourceText, at: int) -> None:
     if before is not None and before.token_type is TokenType.STRING:
         between = source.sql[before.end + 1 : token.start]
         if between.strip() or "\n" not in between:  # else they are one string, as in DuckDB
-            hint = "write one string; a quote inside is doubled: 'it''s'."
+            one = quoted_text(printable(before.text + token.text))
+            hint = "write one string, " + instead(one, of=(before.start, token.end + 1)) + "."
             message = "A string beside a string has no meaning."
             raise source.unsupported(_span(token), message, hint)
     if before is not None and source.word(at - 1) == "INTERVAL":
@@ -305,7 +320,10 @@ def parse_tokens(source: SourceText) -> exp.Expr:
         raise source.error(
             _error_span(error, source),
             "The SQL is not well-formed here.",
-            f"check the words before it; the form is {_EXAMPLE}",
+            first_that_works(
+                closed(source, _error_span(error, source)),
+                f"check the words before it; the form is {_EXAMPLE}",
+            ),
             SqlParseError,
         ) from None
     except RecursionError:

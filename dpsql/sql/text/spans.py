@@ -111,11 +111,17 @@ class SourceText:
         A join begins after FROM: the commas of the SELECT list don't begin one.
         """
         after = self._first_word("FROM") if JOINS.issuperset(words) else -1
-        found = [i for i in self._top_level() if i > after and self.word(i) in words]
+        found = [i for i in self.top_level() if i > after and self.word(i) in words]
         if not found:
             return None
-        rest = [i for i in self._top_level() if i > found[0] and self.word(i) in CLAUSES]
+        rest = [i for i in self.top_level() if i > found[0] and self.word(i) in CLAUSES]
         return self._span(found[0], rest[0] - 1 if rest else len(self.tokens) - 1)
+
+    def inside(self, place: exp.Expr) -> SourceText:
+        """Return the same text with the tokens alone of the parentheses that a SELECT stands in."""
+        first = max(bisect_right(self._starts, self.node(place).start) - 1, 0)
+        left, right = self._enclosing(first, first)
+        return self if left == first else SourceText(self.sql, self.tokens[left + 1 : right])
 
     def joining(self, place: exp.Expr | Span) -> Span:
         """Return the span of the words by which an item after FROM is joined: LEFT JOIN.
@@ -134,11 +140,11 @@ class SourceText:
         return self._span(first, last)
 
     def _first_word(self, word: str) -> int:
-        return next((i for i in self._top_level() if self.word(i) == word), -1)
+        return next((i for i in self.top_level() if self.word(i) == word), -1)
 
     def before(self, *words: str) -> Span:
         """Return the span up to the first of `words` outside parentheses."""
-        found = [i for i in self._top_level() if i > 0 and self.word(i) in words]
+        found = [i for i in self.top_level() if i > 0 and self.word(i) in words]
         return self._span(0, found[0] - 1 if found else len(self.tokens) - 1)
 
     def first(self, *types: TokenType) -> Span | None:
@@ -166,7 +172,8 @@ class SourceText:
     def _span(self, first: int, last: int) -> Span:
         return Span(self.tokens[first].start, self.tokens[last].end + 1)
 
-    def _top_level(self) -> list[int]:
+    def top_level(self) -> list[int]:
+        """Return the places of the tokens outside of parentheses."""
         depth, found = 0, []
         for i, token in enumerate(self.tokens):
             depth -= token.token_type is TokenType.R_PAREN

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from dpsql.errors import InternalError, Span, printable
-from dpsql.hints import Hint, instead
+from dpsql.hints import Hint, first_that_works, instead
 from dpsql.schema import Table
 from dpsql.schema.names import capitals, folded
 from dpsql.schema.table import Parent
@@ -15,6 +15,7 @@ from dpsql.sql.binding.bind import RowBinder
 from dpsql.sql.binding.core import Core, Relation
 from dpsql.sql.binding.expressions import BoundExpr, Expr, column, conjuncts, render
 from dpsql.sql.binding.joins import JoinedItem, joined_plainly
+from dpsql.sql.binding.private.per_parent import of_each_parent
 from dpsql.sql.binding.row_queries import Home
 from dpsql.sql.text.spans import JOINS, SourceText
 
@@ -91,14 +92,22 @@ class PrivateSides:
                 f"A {capitals(self.place.kind)} join is not supported here: the rows of "
                 f"{printable(self.home.alias)} are counted, each with the row that it refers to.",
                 self._absent(source)
-                or f"put {printable(self.home.alias)} first, or "
-                + joined_plainly(self.referred[0].join.item, source),
+                or first_that_works(
+                    self._of_each(source),
+                    f"put {printable(self.home.alias)} first, or "
+                    + joined_plainly(self.referred[0].join.item, source),
+                ),
             )
         for one in self.referred:
             binder.name(frozenset() if one.home.query is None else one.home.query.named)
             if one.join.kind not in {"semi", "anti"}:
                 binder.scope.join(one.home.scope(source, binder.aliases))
         return [part for one in self.referred for part in self._of(one, binder, source)]
+
+    def _of_each(self, source: SourceText) -> list[Hint]:
+        """Write what is asked with subqueries, if one item is referred to by one column."""
+        keys = [pair.key for one in self.referred for pair in one.step.join.pairs]
+        return of_each_parent(self.place, keys[0], source) if len(keys) == 1 else []
 
     def _absent(self, source: SourceText) -> Hint | None:
         """Write NOT EXISTS, where a LEFT JOIN is there to count what no row refers to."""
