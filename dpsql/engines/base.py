@@ -140,7 +140,7 @@ class Counting(Protocol):
 
         Which value has which cell, `Domain` says. Texts are the same only if their bytes are,
         whatever the column's collation. How decimals in DOUBLE and FLOAT columns are rounded, the
-        docstring and code of `_float_grid` in `duckdb/columns.py` say.
+        docstring and code of `_float_grid` in `codes.py` say.
 
         Cells of a column in `merged` are counted together where they have the same class there.
         Axes of an array are in the order of its marginal, which is that of `wanted`.

@@ -8,7 +8,7 @@ A count in a cell of some columns depends on the rows of the table and, of its d
   the number of cells is another one.
 
 It depends on no other column: no row is left out for what it has in a column that isn't counted by,
-since rows outside a domain have a cell of their own (see `dpsql/engines/duckdb/columns.py`). So
+since rows outside a domain have a cell of their own (see `dpsql/engines/codes.py`). So
 what was measured goes together with what is measured under another description, if the two agree in
 the columns that were measured.
 

@@ -8,7 +8,7 @@ Guarantees:
     function of the columns of its own row. The values of the domain are found from the expression
     and the types of its columns, or, for a column that is looked up, from a public table; so they
     are the same for all private tables that have these columns. The engine places the value in the
-    domain as it does with a stored one (`engines/duckdb/columns.py`): in the cell that is equal to
+    domain as it does with a stored one (`engines/codes.py`): in the cell that is equal to
     it, or in the one for NULL; a value that is neither would be in no cell, and has none in any
     table. Adding or removing a row therefore changes one count of each marginal by one, as if the
     key had been stored with the row. ∎

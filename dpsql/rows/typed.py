@@ -44,6 +44,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from types import MappingProxyType
 
 from dpsql.rows.intervals import PARTS
 from dpsql.rows.types import (
@@ -99,15 +100,12 @@ class RowValue:
     @property
     def sql(self) -> str:
         """DuckDB's SQL."""
-        bare = self.operation in _OF_ANY
-        parts = [part.bare if bare else part.sql for part in self.parts]
-        return _WRITTEN[self.operation](self, parts)
+        return duckdb_sql(self)
 
     @property
     def bare(self) -> str:
         """The same, but of a DECIMAL that is stored whatever is, also what its type hasn't."""
-        stored = self.operation == "column" and self.type != TIME
-        return quoted_name(self.text) if stored else self.sql
+        return _bare(self, _WRITTEN)
 
     @property
     def nodes(self) -> Iterator[RowValue]:
@@ -170,6 +168,21 @@ class RowAggregate:
         if self.function == "exists":
             return constant_of("false", BOOLEAN)
         return number_of(self.of_none) if self.filled else constant_of("", NULL)
+
+
+def duckdb_sql(value: RowValue, further: Mapping[str, Writer] = MappingProxyType({})) -> str:
+    """Write a value; its tree may have operations besides those of rows, which are written so."""
+    return _sql(value, {**_WRITTEN, **further} if further else _WRITTEN)
+
+
+def _sql(value: RowValue, writers: Mapping[str, Writer]) -> str:
+    write = _bare if value.operation in _OF_ANY else _sql
+    return writers[value.operation](value, [write(part, writers) for part in value.parts])
+
+
+def _bare(value: RowValue, writers: Mapping[str, Writer]) -> str:
+    stored = value.operation == "column" and value.type != TIME
+    return quoted_name(value.text) if stored else _sql(value, writers)
 
 
 def called(function: str, *arguments: RowValue, type_: RowType) -> RowValue:

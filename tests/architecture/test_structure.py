@@ -294,6 +294,7 @@ TRUSTED = (
     "rows/typed.py",
     "rows/measure.py",
     "rows/windows.py",
+    "engines/codes.py",
     "engines/duckdb/files.py",
     "engines/duckdb/one_pass.py",
     "engines/duckdb/opened.py",

@@ -66,7 +66,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dpsql.engines.duckdb.coding import Coding, with_cells
-from dpsql.engines.duckdb.columns import Parameters, call, whole
+from dpsql.engines.duckdb.columns import Parameters, whole
 from dpsql.engines.duckdb.lines import line_order, place_in_line
 from dpsql.engines.duckdb.parents import (
     has_unit,
@@ -81,6 +81,7 @@ from dpsql.engines.lines import line_columns
 from dpsql.engines.names import unused
 from dpsql.engines.others import Others, names_met, others_of
 from dpsql.errors import InternalError
+from dpsql.rows.typed import call
 from dpsql.schema import Table
 from dpsql.schema.names import quoted_name
 from dpsql.schema.units import ResolvedUnit

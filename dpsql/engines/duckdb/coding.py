@@ -13,19 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.engines.base import LOW_BITS, Keys, Marginal, Merged, cells_counted, columns_read
+from dpsql.engines.codes import FEW_RUNS, runs_of
 from dpsql.engines.cover import MOST_SUM
 from dpsql.engines.duckdb.columns import (
-    FEW_RUNS,
     CodedColumn,
     Parameters,
-    call,
     class_listed,
     class_type,
     whole,
 )
 from dpsql.engines.duckdb.sums import RowSum
 from dpsql.rows.measure import RowMeasure
-from dpsql.rows.typed import constant_of, number_of
+from dpsql.rows.typed import call, constant_of, number_of
 from dpsql.rows.types import BOOLEAN, RowType
 from dpsql.schema import Table
 from dpsql.schema.names import quoted_name
@@ -79,14 +78,14 @@ class Coding:
         A list of millions of cells takes seconds to bind, and as many to search.
         """
         classes = self.merged[name]
-        ends = [*np.flatnonzero(np.diff(classes)).tolist(), len(classes) - 1]
-        if len(classes) < _MANY_CLASSES or len(ends) > FEW_RUNS:
+        runs = runs_of(classes)
+        if len(classes) < _MANY_CLASSES or len(runs) > FEW_RUNS:
             return f"{class_listed(code, classes, name, parameters)}::BIGINT"
-        runs = (
-            f"WHEN {code} <= {whole(end, 'BIGINT')} THEN {whole(int(classes[end]), 'BIGINT')}"
-            for end in ends
+        cases = (
+            f"WHEN {code} <= {whole(end, 'BIGINT')} THEN {whole(class_, 'BIGINT')}"
+            for end, class_ in runs
         )
-        return f"CASE {' '.join(runs)} END"
+        return f"CASE {' '.join(cases)} END"
 
     def led(self, name: str) -> str | None:
         """Write the class of a row's cell by the conditions of a key alone, if it is a key of such.

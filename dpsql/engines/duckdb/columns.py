@@ -1,9 +1,10 @@
 """DuckDB's SQL that turns a stored value into the code of its cell, built from the schema alone.
 
-The statement must not fail whatever a row holds (NaN, infinite dates, the ends of a type), since
-an error after the charge would lose the budget. So each code is made of a value that was
-brought into the domain's range first, even where a condition has taken other rows away already:
-the order in which DuckDB evaluates conditions is its own.
+It is that of the trees of `engines/codes.py`. The statement must not fail whatever a row holds
+(NaN, infinite dates, the ends of a type), since an error after the charge would lose the budget. So
+each code is made of a value that was brought into the domain's range first, even where a condition
+has taken other rows away already, since the order in which DuckDB evaluates conditions is its own;
+or of a number as it is stored, in a type of integers that has all that is made of any.
 
 Functions are called by their full names. So are + - * and //, because a macro of the database may
 take the place of an operator; there are none for comparisons, casts and CASE.
@@ -11,32 +12,27 @@ take the place of an operator; there are none for comparisons, casts and CASE.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import date
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.errors import InternalError
-from dpsql.rows.types import RowType
+from dpsql.engines.codes import FEW_RUNS, Codes, codes_of, runs_of
+from dpsql.rows.typed import RowValue, Writer, call, duckdb_sql, text_of
+from dpsql.rows.types import BIGINT, BOOLEAN, COARSE, DATE, HUGEINT, NANOSECONDS, VARCHAR, RowType
 from dpsql.schema import Domain, Table
-from dpsql.schema.names import quoted_name, quoted_text
-from dpsql.schema.numbers import decimal_scale, decimal_text
-from dpsql.schema.sequences import CLOCK, INSTANT, MONTHS, DateRange, DecimalRange, TimeRange
-from dpsql.schema.values import OTHER_TIMES, TIMES
+from dpsql.schema.names import quoted_name
+from dpsql.schema.numbers import FLOATS, decimal_scale, decimal_text
+from dpsql.schema.sequences import DecimalRange
 
 MAX_SEARCHED = 64
 """Values of a list that is searched through for each row; longer ones are looked up."""
 
-FEW_RUNS = 32
-"""Runs of one class whose ends are compared with; more are looked up in a list."""
 _IN_TURN = 8
 """Runs that are tried one after the other."""
-
-Code = Callable[[str], str]
 
 
 @dataclass(slots=True)
@@ -70,37 +66,6 @@ Text = Callable[[Parameters], str]
 """Writes a piece of SQL, and binds what it names."""
 
 
-@dataclass(frozen=True, slots=True)
-class CellSql:
-    """The SQL that places values of one column in the cells of its domain, NULL left aside.
-
-    `placed` says whether a value has a cell, `stored` is what to group by, and `code` makes the
-    code of that. `stored` and `code` are right where `placed` is true, and never fail.
-    """
-
-    placed: Text
-    stored: Text
-    code: Code
-    after: str = ""
-    """What could be stored in place of a value without a cell: its code is that after the last."""
-    last: Callable[[int], str] | None = None
-    """Writes the largest that is `stored` of a cell, where those of each are above those before."""
-    values: int = 0
-    """Number of what is `stored`, if that is more than there are cells."""
-
-    @classmethod
-    def plain(
-        cls, placed: str, stored: str, code: Code, last: Callable[[int], str] | None = None
-    ) -> CellSql:
-        """Make them of texts that name no parameter."""
-        return cls(lambda _: placed, lambda _: stored, code, last=last)
-
-    @classmethod
-    def coded(cls, placed: str, code: str) -> CellSql:
-        """Make them of a code that is grouped by."""
-        return cls.plain(placed, code, lambda x: x, lambda cell: whole(cell, "BIGINT"))
-
-
 class CodedColumn:
     """SQL for one column.
 
@@ -121,41 +86,61 @@ class CodedColumn:
 
     def __init__(self, value: str, alias: str, domain: Domain, *, leaves_out: bool) -> None:
         self._column, self._domain, self.alias = value, domain, alias
-        self._cells = _cells(self._column, domain)
+        self._codes = _codes(domain)
         self._every = domain.nullable or leaves_out
         self._both = domain.nullable and leaves_out
         self._last = domain.size - domain.nullable
         """The cell of NULL or, without one, of what is outside."""
-        code = f"({self._cells.code(alias)})::BIGINT"
+        code = f"({self._code_of(alias)})::BIGINT"
         self.code = f"coalesce({code}, {self._last})" if self._every else code
         if self._both:
             self.code = f"{alias}::BIGINT"
 
     def inside(self, parameters: Parameters) -> str:
         """Write whether a row has a cell."""
-        return "true" if self._every else self._cells.placed(parameters)
+        return "true" if self._every else self._written(self._codes.placed, parameters)
 
     def stored(self, parameters: Parameters) -> str:
         """Write what to group by."""
-        stored = self._cells.stored(parameters)
+        stored = self._stored(parameters)
         if not self._every:
             return stored
-        stored = f"CASE WHEN {self._cells.placed(parameters)} THEN {stored}"
+        stored = f"CASE WHEN {self._written(self._codes.placed, parameters)} THEN {stored}"
         if not self._both:
             # DuckDB groups by a plain array only where no constant NULL hides the least and the
             # largest value: twice as fast.
-            return f"{stored} ELSE {self._cells.after or 'NULL'} END"
+            return f"{stored} ELSE {_after(self._domain) or 'NULL'} END"
         stored += " END"
         # No stored value could tell NULL from what is outside.
         rest = f"CASE WHEN {self._column} IS NULL THEN {self._last} ELSE {self._last + 1} END"
-        return f"coalesce(({self._cells.code(f'({stored})')})::BIGINT, {rest})"
+        return f"coalesce(({self._code_of(f'({stored})')})::BIGINT, {rest})"
+
+    def _stored(self, parameters: Parameters) -> str:
+        """Write what is stored of a value with a cell, or its code."""
+        if self._codes.stored is not None:
+            return self._written(self._codes.stored, parameters)
+        bounded = self._written(self._codes.bounded, parameters)
+        return duckdb_sql(self._codes.code, {**_CELLS, "within": lambda *_: bounded})
+
+    def _code_of(self, stored: str) -> str:
+        if self._codes.stored is None:
+            return stored
+        return duckdb_sql(self._codes.code, {**_CELLS, "within": lambda *_: stored})
+
+    def _written(self, tree: RowValue, parameters: Parameters) -> str:
+        def place(node: RowValue, parts: list[str]) -> str:
+            (compared,) = node.parts
+            key = "values", self._column
+            return _position(parts[0], compared.type, self._domain.values, key, parameters)
+
+        return duckdb_sql(tree, {**_CELLS, "value": lambda *_: self._column, "place": place})
 
     @property
     def values(self) -> int:
         """Number of what is grouped by, at most; what has no cell is only if it is counted."""
         if self._both:
             return self._last + 2
-        return (self._cells.values or self._last) + self._every
+        return (_stored_values(self._domain) or self._last) + self._every
 
     def class_of(self, classes: NDArray[np.int64], parameters: Parameters) -> str:
         """Write the class of a row's cell, given what is `stored`: by the ends of runs, or a list.
@@ -163,15 +148,16 @@ class CodedColumn:
         What is stored of a value without a cell is above all ends, or NULL, of which no comparison
         is true: so it comes to the last run, which is that of the last cell.
         """
-        last = (lambda cell: whole(cell, "BIGINT")) if self._both else self._cells.last
-        ends = [*np.flatnonzero(np.diff(classes)).tolist(), len(classes) - 1]
-        type_ = class_type(classes)
-        if last is None or len(ends) > FEW_RUNS:
-            if len(ends) == len(classes) == classes[-1] + 1:  # each cell is its own class
+        runs, type_ = runs_of(classes), class_type(classes)
+        if (self._domain.type == "ENUM" and not self._both) or len(runs) > FEW_RUNS:
+            if len(runs) == len(classes) == classes[-1] + 1:  # each cell is its own class
                 return self.code
             return class_listed(self.code, classes, self._column, parameters)
-        runs = [("" if i == ends[-1] else last(i), whole(int(classes[i]), type_)) for i in ends]
-        return _led(self.alias, runs)
+        by_code = self._both or self._codes.stored is None
+        ends = [
+            whole(cell, "BIGINT") if by_code else _last(self._domain, cell) for cell, _ in runs[:-1]
+        ]
+        return _led(self.alias, [*ends, ""], [whole(class_, type_) for _, class_ in runs])
 
 
 def class_type(classes: NDArray[np.int64]) -> str:
@@ -187,24 +173,21 @@ def class_listed(code: str, classes: NDArray[np.int64], name: str, parameters: P
     return call("list_extract", f"{listed}::{class_type(classes)}[]", place)
 
 
-def _led(value: str, runs: Sequence[tuple[str, str]]) -> str:
-    """Write the second of that pair of which the first is the least that isn't below a value.
+def _led(value: str, ends: Sequence[str], classes: Sequence[str]) -> str:
+    """Write the class of the first end that isn't below a value; the last one has no end.
 
     Few are tried in turn, which takes DuckDB less time than to halve them.
     """
-    if len(runs) == 1:
-        return runs[0][1]
-    if len(runs) <= _IN_TURN:
-        tried = " ".join(f"WHEN {value} <= {end} THEN {class_}" for end, class_ in runs[:-1])
-        return f"CASE {tried} ELSE {runs[-1][1]} END"
-    middle = (len(runs) - 1) // 2
-    below, above = _led(value, runs[: middle + 1]), _led(value, runs[middle + 1 :])
-    return f"CASE WHEN {value} <= {runs[middle][0]} THEN {below} ELSE {above} END"
-
-
-def call(function: str, *arguments: str) -> str:
-    """Write a call of a built-in function or operator, whatever macros there are."""
-    return f'system.main."{function}"({", ".join(arguments)})'
+    if len(classes) == 1:
+        return classes[0]
+    if len(classes) <= _IN_TURN:
+        runs = zip(ends[:-1], classes[:-1], strict=True)
+        tried = " ".join(f"WHEN {value} <= {end} THEN {class_}" for end, class_ in runs)
+        return f"CASE {tried} ELSE {classes[-1]} END"
+    middle = (len(classes) - 1) // 2 + 1
+    below = _led(value, ends[:middle], classes[:middle])
+    above = _led(value, ends[middle:], classes[middle:])
+    return f"CASE WHEN {value} <= {ends[middle - 1]} THEN {below} ELSE {above} END"
 
 
 def source_of(table: Table) -> str:
@@ -219,245 +202,143 @@ def whole(value: int, type_: str = "HUGEINT") -> str:
     return f"'{value}'::{type_}"
 
 
-def _cells(column: str, domain: Domain) -> CellSql:
-    values, clamps = domain.values, domain.outside == "clamp"
+# ── trees of cells ─────────────────────────────────────────────────────────────────────────
+
+
+def _codes(domain: Domain) -> Codes:
+    if domain.type == "ENUM":  # whose labels are numbered by the catalog
+        value, within = RowValue("value", (), VARCHAR), RowValue("within", (), VARCHAR)
+        code = RowValue("label", (within,), BIGINT)
+        return Codes(RowValue("there", (value,), BOOLEAN), value, code, value)
+    return codes_of(domain, _room(domain))
+
+
+def _room(domain: Domain) -> RowType:
+    """Return a type that has all differences of values of a column and those of its domain."""
+    if isinstance(domain.values, range):
+        ends = (*(RowType(domain.type).limits or (-(2**64), 2**64)), domain.values.start)
+        if max(map(abs, ends)) < 2**32:
+            return BIGINT
+    return HUGEINT
+
+
+def _after(domain: Domain) -> str:
+    """Write what may be stored in place of a value without a cell: its code is after the last."""
+    limits = RowType(domain.type).limits if isinstance(domain.values, range) else None
+    if limits is None or not isinstance(domain.values, range) or domain.values.stop > limits[1]:
+        return ""
+    return whole(domain.values.stop, domain.type)
+
+
+def _stored_values(domain: Domain) -> int:
+    """Return of how many values a cell is, all together, if they are more than cells; else 0."""
+    if isinstance(domain.values, DecimalRange) and domain.column_type not in FLOATS:
+        _, _, step = domain.values.scaled(decimal_scale(domain.column_type))
+        return (len(domain.values) - 1) * step + 1
+    return 0
+
+
+def _last(domain: Domain, cell: int) -> str:
+    """Write the largest that is stored of a cell; those of each are above those before."""
+    values = domain.values
     if isinstance(values, range):
-        low, high = (whole(v, domain.type) for v in (values.start, values.stop - 1))
-        limits = RowType(domain.type).limits
-        narrow = limits is not None and limits[0] >= -(2**32) and limits[1] <= 2**32
-        wide = "BIGINT" if narrow and abs(values.start) < 2**32 else "HUGEINT"
-        start = whole(values.start, wide)
-        after = whole(values.stop, domain.type) if limits and values.stop <= limits[1] else ""
-        cells = _span(column, low, high, clamps, lambda x: call("-", f"{x}::{wide}", start))
-        return replace(cells, after=after, last=lambda cell: whole(values[cell], domain.type))
-    if isinstance(values, DateRange):
-        return _periods(column, domain, values)
-    if isinstance(values, TimeRange):
-        return _hours(column, domain, values)
+        return whole(values[cell], domain.type)
     if isinstance(values, DecimalRange):
-        if domain.column_type in {"DOUBLE", "FLOAT"}:
-            return _float_grid(column, domain, values)
-        return _grid(column, domain, values)
-    if domain.type == "DOUBLE":
-        return _bins(column, domain)
+        scale = decimal_scale(domain.column_type)
+        low, _, step = values.scaled(scale)
+        digits = low + (cell + 1) * step - step // 2 - 1
+        return f"'{decimal_text(Fraction(digits, 10**scale))}'::{domain.column_type}"
     if domain.type == "BOOLEAN":
-        placed = f"{column} IS NOT NULL"
-        return CellSql.plain(placed, column, lambda x: x, lambda cell: f"'{cell}'::BOOLEAN")
-    if domain.type == "ENUM":
-        return CellSql.plain(f"{column} IS NOT NULL", column, lambda x: call("enum_code", x))
-    return _listed(column, domain)
+        return f"'{cell}'::BOOLEAN"
+    return whole(cell + 1, "BIGINT")  # the place in a list
 
 
-def _span(column: str, low: str, high: str, clamps: bool, code: Code) -> CellSql:
-    """Values from `low` to `high`, which are of the column's own type."""
-    if clamps:
-        return CellSql.plain(f"{column} IS NOT NULL", _between(column, low, high), code)
-    return CellSql.plain(f"{column} BETWEEN {low} AND {high}", column, code)
-
-
-def _between(value: str, low: str, high: str) -> str:
+def _inside(value: str, low: str, high: str) -> str:
     """Bring a value into a range. NaN, which DuckDB takes for the largest, comes to its end."""
     return call("least", call("greatest", value, low), high)
-
-
-def _grid(column: str, domain: Domain, values: DecimalRange) -> CellSql:
-    """Decimals in a DECIMAL or integer column, in exact integers of the column's last digit.
-
-    With v = value − low and the step d, ⌊v/d + 1/2⌋ = ⌊(v + ⌊d/2⌋) / d⌋: for an odd d the
-    middle between two values is not an integer, so nothing lies between the two.
-    """
-    type_, scale = domain.column_type, decimal_scale(domain.column_type)
-    low, _, step = values.scaled(scale)
-    least, most = (f"'{end:f}'::{type_}" for end in (values[0], values[-1]))
-
-    def code(x: str) -> str:
-        # A DECIMAL's text has all its digits, so without the point it is the integer meant.
-        digits = call("replace", f"{x}::VARCHAR", "'.'", "''") if scale else x
-        above = call("-", f"{digits}::HUGEINT", whole(low))
-        return call("//", call("+", above, whole(step // 2)), whole(step))
-
-    def last(cell: int) -> str:
-        digits = low + (cell + 1) * step - step // 2 - 1
-        return f"'{decimal_text(Fraction(digits, 10**scale))}'::{type_}"
-
-    cells = _span(column, least, most, domain.outside == "clamp", code)
-    return replace(cells, last=last, values=(len(values) - 1) * step + 1)
-
-
-def _float_grid(column: str, domain: Domain, values: DecimalRange) -> CellSql:
-    """Decimals in a DOUBLE or FLOAT column, in doubles.
-
-    The ends are rounded as the column's values are, so that 0.7 is inside 0.7..0.9.
-    """
-    low, high = float(values[0]), float(values[-1])
-    ends = (low, high)
-    if domain.column_type == "FLOAT":
-        ends = (float(np.float32(low)), float(np.float32(high)))
-    step = float(Fraction(values.step, 10**values.scale))
-    value = f"{column}::DOUBLE"
-    bounded = _between(value, _double(ends[0]), _double(ends[1]))
-    steps = call("/", call("-", bounded, _double(low)), _double(step))
-    nearest = call("floor", call("+", steps, _double(0.5)))
-    code = f"{_between(nearest, _double(0), _double(len(values) - 1))}::BIGINT"
-    placed = f"{value} BETWEEN {_double(ends[0])} AND {_double(ends[1])}"
-    if domain.outside == "clamp":
-        placed = f"NOT {call('isnan', value)}"
-    return CellSql.coded(placed, code)
-
-
-def _double(value: float) -> str:
-    """Write a double so that DuckDB reads the same one."""
-    return f"'{float(value)!r}'::DOUBLE"
-
-
-def _periods(column: str, domain: Domain, values: DateRange) -> CellSql:
-    """Calendar periods of a DATE or TIMESTAMP column."""
-    day = _as_date(column, domain)
-    first, last = _date(values.first), _date(values.end)
-    bounded = _between(day, first, last)
-    if values.grain in MONTHS:
-        year, month = call("year", bounded), call("month", bounded)
-        months = call("+", call("*", year, whole(12, "BIGINT")), month)
-        start, length = values.first.year * 12 + values.first.month, MONTHS[values.grain]
-        since = call("-", months, whole(start, "BIGINT"))
-    else:
-        since, length = call("-", bounded, first), 7 if values.grain == "week" else 1
-    code = call("//", since, whole(length, "BIGINT"))
-    placed = f"{day} BETWEEN {first} AND {last}"
-    if domain.outside == "clamp":
-        placed = f"{day} IS NOT NULL"
-    return CellSql.coded(placed, code)
-
-
-def _hours(column: str, domain: Domain, values: TimeRange) -> CellSql:
-    """Hours or minutes of a TIMESTAMP column, counted in microseconds."""
-    shown = clock(column, domain)
-    first, last = (f"'{end.isoformat(' ')}'::TIMESTAMP" for end in (values.first, values.end))
-    bounded = _between(shown, first, last)
-    since = call("-", call("epoch_us", bounded), call("epoch_us", first))
-    code = call("//", since, whole(CLOCK[values.grain] // INSTANT, "BIGINT"))
-    placed = f"{shown} BETWEEN {first} AND {last}"
-    if domain.outside == "clamp":
-        placed = f"{shown} IS NOT NULL"
-    return CellSql.coded(placed, code)
 
 
 _ERAS = (" (BC)", "")
 
 
-def clock(column: str, domain: Domain) -> str:
+def _shown(node: RowValue, parts: list[str]) -> str:
     """Write what the clock shows in the declared zone, whatever zone the session is set to.
 
     At the ends of the type there is no such time: instants are first brought to a span that has
     all domains in it, with room for the difference to any zone. So are times in seconds and
     milliseconds, of which not all are times in microseconds; all in nanoseconds are, rounded.
     """
-    if domain.column_type == "TIMESTAMP_NS":
-        return f"{column}::TIMESTAMP"
-    if domain.column_type in OTHER_TIMES:
-        ends = (f"'100000-01-01{era} 00:00:00'::{domain.column_type}" for era in _ERAS)
-        bounded = f"TRY_CAST({_between(column, *ends)} AS TIMESTAMP)"
-        return f"(CASE WHEN {column} IS NOT NULL THEN {bounded} END)"
-    if domain.zone is None:
-        return column
-    bounded = _between(column, *(f"'100000-01-01{era} 00:00:00+00'::TIMESTAMPTZ" for era in _ERAS))
-    shown = f"TRY({call('timezone', quoted_text(domain.zone), bounded)})"
-    return f"(CASE WHEN {column} IS NOT NULL THEN {shown} END)"
+    (x,), type_ = parts, node.parts[0].type
+    if type_ == NANOSECONDS:
+        return f"{x}::TIMESTAMP"
+    if type_.name in COARSE:
+        ends = (f"'100000-01-01{era} 00:00:00'::{type_.sql}" for era in _ERAS)
+        shown = f"TRY_CAST({_inside(x, *ends)} AS TIMESTAMP)"
+    elif node.text:
+        ends = (f"'100000-01-01{era} 00:00:00+00'::TIMESTAMPTZ" for era in _ERAS)
+        shown = f"TRY({call('timezone', text_of(node.text), _inside(x, *ends))})"
+    else:
+        return x
+    return f"(CASE WHEN {x} IS NOT NULL THEN {shown} END)"
 
 
-def _date(day: date) -> str:
-    return f"'{day.isoformat()}'::DATE"
+def _digits(node: RowValue, parts: list[str]) -> str:
+    """Write last digits: a DECIMAL's text has all of them, so without the point it is these."""
+    (x,) = parts
+    if node.parts[0].type.scale:
+        x = call("replace", f"{x}::VARCHAR", "'.'", "''")
+    return f"{x}::{node.type.sql}"
 
 
-def _bins(column: str, domain: Domain) -> CellSql:
-    """Bins of doubles: the code is found by halving, in one expression."""
-    if domain.uppers is None:
-        raise InternalError("bins without upper ends")
-    value, edges = f"{column}::DOUBLE", [_double(float(v)) for v in _floats(domain.values)]
-
-    def search(first: int, last: int) -> str:
-        if first == last:
-            return str(first)
-        middle = (first + last + 1) // 2
-        below, above = search(first, middle - 1), search(middle, last)
-        return f"CASE WHEN {value} < {edges[middle]} THEN {below} ELSE {above} END"
-
-    last = _double(_floats(domain.uppers)[-1])
-    placed = f"{value} BETWEEN {edges[0]} AND {last}"
-    if domain.outside == "clamp":
-        placed = f"NOT {call('isnan', value)}"
-    return CellSql.coded(placed, search(0, len(edges) - 1))
+def _months(_: RowValue, parts: list[str]) -> str:
+    (day,) = parts
+    return call("+", call("*", call("year", day), whole(12, "BIGINT")), call("month", day))
 
 
-def _floats(values: Sequence[Any]) -> list[float]:
-    return [float(v) for v in values]
+def _since(node: RowValue, parts: list[str]) -> str:
+    if node.parts[0].type == DATE:
+        return call("-", *parts)
+    return call("-", *(call("epoch_us", part) for part in parts))
 
 
-def _listed(column: str, domain: Domain) -> CellSql:
-    """Strings, integers or dates in a list: the code is the place in it, from 1, less 1."""
-    values = domain.values
-    other = domain.other
-    if other is not None:
-        rest = list(values).index(other) + 1
+_CELLS: Mapping[str, Writer] = {
+    "there": lambda _, p: f"{p[0]} IS NOT NULL",
+    "number": lambda _, p: f"NOT {call('isnan', p[0])}",
+    "between": lambda _, p: f"{p[0]} BETWEEN {p[1]} AND {p[2]}",
+    "inside": lambda _, p: _inside(*p),
+    "shown": _shown,
+    "as": lambda node, p: f"{p[0]}::{node.type.sql}",
+    "constant": lambda node, _: f"{text_of(node.text)}::{node.type.sql}",
+    "plain": lambda node, p: call(node.text, *p),
+    "digits": _digits,
+    "months": _months,
+    "since": _since,
+    "cell": lambda node, _: node.text,
+    "label": lambda _, p: call("enum_code", p[0]),
+}
+"""The operations of `engines/codes.py`, and the number of a label.
 
-        def listed_or_rest(parameters: Parameters) -> str:
-            return f"coalesce({_position(column, domain, parameters)}, {rest})"
-
-        # Every text has a cell, so the condition names no list.
-        return CellSql(lambda _: f"{column} IS NOT NULL", listed_or_rest, _from_1, last=_place)
-
-    def place(parameters: Parameters) -> str:
-        listed = _position(column, domain, parameters)
-        if domain.outside != "clamp":
-            return listed
-        least, most = (_literal(value, domain) for value in (values[0], values[-1]))
-        stored = _as_date(column, domain)
-        return (
-            f"CASE WHEN {stored} < {least} THEN 1 WHEN {stored} > {most} THEN {len(values)} "
-            f"ELSE {listed} END"
-        )
-
-    def placed(parameters: Parameters) -> str:
-        return f"({place(parameters)}) IS NOT NULL"
-
-    return CellSql(placed, place, _from_1, last=_place)
+Nothing of this needs brackets: operators are called, and conditions are what is `placed`.
+"""
 
 
-def _from_1(place: str) -> str:
-    return call("-", place, "1")
-
-
-def _place(cell: int) -> str:
-    return whole(cell + 1, "BIGINT")
-
-
-def _literal(value: Any, domain: Domain) -> str:
-    return _date(value) if domain.type == "DATE" else whole(value, domain.type)
-
-
-def _as_date(column: str, domain: Domain) -> str:
-    timestamp = domain.type == "DATE" and domain.column_type in TIMES
-    return f"{clock(column, domain)}::DATE" if timestamp else column
-
-
-def _position(column: str, domain: Domain, parameters: Parameters) -> str:
+def _position(
+    value: str,
+    type_: RowType,
+    listed: Sequence[Any],
+    key: tuple[str, str],
+    parameters: Parameters,
+) -> str:
     """Return SQL for the place of a value in a list, from 1; NULL if it isn't there.
 
     Strings are compared as bytes. Under a collation such as NOCASE a GROUP BY would merge
     strings and show one of them, so that one row could move the count of a whole group.
     """
-    texts = domain.type == "VARCHAR"
-    values = [str(v).encode() if texts else v for v in domain.values]
-    listed = parameters.bind(("values", column), values)
-    if texts:
-        type_, value = "BLOB", call("encode", column)
-    elif domain.type == "DATE":
-        type_, value = "DATE", _as_date(column, domain)
-    else:
-        type_, value = "HUGEINT", f"{column}::HUGEINT"
+    values = [v.encode() if isinstance(v, str) else v for v in listed]
+    found = f"{parameters.bind(key, values)}::{'BLOB' if type_ == VARCHAR else type_.sql}[]"
     if len(values) <= MAX_SEARCHED:
-        return call("list_position", f"{listed}::{type_}[]", value)
-    return _looked_up(value, f"{listed}::{type_}[]", len(values))
+        return call("list_position", found, value)
+    return _looked_up(value, found, len(values))
 
 
 def _looked_up(value: str, listed: str, count: int) -> str:

@@ -34,7 +34,7 @@ from dpsql.engines.base import (
 from dpsql.engines.cover import cover, low_word, roll_up, roll_up_sums, tally, tally_sums
 from dpsql.engines.duckdb.bounded import KEPT, kept_rows
 from dpsql.engines.duckdb.coding import Coding, words_of
-from dpsql.engines.duckdb.columns import Parameters, call, source_of, whole
+from dpsql.engines.duckdb.columns import Parameters, source_of, whole
 from dpsql.engines.duckdb.fetching import check_bound, fetch
 from dpsql.engines.duckdb.one_pass import OnePass, in_one_pass, one_pass
 from dpsql.engines.duckdb.settings import quiet_and_fast
@@ -43,6 +43,7 @@ from dpsql.engines.duckdb.units import count_units
 from dpsql.engines.interrupts import EndedStatementError
 from dpsql.engines.names import unused
 from dpsql.errors import InternalError
+from dpsql.rows.typed import call
 from dpsql.schema import Table
 from dpsql.schema.grain import origins
 from dpsql.schema.names import quoted_name

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from dpsql.engines.duckdb.columns import call
 from dpsql.engines.lines import line_columns
+from dpsql.rows.typed import call
 from dpsql.schema import Table
 from dpsql.schema.names import quoted_name
 

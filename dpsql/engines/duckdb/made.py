@@ -35,11 +35,12 @@ from __future__ import annotations
 from dpsql.engines.combined import CombinedRows, columns_of_side, equal_columns
 from dpsql.engines.duckdb.bounded import unit_name
 from dpsql.engines.duckdb.coding import Coding, with_cells
-from dpsql.engines.duckdb.columns import Parameters, call, whole
+from dpsql.engines.duckdb.columns import Parameters, whole
 from dpsql.engines.duckdb.lines import identity
 from dpsql.engines.duckdb.parents import has_unit, rows_of_units, way_of_all
 from dpsql.engines.unit_rows import ROWS, RowsOfEachUnit, RowsWithoutUnit
 from dpsql.errors import InternalError
+from dpsql.rows.typed import call
 from dpsql.schema.combined import UNIT, RowCombination
 from dpsql.schema.grain import stored_type
 from dpsql.schema.names import quoted_name, quoted_text

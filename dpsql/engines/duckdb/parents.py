@@ -42,11 +42,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from dpsql.engines.duckdb.aggregates import aggregate_sql, empty_sql
-from dpsql.engines.duckdb.columns import call, source_of, whole
+from dpsql.engines.duckdb.columns import source_of, whole
 from dpsql.engines.duckdb.lines import identity, line_order, place_in_line
 from dpsql.engines.duckdb.windows import line_name, with_windows
 from dpsql.engines.others import Others, others_of, places_of
 from dpsql.errors import InternalError
+from dpsql.rows.typed import call
 from dpsql.rows.within import RowsWithin
 from dpsql.schema import Table
 from dpsql.schema.chosen import Chosen

@@ -29,11 +29,12 @@ import numpy as np
 from dpsql.engines.base import Marginal, Measures, Units
 from dpsql.engines.duckdb.bounded import unit_name
 from dpsql.engines.duckdb.coding import Coding
-from dpsql.engines.duckdb.columns import Parameters, call, whole
+from dpsql.engines.duckdb.columns import Parameters, whole
 from dpsql.engines.duckdb.lines import in_order
 from dpsql.engines.duckdb.parents import rows_of_units
 from dpsql.engines.duckdb.sums import RowSum
 from dpsql.errors import InternalError
+from dpsql.rows.typed import call
 from dpsql.schema.names import quoted_name
 from dpsql.workload.unit_groups import GroupedCells, UnitGroups, groups_of
 

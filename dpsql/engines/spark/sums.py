@@ -30,8 +30,8 @@ from fractions import Fraction
 
 from dpsql.engines.cover import MOST_SUM
 from dpsql.engines.spark.sql.expressions import spark_sql
-from dpsql.engines.spark.sql.text import between, call, constant, let, real
-from dpsql.engines.spark.sql.types import refused, type_name
+from dpsql.engines.spark.sql.text import between, call, constant, last_digits, let, real
+from dpsql.engines.spark.sql.types import digits_of, refused, type_name
 from dpsql.rows.measure import RowMeasure
 from dpsql.rows.typed import RowValue
 from dpsql.schema.numbers import decimal_text
@@ -86,16 +86,14 @@ class SparkSum:
         scale = of.type.scale
         low, high = (constant(decimal_text(Fraction(end, 10**scale)), name) for end in ends)
         bounded = between("v", low, high)
-        if scale:
-            digits = max(len(str(max(map(abs, ends)))), scale)
-            if digits + scale + 2 > _MOST_DIGITS:
-                raise refused(
-                    f"sums of numbers with {scale} digits after the point",
-                    "cast them to DECIMALs with fewer.",
-                )
-            tens = constant(str(10**scale), f"DECIMAL({scale + 1},0)")
-            bounded = f"(CAST({bounded} AS DECIMAL({digits},{scale})) * {tens})"
-        return let("v", x, f"CASE WHEN v IS NOT NULL THEN CAST({bounded} AS {_ADDED}) END")
+        digits = digits_of((ends[0], ends[1]), scale)
+        if scale and digits + scale + 2 > _MOST_DIGITS:
+            raise refused(
+                f"sums of numbers with {scale} digits after the point",
+                "cast them to DECIMALs with fewer.",
+            )
+        added = f"CAST({last_digits(bounded, digits, scale)} AS {_ADDED})"
+        return let("v", x, f"CASE WHEN v IS NOT NULL THEN {added} END")
 
     def _of_double(self, x: str) -> str:
         of = self.of

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from dpsql.engines.spark.sql.calendar import TIMES
 from dpsql.engines.spark.sql.text import call, constant, let, real, text, whole
-from dpsql.engines.spark.sql.types import is_small, refused, type_name
+from dpsql.engines.spark.sql.types import digits_of, is_small, refused, type_name
 from dpsql.rows.typed import RowValue, Writer
 from dpsql.rows.types import DATE, FLOAT
 
@@ -29,7 +29,7 @@ def _decimals(node: RowValue, parts: list[str]) -> str:
     for part, sql in zip(node.parts, parts, strict=True):
         width = part.type.width
         if part.digits is not None:
-            width = max(len(str(max(map(abs, part.digits)))), part.type.scale, 1)
+            width = digits_of(part.digits, part.type.scale)
             sql = f"CAST({sql} AS DECIMAL({width},{part.type.scale}))"
         widths.append(width)
         written.append(sql)

@@ -38,12 +38,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from dpsql.engines.spark.sql.arithmetic import NUMBERS
 from dpsql.engines.spark.sql.calendar import TIMES, clock, shift
 from dpsql.engines.spark.sql.casts import MOST, cast
 from dpsql.engines.spark.sql.strings import STRINGS
-from dpsql.engines.spark.sql.text import array, between, call, constant, quoted, real, text
+from dpsql.engines.spark.sql.text import array, between, call, constant, quoted, real, text, whole
 from dpsql.engines.spark.sql.types import refused, type_name
 from dpsql.errors import SqlLimitError
 from dpsql.rows.typed import STANDARD, RowValue, Writer, case_of
@@ -61,14 +62,23 @@ def spark_sql(value: RowValue) -> str:
         UnsupportedSqlError: Spark can't compute it, or not the same values.
         SqlLimitError: it is too long.
     """
-    operands = [spark_sql(part) for part in value.parts]
-    _check_limits(value)
-    written = _WRITTEN[value.operation](value, operands)
-    if len(written) > _LONGEST:
+    made = written(value)
+    if len(made) > _LONGEST:
         raise SqlLimitError(
             "The expression is too long to run in Spark.", hint="write a shorter one."
         )
-    return written
+    return made
+
+
+def written(value: RowValue, further: Mapping[str, Writer] = MappingProxyType({})) -> str:
+    """Write a value; its tree may have operations besides those of rows, which are written so.
+
+    Raises:
+        UnsupportedSqlError: Spark can't compute it, or not the same values.
+    """
+    operands = [written(part, further) for part in value.parts]
+    _check_limits(value)
+    return (further.get(value.operation) or _WRITTEN[value.operation])(value, operands)
 
 
 def _check_limits(value: RowValue) -> None:
@@ -106,6 +116,8 @@ def _constant(node: RowValue, _: list[str]) -> str:
         )
     if node.type == FLOAT:
         raise refused("FLOAT numbers", "write CAST(… AS DOUBLE).")
+    if node.type.is_integer:
+        return whole(int(node.text), type_name(node.type))
     return constant(node.text, type_name(node.type))
 
 

@@ -66,6 +66,14 @@ def between(value: str, low: str, high: str) -> str:
     return call("least", call("greatest", value, low), high)
 
 
+def last_digits(value: str, digits: int, scale: int) -> str:
+    """Write a number of so many digits, some of them after the point, without the point."""
+    if not scale:
+        return value
+    tens = constant(str(10**scale), f"DECIMAL({scale + 1},0)")
+    return f"(CAST({value} AS DECIMAL({digits},{scale})) * {tens})"
+
+
 def array(values: list[str]) -> str:
     """Write an array of constants."""
     return call("array", *values)

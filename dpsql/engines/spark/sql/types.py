@@ -70,3 +70,8 @@ def is_small(type_: RowType) -> bool:
 def refused(what: str, hint: str) -> UnsupportedSqlError:
     """Return the error for what Spark doesn't compute with DuckDB's values."""
     return UnsupportedSqlError(f"Spark doesn't compute {what} as DuckDB does.", hint=hint)
+
+
+def digits_of(ends: tuple[int, int], scale: int) -> int:
+    """Return of how many digits a DECIMAL has all that is between two ends, in last digits."""
+    return max(*(len(str(abs(end))) for end in ends), scale, 1)
