@@ -45,7 +45,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
-from dpsql.rows.typed import RowValue, bytes_of, constant_of, double_of, number_of
+from dpsql.rows.typed import RowValue, bytes_of, constant_of, double_of, number_of, value_of
 from dpsql.rows.types import (
     BIGINT,
     BOOLEAN,
@@ -108,13 +108,9 @@ def codes_of(domain: Domain, room: RowType) -> Codes:
     if domain.type == DOUBLE.name:
         return _bins(domain)
     if domain.type == BOOLEAN.name:
-        value = _value(BOOLEAN)
+        value = value_of(BOOLEAN)
         return Codes(_there(value), value, _within(BOOLEAN), value)
     return _listed(domain, room)
-
-
-def _value(type_: RowType) -> RowValue:
-    return RowValue("value", (), type_)
 
 
 def _within(type_: RowType) -> RowValue:
@@ -145,7 +141,7 @@ def _placed(domain: Domain, value: RowValue, low: RowValue, high: RowValue) -> R
 
 def _integers(domain: Domain, values: range, room: RowType) -> Codes:
     type_ = RowType(domain.type)
-    value, ends = _value(type_), [number_of(v, type_) for v in (values.start, values.stop - 1)]
+    value, ends = value_of(type_), [number_of(v, type_) for v in (values.start, values.stop - 1)]
     code = _plain("-", _as(_within(type_), room), number_of(values.start, room))
     bounded = _inside(value, *ends)
     stored = bounded if domain.outside == "clamp" else value
@@ -160,7 +156,7 @@ def _grid(domain: Domain, values: DecimalRange, room: RowType) -> Codes:
     """
     type_ = row_type(domain.column_type)
     low, high, step = values.scaled(type_.scale)
-    value, ends = _value(type_), [constant_of(f"{v:f}", type_) for v in (values[0], values[-1])]
+    value, ends = value_of(type_), [constant_of(f"{v:f}", type_) for v in (values[0], values[-1])]
     digits = RowValue("digits", (_within(type_),), room, digits=(low, high))
     above = _plain("-", digits, number_of(low, room))
     code = _plain("//", _plain("+", above, number_of(step // 2, room)), number_of(step, room))
@@ -180,7 +176,7 @@ def _float_grid(domain: Domain, values: DecimalRange) -> Codes:
     else:
         ends = [double_of(end) for end in (first, last)]
     step = double_of(float(Fraction(values.step, 10**values.scale)))
-    value = _as(_value(DOUBLE), DOUBLE)
+    value = _as(value_of(DOUBLE), DOUBLE)
     steps = _plain("/", _plain("-", _within(DOUBLE), double_of(first)), step)
     nearest = _plain("floor", _plain("+", steps, double_of(0.5)))
     code = _as(_inside(nearest, double_of(0), double_of(len(values) - 1)), BIGINT)
@@ -215,12 +211,12 @@ def _shown(domain: Domain) -> RowValue:
     if domain.column_type == ZONED:
         if domain.zone is None:
             raise InternalError("an instant without a zone")
-        return RowValue("shown", (_value(TIMESTAMP),), TIMESTAMP, domain.zone)
-    return RowValue("shown", (_value(RowType(domain.column_type)),), TIMESTAMP)
+        return RowValue("shown", (value_of(TIMESTAMP),), TIMESTAMP, domain.zone)
+    return RowValue("shown", (value_of(RowType(domain.column_type)),), TIMESTAMP)
 
 
 def _day(domain: Domain) -> RowValue:
-    return _as(_shown(domain), DATE) if domain.column_type in TIMES else _value(DATE)
+    return _as(_shown(domain), DATE) if domain.column_type in TIMES else value_of(DATE)
 
 
 def _date(day: date) -> RowValue:
@@ -231,7 +227,7 @@ def _bins(domain: Domain) -> Codes:
     """Bins of doubles: the code is found by halving, in one expression."""
     if domain.uppers is None:
         raise InternalError("bins without upper ends")
-    value, within = _as(_value(DOUBLE), DOUBLE), _within(DOUBLE)
+    value, within = _as(value_of(DOUBLE), DOUBLE), _within(DOUBLE)
     edges, last = _doubles(domain.values), _doubles(domain.uppers[-1:])[0]
 
     def one_of(edge: RowValue, below: RowValue, above: RowValue) -> RowValue:
@@ -267,10 +263,10 @@ def _listed(domain: Domain, room: RowType) -> Codes:
     if domain.type == DATE.name:
         value = compared = _day(domain)
     elif domain.type in {VARCHAR.name, "ENUM"}:
-        value = _value(VARCHAR)
+        value = value_of(VARCHAR)
         compared = bytes_of(value)
     else:
-        value = _value(RowType(domain.type))
+        value = value_of(RowType(domain.type))
         compared = _as(value, room)
     place = RowValue("place", (compared,), BIGINT)
     code = _plain("-", _within(BIGINT), _cell(1))

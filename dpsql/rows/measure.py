@@ -70,6 +70,7 @@ from dpsql.rows.types import (
     lossless,
 )
 from dpsql.rows.write import RowWriter
+from dpsql.schema.numbers import decimal_text
 
 MOST = 2**31 - 1
 """The largest |v|."""
@@ -124,6 +125,32 @@ class RowMeasure:
     def largest(self) -> float:
         """The double h that stands for high."""
         return (self.high + self.offset + self.shift) / self.factor
+
+    @property
+    def digits(self) -> tuple[int, int]:
+        """The last digits of what stands for low and for high, where values are exact."""
+        low, high = (v * self.parts + self.offset for v in (self.low, self.high))
+        return low, high
+
+    @property
+    def ends(self) -> tuple[RowValue, RowValue]:
+        """What stands for low and for high, where values are exact."""
+        scale = 10**self.type.scale
+        low, high = (decimal_text(Fraction(end, scale)) for end in self.digits)
+        return constant_of(low, self.type), constant_of(high, self.type)
+
+    def present(self, y: RowValue) -> RowValue:
+        """Return the double that is added up in place of one: NULL for NaN, h for larger ones."""
+        most, infinite = double_of(self.largest), double_of(math.inf)
+        above, known = (
+            RowValue("compare", (y, end), BOOLEAN, sign)
+            for end, sign in ((most, ">"), (infinite, "<="))
+        )
+        return RowValue("case", (above, RowValue("case", (known, most), DOUBLE), y), DOUBLE)
+
+    def in_steps(self, y: RowValue) -> RowValue:
+        """Return y·f − g of a double."""
+        return _in_steps(y, self.factor, self.shift)
 
     @property
     def described(self) -> str:

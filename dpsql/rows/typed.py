@@ -185,6 +185,11 @@ def _bare(value: RowValue, writers: Mapping[str, Writer]) -> str:
     return quoted_name(value.text) if stored else _sql(value, writers)
 
 
+def value_of(type_: RowType) -> RowValue:
+    """Return a value whose SQL is known to an engine, which says how `value` is written."""
+    return RowValue("value", (), type_)
+
+
 def called(function: str, *arguments: RowValue, type_: RowType) -> RowValue:
     """Call a function that is total on its arguments."""
     return RowValue("call", arguments, type_, function)

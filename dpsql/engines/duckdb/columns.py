@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.engines.codes import FEW_RUNS, Codes, codes_of, runs_of
-from dpsql.rows.typed import RowValue, Writer, call, duckdb_sql, text_of
+from dpsql.rows.typed import RowValue, Writer, call, duckdb_sql, text_of, value_of
 from dpsql.rows.types import BIGINT, BOOLEAN, COARSE, DATE, HUGEINT, NANOSECONDS, VARCHAR, RowType
 from dpsql.schema import Domain, Table
 from dpsql.schema.names import quoted_name
@@ -207,7 +207,7 @@ def whole(value: int, type_: str = "HUGEINT") -> str:
 
 def _codes(domain: Domain) -> Codes:
     if domain.type == "ENUM":  # whose labels are numbered by the catalog
-        value, within = RowValue("value", (), VARCHAR), RowValue("within", (), VARCHAR)
+        value, within = value_of(VARCHAR), RowValue("within", (), VARCHAR)
         code = RowValue("label", (within,), BIGINT)
         return Codes(RowValue("there", (value,), BOOLEAN), value, code, value)
     return codes_of(domain, _room(domain))

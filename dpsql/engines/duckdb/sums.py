@@ -38,12 +38,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.rows.measure import RowMeasure
-from dpsql.rows.typed import call, constant_of, real, text_of, whole
-from dpsql.rows.types import BIGINT, HUGEINT, RowType
-from dpsql.schema.numbers import decimal_text
+from dpsql.rows.typed import RowValue, call, constant_of, duckdb_sql, real, text_of, value_of, whole
+from dpsql.rows.types import BIGINT, DOUBLE, HUGEINT, RowType
 
 _INFINITE = real(math.inf)
-_INTEGER = RowType("INTEGER")
+_INTEGER, _DOUBLE = RowType("INTEGER"), value_of(DOUBLE)
 _ABOVE = 2**96
 """Steps that are put to a sum so that its quotient is rounded down, and taken off again."""
 
@@ -89,14 +88,14 @@ class RowSum:
         if of.inside:
             return name
         if not of.exact:
-            steps = _in_steps(self.present(name), of.factor, of.shift)
+            steps = _written(of.in_steps(_DOUBLE), self.present(name))
             return f"CAST(TRY_CAST({steps} AS {of.type.sql}) AS {BIGINT.sql})"
-        low, high = self._written(of.low), self._written(of.high)
+        low, high = (end.sql for end in of.ends)
         outside, above = f"{name} < {low} OR {name} > {high}", f"WHEN {name} > {high} THEN {high}"
         if not self.again:
             return f"CASE WHEN {outside} THEN CASE {above} ELSE {low} END ELSE {name} END"
         rounded = f"TRY_CAST({self.again} AS {of.type.sql})"
-        least, most = self._real(of.low), self._real(of.high)
+        least, most = (real(float(Fraction(end, 10**of.type.scale))) for end in of.digits)
         return (
             f"CASE WHEN {outside} OR {name} IS NULL THEN CASE {above} "
             f"WHEN {name} < {low} THEN {low} WHEN {rounded} BETWEEN {low} AND {high} "
@@ -108,11 +107,7 @@ class RowSum:
         """Write what is not NULL in rows that add something, given what is `computed`."""
         if self.of.exact:
             return self.added(name)
-        most = real(self.of.largest)
-        return (
-            f"CASE WHEN {name} > {most} THEN CASE WHEN {name} <= {_INFINITE} THEN {most} END "
-            f"ELSE {name} END"
-        )
+        return _written(self.of.present(_DOUBLE), name)
 
     def total(self, summed: str, count: str) -> str:
         """Write V of some rows, as a HUGEINT.
@@ -136,22 +131,9 @@ class RowSum:
             total = call("-", steps, whole(_ABOVE, HUGEINT))
         return total
 
-    def _written(self, v: int) -> str:
-        """Write v steps as what is added up."""
-        return constant_of(decimal_text(self._stands_for(v)), self.of.type).sql
 
-    def _real(self, v: int) -> str:
-        """Write the double that is rounded to what stands for v steps."""
-        return real(float(self._stands_for(v)))
-
-    def _stands_for(self, v: int) -> Fraction:
-        return Fraction(v * self.of.parts + self.of.offset, 10**self.of.type.scale)
-
-
-def _in_steps(double: str, factor: float, shift: int) -> str:
-    if factor != 1:
-        double = call("*", double, real(factor))
-    return call("-", double, real(shift)) if shift else double
+def _written(tree: RowValue, value: str) -> str:
+    return duckdb_sql(tree, {"value": lambda *_: value})
 
 
 def zero_or_one(condition: str, columns: frozenset[str], counted: str = "") -> RowSum:

@@ -26,18 +26,17 @@ A double in which what T can't compute is tried again isn't written: then the me
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 
 from dpsql.engines.cover import MOST_SUM
-from dpsql.engines.spark.sql.expressions import spark_sql
-from dpsql.engines.spark.sql.text import between, call, constant, last_digits, let, real
-from dpsql.engines.spark.sql.types import digits_of, refused, type_name
+from dpsql.engines.spark.sql.expressions import spark_sql, written
+from dpsql.engines.spark.sql.text import between, call, last_digits, let, real
+from dpsql.engines.spark.sql.types import digits_of, refused
 from dpsql.rows.measure import RowMeasure
-from dpsql.rows.typed import RowValue
-from dpsql.schema.numbers import decimal_text
+from dpsql.rows.typed import RowValue, value_of
+from dpsql.rows.types import DOUBLE
 
 _MOST_DIGITS = 38
-_ADDED = "DECIMAL(28,0)"
+_ADDED, _DOUBLE = "DECIMAL(28,0)", value_of(DOUBLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +71,16 @@ class SparkSum:
         """Write what is not NULL in rows that add something, given the value."""
         if self.of.exact:
             return x
-        infinite, most = constant("Infinity", "DOUBLE"), real(self.of.largest)
-        far = f"CASE WHEN {x} <= {infinite} THEN {most} END"
-        return f"(CASE WHEN {x} > {most} THEN {far} ELSE {x} END)"
+        return written(self.of.present(_DOUBLE), {"value": lambda *_: x})
 
     def added(self, x: str) -> str:
         """Write w, given the value."""
         return self._of_exact(x) if self.of.exact else self._of_double(x)
 
     def _of_exact(self, x: str) -> str:
-        of, name = self.of, type_name(self.of.type)
-        ends = [v * of.parts + of.offset for v in (of.low, of.high)]
-        scale = of.type.scale
-        low, high = (constant(decimal_text(Fraction(end, 10**scale)), name) for end in ends)
-        bounded = between("v", low, high)
-        digits = digits_of((ends[0], ends[1]), scale)
+        scale = self.of.type.scale
+        bounded = between("v", *map(written, self.of.ends))
+        digits = digits_of(self.of.digits, scale)
         if scale and digits + scale + 2 > _MOST_DIGITS:
             raise refused(
                 f"sums of numbers with {scale} digits after the point",
@@ -97,9 +91,7 @@ class SparkSum:
 
     def _of_double(self, x: str) -> str:
         of = self.of
-        steps = "v" if of.factor == 1 else f"(v * {real(of.factor)})"
-        if of.shift:
-            steps = f"({steps} - {real(of.shift)})"
+        steps = written(of.in_steps(_DOUBLE), {"value": lambda *_: "v"})
         zero, most = real(0), real(of.high - of.low)
         nearest = call("rint", between("v", zero, most))
         made = f"CASE WHEN v >= {zero} THEN CAST(CAST({nearest} AS BIGINT) AS {_ADDED}) END"
