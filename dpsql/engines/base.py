@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.errors import InternalError
 from dpsql.rows.key import RowKey
 from dpsql.rows.measure import RowMeasure
 from dpsql.schema import Table
-from dpsql.workload.spread import SpreadRows
+from dpsql.workload.spread import SpreadRows, spreads_of
 from dpsql.workload.unit_groups import UnitGroups
 
 Marginal = tuple[str, ...]
@@ -114,6 +116,72 @@ class Counted(Mapping[Marginal, Counts]):
         return f"<Counted: {len(self)} marginals>"  # never what was counted
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Marginals of a table that are to be counted; see `Engine.prepared`."""
+
+    table: Table
+    marginals: tuple[Marginal, ...]
+    merged: Merged
+    measures: Measures
+    keys: Keys
+    units: Units
+    total_apart: bool
+    spreads: tuple[SpreadRows, ...]
+    """How far apart the rows of a unit are."""
+
+    @property
+    def of_units(self) -> tuple[Marginal, ...]:
+        """Those in which units are counted."""
+        return tuple(m for m in self.marginals if not self.units.keys().isdisjoint(m))
+
+    @property
+    def of_rows(self) -> tuple[Marginal, ...]:
+        """Those in which rows are counted.
+
+        Raises:
+            InternalError: a unit may have any number of them.
+        """
+        found = tuple(m for m in self.marginals if self.units.keys().isdisjoint(m))
+        if found and not self.table.is_bounded:
+            raise InternalError("nothing bounds the rows of units in this table")
+        return found
+
+    @property
+    def measured(self) -> tuple[Marginal, ...]:
+        """Those of sums."""
+        return tuple(m for m in self.marginals if not self.measures.keys().isdisjoint(m))
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Attribute → into how many cells, or classes of them, it is counted."""
+        return {name: cells_counted(self.table, name, self.merged) for name in self.table.columns}
+
+    def check_measures(self) -> None:
+        """Make sure that it is known what is added up.
+
+        Raises:
+            InternalError: it can't be told.
+        """
+        if any(sum(name in self.measures for name in marginal) > 1 for marginal in self.of_rows):
+            raise InternalError("a marginal is of one measure")
+        if not self.measures.keys().isdisjoint(self.table.columns):
+            raise InternalError("a measure has the name of a column")
+
+    def counted(
+        self, marginals: Mapping[Marginal, Counts], above: Mapping[Marginal, Counts]
+    ) -> Counted:
+        """Return what was counted, with what is known of a row and of a unit."""
+        return Counted(
+            marginals,
+            self.table.contributions,
+            {name: value.bound for name, value in self.measures.items()},
+            {name: groups.most for name, groups in self.units.items()},
+            self.spreads,
+            above=above,
+        )
+
+
 class Counting(Protocol):
     """Statements that count some marginals of a table: the same are checked and run."""
 
@@ -177,6 +245,9 @@ class Engine(Protocol):
             ResourceLimitError: the database would print counts.
         """
 
+    def counting(self, wanted: Wanted) -> Counting:
+        """Say how marginals are counted; see `prepared`."""
+
     def prepared(
         self,
         table: Table,
@@ -201,6 +272,14 @@ class Engine(Protocol):
         Raises:
             SchemaError: the engine can't count such a table, one with a unit for example.
         """
+        marginals, spreads = tuple(wanted), spreads_of(table, merged)
+        return self.counting(
+            Wanted(table, marginals, merged, measures, keys, units, total_apart, spreads)
+        )
+
+    def marginals(self, *table_and_wanted: Any, **given: Any) -> Counted:
+        """Count what would be `prepared`, at once: tests compare it with other ways to count."""
+        return self.prepared(*table_and_wanted, **given).run()
 
 
 def columns_read(

@@ -62,7 +62,7 @@ from dpsql.schema.sequences import CLOCK, INSTANT, MONTHS, DateRange, DecimalRan
 from dpsql.schema.values import TIMES, ZONED
 
 FEW_RUNS = 32
-"""Runs of one class whose ends are compared with; more are looked up in a list."""
+"""Runs of one class whose ends are compared with; classes of more are looked up in a list."""
 T = TypeVar("T")
 
 
@@ -89,8 +89,8 @@ def codes_of(domain: Domain, room: RowType) -> Codes:
 
     Args:
         domain: the cells.
-        room: a type of integers in which those of a column are counted: it has all that `plain`
-            makes of them.
+        room: a type of integers that has all that `plain` makes of those of a column, and all of
+            these if they are looked for in a list.
 
     Raises:
         InternalError: it isn't known where a clock hangs.
@@ -287,7 +287,13 @@ def _cell(number: int) -> RowValue:
     return RowValue("cell", (), BIGINT, str(number))
 
 
-def runs_of(classes: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Return the runs of cells that are of one class: the last cell of each, and the class."""
-    ends = [*np.flatnonzero(np.diff(classes)).tolist(), len(classes) - 1]
-    return [(end, int(classes[end])) for end in ends]
+def runs_of(classes: NDArray[np.int64]) -> list[tuple[int, int]] | None:
+    """Return the runs of cells that are of one class: the last cell of each, and the class.
+
+    Returns:
+        None if there are many.
+    """
+    ends = np.append(np.flatnonzero(np.diff(classes)), len(classes) - 1)
+    if len(ends) > FEW_RUNS:
+        return None
+    return list(zip(ends.tolist(), classes[ends].tolist(), strict=True))

@@ -300,9 +300,9 @@ def test_rows_are_the_same_in_and_beside_the_block(con, kind, unit):
 
 
 def merges(cells):
-    """Ways to count cells together: none, every other one, few runs, and two classes in turn."""
-    at = np.arange(cells)
-    ways = [at % 2, at * 3 // cells, (at >= cells // 3) & (at <= cells // 2)]
+    """Ways to count cells together: none, every other one, few runs, two changed round."""
+    at, swapped = np.arange(cells), np.r_[1 : min(cells, 2), 0, 2:cells]
+    ways = [at % 2, at * 3 // cells, (at >= cells // 3) & (at <= cells // 2), swapped]
     return [{}, *({"x": np.unique(way, return_inverse=True)[1]} for way in ways)]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.engines.base import LOW_BITS, Keys, Marginal, Merged, cells_counted, columns_read
-from dpsql.engines.codes import FEW_RUNS, runs_of
+from dpsql.engines.codes import runs_of
 from dpsql.engines.cover import MOST_SUM
 from dpsql.engines.duckdb.columns import (
     CodedColumn,
@@ -79,7 +79,7 @@ class Coding:
         """
         classes = self.merged[name]
         runs = runs_of(classes)
-        if len(classes) < _MANY_CLASSES or len(runs) > FEW_RUNS:
+        if len(classes) < _MANY_CLASSES or runs is None:
             return f"{class_listed(code, classes, name, parameters)}::BIGINT"
         cases = (
             f"WHEN {code} <= {whole(end, 'BIGINT')} THEN {whole(class_, 'BIGINT')}"

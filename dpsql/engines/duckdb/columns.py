@@ -12,15 +12,16 @@ take the place of an operator; there are none for comparisons, casts and CASE.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.engines.codes import FEW_RUNS, Codes, codes_of, runs_of
+from dpsql.engines.codes import Codes, codes_of, runs_of
 from dpsql.rows.typed import RowValue, Writer, call, duckdb_sql, text_of, value_of
 from dpsql.rows.types import BIGINT, BOOLEAN, COARSE, DATE, HUGEINT, NANOSECONDS, VARCHAR, RowType
 from dpsql.schema import Domain, Table
@@ -62,10 +63,6 @@ class Parameters:
         return known[-1][1]
 
 
-Text = Callable[[Parameters], str]
-"""Writes a piece of SQL, and binds what it names."""
-
-
 class CodedColumn:
     """SQL for one column.
 
@@ -86,15 +83,26 @@ class CodedColumn:
 
     def __init__(self, value: str, alias: str, domain: Domain, *, leaves_out: bool) -> None:
         self._column, self._domain, self.alias = value, domain, alias
-        self._codes = _codes(domain)
         self._every = domain.nullable or leaves_out
         self._both = domain.nullable and leaves_out
         self._last = domain.size - domain.nullable
         """The cell of NULL or, without one, of what is outside."""
-        code = f"({self._code_of(alias)})::BIGINT"
-        self.code = f"coalesce({code}, {self._last})" if self._every else code
+
+    @cached_property
+    def _codes(self) -> Codes:
+        if self._domain.type != "ENUM":
+            return codes_of(self._domain, _room(self._domain))
+        value, within = value_of(VARCHAR), RowValue("within", (), VARCHAR)
+        code = RowValue("label", (within,), BIGINT)  # which is numbered by the catalog
+        return Codes(RowValue("there", (value,), BOOLEAN), value, code, value)
+
+    @property
+    def code(self) -> str:
+        """Write the code of a cell, given what is `stored`."""
         if self._both:
-            self.code = f"{alias}::BIGINT"
+            return f"{self.alias}::BIGINT"
+        code = f"({self._code_of(self.alias)})::BIGINT"
+        return f"coalesce({code}, {self._last})" if self._every else code
 
     def inside(self, parameters: Parameters) -> str:
         """Write whether a row has a cell."""
@@ -149,8 +157,8 @@ class CodedColumn:
         is true: so it comes to the last run, which is that of the last cell.
         """
         runs, type_ = runs_of(classes), class_type(classes)
-        if (self._domain.type == "ENUM" and not self._both) or len(runs) > FEW_RUNS:
-            if len(runs) == len(classes) == classes[-1] + 1:  # each cell is its own class
+        if runs is None or (self._domain.type == "ENUM" and not self._both):
+            if np.array_equal(classes, np.arange(len(classes))):  # each cell is its own class
                 return self.code
             return class_listed(self.code, classes, self._column, parameters)
         by_code = self._both or self._codes.stored is None
@@ -203,14 +211,6 @@ def whole(value: int, type_: str = "HUGEINT") -> str:
 
 
 # ── trees of cells ─────────────────────────────────────────────────────────────────────────
-
-
-def _codes(domain: Domain) -> Codes:
-    if domain.type == "ENUM":  # whose labels are numbered by the catalog
-        value, within = value_of(VARCHAR), RowValue("within", (), VARCHAR)
-        code = RowValue("label", (within,), BIGINT)
-        return Codes(RowValue("there", (value,), BOOLEAN), value, code, value)
-    return codes_of(domain, _room(domain))
 
 
 def _room(domain: Domain) -> RowType:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import duckdb
@@ -23,18 +22,16 @@ from dpsql.engines.base import (
     Counting,
     Counts,
     Engine,
-    Keys,
     Marginal,
     Measures,
-    Merged,
     Step,
-    Units,
+    Wanted,
     Words,
 )
 from dpsql.engines.cover import cover, low_word, roll_up, roll_up_sums, tally, tally_sums
 from dpsql.engines.duckdb.bounded import KEPT, kept_rows
-from dpsql.engines.duckdb.coding import Coding, words_of
-from dpsql.engines.duckdb.columns import Parameters, source_of, whole
+from dpsql.engines.duckdb.coding import Coding, Grouping, words_of
+from dpsql.engines.duckdb.columns import CodedColumn, Parameters, source_of, whole
 from dpsql.engines.duckdb.fetching import check_bound, fetch
 from dpsql.engines.duckdb.one_pass import OnePass, in_one_pass, one_pass
 from dpsql.engines.duckdb.settings import quiet_and_fast
@@ -42,12 +39,9 @@ from dpsql.engines.duckdb.sums import RowSum, zero_or_one
 from dpsql.engines.duckdb.units import count_units
 from dpsql.engines.interrupts import EndedStatementError
 from dpsql.engines.names import unused
-from dpsql.errors import InternalError
 from dpsql.rows.typed import call
-from dpsql.schema import Table
 from dpsql.schema.grain import origins
 from dpsql.schema.names import quoted_name
-from dpsql.workload.spread import SpreadRows, spreads_of
 
 Sums = Mapping[str, RowSum]
 """Measure → what is added up of each row."""
@@ -61,46 +55,15 @@ class DuckDBEngine(Engine):
         self.on_step = on_step
         self._within_snapshot = False
 
-    def prepared(
-        self,
-        table: Table,
-        wanted: Sequence[Marginal],
-        merged: Merged = MappingProxyType({}),
-        measures: Measures = MappingProxyType({}),
-        keys: Keys = MappingProxyType({}),
-        units: Units = MappingProxyType({}),
-        *,
-        total_apart: bool = False,
-    ) -> DuckDBCounting:
+    def counting(self, wanted: Wanted) -> DuckDBCounting:
         """Build the statements that count every wanted marginal; see `Engine.prepared`."""
-        coding = Coding(table, merged, keys)
-        rows, of_units = list[Marginal](), list[Marginal]()
-        for marginal in wanted:
-            (rows if units.keys().isdisjoint(marginal) else of_units).append(marginal)
-        if rows and not table.is_bounded:
-            raise InternalError("nothing bounds the rows of units in this table")
-        needed = scans(coding, rows, measures, total_apart=total_apart) if rows else []
-        needed += [Scan(*count_units(coding, each, units, measures)) for each in of_units]
-        return DuckDBCounting(
-            self,
-            table,
-            tuple(wanted),
-            tuple(needed),
-            {name: value.bound for name, value in measures.items()},
-            {name: groups.most for name, groups in units.items()},
-            spreads_of(table, merged),
-        )
-
-    def marginals(
-        self,
-        table: Table,
-        wanted: Sequence[Marginal],
-        merged: Merged = MappingProxyType({}),
-        measures: Measures = MappingProxyType({}),
-        keys: Keys = MappingProxyType({}),
-    ) -> Counted:
-        """Count every wanted marginal, at once: what tests compare with other ways to count."""
-        return self.prepared(table, wanted, merged, measures, keys).run()
+        coding = Coding(wanted.table, wanted.merged, wanted.keys)
+        needed = scans(coding, wanted) if wanted.of_rows else []
+        needed += [
+            Scan(*count_units(coding, marginal, wanted.units, wanted.measures))
+            for marginal in wanted.of_units
+        ]
+        return DuckDBCounting(self, wanted, tuple(needed))
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -169,15 +132,8 @@ class DuckDBCounting(Counting):
     """The statements that count some marginals, to be bound before they are run."""
 
     engine: DuckDBEngine
-    table: Table
-    wanted: tuple[Marginal, ...]
+    wanted: Wanted
     needed: tuple[Scan | OnePass, ...]
-    bounds: Mapping[str, int]
-    """Measure → the largest magnitude of what a row adds."""
-    units: Mapping[str, int]
-    """Where units are counted → in how many groups one is at most."""
-    spreads: tuple[SpreadRows, ...]
-    """How far apart the rows of a unit are."""
 
     def check(self) -> None:
         """Have DuckDB bind what `run` would run; see `Counting.check`."""
@@ -196,18 +152,13 @@ class DuckDBCounting(Counting):
                 counted, summed = counted | counts, summed | sums
                 done += scan.steps
                 self._tell(done, 0)
-            for origin in origins(self.table):
+            for origin in origins(self.wanted.table):
                 origin.check_unchanged()
-        measured = [m for m in self.wanted if not self.bounds.keys().isdisjoint(m)]
-        words = roll_up_sums(measured, summed, self.bounds.keys())
-        rest = [m for m in self.wanted if m not in words]
-        return Counted(
-            roll_up(rest, counted, self.units.keys())
+        words = roll_up_sums(self.wanted.measured, summed, self.wanted.measures.keys())
+        rest = [m for m in self.wanted.marginals if m not in words]
+        return self.wanted.counted(
+            roll_up(rest, counted, self.wanted.units.keys())
             | {marginal: low_word(sums) for marginal, sums in words.items()},
-            self.table.contributions,
-            self.bounds,
-            self.units,
-            self.spreads,
             above={marginal: high for marginal, (high, _) in words.items()},
         )
 
@@ -272,14 +223,8 @@ class Scan:
         return counted, summed
 
 
-def scans(
-    coding: Coding,
-    wanted: Sequence[Marginal],
-    measures: Measures = MappingProxyType({}),
-    *,
-    total_apart: bool = False,
-) -> list[Scan | OnePass]:
-    """Build the statements that count what every wanted marginal is summed from.
+def scans(coding: Coding, wanted: Wanted) -> list[Scan | OnePass]:
+    """Build the statements that count what every wanted marginal of rows is summed from.
 
     A key of two cells, of which one is of a few values, needs no groups: of the rows of a block's
     cell it is added up how many have one of these, as a measure of 0 and 1 is. The others are in
@@ -290,32 +235,11 @@ def scans(
     Raises:
         InternalError: what is to be added up can't be told.
     """
-    if any(sum(name in measures for name in marginal) > 1 for marginal in wanted):
-        raise InternalError("a marginal is of one measure")
-    if not measures.keys().isdisjoint(coding.table.columns):
-        raise InternalError("a measure has the name of a column")
-    sizes = {name: coding.size(name) for name in coding.table.columns}
-    places: list[tuple[Marginal, dict[str, RowSum]]] = []
-    """What is grouped by, and what is added up in the groups, for each marginal."""
-    truths: dict[str, int] = {}
-    for marginal in wanted:
-        added = {n: RowSum.made(measures[n]) for n in marginal if n in measures}
-        if not added and (truth := coding.truth(marginal)) is not None:
-            read, there = coding.keys[truth].columns, coding.counted(truth)
-            added = {truth: zero_or_one(coding.condition(truth), read, there)}
-            truths[truth] = coding.true(truth)
-        places.append((tuple(name for name in marginal if name not in added), added))
-    blocks: dict[Marginal, dict[str, RowSum]] = {
-        block: {} for block in cover([own for own, _ in places], sizes)
-    }
-    if total_apart and () in wanted:  # a row that has no cell of a key is in no block of that key
-        blocks.setdefault((), {})
-    groups = {block: coding.grouping(block).groups for block in blocks}
-    for own, added in sorted(places, key=lambda place: -len(place[0])):
-        fitting = [own] if own in blocks else [b for b in blocks if set(own) <= set(b)]
-        # What is added up for groups, or grouped by itself, gives what they are together.
-        if not any(added.keys() <= blocks[block].keys() | set(block) for block in fitting):
-            blocks[min(fitting, key=groups.__getitem__)] |= added
+    wanted.check_measures()
+    places = [_place(coding, marginal, wanted.measures) for marginal in wanted.of_rows]
+    names = (name for _, added in places for name in added if name not in wanted.measures)
+    truths = {name: coding.true(name) for name in names}
+    blocks = _blocks(coding, places, total=wanted.total_apart and () in wanted.marginals)
     passed = in_one_pass(coding, [block for block, added in blocks.items() if not added])
     if coding.table.unit is not None and len(passed) < len(blocks):
         return [replace(bounded_scan(coding, blocks), truths=truths)]
@@ -323,6 +247,34 @@ def scans(
     found = [scan(coding, {block: added}) for block, added in rest.items()]
     of_all = [one_pass(coding, passed)] if passed else []
     return [*of_all, *(replace(each, truths=truths) for each in found)]
+
+
+def _place(coding: Coding, marginal: Marginal, measures: Measures) -> tuple[Marginal, Sums]:
+    """Return what is grouped by for a marginal, and what is added up in the groups."""
+    added = {name: RowSum.made(measures[name]) for name in marginal if name in measures}
+    if not added and (truth := coding.truth(marginal)) is not None:
+        read, there = coding.keys[truth].columns, coding.counted(truth)
+        added = {truth: zero_or_one(coding.condition(truth), read, there)}
+    return tuple(name for name in marginal if name not in added), added
+
+
+def _blocks(
+    coding: Coding, places: Sequence[tuple[Marginal, Sums]], *, total: bool
+) -> dict[Marginal, Sums]:
+    """Choose what rows are grouped by, and what is added up in each of these groups."""
+    sizes = {name: coding.size(name) for name in coding.table.columns}
+    blocks: dict[Marginal, dict[str, RowSum]] = {
+        block: {} for block in cover([own for own, _ in places], sizes)
+    }
+    if total:  # a row that has no cell of a key is in no block of that key
+        blocks.setdefault((), {})
+    groups = {block: coding.grouping(block).groups for block in blocks}
+    for own, added in sorted(places, key=lambda place: -len(place[0])):
+        fitting = [own] if own in blocks else [b for b in blocks if set(own) <= set(b)]
+        # What is added up for groups, or grouped by itself, gives what they are together.
+        if not any(added.keys() <= blocks[block].keys() | set(block) for block in fitting):
+            blocks[min(fitting, key=groups.__getitem__)] |= added
+    return dict(blocks)
 
 
 def scan(
@@ -377,34 +329,86 @@ def _count(
     computed twice.
     """
     number, keys, measures, width = block
-    grouping = coding.grouping(keys)
     # In the subquery columns of the table stand beside ours.
     own = unused([*coding.table.columns, *coding.table.undeclared])
-    columns = {
-        a: coding.column(a, f"{own}k{i}") for i, a in enumerate(keys) if a not in grouping.led
-    }
-    groups = {
-        a: f"{own}{'k' if a in columns.keys() - grouping.classed else 'g'}{i}"
-        for i, a in enumerate(keys)
-    }
-    key = whole(0, "BIGINT")
-    for attribute, group in groups.items():
-        size = whole(coding.size(attribute), "BIGINT")
-        code = f"{group}::BIGINT"
-        if attribute in columns.keys() - grouping.classed:
-            code = columns[attribute].code
-            if attribute in coding.merged:
-                code = coding.class_of(code, attribute, parameters)
-        key = call("+", call("*", key, size), code)
-    inside = " AND ".join(column.inside(parameters) for column in columns.values()) or "true"
-    stored = [f"{column.stored(parameters)} AS {column.alias}" for column in columns.values()]
-    stored += [f"{sql} AS {groups[a]}" for a, sql in grouping.led.items()]
-    places = [f"{own}x{i}" for i in range(len(measures))]
-    computed: list[str] = []
-    again = {name for value in measures.values() for name in value.read_again}
-    added: list[str] = []
-    given = list(zip(places, measures.values(), strict=True))
+    grouped = GroupedRows.of(coding, keys, own)
+    key = grouped.key(parameters)
+    computed, added = _summed(measures, own)
+    rows = grouped.rows(source, computed, parameters)
+    by = f"GROUP BY {', '.join(grouped.groups.values())}" if keys else ""
+    selected = [*grouped.groups.values(), "system.main.count(*) AS n", *added]
+    return (
+        f"SELECT {number} AS block, ({key})::BIGINT AS key, n{_words(measures, width)} FROM "
+        f"(SELECT {', '.join(selected)} FROM ({rows}) {by})"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedRows:
+    """The SQL of the rows that are grouped for a block.
+
+    Args:
+        coding: how they get their cells.
+        grouping: what they are grouped by.
+        columns: attribute → what is stored of it, and its code; of those that aren't led to.
+        groups: attribute → the column that is grouped by.
+    """
+
+    coding: Coding
+    grouping: Grouping
+    columns: Mapping[str, CodedColumn]
+    groups: Mapping[str, str]
+
+    @classmethod
+    def of(cls, coding: Coding, keys: Marginal, own: str) -> GroupedRows:
+        """Name the columns of some attributes, each beginning so."""
+        grouping, places = coding.grouping(keys), {a: i for i, a in enumerate(keys)}
+        columns = {
+            a: coding.column(a, f"{own}k{i}") for a, i in places.items() if a not in grouping.led
+        }
+        stored = columns.keys() - grouping.classed
+        groups = {a: f"{own}{'k' if a in stored else 'g'}{i}" for a, i in places.items()}
+        return cls(coding, grouping, columns, groups)
+
+    def key(self, parameters: Parameters) -> str:
+        """Write the number of a group's cell."""
+        key = whole(0, "BIGINT")
+        for attribute in self.groups:
+            size = whole(self.coding.size(attribute), "BIGINT")
+            key = call("+", call("*", key, size), self._code(attribute, parameters))
+        return key
+
+    def _code(self, attribute: str, parameters: Parameters) -> str:
+        """Write the code of an attribute's cell, or of its class of cells."""
+        if attribute not in self.columns or attribute in self.grouping.classed:
+            return f"{self.groups[attribute]}::BIGINT"
+        code = self.columns[attribute].code
+        if attribute in self.coding.merged:
+            return self.coding.class_of(code, attribute, parameters)
+        return code
+
+    def rows(self, source: str, computed: Sequence[str], parameters: Parameters) -> str:
+        """Write the rows that have a cell, with what is grouped by and what is computed besides."""
+        columns = self.columns.values()
+        inside = " AND ".join(column.inside(parameters) for column in columns) or "true"
+        stored = [f"{column.stored(parameters)} AS {column.alias}" for column in columns]
+        stored += [f"{sql} AS {self.groups[a]}" for a, sql in self.grouping.led.items()]
+        rows = f"SELECT {', '.join([*stored, *computed]) or '0'} FROM {source} WHERE {inside}"
+        if not self.grouping.classed:
+            return rows
+        classes = [  # of what is stored, so that it isn't computed for each condition
+            f"{self.coding.class_of_row(column, a, parameters)} AS {self.groups[a]}"
+            for a, column in self.columns.items()
+            if a in self.grouping.classed
+        ]
+        return f"SELECT *, {', '.join(classes)} FROM ({rows})"
+
+
+def _summed(measures: Sums, own: str) -> tuple[list[str], list[str]]:
+    """Write what is computed of a row for its measures, and what is added up of that."""
+    given = [(f"{own}x{i}", value) for i, value in enumerate(measures.values())]
     there = {value.of.there: value.present(x) for x, value in given if value.of.there}
+    computed, added = list[str](), list[str]()
     for i, (x, value) in enumerate(given):
         if value.counted in there:
             added.append(f"system.main.count({there[value.counted]}) AS m{i}")
@@ -413,21 +417,12 @@ def _count(
         added.append(f"system.main.sum({value.added(x)}) AS m{i}")
         if value.of.offset:
             added.append(f"system.main.count({value.present(x)}) AS c{i}")
+    again = {name for value in measures.values() for name in value.read_again}
+    return [*computed, *map(quoted_name, sorted(again))], added
+
+
+def _words(measures: Sums, width: int) -> str:
+    """Write both words of each sum, and zeros for those that other blocks have."""
     words = [words_of(value, f"m{i}", f"c{i}") for i, value in enumerate(measures.values())]
     words += [("0", "0")] * (width - len(words))
-    shown = "".join(f", {low} AS m{i}, {high} AS h{i}" for i, (high, low) in enumerate(words))
-    rows = f"SELECT {', '.join([*stored, *computed, *map(quoted_name, sorted(again))]) or '0'}"
-    rows = f"{rows} FROM {source} WHERE {inside}"
-    if grouping.classed:  # of what is stored, so that it isn't computed for each condition
-        classes = [
-            f"{coding.class_of_row(columns[a], a, parameters)} AS {groups[a]}"
-            for a in keys
-            if a in grouping.classed
-        ]
-        rows = f"SELECT *, {', '.join(classes)} FROM ({rows})"
-    by = f"GROUP BY {', '.join(groups.values())}" if keys else ""
-    return (
-        f"SELECT {number} AS block, ({key})::BIGINT AS key, n{shown} FROM "
-        f"(SELECT {', '.join([*groups.values(), 'system.main.count(*) AS n', *added])} FROM "
-        f"({rows}) {by})"
-    )
+    return "".join(f", {low} AS m{i}, {high} AS h{i}" for i, (high, low) in enumerate(words))

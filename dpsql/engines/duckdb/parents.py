@@ -88,17 +88,35 @@ def with_others_columns(
         shown = list(dict.fromkeys([*shown, unit]))
         found = with_others_columns(rows, parents, before, shown, unit)
         return _with_groups_of_their_own(found, last, names, unit)
-    places = {parent.prefix: (f"p{i}",) for i, parent in enumerate(parents)}
     outer = [name for one in within for name, _ in one.pairs]
-    written: dict[str, str] = {}
-    source = f"({rows}) AS t"
+    joined, written = _joined_parents(parents, [*names, *outer], unit)
+    source = f"({rows}) AS t{joined}"
+    for i, one in enumerate(within):
+        source += _joined_group(one, f"w{i}", written, unit)
+        written[one.name] = _or_empty(one, f"w{i}", unit)
+    shown = [f"{written.get(n, f't.{quoted_name(n)}')} AS {quoted_name(n)}" for n in names]
+    return f"SELECT {', '.join(shown)} FROM {source}"
+
+
+def _joined_parents(
+    parents: Sequence[Parent], names: Sequence[str], unit: str
+) -> tuple[str, dict[str, str]]:
+    """Write the joins of rows `t` with their parents, and the columns of these.
+
+    Args:
+        parents: each after the one that refers to it.
+        names: the columns that are needed.
+        unit: the column of the rows with the ids of their units.
+    """
+    places = {parent.prefix: (f"p{i}",) for i, parent in enumerate(parents)}
+    source, written = "", dict[str, str]()
     for parent in parents:
         join, (own,) = parent.join, places[parent.prefix]
         child = partial(column_of, *places.get(parent.above, ("t", parent.above)))
         key = f"{own}.{quoted_name(join.key)}"
         met = source_of(parent.table)
         if not parent.on_way:
-            read = _read_of(parent, parents, [*names, *outer])
+            read = _read_of(parent, parents, names)
             met = f"({_with_units(parent.table, {n: column_of('t0', n) for n in read}, unit)})"
             met = met if join.enforced else f"({_single(met, read, join, unit)})"
         source += f" LEFT JOIN {met} AS {own} ON {_same(join, child, partial(column_of, own))}"
@@ -106,15 +124,17 @@ def with_others_columns(
             source += f" AND t.{quoted_name(unit)} = {own}.{quoted_name(unit)}"
         written |= {name: f"{own}.{quoted_name(of)}" for of, name in parent.names.items()}
         written[parent.matched] = f"CASE WHEN {key} IS NOT NULL THEN true END"
-    for i, one in enumerate(within):
-        source += f" LEFT JOIN ({_of_groups(one, unit)}) AS w{i} ON "
-        source += f"t.{quoted_name(unit)} = w{i}.{quoted_name(unit)}"
-        for place, (around, inner) in enumerate(one.pairs):
-            column = written.get(around, f"t.{quoted_name(around)}")
-            source += f" AND {identity(column, stored_type(one.table, inner))} = w{i}.k{place}"
-        written[one.name] = _or_empty(one, f"w{i}", unit)
-    shown = [f"{written.get(n, f't.{quoted_name(n)}')} AS {quoted_name(n)}" for n in names]
-    return f"SELECT {', '.join(shown)} FROM {source}"
+    return source, written
+
+
+def _joined_group(one: RowsWithin, own: str, written: Mapping[str, str], unit: str) -> str:
+    """Write the join of rows `t` with what is computed of other rows of their units."""
+    source = f" LEFT JOIN ({_of_groups(one, unit)}) AS {own} ON "
+    source += f"t.{quoted_name(unit)} = {own}.{quoted_name(unit)}"
+    for place, (around, inner) in enumerate(one.pairs):
+        column = written.get(around, f"t.{quoted_name(around)}")
+        source += f" AND {identity(column, stored_type(one.table, inner))} = {own}.k{place}"
+    return source
 
 
 def _read_of(parent: Parent, parents: Sequence[Parent], names: Collection[str]) -> list[str]:

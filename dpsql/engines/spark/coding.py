@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpsql.engines.base import LOW_BITS, Keys, Marginal, Measures, Words, columns_read
+from dpsql.engines.base import LOW_BITS, Keys, Marginal, Measures, Wanted, Words, columns_read
+from dpsql.engines.codes import runs_of
 from dpsql.engines.cover import cover
 from dpsql.engines.names import unused
 from dpsql.engines.spark.columns import code_of
@@ -22,7 +23,6 @@ from dpsql.engines.spark.sessions import functions_of
 from dpsql.engines.spark.sql.expressions import spark_sql
 from dpsql.engines.spark.sql.text import array, call, quoted, whole
 from dpsql.engines.spark.sums import SparkSum
-from dpsql.errors import InternalError
 from dpsql.schema import Table
 
 if TYPE_CHECKING:
@@ -124,21 +124,17 @@ class ComputedRow:
         return high, low
 
 
-def placed(
-    wanted: Sequence[Marginal], measures: Measures, sizes: Mapping[str, int]
-) -> dict[Marginal, list[str]]:
-    """Choose what is grouped by, and which measures are added up in each of these groups.
+def placed(wanted: Wanted) -> dict[Marginal, list[str]]:
+    """Choose what rows are grouped by, and which measures are added up in each of these groups.
 
     Raises:
         InternalError: what is to be added up can't be told.
     """
-    if any(sum(name in measures for name in marginal) > 1 for marginal in wanted):
-        raise InternalError("a marginal is of one measure")
-    if not measures.keys().isdisjoint(sizes):
-        raise InternalError("a measure has the name of a column")
+    wanted.check_measures()
+    measures, sizes = wanted.measures, wanted.sizes
     places = [
         (tuple(a for a in marginal if a not in measures), [m for m in marginal if m in measures])
-        for marginal in wanted
+        for marginal in wanted.of_rows
     ]
     blocks: dict[Marginal, list[str]] = {
         block: [] for block in cover([own for own, _ in places], sizes)
@@ -147,14 +143,14 @@ def placed(
         fitting = [block for block in blocks if set(own) <= set(block)]
         if added and not any(added[0] in blocks[block] for block in fitting):
             blocks[min(fitting, key=lambda b: math.prod(sizes[a] for a in b))].append(added[0])
+    if wanted.total_apart and () in wanted.marginals:
+        blocks.setdefault((), [])
     return blocks
 
 
 def class_of(code: str, classes: np.ndarray) -> str:
     """Write the class of a cell, by the ends of runs of one class, or by a list."""
-    ends = [*np.flatnonzero(np.diff(classes)).tolist(), len(classes) - 1]
-    if len(ends) <= 32:
-        runs = [(end, int(classes[end])) for end in ends]
+    if (runs := runs_of(classes)) is not None:
         return reduce(
             lambda rest, run: (
                 f"CASE WHEN {code} <= {whole(run[0])} THEN {whole(run[1])} ELSE {rest} END"

@@ -35,6 +35,7 @@ No function of a sequence of rows, no random number and no clock is among them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from dpsql.engines.codes import codes_of, halved
@@ -79,10 +80,11 @@ def code_of(column: str, domain: Domain, *, leaves_out: bool) -> str:
     def value(node: RowValue, _: list[str]) -> str:
         return f"CAST({column} AS {type_name(node.type)})" if node.type.is_exact else column
 
-    def place(_: RowValue, parts: list[str]) -> str:
-        return _place(parts[0], domain.values)
+    @cache
+    def place(compared: str) -> str:
+        return _place(compared, domain.values)
 
-    of_value = {**_CELLS, "value": value, "place": place}
+    of_value = {**_CELLS, "value": value, "place": lambda _, parts: place(*parts)}
     bounded, placed = written(codes.bounded, of_value), written(codes.placed, of_value)
     code = written(codes.code, {**_CELLS, "within": lambda *_: bounded})
     if domain.nullable and leaves_out:

@@ -22,7 +22,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -35,12 +34,9 @@ from dpsql.engines.base import (
     Engine,
     Keys,
     Marginal,
-    Measures,
-    Merged,
     Step,
-    Units,
+    Wanted,
     Words,
-    cells_counted,
 )
 from dpsql.engines.cover import low_word, roll_up, roll_up_sums, tally, tally_sums
 from dpsql.engines.names import folded_by_spark
@@ -67,7 +63,6 @@ from dpsql.engines.spark.units import CountedUnits
 from dpsql.errors import DpsqlError, InternalError, ResourceLimitError, UnsupportedSqlError
 from dpsql.schema import Table
 from dpsql.schema.grain import paths_read
-from dpsql.workload.spread import SpreadRows, spreads_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,67 +89,44 @@ class SparkEngine(Engine):
         """Let everything that is read inside be of one state; see `Engine.snapshot`."""
         return self.tables.snapshot()
 
-    def prepared(
-        self,
-        table: Table,
-        wanted: Sequence[Marginal],
-        merged: Merged = MappingProxyType({}),
-        measures: Measures = MappingProxyType({}),
-        keys: Keys = MappingProxyType({}),
-        units: Units = MappingProxyType({}),
-        *,
-        total_apart: bool = False,
-    ) -> SparkCounting:
+    def counting(self, wanted: Wanted) -> SparkCounting:
         """Write what counts every wanted marginal; see `Engine.prepared`.
 
         Raises:
             UnsupportedSqlError: it needs what Spark doesn't compute yet.
             ResourceLimitError: there are too many cells.
         """
-        _check_supported(table, keys)
+        table, sizes = wanted.table, wanted.sizes
+        _check_supported(table, wanted.keys)
         check_units(table)
-        of_units = [m for m in wanted if not units.keys().isdisjoint(m)]
-        wanted = [m for m in wanted if m not in of_units]
-        if wanted and not table.is_bounded:
-            raise InternalError("nothing bounds the rows of units in this table")
-        counted_units = [
-            CountedUnits.of(table, each, units, merged, measures, keys) for each in of_units
-        ]
-        sizes = {name: cells_counted(table, name, merged) for name in table.columns}
-        counted = placed(wanted, measures, sizes)
-        if total_apart and () in wanted:
-            counted.setdefault((), [])
-        cells = {block: math.prod(sizes[a] for a in block) for block in counted}
-        if sum(cells.values()) >= _MOST_KEYS:
+        of_units = tuple(CountedUnits.of(wanted, each) for each in wanted.of_units)
+        counted = placed(wanted)
+        shapes = {block: tuple(sizes[a] for a in block) for block in counted}
+        if sum(map(math.prod, shapes.values())) >= _MOST_KEYS:
             raise ResourceLimitError(
                 "There are too many cells to be counted.", hint="group by fewer columns."
             )
         used = [name for name in sizes if any(name in block for block in counted)]
-        added = [name for name in measures if any(name in of for of in counted.values())]
-        computed = ComputedRow.of(table, used, {name: measures[name] for name in added}, keys)
+        added = {name for of in counted.values() for name in of}
+        measures = {name: of for name, of in wanted.measures.items() if name in added}
+        computed = ComputedRow.of(table, used, measures, wanted.keys)
         places = {name: f"c{i}" for i, name in enumerate(used)}
-        blocks, offset = list[CodedBlock](), 0
-        for block in counted:
-            axes = tuple(CodedAxis(places[a], table.cells(a), merged.get(a)) for a in block)
-            blocks.append(CodedBlock(axes, cells[block], offset))
-            offset += cells[block]
-        shapes = {block: tuple(sizes[a] for a in block) for block in counted}
-        return SparkCounting(
-            self, table, tuple(wanted), computed, places, tuple(blocks), shapes, counted,
-            spreads_of(table, merged), {name: value.bound for name, value in measures.items()},
-            {name: groups.most for name, groups in units.items()}, tuple(counted_units),
-        )  # fmt: skip
+        blocks = _coded_blocks(wanted, shapes, places)
+        return SparkCounting(self, wanted, computed, places, blocks, shapes, counted, of_units)
 
-    def marginals(
-        self,
-        table: Table,
-        wanted: Sequence[Marginal],
-        merged: Merged = MappingProxyType({}),
-        measures: Measures = MappingProxyType({}),
-        keys: Keys = MappingProxyType({}),
-    ) -> Counted:
-        """Count every wanted marginal, at once."""
-        return self.prepared(table, wanted, merged, measures, keys).run()
+
+def _coded_blocks(
+    wanted: Wanted, shapes: Mapping[Marginal, tuple[int, ...]], places: Mapping[str, str]
+) -> tuple[CodedBlock, ...]:
+    """Give numbers to the cells of all blocks, one block after the other."""
+    blocks, offset = list[CodedBlock](), 0
+    for block, shape in shapes.items():
+        axes = tuple(
+            CodedAxis(places[a], wanted.table.cells(a), wanted.merged.get(a)) for a in block
+        )
+        blocks.append(CodedBlock(axes, math.prod(shape), offset))
+        offset += math.prod(shape)
+    return tuple(blocks)
 
 
 def _check_supported(table: Table, keys: Keys) -> None:
@@ -183,8 +155,7 @@ class SparkCounting(Counting):
     """A count of some marginals, to be analyzed before it is run."""
 
     engine: SparkEngine
-    table: Table
-    wanted: tuple[Marginal, ...]
+    wanted: Wanted
     computed: ComputedRow
     """What is computed of a row."""
     places: Mapping[str, str]
@@ -194,10 +165,6 @@ class SparkCounting(Counting):
     """Marginal that is counted → its shape, in the order of the blocks."""
     measures: Mapping[Marginal, Sequence[str]]
     """Which measures are added up in its cells."""
-    spreads: tuple[SpreadRows, ...]
-    bounds: Mapping[str, int]
-    units: Mapping[str, int]
-    """Where units are counted → in how many groups one is at most."""
     of_units: tuple[CountedUnits, ...]
 
     def check(self) -> None:
@@ -214,13 +181,12 @@ class SparkCounting(Counting):
         heard = cancelled(session), given_up(session), followed(session, tell)
         with self.engine.snapshot(), quiet(), heard[0], ended_apart(), heard[1], heard[2]:
             found = [job.toArrow() for job in self._jobs()]
-            for path in paths_read(self.table):
+            for path in paths_read(self.wanted.table):
                 self.engine.tables.check_unchanged(path)
         counted, above = self._tallied(found[0]) if self.blocks else ({}, {})
         for each, rows in zip(self.of_units, found[len(found) - len(self.of_units) :], strict=True):
             counted[each.marginal] = each.tallied(*_columns(rows))
-        own = self.table.contributions
-        return Counted(counted, own, self.bounds, self.units, self.spreads, above=above)
+        return self.wanted.counted(counted, above)
 
     def _tallied(self, found: pa.Table) -> tuple[dict[Marginal, Counts], dict[Marginal, Counts]]:
         """Return the counts and sums of rows that were found, and higher words of these."""
@@ -232,15 +198,14 @@ class SparkCounting(Counting):
             for name in self.measures[block]:
                 totals = self.computed.totals(name, found, coded.holds(keys))
                 summed[*block, name] = tally_sums((*shape, 1), own, totals)
-        measured = [m for m in self.wanted if not self.bounds.keys().isdisjoint(m)]
-        words = roll_up_sums(measured, summed, self.bounds.keys())
+        words = roll_up_sums(self.wanted.measured, summed, self.wanted.measures.keys())
         low = {marginal: low_word(sums) for marginal, sums in words.items()}
         above = {marginal: high for marginal, (high, _) in words.items()}
-        return roll_up([m for m in self.wanted if m not in words], counted) | low, above
+        return roll_up([m for m in self.wanted.of_rows if m not in words], counted) | low, above
 
     @property
     def _in_workers(self) -> bool:
-        way = "sql" if self.bounds else self.engine.partials
+        way = "sql" if self.wanted.measures else self.engine.partials
         return way == "workers" or (way == "auto" and len(self.blocks) > FEW_BLOCKS)
 
     def _jobs(self) -> list[DataFrame]:
@@ -253,10 +218,10 @@ class SparkCounting(Counting):
         """Build the job, whose rows are keys and counts; reads nothing."""
         tables = self.engine.tables
         functions = functions_of(tables.session)
-        if self.table.unit is None:
-            rows = tables.rows(self.table)
+        if self.wanted.table.unit is None:
+            rows = tables.rows(self.wanted.table)
         else:
-            rows = kept_rows(tables, self.table, self.computed.read)
+            rows = kept_rows(tables, self.wanted.table, self.computed.read)
         coded = self.computed.selected(rows, self.places)
         if self._in_workers:
             found = coded.mapInArrow(partial_counts(self.blocks), SCHEMA)

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpsql.engines.base import Counts, Keys, Marginal, Measures, Merged, Units, cells_counted
+from dpsql.engines.base import Counts, Marginal, Merged, Wanted, cells_counted
 from dpsql.engines.cover import tally
 from dpsql.engines.spark.bounded import text_of_id
 from dpsql.engines.spark.coding import ComputedRow, class_of
@@ -69,15 +69,7 @@ class CountedUnits:
     shape: tuple[int, ...]
 
     @classmethod
-    def of(
-        cls,
-        table: Table,
-        marginal: Marginal,
-        units: Units,
-        merged: Merged,
-        measures: Measures,
-        keys: Keys,
-    ) -> CountedUnits:
+    def of(cls, wanted: Wanted, marginal: Marginal) -> CountedUnits:
         """Write what is computed of rows.
 
         Raises:
@@ -85,6 +77,7 @@ class CountedUnits:
             ResourceLimitError: there are too many cells.
             UnsupportedSqlError: Spark can't compute it as DuckDB does.
         """
+        table, units, merged = wanted.table, wanted.units, wanted.merged
         (name,) = (name for name in marginal if name in units)
         if sorted(marginal) != sorted((name, groups_of(name))) or table.unit is None:
             raise InternalError("units are counted by their groups, and by nothing else")
@@ -99,8 +92,9 @@ class CountedUnits:
             if sizes != tuple(block.shape):
                 raise InternalError("groups are of other cells than are counted")
         names = list(dict.fromkeys(each for block in groups.blocks for each in block.attributes))
-        condition = {groups.condition: measures[groups.condition]} if groups.condition else {}
-        computed = ComputedRow.of(table, names, condition, keys)
+        conditions = [groups.condition] if groups.condition else []
+        measures = {each: wanted.measures[each] for each in conditions}
+        computed = ComputedRow.of(table, names, measures, wanted.keys)
         shape = tuple(1 if axis == name else groups.count for axis in marginal)
         return cls(marginal, table, groups, computed, merged, shape)
 
