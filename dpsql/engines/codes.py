@@ -208,11 +208,12 @@ def _hours(domain: Domain, values: TimeRange) -> Codes:
 
 def _shown(domain: Domain) -> RowValue:
     """Return what the clock shows: of an instant, that in the declared zone."""
-    if domain.column_type == ZONED:
-        if domain.zone is None:
-            raise InternalError("an instant without a zone")
+    if domain.zone is not None:
         return RowValue("shown", (value_of(TIMESTAMP),), TIMESTAMP, domain.zone)
-    return RowValue("shown", (value_of(RowType(domain.column_type)),), TIMESTAMP)
+    if domain.column_type == ZONED:
+        raise InternalError("an instant without a zone")
+    type_ = RowType(domain.column_type or TIMESTAMP.name)
+    return RowValue("shown", (value_of(type_),), TIMESTAMP)
 
 
 def _day(domain: Domain) -> RowValue:

@@ -39,7 +39,7 @@ from functools import cache
 from typing import Any
 
 from dpsql.engines.codes import codes_of, halved
-from dpsql.engines.spark.sql.expressions import written
+from dpsql.engines.spark.sql.expressions import spark_sql
 from dpsql.engines.spark.sql.text import array, between, blob, call, constant, last_digits, whole
 from dpsql.engines.spark.sql.types import digits_of, type_name
 from dpsql.errors import SchemaError
@@ -85,8 +85,8 @@ def code_of(column: str, domain: Domain, *, leaves_out: bool) -> str:
         return _place(compared, domain.values)
 
     of_value = {**_CELLS, "value": value, "place": lambda _, parts: place(*parts)}
-    bounded, placed = written(codes.bounded, of_value), written(codes.placed, of_value)
-    code = written(codes.code, {**_CELLS, "within": lambda *_: bounded})
+    bounded, placed = spark_sql(codes.bounded, of_value), spark_sql(codes.placed, of_value)
+    code = spark_sql(codes.code, {**_CELLS, "within": lambda *_: bounded})
     if domain.nullable and leaves_out:
         rest = f"CASE WHEN {column} IS NULL THEN {whole(last)} ELSE {whole(last + 1)} END"
     else:
@@ -106,6 +106,9 @@ def _room(domain: Domain) -> RowType:
         raise SchemaError(
             "A domain has too many values to be counted.", hint="declare a smaller range."
         )
+    if isinstance(values, range):
+        for end in (values.start, values.stop - 1):
+            whole(end)  # refuses what isn't a BIGINT
     if isinstance(values, DecimalRange) and type_ not in FLOATS:
         scale = decimal_scale(type_)
         low, high, step = values.scaled(scale)

@@ -28,7 +28,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpsql.engines.cover import MOST_SUM
-from dpsql.engines.spark.sql.expressions import spark_sql, written
+from dpsql.engines.spark.sql.expressions import spark_sql
 from dpsql.engines.spark.sql.text import between, call, last_digits, let, real
 from dpsql.engines.spark.sql.types import digits_of, refused
 from dpsql.rows.measure import RowMeasure
@@ -71,7 +71,7 @@ class SparkSum:
         """Write what is not NULL in rows that add something, given the value."""
         if self.of.exact:
             return x
-        return written(self.of.present(_DOUBLE), {"value": lambda *_: x})
+        return spark_sql(self.of.present(_DOUBLE), {"value": lambda *_: x})
 
     def added(self, x: str) -> str:
         """Write w, given the value."""
@@ -79,7 +79,7 @@ class SparkSum:
 
     def _of_exact(self, x: str) -> str:
         scale = self.of.type.scale
-        bounded = between("v", *map(written, self.of.ends))
+        bounded = between("v", *map(spark_sql, self.of.ends))
         digits = digits_of(self.of.digits, scale)
         if scale and digits + scale + 2 > _MOST_DIGITS:
             raise refused(
@@ -91,7 +91,7 @@ class SparkSum:
 
     def _of_double(self, x: str) -> str:
         of = self.of
-        steps = written(of.in_steps(_DOUBLE), {"value": lambda *_: "v"})
+        steps = spark_sql(of.in_steps(_DOUBLE), {"value": lambda *_: "v"})
         zero, most = real(0), real(of.high - of.low)
         nearest = call("rint", between("v", zero, most))
         made = f"CASE WHEN v >= {zero} THEN CAST(CAST({nearest} AS BIGINT) AS {_ADDED}) END"

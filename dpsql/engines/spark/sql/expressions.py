@@ -44,7 +44,7 @@ from dpsql.engines.spark.sql.arithmetic import NUMBERS
 from dpsql.engines.spark.sql.calendar import TIMES, clock, shift
 from dpsql.engines.spark.sql.casts import MOST, cast
 from dpsql.engines.spark.sql.strings import STRINGS
-from dpsql.engines.spark.sql.text import array, between, call, constant, quoted, real, text, whole
+from dpsql.engines.spark.sql.text import array, between, call, constant, quoted, real, text
 from dpsql.engines.spark.sql.types import refused, type_name
 from dpsql.errors import SqlLimitError
 from dpsql.rows.typed import STANDARD, RowValue, Writer, case_of
@@ -55,30 +55,25 @@ _LONGEST = 200_000
 """Characters of what is written."""
 
 
-def spark_sql(value: RowValue) -> str:
+def spark_sql(value: RowValue, further: Mapping[str, Writer] = MappingProxyType({})) -> str:
     """Write what is computed of a row.
+
+    Args:
+        value: its tree.
+        further: how operations are written that it has besides those of rows; then it may be long.
 
     Raises:
         UnsupportedSqlError: Spark can't compute it, or not the same values.
         SqlLimitError: it is too long.
     """
-    made = written(value)
-    if len(made) > _LONGEST:
+    operands = [spark_sql(part, further) for part in value.parts]
+    _check_limits(value)
+    written = (further.get(value.operation) or _WRITTEN[value.operation])(value, operands)
+    if len(written) > _LONGEST and not further:
         raise SqlLimitError(
             "The expression is too long to run in Spark.", hint="write a shorter one."
         )
-    return made
-
-
-def written(value: RowValue, further: Mapping[str, Writer] = MappingProxyType({})) -> str:
-    """Write a value; its tree may have operations besides those of rows, which are written so.
-
-    Raises:
-        UnsupportedSqlError: Spark can't compute it, or not the same values.
-    """
-    operands = [written(part, further) for part in value.parts]
-    _check_limits(value)
-    return (further.get(value.operation) or _WRITTEN[value.operation])(value, operands)
+    return written
 
 
 def _check_limits(value: RowValue) -> None:
@@ -116,8 +111,6 @@ def _constant(node: RowValue, _: list[str]) -> str:
         )
     if node.type == FLOAT:
         raise refused("FLOAT numbers", "write CAST(… AS DOUBLE).")
-    if node.type.is_integer:
-        return whole(int(node.text), type_name(node.type))
     return constant(node.text, type_name(node.type))
 
 
