@@ -27,7 +27,7 @@ from dpsql.notebook.options import DECLARING, MADE_UP, cell_parser, line_parser
 from dpsql.planner.plans.plan import Plan
 from dpsql.privacy import Budget
 from dpsql.release import Release
-from dpsql.release.cards import answer_table
+from dpsql.release.shown import answer_table
 from dpsql.request import Free, ReleaseOptions, SessionPlanOptions, part
 from dpsql.session import Session
 from dpsql.sql.text.script import split_script

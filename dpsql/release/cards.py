@@ -8,16 +8,14 @@ import polars as pl
 
 from dpsql.charts.plots import inlined
 from dpsql.errors import DpsqlError
-from dpsql.markup import Html, card, facts, folded, table
+from dpsql.markup import Html, card, facts
 from dpsql.release.facts import Facts
 from dpsql.release.marks import SupportedFrames, as_read
 from dpsql.release.pictures import chart_of
-from dpsql.release.shown import shown_rows, with_errors
+from dpsql.release.shown import MOST_UNFOLDED, answer_table
 
 MOST_TABLES = 12
-MOST_ROWS = 5
-MOST_UNFOLDED = 500
-"""What a card shows: statements, rows of each, and rows of each behind a click."""
+"""Statements that a card shows."""
 
 
 def release_card(known: Facts, frames: SupportedFrames) -> Html:
@@ -53,22 +51,3 @@ def _head(known: Facts, frames: SupportedFrames, name: str) -> Html:
     except DpsqlError as error:
         return card(name, error.message)
     return card(name, answer_table(frame, name), *beside(known, frames, name, frame))
-
-
-def answer_table(frame: pl.DataFrame, name: str = "") -> Html:
-    """Show the first rows of an answer, and behind a click the next.
-
-    Args:
-        frame: all of them, or one more than are shown at most.
-        name: by which a release has them, if it does.
-    """
-    frame = with_errors(frame)
-    rows = shown_rows(frame.head(MOST_UNFOLDED + 1))
-    if len(rows) <= MOST_ROWS:
-        return table(frame.columns, rows)
-    head, more = table(frame.columns, rows[:MOST_ROWS]), ""
-    if len(rows) > MOST_UNFOLDED:
-        more = f"… and more: release[{name!r}]" if name else "… and more"
-    title = f"the first {MOST_UNFOLDED:,} rows" if more else f"all {len(rows):,} rows"
-    unfolded = folded(title, table(frame.columns, rows[:MOST_UNFOLDED], more=more))
-    return Html(f"{head}{unfolded}")

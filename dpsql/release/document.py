@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 import polars as pl
@@ -19,9 +19,15 @@ import polars as pl
 from dpsql.errors import BudgetError, ReleaseFormatError, SchemaError, printable
 from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.reconstruction.base import EXPECTED
-from dpsql.privacy import Budget, Purpose, Receipt
+from dpsql.privacy import Purpose, Receipt
 from dpsql.release.facts import Earlier, Facts
-from dpsql.release.summary import DELTAS
+from dpsql.release.metadata import (
+    BudgetPart,
+    DocumentPart,
+    MechanismPart,
+    budget_part,
+    mechanism_part,
+)
 from dpsql.schema.stored import table_from_json, table_to_json
 
 FORMAT = 4
@@ -47,61 +53,21 @@ _NOISE_OF_FORMAT_2 = {
 """What stood in place of a name; the words of that version for good."""
 
 
-class _Part(msgspec.Struct, frozen=True):
-    """A part of the document; each has at least these names."""
-
-
-class _Asked(_Part, frozen=True):
-    form: Literal["rho", "mu", "epsilon"]
-    amount: Fraction
-    delta: Fraction | None
-
-    def budget(self) -> Budget:
-        if self.form == "epsilon" and self.delta is not None:
-            return Budget(epsilon=self.amount, delta=self.delta)
-        if self.form == "epsilon":
-            raise ValueError
-        return Budget(mu=self.amount) if self.form == "mu" else Budget(rho=self.amount)
-
-
-class _Budget(_Part, frozen=True):
-    asked: _Asked
-    rho: float
-    rho_exact: Fraction
-    mu: float
-    epsilon_at_delta: dict[str, float]
-
-
-class _Expected(_Part, frozen=True):
+class _Expected(DocumentPart, frozen=True):
     statement: str
     rows: int
     rmse: float | None
     worst_standard_error: float | None
 
 
-class _Mechanism(_Part, frozen=True, kw_only=True):
-    name: str | None
-    title: str | None
-    noise: str
-    """`gaussian` or `laplace`."""
-    noise_in_words: str = ""
-    objective: str
-    rmse: float | None
-    certified_gap: float | None
-    warning: str | None = None
-    residual_spaces: int
-    whole_domain: bool
-    invariants: tuple[()] = ()
-
-
-class _PostProcessing(_Part, frozen=True):
+class _PostProcessing(DocumentPart, frozen=True):
     confidence: float | None
     nonnegative: bool
     integers: bool
     groups_above: float | None = None
 
 
-class _Receipt(_Part, frozen=True):
+class _Receipt(DocumentPart, frozen=True):
     id: str
     entry: int
     request: str
@@ -118,7 +84,7 @@ class DescribedColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: str | None
 
 
-class DescribedFile(_Part, frozen=True, kw_only=True, omit_defaults=True):
+class DescribedFile(DocumentPart, frozen=True, kw_only=True, omit_defaults=True):
     """The description of a file in the folder."""
 
     statement: str | None
@@ -128,7 +94,7 @@ class DescribedFile(_Part, frozen=True, kw_only=True, omit_defaults=True):
     sha256: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
 
-class _Document(_Part, frozen=True, kw_only=True):
+class _Document(DocumentPart, frozen=True, kw_only=True):
     format: int
     created: str
     table: dict[str, Any]
@@ -139,12 +105,12 @@ class _Document(_Part, frozen=True, kw_only=True):
     vintage: str
     statements: dict[str, str]
     expected_error: tuple[_Expected, ...]
-    budget: _Budget | None
+    budget: BudgetPart | None
     rows_need_a_value_in: dict[str, tuple[str, ...]] | tuple[str, ...]
     """By statement; in format 2 the same columns for all statements."""
-    notes: dict[str, tuple[str, ...]] = {}
+    notes: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     privacy_cost_mu_squared: Fraction
-    mechanism: _Mechanism
+    mechanism: MechanismPart
     post_processing: _PostProcessing
     ledger: _Receipt | None
     rests_also_on: tuple[Earlier, ...]
@@ -186,34 +152,6 @@ def write(facts: Facts, files: Mapping[str, DescribedFile]) -> str:
         if document["ledger"] is not None:
             del document["ledger"]["purpose"]["others"]
     return _text({**document, "sha256": _digest(document)})
-
-
-def mechanism_part(facts: Facts) -> _Mechanism:
-    """Say what measured, and how well."""
-    return _Mechanism(
-        name=facts.mechanism,
-        title=None if facts.mechanism is None else MECHANISMS[facts.mechanism].title,
-        noise="laplace" if facts.laplace else "gaussian",
-        noise_in_words=facts.noise,
-        objective=facts.objective,
-        rmse=facts.rmse,
-        certified_gap=facts.gap,
-        warning=facts.warning,
-        residual_spaces=facts.spaces,
-        whole_domain=facts.whole,
-    )
-
-
-def budget_part(budget: Budget) -> _Budget:
-    """Say what was charged, in all forms."""
-    deltas = dict.fromkeys((*DELTAS, *([] if budget.delta is None else [budget.delta])))
-    return _Budget(
-        _Asked(budget.form, budget.amount, budget.delta),
-        rho=float(budget.rho),
-        rho_exact=budget.rho,
-        mu=budget.mu,
-        epsilon_at_delta={f"{float(d):g}": budget.epsilon_at(d) for d in deltas},
-    )
 
 
 def _receipt(receipt: Receipt) -> _Receipt:

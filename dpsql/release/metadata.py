@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from fractions import Fraction
+from typing import Any, Literal, Protocol
 
 import msgspec
 import polars as pl
 
 from dpsql.errors import printable
+from dpsql.planner.plans.traits import MECHANISMS
+from dpsql.privacy import Budget
 from dpsql.release.confidence import CONFIDENCE
-from dpsql.release.document import budget_part, mechanism_part
 from dpsql.release.facts import Facts
 from dpsql.release.forms import sql_type
+from dpsql.release.summary import DELTAS
 from dpsql.schema import Table
 
 WHAT = "answers of a dpsql release"
@@ -21,6 +24,78 @@ WHAT = "answers of a dpsql release"
 MADE_UP = "rows made up of a dpsql release: nobody is in them"
 """What that of synthetic rows does."""
 FORMAT = 1
+
+
+class DocumentPart(msgspec.Struct, frozen=True):
+    """A part of a document; each has at least these names."""
+
+
+class _Asked(DocumentPart, frozen=True):
+    form: Literal["rho", "mu", "epsilon"]
+    amount: Fraction
+    delta: Fraction | None
+
+    def budget(self) -> Budget:
+        if self.form == "epsilon" and self.delta is not None:
+            return Budget(epsilon=self.amount, delta=self.delta)
+        if self.form == "epsilon":
+            raise ValueError
+        return Budget(mu=self.amount) if self.form == "mu" else Budget(rho=self.amount)
+
+
+class BudgetPart(DocumentPart, frozen=True):
+    """The amount that was charged, in all forms."""
+
+    asked: _Asked
+    rho: float
+    rho_exact: Fraction
+    mu: float
+    epsilon_at_delta: dict[str, float]
+
+
+class MechanismPart(DocumentPart, frozen=True, kw_only=True):
+    """The mechanism that measured, and how well it did."""
+
+    name: str | None
+    title: str | None
+    noise: str
+    """`gaussian` or `laplace`."""
+    noise_in_words: str = ""
+    objective: str
+    rmse: float | None
+    certified_gap: float | None
+    warning: str | None = None
+    residual_spaces: int
+    whole_domain: bool
+    invariants: tuple[()] = ()
+
+
+def mechanism_part(facts: Facts) -> MechanismPart:
+    """Say what measured, and how well."""
+    return MechanismPart(
+        name=facts.mechanism,
+        title=None if facts.mechanism is None else MECHANISMS[facts.mechanism].title,
+        noise="laplace" if facts.laplace else "gaussian",
+        noise_in_words=facts.noise,
+        objective=facts.objective,
+        rmse=facts.rmse,
+        certified_gap=facts.gap,
+        warning=facts.warning,
+        residual_spaces=facts.spaces,
+        whole_domain=facts.whole,
+    )
+
+
+def budget_part(budget: Budget) -> BudgetPart:
+    """Say what was charged, in all forms."""
+    deltas = dict.fromkeys((*DELTAS, *([] if budget.delta is None else [budget.delta])))
+    return BudgetPart(
+        _Asked(budget.form, budget.amount, budget.delta),
+        rho=float(budget.rho),
+        rho_exact=budget.rho,
+        mu=budget.mu,
+        epsilon_at_delta={f"{float(d):g}": budget.epsilon_at(d) for d in deltas},
+    )
 
 
 class Described(Protocol):

@@ -48,7 +48,7 @@ def without_errors(script: Script) -> pl.DataFrame:
     )
 
 
-def facts_of(script: Script, plan: Plan, vintage: str) -> Facts:
+def facts_of_pairs(script: Script, plan: Plan, vintage: str) -> Facts:
     """Return what is public about a release before it is charged or measured.
 
     Args:
@@ -82,12 +82,12 @@ def from_pairs(
         measured: the noisy integers of the plan.
         sources: the same, as they are kept.
     """
-    answers = Answers(script.workload, None, _marginal(script, plan, measured))
+    answers = Answers(script.workload, None, _marginal_of_pairs(script, plan, measured))
     frames = AnsweredFrames(script.statements, answers, biased=REASON)
     return Release(facts, frames, encode(sources), plan)
 
 
-def _marginal(script: Script, plan: Plan, measured: Noisy) -> Marginal:
+def _marginal_of_pairs(script: Script, plan: Plan, measured: Noisy) -> Marginal:
     """Make tables of largest entropy; of several tables, of each by itself."""
     values = plan.values(measured)
 

@@ -19,7 +19,7 @@ from dpsql.release.layouts import MOST_PANELS
 from dpsql.release.marks import SupportedFrames, as_read, noise_marked
 from dpsql.release.pictures import chart_of
 from dpsql.release.publication import Answered, Style
-from dpsql.report import ELSEWHERE, Download, Picture
+from dpsql.report.page import ELSEWHERE, Download, Picture
 
 MOST_ROWS = 500
 """Rows of an answer that are shown."""

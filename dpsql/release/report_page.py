@@ -21,7 +21,7 @@ from dpsql.release.marks import DIVIDED, NOISE, SUPPRESSED, SupportedFrames
 from dpsql.release.publication import Style
 from dpsql.release.report_answers import Answer, Room
 from dpsql.release.summary import budget_forms, how_measured, limits, rested_on
-from dpsql.report import Cell, Column, Download, Page, Section, Shown
+from dpsql.report.page import Cell, Column, Download, Page, Section, Shown
 from dpsql.report.promise import not_protected, promised
 
 LONGEST_SQL = 20_000

@@ -95,7 +95,7 @@ class Reported(ABC):
         """
         from dpsql.release.publication import check_style
         from dpsql.release.report_page import page_of
-        from dpsql.report import fitted
+        from dpsql.report.page import fitted
 
         check_path(path=path)
         check_switch(overwrite=overwrite)
@@ -182,7 +182,7 @@ def check_report(path: Path, *, overwrite: bool = False, max_bytes: int = MOST_B
         ArgumentError: it may not be as large as any is.
         ReleaseFormatError: it can't.
     """
-    from dpsql.report import needed
+    from dpsql.report.page import needed
 
     check_bytes(max_bytes)
     needed()
@@ -203,7 +203,7 @@ def check_report(path: Path, *, overwrite: bool = False, max_bytes: int = MOST_B
 
 
 def _is_ours(path: Path) -> bool:
-    from dpsql.report import is_report
+    from dpsql.report.page import is_report
 
     if path.is_symlink() or not path.is_file():
         return False

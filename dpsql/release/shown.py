@@ -13,11 +13,16 @@ from decimal import Decimal
 
 import polars as pl
 
+from dpsql.markup import Html, folded, table
+
 DIGITS = 2
 """Digits of the standard error."""
 MOST_DECIMALS = 12
 LARGEST = 1e15
 NOT_KNOWN = "not known"
+MOST_ROWS = 5
+MOST_UNFOLDED = 500
+"""Rows that a table in a notebook shows at once, and behind a click."""
 VARIANCE, ERROR = "_variance", "_standard_error"
 _BESIDE = ("", ERROR, "_lower", "_upper", "_adjusted")
 
@@ -111,3 +116,22 @@ def shown_frame(frame: pl.DataFrame) -> pl.DataFrame:
         else:
             found.append(frame[name])
     return pl.DataFrame(found)
+
+
+def answer_table(frame: pl.DataFrame, name: str = "") -> Html:
+    """Show the first rows of an answer, and behind a click the next.
+
+    Args:
+        frame: all of them, or one more than are shown at most.
+        name: by which a release has them, if it does.
+    """
+    frame = with_errors(frame)
+    rows = shown_rows(frame.head(MOST_UNFOLDED + 1))
+    if len(rows) <= MOST_ROWS:
+        return table(frame.columns, rows)
+    head, more = table(frame.columns, rows[:MOST_ROWS]), ""
+    if len(rows) > MOST_UNFOLDED:
+        more = f"… and more: release[{name!r}]" if name else "… and more"
+    title = f"the first {MOST_UNFOLDED:,} rows" if more else f"all {len(rows):,} rows"
+    unfolded = folded(title, table(frame.columns, rows[:MOST_UNFOLDED], more=more))
+    return Html(f"{head}{unfolded}")

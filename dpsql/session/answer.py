@@ -26,9 +26,12 @@ from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.planner.reuse.past import least_divisible
 from dpsql.privacy import Budget, Ledger, Receipt
-from dpsql.release import Before, Release, from_before, rehearse
+from dpsql.release import Before, Release, from_before
+from dpsql.release.adaptive import facts_of_rounds, rounds_again, rounds_fit
 from dpsql.release.build import again, facts_of
 from dpsql.release.measurements import decode
+from dpsql.release.pairs import facts_of_pairs, from_pairs
+from dpsql.release.rehearse import rehearse
 from dpsql.release.tables import in_order, together
 from dpsql.request import Request
 from dpsql.session.checks import check_cost
@@ -184,10 +187,8 @@ def _planned(data: PrivateData, asked: Compiled) -> Task | Release:
     """
     request = asked.request
     if MECHANISMS[request.mechanism].is_adaptive and asked.script.workload.count:
-        from dpsql.release import adaptive  # few releases choose what they measure
-
         adaptive_ = adaptive_plan(asked)
-        facts = adaptive.facts_of(asked.script, adaptive_, data.archive.state.vintage)
+        facts = facts_of_rounds(asked.script, adaptive_, data.archive.state.vintage)
         return AdaptiveTask(asked, adaptive_, facts)
     asked, plan = planned(data, asked)
     check_cost(plan.budget, request.at_most)
@@ -196,9 +197,7 @@ def _planned(data: PrivateData, asked: Compiled) -> Task | Release:
             return from_before(asked.script, asked.before, request)
     plan.check_accuracy(accept_gap=request.accept_gap)
     if MECHANISMS[plan.mechanism].is_biased:
-        from dpsql.release import pairs
-
-        return PlannedTask(asked, plan, pairs.facts_of(asked.script, plan, asked.before.vintage))
+        return PlannedTask(asked, plan, facts_of_pairs(asked.script, plan, asked.before.vintage))
     task = PlannedTask(asked, plan, facts_of(asked.script, plan, asked.before, request))
     return task if plan.planned else task.release_unmeasured()
 
@@ -340,25 +339,21 @@ def _pairs_again(
     data: PrivateData, asked: Compiled, receipt: Receipt, sources: Sequence[Source]
 ) -> Release | None:
     """Plan again what was measured, and make the release of it; None if that would be another."""
-    from dpsql.release import adaptive, pairs
-
     plan = plan_of(asked)
-    if plan.certified.digest != receipt.plan or not adaptive.fits(asked.script, sources):
+    if plan.certified.digest != receipt.plan or not rounds_fit(asked.script, sources):
         return None
     (own,) = together(asked.script, sources)
-    facts = pairs.facts_of(asked.script, plan, data.archive.state.vintage)
+    facts = facts_of_pairs(asked.script, plan, data.archive.state.vintage)
     facts = replace(facts, receipt=receipt)
-    return pairs.from_pairs(asked.script, plan, facts, own.values or {}, sources)
+    return from_pairs(asked.script, plan, facts, own.values or {}, sources)
 
 
 def _rounds_again(
     data: PrivateData, asked: Compiled, receipt: Receipt, sources: Sequence[Source]
 ) -> Release | None:
-    from dpsql.release import adaptive
-
     before = Before(tuple(sources))
     asked = compiled_over(data, asked, before)
     sources, plan = asked.before.sources, adaptive_plan(asked)
-    if plan.digest != receipt.plan or not adaptive.fits(asked.script, sources):
+    if plan.digest != receipt.plan or not rounds_fit(asked.script, sources):
         return None
-    return adaptive.again(asked.script, plan, sources, receipt, data.archive.state.vintage)
+    return rounds_again(asked.script, plan, sources, receipt, data.archive.state.vintage)

@@ -12,9 +12,11 @@ from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.privacy import Receipt
 from dpsql.release import Release, from_plan
+from dpsql.release.adaptive import from_estimates, sources_of_rounds
 from dpsql.release.build import measured_source, used
 from dpsql.release.facts import Facts
 from dpsql.release.measurements import encode
+from dpsql.release.pairs import from_pairs
 from dpsql.session.planning import Compiled
 
 if TYPE_CHECKING:
@@ -75,9 +77,7 @@ class MeasuredPlan:
         sources = (*used(plan, asked.before).sources, *self.own)
         facts = replace(self.task.facts, receipt=receipt)
         if facts.biased:
-            from dpsql.release import pairs
-
-            return pairs.from_pairs(asked.script, plan, facts, self.measured.values, self.own)
+            return from_pairs(asked.script, plan, facts, self.measured.values, self.own)
         return from_plan(asked.script, plan, facts, self.measured, sources)
 
 
@@ -101,13 +101,12 @@ class AdaptiveTask:
 
     def measure(self, charged: ChargedPlan, counts: Counted) -> MeasuredRounds:
         """Let each round choose what it measures, by what the ones before have shown."""
-        # Whoever planned this has loaded both, before the charge.
+        # Whoever planned this has loaded it, before the charge.
         from dpsql.planner.mechanisms.aim_rounds import run
-        from dpsql.release import adaptive
 
         self.asked.request.tell("measuring", 0, 1)
         estimates = run(charged, counts)
-        kept = encode(tuple(adaptive.sources_of(self.asked.script, estimates)))
+        kept = encode(tuple(sources_of_rounds(self.asked.script, estimates)))
         return MeasuredRounds(self, estimates, kept)
 
 
@@ -122,10 +121,8 @@ class MeasuredRounds:
 
     def release(self, receipt: Receipt) -> Release:
         """Make the release, of answers that follow from the estimates."""
-        from dpsql.release import adaptive
-
         facts = replace(self.task.facts, receipt=receipt)
-        return adaptive.from_estimates(self.task.asked.script, facts, self.estimates, self.content)
+        return from_estimates(self.task.asked.script, facts, self.estimates, self.content)
 
 
 Task = PlannedTask | AdaptiveTask

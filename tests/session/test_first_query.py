@@ -10,7 +10,7 @@ MOST_MODULES = 380
 """Of dpsql's own, that a first query has loaded: each takes a millisecond."""
 SELDOM = (
     "dpsql.charts", "dpsql.report", "dpsql.planner.comparison", "dpsql.planner.mechanisms.aim",
-    "dpsql.release.adaptive", "dpsql.release.exports", "dpsql.release.pictures",
+    "dpsql.release.exports", "dpsql.release.pictures",
     "dpsql.release.quality", "dpsql.release.synthesis", "pandas", "matplotlib", "altair",
     "IPython", "pyspark", "psycopg", "scipy.optimize", "scipy.stats",
 )  # fmt: skip
