@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Unpack, overload
 
 import polars as pl
 
+from dpsql.answers.expected import assuming
 from dpsql.calls import check_above, check_switch, checked
 from dpsql.engines import data_source
 from dpsql.errors import MechanismError, SchemaError, SqlError, WorkloadError
@@ -22,7 +23,6 @@ from dpsql.planner.reuse.past import Past, plan_given, source_of
 from dpsql.privacy import Budget
 from dpsql.progress import watched
 from dpsql.release import Before, Release
-from dpsql.release.assumed import assuming
 from dpsql.request import (
     AnswerOptions,
     CompareOptions,

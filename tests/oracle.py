@@ -8,9 +8,9 @@ from fractions import Fraction
 
 import numpy as np
 
+from dpsql.answers.answers import reconstruct
 from dpsql.measurement.measure import NoisyMeasurements
 from dpsql.measurement.strategy import BlockStrategy
-from dpsql.release.marginals import reconstruct
 from dpsql.workload import Family
 
 

@@ -19,11 +19,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from dpsql.answers.frames import as_read
 from dpsql.charts.svg import drawn, panel
 from dpsql.measurement import measure
-from dpsql.release.marks import as_read
-from dpsql.release.pictures import chart_of
-from dpsql.release.publication import Answered, whole
+from dpsql.present.exports import Answered, whole
+from dpsql.present.pictures import chart_of
 from tests.docs.pages import blocks
 from tests.helpers.seeded import SeededBits
 

@@ -46,7 +46,7 @@ def budget_json(budget: Budget, delta: Decimal) -> dict[str, object]:
 
 def forms(mu_squared: Fraction, delta: Decimal, *, up: bool = True) -> str:
     """Word an amount in all forms."""
-    from dpsql.account import amount
+    from dpsql.present.account import amount
 
     return amount(mu_squared, up=up, delta=Fraction(delta))
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     import polars as pl
 
     from dpsql.cli.amounts import AccountReport
+    from dpsql.present.exports import Style
     from dpsql.privacy import Ledger
     from dpsql.release import Release
-    from dpsql.release.publication import Style
 
 Form = Literal["csv", "parquet", "json"]
 About: TypeAlias = "Callable[[Mapping[str, Any]], Mapping[str, Any]]"
@@ -51,7 +51,7 @@ class FrameForm:
             click.UsageError: they can't be meant together.
             ReleaseFormatError: the file exists, or can't be made.
         """
-        from dpsql.release.disk import check_file
+        from dpsql.present.disk import check_file
 
         if self.as_csv and self.as_parquet:
             raise click.UsageError("Choose one of --csv and --parquet.")
@@ -110,7 +110,7 @@ class FrameForm:
         elif self.as_csv:
             output.say_csv(frame)
         elif self.as_parquet:
-            from dpsql.release.forms import parquet_bytes
+            from dpsql.present.formats import parquet_bytes
 
             click.echo(bytes(parquet_bytes(frame)), nl=False)
         else:
@@ -120,10 +120,9 @@ class FrameForm:
 
     def _write(self, frame: pl.DataFrame, path: Path, about: About | None) -> None:
         """Write the file, and its metadata before it: a file never stands without them."""
-        from dpsql.release.disk import digest_of, new_file, write
-        from dpsql.release.exports import as_text
-        from dpsql.release.forms import csv_text, parquet_bytes
-        from dpsql.release.metadata import of_file
+        from dpsql.present.disk import digest_of, new_file, write
+        from dpsql.present.exports import as_text
+        from dpsql.present.formats import csv_text, of_file, parquet_bytes
 
         form = self._form()
         said = None
@@ -187,9 +186,9 @@ class Elsewhere:
             click.UsageError: there is nothing to overwrite, or a place is named twice.
             ReleaseFormatError: one exists, or can't be made.
         """
-        from dpsql.release.disk import check_file
-        from dpsql.release.exports import check_place
-        from dpsql.release.reported import check_report
+        from dpsql.present.disk import check_file
+        from dpsql.present.exports import check_place
+        from dpsql.present.reported import check_report
 
         if self.max_bytes is not None and self.report is None:
             raise click.UsageError(

@@ -280,7 +280,7 @@ style = click.option(
 
 def most_bytes(given: int | None) -> int:
     """Return how large a report may be."""
-    from dpsql.release.disk import MOST_BYTES
+    from dpsql.present.disk import MOST_BYTES
 
     return MOST_BYTES if given is None else given
 

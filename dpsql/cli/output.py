@@ -56,7 +56,7 @@ def say_frame(frame: pl.DataFrame) -> None:
     Values have as many digits as their standard errors leave a meaning, which stand beside them;
     CSV and JSON have all digits, and variances.
     """
-    from dpsql.release.shown import ERROR, shown_rows, with_errors
+    from dpsql.present.shown import ERROR, shown_rows, with_errors
 
     shown = with_errors(frame.head(MOST_ROWS))
     names = shown.columns
@@ -68,7 +68,7 @@ def say_frame(frame: pl.DataFrame) -> None:
 
 def say_csv(frame: pl.DataFrame) -> None:
     """Print a frame as CSV; on a terminal without characters that could disguise it."""
-    from dpsql.release.forms import csv_text
+    from dpsql.present.formats import csv_text
 
     text = csv_text(frame)
     if sys.stdout.isatty():

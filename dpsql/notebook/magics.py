@@ -18,16 +18,16 @@ import duckdb
 import polars as pl
 from IPython.core.error import UsageError
 
-from dpsql import account
 from dpsql.engines.public import is_frame
 from dpsql.errors import DpsqlError, printable
 from dpsql.flags import BUDGET, bounds_of, keys_of, one_of, weights_of
 from dpsql.hints import for_cell
 from dpsql.notebook.options import DECLARING, MADE_UP, cell_parser, line_parser
 from dpsql.planner.plans.plan import Plan
+from dpsql.present import account
+from dpsql.present.shown import answer_table
 from dpsql.privacy import Budget
 from dpsql.release import Release
-from dpsql.release.shown import answer_table
 from dpsql.request import Free, ReleaseOptions, SessionPlanOptions, part
 from dpsql.session import Session
 from dpsql.sql.text.script import split_script

@@ -16,40 +16,236 @@ from __future__ import annotations
 
 import io
 import itertools
+import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import numpy as np
 import polars as pl
 
-from dpsql.errors import DpsqlError, InternalError
+from dpsql.engines.base import LOW_BITS
+from dpsql.errors import DpsqlError, InternalError, ReleaseFormatError
 from dpsql.linalg.arrays import Ints
-from dpsql.measurement.distributions import Law
-from dpsql.measurement.factors import CenteredFactor, DenseFactor, IdentityFactor, IntegerFactor
-from dpsql.measurement.narrow import Kept
+from dpsql.measurement.differences import Difference
+from dpsql.measurement.distributions import CoarseGaussian, Gaussian, Laplace, Law
+from dpsql.measurement.factors import (
+    CenteredFactor,
+    DenseFactor,
+    IdentityFactor,
+    IntegerFactor,
+    UnitFactor,
+)
+from dpsql.measurement.narrow import MOST_KEPT, Kept, kept_integers
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.reconstruction.sources import Reading, Source
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.residuals.spaces import References
-from dpsql.release.parquet import read_parquet
-from dpsql.release.strategy_rows import (
-    ParquetRow,
-    Rows,
-    difference_rows,
-    differences_of,
-    factor_of,
-    factor_row,
-    law_of,
-    malformed,
-    read,
-    whole_of,
-    written,
-    written_law,
-)
 from dpsql.schema.cuts import CUT_AT, DERIVED, lines_of
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
+
+
+# ── Parquet files from strangers, read into frames ───────────────────────────────────────────────
+#
+# They are read by Arrow. Polars' own reader ends the whole process when a file claims to need more
+# memory than there is. A small file may hold very many equal values, so what it says to hold is
+# compared with what is expected before any of it is read.
+
+
+MAX_VALUES = 1 << 27
+"""The most values, of lists one by one, that are read where the number of rows isn't known."""
+
+
+def read_parquet(content: bytes, columns: Collection[str], rows: int | None = None) -> pl.DataFrame:
+    """Read a Parquet file.
+
+    Args:
+        content: the file.
+        columns: the names that its columns must have, those and no others if `rows` is None.
+        rows: how many it must have, of plain values.
+
+    Raises:
+        ValueError: it is damaged, is not Parquet, or holds something other than is expected.
+    """
+    import pyarrow as pa  # slow to import, and needed for what was kept only
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(pa.BufferReader(content))
+        if not _is_expected(file, columns, rows):
+            raise ValueError
+        table = file.read(use_threads=False)
+        table.validate(full=True)
+        frame = pl.from_arrow(table)
+    except (
+        pa.ArrowException, OSError, ValueError, TypeError, KeyError, MemoryError,
+        pl.exceptions.PolarsError, pl.exceptions.PanicException,
+    ):  # fmt: skip
+        raise ValueError("not a Parquet file that can be read") from None
+    if not isinstance(frame, pl.DataFrame):
+        raise ValueError("not a table")
+    return frame
+
+
+def _is_expected(file: ParquetFile, columns: Collection[str], rows: int | None) -> bool:
+    """Compare the footer of a file with what is expected of it."""
+    names: list[str] = file.schema_arrow.names
+    footer = file.metadata
+    groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
+    counted: int = sum(group.num_rows for group in groups)
+    values: int = sum(g.column(i).num_values for g in groups for i in range(g.num_columns))
+    if rows is None:
+        plain = names == list(columns) and counted == int(footer.num_rows)
+        return plain and values <= MAX_VALUES
+    return set(columns) <= set(names) and counted == rows and values <= rows * len(names)
+
+
+# ── Strategies as rows of the table of measurements: factors, noise, and differences of totals ───
+#
+# What is read may be forged, so that all that doesn't fit is refused.
+
+
+LAPLACE = "laplace "
+"""Stands before the scale of Laplace noise; a number alone is the variance of Gaussian noise."""
+COARSE = "coarse "
+"""Stands before the bits that are rounded off and the variance of noise in wide integers."""
+IDENTITY = "identity "
+"""Stands before the scale of an identity; a number alone is that of a centered identity."""
+UNITS = "units "
+"""Stands before the three numbers of a strategy for counts of units: see `UnitFactor`."""
+MAX_DIGITS = 100
+"""Of a number in decimal text: noise variances are below 2^300."""
+_LOW = (1 << LOW_BITS) - 1
+
+
+class ParquetRow(NamedTuple):
+    """A row of the table."""
+
+    source: int
+    kind: str
+    block: int
+    names: list[str]
+    axes: list[int]
+    shape: list[int]
+    number: str
+    data: Ints
+
+
+Rows = Sequence[tuple[dict[str, Any], Ints]]
+
+
+def malformed() -> ReleaseFormatError:
+    """Return the error for what wasn't written here."""
+    return ReleaseFormatError(
+        "The measurements can't be read: they are damaged, or of another version.",
+        hint="use the release as it was written.",
+    )
+
+
+def factor_row(number: int, block: int, factor: IntegerFactor) -> ParquetRow:
+    """Write a factor of a block."""
+    axes, shape = list(factor.axes), list(factor.shape)
+    nothing = np.zeros(0, dtype=np.int64)
+    if factor.kind == DenseFactor.kind:
+        return ParquetRow(number, "factor", block, [], axes, shape, "", factor.matrix.ravel())
+    if isinstance(factor, UnitFactor):
+        units = f"{UNITS}{factor.own} {factor.all} {factor.most}"
+        return ParquetRow(number, "factor", block, [], axes, shape, units, nothing)
+    scale = IDENTITY * (factor.kind == IdentityFactor.kind) + str(factor.scale)
+    return ParquetRow(number, "factor", block, [], axes, shape, scale, nothing)
+
+
+def factor_of(row: dict[str, Any], data: Ints) -> IntegerFactor:
+    """Read a factor."""
+    axes, shape = tuple(row["axes"]), tuple(row["shape"])
+    if row["number"].startswith(IDENTITY):
+        return IdentityFactor(axes, shape, whole_of(row["number"].removeprefix(IDENTITY)))
+    if row["number"].startswith(UNITS):
+        own, all_, most = map(whole_of, row["number"].removeprefix(UNITS).split(" "))
+        return UnitFactor(axes, shape, own, all_, most)
+    if row["number"]:
+        return CenteredFactor(axes, shape, whole_of(row["number"]))
+    return DenseFactor(axes, shape, data.reshape(-1, math.prod(shape)))
+
+
+def written(noisy: Kept) -> Ints:
+    """Write noisy integers. If not all fit 64 bits, first the higher words of all, then the lower.
+
+    An integer is 2^28 times its higher word, and its lower one, which is from 0 to 2^28 − 1.
+    """
+    if noisy.dtype == np.int64:
+        return noisy.ravel().astype(np.int64)
+    values = noisy.ravel().tolist()
+    high = [value >> LOW_BITS for value in values]
+    return np.array(high + [value & _LOW for value in values], dtype=np.int64)
+
+
+def read(data: Ints, shape: Sequence[int]) -> Kept:
+    """Read what was `written`."""
+    if data.size != 2 * math.prod(shape) or not data.size:
+        return data.reshape(shape)
+    high, low = np.split(data, 2)
+    most = MOST_KEPT >> LOW_BITS
+    if low.min() < 0 or low.max() > _LOW or high.min() < -most or high.max() > most:
+        raise malformed()
+    pairs = zip(high.tolist(), low.tolist(), strict=True)
+    return kept_integers([(upper << LOW_BITS) + lower for upper, lower in pairs], shape)
+
+
+def difference_rows(
+    number: int, differences: Sequence[Difference], values: Mapping[frozenset[str], Kept]
+) -> Iterator[ParquetRow]:
+    """Write differences of totals, with their noisy numbers."""
+    for one in differences:
+        times, most, law = list(one.times), list(one.rows), written_law(one.law)
+        noisy = written(values[one.space])
+        yield ParquetRow(number, "difference", -1, list(one.tables), times, most, law, noisy)
+
+
+def differences_of(
+    rows: Rows,
+) -> tuple[tuple[Difference, ...], dict[frozenset[str], Kept]]:
+    """Read differences of totals, with their noisy numbers."""
+    found: dict[Difference, Kept] = {}
+    for row, data in rows:
+        (first, second), law = row["names"], law_of(row["number"])
+        (a, b), (k, m) = row["axes"], row["shape"]
+        if not isinstance(law, Gaussian):
+            raise malformed()
+        found[Difference((first, second), (a, b), (k, m), law)] = read(data, (1,))
+    values = {difference.space: data for difference, data in found.items()}
+    if len(values) < len(rows):
+        raise malformed()
+    return tuple(found), values
+
+
+def written_law(law: Law) -> str:
+    """Write a law of noise."""
+    if isinstance(law, CoarseGaussian):
+        return f"{COARSE}{law.shift} {law.squared}"
+    return LAPLACE * isinstance(law, Laplace) + str(law.width)
+
+
+def law_of(text: str) -> Law:
+    """Read a law of noise."""
+    if text.startswith(COARSE):
+        shift, squared = text.removeprefix(COARSE).split(" ")
+        return CoarseGaussian(whole_of(squared), whole_of(shift))
+    if text.startswith(LAPLACE):
+        return Laplace(whole_of(text.removeprefix(LAPLACE)))
+    return Gaussian(whole_of(text))
+
+
+def whole_of(text: str) -> int:
+    """Read a whole number that isn't negative."""
+    if not text.isascii() or not text.isdigit() or len(text) > MAX_DIGITS:
+        raise malformed()
+    return int(text)
+
 
 SCHEMA: dict[str, pl.DataType] = {
     "source": pl.Int64(),

@@ -1,11 +1,12 @@
 """The rows of one of a release's tables, as the release tells of them: tables of its columns.
 
 A column can be made up if rows were counted by it and its values are known: if it has a domain. It
-is looked at over the cells that measurements tell apart; see `cells` for the values within.
+is looked at over the cells that measurements tell apart; see `synthesis` for the values within.
 
 Tables are those of `reconstruction.cellwise`, or, of a release that chose what to measure by the
 data, those by which it was answered. Where measurements say something of a pair of columns but not
-all, as conditions do, its table is the one that fits best what was measured of them, see `adjust`.
+all, as conditions do, its table is the one that fits best what was measured of them, see
+`answers.adjusted`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from functools import cached_property
 
 import numpy as np
 
+from dpsql.answers.adjusted import Observation, fit_table
+from dpsql.answers.sources import by_itself, identity_of
 from dpsql.errors import UndeterminedError, printable
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.planner.mechanisms.aim_rounds import (
@@ -39,8 +42,6 @@ from dpsql.planner.reconstruction.sources import (
     of_table,
 )
 from dpsql.planner.reuse.past import Past, alone, put_together
-from dpsql.release.adjust import Observation, fit_table
-from dpsql.release.tables import by_itself, identity_of
 from dpsql.schema import Table as RowTable
 from dpsql.workload import Workload
 

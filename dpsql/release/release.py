@@ -2,40 +2,126 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
 
+from dpsql.answers.facts import Facts, agree
+from dpsql.answers.frames import AnsweredAgain, Frames, SupportedFrames, SuppressedFrames, marks
+from dpsql.answers.noise import check_confidence
+from dpsql.answers.requery import ASKED, asked_of, fitting, requery
 from dpsql.calls import check_above, check_path_given, check_rows, check_switch, checked
 from dpsql.linalg.threads import one_thread
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.sources import Source
+from dpsql.present.reported import Reported
+from dpsql.present.shown import ErrorFrames, shown_frame
+from dpsql.present.summary import summarize
 from dpsql.privacy import Budget, Ledger, Receipt
 from dpsql.release import folder
-from dpsql.release.confidence import check_confidence
-from dpsql.release.document import malformed
-from dpsql.release.facts import Facts, agree
-from dpsql.release.frames import Frames
-from dpsql.release.marks import AnsweredAgain, SupportedFrames, SuppressedFrames, marks
+from dpsql.release.folder import malformed
 from dpsql.release.measurements import decode
-from dpsql.release.reported import Reported
-from dpsql.release.requery import ASKED, asked_of, requery
-from dpsql.release.shown import shown_frame
-from dpsql.release.standard_errors import ErrorFrames
-from dpsql.release.summary import summarize
-from dpsql.release.synthetic_rows import SyntheticRows
 
 if TYPE_CHECKING:
     import duckdb
     import pandas
     import pyarrow
 
-    from dpsql.release.exports import Form
-    from dpsql.release.publication import Style
+    from dpsql.present.exports import Form, Style
+    from dpsql.release.relations import ReleasedRelation
+
+
+# ── Synthetic rows of a release: it makes them up, and compares them with itself ─────────────────
+#
+# The code for that is imported where it is needed, as most releases make up no rows.
+
+
+class SyntheticRows(ABC):
+    """The synthetic rows of the tables of a release. All of this is post-processing."""
+
+    @property
+    @abstractmethod
+    def facts(self) -> Facts:
+        """The public facts about the release."""
+
+    @property
+    @abstractmethod
+    def sources(self) -> tuple[Source, ...]:
+        """The sources of the release: what was measured."""
+
+    @one_thread
+    def synthetic(
+        self,
+        rows: int | None = None,
+        *,
+        updates: int = 0,
+        seed: int | None = None,
+        table: str | None = None,
+    ) -> pl.DataFrame:
+        """Make up rows that are like those of the table, as far as the release says. It is free.
+
+        They have the columns with a domain by which rows were counted, with the types of the
+        table. Columns are drawn one by one, each given two others at most, so that pairs of columns
+        are near what was measured; what was not measured is not in them.
+
+        Args:
+            rows: how many; as many as the release says that there are, by default.
+            updates: rounds in which rows are moved so that all pairs of columns get nearer to what
+                was measured, also those that columns were not drawn by. What depends on three
+                columns may get lost, and it takes longer.
+            seed: gives the same rows each time; without it, they are others each time.
+            table: of several tables, which one's rows are meant.
+
+        Raises:
+            UndeterminedError: the release doesn't say how many rows there are.
+            ArgumentError, SchemaError, ResourceLimitError: no such rows can be made up.
+        """
+        from dpsql.release.synthesis import synthetic
+
+        with fitting():
+            return synthetic(self._relation(table), rows, updates, seed)
+
+    @one_thread
+    def synthetic_quality(self, frame: pl.DataFrame, *, table: str | None = None) -> pl.DataFrame:
+        """Compare synthetic rows with what was measured: a row for each column and measured pair.
+
+        Columns: `columns`, `cells`, and three distances, each half the sum of absolute differences
+        between shares of rows (total variation). `tv_to_fitted` is that of the rows to the table
+        without negative cells that was fitted to measurements. `tv_noise_expected` says about how
+        far this table is from the truth, by its noise; NULL where that isn't known.
+        `tv_estimated` is of both together, about. `note` says which columns are independent of all
+        others or were left out, and why.
+
+        Args:
+            frame: rows of `synthetic`.
+            table: of several tables, which one's rows they are.
+
+        Raises:
+            ArgumentError, SchemaError: they are no such rows.
+        """
+        from dpsql.release.synthesis import quality
+
+        with fitting():
+            return quality(self._relation(table), frame)
+
+    def _relation(self, name: str | None) -> ReleasedRelation:
+        """Return what is known of the rows of a table; it is kept."""
+        from dpsql.release.relations import ReleasedRelation
+        from dpsql.release.synthesis import table_named
+
+        found = table_named(self.facts.tables, name)
+        if found.path not in self._relations:
+            self._relations[found.path] = ReleasedRelation.of(found, self.sources)
+        return self._relations[found.path]
+
+    @cached_property
+    def _relations(self) -> dict[tuple[str, ...], ReleasedRelation]:
+        return {}
 
 
 class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
@@ -320,7 +406,7 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
                 would find this one instead; or it can't be written.
         """
         check_switch(overwrite=overwrite)
-        from dpsql.release import exports
+        from dpsql.present import exports
 
         with one_thread:
             return exports.to_duckdb(
@@ -337,7 +423,7 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
             ReleaseFormatError: pandas is not installed.
             ResourceLimitError: a frame is too large.
         """
-        from dpsql.release import exports
+        from dpsql.present import exports
 
         with one_thread:
             return exports.to_pandas(self._handed_out)
@@ -348,7 +434,7 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         Raises:
             ResourceLimitError: a frame is too large.
         """
-        from dpsql.release import exports
+        from dpsql.present import exports
 
         with one_thread:
             return exports.to_arrow(self._handed_out)
@@ -356,8 +442,8 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
     def _written(
         self, path: str | Path, form: Form, *, overwrite: bool, style: Style = "plain"
     ) -> Path:
-        from dpsql.release import exports
-        from dpsql.release.publication import check_style
+        from dpsql.present import exports
+        from dpsql.present.exports import check_style
 
         check_path_given(path=path)
         check_switch(overwrite=overwrite)

@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from dpsql.answers.answers import rehearse
+from dpsql.answers.sources import in_order, together
 from dpsql.engines.base import Counted, Counting, Engine, Step
 from dpsql.engines.interrupts import EndedStatementError, is_interrupted
 from dpsql.engines.several import CountedTable, count_several
@@ -27,12 +29,16 @@ from dpsql.planner.reconstruction.sources import Source
 from dpsql.planner.reuse.past import least_divisible
 from dpsql.privacy import Budget, Ledger, Receipt
 from dpsql.release import Before, Release, from_before
-from dpsql.release.adaptive import facts_of_rounds, rounds_again, rounds_fit
-from dpsql.release.build import again, facts_of
+from dpsql.release.assembly import (
+    again,
+    facts_of,
+    facts_of_pairs,
+    facts_of_rounds,
+    from_pairs,
+    rounds_again,
+    rounds_fit,
+)
 from dpsql.release.measurements import decode
-from dpsql.release.pairs import facts_of_pairs, from_pairs
-from dpsql.release.rehearse import rehearse
-from dpsql.release.tables import in_order, together
 from dpsql.request import Request
 from dpsql.session.checks import check_cost
 from dpsql.session.data import PrivateData

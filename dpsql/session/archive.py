@@ -7,16 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from dpsql.answers.facts import Earlier
+from dpsql.answers.sources import explained, goes_with, identity_of, only_adds
 from dpsql.engines.source import DataSource, StoredState
 from dpsql.errors import LedgerError, StaleSchemaError, printable
 from dpsql.planner.reconstruction.sources import Source, of_table
 from dpsql.privacy import Entry, Ledger, Purpose, join, join_database, join_stored
 from dpsql.privacy.purpose import ChargedTable
 from dpsql.release import Before
-from dpsql.release.changes import explained, goes_with, only_adds
-from dpsql.release.facts import Earlier
 from dpsql.release.measurements import decode
-from dpsql.release.tables import identity_of
 from dpsql.request import Request, digest
 from dpsql.schema import Table
 from dpsql.schema.cuts import DERIVED

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dpsql.answers.noise import check_confidence
 from dpsql.calls import check_above, check_callable, check_path, check_rows, check_switch
 from dpsql.errors import BudgetError, MechanismError
 from dpsql.hints import ANY_BUDGET, FREE, Hint, option
 from dpsql.planner.registry import traits_of
+from dpsql.present.disk import check_target
 from dpsql.privacy import Budget, Ledger
-from dpsql.release.confidence import check_confidence
-from dpsql.release.disk import check_target
 from dpsql.request import Request
 
 

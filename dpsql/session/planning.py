@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
+from dpsql.answers.counted import Counts, counts_of
+from dpsql.answers.expected import assuming
+from dpsql.answers.sources import about, identity_of, lifted
 from dpsql.engines.base import columns_read
 from dpsql.engines.others import others_of
 from dpsql.errors import BudgetError, ResourceLimitError, printable
@@ -23,9 +26,6 @@ from dpsql.planner.reconstruction.sources import Source, common_cuts, splits
 from dpsql.planner.reuse.past import Past, least_budget_given, plan_given
 from dpsql.privacy import Budget
 from dpsql.release import Before
-from dpsql.release.assumed import assuming
-from dpsql.release.counted import Counts, counts_of
-from dpsql.release.tables import about, identity_of, lifted
 from dpsql.request import Request
 from dpsql.schema.combined import made_of
 from dpsql.schema.cuts import Cuts

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from dpsql.answers.sources import identity_of
 from dpsql.errors import SchemaError
 from dpsql.hints import option
 from dpsql.privacy import Purpose
 from dpsql.privacy.purpose import EACH_ROW, ChargedTable
-from dpsql.release.tables import identity_of
 from dpsql.request import Request, digest
 from dpsql.schema import Table
 from dpsql.schema.grain import origins

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 import polars as pl
 
-from dpsql.account import account_card
 from dpsql.calls import checked
 from dpsql.engines import data_source
 from dpsql.engines.interrupts import interruptible
@@ -20,6 +19,7 @@ from dpsql.errors import BudgetError, SqlError
 from dpsql.hints import FREE, call
 from dpsql.linalg.threads import interruptibly, one_thread
 from dpsql.planner.plans.plan import Plan
+from dpsql.present.account import account_card
 from dpsql.privacy import Budget, Ledger
 from dpsql.progress import watched
 from dpsql.release import Release

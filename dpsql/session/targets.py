@@ -17,23 +17,23 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from dpsql.errors import InternalError, WorkloadError, printable
-from dpsql.hints import Hint, option, spend
-from dpsql.planner.plans.objectives import limits_of, rounded_up
-from dpsql.planner.plans.plan import Objective, Plan
-from dpsql.privacy import Budget
-from dpsql.privacy.budget import SMALLEST_MU_SQUARED
-from dpsql.release.assumed import (
+from dpsql.answers.counted import Counts
+from dpsql.answers.expected import (
     ERROR,
     ROWS,
+    Expected,
     check_assumed,
     expected,
     largest_error,
     unit_of,
     unsure_groups,
 )
-from dpsql.release.counted import Counts
-from dpsql.release.expected import Expected
+from dpsql.errors import InternalError, WorkloadError, printable
+from dpsql.hints import Hint, option, spend
+from dpsql.planner.plans.objectives import limits_of, rounded_up
+from dpsql.planner.plans.plan import Objective, Plan
+from dpsql.privacy import Budget
+from dpsql.privacy.budget import SMALLEST_MU_SQUARED
 from dpsql.sql.compiled import Script, Statement
 from dpsql.workload import Family, Workload
 

@@ -6,17 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from dpsql.answers.facts import Facts
 from dpsql.engines.base import Counted, Marginal
 from dpsql.measurement.measure import ChargedPlan, NoisyMeasurements, Payable, measure
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.privacy import Receipt
 from dpsql.release import Release, from_plan
-from dpsql.release.adaptive import from_estimates, sources_of_rounds
-from dpsql.release.build import measured_source, used
-from dpsql.release.facts import Facts
+from dpsql.release.assembly import (
+    from_estimates,
+    from_pairs,
+    measured_source,
+    sources_of_rounds,
+    used,
+)
 from dpsql.release.measurements import encode
-from dpsql.release.pairs import from_pairs
 from dpsql.session.planning import Compiled
 
 if TYPE_CHECKING:

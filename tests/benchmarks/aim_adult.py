@@ -26,11 +26,11 @@ import numpy as np
 import polars as pl
 
 import dpsql
+from dpsql.answers.answers import reconstruct
 from dpsql.engines.base import Counted
 from dpsql.measurement.measure import measure
 from dpsql.planner.mechanisms.aim import AdaptivePlan
 from dpsql.planner.mechanisms.aim_rounds import Estimates, run
-from dpsql.release.marginals import reconstruct
 from tests.helpers.charging import pay as pay_planner
 from tests.helpers.mechanisms import planned_by
 from tests.measurement.adaptive.tools import all_marginals, marginals_of, pay

@@ -15,9 +15,9 @@ from itertools import combinations
 import duckdb
 
 import dpsql
+from dpsql.answers.answers import NoisyMarginals
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.measurement.measure import measure
-from dpsql.release.marginals import NoisyMarginals
 from dpsql.workload import Identity, Workload
 from examples.paper_tables import three_way
 from tests.helpers.charging import pay

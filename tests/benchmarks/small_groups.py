@@ -18,7 +18,7 @@ import duckdb
 import numpy as np
 
 import dpsql
-from dpsql.release import frames
+from dpsql.answers import frames
 from tests.helpers.redrawn import Redrawn
 
 SIZES = (5, 10, 40, 200)

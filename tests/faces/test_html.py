@@ -10,7 +10,7 @@ import pytest
 
 import dpsql
 from dpsql import markup
-from dpsql.account import account_card, amount
+from dpsql.present.account import account_card, amount
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 LABELS = [HOSTILE, "\"'>&<b", "\u202etxt.exe", "</td></table><script>", "a\x1b[31m\nb"]

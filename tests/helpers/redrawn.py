@@ -15,7 +15,7 @@ from dpsql.engines.base import Counted
 from dpsql.measurement.measure import NoisyMeasurements, counts_of, measuring
 from dpsql.measurement.narrow import apply
 from dpsql.measurement.randomness import RandomBits
-from dpsql.release.build import from_plan
+from dpsql.release.assembly import from_plan
 from dpsql.session import tasks
 from tests.helpers.seeded import SeededBits
 

@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpsql.answers.answers import reconstruct
 from dpsql.engines.base import Counted
 from dpsql.engines.cover import roll_up
 from dpsql.errors import InternalError, LedgerError
@@ -17,7 +18,6 @@ from dpsql.measurement.measure import ChargedPlan, measure
 from dpsql.measurement.narrow import apply
 from dpsql.planner.mechanisms.querysmasher import plan
 from dpsql.privacy import Budget, Ledger
-from dpsql.release.marginals import reconstruct
 from dpsql.workload import Identity, Matrix, Prefix, Workload
 from tests.helpers.charging import charge, pay
 from tests.helpers.seeded import SeededBits

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpsql.answers.answers import reconstruct
 from dpsql.engines.base import Counted
 from dpsql.errors import InternalError
 from dpsql.measurement.factors import DenseFactor, IdentityFactor
@@ -20,7 +21,6 @@ from dpsql.planner.reconstruction.base import Aligned
 from dpsql.planner.reconstruction.marginals import MarginalReconstruction, PooledReconstruction
 from dpsql.planner.reconstruction.measured import Space
 from dpsql.privacy import Budget
-from dpsql.release.marginals import reconstruct
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Total, Workload
 from tests.helpers.charging import pay
 from tests.helpers.mechanisms import planned_by

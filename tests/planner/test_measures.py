@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpsql.answers.answers import reconstruct
 from dpsql.engines.base import Counted
 from dpsql.errors import InternalError, WorkloadError
 from dpsql.linalg.labeled import LabeledArray
@@ -17,7 +18,6 @@ from dpsql.planner import registry
 from dpsql.planner.mechanisms.base import Solved
 from dpsql.planner.reconstruction.base import Aligned
 from dpsql.privacy import Budget
-from dpsql.release.marginals import reconstruct
 from dpsql.workload import Identity, Matrix, Measure, Prefix, Total, Workload
 from tests.helpers.charging import pay
 from tests.helpers.seeded import SeededBits

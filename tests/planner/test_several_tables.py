@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpsql.answers.answers import reconstruct
 from dpsql.engines.base import Counted
 from dpsql.errors import InternalError, WorkloadError
 from dpsql.linalg.labeled import LabeledArray
@@ -19,7 +20,6 @@ from dpsql.planner import registry
 from dpsql.planner.mechanisms.base import Options
 from dpsql.planner.mechanisms.measures import parts
 from dpsql.privacy import Budget
-from dpsql.release.marginals import reconstruct
 from dpsql.workload import Identity, Matrix, Measure, Prefix, Total, Workload
 from dpsql.workload.workload import UnitTable, named, over_all
 from tests.helpers.charging import pay

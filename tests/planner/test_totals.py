@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpsql.answers.answers import reconstruct
 from dpsql.engines.base import Counted
 from dpsql.linalg.labeled import LabeledArray
 from dpsql.measurement.certify import spent
@@ -19,7 +20,6 @@ from dpsql.planner.mechanisms.distinct_units import UnitNoise
 from dpsql.planner.reconstruction.base import Aligned
 from dpsql.planner.reconstruction.parts import PartedReconstruction
 from dpsql.privacy import Budget
-from dpsql.release.marginals import reconstruct
 from dpsql.workload import Identity, Matrix, Measure, Prefix, Workload
 from dpsql.workload.workload import UnitTable, over_all
 from tests.helpers.charging import pay

@@ -15,7 +15,8 @@ from polars.testing import assert_frame_equal
 
 import dpsql
 from dpsql.errors import ReleaseFormatError
-from dpsql.release import disk, document
+from dpsql.present import disk
+from dpsql.release import folder
 
 BUDGET = dpsql.Budget(epsilon=1, delta=1e-9)
 TABLE = """
@@ -64,7 +65,7 @@ def reseal(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     said = json.loads((path / "release.json").read_text())
     said.pop("sha256")
     change(said)
-    said["sha256"] = document._digest(said)
+    said["sha256"] = folder._digest(said)
     text = json.dumps(said, indent=2, ensure_ascii=False) + "\n"
     (path / "release.json").write_text(text)
 

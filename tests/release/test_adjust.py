@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from scipy.optimize import lsq_linear
 
+from dpsql.answers import leastsquares
+from dpsql.answers.adjusted import MAX_JOINT_CELLS, Observation, fit_table
 from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.linalg.matrices import Dense
 from dpsql.measurement.factors import CenteredFactor, DenseFactor
-from dpsql.release import leastsquares
-from dpsql.release.adjust import MAX_JOINT_CELLS, Observation, fit_table
 
 
 def dense(axes, shape, matrix) -> DenseFactor:
@@ -331,8 +331,8 @@ class TestWholeNumbers:
         largest, typical = moved()
         assert largest < 1.5
         assert typical < 0.3
-        monkeypatch.setattr("dpsql.release.rounding.MAX_ROUNDS", 0)
-        monkeypatch.setattr("dpsql.release.rounding.MAX_SINGLES", 0)
+        monkeypatch.setattr("dpsql.answers.leastsquares.MAX_MOVES", 0)
+        monkeypatch.setattr("dpsql.answers.leastsquares.MAX_SINGLES", 0)
         without = moved()
         assert without[0] > 3 * largest
         assert without[1] > 2 * typical

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 import dpsql
+from dpsql.answers import adjusted
 from dpsql.measurement import measure as measuring
-from dpsql.release import adjust, by_marginal
 from tests.benchmarks import nonnegative
 from tests.helpers.inserted import insert
 from tests.helpers.seeded import SeededBits
@@ -59,7 +59,7 @@ def con(monkeypatch):
 
 @pytest.fixture
 def session(con):
-    assert math.prod(COLUMNS.values()) > adjust.MAX_JOINT_CELLS
+    assert math.prod(COLUMNS.values()) > adjusted.MAX_JOINT_CELLS
     return dpsql.Session(con)
 
 
@@ -104,9 +104,9 @@ def test_what_is_promised_to_agree_agrees(session):
 def test_columns_say_what_agrees(session, tmp_path):
     release = session.release(SCRIPT, budget=BUDGET, nonnegative=True)
     described = release.columns("age_town").filter(pl.col("role") == "adjusted")
-    assert described["reason"].to_list() == [by_marginal.REASON]
+    assert described["reason"].to_list() == [adjusted.REASON]
     assert "agree with all tables of one column, and nearly with those of several" in (
-        by_marginal.REASON
+        adjusted.REASON
     )
     assert "`columns` says which agree" in release.summary()
     release.save(tmp_path / "release")
@@ -189,12 +189,12 @@ def test_whole_numbers_and_larger_tables_are_refused_before_the_charge(session, 
     with pytest.raises(dpsql.ResourceLimitError, match="joint cells") as error:
         session.release(SCRIPT, budget=BUDGET, integers=True, nonnegative=True)
     assert "leave integers= out" in error.value.hint
-    monkeypatch.setattr(by_marginal, "MAX_CELLS", 1999)
+    monkeypatch.setattr(adjusted, "MAX_CELLS", 1999)
     with pytest.raises(dpsql.ResourceLimitError, match="age, town has 2,000 joint cells") as error:
         session.release(SCRIPT, budget=BUDGET, nonnegative=True)
     assert "leave nonnegative= out" in error.value.hint
-    monkeypatch.setattr(by_marginal, "MAX_CELLS", 1 << 24)
-    monkeypatch.setattr(by_marginal, "MAX_COLUMNS", 2)
+    monkeypatch.setattr(adjusted, "MAX_CELLS", 1 << 24)
+    monkeypatch.setattr(adjusted, "MAX_COLUMNS", 2)
     with pytest.raises(dpsql.ResourceLimitError, match="work, sex, school has 3 columns"):
         session.release(SCRIPT, budget=BUDGET, nonnegative=True)
     assert session.ledger.spent == 0
@@ -227,7 +227,7 @@ def test_several_tables_have_tables_of_their_own(monkeypatch):
         if name != "sexes":
             assert release[name]["n_adjusted"].sum() == pytest.approx(total)
     assert sums(release["c0_c1"], "c0") == pytest.approx(release["c0"]["n_adjusted"].to_list())
-    assert release.columns("c0")["reason"][-1] == by_marginal.REASON
+    assert release.columns("c0")["reason"][-1] == adjusted.REASON
     con.close()
 
 

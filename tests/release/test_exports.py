@@ -19,9 +19,9 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import dpsql
+from dpsql.answers.frames import DESCRIBED, slices
 from dpsql.errors import ReleaseFormatError
-from dpsql.release import disk, forms
-from dpsql.release.frames import DESCRIBED, slices
+from dpsql.present import disk, formats
 from dpsql.release.release import Release
 from tests.release.saved import BUDGET, SCHEMA, SCRIPT, connect
 
@@ -408,7 +408,7 @@ def test_frames_that_are_too_large_are_written_in_batches(release, tmp_path, mon
             raise dpsql.ResourceLimitError("too large")
 
     large = Release(with_frames(release, {"v": VALUES}).facts, Large({"v": VALUES}), b"")
-    monkeypatch.setattr(forms, "BATCH", 3)
+    monkeypatch.setattr(formats, "BATCH", 3)
     large.to_csv(tmp_path / "csv")
     with_frames(release, {"v": VALUES}).to_csv(tmp_path / "whole")
     assert (tmp_path / "csv" / "v.csv").read_bytes() == (tmp_path / "whole" / "v.csv").read_bytes()

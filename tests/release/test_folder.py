@@ -18,8 +18,9 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import dpsql
+from dpsql.answers import frames
 from dpsql.errors import ReleaseFormatError
-from dpsql.release import disk, drafts, forms, frames
+from dpsql.present import disk, formats
 from tests.release.saved import BUDGET, SCHEMA, SCRIPT, assert_same, connect, refused, reseal
 
 # ── round trips ────────────────────────────────────────────────────────────────────────────
@@ -83,7 +84,7 @@ def test_large_frames_are_written_in_batches(release, tmp_path, monkeypatch):
     fresh._frames._frames.clear()
     with monkeypatch.context() as patched:
         patched.setattr(frames, "MAX_CELLS", 5)
-        patched.setattr(forms, "BATCH", 5)
+        patched.setattr(formats, "BATCH", 5)
         with pytest.raises(dpsql.ResourceLimitError):
             fresh["born"]
         fresh.save(tmp_path / "large")
@@ -299,7 +300,7 @@ def test_a_full_disk_leaves_nothing(release, tmp_path, monkeypatch, call):
 def test_what_killed_processes_left_is_removed(release, tmp_path):
     """By whoever writes to the same name, and nothing else."""
     code = (
-        "import os, sys; from pathlib import Path; from dpsql.release.drafts import draft_of\n"
+        "import os, sys; from pathlib import Path; from dpsql.present.disk import draft_of\n"
         "with draft_of(Path(sys.argv[1])) as draft:\n"
         "    (draft / 'noisy.parquet').write_text('1'); print(draft.name, flush=True); os._exit(9)"
     )
@@ -310,7 +311,7 @@ def test_what_killed_processes_left_is_removed(release, tmp_path):
     assert [name.startswith(".out[1].") for name in left] == [True, True]
     elsewhere = tmp_path / left[0].replace(left[0].split(".")[2].split("_")[0], "0" * 16)
     unlike = tmp_path / ".out[1].notes"
-    with drafts.draft_of(out) as own:  # of this process: another thread may be at work
+    with disk.draft_of(out) as own:  # of this process: another thread may be at work
         for folder_ in (elsewhere, unlike):
             folder_.mkdir()
         release.save(out)
@@ -337,7 +338,7 @@ def test_an_interrupt_leaves_no_draft(tmp_path, monkeypatch, moment):
             raise KeyboardInterrupt
 
     def use():
-        with drafts.draft_of(tmp_path / "out") as draft:
+        with disk.draft_of(tmp_path / "out") as draft:
             (draft / "noisy.parquet").write_text("1")
             raise KeyboardInterrupt
 

@@ -16,7 +16,7 @@ from polars.testing import assert_frame_equal
 import dpsql
 from dpsql.errors import ReleaseFormatError
 from dpsql.privacy import Ledger
-from dpsql.release import document, parquet
+from dpsql.release import folder, measurements
 from dpsql.release.measurements import SCHEMA, decode, encode
 from tests.release.saved import SCRIPT, io_parquet, refused, replace_file, reseal
 
@@ -194,7 +194,7 @@ def test_bytes_that_are_no_text(saved):
 
 def test_a_document_that_is_too_large(saved):
     with open(saved / "release.json", "r+b") as file:
-        file.truncate(document.MAX_BYTES + 1)
+        file.truncate(folder.MAX_BYTES + 1)
     assert "too large" in refused(saved).message
 
 
@@ -228,7 +228,7 @@ BOMBS = {
 
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_small_file_of_many_values_is_refused_unread(saved, monkeypatch, bomb):
-    monkeypatch.setattr(parquet, "MAX_VALUES", 2_000_000)
+    monkeypatch.setattr(measurements, "MAX_VALUES", 2_000_000)
     content = io_parquet(pl.DataFrame(BOMBS[bomb]))
     assert len(content) < 50_000
     for name in ("release.measurements.parquet", "born.parquet"):
@@ -240,7 +240,7 @@ def test_a_small_file_of_many_values_is_refused_unread(saved, monkeypatch, bomb)
     monkeypatch.setattr(pq.ParquetFile, "read", read)
     refused(saved)
     with pytest.raises(ValueError, match="can be read"):
-        parquet.read_parquet(content, ["x"], 4)
+        measurements.read_parquet(content, ["x"], 4)
 
 
 def test_a_frame_that_is_not_what_is_said(saved):

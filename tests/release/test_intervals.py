@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 import dpsql
-from dpsql.release.confidence import Quotient
+from dpsql.answers.noise import Quotient
 from dpsql.sql.computing.fractions import fraction_of
 from dpsql.sql.text.parse import parse_statement
 from tests.benchmarks import coverage

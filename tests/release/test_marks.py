@@ -11,8 +11,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import dpsql
+from dpsql.answers import frames
 from dpsql.measurement import measure as measuring
-from dpsql.release import frames
 from dpsql.request import Request, named
 from tests.helpers.seeded import SeededBits
 

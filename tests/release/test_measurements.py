@@ -15,11 +15,11 @@ import polars as pl
 import pytest
 
 import dpsql
+from dpsql.answers.requery import requery
 from dpsql.engines.base import RULE
 from dpsql.errors import DpsqlError, InternalError, ReleaseFormatError
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.release.measurements import SCHEMA, decode, encode
-from dpsql.release.requery import requery
 from dpsql.workload import Identity, Prefix, Workload
 
 BUDGET = dpsql.Budget(rho=Fraction(1, 10))

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import dpsql
+from dpsql.answers.noise import rounded
 from dpsql.errors import SqlError
 from dpsql.measurement import measure as measuring
-from dpsql.release.noise import rounded
 from tests.helpers.seeded import SeededBits
 
 ITEMS = {

@@ -10,7 +10,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import dpsql
-from dpsql.release.shown import decimals_of, shown_frame, shown_rows, shown_value, with_errors
+from dpsql.present.shown import decimals_of, shown_frame, shown_rows, shown_value, with_errors
 from tests.release.saved import BUDGET, SCHEMA, connect
 
 

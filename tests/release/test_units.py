@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpsql
+from dpsql.answers.answers import reconstruct
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.hints import for_command
 from dpsql.measurement.measure import measure
 from dpsql.measurement.narrow import apply
 from dpsql.planner.mechanisms import querysmasher
 from dpsql.polars_namespace import PrivateFrame
-from dpsql.release.marginals import reconstruct
 from dpsql.workload import Identity, Matrix, Prefix, Workload
 from tests.helpers.changes import change_while_planning
 from tests.helpers.charging import pay

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 import dpsql
-from dpsql.release import frames
-from dpsql.release.confidence import Quotient
+from dpsql.answers import frames
+from dpsql.answers.noise import Quotient
 from tests.helpers.redrawn import Redrawn
 
 ROUNDED = (

@@ -10,7 +10,7 @@ import pytest
 
 import dpsql
 from dpsql.errors import ArgumentError, ReleaseFormatError
-from dpsql.report.page import Cell, Column, Download, Page, Picture, Section, Shown, fitted
+from dpsql.present.page import Cell, Column, Download, Page, Picture, Section, Shown, fitted
 from tests.report.test_report import Frames, Parsed, given, read
 
 PLENTY = 10_000_000

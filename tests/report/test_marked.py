@@ -13,10 +13,10 @@ import polars as pl
 import pytest
 
 import dpsql
+from dpsql.answers.frames import DIVIDED, MARKS, NOISE, SUPPRESSED, as_read
 from dpsql.charts.specs import Figure, Grid, Points
 from dpsql.charts.svg import drawn
-from dpsql.release.marks import DIVIDED, MARKS, NOISE, SUPPRESSED, as_read
-from dpsql.release.pictures import chart_of
+from dpsql.present.pictures import chart_of
 
 DAYS = [dt.date(2024, 1, 1 + i) for i in range(16)]
 KEYS: dict[str, dict[str, list[Any]]] = {

@@ -15,9 +15,14 @@ from dpsql.charts.axes import round_numbers
 from dpsql.charts.plots import plotted_panels
 from dpsql.charts.specs import Figure
 from dpsql.charts.svg import drawn
-from dpsql.release.layouts import MOST_PANELS
-from dpsql.release.panels import LONGEST_LABEL, Labels
-from dpsql.release.pictures import MOST_SIDE, MOST_VALUES, chart_of
+from dpsql.present.pictures import (
+    LONGEST_LABEL,
+    MOST_PANELS,
+    MOST_SIDE,
+    MOST_VALUES,
+    Labels,
+    chart_of,
+)
 from tests.report.hostile import HOSTILE
 
 SIZES = ["small", "middle", "large"]

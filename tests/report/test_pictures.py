@@ -12,7 +12,7 @@ import pytest
 
 from dpsql.charts.svg import BARE, PAGE
 from dpsql.charts.svg import drawn as drawn_of
-from dpsql.release.pictures import MOST_BARS, chart_of
+from dpsql.present.pictures import MOST_BARS, chart_of
 from tests.report.hostile import HOSTILE
 
 LABELS = ["a", "b", HOSTILE]

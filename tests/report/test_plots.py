@@ -12,8 +12,7 @@ import pytest
 import dpsql
 from dpsql.charts.plots import plotted, plotted_panels
 from dpsql.charts.specs import Figure, Panel
-from dpsql.release.panels import MOST_POINTS
-from dpsql.release.pictures import MOST_VALUES, chart_of, chart_wanted
+from dpsql.present.pictures import MOST_POINTS, MOST_VALUES, chart_of, chart_wanted
 from tests.report.hostile import HOSTILE, hostile
 
 OWN = {"key", "value", "low", "high", "limit", "row", "column", "size", "sign", "text"}

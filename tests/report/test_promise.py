@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.report.promise import guessed, not_protected, promised
+from dpsql.present.summary import guessed, not_protected, promised
 from dpsql.schema import Table
 
 ROWS = Table("t", {})

@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 import dpsql
+from dpsql.answers.frames import DIVIDED, MARKS, NOISE, SUPPRESSED
 from dpsql.errors import ArgumentError
-from dpsql.release.marks import DIVIDED, MARKS, NOISE, SUPPRESSED
-from dpsql.release.publication import Answered, as_markdown, as_office_csv
+from dpsql.present.exports import Answered, as_markdown, as_office_csv
 from tests.report.test_report import read
 
 

@@ -18,7 +18,7 @@ from polars.testing import assert_frame_equal
 import dpsql
 from dpsql.errors import ArgumentError, LedgerError, ReleaseFormatError, printable
 from dpsql.planner.plans.plan import digits
-from dpsql.release import report_answers, reported
+from dpsql.present import report, reported
 from tests.release.saved import BUDGET, SCHEMA, SCRIPT, connect
 from tests.report.hostile import HOSTILE, hostile
 
@@ -288,7 +288,7 @@ def test_large_answers_are_cut_and_said_to_be(release, tmp_path):
 
 
 def test_files_are_left_out_when_there_is_no_more_room(release, tmp_path, monkeypatch):
-    monkeypatch.setattr(report_answers, "FILE_SHARE", 1_500 / report_answers.MOST_BYTES)
+    monkeypatch.setattr(report, "FILE_SHARE", 1_500 / report.MOST_BYTES)
     page = read(release, tmp_path)
     kept = [content for name, content in page.files().items() if name != "metadata.json"]
     assert 0 < len(kept) < 2 * len(release)
@@ -297,16 +297,16 @@ def test_files_are_left_out_when_there_is_no_more_room(release, tmp_path, monkey
 
 
 def test_files_share_the_room():
-    room = report_answers.Room(3, 10_000)
+    room = report.Room(3, 10_000)
     sizes = (1_501, 1_500, 1_400, 101, 100, 1)
     assert [room.takes(size) for size in sizes] == [False, True, True, False, True, False]
-    assert [report_answers.Room(3, 10_000).writes(cells) for cells in (200, 201)] == [True, False]
+    assert [report.Room(3, 10_000).writes(cells) for cells in (200, 201)] == [True, False]
 
 
 def test_pictures_beyond_what_is_drawn_are_said_to_be_left_out(release):
-    room = report_answers.Room(len(release), pictures=1)
+    room = report.Room(len(release), pictures=1)
     answers = [
-        report_answers.Answer(release.facts, release._frames, name, "file", room)
+        report.Answer(release.facts, release._frames, name, "file", room)
         for name in ("towns", "median")
     ]
     assert [each.picture() is not None for each in answers] == [True, False]
@@ -317,9 +317,9 @@ def test_pictures_beyond_what_is_drawn_are_said_to_be_left_out(release):
 def test_marks_in_the_page_are_those_of_the_release(release, tmp_path):
     release.save(tmp_path / "release")
     for each in (release, dpsql.Release.load(tmp_path / "release"), release.suppressed(10)):
-        room = report_answers.Room(len(each))
+        room = report.Room(len(each))
         for name in each:
-            found = report_answers.Answer(each.facts, each._frames, name, "file", room)
+            found = report.Answer(each.facts, each._frames, name, "file", room)
             marks = each.marks(name)
             assert found.values == marks.height * marks.width
             shown = [[cell.mark for cell in row if cell.mark] for row in found.shown.rows]

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import dpsql
+from dpsql.answers.frames import AnsweredFrames
+from dpsql.answers.requery import answers_of
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.measurement import measure as measuring
 from dpsql.measurement.narrow import apply
 from dpsql.planner.reconstruction.sources import Source, splits
-from dpsql.release.frames import AnsweredFrames
-from dpsql.release.requery import answers_of
 from dpsql.sql.frontend import compile_script
 from tests.helpers.seeded import SeededBits
 from tests.session.tools import AGES, BANDS, BUDGET, BY_AGE, BY_SEX, WINDOW

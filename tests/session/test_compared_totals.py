@@ -12,12 +12,12 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import dpsql
+from dpsql.answers.sources import lifted
 from dpsql.errors import LedgerError, ReleaseFormatError
 from dpsql.measurement.distributions import Gaussian
-from dpsql.release.build import from_plan
+from dpsql.release.assembly import from_plan
 from dpsql.release.measurements import decode, encode
 from dpsql.release.release import Release
-from dpsql.release.tables import lifted
 from dpsql.session import tasks
 from tests.session.test_one_statement import moved
 

@@ -36,7 +36,7 @@ from tests.session.tools import (
 
 ROOMS = (
     "session/", "privacy/", "measurement/measure.py", "engines/duckdb/engine.py",
-    "release/folder.py", "release/disk.py", "release/build.py", "release/measurements.py",
+    "release/folder.py", "present/disk.py", "release/assembly.py", "release/measurements.py",
 )  # fmt: skip
 SCRIPT = {"by_sex": BY_SEX, "by_age": BY_AGE}
 DATABASE = "people.duckdb"

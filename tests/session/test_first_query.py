@@ -6,12 +6,12 @@ import json
 import subprocess
 import sys
 
-MOST_MODULES = 380
+MOST_MODULES = 360
 """Of dpsql's own, that a first query has loaded: each takes a millisecond."""
 SELDOM = (
-    "dpsql.charts", "dpsql.report", "dpsql.planner.comparison", "dpsql.planner.mechanisms.aim",
-    "dpsql.release.exports", "dpsql.release.pictures",
-    "dpsql.release.quality", "dpsql.release.synthesis", "pandas", "matplotlib", "altair",
+    "dpsql.charts", "dpsql.planner.comparison", "dpsql.planner.mechanisms.aim",
+    "dpsql.present.exports", "dpsql.present.page", "dpsql.present.pictures", "dpsql.present.report",
+    "dpsql.release.relations", "dpsql.release.synthesis", "pandas", "matplotlib", "altair",
     "IPython", "pyspark", "psycopg", "scipy.optimize", "scipy.stats",
 )  # fmt: skip
 """What most releases have no use for."""

@@ -8,8 +8,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import dpsql
+from dpsql.answers.facts import GAUSSIAN_NOISE, LAPLACE_NOISE
 from dpsql.errors import LedgerError, MechanismError, ReleaseFormatError, UndeterminedError
-from dpsql.release.facts import GAUSSIAN_NOISE, LAPLACE_NOISE
 from tests.session.tools import AGES, BY_SEX, create
 
 PURE = dpsql.Budget(epsilon=2, delta=0)

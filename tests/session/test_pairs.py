@@ -11,11 +11,11 @@ import polars as pl
 import pytest
 
 import dpsql
+from dpsql.answers.adjusted import AGREE
 from dpsql.errors import MechanismError, UndeterminedError
 from dpsql.measurement import measure as measuring
 from dpsql.planner.mechanisms import pairs
 from dpsql.planner.registry import reason_unsupported
-from dpsql.release.by_marginal import AGREE
 from dpsql.workload import Identity, Measure, Prefix, Workload
 from tests.helpers.inserted import insert
 from tests.helpers.seeded import SeededBits

@@ -15,7 +15,8 @@ from polars.testing import assert_frame_equal
 
 import dpsql
 from dpsql.errors import ReleaseFormatError
-from dpsql.release import disk, folder
+from dpsql.present import disk
+from dpsql.release import folder
 from tests.session.tools import AGES, BUDGET, BY_AGE, BY_SEX, RHO, TOTAL, create, key
 
 

@@ -18,7 +18,7 @@ from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.engines.several import CountedTable, count_several
 from dpsql.errors import ExecutionError, InternalError, StaleSchemaError
 from dpsql.privacy import Ledger
-from dpsql.release import document
+from dpsql.release import folder
 from dpsql.release.measurements import decode, encode
 from dpsql.workload.workload import UnitTable
 from tests.helpers.counting import counted
@@ -580,4 +580,4 @@ def test_a_ledger_on_disk_is_read_again(tmp_path):
     assert ledger.audit()
     again = dpsql.Session(con, schema=units())
     assert again.query(SCRIPT["status"], budget=0).height == 4
-    assert document.SEVERAL in document.READ
+    assert folder.SEVERAL in folder.READ

@@ -13,10 +13,10 @@ import sqlglot
 from sqlglot import exp
 
 import dpsql
+from dpsql.answers.answers import Answers
+from dpsql.answers.frames import AnsweredFrames
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import DpsqlError
-from dpsql.release.answers import Answers
-from dpsql.release.frames import AnsweredFrames
 from dpsql.sql import compile_script
 from dpsql.sql.frontend import no_public_tables
 from tests.helpers.described import read_table

@@ -15,7 +15,7 @@ import dpsql
 from dpsql.measurement import measure as measuring
 from dpsql.measurement.measure import NoisyMeasurements
 from dpsql.release import Before, from_plan
-from dpsql.release.build import facts_of
+from dpsql.release.assembly import facts_of
 from dpsql.request import Request
 from dpsql.session import tasks
 from tests.helpers.seeded import SeededBits

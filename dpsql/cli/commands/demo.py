@@ -29,7 +29,7 @@ def demo(report: Path | None) -> None:
     leaves nothing behind.
     """
     if report is not None:
-        from dpsql.release.reported import check_report
+        from dpsql.present.reported import check_report
 
         check_report(report)
     runpy.run_path(str(examples_folder() / "demo.py"))["main"](report)

@@ -89,7 +89,7 @@ def show(found: Ledger, *, delta: Decimal, as_json: bool) -> None:
 
     Name the ledger by its PLACE, a file or the address of a server, or the database by --db.
     """
-    from dpsql.account import CHARGES, charges
+    from dpsql.present.account import CHARGES, charges
 
     spent, total = found.spent, found.total
     left, entries = found.remaining, found.entries()

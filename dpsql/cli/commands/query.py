@@ -42,7 +42,7 @@ def query(
     SQL is the statement, or - for standard input. The answer goes to standard output, what was
     charged and what is left to standard error.
     """
-    from dpsql.release.metadata import of_answer
+    from dpsql.present.formats import of_answer
 
     budget = amounts.budget()
     options.check_free(free=free, other=budget is not None or not asked["reuse"])

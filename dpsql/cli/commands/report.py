@@ -10,7 +10,7 @@ import click
 from dpsql.cli import options, output
 
 if TYPE_CHECKING:
-    from dpsql.release.publication import Style
+    from dpsql.present.exports import Style
 
 
 @click.command(short_help="Write a release on disk as one HTML page.")

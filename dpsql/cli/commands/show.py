@@ -41,8 +41,8 @@ def show(
     This reads the folder only, and costs nothing. The answers can be written elsewhere, too.
     """
     from dpsql.calls import check_rows
+    from dpsql.present.formats import of_answer
     from dpsql.release import Release
-    from dpsql.release.metadata import of_answer
 
     check_rows(suppress_below=suppress_below)
     form.check(as_json=as_json, alone=name is not None)

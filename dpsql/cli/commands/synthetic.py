@@ -43,8 +43,8 @@ def synthetic(
 
     This reads the folder only, and costs nothing.
     """
+    from dpsql.present.formats import of_made_up
     from dpsql.release import Release
-    from dpsql.release.metadata import of_made_up
 
     form.check(as_json=as_json)
     release = Release.load(folder)

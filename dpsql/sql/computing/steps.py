@@ -1,7 +1,7 @@
 """Monotone functions that stand last in an expression: roots, logarithms, roundings.
 
 Intervals go through them by their ends. What a rounding makes of a variance is in
-`dpsql.release.noise.rounded`.
+`dpsql.answers.noise.rounded`.
 """
 
 from __future__ import annotations

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
+from dpsql.answers.answers import NoisyMarginals
 from dpsql.planner.mechanisms import querysmasher
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.planner.reuse.past import Past, plan_given, source_of
 from dpsql.privacy import Budget
-from dpsql.release.marginals import NoisyMarginals
 from dpsql.workload import Workload
 from tests.oracle import every_space, family_matrix, space_matrix
 from tests.planner.random_workloads import _add_family

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpsql.answers.answers import NoisyMarginals
 from dpsql.planner.mechanisms import querysmasher
 from dpsql.planner.reconstruction.sources import Ground, _split, agrees, splits
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.reuse.past import Past, known, plan_given, source_of
 from dpsql.privacy import Budget
-from dpsql.release.marginals import NoisyMarginals
 from dpsql.workload import Identity, Prefix, Workload
 from dpsql.workload.cells import coarsening, common_refinement
 from tests.oracle import every_space

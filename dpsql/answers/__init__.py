@@ -1,0 +1,1 @@
+"""Answers: values of statements, their errors, and what is known of both."""

@@ -1,0 +1,520 @@
+"""Answers of statistics for groups, and their errors, in the order of the groups.
+
+Statements are rehearsed on invented ones, before anything is charged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, Protocol
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from dpsql.errors import InternalError, SqlError
+from dpsql.linalg.arrays import Array, Ints
+from dpsql.linalg.matrices import Dense
+from dpsql.measurement.measure import NoisyMeasurements
+from dpsql.planner.plans.plan import Plan
+from dpsql.planner.reconstruction.base import Aligned, Reconstruction
+from dpsql.planner.reconstruction.measured import Values
+from dpsql.sql.binding.core import ROW, Quantile, Role
+from dpsql.sql.compiled import AnswerTable, GroupingSet, Script, Statement, StatisticColumn
+from dpsql.sql.computing.postprocess import Postprocessing
+from dpsql.workload import Family, Workload
+from dpsql.workload.workload import boxes
+
+Marginal = Callable[[tuple[str, ...]], Array]
+"""Makes the noisy marginal over some attributes, of shape (cells of the first one, …)."""
+
+
+class NoisyMarginals:
+    """Answers from marginals that are linear functions of the same measurements.
+
+    So the answers of all families are consistent: groups add up to totals within and across
+    statements. They are unbiased if the marginals are.
+    """
+
+    def __init__(self, marginal: Marginal) -> None:
+        self._make = marginal
+        self._last: tuple[tuple[str, ...], Array] | None = None
+
+    def answers(self, family: Family) -> Array:
+        """Return the answers of a family, in its shape.
+
+        Raises:
+            ResourceLimitError: they are too many to be held at once.
+        """
+        family.check_held()
+        if not family.count:
+            return np.zeros(family.shape)
+        found = self._answers(family)
+        if not family.center:
+            return found
+        return found + family.center * self._answers(family.restored).reshape(family.shape)
+
+    def _answers(self, family: Family) -> Array:
+        cells = self._marginal(family.names).ravel()
+        return (family.queries @ cells).reshape(family.shape)
+
+    def _marginal(self, attributes: tuple[str, ...]) -> Array:
+        """Make the noisy marginal, or take the last one again: several families may use it."""
+        if self._last is None or self._last[0] != attributes:
+            made = self._make(attributes)
+            made.setflags(write=False)
+            self._last = attributes, made
+        return self._last[1]
+
+
+def reconstruct(plan: Plan, measured: NoisyMeasurements, family: Family) -> Array:
+    """Return the unbiased answers of one family, in its shape."""
+    values = plan.values(measured.values)
+    return NoisyMarginals(lambda names: plan.reconstruction.marginal(names, values)).answers(family)
+
+
+def in_group_order(
+    array: NDArray[Any], axes: Sequence[Sequence[int]], shape: Sequence[int]
+) -> NDArray[Any]:
+    """Bring an array from the order of a family's blocks to that of the groups, and flatten it.
+
+    Args:
+        array: one value per answer, in the family's own order.
+        axes: the axes of each block.
+        shape: the number of groups along each axis.
+    """
+    placed = [axis for block in axes for axis in block]
+    tensor = array.reshape([shape[axis] for axis in placed])
+    return np.ascontiguousarray(tensor.transpose(np.argsort(placed))).ravel()
+
+
+# ── Quantiles, read off noisy cumulative counts ──────────────────────────────────────────────────
+#
+# For values v_0 < v_1 < …, F(v) is the noisy count of rows up to v, and N that of all rows. The
+# k-th smallest value (from 0) is the first v with F(v) >= k + 1. The discrete p-quantile is the
+# first v with F(v) >= pN; the continuous one lies between the values number ⌊(N−1)p⌋ and the next
+# one.
+#
+# An interval holds every value that a test of "this is the quantile" doesn't exclude (Woodruff,
+# "Confidence intervals for medians and other position measures", JASA 1952). Let d(v) = F(v) − pN,
+# which is a linear query, d⁻(v) its value just before v, and c so many standard deviations of each.
+# Counts are whole and p = a/b, so that both are multiples of 1/b. A value v is the discrete
+# quantile if and only if d⁻(v) <= −1/b and d(v) >= 0. So v is excluded if the noisy d(v) < −c, or
+# the noisy d⁻(v) > c − 1/b. Each of the two happens to the true quantile with at most half of the
+# probability that is allowed for, so it is excluded with no more than all of it. That other values
+# are tested too takes nothing away from that. But values that are not excluded need not be
+# adjacent, and the interval reaches from the first to the last of them, so that it covers somewhat
+# more often than is asked for where the noise is large.
+#
+# The least value is the discrete quantile for p = 0: the first v with F(v) >= 1, so that d(v) is
+# F(v) − 1 there, of which the same tests hold. But it is not where noise first reaches one row,
+# which among many values without rows it soon does by itself. It is read off from the rows
+# outwards: the last v before which the noisy count is at most 2σ(v), as the largest value is the
+# first v after which it is. Without noise that is the same. With noise, the rows beyond what is
+# found are a few σ, and seldom is it beyond all rows: at the true value, noise exceeds 2σ in 2 % of
+# cases. As no test excludes that a single row lies further out, the interval reaches to that end of
+# the domain.
+#
+# For the continuous quantile, (N−1)p = k + r with a whole k and r from 0 to 1 − 1/b. At its lower
+# neighbor, which value number k is, d >= 1/b − p; at its upper one, where r > 0 and it counts,
+# d⁻ <= 1 − p − 1/b. The lower bound excludes by the first, the upper one by the second.
+#
+# Where stored values count as the nearest of a grid, or are known by ranges, the value that is read
+# off is that of a cell. They are in the same order as their cells, so the interval reaches from the
+# least to the largest for which its first and its last cell stand.
+#
+# Beyond the noise all this says nothing about a larger population that the rows may be a sample of.
+
+
+Axes = Sequence[Sequence[int]]
+Compute = Callable[[Family], Array]
+
+OUTERMOST = 2.0
+"""Standard deviations of counts beyond the least and the largest value that are taken for none."""
+SLACK = 0.25
+"""Counts are whole: a step is taken at up to a quarter of a row before it, and less if the noise
+is smaller."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Quantiles:
+    """A quantile for every group, and its interval."""
+
+    values: pl.Series
+    lower: pl.Series
+    upper: pl.Series
+    rows: pl.Series
+    """Of how many rows each is, by their noisy number."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Distribution:
+    """The counts of rows up to each value, for every group, and their noise.
+
+    Both are of shape (groups, values).
+    """
+
+    counts: Array
+    """F(v); the last one is N."""
+    spread: Array
+    """The standard deviations of F(v) − pN."""
+
+
+def distribution(
+    column: StatisticColumn,
+    family: Family,
+    shape: tuple[int, ...],
+    answers: Compute,
+    variances: Compute,
+) -> Distribution:
+    """Return the cumulative counts of every group, and their noise.
+
+    Args:
+        column: the quantile.
+        family: its cumulative counts.
+        shape: the number of groups along each axis.
+        answers: computes the answers of a family.
+        variances: computes their variances.
+    """
+    quantile, values = _parts(column)
+    grid = (*shape, values.len())
+    counts = in_group_order(answers(family), column.axes, grid).reshape(-1, values.len())
+    around = _around(family, column.axes, values.len(), quantile.probability)
+    noise = in_group_order(variances(around), column.axes, grid).reshape(-1, values.len())
+    return Distribution(counts, np.sqrt(noise))
+
+
+def quantiles(column: StatisticColumn, found: Distribution, reach: float) -> Quantiles:
+    """Read a quantile off the cumulative counts of every group.
+
+    Args:
+        column: the quantile.
+        found: its cumulative counts.
+        reach: how many standard deviations the interval reaches to each side.
+    """
+    quantile, values = _parts(column)
+    low, high = column.ends or (values, values)
+    counts, spread = found.counts, found.spread
+    rows = pl.Series(counts[:, -1])
+    slack = np.minimum(4 * spread, SLACK)
+    least = quantile.probability == 0 and not quantile.continuous
+    away = counts - quantile.probability * counts[:, -1:] - least
+    margin = reach * spread + slack
+    step = 1 / Fraction(str(quantile.probability)).denominator
+    if not quantile.continuous:
+        none = OUTERMOST * spread + slack
+        if least:
+            first = _last(counts <= none)
+        else:
+            first = _first(away >= -(none if quantile.probability == 1 else slack))
+        lower, upper = _first(away >= -margin), _last(away <= margin - step)
+        ends = np.minimum(lower, first), np.maximum(upper, first)
+        return Quantiles(values.gather(first), low.gather(ends[0]), high.gather(ends[1]), rows)
+    numbers = values.cast(pl.Float64).to_numpy()
+    between = _between(counts, quantile.probability, numbers, slack)
+    lows, highs = (of.cast(pl.Float64).to_numpy() for of in (low, high))
+    below = lows[_first(away >= step - quantile.probability - margin)]
+    above = highs[_last(away <= 1 - quantile.probability - step + margin)]
+    # Noisy counts aren't whole, so what is read off them may be up to one row away.
+    bounds = np.minimum(below, between), np.maximum(above, between)
+    return Quantiles(pl.Series(between), pl.Series(bounds[0]), pl.Series(bounds[1]), rows)
+
+
+def _parts(column: StatisticColumn) -> tuple[Quantile, pl.Series]:
+    if column.quantile is None or column.values is None:
+        raise InternalError("the column is not a quantile")
+    return column.quantile, column.values
+
+
+def _between(counts: Array, probability: float, values: Array, slack: Array) -> Array:
+    """Interpolate between two adjacent order statistics."""
+    at = np.maximum((counts[:, -1] - 1) * probability, 0.0)
+    below = np.floor(at)
+    first, second = below[:, None] + 1 - slack, below[:, None] + 2 - slack
+    share = at - below
+    # Where the place is a value's own, but for noise, the next one is of no account.
+    second = np.where(share[:, None] < slack, first, second)
+    left, right = values[_first(counts >= first)], values[_first(counts >= second)]
+    return np.asarray(left + share * (np.maximum(right, left) - left))
+
+
+def _first(reached: NDArray[np.bool_]) -> Ints:
+    """Return the first place along the last axis that is reached; the last one if none is."""
+    found = np.argmax(reached, axis=-1)
+    return np.asarray(np.where(reached.any(axis=-1), found, reached.shape[-1] - 1))
+
+
+def _last(before: NDArray[np.bool_]) -> Ints:
+    """Return the last place before which it isn't too much; the first has nothing before it."""
+    first = np.ones((*before.shape[:-1], 1), dtype=np.bool_)
+    held = np.concatenate([first, before[..., :-1]], axis=-1)
+    return np.asarray(before.shape[-1] - 1 - np.argmax(held[..., ::-1], axis=-1))
+
+
+def _around(family: Family, axes: Axes, values: int, probability: float) -> Family:
+    """Return the queries F(v) − pN in place of F(v)."""
+    extra = max(axis for block in axes for axis in block)
+    at = next(i for i, block in enumerate(axes) if extra in block)
+    block = family.blocks[at]
+    matrix = block.queries.matrix.reshape(-1, values, block.queries.cells)
+    moved = matrix - probability * matrix[:, -1:]
+    queries = Dense(moved.reshape(block.queries.rows, -1))
+    blocks = list(family.blocks)
+    blocks[at] = replace(block, queries=queries)
+    return replace(family, blocks=tuple(blocks))
+
+
+# ── Answers of statistics for groups, and their errors, in the order of the groups ───────────────
+
+
+@dataclass(frozen=True, slots=True)
+class GroupBox:
+    """Some of the groups of a grouping set: a box of its axes."""
+
+    group: GroupingSet
+    box: tuple[slice, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of groups along each axis."""
+        return tuple(chosen.stop - chosen.start for chosen in self.box)
+
+    @property
+    def rows(self) -> int:
+        """The number of groups."""
+        return math.prod(self.shape)
+
+
+def whole(group: GroupingSet) -> GroupBox:
+    """Return all groups of a grouping set."""
+    return GroupBox(group, tuple(slice(0, n) for n in group.shape))
+
+
+def parts(group: GroupingSet, rows: int) -> Iterator[GroupBox]:
+    """Yield a grouping set in parts of at most so many groups, in C order."""
+    for box in boxes(group.shape, rows):
+        yield GroupBox(group, box)
+
+
+class Answering(Protocol):
+    """Gives answers of statistics."""
+
+    def values(self, column: StatisticColumn, part: GroupBox) -> Array:
+        """Return a statistic for every group of a part, in C order."""
+
+    def variances(self, column: StatisticColumn, part: GroupBox) -> Array:
+        """Return the variance of a statistic for every group of a part."""
+
+    def quantiles(self, column: StatisticColumn, part: GroupBox, reach: float) -> Quantiles:
+        """Return a quantile for every group of a part."""
+
+
+class Answers:
+    """The answers to a workload, by statistic and group."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        reconstruction: Reconstruction | None,
+        marginal: Marginal,
+        *,
+        laplace: bool = False,
+    ) -> None:
+        self.workload = workload
+        self.laplace = laplace
+        """Whether noise has the heavier tails of the Laplace distribution."""
+        self.reconstruction = reconstruction
+        """Tells the variances of unbiased answers; None if there are none."""
+        self.marginal = marginal
+        """Makes the marginals of which answers are made."""
+        self._marginals = NoisyMarginals(marginal)
+
+    @classmethod
+    def measured(
+        cls,
+        workload: Workload,
+        reconstruction: Reconstruction,
+        values: Values,
+        *,
+        laplace: bool = False,
+    ) -> Answers:
+        """Take the answers that follow from measured values."""
+
+        def marginal(names: tuple[str, ...]) -> Array:
+            return reconstruction.marginal(names, values)
+
+        return cls(workload, reconstruction, marginal, laplace=laplace)
+
+    def values(self, column: StatisticColumn, part: GroupBox) -> Array:
+        """Return a statistic for every group of a part, in C order."""
+        answers = self._marginals.answers(self._family(column, part))
+        return in_group_order(answers, column.axes, part.shape)
+
+    def counted(self, column: StatisticColumn, part: GroupBox) -> Array:
+        """Return the answers of a statistic's family for the groups of a part, in its shape."""
+        return self._marginals.answers(self._family(column, part))
+
+    def variances(self, column: StatisticColumn, part: GroupBox) -> Array:
+        """Return the variance of a statistic for every group of a part, in C order."""
+        return in_group_order(self._spread(self._family(column, part)), column.axes, part.shape)
+
+    def quantiles(self, column: StatisticColumn, part: GroupBox, reach: float) -> Quantiles:
+        """Read a quantile off the noisy distribution of every group of a part.
+
+        Args:
+            column: a quantile.
+            part: the groups.
+            reach: how many standard deviations its interval reaches to each side.
+        """
+        family = self._family(column, part)
+        found = distribution(column, family, part.shape, self._marginals.answers, self._spread)
+        return quantiles(column, found, reach)
+
+    def distributed(self, column: StatisticColumn, part: GroupBox) -> Array:
+        """Return of how many rows a quantile is, for every group of a part, in C order."""
+        if column.values is None:
+            raise InternalError("known only for quantiles")
+        values = column.values.len()
+        found = self._marginals.answers(self._family(column, part))
+        counts = in_group_order(found, column.axes, (*part.shape, values))
+        return np.asarray(counts.reshape(-1, values)[:, -1])
+
+    def _spread(self, family: Family) -> Array:
+        """Return the variances of a family; zeros if they are not known."""
+        return (
+            np.zeros(family.shape)
+            if self.reconstruction is None
+            else self.reconstruction.variances(family)
+        )
+
+    def family(self, column: StatisticColumn) -> Family:
+        """Return the queries that answer a statistic."""
+        return self.workload.families[column.family].shown
+
+    def _family(self, column: StatisticColumn, part: GroupBox) -> Family:
+        """Return the queries of a statistic for the groups of a part."""
+        family, box, sizes = self.family(column), part.box, part.group.shape
+        if column.values is not None:  # the values of a quantile run along one more axis
+            box, sizes = (*box, slice(0, column.values.len())), (*sizes, column.values.len())
+        if part.shape == part.group.shape:
+            return family
+        return Aligned(family, column.axes).cut(box, sizes).family
+
+
+def keys(part: GroupBox) -> dict[int, pl.Series]:
+    """Return every key of a part, row by row."""
+    found: dict[int, pl.Series] = {}
+    grid = np.indices(part.shape).reshape(len(part.shape), part.rows)
+    for i, axis in enumerate(part.group.axes):
+        at = grid[i] + part.box[i].start
+        for number, key in zip(axis.numbers, axis.keys, strict=True):
+            found[number] = key.gather(at)
+    return found
+
+
+def computed(
+    statement: Statement, post: Postprocessing, answers: Answering, reach: float
+) -> pl.DataFrame:
+    """Run what a statement computes on answers; the last columns of the result are hidden ones.
+
+    Intervals of quantiles reach so many standard deviations to each side.
+
+    Raises:
+        SqlError: it can't be computed for these answers.
+    """
+    return post.run(
+        [
+            _table_frame(table, answers, columns, reach)
+            for table, (_, columns) in zip(statement.tables, post.tables, strict=True)
+        ]
+    )
+
+
+def _table_frame(
+    table: AnswerTable, answers: Answering, types: Sequence[tuple[str, str]], reach: float
+) -> pl.DataFrame:
+    """Return the whole table of a core's answers, with the columns that `postprocess` names."""
+    frames, first = [], 0
+    for group in table.sets:
+        frames.append(_set_frame(table, group, answers, first, reach))
+        first += group.rows
+    return pl.concat(frames, how="diagonal_relaxed").select(name for name, _ in types)
+
+
+def _set_frame(
+    table: AnswerTable, group: GroupingSet, answers: Answering, first: int, reach: float
+) -> pl.DataFrame:
+    part = whole(group)
+    here = keys(part)
+    columns: list[pl.Series] = []
+    for k in range(table.keys):
+        key = here.get(k, pl.Series([None] * part.rows, dtype=pl.Null))
+        columns.append(key.alias(Role.KEY.named(k)))
+        rolled_up = [int(k not in here)] * part.rows
+        columns.append(pl.Series(Role.ROLLED_UP.named(k), rolled_up, dtype=pl.Int32))
+    for j, column in enumerate(group.columns):
+        name, centers = Role.STATISTIC.named(j), [column.center] * part.rows
+        columns.append(pl.Series(Role.CENTER.named(j), centers, dtype=pl.Float64))
+        if column.quantile is None:
+            columns.append(pl.Series(name, answers.values(column, part), nan_to_null=True))
+        else:
+            found = answers.quantiles(column, part, reach)
+            columns.append(found.values.alias(name))
+            columns.append(found.lower.alias(Role.LOWER.named(j)))
+            columns.append(found.upper.alias(Role.UPPER.named(j)))
+            columns.append(found.rows.alias(Role.SIZE.named(j)))
+        if j == table.floor:
+            errors = np.sqrt(answers.variances(column, part))
+            columns.append(pl.Series(Role.STANDARD_ERROR.named(j), errors))
+    columns.append(pl.Series(ROW, np.arange(first, first + part.rows)))
+    return pl.DataFrame(columns)
+
+
+# ── Rehearse what statements compute on their answers, before anything is charged ────────────────
+#
+# Invented answers take the place of noisy ones. What fails for them would most likely fail for the
+# real ones too, which would then have been paid for in vain.
+
+
+MAX_ROWS = 200_000
+"""Statements over more groups are not rehearsed: it would take as long as the answer."""
+
+
+class _Invented:
+    """Answers that look like noisy counts of a larger table."""
+
+    def values(self, column: StatisticColumn, part: GroupBox) -> Array:
+        """Return fractional numbers of several sizes."""
+        return np.asarray(1_000.25 + 37.7 * (np.arange(part.rows) % 101))
+
+    def variances(self, column: StatisticColumn, part: GroupBox) -> Array:
+        """Return the variances of small noise."""
+        return np.ones(part.rows)
+
+    def quantiles(self, column: StatisticColumn, part: GroupBox, reach: float) -> Quantiles:
+        """Return the first value of each quantile's expression."""
+        known = column.values if column.values is not None else pl.Series([0.0])
+        values = known.gather(np.zeros(part.rows, dtype=np.int64))
+        if column.quantile is not None and column.quantile.continuous:
+            values = values.cast(pl.Float64)
+        return Quantiles(values, values, values, pl.Series(np.full(part.rows, 1_000.25)))
+
+
+def rehearse(script: Script) -> None:
+    """Run every statement that computes on its answers once, on invented ones.
+
+    Raises:
+        SqlError: one fails.
+    """
+    for statement in script.statements:
+        if statement.post is None or statement.rows > MAX_ROWS:
+            continue
+        try:
+            computed(statement, statement.post, _Invented(), 0.0)
+        except SqlError as error:
+            error.sql = statement.sql
+            error.statement = statement.name if len(script.statements) > 1 else None
+            raise

@@ -1,0 +1,386 @@
+"""Answers from measurements that were made before: post-processing, so they cost nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import numpy as np
+import polars as pl
+
+from dpsql.answers.answers import Answers
+from dpsql.answers.frames import AnsweredFrames
+from dpsql.answers.sources import Beside, beside, identity_of, lifted
+from dpsql.errors import (
+    ReleaseFormatError,
+    ResourceLimitError,
+    SchemaError,
+    SqlError,
+    UndeterminedError,
+    printable,
+)
+from dpsql.hints import spend
+from dpsql.linalg.arrays import Ints
+from dpsql.measurement.certify import is_laplace
+from dpsql.planner.mechanisms.measures import parts
+from dpsql.planner.reconstruction.base import Missing, Reconstruction
+from dpsql.planner.reconstruction.parts import AmongOthers
+from dpsql.planner.reconstruction.sources import (
+    Source,
+    along,
+    common_cuts,
+    lies_on,
+    of_table,
+    splits,
+)
+from dpsql.planner.reuse.past import Past, alone, known
+from dpsql.schema import Table
+from dpsql.schema.chosen import Chosen
+from dpsql.schema.combined import RowCombination, made_of
+from dpsql.schema.cuts import Cuts
+from dpsql.schema.grain import without_computed
+from dpsql.schema.names import folded
+from dpsql.schema.table import closest
+from dpsql.sql.binding.tables import Public
+from dpsql.sql.compiled import Script
+from dpsql.sql.frontend import CutsOf, compile_script, no_cuts, no_split
+from dpsql.workload import Family, Workload
+
+ASKED = "query"
+"""What the statement is called."""
+LISTED = 5
+"""Attribute sets that a message names."""
+
+
+def answers_of(script: Script, sources: Sequence[Source], others: Sequence[Source] = ()) -> Answers:
+    """Answer a script from earlier measurements alone.
+
+    Args:
+        script: compiled over cells as fine as those of the sources, see `sources.splits`.
+        sources: measurements of the same table.
+        others: those of tables that aren't asked. If totals of theirs were compared with those of
+            the tables that are, they say something of these.
+
+    Raises:
+        UndeterminedError: they don't determine what is asked.
+    """
+    compared = beside(script, sources, others)
+    if compared is not None:
+        return _beside_others(script, sources, compared)
+    sources = [s for s in lifted(script, sources) if s.reading != "adaptive"]
+    if len(sources) == 1 and not sources[0].combines:
+        return _from_one(script, sources[0])
+    past = Past(tuple(source for source in sources if source.combines), script.merged)
+    combination, lacking = known(script.workload, past)
+    if lacking:
+        raise _undetermined(
+            script, lambda own: known(own, past)[1], "what was measured before is used with it."
+        )
+    values = combination.values([s.values for s in past.sources if s.values is not None])
+    return Answers.measured(script.workload, combination.reconstruction, values)
+
+
+def _beside_others(script: Script, sources: Sequence[Source], compared: Beside) -> Answers:
+    """Answer with what is known of totals of tables that aren't asked."""
+    past = Past(compared.sources, compared.merged)
+    try:
+        found, lacking = known(compared.workload, past, compared.others)
+    except ResourceLimitError:  # what was measured of the others is too large
+        return answers_of(script, sources)
+    if lacking:
+        return answers_of(script, sources)  # which says what is lacking
+    values = found.values([s.values for s in past.sources if s.values is not None])
+    reconstruction: Reconstruction = found.reconstruction
+    if compared.one is not None:
+        measures = {part.measure for part in parts(compared.workload)}
+        reconstruction = AmongOthers(compared.one, reconstruction, measures)
+    return Answers.measured(script.workload, reconstruction, values)
+
+
+def _from_one(script: Script, source: Source) -> Answers:
+    """Answer from marginals of one release, which can't be put together with others."""
+    reconstruction, domain = alone(source, script.workload), script.workload.domain
+
+    def lacking(workload: Workload) -> Missing:
+        found: list[tuple[str, ...]] = []
+        for family in workload.families:
+            other = _without_cells(source, family, script)
+            own = [tuple(sorted(other))] if other else reconstruction.missing(family, domain)
+            found += own
+        return tuple(dict.fromkeys(found))
+
+    if lacking(script.workload):
+        raise _undetermined(
+            script, lacking, "these measurements can't be put together with others."
+        )
+    values = reconstruction.values(source.values or {})
+    laplace = is_laplace(source.measured)
+    return Answers.measured(script.workload, reconstruction, values, laplace=laplace)
+
+
+def _without_cells(source: Source, family: Family, script: Script) -> frozenset[str]:
+    """Return the attributes that weren't measured over the cells that they have now.
+
+    Sums rest on what was measured of them, and of the counts with which their middle is put back.
+    """
+    cells, merged = script.workload.domain, script.merged
+    found: set[str] = set()
+    for own in family.rests_on:
+        measure = None if own.measure is None else own.measure.attributes[0]
+        of = source if measure is None else source.measures.get(measure)
+        if of is None:
+            return frozenset({str(measure)})
+        attributes = own.counted.attributes
+        found |= {n for n in attributes if not of.has_cells(n, cells[n], merged.get(n))}
+    return frozenset(found)
+
+
+def _undetermined(
+    script: Script, lacking_of: Callable[[Workload], Missing], then: str
+) -> UndeterminedError:
+    """Say which statement asks for what was not measured."""
+    for statement in script.statements:
+        own = [script.workload.families[i] for i in statement.families]
+        lacking = lacking_of(Workload.of(script.workload.domain, own))
+        if lacking:
+            break
+    called = [[script.labels.get(name, name) for name in names] for names in lacking]
+    named = [" x ".join(map(printable, names)) or "the total" for names in called]
+    more = f" and {len(named) - LISTED:,} more" if len(named) > LISTED else ""
+    error = UndeterminedError(
+        "Earlier measurements don't say what is asked: too little was measured of "
+        f"{', '.join(named[:LISTED])}{more}.",
+        sql=statement.sql,
+        hint="ask with a budget, for example " + spend(rho="0.01") + f": {then}",
+    )
+    error.statement = printable(statement.name)
+    return error
+
+
+def asked_of(
+    sql: str, tables: Sequence[Table], public: Mapping[str, pl.DataFrame]
+) -> tuple[Table, ...]:
+    """Return which of a release's tables one SQL text is over.
+
+    Raises:
+        SqlError, SchemaError, ResourceLimitError: it is over none of them, or malformed.
+    """
+    if len(tables) == 1:
+        return tuple(tables)
+    script = _compiled(sql, tables, public)
+    found = {table.path: table for table in tables}
+    for table in script.tables:
+        if table.path not in found:  # rows of others refer to those of this one
+            raise _not_counted(tables, (table.name,))
+    return tuple(found[table.path] for table in script.tables)
+
+
+def requery(
+    sql: str,
+    tables: Sequence[Table],
+    sources: Sequence[Source],
+    public: Mapping[str, pl.DataFrame],
+    confidence: float | None,
+    groups_above: float | None = None,
+) -> AnsweredFrames:
+    """Answer one SQL text from earlier measurements of its tables, without a database.
+
+    What is returned has one statement, `ASKED`, whose frame has been made.
+
+    Args:
+        sql: the text.
+        tables: those that it is over.
+        sources: what was measured of them, and of others.
+        public: name → frame.
+        confidence: for interval columns.
+        groups_above: leaves out groups that may be empty.
+
+    Raises:
+        UndeterminedError: they don't determine what is asked.
+        SqlError, SchemaError, ResourceLimitError: it can't be answered at all.
+        ReleaseFormatError: the measurements were changed.
+    """
+    with fitting():
+        measured = {table.path: _TableBefore.of(table, sources) for table in tables}
+        counted = [of.table for of in measured.values()]
+        about = {"", *map(identity_of, tables)}
+        others = [source for source in sources if source.table not in about]
+
+        def known(table: Table) -> _TableBefore:
+            if table.path not in measured:
+                raise _not_counted(counted, (table.name,))
+            return measured[table.path]
+
+        def answered(*, from_zero: bool) -> AnsweredFrames:
+            script = _compiled(
+                sql,
+                counted,
+                public,
+                split=lambda table: known(table).split(table),
+                groups_above=groups_above,
+                cuts=lambda table: known(table).cuts,
+                from_zero=from_zero,
+            )
+            own = chain.from_iterable(known(table).along(table) for table in script.tables)
+            answers = answers_of(script, tuple(own), others)
+            found = AnsweredFrames(script.statements, answers, confidence)
+            found.frame(ASKED)
+            return found
+
+        try:
+            return answered(from_zero=False)
+        except UndeterminedError:
+            if any(source.measures for of in measured.values() for source in of.sources):
+                with suppress(UndeterminedError):  # sums may be from zero, as with Laplace noise
+                    return answered(from_zero=True)
+            raise
+
+
+@contextmanager
+def fitting() -> Iterator[None]:
+    """Refuse measurements that were forged, and whose parts don't fit.
+
+    Raises:
+        ReleaseFormatError: they don't.
+    """
+    try:
+        yield
+    except (np.linalg.LinAlgError, ValueError, OverflowError):
+        raise ReleaseFormatError(
+            "The measurements can't be read: they don't fit the table, or each other.",
+            hint="get the release again from whoever published it.",
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _TableBefore:
+    """A table as it was counted, and what was measured of it."""
+
+    table: Table
+    sources: tuple[Source, ...]
+    cuts: Mapping[str, Cuts]
+    """Where its lines were cut."""
+
+    @classmethod
+    def of(cls, table: Table, sources: Sequence[Source]) -> _TableBefore:
+        """Return what was measured of one of some tables."""
+        own = of_table(sources, identity_of(table))
+        return cls(_counted(table, own), own, common_cuts(own, {}))
+
+    def along(self, known: Table) -> list[Source]:
+        """Return the sources along all cuts of the lines of the table, as it is asked."""
+        cuts = common_cuts(self.sources, known.lines)
+        return [along(source, cuts) for source in self.sources if lies_on(source, cuts)]
+
+    def split(self, known: Table) -> Mapping[str, Ints]:
+        """Return the cells that they tell apart."""
+        return splits(self.along(known))
+
+
+def _compiled(
+    sql: str,
+    tables: Sequence[Table],
+    public: Mapping[str, pl.DataFrame],
+    *,
+    split: Callable[[Table], Mapping[str, Ints]] = no_split,
+    groups_above: float | None = None,
+    cuts: CutsOf = no_cuts,
+    from_zero: bool = False,
+) -> Script:
+    """Compile one SQL text over the tables of a release, whose rows are of the same units."""
+    plain = [without_computed(table) for table in tables]  # what it computes it says itself
+    return compile_script(
+        [(ASKED, _text(sql))],
+        lambda parts: _named(plain, parts),
+        _frames(public),
+        split=split,
+        groups_above=groups_above,
+        cuts=cuts,
+        from_zero=from_zero,
+        widen=lambda one: _widened(one, plain),
+        same_units=lambda first, other: None,
+        combine=lambda combination: _combined(combination, plain),
+        choose=lambda _, chosen: _chosen(chosen, plain),
+    )
+
+
+def _made_of(tables: Sequence[Table]) -> list[Table]:
+    """Return the tables of whose rows pairs, or chosen ones, were counted, and what these have."""
+    return [one for table in tables for one in made_of(table) if one is not table]
+
+
+def _widened(table: Table, tables: Sequence[Table]) -> Table:
+    """Return a table with what its rows refer to, wherever that is known."""
+    found = [one for one in (*tables, *_made_of(tables)) if one.path == table.path]
+    return max(found, key=lambda one: len(one.parents), default=table)
+
+
+def _chosen(chosen: Chosen, tables: Sequence[Table]) -> Table | None:
+    """Return the chosen rows that were counted, if they are those that are asked."""
+    return next((table for table in tables if table.chosen == chosen), None)
+
+
+def _combined(combination: RowCombination, tables: Sequence[Table]) -> Table:
+    """Return the pairs that were counted, if they are those that are asked.
+
+    Raises:
+        SchemaError: other rows met there, or none did.
+    """
+    for table in tables:
+        made = table.origin.tables if table.origin is not None else ()
+        if table.origin is not None and made and table.origin.digest == combination.digest:
+            return table.whole
+        with suppress(SchemaError):  # it may be of pairs itself
+            return _combined(combination, made)
+    raise SchemaError(
+        f"This release has no rows of {printable(combination.name)} joined like this.",
+        hint="write the join as in the statements of the release.",
+    )
+
+
+def _counted(table: Table, sources: Sequence[Source]) -> Table:
+    """Return the table as it was counted.
+
+    Releases before format 3 counted only rows with a value of the domain in some columns. Of these
+    rows, none is outside of these domains.
+    """
+    filtered = frozenset().union(*(source.guards for source in sources))
+    return replace(table, enforced=table.enforced | filtered)
+
+
+def _text(sql: object) -> str:
+    if not isinstance(sql, str):
+        raise SqlError("A query is one SQL text.", hint='for example release.query("SELECT …").')
+    return sql
+
+
+def _frames(public: Mapping[str, pl.DataFrame]) -> Public:
+    """Resolve the names of public tables."""
+    frames = {folded(name): frame for name, frame in public.items()}
+    return lambda parts: frames.get(".".join(folded(part) for part in parts))
+
+
+def _named(tables: Sequence[Table], parts: tuple[str, ...]) -> Table:
+    """Resolve the name of a table that was measured, or of one that its rows refer to."""
+    made = _made_of(tables)
+    below = [parent.table for table in tables for parent in table.parents]
+    below += [replace(p.table, unit=table.unit) for table in made for p in table.parents]
+    for one in (*tables, *(table.alone for table in made), *below):
+        if one.is_called(parts):
+            return one
+    raise _not_counted(tables, parts)
+
+
+def _not_counted(tables: Sequence[Table], parts: tuple[str, ...]) -> SchemaError:
+    if any(table.chosen is not None and table.whole.is_called(parts) for table in tables):
+        return SchemaError(
+            f"This release has only those rows of {printable(parts[-1])} that its statements "
+            "choose.",
+            hint="choose rows by the same conditions as they do.",
+        )
+    return SchemaError(
+        f"This release has no table {printable('.'.join(parts))}.",
+        hint=closest(parts[-1], [table.name for table in tables]),
+    )

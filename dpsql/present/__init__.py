@@ -1,0 +1,1 @@
+"""Answers as they are shown and taken elsewhere: texts, pictures, pages, files."""

@@ -1,1 +1,0 @@
-"""One self-contained page about a release, as HTML: what it has, and how that is written."""
