@@ -1,8 +1,8 @@
 """How Sphinx makes the site of these pages: `python -m sphinx -W --keep-going docs build/site`.
 
 The pages are Markdown that reads well without it. What they can't say in Markdown is in
-`site_parts/`: docstrings as they are written here, and pictures of releases that are made while it
-builds.
+`site_parts/`: docstrings as they are written here, tables of files, and pictures of releases
+that are made while it builds.
 """
 
 import sys
@@ -13,7 +13,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from site_parts import docstrings, pictures, words
+from site_parts import docstrings, files, pictures, words
 
 project = "dpsql"
 author = "The dpsql authors"
@@ -54,5 +54,6 @@ def setup(app: Any) -> None:
     app.connect("source-read", pictures.with_contents)
     app.connect("source-read", pictures.with_pictures)
     app.connect("source-read", pictures.with_previews)
+    app.connect("source-read", files.with_files)
     app.connect("source-read", words.with_words)
     app.connect("builder-inited", pictures.write_report)

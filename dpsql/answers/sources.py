@@ -203,7 +203,7 @@ def _apart(source: Source, own: Sequence[UnitTable], digests: Mapping[str, str])
 #   the number of cells is another one.
 #
 # It depends on no other column: no row is left out for what it has in a column that isn't counted
-# by, since rows outside a domain have a cell of their own (see `dpsql/engines/duckdb/columns.py`).
+# by, since rows outside a domain have a cell of their own (see `dpsql/engines/codes.py`).
 # So what was measured goes together with what is measured under another description, if the two
 # agree in the columns that were measured.
 #

@@ -15,6 +15,7 @@ pytest.importorskip("sphinx", reason="the site needs pip install 'dpsql[docs]'")
 sys.path.append(str(ROOT / "docs"))
 
 from site_parts.docstrings import as_restructured_text
+from site_parts.files import described, table, with_files
 from site_parts.words import linked
 
 
@@ -31,6 +32,25 @@ def test_the_site_has_all_pages_and_its_links_lead_somewhere(site):
     assert drawn.count('<figure class="picture"') == 4
     assert "<!-- picture" not in drawn
     assert "The Adult census extract" in (site / "demo-report.html").read_text(encoding="utf-8")
+    rooms = (site / "explanation" / "architecture.html").read_text(encoding="utf-8")
+    assert "<!-- files" not in rooms
+    for path, _ in described(ROOT / "dpsql" / "answers"):
+        assert path.name in rooms
+
+
+def test_pages_list_files_as_they_are(tmp_path):
+    (tmp_path / "b").mkdir()
+    (tmp_path / "__init__.py").write_text('"""A folder."""', encoding="utf-8")
+    (tmp_path / "a.py").write_text('"""Sums | and counts.\n\nMore."""', encoding="utf-8")
+    (tmp_path / "b" / "c.py").write_text('"""Noise."""', encoding="utf-8")
+    rows = ["| `a.py` | Sums \\| and counts |", "| `b/c.py` | Noise |"]
+    assert table(tmp_path).splitlines() == ["| File | Noun |", "|---|---|", *rows]
+    for page in PAGES:
+        text = [page.read_text(encoding="utf-8")]
+        with_files(None, page.stem, text)
+        assert "<!-- files:" not in text[0], page
+    with pytest.raises(ValueError, match="no files"):
+        table(tmp_path / "nowhere")
 
 
 def test_what_is_wrong_with_a_site_is_found(tmp_path):

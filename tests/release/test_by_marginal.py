@@ -104,9 +104,9 @@ def test_what_is_promised_to_agree_agrees(session):
 def test_columns_say_what_agrees(session, tmp_path):
     release = session.release(SCRIPT, budget=BUDGET, nonnegative=True)
     described = release.columns("age_town").filter(pl.col("role") == "adjusted")
-    assert described["reason"].to_list() == [adjusted.REASON]
+    assert described["reason"].to_list() == [adjusted.REASON_BY_MARGINAL]
     assert "agree with all tables of one column, and nearly with those of several" in (
-        adjusted.REASON
+        adjusted.REASON_BY_MARGINAL
     )
     assert "`columns` says which agree" in release.summary()
     release.save(tmp_path / "release")
@@ -227,7 +227,7 @@ def test_several_tables_have_tables_of_their_own(monkeypatch):
         if name != "sexes":
             assert release[name]["n_adjusted"].sum() == pytest.approx(total)
     assert sums(release["c0_c1"], "c0") == pytest.approx(release["c0"]["n_adjusted"].to_list())
-    assert release.columns("c0")["reason"][-1] == adjusted.REASON
+    assert release.columns("c0")["reason"][-1] == adjusted.REASON_BY_MARGINAL
     con.close()
 
 
