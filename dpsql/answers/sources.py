@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -139,14 +139,7 @@ def beside(script: Script, sources: Sequence[Source], others: Sequence[Source]) 
     one = None if script.apart else UnitTable(own[0], script.table.contributions)
     asked = [of for of, _ in script.apart] if one is None else [one]
     wanted = dict(zip(own, asked, strict=True))
-    # A space and no number behind it: no table that is asked is named so.
-    more = {
-        digest: UnitTable(f"{digest} beside", rows)
-        for source in others
-        for difference in source.differences
-        for digest, rows in zip(difference.tables, difference.rows, strict=True)
-        if digest == source.table and digest not in wanted
-    }
+    more = _unasked(others, wanted)
     kept = [*(s if s.table in wanted else replace(s, table=own[0]) for s in sources)]
     kept += [source for source in others if source.combines and source.table in more]
     if len(kept) == len(sources) or not all(source.combines for source in sources):
@@ -156,11 +149,27 @@ def beside(script: Script, sources: Sequence[Source], others: Sequence[Source]) 
     found = _compared(named, [[source] for source in kept], wanted)
     if not any(source.differences for source in found):
         return None
-    workload, merged = script.workload, script.merged
-    if one is not None:
-        workload = over_all([(one, workload)], [[f.weight for f in workload.families]])
-        merged = {one.attribute(name): of for name, of in merged.items()}
-    return Beside(workload, merged, found, tuple(of.name for of in more.values()), one)
+    unasked = tuple(of.name for of in more.values())
+    if one is None:
+        return Beside(script.workload, script.merged, found, unasked, None)
+    weights = [family.weight for family in script.workload.families]
+    workload = over_all([(one, script.workload)], [weights])
+    merged = {one.attribute(name): of for name, of in script.merged.items()}
+    return Beside(workload, merged, found, unasked, one)
+
+
+def _unasked(sources: Sequence[Source], asked: Container[str]) -> dict[str, UnitTable]:
+    """Return the tables of sources whose totals were compared, but for those that are asked.
+
+    A space and no number is behind the name of each: no table that is asked is named so.
+    """
+    return {
+        digest: UnitTable(f"{digest} beside", rows)
+        for source in sources
+        for difference in source.differences
+        for digest, rows in zip(difference.tables, difference.rows, strict=True)
+        if digest == source.table and digest not in asked
+    }
 
 
 def in_order(script: Script, sources: Sequence[Source]) -> tuple[Source, ...]:

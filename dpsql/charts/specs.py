@@ -154,20 +154,27 @@ class Points:
         """Return what is drawn of each number: of a hollow one, what is within the scale."""
         low, high = self.span if span is None else span
         low, high = (min(low, 0.0), max(high, 0.0)) if self.scale == "nominal" else (low, high)
-        found = []
-        for key, value, end, mark in zip(
-            self.keys, self.values, self.ends, self.all_marks, strict=True
-        ):
-            shown = None if value is None or mark.said else value
-            cut = None if shown is None or end is None else end
-            if mark.is_hollow and shown is not None:
-                cut = None if cut is None else (max(cut[0], low), min(cut[1], high))
-                cut = None if cut is None or cut[0] > cut[1] else cut
-                shown = min(max(shown, low), high) if self.scale == "nominal" else shown
-                shown = shown if low <= shown <= high else None
-            found.append(Drawn(key, shown, cut, mark.is_hollow, mark.said or NO_NUMBER))
-        if self.scale == "nominal":
-            return found
+        each = zip(self.keys, self.values, self.ends, self.all_marks, strict=True)
+        found = [
+            Drawn(key, *self._within((low, high), value, end, mark), mark.is_hollow, mark.words)
+            for key, value, end, mark in each
+        ]
+        return found if self.scale == "nominal" else self._along(found)
+
+    def _within(
+        self, span: Span, value: float | None, end: tuple[float, float] | None, mark: Mark
+    ) -> tuple[float | None, tuple[float, float] | None]:
+        """Return what is drawn of a number and of its interval."""
+        if value is None or mark.said:
+            return None, None
+        if not mark.is_hollow:
+            return value, end
+        low, high = span
+        shown = min(max(value, low), high) if self.scale == "nominal" else value
+        return (shown if low <= shown <= high else None), _cut(end, span)
+
+    def _along(self, found: list[Drawn]) -> list[Drawn]:
+        """Put numbers in a line, in which those that can't be drawn are gaps."""
         found.sort(key=lambda row: place(self.scale, row.key))
         kept = [row for row in found if row.value is not None or not row.is_hollow]
         sides = zip([None, *kept], [*kept[1:], None], strict=False)
@@ -185,6 +192,11 @@ class Mark:
     """Why it isn't drawn, in a word or three; nothing if it is."""
     is_hollow: bool = False
     """Whether it is drawn as an outline: it may as well be zero."""
+
+    @property
+    def words(self) -> str:
+        """Words that stand in place of the number, if it isn't drawn."""
+        return self.said or NO_NUMBER
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +280,14 @@ class Grid:
 
 MOST_ACROSS = 12
 """Columns of a table that has its numbers in it."""
+
+
+def _cut(end: tuple[float, float] | None, span: Span) -> tuple[float, float] | None:
+    """Return what is of an interval within a scale."""
+    if end is None:
+        return None
+    low, high = max(end[0], span[0]), min(end[1], span[1])
+    return None if low > high else (low, high)
 
 
 def span_of(numbers: Sequence[float | None]) -> Span:
@@ -465,47 +485,64 @@ def heat(grid: Grid, span: Span | None = None, *, width: int = WIDTH) -> dict[st
         span: the least and the largest of all panels, which then have the same shades.
         width: pixels, about.
     """
-    step = min(max(_left(width, grid.down) / max(len(grid.across), 1), STEP), 4 * STEP)
-    if grid.has_numbers:
-        longest = max((len(square.text) for square in grid.squares), default=0)
-        step = max(step, LETTER * longest + 8)
+    step = _step(grid, width)
     places = {
         "y": down("row", grid.rows, grid.down, limit=_room(width)),
         "x": across("column", grid.columns, grid.across, step),
     }
     low, _ = grid.span if span is None else span
-    shaded = grid.shaded(span)
-    shade: dict[str, Any] = {
-        "field": "size",
-        "type": "quantitative",
-        "scale": {"domain": list(shaded), "range": [LIGHTEST, 1]},
-        "legend": None if grid.has_numbers else shades(grid.value, shaded, ONE),
-    }
-    if not shaded[1] > shaded[0]:
-        shade |= {"scale": {"domain": [0, 1], "range": [LIGHTEST, 1]}, "legend": None}
     known = [
         {**_place(s), "size": abs(s.value), "sign": "+" if s.value >= 0 else "-"}
         for s in grid.squares
         if s.value is not None and grid.shade(s, span) is not None
     ]
-    noise = [_place(s) for s in grid.squares if s.value is not None and s.mark.is_hollow]
-    none = [_place(s) for s in grid.squares if s.value is None or s.mark.said]
     rect = {"type": "rect", "stroke": LINE, "strokeWidth": 0.5}
-    dot = {"type": "point", **_OUTLINE, "shape": "circle", "size": 12, "color": INK, "opacity": 1}
-    dash = {"type": "text", "text": "–", "color": DIM}
     fill = _SIGNS if low < 0 else {"value": ONE}
-    layers = [_layer(known, rect, **places, opacity=shade, fill=fill)]
+    shaded = _layer(known, rect, **places, opacity=_shade(grid, span), fill=fill)
+    dash = {"type": "text", "text": "–", "color": DIM}
+    none = [_place(s) for s in grid.squares if _is_dash(grid, s)]
+    dashes = [_layer(none, dash, **places)] if none else []
+    size = {"width": {"step": step}, "height": {"step": STEP}}
+    return chart({**size, "layer": [shaded, *_over_shades(grid, places), *dashes]})
+
+
+def _step(grid: Grid, width: int) -> float:
+    """Return how wide a cell is: as wide as its number, if it has one."""
+    step = min(max(_left(width, grid.down) / max(len(grid.across), 1), STEP), 4 * STEP)
+    if not grid.has_numbers:
+        return step
+    longest = max((len(square.text) for square in grid.squares), default=0)
+    return max(step, LETTER * longest + 8)
+
+
+def _shade(grid: Grid, span: Span | None) -> dict[str, Any]:
+    """Return the scale of shades: behind numbers they are lighter, and need no legend."""
+    low, high = grid.shaded(span)
+    lightest, darkest = (LIGHTEST * DEEPEST, DEEPEST) if grid.has_numbers else (LIGHTEST, 1)
+    is_told = high > low and not grid.has_numbers
+    return {
+        "field": "size",
+        "type": "quantitative",
+        "scale": {"domain": [low, high] if high > low else [0, 1], "range": [lightest, darkest]},
+        "legend": shades(grid.value, (low, high), ONE) if is_told else None,
+    }
+
+
+def _over_shades(grid: Grid, places: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what stands in cells: all numbers, or circles for those that may as well be zero."""
     if grid.has_numbers:
         written = [{**_place(s), "text": s.text} for s in grid.squares if not s.mark.said]
-        shade["scale"] = {**shade["scale"], "range": [LIGHTEST * DEEPEST, DEEPEST]}
-        number = {"type": "text"}
-        layers.append(_layer(written, number, **places, text={"field": "text", "type": "nominal"}))
-        none = [_place(s) for s in grid.squares if s.mark.said or not s.text]
-    elif noise:
-        layers.append(_layer(noise, dot, **places))
-    layers += [_layer(none, dash, **places)] if none else []
-    size = {"width": {"step": step}, "height": {"step": STEP}}
-    return chart({**size, "layer": layers})
+        said = {"field": "text", "type": "nominal"}
+        return [_layer(written, {"type": "text"}, **places, text=said)]
+    dot = {"type": "point", **_OUTLINE, "shape": "circle", "size": 12, "color": INK, "opacity": 1}
+    noise = [_place(s) for s in grid.squares if s.value is not None and s.mark.is_hollow]
+    return [_layer(noise, dot, **places)] if noise else []
+
+
+def _is_dash(grid: Grid, square: Square) -> bool:
+    """Whether a cell has no number where others have one."""
+    missing = not square.text if grid.has_numbers else square.value is None
+    return missing or bool(square.mark.said)
 
 
 _SIGNS: Mapping[str, Any] = {

@@ -26,7 +26,7 @@ from dpsql.answers.facts import Facts
 from dpsql.answers.frames import DIVIDED, NOISE, SUPPRESSED, Frames, SupportedFrames, as_read
 from dpsql.answers.noise import CONFIDENCE
 from dpsql.calls import check_path_given
-from dpsql.charts.specs import MOST_ACROSS
+from dpsql.charts.specs import MOST_ACROSS, Grid
 from dpsql.engines import write_answers, write_database
 from dpsql.engines.answers import WrittenTable, WrittenTables, names_for
 from dpsql.errors import ArgumentError, ReleaseFormatError, printable, shown
@@ -177,22 +177,15 @@ class Answered:
             The table and what is said of it; None if the answer has no two keys, or too many
             labels of both.
         """
-        keys = [name for name, role in self.roles.items() if role == "key"]
-        values = [name for name, role in self.roles.items() if role == "value"]
-        if len(keys) != 2 or len(values) != 1 or not self.frame[values[0]].dtype.is_numeric():
+        grid = self._grid()
+        if grid is None or not grid.tells_errors:
             return None
-        down, over = sorted(keys, key=lambda key: -self.frame[key].n_unique())
-        is_wide = self.frame[over].n_unique() > MOST_ACROSS
-        if is_wide or self.frame.select(keys).is_duplicated().any():
-            return None
-        known = Drawable(frozenset(self.roles), self.confidence)
-        rows, columns = (Labels(ordered(self.frame[key]), LONGEST_TEXT) for key in (down, over))
-        frame = with_marks(self.frame, self.marks)
-        grid = grid_of(frame, (down, over), values[0], known, (rows, columns))
-        if not grid.tells_errors:
-            return None
-        marked = dict(zip(grid.squares, self.marks[values[0]].to_list(), strict=True))
-        cells = {(s.row, s.column): _flagged(s.text, marked[s]) for s in grid.squares}
+        (value,) = self._named("value")
+        marks = self.marks[value].to_list()
+        cells = {
+            (square.row, square.column): _flagged(square.text, mark)
+            for square, mark in zip(grid.squares, marks, strict=True)
+        }
         errors = ["standard error"] if grid.beside else []
         made = [
             [Cell(row), *(Cell(cells.get((row, c), MISSING)) for c in grid.across)]
@@ -206,6 +199,24 @@ class Answered:
         head.insert(0, Column(f"{grid.rows} \\ {grid.columns}", is_key=True))
         name = f"{grid.value}{f', {grid.each}' if grid.each else ''}"
         return Shown(head, made, len(made)), name
+
+    def _named(self, role: str) -> list[str]:
+        """Return the columns of a role."""
+        return [name for name, own in self.roles.items() if own == role]
+
+    def _grid(self) -> Grid | None:
+        """Return the value by two keys, if that is what the answer has, and a page has room."""
+        keys, values = self._named("key"), self._named("value")
+        if len(keys) != 2 or len(values) != 1 or not self.frame[values[0]].dtype.is_numeric():
+            return None
+        down, over = sorted(keys, key=lambda key: -self.frame[key].n_unique())
+        is_wide = self.frame[over].n_unique() > MOST_ACROSS
+        if is_wide or self.frame.select(keys).is_duplicated().any():
+            return None
+        known = Drawable(frozenset(self.roles), self.confidence)
+        rows, columns = (Labels(ordered(self.frame[key]), LONGEST_TEXT) for key in (down, over))
+        frame = with_marks(self.frame, self.marks)
+        return grid_of(frame, (down, over), values[0], known, (rows, columns))
 
 
 def as_markdown(title: str, answered: Answered, style: Style) -> str:

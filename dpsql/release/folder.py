@@ -513,21 +513,26 @@ def _are_of(facts: Facts, held: Sequence[Entry], parts: Sequence[Sequence[Source
         if own and not several.keys() <= {source.table for source in part}:
             return False
         for source in part:
+            charged = _charged_for(entry, source)
+            if charged is None:
+                return False
             if not own and source.table not in asked:
-                other = entry.purpose.of(source.table)
-                if other is None or beside.setdefault(source.table, other) != other:
+                if beside.setdefault(source.table, charged) != charged:
                     return False
                 continue
-            (first, *others) = entry.purpose.tables
-            charged = entry.purpose.of(source.table) if source.table or others else first
             table = several.get(source.table) if several else facts.table
-            if charged is None or table is None:
+            if table is None or not _is_described(charged, source, table, own=own):
                 return False
             if rows.setdefault(charged.table if several else "", charged.rows) != charged.rows:
                 return False
-            if not _is_described(charged, source, table, own=own):
-                return False
     return True
+
+
+def _charged_for(entry: Entry, source: Source) -> ChargedTable | None:
+    """Return the table that was charged for where a source was measured, if there is one."""
+    charged = entry.purpose.tables
+    only = charged[0] if len(charged) == 1 and not source.table else None
+    return only or entry.purpose.of(source.table)
 
 
 def _is_described(charged: ChargedTable, source: Source, table: Table, *, own: bool) -> bool:
