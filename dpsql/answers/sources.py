@@ -140,22 +140,28 @@ def beside(script: Script, sources: Sequence[Source], others: Sequence[Source]) 
     asked = [of for of, _ in script.apart] if one is None else [one]
     wanted = dict(zip(own, asked, strict=True))
     more = _unasked(others, wanted)
-    kept = [*(s if s.table in wanted else replace(s, table=own[0]) for s in sources)]
+    if not all(source.combines for source in sources):
+        return None
+    kept = [
+        source if source.table in wanted else replace(source, table=own[0]) for source in sources
+    ]
     kept += [source for source in others if source.combines and source.table in more]
-    if len(kept) == len(sources) or not all(source.combines for source in sources):
+    if len(kept) == len(sources):
         return None
     wanted |= more
     named = [tables.together([(wanted[s.table], by_itself(s))]) for s in kept]
     found = _compared(named, [[source] for source in kept], wanted)
     if not any(source.differences for source in found):
         return None
-    unasked = tuple(of.name for of in more.values())
-    if one is None:
-        return Beside(script.workload, script.merged, found, unasked, None)
+    workload, merged = (script.workload, script.merged) if one is None else _among(script, one)
+    return Beside(workload, merged, found, tuple(of.name for of in more.values()), one)
+
+
+def _among(script: Script, one: UnitTable) -> tuple[Workload, dict[str, Ints]]:
+    """Return what a script asks of its only table, and its merged cells, as of one of several."""
     weights = [family.weight for family in script.workload.families]
-    workload = over_all([(one, script.workload)], [weights])
     merged = {one.attribute(name): of for name, of in script.merged.items()}
-    return Beside(workload, merged, found, unasked, one)
+    return over_all([(one, script.workload)], [weights]), merged
 
 
 def _unasked(sources: Sequence[Source], asked: Container[str]) -> dict[str, UnitTable]:

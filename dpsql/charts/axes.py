@@ -147,27 +147,28 @@ def _time(written: str) -> dt.datetime:
 
 def down(name: str, title: str, labels: Sequence[str], limit: int) -> dict[str, Any]:
     """Describe an axis with labels below one another, and its title above them."""
-    return {
-        "field": name,
-        "type": "nominal",
-        "title": title,
-        "sort": None,
-        "scale": {"domain": list(dict.fromkeys(labels))},  # those without a value, too
-        "axis": {**above("right", -6), "labelLimit": limit, "titleLimit": limit},
-    }
+    axis = {**above("right", -6), "labelLimit": limit, "titleLimit": limit}
+    return _labeled(name, title, labels, axis)
 
 
 def across(name: str, title: str, labels: Sequence[str], step: float) -> dict[str, Any]:
     """Describe an axis with labels beside one another, above what is below them."""
     longest = max(map(len, labels), default=0) * LETTER
     turned = {"labelAngle": 0} if longest + 8 <= step else {"labelAngle": -45, "labelLimit": 150}
+    axis = {"orient": "top", "titleAnchor": "start", "labelOverlap": False, **turned}
+    return _labeled(name, title, labels, axis)
+
+
+def _labeled(
+    name: str, title: str, labels: Sequence[str], axis: Mapping[str, Any]
+) -> dict[str, Any]:
     return {
         "field": name,
         "type": "nominal",
         "title": title,
         "sort": None,
-        "scale": {"domain": list(dict.fromkeys(labels))},
-        "axis": {"orient": "top", "titleAnchor": "start", "labelOverlap": False, **turned},
+        "scale": {"domain": list(dict.fromkeys(labels))},  # those without a value, too
+        "axis": axis,
     }
 
 
