@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from fractions import Fraction
+from typing import ClassVar
 
 from dpsql.rows.expression import (
     RowCall,
@@ -22,7 +23,7 @@ from dpsql.rows.expression import (
     RowConstant,
     RowExpression,
 )
-from dpsql.rows.functions import PARTS
+from dpsql.rows.functions import FUNCTIONS, PARTS, Grows, check_column
 from dpsql.rows.intervals import UNITS, as_interval
 from dpsql.rows.known import is_nullable, may_be_nan
 from dpsql.rows.times import word
@@ -113,24 +114,28 @@ class RowBounds:
         return low, high
 
     def _of_call(self, node: RowCall) -> Interval:
-        if node.function in {"least", "greatest"}:
-            return self._extreme(node)
-        if node.function == "date_part":
-            return _of_part(node, lambda: self.of(node.arguments[1]))
-        if node.function in CONDITIONS:
-            return Fraction(0), Fraction(1)
-        if node.function == "coalesce":
-            return union([self.of(part) for part in node.arguments
-                          if not _is_null_constant(part)])  # fmt: skip
-        if node.function == "nullif":
-            return self.of(node.arguments[0])
-        if node.function in {"left", "right", "substring", "lower", "upper"}:
-            return _ALL
-        if node.function == "length":
-            return Fraction(0), _longest(node.arguments[0])
-        if node.function in _RULES:
-            return _RULES[node.function](node, [self.of(part) for part in node.arguments])
-        return _FIXED.get(node.function, _ALL)
+        known = FUNCTIONS[node.function].bounds
+        if isinstance(known, tuple):
+            low, high = known
+            return None if low is None else Fraction(low), None if high is None else Fraction(high)
+        if isinstance(known, Grows):
+            start = None if known.start is None else Fraction(known.start)
+            return _grown(known.function, start, self.of(node.arguments[0]))
+        if known in self._OWN:
+            return self._OWN[known](self, node)
+        return _RULES[known](node, [self.of(part) for part in node.arguments]) if known else _ALL
+
+    def _any(self, node: RowCall) -> Interval:
+        return union([self.of(part) for part in node.arguments if not _is_null_constant(part)])
+
+    def _first(self, node: RowCall) -> Interval:
+        return self.of(node.arguments[0])
+
+    def _part(self, node: RowCall) -> Interval:
+        return _of_part(node, lambda: self.of(node.arguments[1]))
+
+    def _length(self, node: RowCall) -> Interval:
+        return Fraction(0), _longest(node.arguments[0])
 
     def _extreme(self, node: RowCall) -> Interval:
         """Bounds of LEAST and GREATEST, which leave NULL out.
@@ -154,6 +159,11 @@ class RowBounds:
         always = [bounds[1] for bounds, absent in known if not absent and bounds[1] is not None]
         high = min(always) if always else high
         return (low, high) if node.function == "least" else (_minus(high), _minus(low))
+
+    _OWN: ClassVar[dict[str, Callable[[RowBounds, RowCall], Interval]]] = {
+        "any": _any, "first": _first, "extreme": _extreme, "part": _part, "length": _length,
+    }  # fmt: skip
+    """Rules that don't ask for the bounds of all arguments."""
 
 
 def common(one: Interval, other: Interval) -> Interval:
@@ -423,24 +433,20 @@ def _outward(value: Fraction, function: Callable[[float], float], *, up: bool) -
     return Fraction(found) if math.isfinite(found) else None
 
 
-def _monotone(function: Callable[[float], float], start: Fraction | None) -> _Rule:
-    """Make the rule of a function that grows, and is nothing below `start`."""
-
-    def rule(_: RowCall, given: list[Interval]) -> Interval:
-        low, high = given[0]
-        if start is not None and (low is None or low < start):
-            low = start
-        if high is not None and low is not None and high < low:
-            return _ZERO  # it has no value at all
-        return (
-            None if low is None else _outward(low, function, up=False),
-            None if high is None else _outward(high, function, up=True),
-        )
-
-    return rule
+def _grown(function: Callable[[float], float], start: Fraction | None, given: Interval) -> Interval:
+    """Bound a function that grows, and is nothing below `start`."""
+    low, high = given
+    if start is not None and (low is None or low < start):
+        low = start
+    if high is not None and low is not None and high < low:
+        return _ZERO  # it has no value at all
+    return (
+        None if low is None else _outward(low, function, up=False),
+        None if high is None else _outward(high, function, up=True),
+    )
 
 
-def _power(node: RowCall, given: list[Interval]) -> Interval:
+def _power(_: RowCall, given: list[Interval]) -> Interval:
     """Whole powers of anything, and other powers of what isn't negative."""
     (low, high), exponent = given
     if exponent[0] is None or exponent[0] != exponent[1] or low is None or high is None:
@@ -453,7 +459,7 @@ def _power(node: RowCall, given: list[Interval]) -> Interval:
         return min(ends), max(ends)
     if low < 0 or power < 0:
         return _ALL
-    return _monotone(lambda x: math.pow(x, float(power)), None)(node, [(low, high)])
+    return _grown(lambda x: math.pow(x, float(power)), None, (low, high))
 
 
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1), timedelta(microseconds=1)
@@ -466,25 +472,10 @@ _MONTHS |= {"century": 1_200, "millennium": 12_000}
 _YEARS = {"year": 1, "isoyear": 1, "decade": 10, "century": 100, "millennium": 1_000}
 _Rule = Callable[[RowCall, list[Interval]], Interval]
 _RULES: dict[str, _Rule] = {
-    "+": _added, "-": _subtracted, "*": _multiplied, "/": _divided, "//": _whole_quotient,
-    "%": _remainder, "negative": lambda n, g: _subtracted(n, [_ZERO, g[0]]),
-    "abs": _absolute, "round": _rounded, "floor": _rounded, "ceil": _rounded, "trunc": _rounded,
-    "sqrt": _monotone(math.sqrt, Fraction(0)), "exp": _monotone(math.exp, None),
-    "cbrt": _monotone(math.cbrt, None), "atan": _monotone(math.atan, None),
-    "ln": _monotone(math.log, Fraction(0)), "log10": _monotone(math.log10, Fraction(0)),
-    "log2": _monotone(math.log2, Fraction(0)), "radians": _monotone(math.radians, None),
-    "degrees": _monotone(math.degrees, None), "pow": _power,
-    "date_diff": _units_between, "date_trunc": _cut, "clock": _shifted, "shift": _moved,
+    "sum": _added, "difference": _subtracted, "product": _multiplied, "quotient": _divided,
+    "whole quotient": _whole_quotient, "remainder": _remainder,
+    "negative": lambda n, g: _subtracted(n, [_ZERO, g[0]]), "absolute": _absolute,
+    "rounded": _rounded, "power": _power, "span": _units_between, "truncated": _cut,
+    "clock": _shifted, "shift": _moved,
 }  # fmt: skip
-_UNIT: Interval = (Fraction(-1), Fraction(1))
-_FIXED: dict[str, Interval] = {
-    "sign": _UNIT, "sin": _UNIT, "cos": _UNIT, "asin": (Fraction(-2), Fraction(2)),
-    "acos": (Fraction(0), Fraction(4)), "atan2": (Fraction(-4), Fraction(4)),
-    "strpos": (Fraction(0), None), "strlen": (Fraction(0), None),
-}  # fmt: skip
-_BOOLEAN_NAMES = """
-    and or not = <> < <= > >= is_distinct is_not_distinct between in is_null contains starts_with
-    ends_with like ilike regexp_matches regexp_full_match isnan isfinite isinf
-"""
-CONDITIONS = frozenset(_BOOLEAN_NAMES.split())
-"""Functions that are true or false."""
+check_column("bounds", {"", *_RULES, *RowBounds._OWN})

@@ -25,11 +25,11 @@ from dpsql.rows.expression import (
     RowExpression,
     replaced,
 )
+from dpsql.rows.functions import of_shapes
 from dpsql.rows.times import word
 
-_COMPARED_NAMES = "= <> < <= > >= is_distinct is_not_distinct between in is_null"
-_COMPARED = frozenset(_COMPARED_NAMES.split())
-_CHOICES = frozenset({"coalesce", "nullif", "least", "greatest"})
+_COMPARED = of_shapes("comparison", "between", "membership", "is_null")
+_CHOICES = of_shapes("choice", "nullif", "extreme")
 _WITHOUT_ZONE = frozenset({"microsecond", "millisecond", "second", "minute"})
 _UTC = "UTC"
 _YEARS = range(1970, 2038)

@@ -16,9 +16,10 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from itertools import islice
+from typing import ClassVar
 
 from dpsql.errors import UnsupportedSqlError
 from dpsql.rows.expression import (
@@ -31,6 +32,7 @@ from dpsql.rows.expression import (
     columns,
     parts,
 )
+from dpsql.rows.functions import FUNCTIONS, Cuts
 from dpsql.rows.periods import period_of, starts
 from dpsql.rows.places import above, ends, moment_at, place, place_of_moment
 from dpsql.rows.times import meant
@@ -44,8 +46,7 @@ Places = frozenset[int]
 
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>",
             "is_distinct": "is_distinct", "is_not_distinct": "is_not_distinct"}  # fmt: skip
-_ASKED_WITHIN = frozenset({*_FLIPPED, "between", "in", "is_null"})
-_FINITE = frozenset({"isnan", "isfinite", "isinf"})
+_ASKED_WITHIN = frozenset({Cuts.PLACE, Cuts.PLACES, Cuts.NOWHERE})
 
 
 class Cutter:
@@ -113,25 +114,39 @@ class Cutter:
             inner = _inside_case(node)
             if inner is not None:
                 return self._of_case(inner, within)
-            if node.function == "is_null" and node.arguments == (self._column,):
-                return frozenset()
-            if node.function in _FINITE and self._is_own(node.arguments[0]):
-                return self._infinite() if self._type == DOUBLE else None
-            if node.function == "in":
-                value, *listed = node.arguments
-                return _union(self._of(RowCall("=", (value, one)), within) for one in listed)
-            compared = self._compared(node)
-            if compared is not None:
-                function, below, after = compared
-                if function in {"<", ">="}:
-                    return frozenset({below})
-                return frozenset({after} if function in {"<=", ">"} else {below, after})
-        period = period_of(node, self._column) if self._type.is_time else ""
-        if period:
-            return self._starts(period, within)
+            return self._RULES[FUNCTIONS[node.function].cuts](self, node, within)
+        return self._of_period(node, within)
+
+    def _of_parts(self, node: RowExpression, within: Range) -> Places | None:
         if self._column.name not in columns(node):
             return frozenset()
         return _union(self._of(part, within) for part in parts(node))
+
+    def _of_period(self, node: RowExpression, within: Range) -> Places | None:
+        period = period_of(node, self._column) if self._type.is_time else ""
+        return self._starts(period, within) if period else self._of_parts(node, within)
+
+    def _of_null(self, node: RowCall, within: Range) -> Places | None:
+        own = node.arguments == (self._column,)
+        return frozenset() if own else self._of_parts(node, within)
+
+    def _of_infinity(self, node: RowCall, within: Range) -> Places | None:
+        if not self._is_own(node.arguments[0]):
+            return self._of_parts(node, within)
+        return self._infinite() if self._type == DOUBLE else None
+
+    def _of_list(self, node: RowCall, within: Range) -> Places | None:
+        value, *listed = node.arguments
+        return _union(self._of(RowCall("=", (value, one)), within) for one in listed)
+
+    def _of_comparison(self, node: RowCall, within: Range) -> Places | None:
+        compared = self._compared(node)
+        if compared is None:
+            return self._of_parts(node, within)
+        function, below, after = compared
+        if function in {"<", ">="}:
+            return frozenset({below})
+        return frozenset({after} if function in {"<=", ">"} else {below, after})
 
     def _of_case(self, node: RowCase, within: Range) -> Places | None:
         found = [self._of(node.otherwise, within)]
@@ -195,6 +210,11 @@ class Cutter:
             return None
         return frozenset(range(low, high + 1))
 
+    _RULES: ClassVar[dict[Cuts, Callable[[Cutter, RowCall, Range], Places | None]]] = {
+        Cuts.PLACE: _of_comparison, Cuts.PLACES: _of_list, Cuts.NOWHERE: _of_null,
+        Cuts.INFINITY: _of_infinity, Cuts.PERIODS: _of_period, Cuts.ARGUMENTS: _of_parts,
+    }  # fmt: skip
+
     def _infinite(self) -> Places:
         least, most = ends(DOUBLE)
         return frozenset({least + 1, most - 1, most})
@@ -236,7 +256,7 @@ def _union(found: Iterable[Places | None]) -> Places | None:
 
 def _inside_case(node: RowCall) -> RowCase | None:
     """Ask of each result of a CASE what is asked of the whole; None if that isn't done."""
-    if node.function not in _ASKED_WITHIN:
+    if FUNCTIONS[node.function].cuts not in _ASKED_WITHIN:
         return None
     found = ((i, part) for i, part in enumerate(node.arguments) if isinstance(part, RowCase))
     at, case = next(found, (0, None))

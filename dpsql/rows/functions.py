@@ -1,4 +1,9 @@
-"""The functions that may run on private rows: a closed list, each with the reason why.
+"""The functions that may run on private rows: a closed list, one record each, with the reason why.
+
+A record says all that is known of a function, so that nothing of it has to be listed elsewhere:
+what is computed (`shape`, `result`, `duckdb`, `spark`), what follows of it without any row (`null`,
+`finite`, `whole`, `digits`, `bounds`, `cuts`), and by which names it is read. Whoever adds one says
+it all: no field has a default. `tests/rows/test_functions.py` compares each with DuckDB.
 
 Guarantees:
     Whatever is listed is a function of its arguments alone. It reads no other row, no file, no
@@ -21,29 +26,142 @@ which asks for no zone but the one that is written.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Literal
+
+from dpsql.errors import InternalError
 
 MANY = 1_000
 """Arguments that a function takes at most which takes any number."""
+Shape = Literal[
+    "absolute", "addition", "asked", "between", "bounded", "choice", "clock", "comparison",
+    "extreme", "is_null", "join", "like", "logic", "membership", "named_part", "negative",
+    "nullif", "part", "quotient", "real", "regex", "remainder", "rounded", "searched", "shift",
+    "shown", "sign", "span", "subtext", "text", "truncated",
+]  # fmt: skip
+"""How arguments are typed, and what is written of them: a method of the writer (`write.py`)."""
+SYNTAX = "syntax"
+"""An operation of `typed.py` and no call: each engine writes it."""
+
+
+class Null(Enum):
+    """Where a function is NULL."""
+
+    NEVER = auto()
+    ANY = auto()
+    """Only where an argument is."""
+    ALL = auto()
+    """Only where all arguments are."""
+    MAY = auto()
+    """Perhaps where none is: it may fail, or have no value."""
+
+
+class Finite(Enum):
+    """Where a number is finite and of moderate size; and where it is no NaN."""
+
+    ALWAYS = auto()
+    BY_PART = auto()
+    """Of most parts of a time."""
+    SUM = auto()
+    """Where the arguments are; it may be NaN elsewhere, as inf - inf is."""
+    KEPT = auto()
+    """Where the arguments are; it is NaN only where one of them is."""
+    LEAST = auto()
+    """Where the arguments are; it is NaN only where all of them are."""
+    CHOSEN = auto()
+    """It isn't said where; but it is NaN only where an argument is."""
+    UNKNOWN = auto()
+
+
+class Whole(Enum):
+    """Where a number is a whole one, if it is finite."""
+
+    ALWAYS = auto()
+    BY_PART = auto()
+    """Of most parts of a time."""
+    KEPT = auto()
+    """Where the arguments are."""
+    ROUNDED = auto()
+    """Without a number of places; with one, where the arguments are."""
+    UNKNOWN = auto()
+
+
+class Digits(Enum):
+    """Which number all results are multiples of, by those of the arguments."""
+
+    COMMON = auto()
+    """The largest of which all of these are multiples."""
+    PRODUCT = auto()
+    UNKNOWN = auto()
+    """One, of a whole number."""
+
+
+class Cuts(Enum):
+    """At which values of an ordered argument a function changes (`cuts.py`)."""
+
+    PLACE = auto()
+    """At constants that it is compared with."""
+    PLACES = auto()
+    """At each of a list."""
+    NOWHERE = auto()
+    """It is the same for all values but NULL."""
+    INFINITY = auto()
+    """At infinity and NaN, of a DOUBLE."""
+    PERIODS = auto()
+    """Where a period of the calendar begins."""
+    ARGUMENTS = auto()
+    """Only where the arguments do, as it follows from them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grows:
+    """Bounds of a function of the C library that grows, and is nothing below `start`."""
+
+    function: Callable[[float], float]
+    start: int | None = None
+
+
+Bounds = tuple[int | None, int | None] | Grows | str
+"""Ends; or how they follow from those of the arguments, a rule of `bounds.py`; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowFunction:
-    """A function that may run on rows.
+    """A function that may run on rows, and what is known of it.
 
     Args:
-        shape: how it is typed and written: a method of the writer (`write.py`).
+        shape: how it is typed and written.
         arguments: the least and the largest number of arguments.
+        result: its type as DuckDB has it, if that is one; empty if it follows from the arguments.
+        bounds: between what its values lie.
+        null: where it is NULL.
+        finite: where it is a finite number, and no NaN.
+        whole: where it is a whole number.
+        digits: what its values are multiples of.
+        cuts: where it changes.
+        duckdb: DuckDB's name in `system.main`; empty if it is syntax.
+        read: the names by which it is called in DuckDB's syntax tree, if it isn't syntax.
+        spark: the rule by which Spark's SQL is written (`engines/spark/sql/`); empty if there is
+            none, and Spark computes nothing of it.
         why: the argument for its being a function of its arguments, and fast.
-        name: DuckDB's name in `system.main`; empty if it is syntax.
-        gives: the result's type, where the shape leaves it open.
     """
 
-    shape: str
+    shape: Shape
     arguments: tuple[int, int]
+    result: str
+    bounds: Bounds
+    null: Null
+    finite: Finite
+    whole: Whole
+    digits: Digits
+    cuts: Cuts
+    duckdb: str
+    read: str
+    spark: str
     why: str
-    name: str = ""
-    gives: str = ""
 
 
 _LOGIC = "three-valued logic: a table of nine entries, on booleans"
@@ -99,79 +217,182 @@ _SHOWN = (
 _CHOICE = "chooses among its arguments, which are of one type"
 
 _TWO, _ONE = (2, 2), (1, 1)
-
-
-def _reals(names: str, count: tuple[int, int]) -> dict[str, RowFunction]:
-    return {
-        name: RowFunction("real", count, _REAL, name=name, gives="DOUBLE") for name in names.split()
-    }
-
-
-def _compared(names: str) -> dict[str, RowFunction]:
-    return {name: RowFunction("comparison", _TWO, _COMPARED) for name in names.split()}
-
+_NO_NUMBER = (Finite.UNKNOWN, Whole.UNKNOWN, Digits.UNKNOWN)
+_BOOLEAN, _COUNT, _UNIT = (0, 1), (0, None), (-1, 1)
+_COMPARE = "= <> < <= > >= is_distinct is_not_distinct"
+_REALS: dict[str, Bounds] = {
+    "sqrt": Grows(math.sqrt, 0), "cbrt": Grows(math.cbrt), "exp": Grows(math.exp),
+    "ln": Grows(math.log, 0), "log10": Grows(math.log10, 0), "log2": Grows(math.log2, 0),
+    "sin": _UNIT, "cos": _UNIT, "tan": "", "asin": (-2, 2), "acos": (0, 4),
+    "atan": Grows(math.atan), "radians": Grows(math.radians), "degrees": Grows(math.degrees),
+    "pow": "power", "atan2": (-4, 4),
+}  # fmt: skip
+_OF_TWO_REALS = {"pow": "pow power ** ^", "atan2": "atan2"}
+"""Functions of two doubles, and the names by which they are read."""
 
 FUNCTIONS: dict[str, RowFunction] = {
-    "and": RowFunction("logic", (1, MANY), _LOGIC),
-    "or": RowFunction("logic", (1, MANY), _LOGIC),
-    "not": RowFunction("logic", _ONE, _LOGIC),
-    **_compared("= <> < <= > >="),
-    "is_distinct": RowFunction("comparison", _TWO, _COMPARED),
-    "is_not_distinct": RowFunction("comparison", _TWO, _COMPARED),
-    "between": RowFunction("between", (3, 3), _COMPARED),
-    "in": RowFunction("membership", (2, MANY), _COMPARED),
-    "is_null": RowFunction("is_null", _ONE, "a look at the bit that says so"),
-    "coalesce": RowFunction("choice", (1, MANY), _CHOICE),
-    "nullif": RowFunction("nullif", _TWO, _CHOICE),
-    "least": RowFunction("extreme", (1, MANY), _CHOICE, name="least"),
-    "greatest": RowFunction("extreme", (1, MANY), _CHOICE, name="greatest"),
-    "bounded": RowFunction("bounded", (3, 3), "an exact number, or the nearer of two constants"),
-    "+": RowFunction("addition", _TWO, _ADDED, name="+"),
-    "-": RowFunction("addition", _TWO, _ADDED, name="-"),
-    "*": RowFunction("addition", _TWO, _ADDED, name="*"),
-    "negative": RowFunction("negative", _ONE, _ADDED, name="-"),
-    "/": RowFunction("quotient", _TWO, _DIVIDED, name="/"),
-    "//": RowFunction("remainder", _TWO, _DIVIDED, name="//"),
-    "%": RowFunction("remainder", _TWO, _DIVIDED, name="%"),
-    "abs": RowFunction("absolute", _ONE, _ADDED, name="abs"),
-    "sign": RowFunction("sign", _ONE, "one of −1, 0, 1; NaN gives 0", name="sign"),
-    "round": RowFunction("rounded", (1, 2), _ROUNDED, name="round"),
-    "floor": RowFunction("rounded", _ONE, _ROUNDED, name="floor"),
-    "ceil": RowFunction("rounded", _ONE, _ROUNDED, name="ceil"),
-    "trunc": RowFunction("rounded", _ONE, _ROUNDED, name="trunc"),
-    **_reals("sqrt cbrt exp ln log10 log2 sin cos tan asin acos atan radians degrees", _ONE),
-    **_reals("pow atan2", _TWO),
-    "isnan": RowFunction("real", _ONE, _REAL, name="isnan", gives="BOOLEAN"),
-    "isfinite": RowFunction("real", _ONE, _REAL, name="isfinite", gives="BOOLEAN"),
-    "isinf": RowFunction("real", _ONE, _REAL, name="isinf", gives="BOOLEAN"),
-    "lower": RowFunction("text", _ONE, _TEXT, name="lower", gives="VARCHAR"),
-    "upper": RowFunction("text", _ONE, _TEXT, name="upper", gives="VARCHAR"),
-    "trim": RowFunction("text", _ONE, _TEXT, name="trim", gives="VARCHAR"),
-    "ltrim": RowFunction("text", _ONE, _TEXT, name="ltrim", gives="VARCHAR"),
-    "rtrim": RowFunction("text", _ONE, _TEXT, name="rtrim", gives="VARCHAR"),
-    "length": RowFunction("text", _ONE, _TEXT, name="length", gives="BIGINT"),
-    "strlen": RowFunction("text", _ONE, _TEXT, name="strlen", gives="BIGINT"),
-    "||": RowFunction("join", _TWO, _JOINED, name="||"),
-    "substring": RowFunction("subtext", (2, 3), _SUBTEXT, name="substring"),
-    "left": RowFunction("subtext", _TWO, _SUBTEXT, name="left"),
-    "right": RowFunction("subtext", _TWO, _SUBTEXT, name="right"),
-    "contains": RowFunction("searched", _TWO, _SEARCHED, name="contains", gives="BOOLEAN"),
-    "starts_with": RowFunction("searched", _TWO, _SEARCHED, name="starts_with", gives="BOOLEAN"),
-    "ends_with": RowFunction("searched", _TWO, _SEARCHED, name="suffix", gives="BOOLEAN"),
-    "strpos": RowFunction("searched", _TWO, _SEARCHED, name="instr", gives="BIGINT"),
-    "like": RowFunction("like", _TWO, _LIKE, name="~~"),
-    "ilike": RowFunction("like", _TWO, _LIKE, name="~~"),
-    "regexp_matches": RowFunction("regex", (2, 3), _REGEX, name="regexp_matches"),
-    "regexp_full_match": RowFunction("regex", (2, 3), _REGEX, name="regexp_full_match"),
-    "date_part": RowFunction("part", _TWO, _CALENDAR, name="date_part"),
-    "dayname": RowFunction("named_part", _ONE, _CALENDAR, name="dayname", gives="VARCHAR"),
-    "monthname": RowFunction("named_part", _ONE, _CALENDAR, name="monthname", gives="VARCHAR"),
-    "strftime": RowFunction("shown", _TWO, _SHOWN, name="strftime", gives="VARCHAR"),
-    "date_trunc": RowFunction("truncated", _TWO, _SPAN, name="date_trunc"),
-    "date_diff": RowFunction("span", (3, 3), _SPAN, name="date_diff", gives="BIGINT"),
-    "shift": RowFunction("shift", _TWO, _SHIFTED, name="+", gives="TIMESTAMP"),
-    "clock": RowFunction("clock", _TWO, _CLOCK, gives="TIMESTAMP"),
-}
+    # shape, arguments, result, bounds,
+    #   null, finite, whole, digits, cuts,
+    #   duckdb, read, spark, why
+    **{name: RowFunction("logic", (1, MANY), "BOOLEAN", _BOOLEAN,
+         Null.ANY, *_NO_NUMBER, Cuts.ARGUMENTS,
+         "", "", SYNTAX, _LOGIC)
+       for name in ("and", "or")},
+    "not": RowFunction("logic", _ONE, "BOOLEAN", _BOOLEAN,
+        Null.ANY, *_NO_NUMBER, Cuts.ARGUMENTS,
+        "", "", SYNTAX, _LOGIC),
+    **{name: RowFunction("comparison", _TWO, "BOOLEAN", _BOOLEAN,
+         Null.NEVER if name.startswith("is_") else Null.ANY, *_NO_NUMBER, Cuts.PLACE,
+         "", "", SYNTAX, _COMPARED)
+       for name in _COMPARE.split()},
+    "between": RowFunction("between", (3, 3), "BOOLEAN", _BOOLEAN,
+        Null.ANY, *_NO_NUMBER, Cuts.PLACE,
+        "", "", SYNTAX, _COMPARED),
+    "in": RowFunction("membership", (2, MANY), "BOOLEAN", _BOOLEAN,
+        Null.ANY, *_NO_NUMBER, Cuts.PLACES,
+        "", "", SYNTAX, _COMPARED),
+    "is_null": RowFunction("is_null", _ONE, "BOOLEAN", _BOOLEAN,
+        Null.NEVER, *_NO_NUMBER, Cuts.NOWHERE,
+        "", "", SYNTAX, "a look at the bit that says so"),
+    "coalesce": RowFunction("choice", (1, MANY), "", "any",
+        Null.ALL, Finite.CHOSEN, Whole.KEPT, Digits.COMMON, Cuts.ARGUMENTS,
+        "", "coalesce ifnull", SYNTAX, _CHOICE),
+    "nullif": RowFunction("nullif", _TWO, "", "first",
+        Null.MAY, Finite.CHOSEN, Whole.KEPT, Digits.COMMON, Cuts.ARGUMENTS,
+        "", "nullif", SYNTAX, _CHOICE),
+    "least": RowFunction("extreme", (1, MANY), "", "extreme",
+        Null.ALL, Finite.LEAST, Whole.KEPT, Digits.COMMON, Cuts.ARGUMENTS,
+        "least", "least", "extreme", _CHOICE),
+    "greatest": RowFunction("extreme", (1, MANY), "", "extreme",
+        Null.ALL, Finite.KEPT, Whole.KEPT, Digits.COMMON, Cuts.ARGUMENTS,
+        "greatest", "greatest", "extreme", _CHOICE),
+    "bounded": RowFunction("bounded", (3, 3), "", "",
+        Null.MAY, *_NO_NUMBER, Cuts.ARGUMENTS,
+        "", "", SYNTAX, "an exact number, or the nearer of two constants"),
+    "+": RowFunction("addition", _TWO, "", "sum",
+        Null.MAY, Finite.SUM, Whole.KEPT, Digits.COMMON, Cuts.ARGUMENTS,
+        "+", "+ add", "arithmetic", _ADDED),
+    "-": RowFunction("addition", _TWO, "", "difference",
+        Null.MAY, Finite.SUM, Whole.KEPT, Digits.COMMON, Cuts.ARGUMENTS,
+        "-", "- subtract", "minus", _ADDED),
+    "*": RowFunction("addition", _TWO, "", "product",
+        Null.MAY, Finite.SUM, Whole.KEPT, Digits.PRODUCT, Cuts.ARGUMENTS,
+        "*", "* multiply", "arithmetic", _ADDED),
+    "negative": RowFunction("negative", _ONE, "", "negative",
+        Null.MAY, Finite.KEPT, Whole.KEPT, Digits.COMMON, Cuts.ARGUMENTS,
+        "-", "", "minus", _ADDED),
+    "/": RowFunction("quotient", _TWO, "", "quotient",
+        Null.MAY, *_NO_NUMBER, Cuts.ARGUMENTS,
+        "/", "/", "quotient", _DIVIDED),
+    "//": RowFunction("remainder", _TWO, "", "whole quotient",
+        Null.MAY, *_NO_NUMBER, Cuts.ARGUMENTS,
+        "//", "// divide", "remainder", _DIVIDED),
+    "%": RowFunction("remainder", _TWO, "", "remainder",
+        Null.MAY, Finite.UNKNOWN, Whole.KEPT, Digits.UNKNOWN, Cuts.ARGUMENTS,
+        "%", "% mod", "remainder", _DIVIDED),
+    "abs": RowFunction("absolute", _ONE, "", "absolute",
+        Null.MAY, Finite.KEPT, Whole.KEPT, Digits.COMMON, Cuts.ARGUMENTS,
+        "abs", "abs @", "plain", _ADDED),
+    "sign": RowFunction("sign", _ONE, "TINYINT", _UNIT,
+        Null.ANY, Finite.ALWAYS, Whole.ALWAYS, Digits.UNKNOWN, Cuts.ARGUMENTS,
+        "sign", "sign", "sign", "one of −1, 0, 1; NaN gives 0"),
+    "round": RowFunction("rounded", (1, 2), "", "rounded",
+        Null.MAY, Finite.CHOSEN, Whole.ROUNDED, Digits.UNKNOWN, Cuts.ARGUMENTS,
+        "round", "round", "rounded", _ROUNDED),
+    **{name: RowFunction("rounded", _ONE, "", "rounded",
+         Null.MAY, Finite.CHOSEN, Whole.ALWAYS, Digits.UNKNOWN, Cuts.ARGUMENTS,
+         name, read, "rounded", _ROUNDED)
+       for name, read in {"floor": "floor", "ceil": "ceil ceiling", "trunc": "trunc"}.items()},
+    **{name: RowFunction("real", _TWO if name in _OF_TWO_REALS else _ONE, "DOUBLE", bounds,
+         Null.MAY, *_NO_NUMBER, Cuts.ARGUMENTS,
+         name, _OF_TWO_REALS.get(name, name), "plain" if name == "sqrt" else "", _REAL)
+       for name, bounds in _REALS.items()},
+    **{name: RowFunction("asked", _ONE, "BOOLEAN", _BOOLEAN,
+         Null.ANY, *_NO_NUMBER, Cuts.INFINITY,
+         name, name, spark, _REAL)
+       for name, spark in {"isnan": "isnan", "isfinite": "isfinite", "isinf": "isfinite"}.items()},
+    **{name: RowFunction("text", _ONE, "VARCHAR", "",
+         Null.ANY, *_NO_NUMBER, Cuts.ARGUMENTS,
+         name, read, "letters", _TEXT)
+       for name, read in {"lower": "lower lcase", "upper": "upper ucase"}.items()},
+    **{name: RowFunction("text", _ONE, "VARCHAR", "",
+         Null.ANY, *_NO_NUMBER, Cuts.ARGUMENTS,
+         name, name, "trimmed", _TEXT)
+       for name in ("trim", "ltrim", "rtrim")},
+    "length": RowFunction("text", _ONE, "BIGINT", "length",
+        Null.ANY, Finite.ALWAYS, Whole.ALWAYS, Digits.UNKNOWN, Cuts.ARGUMENTS,
+        "length", "length len char_length character_length", "length", _TEXT),
+    "strlen": RowFunction("text", _ONE, "BIGINT", _COUNT,
+        Null.ANY, Finite.ALWAYS, Whole.ALWAYS, Digits.UNKNOWN, Cuts.ARGUMENTS,
+        "strlen", "strlen", "length", _TEXT),
+    "||": RowFunction("join", _TWO, "VARCHAR", "",
+        Null.ANY, *_NO_NUMBER, Cuts.ARGUMENTS,
+        "||", "||", "joined", _JOINED),
+    **{name: RowFunction("subtext", arguments, "VARCHAR", "",
+         Null.ANY, *_NO_NUMBER, Cuts.ARGUMENTS,
+         name, read, "subtext", _SUBTEXT)
+       for name, arguments, read in (
+         ("substring", (2, 3), "substring substr"), ("left", _TWO, "left"),
+         ("right", _TWO, "right"))},
+    **{name: RowFunction("searched", _TWO, "BOOLEAN", _BOOLEAN,
+         Null.ANY, *_NO_NUMBER, Cuts.ARGUMENTS,
+         duckdb, read, "searched", _SEARCHED)
+       for name, duckdb, read in (
+         ("contains", "contains", "contains"),
+         ("starts_with", "starts_with", "starts_with prefix ^@"),
+         ("ends_with", "suffix", "ends_with suffix"))},
+    "strpos": RowFunction("searched", _TWO, "BIGINT", _COUNT,
+        Null.ANY, Finite.ALWAYS, Whole.ALWAYS, Digits.UNKNOWN, Cuts.ARGUMENTS,
+        "instr", "strpos instr position", "searched", _SEARCHED),
+    **{name: RowFunction("like", _TWO, "BOOLEAN", _BOOLEAN,
+         Null.ANY, *_NO_NUMBER, Cuts.ARGUMENTS,
+         "~~", read, "like", _LIKE)
+       for name, read in {"like": "~~", "ilike": "~~*"}.items()},
+    **{name: RowFunction("regex", (2, 3), "BOOLEAN", _BOOLEAN,
+         Null.ANY, *_NO_NUMBER, Cuts.ARGUMENTS,
+         name, name, "", _REGEX)
+       for name in ("regexp_matches", "regexp_full_match")},
+    "date_part": RowFunction("part", _TWO, "", "part",
+        Null.MAY, Finite.BY_PART, Whole.BY_PART, Digits.UNKNOWN, Cuts.PERIODS,
+        "date_part", "date_part datepart", "part", _CALENDAR),
+    **{name: RowFunction("named_part", _ONE, "VARCHAR", "",
+         Null.MAY, *_NO_NUMBER, Cuts.PERIODS,
+         name, name, "named", _CALENDAR)
+       for name in ("dayname", "monthname")},
+    "strftime": RowFunction("shown", _TWO, "VARCHAR", "",
+        Null.MAY, *_NO_NUMBER, Cuts.PERIODS,
+        "strftime", "strftime", "", _SHOWN),
+    "date_trunc": RowFunction("truncated", _TWO, "TIMESTAMP", "truncated",
+        Null.MAY, *_NO_NUMBER, Cuts.PERIODS,
+        "date_trunc", "date_trunc datetrunc", "truncated", _SPAN),
+    "date_diff": RowFunction("span", (3, 3), "BIGINT", "span",
+        Null.MAY, *_NO_NUMBER, Cuts.ARGUMENTS,
+        "date_diff", "date_diff datediff", "span", _SPAN),
+    "shift": RowFunction("shift", _TWO, "TIMESTAMP", "shift",
+        Null.MAY, *_NO_NUMBER, Cuts.ARGUMENTS,
+        "+", "", SYNTAX, _SHIFTED),
+    "clock": RowFunction("clock", _TWO, "TIMESTAMP", "clock",
+        Null.MAY, *_NO_NUMBER, Cuts.ARGUMENTS,
+        "", "", SYNTAX, _CLOCK),
+}  # fmt: skip
+
+
+def check_column(column: str, rules: set[str]) -> None:
+    """Check that there is a rule for each word that stands in a column, and a word for each rule.
+
+    Raises:
+        InternalError: there isn't, so a function would be left without it.
+    """
+    words = {getattr(listed, column) for listed in FUNCTIONS.values()}
+    odd = sorted({word for word in words if isinstance(word, str)} ^ rules)
+    if odd:
+        raise InternalError(f"no rule, or no function, for the {column} of rows: {odd}")
+
+
+def of_shapes(*shapes: Shape) -> frozenset[str]:
+    """Return the names of the functions of some shapes."""
+    return frozenset(name for name, listed in FUNCTIONS.items() if listed.shape in shapes)
+
 
 PARTS: dict[str, tuple[int, int] | None] = {
     "year": None, "isoyear": None, "decade": None, "century": None, "millennium": None,

@@ -22,11 +22,12 @@ from dpsql.rows.expression import (
     nodes,
     replaced,
 )
+from dpsql.rows.functions import of_shapes
 from dpsql.rows.typed import Limits
 from dpsql.rows.write import RowWriter
 from dpsql.schema.numbers import decimal_text
 
-_ARITHMETIC = frozenset({"+", "-", "*"})
+_ARITHMETIC = of_shapes("addition")
 
 
 def bounded_columns(

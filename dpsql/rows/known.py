@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from dpsql.rows.expression import (
+    NOTHING,
     RowCall,
     RowCase,
     RowCast,
@@ -14,28 +15,15 @@ from dpsql.rows.expression import (
     columns,
     nodes,
 )
-from dpsql.rows.functions import PARTS
+from dpsql.rows.functions import FUNCTIONS, PARTS, Finite, Null, Whole
 from dpsql.rows.types import DOUBLE, VARCHAR, row_type
 from dpsql.rows.write import RowWriter
 from dpsql.schema.names import folded
 
-_STRICT_NAMES = """
-    and or not = <> < <= > >= between in sign lower upper trim ltrim rtrim length strlen substring
-    left right contains starts_with ends_with strpos like ilike regexp_matches regexp_full_match
-    isnan isfinite isinf ||
-"""
-_STRICT = frozenset(_STRICT_NAMES.split())
-"""Functions that never fail, and are not NULL if no argument is."""
-_FILLED = frozenset({"is_null", "is_distinct", "is_not_distinct"})
-_FIRST = frozenset({"coalesce", "least", "greatest"})
-"""NULL only where all arguments are."""
-_ARITHMETIC = frozenset({"+", "-", "*"})
-_STAYS = frozenset({"+", "-", "*", "negative", "abs", "least", "greatest"})
+_SUMS = frozenset({Finite.SUM})
+_OF_FINITE = frozenset({Finite.SUM, Finite.KEPT, Finite.LEAST})
+"""Of which functions a value is finite where all arguments are."""
 _FEW = 8
-_WHOLE = frozenset({"floor", "ceil", "sign", "length", "strlen", "strpos"})
-_KEEPS_WHOLE = frozenset(
-    {"+", "-", "*", "negative", "abs", "least", "greatest", "coalesce", "nullif", "%", "round"}
-)
 
 
 def is_nullable(expression: RowExpression, filled: frozenset[str]) -> bool:
@@ -57,12 +45,11 @@ def is_nullable(expression: RowExpression, filled: frozenset[str]) -> bool:
     if isinstance(expression, RowCase):
         results = [result for _, result in expression.cases]
         return any(is_nullable(result, filled) for result in (*results, expression.otherwise))
-    if expression.function in _FILLED:
-        return False
-    inner = [is_nullable(part, filled) for part in expression.arguments]
-    if expression.function in _FIRST:
-        return all(inner)
-    return expression.function not in _STRICT or any(inner)
+    null = FUNCTIONS[expression.function].null
+    if null in (Null.NEVER, Null.MAY):
+        return null is Null.MAY
+    inner = (is_nullable(part, filled) for part in expression.arguments)
+    return all(inner) if null is Null.ALL else any(inner)
 
 
 def may_be_nan(expression: RowExpression, numbers: Collection[str] = ()) -> bool:
@@ -82,14 +69,12 @@ def may_be_nan(expression: RowExpression, numbers: Collection[str] = ()) -> bool
         return any(may_be_nan(result, numbers) for result in results)
     if isinstance(expression, RowColumn):
         return expression.name not in numbers
-    if expression.function == "least":
-        return all(may_be_nan(part, numbers) for part in expression.arguments)
-    if expression.function in {"greatest", "coalesce", "floor", "ceil", "round", "trunc", "abs",
-                               "negative", "nullif"}:  # fmt: skip
-        return any(may_be_nan(part, numbers) for part in expression.arguments)
-    if expression.function in {"+", "-", "*"}:
-        # Finite constants and whole parts of times or texts: inf − inf and 0·inf need more.
-        return not all(_is_finite(part) for part in expression.arguments)
+    finite = FUNCTIONS[expression.function].finite
+    if finite in (Finite.LEAST, Finite.KEPT, Finite.CHOSEN):
+        known = (part for part in expression.arguments if part != NOTHING)  # which is passed over
+        inner = (may_be_nan(part, numbers) for part in known)
+        return all(inner) if finite is Finite.LEAST else any(inner)
+    # Of a sum, finite constants and whole parts of times or texts: inf − inf and 0·inf need more.
     return not _is_finite(expression)
 
 
@@ -97,20 +82,22 @@ def _is_finite(expression: RowExpression) -> bool:
     """Whether it is a finite number of moderate size, by its form."""
     if isinstance(expression, RowConstant):
         return expression.kind in {"INTEGER", "DECIMAL", "NULL"}
-    if isinstance(expression, RowCall):
-        if expression.function in {"+", "-", "*", "negative", "abs"}:
-            return all(_is_finite(part) for part in expression.arguments)
-        if expression.function in {"least", "greatest"}:
-            return not may_be_nan(expression) and all(map(_is_finite, expression.arguments))
-        return expression.function in {"sign", "length", "strlen", "strpos"} or _is_part(expression)
-    return isinstance(expression, RowCast) and expression.to.is_exact
+    if not isinstance(expression, RowCall):
+        return isinstance(expression, RowCast) and expression.to.is_exact
+    finite = FUNCTIONS[expression.function].finite
+    if finite in _OF_FINITE:
+        return all(map(_is_finite, expression.arguments))
+    return finite is Finite.ALWAYS or (finite is Finite.BY_PART and _is_part(expression))
 
 
 def _is_part(expression: RowCall) -> bool:
+    """Whether a part of a time is a whole number."""
     part = expression.arguments[0]
-    if expression.function != "date_part" or not isinstance(part, RowConstant):
-        return False
-    return folded(part.text) in PARTS and folded(part.text) not in {"epoch", "julian"}
+    return (
+        isinstance(part, RowConstant)
+        and folded(part.text) in PARTS
+        and folded(part.text) not in {"epoch", "julian"}
+    )
 
 
 def adds_always(
@@ -126,12 +113,12 @@ def adds_always(
         types: the columns' types.
         filled: columns that are never NULL.
     """
-    always = columns(expression) <= filled and is_finite_sum(expression, types, _STAYS)
+    always = columns(expression) <= filled and is_finite_sum(expression, types, _OF_FINITE)
     return always and not RowWriter(types).write_double(expression).may_fail
 
 
 def is_finite_sum(
-    expression: RowExpression, types: Mapping[str, str], functions: frozenset[str] = _ARITHMETIC
+    expression: RowExpression, types: Mapping[str, str], made_by: frozenset[Finite] = _SUMS
 ) -> bool:
     """Whether its double is a finite number, or NULL, as it is made of a few exact numbers.
 
@@ -142,12 +129,12 @@ def is_finite_sum(
     Args:
         expression: what is added up.
         types: the columns' types.
-        functions: which it may be made by.
+        made_by: functions by which it may be made.
     """
     parts = list(nodes(expression))
     leaves = [part for part in parts if not isinstance(part, RowCall)]
     calls = [part for part in parts if isinstance(part, RowCall)]
-    if len(leaves) > _FEW or any(call.function not in functions for call in calls):
+    if len(leaves) > _FEW or any(FUNCTIONS[call.function].finite not in made_by for call in calls):
         return False
     return all(
         row_type(types[leaf.name]).is_exact
@@ -173,13 +160,12 @@ def is_whole(expression: RowExpression, integers: frozenset[str]) -> bool:
     if isinstance(expression, RowCase):
         results = [result for _, result in expression.cases]
         return all(is_whole(result, integers) for result in (*results, expression.otherwise))
-    if expression.function in {"round", "trunc"} and len(expression.arguments) == 1:
-        return True
-    if expression.function in _WHOLE or _is_part(expression):
-        return True
-    inner = all(is_whole(part, integers) for part in expression.arguments)
-    # Of integers, // is the quotient without its fraction; of other numbers it has one.
-    return inner and expression.function in _KEEPS_WHOLE
+    whole = FUNCTIONS[expression.function].whole
+    if whole is Whole.KEPT or (whole is Whole.ROUNDED and len(expression.arguments) > 1):
+        return all(is_whole(part, integers) for part in expression.arguments)
+    if whole is Whole.BY_PART:
+        return _is_part(expression)
+    return whole in (Whole.ALWAYS, Whole.ROUNDED)
 
 
 def says_there(node: RowExpression, is_there: Callable[[RowExpression], bool]) -> bool:

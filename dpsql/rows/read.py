@@ -41,21 +41,16 @@ _OPERATORS = {
     "OPERATOR_COALESCE": "coalesce",
 }  # fmt: skip
 _NEGATED = {"OPERATOR_IS_NOT_NULL": "is_null", "COMPARE_NOT_IN": "in"}
-_NAMES = {
-    "add": "+", "subtract": "-", "multiply": "*", "divide": "//", "mod": "%", "ceiling": "ceil",
-    "power": "pow", "**": "pow", "^": "pow", "@": "abs", "lcase": "lower", "ucase": "upper",
-    "substr": "substring", "len": "length", "char_length": "length", "character_length": "length",
-    "prefix": "starts_with", "^@": "starts_with", "suffix": "ends_with", "instr": "strpos",
-    "position": "strpos", "~~": "like", "~~*": "ilike", "datepart": "date_part",
-    "datetrunc": "date_trunc", "datediff": "date_diff", "ifnull": "coalesce",
-}  # fmt: skip
+_NAMES = {read: name for name, listed in FUNCTIONS.items() for read in listed.read.split()}
+_PARTS = {
+    name: part
+    for name, part in ALIASES.items()
+    if part in PARTS and (len(name) > 3 or name in {"day", "era"})
+}
+"""Functions that are a part of a time; shorter names are no functions of DuckDB."""
+READ = frozenset({*_NAMES, *_PARTS, "if", "log", "case"})
+"""Names of DuckDB's functions that may run on rows."""
 _NEGATED_NAMES = {"!~~": "like", "!~~*": "ilike"}
-_HIDDEN_NAMES = """
-    like ilike and or not in between negative is_null is_distinct is_not_distinct = <> < <= > >=
-    bounded clock shift
-"""
-_HIDDEN = frozenset(_HIDDEN_NAMES.split())
-"""Names of ours that are no functions of DuckDB."""
 _KINDS = {"INTEGER": "INTEGER", "STRING": "VARCHAR", "BOOLEAN": "BOOLEAN", "NULL_LITERAL": "NULL"}
 
 
@@ -230,17 +225,15 @@ def _call(name: str, arguments: tuple[RowExpression, ...]) -> RowExpression:
         return RowCase((arguments[:2],), arguments[2])
     if name == "log" and len(arguments) == 1:
         return RowCall("log10", arguments)
-    named = len(name) > 3 or name in {"day", "era"}  # shorter ones are no functions of DuckDB
-    if ALIASES.get(name) in PARTS and len(arguments) == 1 and named:
-        return RowCall("date_part", (RowConstant("VARCHAR", ALIASES[name]), arguments[0]))
+    if name in _PARTS and len(arguments) == 1:
+        return RowCall("date_part", (RowConstant("VARCHAR", _PARTS[name]), arguments[0]))
     if name == "like_escape" and len(arguments) == 3:
         return _escaped(*arguments)
-    if name == "strftime" and isinstance(arguments[0], RowConstant):
+    if name == "strftime" and any(isinstance(one, RowConstant) for one in arguments[:1]):
         arguments = arguments[::-1]  # DuckDB takes both orders
-    known = _NAMES.get(name, "" if name in _HIDDEN else name)
-    if known not in FUNCTIONS:
+    if name not in _NAMES:
         raise unlisted(name)
-    return RowCall(known, arguments)
+    return RowCall(_NAMES[name], arguments)
 
 
 def _escaped(value: RowExpression, pattern: RowExpression, sign: RowExpression) -> RowExpression:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
 from dpsql.rows.expression import (
     NOTHING,
-    RowCall,
     RowCase,
     RowCast,
     RowColumn,
@@ -16,6 +15,7 @@ from dpsql.rows.expression import (
     RowExpression,
     columns,
 )
+from dpsql.rows.functions import FUNCTIONS, Digits
 from dpsql.rows.known import is_whole
 from dpsql.rows.measure import MOST_PARTS
 from dpsql.rows.types import is_integer, row_type
@@ -24,7 +24,6 @@ from dpsql.rows.write import RowWriter
 FINE = 2**28
 """Steps from the middle to the ends of what isn't known to be whole numbers or short decimals: on
 tables of as many rows, rounding moves a sum by less than one row can."""
-_KEEP_DIGITS = frozenset({"+", "-", "negative", "abs", "least", "greatest", "coalesce", "nullif"})
 
 
 def power_of_two(value: Fraction) -> Fraction:
@@ -63,17 +62,26 @@ def last_digit(node: RowExpression, types: Mapping[str, str]) -> Fraction | None
         return Fraction(1, 10**type_.scale) if type_.is_exact else None
     if isinstance(node, RowConstant):
         return abs(Fraction(node.text)) if node.kind in {"INTEGER", "DECIMAL"} else None
-    if isinstance(node, RowCall) and node.function not in _KEEP_DIGITS | {"*"}:
+    if isinstance(node, RowCase):
+        return _joint_digit((*(result for _, result in node.cases), node.otherwise), types, _common)
+    digits = FUNCTIONS[node.function].digits
+    if digits is Digits.UNKNOWN:
         whole = is_whole(node, frozenset(n for n in columns(node) if is_integer(types[n])))
         return Fraction(1) if whole else None
-    cases = [result for _, result in node.cases] if isinstance(node, RowCase) else []
-    parts = [*cases, node.otherwise] if isinstance(node, RowCase) else node.arguments
-    known = [last_digit(part, types) for part in parts if part != NOTHING]
-    found = [digit for digit in known if digit is not None]
-    if len(found) < len(known) or not found:
+    return _joint_digit(node.arguments, types, math.prod if digits is Digits.PRODUCT else _common)
+
+
+def _joint_digit(
+    nodes: Sequence[RowExpression],
+    types: Mapping[str, str],
+    joined: Callable[[Sequence[Fraction]], Fraction | int],
+) -> Fraction | None:
+    """Return what is made of the last digits of several; None if there are none, or not of all."""
+    found = [last_digit(node, types) for node in nodes if node != NOTHING]
+    known = [digit for digit in found if digit is not None]
+    if not known or len(known) < len(found):
         return None
-    times = isinstance(node, RowCall) and node.function == "*"
-    return math.prod(found, start=Fraction(1)) if times else _common(found)
+    return Fraction(joined(known))
 
 
 def _common(steps: Sequence[Fraction]) -> Fraction:

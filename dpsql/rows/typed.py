@@ -46,6 +46,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
 
+from dpsql.rows.functions import FUNCTIONS, of_shapes
 from dpsql.rows.intervals import PARTS
 from dpsql.rows.types import (
     BIGINT,
@@ -64,8 +65,7 @@ from dpsql.schema.values import ZONED
 
 Limits = tuple[int, int]
 _MAY_FAIL = frozenset({"try", "tried", "try_cast", "clock", "shift"})
-_SEARCHES = frozenset({"~~", "contains", "starts_with", "suffix", "instr", "regexp_matches",
-                       "regexp_full_match"})  # fmt: skip
+_SEARCHES = frozenset(FUNCTIONS[name].duckdb for name in of_shapes("searched", "like", "regex"))
 _OF_ANY = frozenset({"compare", "between", "in", "is_null", "bounded", "try_cast"})
 """Operations that have a value of their type for whatever stands for a DECIMAL."""
 _CHOSEN_BY = {"least": "<=", "greatest": ">="}

@@ -20,12 +20,14 @@ from dpsql.rows.expression import (
     RowConstant,
     RowExpression,
 )
-from dpsql.rows.functions import DAYS, MONTHS
+from dpsql.rows.functions import DAYS, MONTHS, of_shapes
 from dpsql.rows.known import is_nullable, is_whole, may_be_nan
 from dpsql.rows.types import BOOLEAN, RowType, is_integer, row_type
 from dpsql.rows.write import RowWriter
 
 MOST_VALUES = 10_000
+_LISTED = {"dayname": DAYS, "monthname": MONTHS}
+_CHOICES = of_shapes("choice", "extreme")
 
 Value = bool | int | Fraction | str
 
@@ -114,11 +116,11 @@ class _Finder:
             return self._range(node)
         if RowWriter(self.types).write(node).type == BOOLEAN:
             return frozenset({False, True})
-        if node.function in {"dayname", "monthname"}:
-            return frozenset(DAYS if node.function == "dayname" else MONTHS)
+        if node.function in _LISTED:
+            return frozenset(_LISTED[node.function])
         if node.function == "nullif":
             return self.of(node.arguments[0])
-        if node.function in {"coalesce", "least", "greatest"}:
+        if node.function in _CHOICES:
             return self._any_of(node.arguments) or self._range(node)
         return self._range(node)
 

@@ -42,7 +42,7 @@ from dpsql.rows.expression import (
     nodes,
     parts,
 )
-from dpsql.rows.functions import FUNCTIONS
+from dpsql.rows.functions import FUNCTIONS, check_column, of_shapes
 from dpsql.rows.intervals import as_interval
 from dpsql.rows.operands import (
     absolute,
@@ -94,7 +94,7 @@ from dpsql.rows.types import (
 from dpsql.schema.names import folded
 from dpsql.schema.values import ZONE, ZONED
 
-_IN_DOUBLES = frozenset({"+", "-", "*", "negative"})
+_IN_DOUBLES = of_shapes("addition", "negative")
 """What is computed in doubles where DECIMALs are added up."""
 _LONGEST_STRING = 2**32
 _COMPARISONS = {
@@ -266,7 +266,7 @@ class RowWriter:
             return RowValue("case", (*cases, self._double(expression.otherwise)), DOUBLE)
         if isinstance(expression, RowCall) and expression.function in _IN_DOUBLES:
             arguments = [self._double(part) for part in expression.arguments]
-            return called(FUNCTIONS[expression.function].name, *arguments, type_=DOUBLE)
+            return called(FUNCTIONS[expression.function].duckdb, *arguments, type_=DOUBLE)
         return cast(written, DOUBLE)
 
     # One method for each shape in `functions.py`.
@@ -347,7 +347,7 @@ class RowWriter:
 
     def _sign(self, node: RowCall) -> RowValue:
         (value,) = numbers("sign", self._write(node.arguments[0]))
-        return tried("sign", value, type_=BIGINT, limits=(-1, 1))
+        return tried("sign", value, type_=row_type(FUNCTIONS["sign"].result), limits=(-1, 1))
 
     def _rounded(self, node: RowCall) -> RowValue:
         (value,) = numbers(node.function, self._write(node.arguments[0]))
@@ -372,18 +372,21 @@ class RowWriter:
         return tried(node.function, wide, *places, type_=decimal(width, scale))
 
     def _real(self, node: RowCall) -> RowValue:
-        listed = FUNCTIONS[node.function]
-        type_ = row_type(listed.gives)
         values = numbers(node.function, *self._all(node.arguments))
-        if type_ == BOOLEAN:  # asked of what is added up, as `write_double` computes it
-            return tried(listed.name, *map(self._double, node.arguments), type_=type_)
-        return tried(listed.name, *(cast(value, DOUBLE) for value in values), type_=type_)
+        name = FUNCTIONS[node.function].duckdb
+        return tried(name, *(cast(value, DOUBLE) for value in values), type_=DOUBLE)
+
+    def _asked(self, node: RowCall) -> RowValue:
+        """Write what is asked of a number as it is added up, by `write_double`."""
+        numbers(node.function, *self._all(node.arguments))
+        name = FUNCTIONS[node.function].duckdb
+        return tried(name, *map(self._double, node.arguments), type_=BOOLEAN)
 
     def _text(self, node: RowCall) -> RowValue:
         listed = FUNCTIONS[node.function]
-        type_ = row_type(listed.gives)
+        type_ = row_type(listed.result)
         limits = (0, _LONGEST_STRING) if type_.is_integer else None
-        return tried(listed.name, self._string(node, 0), type_=type_, limits=limits)
+        return tried(listed.duckdb, self._string(node, 0), type_=type_, limits=limits)
 
     def _join(self, node: RowCall) -> RowValue:
         check_columns(node)
@@ -397,9 +400,9 @@ class RowWriter:
     def _searched(self, node: RowCall) -> RowValue:
         listed = FUNCTIONS[node.function]
         needle = constant_of(literal(node.arguments[1], node.function))
-        type_ = row_type(listed.gives)
+        type_ = row_type(listed.result)
         limits = (0, _LONGEST_STRING) if type_.is_integer else None
-        return tried(listed.name, self._string(node, 0), needle, type_=type_, limits=limits)
+        return tried(listed.duckdb, self._string(node, 0), needle, type_=type_, limits=limits)
 
     def _like(self, node: RowCall) -> RowValue:
         value = self._string(node, 0)
@@ -500,13 +503,16 @@ class RowWriter:
     _SHAPES: ClassVar[dict[str, Callable[[RowWriter, RowCall], RowValue]]] = {
         "logic": _logic, "comparison": _comparison, "between": _between, "extreme": _extreme,
         "membership": _membership, "is_null": _is_null, "choice": _choice, "nullif": _nullif,
-        "bounded": _bounded, "addition": _addition, "negative": _negative, "remainder": _remainder,
-        "quotient": _quotient,
-        "absolute": _absolute, "sign": _sign, "rounded": _rounded, "real": _real, "text": _text,
-        "join": _join, "subtext": _subtext, "searched": _searched, "like": _like, "regex": _regex,
-        "part": _part, "named_part": _named_part, "shown": _shown, "truncated": _truncated,
-        "span": _span, "clock": _clock, "shift": _shift,
+        "bounded": _bounded, "addition": _addition, "negative": _negative, "remainder":
+        _remainder, "quotient": _quotient, "absolute": _absolute, "sign": _sign, "rounded":
+        _rounded, "real": _real, "asked": _asked, "text": _text, "join": _join, "subtext":
+        _subtext, "searched": _searched, "like": _like, "regex": _regex, "part": _part,
+        "named_part": _named_part, "shown": _shown, "truncated": _truncated, "span": _span,
+        "clock": _clock, "shift": _shift,
     }  # fmt: skip
+
+
+check_column("shape", set(RowWriter._SHAPES))
 
 
 def known_as(expression: RowExpression, types: Mapping[str, str], *, added_up: bool = False) -> str:
@@ -524,7 +530,7 @@ def known_as(expression: RowExpression, types: Mapping[str, str], *, added_up: b
     return canonical(expression) + (f" as of {version}" if version > 1 else "")
 
 
-_OF_ADDED_UP = frozenset({"isnan", "isfinite", "isinf"})
+_OF_ADDED_UP = of_shapes("asked")
 
 
 class _Meaning:
@@ -595,8 +601,7 @@ class _Meaning:
             return self._type(node) == DOUBLE and all(self._type(o).is_exact for o in operands)
         if shape == "rounded":
             return self._type(node).is_integer and self._writer.write(node).operation == "tried"
-        makes_doubles = shape == "quotient" or (shape == "real" and self._type(node) == DOUBLE)
-        return makes_doubles and any(map(self._was_in_doubles, operands))
+        return shape in {"quotient", "real"} and any(map(self._was_in_doubles, operands))
 
     def _type(self, node: RowExpression) -> RowType:
         return self._writer.write(node).type

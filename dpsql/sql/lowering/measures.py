@@ -17,8 +17,9 @@ from types import MappingProxyType
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError
 from dpsql.hints import instead
 from dpsql.rows import expression as row
-from dpsql.rows.bounds import CONDITIONS, Interval, RowBounds, common, union
+from dpsql.rows.bounds import Interval, RowBounds, common, union
 from dpsql.rows.clocks import with_clocks
+from dpsql.rows.functions import FUNCTIONS, of_shapes
 from dpsql.rows.inside import bounded_columns
 from dpsql.rows.key import RowKey, row_key
 from dpsql.rows.known import adds_always, is_nullable, may_be_nan, says_there
@@ -376,7 +377,7 @@ class RowReader:
                 for condition, result in node.cases
             )
             return row.RowCase(tuple(cases), self._within(node.otherwise, counted))
-        if isinstance(node, row.RowCall) and node.function in CONDITIONS:
+        if isinstance(node, row.RowCall) and FUNCTIONS[node.function].result == "BOOLEAN":
             counted = False
         return row.replaced(node, lambda part: self._within(part, counted))
 
@@ -528,7 +529,7 @@ class RowReader:
             raise self._source.located(error, span or self._source.whole()) from None
 
 
-_BY_PATTERN = frozenset({"regexp_matches", "regexp_full_match"})
+_BY_PATTERN = of_shapes("regex")
 
 
 def _by_rows(linear: Linear) -> bool:

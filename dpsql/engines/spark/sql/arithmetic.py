@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dpsql.engines.spark.sql.calendar import TIMES
+from dpsql.engines.spark.sql.calendar import days, is_finite
 from dpsql.engines.spark.sql.text import call, constant, let, real, text, whole
 from dpsql.engines.spark.sql.types import digits_of, is_small, refused, type_name
 from dpsql.rows.typed import RowValue, Writer
@@ -15,7 +15,7 @@ _MOST_DIGITS = 38
 
 def _arithmetic(node: RowValue, parts: list[str]) -> str:
     if DATE in (node.type, node.parts[0].type):
-        return TIMES["days"](node, parts)
+        return days(node, parts)
     if node.type == FLOAT:
         raise refused("FLOAT numbers", "write CAST(… AS DOUBLE).")
     if node.type.name == "DECIMAL":
@@ -132,8 +132,9 @@ _NEAREST = (
 _WHOLE = {"floor": _DOWN, "ceil": _UP, "trunc": _CUT, "round": _NEAREST}
 
 
-def _plain(name: str) -> Writer:
-    return lambda _, parts: call(name, *parts)
+def _plain(node: RowValue, parts: list[str]) -> str:
+    """Write a function that Spark has under the same name, and with the same values."""
+    return call(node.text, *parts)
 
 
 def _is_nan(_: RowValue, parts: list[str]) -> str:
@@ -142,7 +143,7 @@ def _is_nan(_: RowValue, parts: list[str]) -> str:
 
 def _is_finite(node: RowValue, parts: list[str]) -> str:
     if node.parts[0].type.is_time:
-        return TIMES["isfinite"](node, parts)
+        return is_finite(parts[0], node.parts[0].type)
     (x,), infinite = parts, constant("Infinity", "DOUBLE")
     if node.text == "isinf":
         return f"({call('abs', x)} = {infinite})"
@@ -150,9 +151,8 @@ def _is_finite(node: RowValue, parts: list[str]) -> str:
 
 
 NUMBERS: Mapping[str, Writer] = {
-    "+": _arithmetic, "*": _arithmetic, "-": _minus, "/": _quotient, "//": _remainder,
-    "%": _remainder, "abs": _plain("abs"), "sqrt": _plain("sqrt"), "sign": _sign,
-    "least": _extreme, "greatest": _extreme, "round": _rounded, "floor": _rounded,
-    "ceil": _rounded, "trunc": _rounded, "isnan": _is_nan, "isfinite": _is_finite,
-    "isinf": _is_finite,
+    "arithmetic": _arithmetic, "minus": _minus, "quotient": _quotient, "remainder": _remainder,
+    "sign": _sign, "extreme": _extreme, "rounded": _rounded, "isnan": _is_nan,
+    "isfinite": _is_finite, "plain": _plain,
 }  # fmt: skip
+"""Rules that records of functions name (`dpsql/rows/functions.py`)."""

@@ -35,7 +35,7 @@ def _date(number: int) -> str:
     return call("date_from_unix_date", whole(number, "INT"))
 
 
-def _finite(v: str, type_: RowType) -> str:
+def is_finite(v: str, type_: RowType) -> str:
     """Write whether a day or a time is finite."""
     if type_ == DATE:
         return f"({v} BETWEEN {_date(-_LAST)} AND {_date(_LAST)})"
@@ -58,18 +58,18 @@ def cast_time(x: str, of: RowType) -> str:
     """Write a day as a time, or the day of a time; infinite ones stay so."""
     if of == TIMESTAMP:
         finite, ends, zero = "CAST(v AS DATE)", (_date(-_INFINITE), _date(_INFINITE)), _EPOCH
-        near = _finite("v", of)
+        near = is_finite("v", of)
     else:
         near, zero = f"v BETWEEN {_date(-_FAR)} AND {_date(_FAR)}", _date(0)
         finite = f"CAST({between('v', _date(-_FAR), _date(_FAR))} AS TIMESTAMP_NTZ)"
         ends = constant(_NEVER, "TIMESTAMP_NTZ"), constant(_EVER, "TIMESTAMP_NTZ")
-    far = f"WHEN v IS NULL OR {_finite('v', of)} THEN NULL"
+    far = f"WHEN v IS NULL OR {is_finite('v', of)} THEN NULL"
     made = f"CASE WHEN {near} THEN {finite} {far} WHEN v < {zero} THEN {ends[0]} ELSE {ends[1]} END"
     return let("v", x, made)
 
 
 def _of_finite(x: str, type_: RowType, made: str) -> str:
-    return let("v", x, f"CASE WHEN {_finite('v', type_)} THEN {made} END")
+    return let("v", x, f"CASE WHEN {is_finite('v', type_)} THEN {made} END")
 
 
 def _part(node: RowValue, parts: list[str]) -> str:
@@ -106,7 +106,7 @@ def _truncated(node: RowValue, parts: list[str]) -> str:
     day = cast_time("v", TIMESTAMP)
     if unit in _CUT:
         cut = call("trunc", "v", constant(_CUT[unit], "STRING"))
-        day = let("v", day, f"CASE WHEN {_finite('v', DATE)} THEN {cut} ELSE v END")
+        day = let("v", day, f"CASE WHEN {is_finite('v', DATE)} THEN {cut} ELSE v END")
     return cast_time(let("v", parts[1], day), DATE)
 
 
@@ -146,8 +146,10 @@ def shift(node: RowValue, parts: list[str]) -> str:
     span = call(
         "make_interval", zero, whole(months, "INT"), zero, whole(days, "INT"), zero, zero, seconds
     )
-    moved = let("m", call("try_add", "v", span), f"CASE WHEN {_finite('m', TIMESTAMP)} THEN m END")
-    return let("v", parts[0], f"CASE WHEN {_finite('v', TIMESTAMP)} THEN {moved} ELSE v END")
+    moved = let(
+        "m", call("try_add", "v", span), f"CASE WHEN {is_finite('m', TIMESTAMP)} THEN m END"
+    )
+    return let("v", parts[0], f"CASE WHEN {is_finite('v', TIMESTAMP)} THEN {moved} ELSE v END")
 
 
 def clock(node: RowValue, _: list[str]) -> str:
@@ -175,7 +177,7 @@ def _number(unit: str) -> str:
     return months if unit == "month" else f"(({months} - {whole(1)}) div {whole(3)})"
 
 
-def _days(node: RowValue, parts: list[str]) -> str:
+def days(node: RowValue, parts: list[str]) -> str:
     """Write a day some days later or earlier, or the days between two.
 
     From infinite days so many are counted that they stay infinite.
@@ -184,7 +186,7 @@ def _days(node: RowValue, parts: list[str]) -> str:
         first, last = (f"CAST({call('unix_date', x)} AS BIGINT)" for x in parts)
         return f"({first} - {last})"
     number = f"CAST({call('unix_date', 'v')} AS BIGINT)"
-    far = let("v", parts[0], f"CASE WHEN {_finite('v', DATE)} THEN {number} "
+    far = let("v", parts[0], f"CASE WHEN {is_finite('v', DATE)} THEN {number} "
               f"ELSE {number} * {whole(_INFINITELY)} END")  # fmt: skip
     inside = between("v", whole(-_LAST), whole(_LAST))
     made = call("date_from_unix_date", f"CAST({inside} AS INT)")
@@ -194,11 +196,7 @@ def _days(node: RowValue, parts: list[str]) -> str:
     return let("v", f"({far} {node.text} {parts[1]})", f"CASE {near} {cases} END")
 
 
-def _is_finite(node: RowValue, parts: list[str]) -> str:
-    return _finite(parts[0], node.parts[0].type)
-
-
 TIMES: Mapping[str, Writer] = {
-    "date_part": _part, "dayname": _named, "monthname": _named, "date_trunc": _truncated,
-    "date_diff": _span, "days": _days, "isfinite": _is_finite,
+    "part": _part, "named": _named, "truncated": _truncated, "span": _span,
 }  # fmt: skip
+"""Rules that records of functions name (`dpsql/rows/functions.py`)."""

@@ -47,6 +47,7 @@ from dpsql.engines.spark.sql.strings import STRINGS
 from dpsql.engines.spark.sql.text import array, between, call, constant, quoted, real, text
 from dpsql.engines.spark.sql.types import refused, type_name
 from dpsql.errors import SqlLimitError
+from dpsql.rows.functions import FUNCTIONS, SYNTAX, check_column
 from dpsql.rows.typed import STANDARD, RowValue, Writer, case_of
 from dpsql.rows.types import DOUBLE, FLOAT, NULL, VARCHAR
 
@@ -160,5 +161,7 @@ _WRITTEN: Mapping[str, Writer] = {
     "nullif": lambda _, p: f"(CASE WHEN {p[0]} = {p[1]} THEN NULL ELSE {p[2]} END)",
     "bounded": _bounded,
 }
-_CALLS = {**TIMES, **STRINGS, **NUMBERS}
+_RULES = {**TIMES, **STRINGS, **NUMBERS}
+check_column("spark", {"", SYNTAX, *_RULES})
+_CALLS = {one.duckdb: _RULES[one.spark] for one in FUNCTIONS.values() if one.spark in _RULES}
 """By DuckDB's names."""

@@ -89,9 +89,7 @@ def _lowered(pattern: RowValue) -> str:
 
 
 STRINGS: Mapping[str, Writer] = {
-    "lower": _lettered, "upper": _lettered, "trim": _trimmed, "ltrim": _trimmed,
-    "rtrim": _trimmed, "length": _length, "strlen": _length, "||": _joined,
-    "substring": _part_of_text, "left": _part_of_text, "right": _part_of_text,
-    "contains": _searched, "starts_with": _searched, "suffix": _searched, "instr": _searched,
-    "~~": _like,
+    "letters": _lettered, "trimmed": _trimmed, "length": _length, "joined": _joined,
+    "subtext": _part_of_text, "searched": _searched, "like": _like,
 }  # fmt: skip
+"""Rules that records of functions name (`dpsql/rows/functions.py`)."""
