@@ -102,14 +102,14 @@ MUTATIONS = (
     Mutation(
         "bounds: a difference is as a sum",
         "rows/bounds.py",
-        '"-": _subtracted,',
-        '"-": _added,',
+        '"difference": _subtracted,',
+        '"difference": _added,',
         ("tests/rows/test_known.py",),
     ),
     Mutation(
         "sandbox: any function may run",
         "sql/sandbox/permitted.py",
-        'if "function_name" in node and node["function_name"] not in FUNCTIONS:',
+        'if "function_name" in node and node["function_name"] not in RUN:',
         'if "function_name" in node and not node["function_name"]:',
         ("tests/sql/test_sandbox.py",),
     ),
