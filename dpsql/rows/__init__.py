@@ -2,5 +2,5 @@
 
 Read it in this order: `expression.py` says what an expression is, `functions.py` what may stand in
 it and why, `types.py` and `write.py` turn it into SQL; `read.py` makes it from DuckDB's own syntax
-tree. `bounds.py` and `values.py` say what is known of its values without any row.
+tree. `known.py` says what is known of its values without any row.
 """

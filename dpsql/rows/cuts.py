@@ -6,7 +6,7 @@ Guarantees:
     some range, it says so of the values in that range only, whose ends are among the places.
 
     *Proof.* By induction over the tree. A comparison of the column with a constant is true below
-    a place and false from there on, or the other way around (`places.py`); IN and BETWEEN are made
+    a place and false from there on, or the other way around (`place`); IN and BETWEEN are made
     of such. A function of the calendar has one value in a period, and all periods that begin in
     the range are cut; the column itself has one at each place. Anything else is a function of its
     operands, as all functions of the list are deterministic: where these have one value each, it
@@ -16,8 +16,12 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from datetime import timedelta
+import math
+import re
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from datetime import date, datetime, timedelta
+from fractions import Fraction
 from itertools import islice
 from typing import ClassVar
 
@@ -33,9 +37,7 @@ from dpsql.rows.expression import (
     parts,
 )
 from dpsql.rows.functions import FUNCTIONS, Cuts
-from dpsql.rows.periods import period_of, starts
-from dpsql.rows.places import above, ends, moment_at, place, place_of_moment
-from dpsql.rows.times import meant
+from dpsql.rows.times import meant, word
 from dpsql.rows.types import DATE, DOUBLE, TIMESTAMP, RowType
 
 MOST_PLACES = 400
@@ -268,3 +270,283 @@ def _inside_case(node: RowCall) -> RowCase | None:
 
     cases = tuple((condition, of(result)) for condition, result in case.cases)
     return RowCase(cases, of(case.otherwise))
+
+
+# ── Values of an ordered type as whole numbers, their places, so that x < y says p(x) < p(y) ─────
+#
+# There is no value between two places that follow each other. So each condition `x < y`, `x <= y`,
+# and so on, is that the place of x is below some place, or not. NULL has none.
+
+
+_INT64 = 2**63
+_DIGITS = 18
+"""Of a DECIMAL whose places fit 64 bits."""
+_EPOCH = datetime(1970, 1, 1)
+_EXACT = 2**53
+"""Whole numbers up to which doubles have all."""
+_SHORT = 15
+"""Decimal digits of which a double is the nearest one, however it was read."""
+_INFINITE = 0x7FF << 52
+"""The bits of infinity: those of all that is finite are smaller, and grow with it."""
+_SECOND = timedelta(microseconds=1)
+
+
+def has_places(type_: RowType) -> bool:
+    """Whether the values of a type have places of 64 bits."""
+    if type_.limits is not None:
+        return type_.limits[0] >= -_INT64 and type_.limits[1] < _INT64
+    if type_.name == "DECIMAL":
+        return type_.width <= _DIGITS
+    return type_ in (DOUBLE, DATE, TIMESTAMP)
+
+
+def ends(type_: RowType) -> tuple[int, int]:
+    """Return the least and the largest place. Those of times stand for infinite ones.
+
+    NaN comes after infinity, as DuckDB compares it.
+    """
+    if type_.limits is not None:
+        return type_.limits
+    if type_.name == "DECIMAL":
+        return 1 - 10**type_.width, 10**type_.width - 1
+    return (-_INFINITE, _INFINITE + 1) if type_ == DOUBLE else (-_INT64, _INT64 - 1)
+
+
+def place(constant: RowConstant, type_: RowType) -> int | None:
+    """Return the place of a constant that is compared with values of a type: see `above` too.
+
+    Returns:
+        That of the least value that isn't below it; None if that can't be told for sure, as
+        comparing rounds one of the two.
+    """
+    if type_.is_time:
+        return _place_of_time(constant, type_)
+    if constant.kind not in {"INTEGER", "DECIMAL", "DOUBLE"}:
+        return None
+    if type_ == DOUBLE:
+        return _place_of_double(constant)
+    value = _exact(constant, type_)
+    return None if value is None else math.ceil(value * 10**type_.scale)
+
+
+def above(constant: RowConstant, type_: RowType) -> int | None:
+    """Return the place of the least value that is above a constant; None if it isn't known."""
+    found = place(constant, type_)
+    if found is None or type_ == DOUBLE or type_.is_time:
+        return None if found is None else found + 1
+    value = _exact(constant, type_)
+    return None if value is None else math.floor(value * 10**type_.scale) + 1
+
+
+def constant_at(where: int, type_: RowType) -> RowConstant:
+    """Return the value at a place, as a constant."""
+    if type_.limits is not None:
+        return RowConstant("INTEGER", str(where))
+    if type_.name == "DECIMAL":
+        digits, sign = f"{abs(where):0{type_.scale + 1}}", "-" if where < 0 else ""
+        before, after = digits[: len(digits) - type_.scale], digits[len(digits) - type_.scale :]
+        return RowConstant("DECIMAL", f"{sign}{before}.{after}")
+    if type_ == DOUBLE:
+        return RowConstant("DOUBLE", repr(_double_at(where)))
+    if type_ == DATE:
+        return RowConstant("DATE", (_EPOCH + timedelta(days=where)).date().isoformat())
+    moment = _EPOCH + where * _SECOND
+    return RowConstant("TIMESTAMP", moment.isoformat(" "))
+
+
+def number_at(where: int, type_: RowType) -> Fraction | None:
+    """Return the number at a place; None for times, infinity and what isn't a number."""
+    if type_.is_time or (type_ == DOUBLE and abs(where) >= _INFINITE):
+        return None
+    return Fraction(constant_at(where, type_).text)
+
+
+def text_at(where: int, type_: RowType) -> str:
+    """Return the value at a place, as a text that DuckDB casts to the type."""
+    if type_.is_time and where in ends(type_):
+        return "infinity" if where > 0 else "-infinity"
+    return constant_at(where, type_).text
+
+
+def place_of_moment(moment: datetime, type_: RowType) -> int:
+    """Return the place of a moment; of a DATE, of its day."""
+    since = moment - _EPOCH
+    return since.days if type_ == DATE else since // _SECOND
+
+
+def moment_at(where: int, type_: RowType) -> datetime | None:
+    """Return the moment of a place; None if it is far from the present."""
+    try:
+        return _EPOCH + (timedelta(days=where) if type_ == DATE else where * _SECOND)
+    except OverflowError:
+        return None
+
+
+def _exact(constant: RowConstant, type_: RowType) -> Fraction | None:
+    """Return what an exact number is compared with, if no digit of either is lost for it."""
+    if constant.kind == "DOUBLE":  # both are compared as doubles
+        value = Fraction(float(constant.text)) if constant.text[-1] not in "fn" else None
+        known = value is not None and type_.is_integer and abs(value) < _EXACT
+        return value if known else None
+    _, _, after = constant.text.partition(".")
+    value = Fraction(constant.text)
+    return value if len(after) <= _DIGITS // 2 and abs(value) < 10**_DIGITS else None
+
+
+def _place_of_double(constant: RowConstant) -> int | None:
+    digits = constant.text.lstrip("-").replace(".", "").lstrip("0")
+    if constant.kind != "DOUBLE" and len(digits) > _SHORT:
+        return None  # DuckDB casts it to a DECIMAL first, and that to a double
+    value = float(constant.text)
+    if math.isnan(value):
+        return _INFINITE + 1
+    bits = _bits(abs(value))
+    return -bits if value < 0 else bits
+
+
+def _double_at(where: int) -> float:
+    if where > _INFINITE:
+        return math.nan
+    size = float(struct.unpack(">d", struct.pack(">q", abs(where)))[0])
+    return -size if where < 0 else size
+
+
+def _bits(value: float) -> int:
+    return int(struct.unpack(">q", struct.pack(">d", value))[0])
+
+
+def _place_of_time(constant: RowConstant, type_: RowType) -> int | None:
+    # A DATE that is compared with a TIMESTAMP is cast, and far ones have none.
+    if constant.kind not in {"DATE", "TIMESTAMP"} or (constant.kind, type_) == ("TIMESTAMP", DATE):
+        return None
+    if constant.kind == "DATE":
+        day = date.fromisoformat(constant.text)
+        return place_of_moment(datetime(day.year, day.month, day.day), type_)
+    return place_of_moment(datetime.fromisoformat(constant.text), type_)
+
+
+# ── Calendar periods: in which of them an expression of a time can have one value only ───────────
+
+
+_MONTHS = {"month": 1, "quarter": 3, "year": 12}
+_SPANS = {
+    "minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1),
+    "week": timedelta(weeks=1),
+}  # fmt: skip
+_OF_PARTS = {
+    **dict.fromkeys(("year", "decade", "century", "millennium", "era"), "year"),
+    **dict.fromkeys(("isoyear", "yearweek", "week"), "week"),
+    **dict.fromkeys(("day", "dayofyear", "dayofweek", "isodow"), "day"),
+    "quarter": "quarter", "month": "month", "hour": "hour", "minute": "minute",
+}  # fmt: skip
+_CYCLES = {
+    "month": ("month", "quarter", "monthname"),
+    "dayofweek": ("dayofweek", "isodow", "dayname"),
+    "hour": ("hour",), "minute": ("minute",), "second": ("second",), "day": ("day",),
+}  # fmt: skip
+"""A part that comes again and again, and what follows from it."""
+_SHOWN = {
+    **dict.fromkeys("Yy", "year"), **dict.fromkeys("mbB", "month"),
+    **dict.fromkeys("djaAwuUWVG", "day"), **dict.fromkeys("HIp", "hour"), "M": "minute",
+}  # fmt: skip
+_CYCLES_SHOWN = {
+    **dict.fromkeys("mbB", "month"), **dict.fromkeys("aAwu", "dayofweek"),
+    **dict.fromkeys("HIp", "hour"), "d": "day", "M": "minute", "S": "second",
+}  # fmt: skip
+_FORMAT = re.compile(r"%-?(.)|[^%]", re.DOTALL)
+_ORDER = ("year", "quarter", "month", "day", "hour", "minute")
+"""Periods, of which each begins where the one before does, or within."""
+
+
+def period_of(node: RowExpression, column: RowColumn) -> str:
+    """Return the period within which a function of a time has one value.
+
+    Returns:
+        Its name; empty if the node is no such function of the column itself.
+    """
+    if isinstance(node, RowCast):
+        return "day" if node.value == column and node.to == DATE else ""
+    if not isinstance(node, RowCall) or node.arguments[-1:] != (column,):
+        return _of_shown(node, column)
+    if node.function == "dayname":
+        return "day"
+    if node.function == "monthname":
+        return "month"
+    if node.function in {"date_part", "date_trunc"}:
+        return _OF_PARTS.get(_part(node), "")
+    return ""
+
+
+def cycle_of(node: RowExpression, column: RowColumn) -> str:
+    """Return the part of a time that determines a function of it, and comes again and again.
+
+    Returns:
+        Its name; empty if there is none.
+    """
+    found = {_CYCLES_SHOWN.get(letter, "") for letter in _letters(node, column)}
+    if found:
+        return found.pop() if len(found) == 1 else ""
+    if not isinstance(node, RowCall) or node.arguments[-1:] != (column,):
+        return ""
+    named = _part(node) if node.function == "date_part" else node.function
+    return next((cycle for cycle, parts in _CYCLES.items() if named in parts), "")
+
+
+def starts(period: str, low: datetime, high: datetime) -> Iterator[datetime]:
+    """Yield the first moments of periods after a moment, and before another one."""
+    midnight = low.replace(hour=0, minute=0, second=0, microsecond=0)
+    if period in _MONTHS:
+        month = midnight.year * 12 + (midnight.month - 1) // _MONTHS[period] * _MONTHS[period]
+        while month // 12 < 10_000:
+            found = datetime(month // 12, month % 12 + 1, 1)
+            if found >= high:
+                return
+            if found > low:
+                yield found
+            month += _MONTHS[period]
+        return
+    if period == "week":
+        midnight -= timedelta(days=midnight.weekday())
+    while midnight < high:
+        if midnight > low:
+            yield midnight
+        if midnight > datetime.max - _SPANS[period]:  # the calendar ends in this one
+            return
+        midnight += _SPANS[period]
+
+
+def _part(node: RowCall) -> str:
+    part = node.arguments[0]
+    if not isinstance(part, RowConstant):
+        return ""
+    try:
+        return word(part.text, parts=node.function == "date_part")
+    except UnsupportedSqlError:
+        return ""
+
+
+def _of_shown(node: RowExpression, column: RowColumn) -> str:
+    found = {_SHOWN.get(letter, "") for letter in _letters(node, column)}
+    return "" if "" in found else max(found, key=_ORDER.index, default="")
+
+
+def _letters(node: RowExpression, column: RowColumn) -> set[str]:
+    """Return what strftime shows of a column, by the letters of its format."""
+    if not isinstance(node, RowCall) or node.function != "strftime" or node.arguments[0] != column:
+        return set()
+    shown = node.arguments[1]
+    text = shown.text if isinstance(shown, RowConstant) else "%f"
+    return {each[1] for each in _FORMAT.finditer(text) if each[1] and each[1] != "%"}
+
+
+def only_cycle(node: RowExpression, column: RowColumn) -> str:
+    """Return the part of a time through which alone an expression looks at it; empty if none."""
+    found, pending = set[str](), [node]
+    while pending:
+        part = pending.pop()
+        cycle = cycle_of(part, column)
+        if cycle or part == column:
+            found.add(cycle)
+        else:
+            pending += parts(part)
+    return found.pop() if len(found) == 1 else ""

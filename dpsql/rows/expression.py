@@ -15,8 +15,9 @@ from datetime import datetime
 from typing import TypeAlias
 
 from dpsql.errors import SqlLimitError, UnsupportedSqlError, printable
-from dpsql.rows.functions import FUNCTIONS
+from dpsql.rows.functions import COUNTED, FUNCTIONS
 from dpsql.rows.types import RowType
+from dpsql.schema.names import as_sql, capitals, quoted_text
 
 MOST_NODES = 5_000
 MOST_LEVELS = 100
@@ -259,3 +260,125 @@ def canonical(expression: RowExpression) -> str:
         return f"CAST({canonical(expression.value)} AS {expression.to.sql})"
     cases = " ".join(f"WHEN {canonical(a)} THEN {canonical(b)}" for a, b in expression.cases)
     return f"CASE {cases} ELSE {canonical(expression.otherwise)} END"
+
+
+# ── Expressions of rows as a reader would write them, for reports ────────────────────────────────
+#
+# Two that differ may be spelled alike; `canonical` tells them apart.
+
+
+_INFIX = {
+    "or": 1, "and": 2, "=": 4, "<>": 4, "<": 4, "<=": 4, ">": 4, ">=": 4, "like": 4, "ilike": 4,
+    "+": 5, "-": 5, "||": 5, "*": 6, "/": 6, "//": 6, "%": 6,
+}  # fmt: skip
+"""Operators, and how strongly they bind."""
+_NOT, _TEST, _SIGN = 3, 4, 7
+
+
+_LONGEST_SPELLED = 200
+"""Characters of what is written of a sum."""
+
+
+def sum_spelled(
+    factors: Sequence[RowExpression],
+    centers: Sequence[RowConstant],
+    conditions: Sequence[RowExpression],
+) -> str:
+    """Write a sum: of a number, of a product of what two are off their centers, or of ones.
+
+    Args:
+        factors: the numbers.
+        centers: what is taken off each of two.
+        conditions: what a row must meet to add anything.
+    """
+    apart = (
+        [
+            RowCall("-", (factor, center)) if float(center.text) else factor
+            for factor, center in zip(factors, centers, strict=True)
+        ]
+        if centers
+        else list(factors)
+    )
+    text = " * ".join(spelled(part, _INFIX["*"] if apart[1:] else 0) for part in apart)
+    found = f"SUM({text})" if text else "COUNT(*)"
+    if conditions:
+        found += " WHERE " + " AND ".join(spelled(part, _INFIX["and"]) for part in conditions)
+    return found if len(found) <= _LONGEST_SPELLED else f"{found[: _LONGEST_SPELLED - 1]}…"
+
+
+def spelled(expression: RowExpression, around: int = 0) -> str:
+    """Write an expression.
+
+    Args:
+        expression: what to write.
+        around: how strongly what stands around it binds; it gets parentheses if it binds less.
+    """
+    if isinstance(expression, RowColumn):
+        return as_sql(expression.name)
+    if isinstance(expression, RowConstant):
+        return _spelled_constant(expression)
+    if isinstance(expression, RowCast):
+        return f"CAST({spelled(expression.value)} AS {expression.to.sql})"
+    if isinstance(expression, RowCase):
+        cases = " ".join(f"WHEN {spelled(a)} THEN {spelled(b)}" for a, b in expression.cases)
+        return f"CASE {cases} ELSE {spelled(expression.otherwise)} END"
+    text, strength = _call(expression)
+    return f"({text})" if strength < around else text
+
+
+def _spelled_constant(constant: RowConstant) -> str:
+    if constant.kind == "NULL":
+        return "NULL"
+    if constant.kind in {"DATE", "TIME", "TIMESTAMP"}:
+        return f"{constant.kind} {quoted_text(constant.text)}"
+    if constant.kind == "VARCHAR":
+        return quoted_text(constant.text)
+    return constant.text.removesuffix(".0" if constant.kind == "DOUBLE" else ".")
+
+
+def _call(call: RowCall) -> tuple[str, int]:
+    """Return a call, and how strongly it binds."""
+    name, given = call.function, call.arguments
+    if name in _INFIX and len(given) > 1:
+        strength = _INFIX[name]
+        left, *others = given
+        rest = [spelled(other, strength + 1) for other in others]
+        return f" {capitals(name)} ".join([spelled(left, strength), *rest]), strength
+    if name in _WORDS and given:
+        return _WORDS[name](*given)
+    return f"{name}({', '.join(map(spelled, given))})", _SIGN + 1
+
+
+def _negated(value: RowExpression) -> tuple[str, int]:
+    if isinstance(value, RowCall) and value.function == "is_null":
+        return f"{spelled(value.arguments[0], _TEST + 1)} IS NOT NULL", _TEST
+    return f"NOT {spelled(value, _NOT)}", _NOT
+
+
+def _between(*given: RowExpression) -> tuple[str, int]:
+    value, low, high = (spelled(part, _TEST + 1) for part in given)
+    return f"{value} BETWEEN {low} AND {high}", _TEST
+
+
+def _among(*given: RowExpression) -> tuple[str, int]:
+    value, *listed = (spelled(part, _TEST + 1) for part in given)
+    return f"{value} IN ({', '.join(listed)})", _TEST
+
+
+def _moved(span: RowExpression) -> str:
+    """Spell an interval without what it has none of."""
+    counts = span.text.split() if isinstance(span, RowConstant) else []
+    parts = zip(counts, COUNTED, strict=False)
+    return " ".join(f"{count} {unit}" for count, unit in parts if count != "0") or "0 days"
+
+
+_WORDS: dict[str, Callable[..., tuple[str, int]]] = {
+    "negative": lambda value: (f"-{spelled(value, _SIGN)}", _SIGN),
+    "is_null": lambda value: (f"{spelled(value, _TEST + 1)} IS NULL", _TEST),
+    "not": _negated,
+    "shift": lambda time, by: (f"{spelled(time, _SIGN)} + INTERVAL '{_moved(by)}'", _SIGN - 1),
+    "clock": lambda time, _: (spelled(time), _SIGN + 1),
+    "between": _between,
+    "in": _among,
+}
+"""Calls that are written in words: the text, and how strongly it binds."""

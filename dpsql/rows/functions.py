@@ -43,6 +43,8 @@ Shape = Literal[
     "shown", "sign", "span", "subtext", "text", "truncated",
 ]  # fmt: skip
 """How arguments are typed, and what is written of them: a method of the writer (`write.py`)."""
+COUNTED = ("months", "days", "microseconds")
+"""What the interval counts by which a time is moved."""
 SYNTAX = "syntax"
 """An operation of `typed.py` and no call: each engine writes it."""
 
@@ -74,6 +76,10 @@ class Finite(Enum):
     CHOSEN = auto()
     """It isn't said where; but it is NaN only where an argument is."""
     UNKNOWN = auto()
+
+
+OF_FINITE = frozenset({Finite.SUM, Finite.KEPT, Finite.LEAST})
+"""Of which functions a value is finite where all arguments are."""
 
 
 class Whole(Enum):
@@ -125,7 +131,7 @@ class Grows:
 
 
 Bounds = tuple[int | None, int | None] | Grows | str
-"""Ends; or how they follow from those of the arguments, a rule of `bounds.py`; empty if unknown."""
+"""Ends; or how they follow from those of the arguments, a rule of `known.py`; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,32 +142,32 @@ class RowFunction:
         shape: how it is typed and written.
         arguments: the least and the largest number of arguments.
         result: its type as DuckDB has it, if that is one; empty if it follows from the arguments.
-        bounds: between what its values lie.
-        null: where it is NULL.
-        finite: where it is a finite number, and no NaN.
-        whole: where it is a whole number.
-        digits: what its values are multiples of.
-        cuts: where it changes.
         duckdb: DuckDB's name in `system.main`; empty if it is syntax.
         read: the names by which it is called in DuckDB's syntax tree, if it isn't syntax.
         spark: the rule by which Spark's SQL is written (`engines/spark/sql/`); empty if there is
             none, and Spark computes nothing of it.
         why: the argument for its being a function of its arguments, and fast.
+        null: where it is NULL.
+        finite: where it is a finite number, and no NaN.
+        whole: where it is a whole number.
+        digits: what its values are multiples of.
+        bounds: between what its values lie.
+        cuts: where it changes.
     """
 
     shape: Shape
     arguments: tuple[int, int]
     result: str
-    bounds: Bounds
-    null: Null
-    finite: Finite
-    whole: Whole
-    digits: Digits
-    cuts: Cuts
     duckdb: str
     read: str
     spark: str
     why: str
+    null: Null
+    finite: Finite
+    whole: Whole
+    digits: Digits
+    bounds: Bounds
+    cuts: Cuts
 
 
 _LOGIC = "three-valued logic: a table of nine entries, on booleans"
@@ -193,7 +199,7 @@ _LIKE = (
 _REGEX = (
     "the pattern is a constant of at most 1,000 characters that is read, and refused, when the "
     "statement is bound, and not much longer if counted repetitions are written out "
-    "(`patterns.py`); RE2 matches in time linear in both, with bounded memory, and has no states "
+    "(`write.py`); RE2 matches in time linear in both, with bounded memory, and has no states "
     "that outlive a row"
 )
 _CALENDAR = (
@@ -231,149 +237,115 @@ _OF_TWO_REALS = {"pow": "pow power ** ^", "atan2": "atan2"}
 """Functions of two doubles, and the names by which they are read."""
 
 FUNCTIONS: dict[str, RowFunction] = {
-    # shape, arguments, result, bounds,
-    #   null, finite, whole, digits, cuts,
-    #   duckdb, read, spark, why
-    **{name: RowFunction("logic", (1, MANY), "BOOLEAN", _BOOLEAN,
-         Null.ANY, *_NO_NUMBER, Cuts.ARGUMENTS,
-         "", "", SYNTAX, _LOGIC)
+    # shape, arguments, result, duckdb, read, spark, why,
+    #   null, finite, whole, digits, bounds, cuts
+    **{name: RowFunction("logic", (1, MANY), "BOOLEAN", "", "", SYNTAX, _LOGIC,
+        Null.ANY, *_NO_NUMBER, _BOOLEAN, Cuts.ARGUMENTS)
        for name in ("and", "or")},
-    "not": RowFunction("logic", _ONE, "BOOLEAN", _BOOLEAN,
-        Null.ANY, *_NO_NUMBER, Cuts.ARGUMENTS,
-        "", "", SYNTAX, _LOGIC),
-    **{name: RowFunction("comparison", _TWO, "BOOLEAN", _BOOLEAN,
-         Null.NEVER if name.startswith("is_") else Null.ANY, *_NO_NUMBER, Cuts.PLACE,
-         "", "", SYNTAX, _COMPARED)
+    "not": RowFunction("logic", _ONE, "BOOLEAN", "", "", SYNTAX, _LOGIC,
+        Null.ANY, *_NO_NUMBER, _BOOLEAN, Cuts.ARGUMENTS),
+    **{name: RowFunction("comparison", _TWO, "BOOLEAN", "", "", SYNTAX, _COMPARED,
+        Null.NEVER if name.startswith("is_") else Null.ANY, *_NO_NUMBER, _BOOLEAN, Cuts.PLACE)
        for name in _COMPARE.split()},
-    "between": RowFunction("between", (3, 3), "BOOLEAN", _BOOLEAN,
-        Null.ANY, *_NO_NUMBER, Cuts.PLACE,
-        "", "", SYNTAX, _COMPARED),
-    "in": RowFunction("membership", (2, MANY), "BOOLEAN", _BOOLEAN,
-        Null.ANY, *_NO_NUMBER, Cuts.PLACES,
-        "", "", SYNTAX, _COMPARED),
-    "is_null": RowFunction("is_null", _ONE, "BOOLEAN", _BOOLEAN,
-        Null.NEVER, *_NO_NUMBER, Cuts.NOWHERE,
-        "", "", SYNTAX, "a look at the bit that says so"),
-    "coalesce": RowFunction("choice", (1, MANY), "", "any",
-        Null.ALL, Finite.CHOSEN, Whole.KEPT, Digits.COMMON, Cuts.ARGUMENTS,
-        "", "coalesce ifnull", SYNTAX, _CHOICE),
-    "nullif": RowFunction("nullif", _TWO, "", "first",
-        Null.MAY, Finite.CHOSEN, Whole.KEPT, Digits.COMMON, Cuts.ARGUMENTS,
-        "", "nullif", SYNTAX, _CHOICE),
-    "least": RowFunction("extreme", (1, MANY), "", "extreme",
-        Null.ALL, Finite.LEAST, Whole.KEPT, Digits.COMMON, Cuts.ARGUMENTS,
-        "least", "least", "extreme", _CHOICE),
-    "greatest": RowFunction("extreme", (1, MANY), "", "extreme",
-        Null.ALL, Finite.KEPT, Whole.KEPT, Digits.COMMON, Cuts.ARGUMENTS,
-        "greatest", "greatest", "extreme", _CHOICE),
-    "bounded": RowFunction("bounded", (3, 3), "", "",
-        Null.MAY, *_NO_NUMBER, Cuts.ARGUMENTS,
-        "", "", SYNTAX, "an exact number, or the nearer of two constants"),
-    "+": RowFunction("addition", _TWO, "", "sum",
-        Null.MAY, Finite.SUM, Whole.KEPT, Digits.COMMON, Cuts.ARGUMENTS,
-        "+", "+ add", "arithmetic", _ADDED),
-    "-": RowFunction("addition", _TWO, "", "difference",
-        Null.MAY, Finite.SUM, Whole.KEPT, Digits.COMMON, Cuts.ARGUMENTS,
-        "-", "- subtract", "minus", _ADDED),
-    "*": RowFunction("addition", _TWO, "", "product",
-        Null.MAY, Finite.SUM, Whole.KEPT, Digits.PRODUCT, Cuts.ARGUMENTS,
-        "*", "* multiply", "arithmetic", _ADDED),
-    "negative": RowFunction("negative", _ONE, "", "negative",
-        Null.MAY, Finite.KEPT, Whole.KEPT, Digits.COMMON, Cuts.ARGUMENTS,
-        "-", "", "minus", _ADDED),
-    "/": RowFunction("quotient", _TWO, "", "quotient",
-        Null.MAY, *_NO_NUMBER, Cuts.ARGUMENTS,
-        "/", "/", "quotient", _DIVIDED),
-    "//": RowFunction("remainder", _TWO, "", "whole quotient",
-        Null.MAY, *_NO_NUMBER, Cuts.ARGUMENTS,
-        "//", "// divide", "remainder", _DIVIDED),
-    "%": RowFunction("remainder", _TWO, "", "remainder",
-        Null.MAY, Finite.UNKNOWN, Whole.KEPT, Digits.UNKNOWN, Cuts.ARGUMENTS,
-        "%", "% mod", "remainder", _DIVIDED),
-    "abs": RowFunction("absolute", _ONE, "", "absolute",
-        Null.MAY, Finite.KEPT, Whole.KEPT, Digits.COMMON, Cuts.ARGUMENTS,
-        "abs", "abs @", "plain", _ADDED),
-    "sign": RowFunction("sign", _ONE, "TINYINT", _UNIT,
-        Null.ANY, Finite.ALWAYS, Whole.ALWAYS, Digits.UNKNOWN, Cuts.ARGUMENTS,
-        "sign", "sign", "sign", "one of −1, 0, 1; NaN gives 0"),
-    "round": RowFunction("rounded", (1, 2), "", "rounded",
-        Null.MAY, Finite.CHOSEN, Whole.ROUNDED, Digits.UNKNOWN, Cuts.ARGUMENTS,
-        "round", "round", "rounded", _ROUNDED),
-    **{name: RowFunction("rounded", _ONE, "", "rounded",
-         Null.MAY, Finite.CHOSEN, Whole.ALWAYS, Digits.UNKNOWN, Cuts.ARGUMENTS,
-         name, read, "rounded", _ROUNDED)
+    "between": RowFunction("between", (3, 3), "BOOLEAN", "", "", SYNTAX, _COMPARED,
+        Null.ANY, *_NO_NUMBER, _BOOLEAN, Cuts.PLACE),
+    "in": RowFunction("membership", (2, MANY), "BOOLEAN", "", "", SYNTAX, _COMPARED,
+        Null.ANY, *_NO_NUMBER, _BOOLEAN, Cuts.PLACES),
+    "is_null": RowFunction("is_null", _ONE, "BOOLEAN", "", "", SYNTAX,
+        "a look at the bit that says so",
+        Null.NEVER, *_NO_NUMBER, _BOOLEAN, Cuts.NOWHERE),
+    "coalesce": RowFunction("choice", (1, MANY), "", "", "coalesce ifnull", SYNTAX, _CHOICE,
+        Null.ALL, Finite.CHOSEN, Whole.KEPT, Digits.COMMON, "any", Cuts.ARGUMENTS),
+    "nullif": RowFunction("nullif", _TWO, "", "", "nullif", SYNTAX, _CHOICE,
+        Null.MAY, Finite.CHOSEN, Whole.KEPT, Digits.COMMON, "first", Cuts.ARGUMENTS),
+    "least": RowFunction("extreme", (1, MANY), "", "least", "least", "extreme", _CHOICE,
+        Null.ALL, Finite.LEAST, Whole.KEPT, Digits.COMMON, "extreme", Cuts.ARGUMENTS),
+    "greatest": RowFunction("extreme", (1, MANY), "", "greatest", "greatest", "extreme", _CHOICE,
+        Null.ALL, Finite.KEPT, Whole.KEPT, Digits.COMMON, "extreme", Cuts.ARGUMENTS),
+    "bounded": RowFunction("bounded", (3, 3), "", "", "", SYNTAX,
+        "an exact number, or the nearer of two constants",
+        Null.MAY, *_NO_NUMBER, "", Cuts.ARGUMENTS),
+    "+": RowFunction("addition", _TWO, "", "+", "+ add", "arithmetic", _ADDED,
+        Null.MAY, Finite.SUM, Whole.KEPT, Digits.COMMON, "sum", Cuts.ARGUMENTS),
+    "-": RowFunction("addition", _TWO, "", "-", "- subtract", "minus", _ADDED,
+        Null.MAY, Finite.SUM, Whole.KEPT, Digits.COMMON, "difference", Cuts.ARGUMENTS),
+    "*": RowFunction("addition", _TWO, "", "*", "* multiply", "arithmetic", _ADDED,
+        Null.MAY, Finite.SUM, Whole.KEPT, Digits.PRODUCT, "product", Cuts.ARGUMENTS),
+    "negative": RowFunction("negative", _ONE, "", "-", "", "minus", _ADDED,
+        Null.MAY, Finite.KEPT, Whole.KEPT, Digits.COMMON, "negative", Cuts.ARGUMENTS),
+    "/": RowFunction("quotient", _TWO, "", "/", "/", "quotient", _DIVIDED,
+        Null.MAY, *_NO_NUMBER, "quotient", Cuts.ARGUMENTS),
+    "//": RowFunction("remainder", _TWO, "", "//", "// divide", "remainder", _DIVIDED,
+        Null.MAY, *_NO_NUMBER, "whole quotient", Cuts.ARGUMENTS),
+    "%": RowFunction("remainder", _TWO, "", "%", "% mod", "remainder", _DIVIDED,
+        Null.MAY, Finite.UNKNOWN, Whole.KEPT, Digits.UNKNOWN, "remainder", Cuts.ARGUMENTS),
+    "abs": RowFunction("absolute", _ONE, "", "abs", "abs @", "plain", _ADDED,
+        Null.MAY, Finite.KEPT, Whole.KEPT, Digits.COMMON, "absolute", Cuts.ARGUMENTS),
+    "sign": RowFunction("sign", _ONE, "TINYINT", "sign", "sign", "sign",
+        "one of −1, 0, 1; NaN gives 0",
+        Null.ANY, Finite.ALWAYS, Whole.ALWAYS, Digits.UNKNOWN, _UNIT, Cuts.ARGUMENTS),
+    "round": RowFunction("rounded", (1, 2), "", "round", "round", "rounded", _ROUNDED,
+        Null.MAY, Finite.CHOSEN, Whole.ROUNDED, Digits.UNKNOWN, "rounded", Cuts.ARGUMENTS),
+    **{name: RowFunction("rounded", _ONE, "", name, read, "rounded", _ROUNDED,
+        Null.MAY, Finite.CHOSEN, Whole.ALWAYS, Digits.UNKNOWN, "rounded", Cuts.ARGUMENTS)
        for name, read in {"floor": "floor", "ceil": "ceil ceiling", "trunc": "trunc"}.items()},
-    **{name: RowFunction("real", _TWO if name in _OF_TWO_REALS else _ONE, "DOUBLE", bounds,
-         Null.MAY, *_NO_NUMBER, Cuts.ARGUMENTS,
-         name, _OF_TWO_REALS.get(name, name), "plain" if name == "sqrt" else "", _REAL)
+    **{name: RowFunction("real", _TWO if name in _OF_TWO_REALS else _ONE, "DOUBLE",
+        name, _OF_TWO_REALS.get(name, name), "plain" if name == "sqrt" else "", _REAL,
+        Null.MAY, *_NO_NUMBER, bounds, Cuts.ARGUMENTS)
        for name, bounds in _REALS.items()},
-    **{name: RowFunction("asked", _ONE, "BOOLEAN", _BOOLEAN,
-         Null.ANY, *_NO_NUMBER, Cuts.INFINITY,
-         name, name, spark, _REAL)
+    **{name: RowFunction("asked", _ONE, "BOOLEAN", name, name, spark, _REAL,
+        Null.ANY, *_NO_NUMBER, _BOOLEAN, Cuts.INFINITY)
        for name, spark in {"isnan": "isnan", "isfinite": "isfinite", "isinf": "isfinite"}.items()},
-    **{name: RowFunction("text", _ONE, "VARCHAR", "",
-         Null.ANY, *_NO_NUMBER, Cuts.ARGUMENTS,
-         name, read, "letters", _TEXT)
+    **{name: RowFunction("text", _ONE, "VARCHAR", name, read, "letters", _TEXT,
+        Null.ANY, *_NO_NUMBER, "", Cuts.ARGUMENTS)
        for name, read in {"lower": "lower lcase", "upper": "upper ucase"}.items()},
-    **{name: RowFunction("text", _ONE, "VARCHAR", "",
-         Null.ANY, *_NO_NUMBER, Cuts.ARGUMENTS,
-         name, name, "trimmed", _TEXT)
+    **{name: RowFunction("text", _ONE, "VARCHAR", name, name, "trimmed", _TEXT,
+        Null.ANY, *_NO_NUMBER, "", Cuts.ARGUMENTS)
        for name in ("trim", "ltrim", "rtrim")},
     "length": RowFunction("text", _ONE, "BIGINT", "length",
-        Null.ANY, Finite.ALWAYS, Whole.ALWAYS, Digits.UNKNOWN, Cuts.ARGUMENTS,
-        "length", "length len char_length character_length", "length", _TEXT),
-    "strlen": RowFunction("text", _ONE, "BIGINT", _COUNT,
-        Null.ANY, Finite.ALWAYS, Whole.ALWAYS, Digits.UNKNOWN, Cuts.ARGUMENTS,
-        "strlen", "strlen", "length", _TEXT),
-    "||": RowFunction("join", _TWO, "VARCHAR", "",
-        Null.ANY, *_NO_NUMBER, Cuts.ARGUMENTS,
-        "||", "||", "joined", _JOINED),
-    **{name: RowFunction("subtext", arguments, "VARCHAR", "",
-         Null.ANY, *_NO_NUMBER, Cuts.ARGUMENTS,
-         name, read, "subtext", _SUBTEXT)
+        "length len char_length character_length", "length", _TEXT,
+        Null.ANY, Finite.ALWAYS, Whole.ALWAYS, Digits.UNKNOWN, "length", Cuts.ARGUMENTS),
+    "strlen": RowFunction("text", _ONE, "BIGINT", "strlen", "strlen", "length", _TEXT,
+        Null.ANY, Finite.ALWAYS, Whole.ALWAYS, Digits.UNKNOWN, _COUNT, Cuts.ARGUMENTS),
+    "||": RowFunction("join", _TWO, "VARCHAR", "||", "||", "joined", _JOINED,
+        Null.ANY, *_NO_NUMBER, "", Cuts.ARGUMENTS),
+    **{name: RowFunction("subtext", arguments, "VARCHAR", name, read, "subtext", _SUBTEXT,
+        Null.ANY, *_NO_NUMBER, "", Cuts.ARGUMENTS)
        for name, arguments, read in (
          ("substring", (2, 3), "substring substr"), ("left", _TWO, "left"),
          ("right", _TWO, "right"))},
-    **{name: RowFunction("searched", _TWO, "BOOLEAN", _BOOLEAN,
-         Null.ANY, *_NO_NUMBER, Cuts.ARGUMENTS,
-         duckdb, read, "searched", _SEARCHED)
+    **{name: RowFunction("searched", _TWO, "BOOLEAN", duckdb, read, "searched", _SEARCHED,
+        Null.ANY, *_NO_NUMBER, _BOOLEAN, Cuts.ARGUMENTS)
        for name, duckdb, read in (
          ("contains", "contains", "contains"),
          ("starts_with", "starts_with", "starts_with prefix ^@"),
          ("ends_with", "suffix", "ends_with suffix"))},
-    "strpos": RowFunction("searched", _TWO, "BIGINT", _COUNT,
-        Null.ANY, Finite.ALWAYS, Whole.ALWAYS, Digits.UNKNOWN, Cuts.ARGUMENTS,
-        "instr", "strpos instr position", "searched", _SEARCHED),
-    **{name: RowFunction("like", _TWO, "BOOLEAN", _BOOLEAN,
-         Null.ANY, *_NO_NUMBER, Cuts.ARGUMENTS,
-         "~~", read, "like", _LIKE)
+    "strpos": RowFunction("searched", _TWO, "BIGINT", "instr", "strpos instr position",
+        "searched", _SEARCHED,
+        Null.ANY, Finite.ALWAYS, Whole.ALWAYS, Digits.UNKNOWN, _COUNT, Cuts.ARGUMENTS),
+    **{name: RowFunction("like", _TWO, "BOOLEAN", "~~", read, "like", _LIKE,
+        Null.ANY, *_NO_NUMBER, _BOOLEAN, Cuts.ARGUMENTS)
        for name, read in {"like": "~~", "ilike": "~~*"}.items()},
-    **{name: RowFunction("regex", (2, 3), "BOOLEAN", _BOOLEAN,
-         Null.ANY, *_NO_NUMBER, Cuts.ARGUMENTS,
-         name, name, "", _REGEX)
+    **{name: RowFunction("regex", (2, 3), "BOOLEAN", name, name, "", _REGEX,
+        Null.ANY, *_NO_NUMBER, _BOOLEAN, Cuts.ARGUMENTS)
        for name in ("regexp_matches", "regexp_full_match")},
-    "date_part": RowFunction("part", _TWO, "", "part",
-        Null.MAY, Finite.BY_PART, Whole.BY_PART, Digits.UNKNOWN, Cuts.PERIODS,
-        "date_part", "date_part datepart", "part", _CALENDAR),
-    **{name: RowFunction("named_part", _ONE, "VARCHAR", "",
-         Null.MAY, *_NO_NUMBER, Cuts.PERIODS,
-         name, name, "named", _CALENDAR)
+    "date_part": RowFunction("part", _TWO, "", "date_part", "date_part datepart", "part", _CALENDAR,
+        Null.MAY, Finite.BY_PART, Whole.BY_PART, Digits.UNKNOWN, "part", Cuts.PERIODS),
+    **{name: RowFunction("named_part", _ONE, "VARCHAR", name, name, "named", _CALENDAR,
+        Null.MAY, *_NO_NUMBER, "", Cuts.PERIODS)
        for name in ("dayname", "monthname")},
-    "strftime": RowFunction("shown", _TWO, "VARCHAR", "",
-        Null.MAY, *_NO_NUMBER, Cuts.PERIODS,
-        "strftime", "strftime", "", _SHOWN),
-    "date_trunc": RowFunction("truncated", _TWO, "TIMESTAMP", "truncated",
-        Null.MAY, *_NO_NUMBER, Cuts.PERIODS,
-        "date_trunc", "date_trunc datetrunc", "truncated", _SPAN),
-    "date_diff": RowFunction("span", (3, 3), "BIGINT", "span",
-        Null.MAY, *_NO_NUMBER, Cuts.ARGUMENTS,
-        "date_diff", "date_diff datediff", "span", _SPAN),
-    "shift": RowFunction("shift", _TWO, "TIMESTAMP", "shift",
-        Null.MAY, *_NO_NUMBER, Cuts.ARGUMENTS,
-        "+", "", SYNTAX, _SHIFTED),
-    "clock": RowFunction("clock", _TWO, "TIMESTAMP", "clock",
-        Null.MAY, *_NO_NUMBER, Cuts.ARGUMENTS,
-        "", "", SYNTAX, _CLOCK),
+    "strftime": RowFunction("shown", _TWO, "VARCHAR", "strftime", "strftime", "", _SHOWN,
+        Null.MAY, *_NO_NUMBER, "", Cuts.PERIODS),
+    "date_trunc": RowFunction("truncated", _TWO, "TIMESTAMP", "date_trunc",
+        "date_trunc datetrunc", "truncated", _SPAN,
+        Null.MAY, *_NO_NUMBER, "truncated", Cuts.PERIODS),
+    "date_diff": RowFunction("span", (3, 3), "BIGINT", "date_diff", "date_diff datediff", "span",
+        _SPAN,
+        Null.MAY, *_NO_NUMBER, "span", Cuts.ARGUMENTS),
+    "shift": RowFunction("shift", _TWO, "TIMESTAMP", "+", "", SYNTAX, _SHIFTED,
+        Null.MAY, *_NO_NUMBER, "shift", Cuts.ARGUMENTS),
+    "clock": RowFunction("clock", _TWO, "TIMESTAMP", "", "", SYNTAX, _CLOCK,
+        Null.MAY, *_NO_NUMBER, "clock", Cuts.ARGUMENTS),
 }  # fmt: skip
 
 
@@ -392,44 +364,3 @@ def check_column(column: str, rules: set[str]) -> None:
 def of_shapes(*shapes: Shape) -> frozenset[str]:
     """Return the names of the functions of some shapes."""
     return frozenset(name for name, listed in FUNCTIONS.items() if listed.shape in shapes)
-
-
-PARTS: dict[str, tuple[int, int] | None] = {
-    "year": None, "isoyear": None, "decade": None, "century": None, "millennium": None,
-    "yearweek": None, "era": (0, 1), "quarter": (1, 4), "month": (1, 12), "week": (1, 53),
-    "dayofyear": (1, 366), "day": (1, 31), "dayofweek": (0, 6), "isodow": (1, 7),
-    "hour": (0, 23), "minute": (0, 59), "second": (0, 59), "millisecond": (0, 59_999),
-    "microsecond": (0, 59_999_999), "julian": None, "epoch": None,
-}  # fmt: skip
-"""Parts of a time, and the least and the largest value."""
-
-_UNITS = """
-    microsecond millisecond second minute hour day week month quarter year decade century millennium
-"""
-UNITS = frozenset(_UNITS.split())
-"""What `date_trunc` cuts to, and `date_diff` counts."""
-
-ALIASES = {
-    "year": "year", "years": "year", "yr": "year", "y": "year", "yrs": "year",
-    "month": "month", "months": "month", "mon": "month", "mons": "month",
-    "day": "day", "days": "day", "d": "day", "dayofmonth": "day",
-    "hour": "hour", "hours": "hour", "hr": "hour", "hrs": "hour", "h": "hour",
-    "minute": "minute", "minutes": "minute", "min": "minute", "mins": "minute", "m": "minute",
-    "second": "second", "seconds": "second", "sec": "second", "secs": "second", "s": "second",
-    "millisecond": "millisecond", "milliseconds": "millisecond", "ms": "millisecond",
-    "microsecond": "microsecond", "microseconds": "microsecond", "us": "microsecond",
-    "week": "week", "weeks": "week", "w": "week", "weekofyear": "week",
-    "quarter": "quarter", "quarters": "quarter", "decade": "decade", "decades": "decade",
-    "century": "century", "centuries": "century", "millennium": "millennium",
-    "millennia": "millennium", "dayofyear": "dayofyear", "doy": "dayofyear",
-    "dayofweek": "dayofweek", "dow": "dayofweek", "weekday": "dayofweek", "isodow": "isodow",
-    "isoyear": "isoyear", "yearweek": "yearweek", "era": "era", "epoch": "epoch",
-    "julian": "julian",
-}  # fmt: skip
-"""Words for parts and units as DuckDB takes them."""
-
-DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-MONTHS = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September",
-    "October", "November", "December",
-)  # fmt: skip

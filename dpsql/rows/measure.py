@@ -45,20 +45,28 @@ of the time; then d is how many last digits a step has, and sums are rounded in 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.errors import UnsupportedSqlError
 from dpsql.rows.expression import (
+    NOTHING,
+    RowCall,
+    RowCase,
+    RowCast,
+    RowColumn,
+    RowConstant,
     RowExpression,
     canonical,
     columns,
+    nodes,
+    replaced,
 )
-from dpsql.rows.inside import known_ends, unbounded
-from dpsql.rows.known import is_finite_sum
+from dpsql.rows.functions import FUNCTIONS, OF_FINITE, Digits, Finite, of_shapes
+from dpsql.rows.known import is_whole
 from dpsql.rows.operands import cast, joint_room
-from dpsql.rows.typed import RowValue, called, constant_of, double_of
+from dpsql.rows.typed import Limits, RowValue, called, constant_of, double_of
 from dpsql.rows.types import (
     BIGINT,
     BOOLEAN,
@@ -67,7 +75,9 @@ from dpsql.rows.types import (
     NULL,
     RowType,
     decimal,
+    is_integer,
     lossless,
+    row_type,
 )
 from dpsql.rows.write import RowWriter
 from dpsql.schema.numbers import decimal_text
@@ -275,3 +285,218 @@ def condition(expression: RowExpression, types: Mapping[str, str]) -> RowValue:
         raise UnsupportedSqlError(f"A condition on rows is a BOOLEAN, not {written.type.sql}.")
     false = constant_of("false", BOOLEAN)
     return RowValue("coalesce", (cast(written, BOOLEAN), false), BOOLEAN)
+
+
+# ── Columns that are brought between their bounds before anything is made of them ────────────────
+#
+# What is made of these by + − * lies between ends that follow from its form, whatever a row holds
+# (`operands.bounded`). So it can't overflow where these ends have a digit each, and needs no TRY,
+# nor to be brought between bounds itself.
+
+
+_ARITHMETIC = of_shapes("addition")
+
+
+def bounded_columns(
+    expression: RowExpression,
+    types: Mapping[str, str],
+    bounds: Mapping[str, tuple[Fraction, Fraction]],
+) -> RowExpression:
+    """Bring columns between their bounds before what is made of them, if it then can't overflow.
+
+    Of sums, differences and products of exact numbers: then these need no TRY, nor doubles where
+    it fails, nor to be brought between bounds themselves; and a column is so only once, in however
+    many measures it is. A column itself is the same either way.
+
+    Args:
+        expression: what is added up.
+        types: the columns' types.
+        bounds: of columns.
+
+    Returns:
+        The expression as it is, where it gains nothing by that.
+    """
+    calls = {node.function for node in nodes(expression) if isinstance(node, RowCall)}
+    needs = isinstance(expression, RowColumn) or RowWriter(types).write(expression).is_tried
+    if not needs or not calls <= _ARITHMETIC or not columns(expression) <= bounds.keys():
+        return expression
+
+    def change(node: RowExpression) -> RowExpression:
+        if not isinstance(node, RowColumn):
+            return replaced(node, change)
+        ends = tuple(
+            RowConstant("INTEGER" if end.denominator == 1 else "DECIMAL", decimal_text(end))
+            for end in bounds[node.name]
+        )
+        return RowCall("bounded", (node, *ends))
+
+    try:
+        made = change(expression)
+        known = RowWriter(types).write(made).ends
+    except UnsupportedSqlError:  # a type that isn't exact, or has no such values
+        return expression
+    return made if known is not None and _is_bounded(made) else expression
+
+
+def unbounded(expression: RowExpression) -> RowExpression:
+    """Return what `bounded_columns` was given."""
+    if isinstance(expression, RowCall) and expression.function == "bounded":
+        return expression.arguments[0]
+    return replaced(expression, unbounded)
+
+
+def known_ends(writer: RowWriter, expression: RowExpression) -> Limits | None:
+    """Return between what its last digits are, or it is NULL, if that follows from its form."""
+    if isinstance(expression, RowCase) and expression.otherwise == NOTHING:
+        ((_, expression), *others) = expression.cases
+        if others:
+            return None
+    return writer.write(expression).ends if _is_bounded(expression) else None
+
+
+def _is_bounded(expression: RowExpression) -> bool:
+    """Whether it is made of nothing but constants and `bounded` numbers, by + - and *."""
+    if isinstance(expression, RowCall) and expression.function in _ARITHMETIC:
+        return all(map(_is_bounded, expression.arguments))
+    bounded = isinstance(expression, RowCall) and expression.function == "bounded"
+    return bounded or isinstance(expression, RowConstant)
+
+
+# ── Sums: of what a row always adds something, and what says that it does ────────────────────────
+
+
+_SUMS = frozenset({Finite.SUM})
+_FEW = 8
+
+
+def adds_always(
+    expression: RowExpression, types: Mapping[str, str], filled: frozenset[str]
+) -> bool:
+    """Whether what `RowWriter.write_double` writes is a finite number in every row.
+
+    Only of what is made of a few exact numbers that are never NULL, where nothing that is written
+    can fail.
+
+    Args:
+        expression: what is added up.
+        types: the columns' types.
+        filled: columns that are never NULL.
+    """
+    always = columns(expression) <= filled and is_finite_sum(expression, types, OF_FINITE)
+    return always and not RowWriter(types).write_double(expression).may_fail
+
+
+def is_finite_sum(
+    expression: RowExpression, types: Mapping[str, str], made_by: frozenset[Finite] = _SUMS
+) -> bool:
+    """Whether its double is a finite number, or NULL, as it is made of a few exact numbers.
+
+    Functions of values that are there are there, if nothing fails. Where nothing does, sums,
+    differences and products are NULL exactly if one of their columns is. And a product of eight
+    numbers of 38 digits is far from infinity.
+
+    Args:
+        expression: what is added up.
+        types: the columns' types.
+        made_by: functions by which it may be made.
+    """
+    parts = list(nodes(expression))
+    leaves = [part for part in parts if not isinstance(part, RowCall)]
+    calls = [part for part in parts if isinstance(part, RowCall)]
+    if len(leaves) > _FEW or any(FUNCTIONS[call.function].finite not in made_by for call in calls):
+        return False
+    return all(
+        row_type(types[leaf.name]).is_exact
+        if isinstance(leaf, RowColumn)
+        else isinstance(leaf, RowConstant) and leaf.kind in {"INTEGER", "DECIMAL"}
+        for leaf in leaves
+    )
+
+
+def says_there(node: RowExpression, is_there: Callable[[RowExpression], bool]) -> bool:
+    """Whether a condition says that a value is not NULL, or not NaN, which it never is."""
+    if not isinstance(node, RowCall) or node.function not in {"not", "and"}:
+        return False
+    if node.function == "and":
+        return all(says_there(part, is_there) for part in node.arguments)
+    (inner,) = node.arguments
+    if not isinstance(inner, RowCall):
+        return False
+    if inner.function == "or":
+        return all(says_there(RowCall("not", (part,)), is_there) for part in inner.arguments)
+    (value, *_) = inner.arguments
+    if isinstance(value, RowCast) and value.to == DOUBLE:
+        value = value.value
+    return inner.function in {"is_null", "isnan"} and is_there(value)
+
+
+# ── Steps: to whole multiples of which the values of an expression are rounded ───────────────────
+
+
+FINE = 2**28
+"""Steps from the middle to the ends of what isn't known to be whole numbers or short decimals: on
+tables of as many rows, rounding moves a sum by less than one row can."""
+
+
+def power_of_two(value: Fraction) -> Fraction:
+    """Return the largest power of two that is at most a positive value: exact in doubles."""
+    exponent = math.floor(math.log2(value.numerator) - math.log2(value.denominator))
+    found = Fraction(2) ** exponent
+    return found / 2 if found > value else found
+
+
+def chosen_step(value: RowExpression, types: Mapping[str, str], largest: Fraction) -> Fraction:
+    """Choose the step of what is at most `largest`.
+
+    It is what all values are multiples of, where that is coarse: their last digit, or the step of
+    a grid. Of exact numbers with a finer one it is ten, a hundred, … last digits: so many that
+    there are fewer than `FINE`, so it may be ten times as coarse as need be; but sums of a group
+    are rounded to it in place of values, each but once. Of others it is a power of two, to which
+    values are rounded.
+    """
+    digit = last_digit(value, types)
+    if digit and largest / digit < FINE:
+        return digit
+    type_ = RowWriter(types).write(value).type
+    if type_.is_exact:
+        parts = 1
+        while largest * 10**type_.scale / parts >= FINE:
+            parts *= 10
+        if parts <= MOST_PARTS:
+            return Fraction(parts, 10**type_.scale)
+    return power_of_two(largest / FINE)
+
+
+def last_digit(node: RowExpression, types: Mapping[str, str]) -> Fraction | None:
+    """Return what all values are whole multiples of; None if unknown."""
+    if isinstance(node, RowColumn | RowCast):
+        type_ = row_type(types[node.name]) if isinstance(node, RowColumn) else node.to
+        return Fraction(1, 10**type_.scale) if type_.is_exact else None
+    if isinstance(node, RowConstant):
+        return abs(Fraction(node.text)) if node.kind in {"INTEGER", "DECIMAL"} else None
+    if isinstance(node, RowCase):
+        return _joint_digit((*(result for _, result in node.cases), node.otherwise), types, _common)
+    digits = FUNCTIONS[node.function].digits
+    if digits is Digits.UNKNOWN:
+        whole = is_whole(node, frozenset(n for n in columns(node) if is_integer(types[n])))
+        return Fraction(1) if whole else None
+    return _joint_digit(node.arguments, types, math.prod if digits is Digits.PRODUCT else _common)
+
+
+def _joint_digit(
+    nodes: Sequence[RowExpression],
+    types: Mapping[str, str],
+    joined: Callable[[Sequence[Fraction]], Fraction | int],
+) -> Fraction | None:
+    """Return what is made of the last digits of several; None if there are none, or not of all."""
+    found = [last_digit(node, types) for node in nodes if node != NOTHING]
+    known = [digit for digit in found if digit is not None]
+    if not known or len(known) < len(found):
+        return None
+    return Fraction(joined(known))
+
+
+def _common(steps: Sequence[Fraction]) -> Fraction:
+    """Return the largest number of which all are whole multiples; 0 of zeros."""
+    denominator = math.lcm(*(step.denominator for step in steps))
+    return Fraction(math.gcd(*(int(step * denominator) for step in steps)), denominator)

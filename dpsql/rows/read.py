@@ -22,9 +22,8 @@ from dpsql.rows.expression import (
     RowExpression,
     unlisted,
 )
-from dpsql.rows.functions import ALIASES, FUNCTIONS, PARTS
-from dpsql.rows.intervals import read_interval
-from dpsql.rows.times import meant
+from dpsql.rows.functions import FUNCTIONS
+from dpsql.rows.times import ALIASES, PARTS, meant, read_interval
 from dpsql.rows.types import COARSE, RowType, row_type
 from dpsql.schema.names import capitals, folded
 
@@ -88,8 +87,6 @@ def _constant(tree: Tree, _: int) -> RowExpression:
         return RowConstant(
             "DECIMAL" if text.strip("-").replace(".", "").isdigit() else "DOUBLE", text
         )
-    if kind == "INTEGER" and len(text.lstrip("-")) > 38:
-        kind, text = "INTEGER", text + "."  # refused, by its text
     if kind not in _KINDS:
         raise unlisted(f"a constant of kind {kind}")
     return RowConstant(_KINDS[kind], text)

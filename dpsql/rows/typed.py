@@ -46,8 +46,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
 
-from dpsql.rows.functions import FUNCTIONS, of_shapes
-from dpsql.rows.intervals import PARTS
+from dpsql.rows.functions import COUNTED, FUNCTIONS, of_shapes
 from dpsql.rows.types import (
     BIGINT,
     BOOLEAN,
@@ -453,7 +452,7 @@ def _instant(text: str) -> str:
 
 
 def _shift(node: RowValue, parts: list[str]) -> str:
-    span = " ".join(f"{n} {unit}" for n, unit in zip(node.text.split(), PARTS, strict=True))
+    span = " ".join(f"{n} {unit}" for n, unit in zip(node.text.split(), COUNTED, strict=True))
     return f"TRY({call('+', parts[0], f'CAST({text_of(span)} AS INTERVAL)')})"
 
 

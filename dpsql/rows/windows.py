@@ -47,9 +47,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.errors import InternalError, UnsupportedSqlError
-from dpsql.rows.bounds import Interval
 from dpsql.rows.expression import NOTHING, RowCall, RowCase, RowColumn, RowConstant, RowExpression
 from dpsql.rows.expression import columns as columns_of
+from dpsql.rows.known import Interval
 from dpsql.rows.operands import cast
 from dpsql.rows.typed import RowAggregate, RowValue, as_stored, bytes_of
 from dpsql.rows.types import BIGINT, BOOLEAN, DOUBLE

@@ -35,7 +35,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpsql.errors import InternalError, UnsupportedSqlError
-from dpsql.rows.bounds import Interval
 from dpsql.rows.expression import (
     NOTHING,
     RowCall,
@@ -45,6 +44,7 @@ from dpsql.rows.expression import (
     RowExpression,
     columns,
 )
+from dpsql.rows.known import Interval
 from dpsql.rows.typed import RowAggregate, RowValue, as_stored, bytes_of
 from dpsql.rows.types import (
     BIGINT,

@@ -24,6 +24,7 @@ Guarantees:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import ClassVar
@@ -43,7 +44,6 @@ from dpsql.rows.expression import (
     parts,
 )
 from dpsql.rows.functions import FUNCTIONS, check_column, of_shapes
-from dpsql.rows.intervals import as_interval
 from dpsql.rows.operands import (
     absolute,
     bounded,
@@ -65,8 +65,7 @@ from dpsql.rows.operands import (
     span,
     tried,
 )
-from dpsql.rows.patterns import check_pattern
-from dpsql.rows.times import CLOCK, meant, part_type, word
+from dpsql.rows.times import OF_CLOCKS, as_interval, meant, part_type, word
 from dpsql.rows.typed import RowValue, bytes_of, called, constant_of, known_since, number_of
 from dpsql.rows.types import (
     BIGINT,
@@ -136,6 +135,16 @@ def _is_coarse(value: RowValue) -> bool:
 def _rounded_time(value: RowValue) -> RowValue:
     """Bring nanoseconds to microseconds, as DuckDB does for functions that have no other."""
     return cast(value, TIMESTAMP) if value.type == NANOSECONDS else value
+
+
+def _recorded(node: RowCall, *arguments: RowValue) -> RowValue:
+    """Make a call in a TRY, of the name and the type that the function's record says."""
+    listed = FUNCTIONS[node.function]
+    type_, limits = row_type(listed.result), None
+    if type_.is_integer:
+        low, high = listed.bounds if isinstance(listed.bounds, tuple) else (0, None)
+        limits = (low or 0, _LONGEST_STRING if high is None else high)
+    return tried(listed.duckdb, *arguments, type_=type_, limits=limits)
 
 
 class RowWriter:
@@ -346,8 +355,7 @@ class RowWriter:
         return absolute(*numbers("abs", self._write(node.arguments[0])))
 
     def _sign(self, node: RowCall) -> RowValue:
-        (value,) = numbers("sign", self._write(node.arguments[0]))
-        return tried("sign", value, type_=row_type(FUNCTIONS["sign"].result), limits=(-1, 1))
+        return _recorded(node, *numbers("sign", self._write(node.arguments[0])))
 
     def _rounded(self, node: RowCall) -> RowValue:
         (value,) = numbers(node.function, self._write(node.arguments[0]))
@@ -373,36 +381,27 @@ class RowWriter:
 
     def _real(self, node: RowCall) -> RowValue:
         values = numbers(node.function, *self._all(node.arguments))
-        name = FUNCTIONS[node.function].duckdb
-        return tried(name, *(cast(value, DOUBLE) for value in values), type_=DOUBLE)
+        return _recorded(node, *(cast(value, DOUBLE) for value in values))
 
     def _asked(self, node: RowCall) -> RowValue:
         """Write what is asked of a number as it is added up, by `write_double`."""
         numbers(node.function, *self._all(node.arguments))
-        name = FUNCTIONS[node.function].duckdb
-        return tried(name, *map(self._double, node.arguments), type_=BOOLEAN)
+        return _recorded(node, *map(self._double, node.arguments))
 
     def _text(self, node: RowCall) -> RowValue:
-        listed = FUNCTIONS[node.function]
-        type_ = row_type(listed.result)
-        limits = (0, _LONGEST_STRING) if type_.is_integer else None
-        return tried(listed.duckdb, self._string(node, 0), type_=type_, limits=limits)
+        return _recorded(node, self._string(node, 0))
 
     def _join(self, node: RowCall) -> RowValue:
         check_columns(node)
-        left, right = (cast(written, VARCHAR) for written in self._all(node.arguments))
-        return tried("||", left, right, type_=VARCHAR)
+        return _recorded(node, *(cast(written, VARCHAR) for written in self._all(node.arguments)))
 
     def _subtext(self, node: RowCall) -> RowValue:
         places = [small(part, 10**9 - 1, node.function) for part in node.arguments[1:]]
-        return tried(node.function, self._string(node, 0), *map(number_of, places), type_=VARCHAR)
+        return _recorded(node, self._string(node, 0), *map(number_of, places))
 
     def _searched(self, node: RowCall) -> RowValue:
-        listed = FUNCTIONS[node.function]
         needle = constant_of(literal(node.arguments[1], node.function))
-        type_ = row_type(listed.result)
-        limits = (0, _LONGEST_STRING) if type_.is_integer else None
-        return tried(listed.duckdb, self._string(node, 0), needle, type_=type_, limits=limits)
+        return _recorded(node, self._string(node, 0), needle)
 
     def _like(self, node: RowCall) -> RowValue:
         value = self._string(node, 0)
@@ -410,15 +409,14 @@ class RowWriter:
         if node.function == "ilike":
             value = tried("lower", value, type_=VARCHAR)
             pattern = called("lower", pattern, type_=VARCHAR)
-        return tried("~~", value, pattern, type_=BOOLEAN)
+        return _recorded(node, value, pattern)
 
     def _regex(self, node: RowCall) -> RowValue:
         pattern = literal(node.arguments[1], node.function)
         options = literal(node.arguments[2], node.function) if len(node.arguments) == 3 else ""
         check_pattern(pattern, options)
         extra = [constant_of(options)] if options else []
-        value = self._string(node, 0)
-        return tried(node.function, value, constant_of(pattern), *extra, type_=BOOLEAN)
+        return _recorded(node, self._string(node, 0), constant_of(pattern), *extra)
 
     def _part(self, node: RowCall) -> RowValue:
         part = word(literal(node.arguments[0], node.function), parts=True)
@@ -426,7 +424,7 @@ class RowWriter:
         if apart is not None:
             return apart
         type_, limits = part_type(part)
-        value = self._time(node, 1, clock=part in CLOCK)
+        value = self._time(node, 1, clock=part in OF_CLOCKS)
         made = tried("date_part", constant_of(part), value, type_=type_, limits=limits)
         if known_since(made):
             check_repeated(value, f"The {part} of a day")
@@ -444,7 +442,7 @@ class RowWriter:
         return called("/", cast(apart, DOUBLE), second, type_=DOUBLE)
 
     def _named_part(self, node: RowCall) -> RowValue:
-        return tried(node.function, _rounded_time(self._time(node, 0)), type_=VARCHAR)
+        return _recorded(node, _rounded_time(self._time(node, 0)))
 
     def _shown(self, node: RowCall) -> RowValue:
         return shown(self._time(node, 0), literal(node.arguments[1], node.function))
@@ -452,7 +450,7 @@ class RowWriter:
     def _truncated(self, node: RowCall) -> RowValue:
         unit = word(literal(node.arguments[0], node.function), parts=False)
         value = cast(self._time(node, 1), TIMESTAMP)
-        return tried("date_trunc", constant_of(unit), value, type_=TIMESTAMP)
+        return _recorded(node, constant_of(unit), value)
 
     def _span(self, node: RowCall) -> RowValue:
         unit = word(literal(node.arguments[0], node.function), parts=False)
@@ -661,3 +659,64 @@ class _Meaning:
 
 def _results(node: RowCase) -> list[RowExpression]:
     return [*(result for _, result in node.cases), node.otherwise]
+
+
+# ── Regular expressions that may run on rows: those that are not too large for RE2 ───────────────
+#
+# RE2 matches in linear time, but each character may take as many steps as the pattern has parts
+# when counted repetitions are written out, `a{3}` as `aaa`: 30 microseconds for one character with
+# `(.{0,400}a){2}.{400}z`. Repetitions within repetitions multiply, so few characters are enough.
+
+
+_COUNTED = re.compile(r"\{([0-9]*)(,?)([0-9]*)\}")
+_ESCAPED = re.compile(r"\\(?:Q.*?(?:\\E|\Z)|[xpP]\{[^}]*\}|.|\Z)", re.DOTALL)
+_CLASS = re.compile(r"\[\^?\]?(?:\[:\^?[a-z]+:\]|\\.|[^\]\\])*(?:\]|\Z)", re.DOTALL)
+_REPEATS = "*+?"
+_MOST_COPIES = 100
+_LONGEST_PATTERN = 1_000
+
+
+def check_pattern(pattern: str, options: str) -> None:
+    """Check that a regular expression may run on rows.
+
+    Raises:
+        UnsupportedSqlError: it is too large, or has options that aren't listed.
+    """
+    if len(pattern) > _LONGEST_PATTERN or set(options) - set("ceilmnps"):
+        raise UnsupportedSqlError(
+            f"A regular expression on rows has at most {_LONGEST_PATTERN} characters, and options "
+            "of c, e, i, l, m, n, p and s.",
+            hint="write several conditions, joined by OR.",
+        )
+    added = copies(pattern)
+    if added > _MOST_COPIES:
+        raise UnsupportedSqlError(
+            f"The counted repetitions in this regular expression add {added} parts, and on rows "
+            f"they may add at most {_MOST_COPIES}.",
+            hint="write * or + for them, and compare length(…) where the number matters.",
+        )
+
+
+def copies(pattern: str) -> int:
+    """Return how many parts the counted repetitions of a pattern add to it; never too few."""
+    groups, last, added, place = [0], 0, 0, 0  # parts of each open group, and of what came last
+    while place < len(pattern):
+        counted = _COUNTED.match(pattern, place)
+        part = counted or _ESCAPED.match(pattern, place) or _CLASS.match(pattern, place)
+        sign = "" if part is not None else pattern[place]
+        if counted is not None:
+            low, more, high = counted.groups()
+            times = max(int(low or 0) + bool(more and not high), int(high or 0), 1)
+            groups[-1] += last * (times - 1)
+            added += last * (times - 1)
+            last *= times
+        elif sign == "(":
+            groups.append(0)
+        elif sign == ")" and len(groups) > 1:
+            last = groups.pop()
+            groups[-1] += last
+        elif not sign or sign not in _REPEATS:
+            last = 1
+            groups[-1] += 1
+        place = place + 1 if part is None else part.end()
+    return added

@@ -8,8 +8,8 @@ for the same reasons, and equal to what stands in a statement if both mean the s
 from __future__ import annotations
 
 from dpsql.errors import SchemaError, SqlError, printable
-from dpsql.rows.bounds import Interval, common
 from dpsql.rows.expression import RowExpression
+from dpsql.rows.known import Interval, common
 from dpsql.schema import Table
 from dpsql.schema.names import quoted_name
 from dpsql.sql.allow import check_allowed

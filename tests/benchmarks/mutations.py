@@ -101,7 +101,7 @@ MUTATIONS = (
     ),
     Mutation(
         "bounds: a difference is as a sum",
-        "rows/bounds.py",
+        "rows/known.py",
         '"difference": _subtracted,',
         '"difference": _added,',
         ("tests/rows/test_known.py",),

@@ -11,12 +11,11 @@ import pytest
 
 from dpsql.engines.duckdb.coding import Coding
 from dpsql.engines.duckdb.engine import DuckDBEngine, scan
-from dpsql.rows.bounds import RowBounds
+from dpsql.rows.cuts import ends, has_places
 from dpsql.rows.expression import RowColumn, canonical
-from dpsql.rows.key import MOST_VALUES, RowKey, looked_up_key, row_key
-from dpsql.rows.line import line
+from dpsql.rows.key import MOST_VALUES, RowKey, line, looked_up_key, row_key
+from dpsql.rows.known import RowBounds
 from dpsql.rows.measure import measure
-from dpsql.rows.places import ends, has_places
 from dpsql.rows.types import row_type
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Table

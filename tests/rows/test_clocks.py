@@ -4,8 +4,8 @@ import duckdb
 import pytest
 
 from dpsql.errors import UnsupportedSqlError
-from dpsql.rows.clocks import with_clocks
 from dpsql.rows.expression import RowCall, RowColumn, RowConstant, columns, nodes
+from dpsql.rows.times import with_clocks
 from dpsql.rows.write import RowWriter
 from dpsql.schema.values import ZONED
 from tests.rows.tools import parse

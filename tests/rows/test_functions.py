@@ -15,8 +15,7 @@ import pytest
 
 import dpsql
 from dpsql.errors import InternalError
-from dpsql.rows.bounds import RowBounds
-from dpsql.rows.cuts import Cutter
+from dpsql.rows.cuts import Cutter, has_places
 from dpsql.rows.expression import (
     NOTHING,
     RowCall,
@@ -25,6 +24,7 @@ from dpsql.rows.expression import (
     RowConstant,
     canonical,
     columns,
+    spelled,
 )
 from dpsql.rows.functions import (
     FUNCTIONS,
@@ -36,13 +36,10 @@ from dpsql.rows.functions import (
     Whole,
     check_column,
 )
-from dpsql.rows.known import is_nullable, is_whole, may_be_nan
-from dpsql.rows.line import line
-from dpsql.rows.places import has_places
-from dpsql.rows.spelled import spelled
-from dpsql.rows.steps import last_digit
+from dpsql.rows.key import line
+from dpsql.rows.known import RowBounds, is_nullable, is_whole, may_be_nan, type_bounds
+from dpsql.rows.measure import last_digit
 from dpsql.rows.types import NULL, is_integer, row_type
-from dpsql.rows.values import type_bounds
 from dpsql.rows.write import RowWriter
 from tests.rows.test_total import accepted, calls, hostile_rows
 from tests.rows.tools import TYPES, benign, connect, create, parse

@@ -7,9 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from dpsql.rows.bounds import RowBounds
-from dpsql.rows.known import is_nullable
-from dpsql.rows.values import known_values, type_bounds
+from dpsql.rows.known import RowBounds, is_nullable, known_values, type_bounds
 from dpsql.rows.write import RowWriter
 from tests.rows.test_total import hostile_rows
 from tests.rows.tools import TYPES, Random, benign, connect, create, parse

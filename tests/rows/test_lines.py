@@ -9,11 +9,9 @@ from datetime import datetime
 import pytest
 
 from dpsql.errors import UnsupportedSqlError
-from dpsql.rows.cuts import Cutter
+from dpsql.rows.cuts import Cutter, above, constant_at, ends, only_cycle, place, starts, text_at
 from dpsql.rows.expression import RowColumn, RowConstant, columns
-from dpsql.rows.line import cycle, line
-from dpsql.rows.periods import only_cycle, starts
-from dpsql.rows.places import above, constant_at, ends, place, text_at
+from dpsql.rows.key import cycle, line
 from dpsql.rows.types import row_type
 from dpsql.rows.write import RowWriter
 from dpsql.schema.cuts import coarser, cut_at, lines_of, together

@@ -15,9 +15,8 @@ import pytest
 
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import DpsqlError
-from dpsql.rows.inside import bounded_columns
 from dpsql.rows.key import row_key
-from dpsql.rows.measure import measure
+from dpsql.rows.measure import bounded_columns, measure
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Domain, Table
 from dpsql.schema.units import ResolvedUnit

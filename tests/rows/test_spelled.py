@@ -3,9 +3,8 @@
 import duckdb
 import pytest
 
-from dpsql.rows.expression import RowColumn, RowConstant, canonical
+from dpsql.rows.expression import RowColumn, RowConstant, canonical, spelled, sum_spelled
 from dpsql.rows.read import read_expression
-from dpsql.rows.spelled import spelled, sum_spelled
 from dpsql.sql.sandbox.database import Sandbox
 
 SQL = [

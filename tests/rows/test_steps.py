@@ -4,8 +4,8 @@ from fractions import Fraction
 
 import pytest
 
+from dpsql.rows.measure import chosen_step, last_digit
 from dpsql.rows.read import read_expression
-from dpsql.rows.steps import chosen_step, last_digit
 from dpsql.sql.sandbox.database import Sandbox
 
 TYPES = {"n": "INTEGER", "d": "DECIMAL(9,2)", "x": "DOUBLE"}

@@ -21,9 +21,9 @@ from dpsql.rows.expression import (
     RowConstant,
     canonical,
 )
-from dpsql.rows.functions import FUNCTIONS, PARTS, UNITS
-from dpsql.rows.inside import bounded_columns
-from dpsql.rows.measure import condition, measure
+from dpsql.rows.functions import FUNCTIONS
+from dpsql.rows.measure import bounded_columns, condition, measure
+from dpsql.rows.times import PARTS, UNITS
 from dpsql.rows.types import DOUBLE, row_type
 from dpsql.rows.write import RowWriter
 from tests.rows.tools import (

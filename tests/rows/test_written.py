@@ -20,9 +20,8 @@ from dpsql.rows.expression import (
     columns,
 )
 from dpsql.rows.functions import FUNCTIONS
-from dpsql.rows.patterns import copies
 from dpsql.rows.types import RowType, row_type
-from dpsql.rows.write import RowWriter
+from dpsql.rows.write import RowWriter, copies
 from tests.rows.test_total import hostile_rows
 from tests.rows.tools import TYPES, Random, benign, connect, create, parse, same, sql_of, written
 

@@ -34,13 +34,13 @@ from dpsql.engines.duckdb.view_units import FILES, unit_above, unit_below
 from dpsql.engines.frozen import is_one_file, partitions_of
 from dpsql.engines.source import RefusedViewError
 from dpsql.errors import SchemaError, SqlError, UnsupportedSqlError, printable
-from dpsql.rows.clocks import with_clocks
 from dpsql.rows.expression import (
     RowCast,
     RowColumn,
     RowExpression,
     replaced,
 )
+from dpsql.rows.times import with_clocks
 from dpsql.rows.types import row_type
 from dpsql.rows.write import RowWriter
 from dpsql.schema import EachRow, Schema, Table, Unit

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from sqlglot import exp
 
 from dpsql.errors import Span
-from dpsql.rows.bounds import Interval
+from dpsql.rows.known import Interval
 from dpsql.sql.binding.expressions import BoundExpr, Expr, column, paren, render
 
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]

@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping
 from fractions import Fraction
 
-from dpsql.rows.bounds import RowBounds
 from dpsql.rows.expression import (
     RowCall,
     RowCast,
@@ -19,10 +18,10 @@ from dpsql.rows.expression import (
     RowExpression,
     nodes,
     ordered,
+    spelled,
 )
 from dpsql.rows.key import RowKey, key_with
-from dpsql.rows.spelled import spelled
-from dpsql.rows.values import KnownValues
+from dpsql.rows.known import KnownValues, RowBounds
 from dpsql.rows.write import RowWriter
 from dpsql.sql.lowering.stored_values import clamped
 

@@ -346,7 +346,7 @@ class _Statement:
     def _stepped(self, node: Expr) -> Expr:
         """Put keys in place of what is compared with public values, and with nothing else.
 
-        A comparison changes at the values that it is with, and nowhere else (`rows/places.py`). So
+        A comparison changes at the values that it is with, and nowhere else (`rows/cuts.py`). So
         in each of the intervals in which these divide a line, one value stands for all.
         """
         places = list(self._compared(node))

@@ -2,7 +2,7 @@
 
 Expressions of one column that are known by where its value lies aren't keys of their own: the
 column's line is, which is cut where one of them changes, and each is a function of it (see
-`rows/line.py`). So there are no joint cells in which no row can be, and a strategy for fewer cells
+`rows/key.py`). So there are no joint cells in which no row can be, and a strategy for fewer cells
 is never worse: of any that measures them as attributes of their own, the columns of the cells that
 rows can be in do the same on the line, at no larger sensitivity. And how a column is cut is a sum
 of how it was cut before, with all these cuts, so that what was measured then goes together with it.
@@ -23,12 +23,18 @@ from types import MappingProxyType
 from sqlglot import exp
 
 from dpsql.errors import UnsupportedSqlError
-from dpsql.rows.cuts import Cutter, Range
+from dpsql.rows.cuts import Cutter, Range, above, ends, has_places, moment_at, only_cycle, place
 from dpsql.rows.expression import RowCast, RowColumn, RowConstant, RowExpression, columns
-from dpsql.rows.key import RowKey, looked_up_key
-from dpsql.rows.line import MOST_INTERVALS, Axis, cycle, line, line_name, steps
-from dpsql.rows.periods import only_cycle
-from dpsql.rows.places import above, ends, has_places, moment_at, place
+from dpsql.rows.key import (
+    MOST_INTERVALS,
+    Axis,
+    RowKey,
+    cycle,
+    line,
+    line_name,
+    looked_up_key,
+    steps,
+)
 from dpsql.rows.times import meant
 from dpsql.rows.typed import RowValue, text_of
 from dpsql.rows.types import (

@@ -17,18 +17,31 @@ from types import MappingProxyType
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError
 from dpsql.hints import instead
 from dpsql.rows import expression as row
-from dpsql.rows.bounds import Interval, RowBounds, common, union
-from dpsql.rows.clocks import with_clocks
+from dpsql.rows.expression import spelled, sum_spelled
 from dpsql.rows.functions import FUNCTIONS, of_shapes
-from dpsql.rows.inside import bounded_columns
 from dpsql.rows.key import RowKey, row_key
-from dpsql.rows.known import adds_always, is_nullable, may_be_nan, says_there
-from dpsql.rows.measure import measure, middle_of
+from dpsql.rows.known import (
+    Interval,
+    RowBounds,
+    common,
+    is_nullable,
+    may_be_nan,
+    type_bounds,
+    union,
+)
+from dpsql.rows.measure import (
+    FINE,
+    adds_always,
+    bounded_columns,
+    chosen_step,
+    measure,
+    middle_of,
+    power_of_two,
+    says_there,
+)
 from dpsql.rows.read import read_expression
-from dpsql.rows.spelled import spelled, sum_spelled
-from dpsql.rows.steps import FINE, chosen_step, power_of_two
+from dpsql.rows.times import with_clocks
 from dpsql.rows.types import DOUBLE, NANOSECONDS, RowType, row_type
-from dpsql.rows.values import type_bounds
 from dpsql.rows.windows import window_seen
 from dpsql.rows.within import seen
 from dpsql.rows.write import RowWriter, known_as

@@ -21,9 +21,8 @@ from fractions import Fraction
 from sqlglot import exp
 
 from dpsql.errors import UnsupportedSqlError
-from dpsql.rows.cuts import Cutter, Range
+from dpsql.rows.cuts import Cutter, Range, ends, has_places, number_at
 from dpsql.rows.expression import RowColumn, RowExpression, columns
-from dpsql.rows.places import ends, has_places, number_at
 from dpsql.rows.types import DOUBLE, VARCHAR, RowType, row_type
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Core, Within, expressions

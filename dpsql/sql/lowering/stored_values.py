@@ -7,7 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from dpsql.rows import expression as row
-from dpsql.rows.bounds import days_of
+from dpsql.rows.known import days_of
 from dpsql.rows.types import FLOAT, NANOSECONDS, NANOSECONDS_ENDS
 from dpsql.schema.domain import INTEGER_TYPES, Domain, Value, first_and_last
 from dpsql.schema.numbers import FLOATS

@@ -16,10 +16,8 @@ from dpsql.engines.spark.settings import own_session
 from dpsql.engines.spark.sql.expressions import spark_sql
 from dpsql.errors import DpsqlError, UnsupportedSqlError
 from dpsql.rows.expression import RowCall, RowColumn, RowConstant
-from dpsql.rows.inside import bounded_columns
-from dpsql.rows.key import row_key
-from dpsql.rows.line import line
-from dpsql.rows.measure import measure
+from dpsql.rows.key import line, row_key
+from dpsql.rows.measure import bounded_columns, measure
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Domain, Table
 from dpsql.schema.units import ResolvedUnit

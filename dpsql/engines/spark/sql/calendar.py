@@ -12,8 +12,7 @@ from fractions import Fraction
 
 from dpsql.engines.spark.sql.text import array, between, blob, call, constant, let, quoted, whole
 from dpsql.engines.spark.sql.types import refused
-from dpsql.rows.functions import DAYS, MONTHS
-from dpsql.rows.intervals import UNITS
+from dpsql.rows.times import DAYS, LENGTHS, MONTHS
 from dpsql.rows.typed import RowValue, Writer
 from dpsql.rows.types import DATE, TIMESTAMP, RowType
 from dpsql.schema.numbers import decimal_text
@@ -26,7 +25,7 @@ _FAR = 106_751_991
 _DAYS = {"year": "year", "month": "month", "day": "dayofmonth", "quarter": "quarter",
          "dayofyear": "dayofyear", "week": "weekofyear"}  # fmt: skip
 _CLOCK = {"hour": "hour", "minute": "minute", "second": "second"}
-_CLOCKS = {unit: rest for unit, (_, _, rest) in UNITS.items() if rest}
+_CLOCKS = {unit: rest for unit, (_, _, rest) in LENGTHS.items() if rest}
 _FAR_SECONDS = 100_000 * 31_556_952
 _CUT = {"year": "YEAR", "quarter": "QUARTER", "month": "MONTH", "week": "WEEK"}
 
