@@ -37,7 +37,7 @@ from dpsql.errors import InternalError
 MANY = 1_000
 """Arguments that a function takes at most which takes any number."""
 Shape = Literal[
-    "absolute", "addition", "asked", "between", "bounded", "choice", "clock", "comparison",
+    "absolute", "addition", "asked", "between", "bits", "bounded", "choice", "clock", "comparison",
     "extreme", "is_null", "join", "like", "logic", "membership", "named_part", "negative",
     "nullif", "part", "quotient", "real", "regex", "remainder", "rounded", "searched", "shift",
     "shown", "sign", "span", "subtext", "text", "truncated",
@@ -177,6 +177,7 @@ _ADDED = (
     "where there is none, and for DATE, in a TRY; doubles overflow to infinity"
 )
 _DIVIDED = "a divisor of zero is an error under some settings: a TRY makes it NULL"
+_BITS = "a look at each bit of an integer of 64 at most, of a type that is written"
 _ROUNDED = "doubles are total; a DECIMAL may have no digit left for the result: in a TRY"
 _REAL = (
     "a function of one double (or two) of the C library, a few nanoseconds; outside of its range "
@@ -284,6 +285,8 @@ FUNCTIONS: dict[str, RowFunction] = {
     "sign": RowFunction("sign", _ONE, "TINYINT", "sign", "sign", "sign",
         "one of −1, 0, 1; NaN gives 0",
         Null.ANY, Finite.ALWAYS, Whole.ALWAYS, Digits.UNKNOWN, _UNIT, Cuts.ARGUMENTS),
+    "bit_count": RowFunction("bits", _ONE, "TINYINT", "bit_count", "bit_count", "bits", _BITS,
+        Null.ANY, Finite.ALWAYS, Whole.ALWAYS, Digits.UNKNOWN, (0, 64), Cuts.ARGUMENTS),
     "round": RowFunction("rounded", (1, 2), "", "round", "round", "rounded", _ROUNDED,
         Null.MAY, Finite.CHOSEN, Whole.ROUNDED, Digits.UNKNOWN, "rounded", Cuts.ARGUMENTS),
     **{name: RowFunction("rounded", _ONE, "", name, read, "rounded", _ROUNDED,

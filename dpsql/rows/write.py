@@ -86,6 +86,7 @@ from dpsql.rows.types import (
     common_type,
     decimal,
     is_enum,
+    lossless,
     quotient_type,
     remainder_type,
     row_type,
@@ -357,6 +358,16 @@ class RowWriter:
     def _sign(self, node: RowCall) -> RowValue:
         return _recorded(node, *numbers("sign", self._write(node.arguments[0])))
 
+    def _bits(self, node: RowCall) -> RowValue:
+        """Write the bits of an integer whose type is told: one that is computed is wider here."""
+        (operand,) = node.arguments
+        value = self._write(operand)
+        told = isinstance(operand, RowColumn | RowCast) and value.type.is_integer
+        if not (told and lossless(value.type, BIGINT)):
+            raise not_of("bit_count", "a column or a CAST of at most 64 bits", value.type)
+        signed = value.type.limits is not None and value.type.limits[0] < 0
+        return _recorded(node, value if signed else cast(value, BIGINT))
+
     def _rounded(self, node: RowCall) -> RowValue:
         (value,) = numbers(node.function, self._write(node.arguments[0]))
         digits = [small(part, 15, node.function) for part in node.arguments[1:]]
@@ -499,12 +510,12 @@ class RowWriter:
         return written
 
     _SHAPES: ClassVar[dict[str, Callable[[RowWriter, RowCall], RowValue]]] = {
-        "logic": _logic, "comparison": _comparison, "between": _between, "extreme": _extreme,
-        "membership": _membership, "is_null": _is_null, "choice": _choice, "nullif": _nullif,
-        "bounded": _bounded, "addition": _addition, "negative": _negative, "remainder":
-        _remainder, "quotient": _quotient, "absolute": _absolute, "sign": _sign, "rounded":
-        _rounded, "real": _real, "asked": _asked, "text": _text, "join": _join, "subtext":
-        _subtext, "searched": _searched, "like": _like, "regex": _regex, "part": _part,
+        "logic": _logic, "comparison": _comparison, "between": _between, "bits": _bits,
+        "extreme": _extreme, "membership": _membership, "is_null": _is_null, "choice": _choice,
+        "nullif": _nullif, "bounded": _bounded, "addition": _addition, "negative": _negative,
+        "remainder": _remainder, "quotient": _quotient, "absolute": _absolute, "sign": _sign,
+        "rounded": _rounded, "real": _real, "asked": _asked, "text": _text, "join": _join,
+        "subtext": _subtext, "searched": _searched, "like": _like, "regex": _regex, "part": _part,
         "named_part": _named_part, "shown": _shown, "truncated": _truncated, "span": _span,
         "clock": _clock, "shift": _shift,
     }  # fmt: skip

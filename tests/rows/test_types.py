@@ -61,7 +61,8 @@ OF_TWO = """
 """
 OF_ONE = """
     abs sign round floor ceil trunc sqrt cbrt exp ln log10 log2 sin cos tan asin acos atan radians
-    degrees isnan isfinite isinf lower upper trim ltrim rtrim length strlen dayname monthname
+    degrees isnan isfinite isinf bit_count lower upper trim ltrim rtrim length strlen
+    dayname monthname
 """
 CONSTANTS = ["1", "2.5", "-3", "0.1", "0", "1000000000000", "1e3", "3000000000", "0.05", "true"]
 MORE = """

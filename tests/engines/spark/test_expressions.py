@@ -118,8 +118,13 @@ def same(one, other):
 
 
 def check_equal(hostile, texts):
+    con = hostile[0]
+    check_values(hostile, [(text, RowWriter(STORED).write(parse(con, text))) for text in texts])
+
+
+def check_values(hostile, values):
+    """Compare values of pairs of what is asked and what is computed."""
     con, rows, _ = hostile
-    values = [(text, RowWriter(STORED).write(parse(con, text))) for text in texts]
     for start in range(0, len(values), 25):
         some = values[start : start + 25]
         ours = ", ".join(f"{value.sql} AS c{i}" for i, (_, value) in enumerate(some))

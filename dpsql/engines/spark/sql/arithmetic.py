@@ -94,6 +94,13 @@ def _sign(node: RowValue, parts: list[str]) -> str:
                f"THEN {whole(-1)} WHEN v = {zero} THEN {whole(0)} END")  # fmt: skip
 
 
+def _bits(node: RowValue, parts: list[str]) -> str:
+    """Count the bits of an integer of its own type, which Spark has in 64 bits."""
+    low, high = node.parts[0].type.limits or (0, 0)
+    x = parts[0] if high.bit_length() == 63 else f"({parts[0]} & {whole(high - low)})"
+    return f"CAST({call('bit_count', x)} AS BIGINT)"
+
+
 def _rounded(node: RowValue, parts: list[str]) -> str:
     function, (x, *places) = node.text, parts
     if node.type == FLOAT:
@@ -153,6 +160,6 @@ def _is_finite(node: RowValue, parts: list[str]) -> str:
 NUMBERS: Mapping[str, Writer] = {
     "arithmetic": _arithmetic, "minus": _minus, "quotient": _quotient, "remainder": _remainder,
     "sign": _sign, "extreme": _extreme, "rounded": _rounded, "isnan": _is_nan,
-    "isfinite": _is_finite, "plain": _plain,
+    "isfinite": _is_finite, "plain": _plain, "bits": _bits,
 }  # fmt: skip
 """Rules that records of functions name (`dpsql/rows/functions.py`)."""

@@ -1,0 +1,31 @@
+"""Records of the functions of rows against Spark: a rule has DuckDB's values, on hostile rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from dpsql.engines.spark.sql.expressions import spark_sql
+from dpsql.errors import DpsqlError
+from dpsql.rows.expression import columns
+from dpsql.rows.functions import FUNCTIONS
+from tests.engines.spark.test_expressions import STORED, check_values, hostile
+from tests.rows.test_functions import NAMES, cases
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::FutureWarning:pyspark")]
+__all__ = ["hostile"]
+MOST_CALLS = 25
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_values_are_duckdbs_or_it_is_refused(hostile, name):
+    """Of what has no rule, all is refused; of what has one, not all is."""
+    found = []
+    for expression, value in cases(name):
+        try:
+            spark_sql(value)
+        except DpsqlError:
+            continue
+        if columns(expression) <= STORED.keys():
+            found.append((expression, value))
+    assert bool(found) is bool(FUNCTIONS[name].spark)
+    check_values(hostile, found[:: max(1, len(found) // MOST_CALLS)])
