@@ -1,9 +1,7 @@
 """The functions that may run on private rows: a closed list, one record each, with the reason why.
 
-A record says all that is known of a function, so that nothing of it has to be listed elsewhere:
-what is computed (`shape`, `result`, `duckdb`, `spark`), what follows of it without any row (`null`,
-`finite`, `whole`, `digits`, `bounds`, `cuts`), and by which names it is read. Whoever adds one says
-it all: no field has a default. `tests/rows/test_functions.py` compares each with DuckDB.
+A record says all that is known of a function, and nothing of it stands elsewhere. No field has a
+default, and `tests/rows/test_functions.py` compares each with DuckDB.
 
 Guarantees:
     Whatever is listed is a function of its arguments alone. It reads no other row, no file, no
@@ -342,8 +340,8 @@ FUNCTIONS: dict[str, RowFunction] = {
     "date_trunc": RowFunction("truncated", _TWO, "TIMESTAMP", "date_trunc",
         "date_trunc datetrunc", "truncated", _SPAN,
         Null.MAY, *_NO_NUMBER, "truncated", Cuts.PERIODS),
-    "date_diff": RowFunction("span", (3, 3), "BIGINT", "date_diff", "date_diff datediff", "span",
-        _SPAN,
+    "date_diff": RowFunction("span", (3, 3), "BIGINT", "date_diff",
+        "date_diff datediff", "span", _SPAN,
         Null.MAY, *_NO_NUMBER, "span", Cuts.ARGUMENTS),
     "shift": RowFunction("shift", _TWO, "TIMESTAMP", "+", "", SYNTAX, _SHIFTED,
         Null.MAY, *_NO_NUMBER, "shift", Cuts.ARGUMENTS),
