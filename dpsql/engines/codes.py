@@ -57,9 +57,16 @@ from dpsql.rows.types import (
     row_type,
 )
 from dpsql.schema import Domain
-from dpsql.schema.numbers import FLOATS
-from dpsql.schema.sequences import CLOCK, INSTANT, MONTHS, DateRange, DecimalRange, TimeRange
-from dpsql.schema.values import TIMES, ZONED
+from dpsql.schema.domain import TIMES, ZONED
+from dpsql.schema.sequences import (
+    CLOCK,
+    FLOATS,
+    INSTANT,
+    MONTHS,
+    DateRange,
+    DecimalRange,
+    TimeRange,
+)
 
 FEW_RUNS = 32
 """Runs of one class whose ends are compared with; classes of more are looked up in a list."""

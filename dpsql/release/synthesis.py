@@ -28,10 +28,9 @@ from dpsql.planner.reconstruction.entropy import Attributes, EntropyTables
 from dpsql.planner.reconstruction.entropy import Table as Joint
 from dpsql.release.relations import ReleasedRelation, ReleasedTables
 from dpsql.schema import Domain
-from dpsql.schema.numbers import type_range
-from dpsql.schema.sequences import DecimalRange
+from dpsql.schema.domain import INTEGER_TYPES, TIMES, ZONED
+from dpsql.schema.sequences import DecimalRange, type_range
 from dpsql.schema.table import Table, closest
-from dpsql.schema.values import INTEGER_TYPES, TIMES, ZONED
 
 MAX_VALUES = 1 << 28
 """Rows times columns: 2 GiB."""

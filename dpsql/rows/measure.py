@@ -80,7 +80,7 @@ from dpsql.rows.types import (
     row_type,
 )
 from dpsql.rows.write import RowWriter
-from dpsql.schema.numbers import decimal_text
+from dpsql.schema.sequences import decimal_text
 
 MOST = 2**31 - 1
 """The largest |v|."""

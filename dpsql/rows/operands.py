@@ -32,7 +32,7 @@ from dpsql.rows.types import (
     decimal,
     lossless,
 )
-from dpsql.schema.numbers import decimal_text
+from dpsql.schema.sequences import decimal_text
 
 LONGEST_TWICE = 20_000
 """Characters of what is written twice."""

@@ -58,9 +58,9 @@ from dpsql.rows.types import (
     VARCHAR,
     RowType,
 )
+from dpsql.schema.domain import ZONED
 from dpsql.schema.names import quoted_name
-from dpsql.schema.numbers import decimal_text
-from dpsql.schema.values import ZONED
+from dpsql.schema.sequences import decimal_text
 
 Limits = tuple[int, int]
 _MAY_FAIL = frozenset({"try", "tried", "try_cast", "clock", "shift"})

@@ -13,8 +13,8 @@ from datetime import datetime
 from functools import partial, reduce
 
 from dpsql.errors import UnsupportedSqlError, printable
+from dpsql.schema.domain import other_type
 from dpsql.schema.names import capitals
-from dpsql.schema.values import other_type
 
 _BITS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64, "HUGEINT": 128}
 _INTEGERS = {name: (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for name, bits in _BITS.items()} | {

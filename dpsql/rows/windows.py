@@ -55,7 +55,7 @@ from dpsql.rows.typed import RowAggregate, RowValue, as_stored, bytes_of
 from dpsql.rows.types import BIGINT, BOOLEAN, DOUBLE
 from dpsql.rows.within import AGGREGATES, aggregated, truth
 from dpsql.rows.write import RowWriter
-from dpsql.schema.computed import Window
+from dpsql.schema.windows import Window
 
 RANKS = ("row_number", "rank", "dense_rank", "ntile")
 """Numbers from 1."""
@@ -177,7 +177,7 @@ class SortedBy:
 
 @dataclass(frozen=True, slots=True)
 class RowsWindow:
-    """A column that is computed of a row among others of its unit; see `schema/computed.py`."""
+    """A column that is computed of a row among others of its unit; see `schema/windows.py`."""
 
     name: str
     type: str

@@ -59,9 +59,9 @@ from dpsql.rows.types import (
 )
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
-from dpsql.schema.computed import OUTSIDE
 from dpsql.schema.names import capitals
 from dpsql.schema.table import Within
+from dpsql.schema.windows import OUTSIDE
 
 AGGREGATES = (
     "exists", "count", "count_distinct", "sum", "avg", "min", "max", "bool_and", "bool_or",

@@ -91,8 +91,8 @@ from dpsql.rows.types import (
     remainder_type,
     row_type,
 )
+from dpsql.schema.domain import ZONE, ZONED
 from dpsql.schema.names import folded
-from dpsql.schema.values import ZONE, ZONED
 
 _IN_DOUBLES = of_shapes("addition", "negative")
 """What is computed in doubles where DECIMALs are added up."""

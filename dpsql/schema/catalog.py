@@ -8,26 +8,23 @@ from dataclasses import replace
 from dpsql.errors import SchemaError, StaleSchemaError, UnboundedError, printable
 from dpsql.hints import option
 from dpsql.schema.checks import bounds_from_checks, values_from_checks
-from dpsql.schema.comments import domains_of, expressions_of
 from dpsql.schema.declarations import Schema
 from dpsql.schema.declared import GENERATED, KnownColumn, enum_labels, fitted
-from dpsql.schema.declared_keys import check_way, references_for
-from dpsql.schema.domain import Domain, NumberBounds
+from dpsql.schema.domain import COLLATED, Domain, NumberBounds
+from dpsql.schema.entries import domains_of, expressions_of
 from dpsql.schema.expressions import check_expressions
 from dpsql.schema.facts import Catalog, StoredColumn
 from dpsql.schema.grain import grain
 from dpsql.schema.groups import Groups
+from dpsql.schema.keys import check_way, references_for
 from dpsql.schema.limits import limited
 from dpsql.schema.lookup import attached_file, find, means, meant, of_table
-from dpsql.schema.names import apart, folded, unknown
+from dpsql.schema.names import apart, closest, folded, unknown
 from dpsql.schema.references import resolve_unit
 from dpsql.schema.referred import DescribedTables, with_parents
 from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.table import Table
-from dpsql.schema.unit_comments import of_comment
-from dpsql.schema.units import EachRow, Unit
-from dpsql.schema.values import COLLATED
-from dpsql.schema.zones import check_zones
+from dpsql.schema.units import EachRow, Unit, of_comment
 
 
 def read_table(
@@ -305,3 +302,27 @@ def _from_catalog(
     if isinstance(values, DecimalRange):
         return Domain(values.type, values, nullable, column_type=type_)
     return Domain(type_, values, nullable, column_type=type_ if type_ == "DATE" else "")
+
+
+# ── Time zones, as the database that reads the rows knows them ───────────────────────────────────
+
+
+def check_zones(catalog: Catalog, domains: Iterable[Domain]) -> None:
+    """Refuse what would read a clock otherwise than is declared.
+
+    The calendar may be a setting of the session: in the Ethiopian one a year has thirteen months.
+
+    Raises:
+        SchemaError: the database knows no such zone, or shows it by another calendar.
+    """
+    for zone in sorted({domain.zone for domain in domains if domain.zone is not None}):
+        names = catalog.zones()
+        if zone not in names:
+            raise SchemaError(
+                f"{catalog.system} knows no time zone {zone}.", hint=closest(zone, names)
+            )
+        if not catalog.is_gregorian(zone):
+            raise SchemaError(
+                "The connection's calendar is not the Gregorian one, in which days are declared.",
+                hint="SET Calendar = 'gregorian';",
+            )

@@ -26,16 +26,17 @@ from sqlglot.errors import SqlglotError
 from dpsql.errors import SchemaError
 from dpsql.schema.domain import INTEGER_TYPES, NumberBounds, Value
 from dpsql.schema.names import capitals, folded
-from dpsql.schema.numbers import (
+from dpsql.schema.sequences import (
     FLOATS,
     MAX_DIGITS,
+    DateRange,
+    DecimalRange,
     decimal_scale,
     grid,
     iso_date,
     type_range,
     within,
 )
-from dpsql.schema.sequences import DateRange, DecimalRange
 
 MAX_CHECK_CHARACTERS = 100_000
 """Longer constraints would take seconds to parse."""

@@ -25,15 +25,14 @@ from typing import TypeAlias
 from dpsql.errors import InternalError, SchemaError, UnboundedError, printable
 from dpsql.hints import option
 from dpsql.schema.declarations import Schema
-from dpsql.schema.declared_keys import comments
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.facts import Catalog
 from dpsql.schema.grain import origins, unit_columns
+from dpsql.schema.keys import comments
 from dpsql.schema.lookup import means
 from dpsql.schema.names import folded
 from dpsql.schema.table import Origin, Parent, Table
-from dpsql.schema.unit_comments import from_comment
-from dpsql.schema.units import MAX_ROWS, EachRow, Join, ResolvedUnit, Unit
+from dpsql.schema.units import MAX_ROWS, EachRow, Join, ResolvedUnit, Unit, from_comment
 
 UNIT = "unit"
 """The column with the ids of units; all others have the name of a table before them."""

@@ -12,7 +12,7 @@ from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.expressions import read_expressions
 from dpsql.schema.groups import Groups
-from dpsql.schema.numbers import shown
+from dpsql.schema.sequences import shown
 from dpsql.schema.toml import read_toml
 from dpsql.schema.units import EachRow, Unit, checked_references
 

@@ -10,12 +10,13 @@ from decimal import Decimal
 from itertools import pairwise
 
 from dpsql.errors import SchemaError, printable
-from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds, Value
+from dpsql.schema.domain import INTEGER_TYPES, TIMES, ZONED, Domain, NumberBounds, Value
 from dpsql.schema.drafts import drafted, unsuitable
 from dpsql.schema.names import enum_type, folded
-from dpsql.schema.numbers import (
+from dpsql.schema.sequences import (
     FLOATS,
     MAX_DIGITS,
+    DecimalRange,
     as_float32,
     below_float32,
     decimal_scale,
@@ -23,9 +24,7 @@ from dpsql.schema.numbers import (
     type_range,
     within,
 )
-from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.table import as_sql, closest
-from dpsql.schema.values import TIMES, ZONED
 
 GENERATED = "GENERATED "
 """What stands before the type of a generated column."""

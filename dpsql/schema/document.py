@@ -18,12 +18,12 @@ from dpsql.schema.drafts import (
     sums_only,
     whose,
 )
+from dpsql.schema.entries import WIDTH, as_entry, listed, toml_key, toml_text
 from dpsql.schema.groups import Groups
-from dpsql.schema.lines import WIDTH, as_entry, listed
 from dpsql.schema.names import folded
 from dpsql.schema.proposals import Proposal
 from dpsql.schema.table import Table
-from dpsql.schema.toml import parse_toml, toml_key, toml_text
+from dpsql.schema.toml import parse_toml
 
 _HEAD = "# What is public about the tables, for dpsql.Schema.load and --schema.\n"
 TODO = "# TODO "

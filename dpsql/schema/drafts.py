@@ -13,20 +13,18 @@ from decimal import Decimal
 from fractions import Fraction
 
 from dpsql.hints import Hint, ask, instead, passed
-from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds
-from dpsql.schema.lines import as_code, as_entry
+from dpsql.schema.domain import INTEGER_TYPES, TIMES, ZONED, Domain, NumberBounds, other_type
+from dpsql.schema.entries import as_code, as_entry, toml_key, toml_text
 from dpsql.schema.names import as_sql, as_text, folded
-from dpsql.schema.numbers import (
+from dpsql.schema.sequences import (
     FLOATS,
     MAX_DIGITS,
+    DecimalRange,
     decimal_scale,
     decimal_text,
     decimal_width,
     type_range,
 )
-from dpsql.schema.sequences import DecimalRange
-from dpsql.schema.toml import toml_key, toml_text
-from dpsql.schema.values import TIMES, ZONED, other_type
 
 _DAYS = frozenset({"DATE", *TIMES})
 

@@ -1,18 +1,43 @@
-"""One column's domain, as a schema file writes it: `{ integers = [0, 115], nullable = true }`."""
+"""Entries: what the owner declares of one column, as text.
+
+    { integers = [0, 115], nullable = true }              in a schema file
+    dpsql.Domain.integers(0, 115, nullable=True)          in Python
+    dpsql: {"integers": [0, 115], "nullable": true}       in a comment of the database
+
+Comments are on tables, too, with all that is declared of rows:
+
+    COMMENT ON TABLE visits IS 'dpsql: {"unit": "person_id", "max_rows": 3}';
+    COMMENT ON TABLE orders IS 'dpsql: {"references": {"customer_id": "customers.id"}}';
+    COMMENT ON TABLE sales IS 'dpsql: {"expressions": {"price * (1 - discount)": [0, 110000]}}';
+    COMMENT ON COLUMN sales.price IS 'dpsql: {"number": [0, 200000]}';
+
+A column's comment has the keys of its entry in a schema file. Other comments are left alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any
+from fractions import Fraction
+from typing import Any, TypeGuard
 
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import Domain, NumberBounds
-from dpsql.schema.names import closest
-from dpsql.schema.numbers import iso_date, shown
-from dpsql.schema.sequences import CLOCK
+from dpsql.schema.expressions import Declared, read_expressions
+from dpsql.schema.names import as_text, closest
+from dpsql.schema.sequences import (
+    CLOCK,
+    DateRange,
+    DecimalRange,
+    TimeRange,
+    decimal_text,
+    iso_date,
+    shown,
+)
 
 Entry = Mapping[str, Any]
 RULES = ("null", "drop", "clamp")
@@ -207,3 +232,251 @@ KINDS = {
     "number": Kind("number = [0, 1000]", _number, (), ordered=False),
 }
 """The kinds of domain, by the key that tells them apart."""
+
+
+# ── Writing ───────────────────────────────────────────────────────────────────────────────────────
+
+WIDTH = 100
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_FLOAT_DIGITS = 15
+"""Other programs read a decimal as a float, which keeps so many digits."""
+
+
+def as_entry(name: str, domain: Domain | NumberBounds) -> str:
+    """Write a column's entry in a schema file."""
+    if isinstance(domain, NumberBounds):
+        return f"{toml_key(name)} = {{ number = [{', '.join(_ends(domain, _plain))}] }}"
+    return (
+        f"{toml_key(name)} = {{ {', '.join([*_written_values(domain), *_written_rules(domain)])} }}"
+    )
+
+
+def as_code(domain: Domain | NumberBounds) -> str:
+    """Write bounds, or a domain of integers, decimals, dates, labels or bins, in Python."""
+    if isinstance(domain, NumberBounds):
+        return f"dpsql.Domain.number({', '.join(_ends(domain, _quoted))})"
+    values = domain.values
+    more = [
+        f"{rule.split(' = ')[0]}={_python(rule.split(' = ')[1])}" for rule in _written_rules(domain)
+    ]
+    if isinstance(values, range):
+        kind, parts = "integers", [str(values.start), str(values.stop - 1)]
+    elif isinstance(values, DecimalRange):
+        ends = (decimal(end, values.scale) for end in (values.low, values.high))
+        kind, parts = "decimals", [f"'{end}'" for end in ends]
+        more.insert(0, f"step='{decimal(values.step, values.scale)}'")
+    elif isinstance(values, DateRange | TimeRange):
+        kind, parts = "dates", [f"'{end}'" for end in _first_last(values)]
+        more = [*(f"{key}='{name}'" for key, name in _beside(values, domain.zone)), *more]
+    elif domain.type == "DOUBLE":
+        kind, parts = "bins", [f"[{', '.join(_edges(domain))}]"]
+    else:
+        kind, parts = "labels", [f"[{', '.join(as_text(str(value)) for value in values)}]"]
+    return f"dpsql.Domain.{kind}({', '.join([*parts, *more])})"
+
+
+def _ends(bounds: NumberBounds, written: Callable[[Fraction], str]) -> list[str]:
+    return [written(end) for end in (bounds.low, bounds.high)]
+
+
+def _plain(end: Fraction) -> str:
+    """Write a number of a schema file, in quotes if other programs would round it."""
+    text = decimal_text(end)
+    return text if len(text.strip("-").replace(".", "")) <= _FLOAT_DIGITS else f'"{text}"'
+
+
+def _quoted(end: Fraction) -> str:
+    """Write a number in Python, in quotes if it would be a float."""
+    return decimal_text(end) if end.denominator == 1 else f"'{decimal_text(end)}'"
+
+
+def decimal(value: int, scale: int) -> str:
+    """Write value / 10**scale, without a unit."""
+    return f"{Decimal(f'{value}E-{scale}'):f}"
+
+
+def _written_values(domain: Domain) -> list[str]:
+    """Write the kind of a domain, and what makes its values."""
+    values = domain.values
+    if domain.type == "BOOLEAN":
+        return ["boolean = true"]
+    if isinstance(values, range):
+        return [f"integers = [{values.start}, {values.stop - 1}]"]
+    if isinstance(values, DecimalRange):
+        ends = f"{_decimal(values.low, values.scale)}, {_decimal(values.high, values.scale)}"
+        return [f"decimals = [{ends}]", f"step = {_decimal(values.step, values.scale)}"]
+    if isinstance(values, DateRange | TimeRange):
+        # TOML has dates, and datetimes only with seconds: those are written as text.
+        days = isinstance(values, DateRange)
+        first, last = _first_last(values) if days else map(toml_text, _first_last(values))
+        beside = (f"{key} = {toml_text(name)}" for key, name in _beside(values, domain.zone))
+        return [f"dates = [{first}, {last}]", *beside]
+    if domain.type == "DOUBLE":
+        return [listed("bins", _edges(domain))]
+    if domain.type in {"VARCHAR", "ENUM"}:
+        return [listed("labels", (toml_text(str(v)) for v in values))]
+    return [listed("values", map(str, values))]
+
+
+def _first_last(values: DateRange | TimeRange) -> tuple[str, str]:
+    """Write the first and the last period, or what lies in it."""
+    if isinstance(values, DateRange):
+        return str(values.first), str(values.end)
+    first, last = (values[i].isoformat(" ", "minutes") for i in (0, -1))
+    return first, last
+
+
+def _beside(values: DateRange | TimeRange, zone: str | None) -> list[tuple[str, str]]:
+    """Return what stands beside the ends, by name."""
+    grain = [] if values.grain == "day" else [("grain", values.grain)]
+    return grain if zone is None else [*grain, ("zone", zone)]
+
+
+def _edges(domain: Domain) -> list[str]:
+    return [repr(v).removesuffix(".0") for v in [*domain.values, *(domain.uppers or ())[-1:]]]
+
+
+def _decimal(value: int, scale: int) -> str:
+    """Write value / 10**scale, in quotes if other programs would round it."""
+    number = decimal(value, scale)
+    return number if len(str(abs(value))) <= _FLOAT_DIGITS else f'"{number}"'
+
+
+def listed(kind: str, values: Iterable[str]) -> str:
+    """Write a list of a schema file, over several lines if it is long."""
+    lines = [""]
+    for value in values:
+        if len(lines[-1]) + len(value) > WIDTH - len(kind):
+            lines.append("")
+        lines[-1] += f"{value}, "
+    if len(lines) == 1:
+        return f"{kind} = [{lines[0].removesuffix(', ')}]"
+    return f"{kind} = [\n" + "".join(f"    {line.rstrip()}\n" for line in lines) + "]"
+
+
+def _written_rules(domain: Domain) -> list[str]:
+    """Write what differs from the defaults."""
+    nullable = ["nullable = true"] if domain.nullable else []
+    if domain.other is not None:
+        return [*nullable, f"other = {toml_text(domain.other)}"]
+    default = "null" if domain.nullable else "drop"
+    return nullable if domain.outside == default else [*nullable, f'outside = "{domain.outside}"']
+
+
+def _python(value: str) -> str:
+    return "True" if value == "true" else value
+
+
+def toml_key(name: str) -> str:
+    """Write a name as a key: in quotes if it needs them."""
+    return name if _BARE.fullmatch(name) else toml_text(name)
+
+
+def toml_text(text: str) -> str:
+    """Write a text in quotes; whatever can't be seen is escaped."""
+    return '"' + "".join(map(_escaped, text)) + '"'
+
+
+def _escaped(c: str) -> str:
+    if c in '"\\':
+        return f"\\{c}"
+    return c if c.isprintable() else f"\\U{ord(c):08X}"
+
+
+# ── Comments ──────────────────────────────────────────────────────────────────────────────────────
+
+PREFIX = "dpsql:"
+
+
+def read_comment(comment: str | None) -> object:
+    """Return what a comment for dpsql says, as JSON; None if it is not JSON.
+
+    Nor if it is for others.
+    """
+    if not is_ours(comment) or comment is None:
+        return None
+    try:
+        return json.loads(comment.strip().removeprefix(PREFIX), parse_float=Decimal)
+    except (ValueError, ArithmeticError, RecursionError):
+        return None
+
+
+def is_ours(comment: str | None) -> bool:
+    """Whether a comment is meant for dpsql."""
+    return comment is not None and comment.strip().startswith(PREFIX)
+
+
+def expressions_of(table: str, comment: str | None) -> Declared:
+    """Return the bounds of expressions that a table's comment declares.
+
+    Raises:
+        SchemaError: they are malformed.
+    """
+    found = read_comment(comment)
+    given = found.get("expressions", {}) if isinstance(found, Mapping) else {}
+    return read_expressions(table, given)
+
+
+def references_of(table: str, comment: str | None) -> dict[str, str]:
+    """Return what a table's comment says that its rows refer to.
+
+    Raises:
+        SchemaError: it is malformed.
+    """
+    found = read_comment(comment)
+    given = found.get("references", {}) if isinstance(found, Mapping) else {}
+    return references_from(table, given)
+
+
+def references_from(table: str, given: object) -> dict[str, str]:
+    """Read references that are declared of a table: its own columns need no name before them.
+
+    Raises:
+        SchemaError: they are malformed.
+    """
+    if not is_of_texts(given):
+        raise SchemaError(
+            f"{printable(table)}: references map columns to the columns that they refer to.",
+            hint='for example {"customer_id": "customers.id"}; of several, "shop, nr": '
+            '"orders.shop, orders.nr".',
+        )
+    return {
+        ", ".join(f"{table}.{column.strip()}" for column in columns.split(",")): key
+        for columns, key in given.items()
+    }
+
+
+def is_of_texts(given: object) -> TypeGuard[Mapping[str, str]]:
+    """Whether something maps texts to texts, none of which is empty."""
+    return isinstance(given, Mapping) and all(
+        isinstance(text, str) and text.strip() for pair in given.items() for text in pair
+    )
+
+
+def domains_of(
+    table: str, columns: Iterable[tuple[str, str | None]]
+) -> dict[str, Domain | NumberBounds]:
+    """Return the domains and bounds that comments on columns declare.
+
+    Args:
+        table: whose columns they are.
+        columns: the name and the comment of each.
+
+    Raises:
+        SchemaError: a comment is meant for dpsql and not understood.
+    """
+    return {name: _domain(table, name, comment) for name, comment in columns if is_ours(comment)}
+
+
+def _domain(table: str, name: str, comment: str | None) -> Domain | NumberBounds:
+    found: Any = read_comment(comment)
+    try:
+        if not isinstance(found, Mapping):
+            raise SchemaError(
+                "It is not JSON.",
+                hint="write COMMENT ON COLUMN … IS 'dpsql: {\"number\": [0, 9]}'.",
+            )
+        return read_domain(found)
+    except SchemaError as error:
+        message = f"The comment on the column {printable(table)}.{printable(name)} is not "
+        raise SchemaError(f"{message}understood: {error.message}", hint=error.hint) from None

@@ -22,7 +22,7 @@ from sqlglot.errors import SqlglotError
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.names import as_sql, closest, folded
-from dpsql.schema.numbers import shown
+from dpsql.schema.sequences import shown
 
 MAX_CHARACTERS = 10_000
 """Longer expressions are refused unread."""

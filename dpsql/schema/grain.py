@@ -25,11 +25,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpsql.errors import InternalError, SchemaError, printable
-from dpsql.schema.chosen import Chosen
-from dpsql.schema.computed import OUTSIDE, Window
+from dpsql.schema.domain import COLLATED
 from dpsql.schema.table import Origin, Parent, Table, Within
 from dpsql.schema.units import Join, RowLimit
-from dpsql.schema.values import COLLATED
+from dpsql.schema.windows import OUTSIDE, Chosen, Window
 
 
 def grain(table: Table, parents: Sequence[Parent]) -> Table:

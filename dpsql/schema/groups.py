@@ -18,7 +18,7 @@ from typing import Any
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import INTEGER_TYPES, Domain
 from dpsql.schema.names import folded
-from dpsql.schema.numbers import shown
+from dpsql.schema.sequences import shown
 
 CALENDAR = "calendar"
 MAX_GROUPS = 1_000_000

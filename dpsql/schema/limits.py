@@ -9,8 +9,16 @@ from functools import partial
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import Domain
 from dpsql.schema.facts import Catalog
-from dpsql.schema.lookup import CatalogNames, find, find_view, means, meant
-from dpsql.schema.meanings import ambiguous, columns_meant, spelled
+from dpsql.schema.lookup import (
+    CatalogNames,
+    ambiguous,
+    columns_meant,
+    find,
+    find_view,
+    means,
+    meant,
+    spelled,
+)
 from dpsql.schema.names import as_text, closest, folded
 from dpsql.schema.units import ResolvedUnit, RowLimit, Unit
 
@@ -25,7 +33,7 @@ def limited(
     """Give a table's unit the limits that are declared for rows that agree in columns of it.
 
     Where nothing bounds its rows, these can't be counted, and limits are for those that a statement
-    chooses among them (`chosen.py`).
+    chooses among them (`windows.py`).
 
     Args:
         catalog: tells of the tables.

@@ -16,8 +16,7 @@ from fractions import Fraction
 
 from dpsql.schema.domain import Domain, Merging, NumberBounds, Value, first_and_last
 from dpsql.schema.names import as_sql, quoted_text
-from dpsql.schema.numbers import decimal_text
-from dpsql.schema.sequences import DecimalRange
+from dpsql.schema.sequences import DecimalRange, decimal_text
 from dpsql.schema.table import Table
 
 _NEAR = "1e-9"

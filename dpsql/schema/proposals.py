@@ -14,10 +14,9 @@ from dataclasses import dataclass, field, replace
 
 from dpsql.errors import SchemaError
 from dpsql.schema.declarations import Schema
-from dpsql.schema.declared_keys import check_way, references_for
 from dpsql.schema.drafts import PERSONS, singles_out
 from dpsql.schema.facts import Catalog
-from dpsql.schema.keys import KeyCatalog, comparable, read_keys
+from dpsql.schema.keys import KeyCatalog, check_way, comparable, read_keys, references_for
 from dpsql.schema.names import folded
 from dpsql.schema.references import ids_of, leads_to, resolve_unit
 from dpsql.schema.table import Table

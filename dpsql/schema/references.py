@@ -10,7 +10,7 @@ from dpsql.errors import SchemaError, printable
 from dpsql.hints import Hint, option
 from dpsql.schema.facts import StoredKeys
 from dpsql.schema.keys import Edge, KeyCatalog, is_id, kind_of, read_keys
-from dpsql.schema.meanings import MeantName, ambiguous
+from dpsql.schema.lookup import MeantName, ambiguous
 from dpsql.schema.names import folded
 from dpsql.schema.table import closest
 from dpsql.schema.units import Join, ResolvedUnit, Unit

@@ -25,9 +25,9 @@ from typing import Protocol
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.combined import made_of
 from dpsql.schema.declarations import Schema
-from dpsql.schema.declared_keys import references_for
 from dpsql.schema.facts import Catalog
 from dpsql.schema.grain import grain
+from dpsql.schema.keys import references_for
 from dpsql.schema.names import folded
 from dpsql.schema.references import ForeignKeys, Ids
 from dpsql.schema.table import Parent, Table

@@ -10,10 +10,8 @@ from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 from dpsql.errors import SchemaError, printable
-from dpsql.schema.chosen import Chosen
-from dpsql.schema.computed import ComputedColumn, Window
 from dpsql.schema.cuts import DERIVED, Cuts, lines_of
-from dpsql.schema.domain import INTEGER_TYPES, Domain, Merging, NumberBounds
+from dpsql.schema.domain import COLLATED, INTEGER_TYPES, Domain, Merging, NumberBounds
 from dpsql.schema.drafts import counting_hint, declaration_hint, rounding_hint
 from dpsql.schema.groups import Groups
 from dpsql.schema.names import as_sql as as_sql
@@ -21,7 +19,7 @@ from dpsql.schema.names import as_text as as_text
 from dpsql.schema.names import closest as closest
 from dpsql.schema.names import folded, unknown
 from dpsql.schema.units import Join, ResolvedUnit
-from dpsql.schema.values import COLLATED
+from dpsql.schema.windows import Chosen, ComputedColumn, Window
 
 T = TypeVar("T")
 

@@ -30,20 +30,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dpsql.errors import SchemaError, printable
-from dpsql.schema.comments import references_from
 from dpsql.schema.domain import Domain, NumberBounds
-from dpsql.schema.entries import read_domain
+from dpsql.schema.entries import read_domain, references_from, toml_key
 from dpsql.schema.expressions import read_expressions
 from dpsql.schema.groups import Groups
 from dpsql.schema.names import closest, folded, twins
-from dpsql.schema.numbers import shown
+from dpsql.schema.sequences import shown
 from dpsql.schema.units import EACH_ROW, EachRow, Unit, refuse_several
 
 MAX_BYTES = 1 << 20
 """Larger files are refused unread."""
 _MAX_DOTS = 250
 """The time and memory that tomllib takes for a key grow with the square of its parts."""
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
 _UNIT_KEYS = ("unit", "max_rows", "max_groups", "max_rows_per")
 _TABLE_KEYS = (*_UNIT_KEYS, "each_row", "columns", "groups", "expressions", "references")
 _GROUPS = ({"columns", "of"}, {"columns", "rows"})
@@ -251,19 +249,3 @@ def _check_names(names: Collection[str], what: str) -> None:
             f"The {what} {name} is declared twice, also as {other}.",
             hint="SQL ignores case: keep one.",
         )
-
-
-def toml_key(name: str) -> str:
-    """Write a name as a key: in quotes if it needs them."""
-    return name if _BARE.fullmatch(name) else toml_text(name)
-
-
-def toml_text(text: str) -> str:
-    """Write a text in quotes; whatever can't be seen is escaped."""
-    return '"' + "".join(map(_escaped, text)) + '"'
-
-
-def _escaped(c: str) -> str:
-    if c in '"\\':
-        return f"\\{c}"
-    return c if c.isprintable() else f"\\U{ord(c):08X}"

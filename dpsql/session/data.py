@@ -35,8 +35,8 @@ from dpsql.schema.combined import (
     made_of,
     unbounded_pairs,
 )
-from dpsql.schema.declared_keys import check_references
 from dpsql.schema.facts import Database
+from dpsql.schema.keys import check_references
 from dpsql.schema.lookup import meant, of_table
 from dpsql.schema.referred import check_same_units, root_of, with_parents
 from dpsql.schema.units import RowLimit

@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 from dpsql.schema.document import TODO
-from dpsql.schema.toml import toml_key
+from dpsql.schema.entries import toml_key
 
 
 def typed(folder: Path, *command: str) -> str:

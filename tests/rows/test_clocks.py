@@ -7,7 +7,7 @@ from dpsql.errors import UnsupportedSqlError
 from dpsql.rows.expression import RowCall, RowColumn, RowConstant, columns, nodes
 from dpsql.rows.times import with_clocks
 from dpsql.rows.write import RowWriter
-from dpsql.schema.values import ZONED
+from dpsql.schema.domain import ZONED
 from tests.rows.tools import parse
 
 ZONES = ("UTC", "Europe/Berlin", "Asia/Kolkata", "America/New_York", "Pacific/Apia")

@@ -8,9 +8,9 @@ from decimal import Decimal
 from hypothesis import strategies as st
 
 from dpsql.schema import Domain, Table
+from dpsql.schema.domain import ZONED
 from dpsql.schema.sequences import GRAINS
 from dpsql.schema.units import Join, ResolvedUnit
-from dpsql.schema.values import ZONED
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 labels = st.lists(texts, min_size=1, max_size=6, unique=True)

@@ -9,7 +9,6 @@ from dpsql.engines import data_source
 from dpsql.errors import SchemaError, UnboundedError
 from dpsql.schema import Domain, Schema, Unit
 from dpsql.schema.catalog import read_table, unbounded
-from dpsql.schema.declared_keys import check_references
 from dpsql.schema.facts import (
     Catalog,
     Database,
@@ -22,6 +21,7 @@ from dpsql.schema.facts import (
     StoredView,
     TableComment,
 )
+from dpsql.schema.keys import check_references
 from dpsql.schema.lookup import current_database, find, find_view, meant, table_names
 
 HERE = SchemaPath("hr", "public")

@@ -26,8 +26,12 @@ from dpsql.rows.typed import RowValue, Writer, call, duckdb_sql, text_of, value_
 from dpsql.rows.types import BIGINT, BOOLEAN, COARSE, DATE, HUGEINT, NANOSECONDS, VARCHAR, RowType
 from dpsql.schema import Domain, Table
 from dpsql.schema.names import quoted_name
-from dpsql.schema.numbers import FLOATS, decimal_scale, decimal_text
-from dpsql.schema.sequences import DecimalRange
+from dpsql.schema.sequences import (
+    FLOATS,
+    DecimalRange,
+    decimal_scale,
+    decimal_text,
+)
 
 MAX_SEARCHED = 64
 """Values of a list that is searched through for each row; longer ones are looked up."""

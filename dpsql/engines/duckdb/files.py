@@ -18,8 +18,8 @@ from dpsql.engines.frozen import FrozenFiles, check_partitions, frozen_files, pa
 from dpsql.engines.source import RefusedViewError
 from dpsql.errors import SchemaError
 from dpsql.rows.types import RowType, row_type
+from dpsql.schema.domain import UNREAD
 from dpsql.schema.names import folded, quoted_name, quoted_text
-from dpsql.schema.values import UNREAD
 
 Fetch = Callable[[str], Sequence[tuple[object, ...]]]
 """Runs a statement that reads no rows of files."""

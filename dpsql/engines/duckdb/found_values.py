@@ -14,11 +14,10 @@ import duckdb
 
 from dpsql.engines.duckdb.columns import source_of
 from dpsql.schema import Table
-from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds
+from dpsql.schema.domain import INTEGER_TYPES, TIMES, ZONED, Domain, NumberBounds
 from dpsql.schema.drafts import singles_out
 from dpsql.schema.names import quoted_name
-from dpsql.schema.numbers import FLOATS
-from dpsql.schema.values import TIMES, ZONED
+from dpsql.schema.sequences import FLOATS
 
 MOST = 100
 """Values that are listed; a column of more tells rows apart, or is added up."""

@@ -49,14 +49,12 @@ from dpsql.errors import SchemaError, printable, shown
 from dpsql.hints import Hint, option, word
 from dpsql.privacy.place import CSV, PARQUET
 from dpsql.schema import EachRow, Schema, Table, Unit
-from dpsql.schema.declared_keys import references_for
-from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds
+from dpsql.schema.domain import INTEGER_TYPES, ZONED, Domain, NumberBounds
 from dpsql.schema.facts import Database
-from dpsql.schema.keys import read_keys
+from dpsql.schema.keys import read_keys, references_for
 from dpsql.schema.lookup import of_table
 from dpsql.schema.names import folded, quoted_name, quoted_text, twins
 from dpsql.schema.sequences import DecimalRange
-from dpsql.schema.values import ZONED
 
 _CSV = re.compile(rf"(?<=.)\.({CSV})(\.gz)?\Z", re.IGNORECASE | re.DOTALL)
 _PACKED = re.compile(r"\.gz\Z", re.IGNORECASE)

@@ -50,12 +50,11 @@ from dpsql.errors import InternalError
 from dpsql.rows.typed import call
 from dpsql.rows.within import RowsWithin
 from dpsql.schema import Table
-from dpsql.schema.chosen import Chosen
-from dpsql.schema.computed import OUTSIDE
 from dpsql.schema.grain import stored_type
 from dpsql.schema.names import quoted_name
 from dpsql.schema.table import Parent
 from dpsql.schema.units import Join, ResolvedUnit
+from dpsql.schema.windows import OUTSIDE, Chosen
 
 _NUMBERED = "numbered"
 """The name of rows that have a number each. A name with fewer than three parts means them before it

@@ -45,6 +45,7 @@ from dpsql.rows.types import row_type
 from dpsql.rows.write import RowWriter
 from dpsql.schema import EachRow, Schema, Table, Unit
 from dpsql.schema.catalog import (
+    check_zones,
     column_types,
     declared_for,
     expressions_for,
@@ -53,14 +54,12 @@ from dpsql.schema.catalog import (
     unit_of,
 )
 from dpsql.schema.declared import GENERATED, KnownColumn, fitted
-from dpsql.schema.domain import Domain
+from dpsql.schema.domain import ZONED, Domain
 from dpsql.schema.facts import StoredKeys, StoredView
 from dpsql.schema.limits import limited
 from dpsql.schema.lookup import attached_file, find, find_view, is_table, storing
 from dpsql.schema.names import apart, folded, quoted_name
 from dpsql.schema.references import resolve_unit
-from dpsql.schema.values import ZONED
-from dpsql.schema.zones import check_zones
 
 """The name of what is read from files, which has none."""
 _MOST_VIEWS = 16

@@ -46,8 +46,11 @@ from dpsql.errors import SchemaError
 from dpsql.rows.typed import RowValue, Writer
 from dpsql.rows.types import BIGINT, DATE, HUGEINT, RowType
 from dpsql.schema import Domain
-from dpsql.schema.numbers import FLOATS, decimal_scale
-from dpsql.schema.sequences import DecimalRange
+from dpsql.schema.sequences import (
+    FLOATS,
+    DecimalRange,
+    decimal_scale,
+)
 
 MOST_CELLS = 2**62
 """Codes, and all that is computed of them, are BIGINT."""

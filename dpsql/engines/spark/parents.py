@@ -46,10 +46,10 @@ from dpsql.engines.spark.windows import with_windows
 from dpsql.errors import InternalError
 from dpsql.rows.within import RowsWithin
 from dpsql.schema import Table
-from dpsql.schema.computed import OUTSIDE
 from dpsql.schema.grain import stored_type
 from dpsql.schema.table import Parent
 from dpsql.schema.units import Join, ResolvedUnit
+from dpsql.schema.windows import OUTSIDE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,10 +10,10 @@ import polars as pl
 from dpsql.errors import SchemaError, Span, UnboundedError, printable
 from dpsql.rows.windows import WindowFrame
 from dpsql.schema import Table
-from dpsql.schema.chosen import Chosen
 from dpsql.schema.combined import RowCombination
 from dpsql.schema.grain import chosen_rows
 from dpsql.schema.names import folded, quoted_name
+from dpsql.schema.windows import Chosen
 from dpsql.sql.binding.existing import ExistingGroups
 from dpsql.sql.binding.expressions import BoundExpr
 from dpsql.sql.sandbox.database import Sandbox

@@ -30,8 +30,7 @@ from dpsql.errors import ResourceLimitError, SqlError
 from dpsql.schema import Domain, Table
 from dpsql.schema.domain import INTEGER_TYPES, Merging
 from dpsql.schema.names import quoted_text
-from dpsql.schema.numbers import decimal_scale, decimal_width, type_range
-from dpsql.schema.sequences import TimeRange
+from dpsql.schema.sequences import TimeRange, decimal_scale, decimal_width, type_range
 from dpsql.schema.table import as_sql
 from dpsql.sql.binding.core import Relation
 from dpsql.sql.binding.expressions import BoundExpr, Expr, column, rebuild, render

@@ -46,9 +46,9 @@ from dpsql.rows.windows import window_seen
 from dpsql.rows.within import seen
 from dpsql.rows.write import RowWriter, known_as
 from dpsql.schema import Table
+from dpsql.schema.domain import ZONED
 from dpsql.schema.drafts import bounds_hint, expression_hint, have
 from dpsql.schema.names import quoted_text
-from dpsql.schema.values import ZONED
 from dpsql.sql.binding.core import Linear, Within
 from dpsql.sql.binding.expressions import BoundExpr, as_stored
 from dpsql.sql.lowering.buckets import bucket_key

@@ -21,9 +21,9 @@ from dpsql.rows.windows import (
 )
 from dpsql.rows.within import RowsWithin, rows_within
 from dpsql.schema import Table
-from dpsql.schema.computed import OUTSIDE
 from dpsql.schema.grain import beside, stored_type, with_computed
 from dpsql.schema.names import capitals
+from dpsql.schema.windows import OUTSIDE
 from dpsql.sql.binding.expressions import BoundExpr, named_by, render
 from dpsql.sql.binding.tables import AROUND, NamedTables, UnitRows, UnitWindow, WindowSort
 from dpsql.sql.lowering.measures import RowReader

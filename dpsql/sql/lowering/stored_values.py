@@ -10,7 +10,7 @@ from dpsql.rows import expression as row
 from dpsql.rows.known import days_of
 from dpsql.rows.types import FLOAT, NANOSECONDS, NANOSECONDS_ENDS
 from dpsql.schema.domain import INTEGER_TYPES, Domain, Value, first_and_last
-from dpsql.schema.numbers import FLOATS
+from dpsql.schema.sequences import FLOATS
 
 
 def read_type(domain: Domain) -> str:

@@ -24,7 +24,7 @@ from dpsql.errors import InternalError, SandboxLimitError, printable
 from dpsql.schema import Domain
 from dpsql.schema.declared import enum_labels
 from dpsql.schema.names import enum_type, folded
-from dpsql.schema.numbers import FLOATS
+from dpsql.schema.sequences import FLOATS
 from dpsql.sql.sandbox.helper import Helper, HelperError, Reply, helper
 
 MAX_SECONDS = 60.0

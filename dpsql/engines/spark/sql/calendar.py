@@ -15,7 +15,7 @@ from dpsql.engines.spark.sql.types import refused
 from dpsql.rows.times import DAYS, LENGTHS, MONTHS
 from dpsql.rows.typed import RowValue, Writer
 from dpsql.rows.types import DATE, TIMESTAMP, RowType
-from dpsql.schema.numbers import decimal_text
+from dpsql.schema.sequences import decimal_text
 
 _INFINITE = 2**31 - 1
 _LAST = _INFINITE - 1

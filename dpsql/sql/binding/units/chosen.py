@@ -3,7 +3,7 @@
     SELECT * FROM orders QUALIFY row_number() OVER (PARTITION BY customer_id ORDER BY day) = 1
 
 has at most one order of each customer. Here it is found out that a condition says so, and what is
-counted are the chosen rows, with that bound (`schema/chosen.py`), in place of all rows that may
+counted are the chosen rows, with that bound (`schema/windows.py`), in place of all rows that may
 count. Whether that is right makes no difference to what is protected: the engine keeps so many
 chosen rows of a unit, and no more. If it is not found out, the condition is one on the rows of the
 table, like any other.
@@ -22,10 +22,10 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from dpsql.schema import Table
-from dpsql.schema.chosen import Chosen
 from dpsql.schema.combined import combination_of
 from dpsql.schema.grain import unit_columns
 from dpsql.schema.units import MAX_ROWS
+from dpsql.schema.windows import Chosen
 from dpsql.sql.binding.core import Core
 from dpsql.sql.binding.expressions import BoundExpr, Expr
 from dpsql.sql.binding.tables import NamedTables, UnitWindow

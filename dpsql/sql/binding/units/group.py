@@ -15,7 +15,7 @@ from sqlglot import exp
 from dpsql.errors import Span, SqlError
 from dpsql.hints import ask
 from dpsql.schema import Table
-from dpsql.schema.computed import OUTSIDE
+from dpsql.schema.windows import OUTSIDE
 from dpsql.sql.binding.bind import RowBinder
 from dpsql.sql.binding.expressions import (
     BoundExpr,
