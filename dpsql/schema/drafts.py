@@ -236,11 +236,10 @@ def _rounded(type_: str, domain: Domain) -> str:
     grid = domain.values
     if not isinstance(grid, DecimalRange):
         return ""
-    step = Decimal(f"{grid.step}E-{grid.scale}")
     unit = Decimal(f"1E-{decimal_scale(type_)}") if _is_decimal(type_) else Decimal(1)
-    if type_ not in FLOATS and step <= unit:
+    if type_ not in FLOATS and grid.spacing <= unit:
         return ""
-    return f"say to which step values may be rounded, for example to {step:f}: "
+    return f"say to which step values may be rounded, for example to {grid.spacing:f}: "
 
 
 def counting_hint(table: str, column: str, *, single: bool) -> Hint:

@@ -28,12 +28,10 @@ from typing import Any, TypeGuard
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.expressions import Declared, read_expressions
-from dpsql.schema.names import as_text, closest
+from dpsql.schema.kinds import Part, declared, rules
+from dpsql.schema.names import closest
 from dpsql.schema.sequences import (
     CLOCK,
-    DateRange,
-    DecimalRange,
-    TimeRange,
     decimal_text,
     iso_date,
     shown,
@@ -46,7 +44,7 @@ _INT64 = range(-(2**63), 2**63)
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class Reader:
     """One kind of domain: how it is read, and what may stand beside it."""
 
     example: str
@@ -94,7 +92,7 @@ def _check_key(key: str, named: list[str]) -> None:
     raise SchemaError(f"There is no key {shown_key} beside {named[0]}.", hint=closest(key, beside))
 
 
-def _check_rules(entry: Entry, kind: Kind) -> None:
+def _check_rules(entry: Entry, kind: Reader) -> None:
     if type(entry.get("nullable", False)) is not bool:
         raise SchemaError(
             f"nullable can't be {shown(entry['nullable'])}.", hint="write true or false."
@@ -220,16 +218,16 @@ def _example(kind: str) -> str:
 
 
 KINDS = {
-    "integers": Kind("integers = [0, 115]", _integers),
-    "values": Kind("values = [1, 2, 3, 6]", _values),
-    "decimals": Kind("decimals = [0, 99.95], step = 0.05", _decimals, ("step", *_PLACES)),
-    "dates": Kind(
+    "integers": Reader("integers = [0, 115]", _integers),
+    "values": Reader("values = [1, 2, 3, 6]", _values),
+    "decimals": Reader("decimals = [0, 99.95], step = 0.05", _decimals, ("step", *_PLACES)),
+    "dates": Reader(
         'dates = [2026-01-01, 2026-12-31], grain = "month"', _dates, ("grain", "zone", *_PLACES)
     ),
-    "bins": Kind("bins = [0, 10, 20, 50]", _bins),
-    "labels": Kind('labels = ["a", "b"]', _labels, ("other", *_PLACES), ordered=False),
-    "boolean": Kind("boolean = true", _boolean, ("nullable",), ordered=False),
-    "number": Kind("number = [0, 1000]", _number, (), ordered=False),
+    "bins": Reader("bins = [0, 10, 20, 50]", _bins),
+    "labels": Reader('labels = ["a", "b"]', _labels, ("other", *_PLACES), ordered=False),
+    "boolean": Reader("boolean = true", _boolean, ("nullable",), ordered=False),
+    "number": Reader("number = [0, 1000]", _number, (), ordered=False),
 }
 """The kinds of domain, by the key that tells them apart."""
 
@@ -244,102 +242,54 @@ _FLOAT_DIGITS = 15
 
 def as_entry(name: str, domain: Domain | NumberBounds) -> str:
     """Write a column's entry in a schema file."""
-    if isinstance(domain, NumberBounds):
-        return f"{toml_key(name)} = {{ number = [{', '.join(_ends(domain, _plain))}] }}"
-    return (
-        f"{toml_key(name)} = {{ {', '.join([*_written_values(domain), *_written_rules(domain)])} }}"
-    )
+    kind, parts, beside = declared(domain)
+    written = [_toml(part) for part in parts]
+    values = f"{kind} = [{', '.join(written)}]" if parts else f"{kind} = true"
+    if isinstance(parts, list):
+        values = listed(kind, written)
+    more = (f"{key} = {_toml(part)}" for key, part in {**beside, **rules(domain)}.items())
+    return f"{toml_key(name)} = {{ {', '.join([values, *more])} }}"
 
 
 def as_code(domain: Domain | NumberBounds) -> str:
-    """Write bounds, or a domain of integers, decimals, dates, labels or bins, in Python."""
-    if isinstance(domain, NumberBounds):
-        return f"dpsql.Domain.number({', '.join(_ends(domain, _quoted))})"
-    values = domain.values
-    more = [
-        f"{rule.split(' = ')[0]}={_python(rule.split(' = ')[1])}" for rule in _written_rules(domain)
-    ]
-    if isinstance(values, range):
-        kind, parts = "integers", [str(values.start), str(values.stop - 1)]
-    elif isinstance(values, DecimalRange):
-        ends = (decimal(end, values.scale) for end in (values.low, values.high))
-        kind, parts = "decimals", [f"'{end}'" for end in ends]
-        more.insert(0, f"step='{decimal(values.step, values.scale)}'")
-    elif isinstance(values, DateRange | TimeRange):
-        kind, parts = "dates", [f"'{end}'" for end in _first_last(values)]
-        more = [*(f"{key}='{name}'" for key, name in _beside(values, domain.zone)), *more]
-    elif domain.type == "DOUBLE":
-        kind, parts = "bins", [f"[{', '.join(_edges(domain))}]"]
-    else:
-        kind, parts = "labels", [f"[{', '.join(as_text(str(value)) for value in values)}]"]
-    return f"dpsql.Domain.{kind}({', '.join([*parts, *more])})"
+    """Write bounds, or a domain but for one of listed numbers or days, in Python."""
+    kind, parts, beside = declared(domain)
+    written = ", ".join(map(_code, parts))
+    values = [f"[{written}]" if isinstance(parts, list) else written] if parts else []
+    more = [f"{key}='{_plain(part)}'" for key, part in beside.items()]
+    more += [f"{key}={_code(part)}" for key, part in rules(domain).items()]
+    return f"dpsql.Domain.{kind}({', '.join([*values, *more])})"
 
 
-def _ends(bounds: NumberBounds, written: Callable[[Fraction], str]) -> list[str]:
-    return [written(end) for end in (bounds.low, bounds.high)]
+def _toml(part: Part) -> str:
+    """Spell a part in a schema file: in quotes, too, what other programs would round."""
+    if part is True:
+        return "true"
+    text = _plain(part)
+    quoted = isinstance(part, str | datetime)  # TOML has datetimes only with seconds
+    if isinstance(part, Decimal):
+        quoted = len(part.as_tuple().digits) > _FLOAT_DIGITS
+    elif isinstance(part, Fraction):
+        quoted = len(text.strip("-").replace(".", "")) > _FLOAT_DIGITS
+    return toml_text(text) if quoted else text
 
 
-def _plain(end: Fraction) -> str:
-    """Write a number of a schema file, in quotes if other programs would round it."""
-    text = decimal_text(end)
-    return text if len(text.strip("-").replace(".", "")) <= _FLOAT_DIGITS else f'"{text}"'
+def _code(part: Part) -> str:
+    """Spell a part in Python: in quotes, too, decimals and dates."""
+    if isinstance(part, str):
+        return toml_text(part)  # Python reads its escapes, too
+    whole = isinstance(part, Fraction) and part.denominator == 1
+    return _plain(part) if whole or isinstance(part, int | float) else f"'{_plain(part)}'"
 
 
-def _quoted(end: Fraction) -> str:
-    """Write a number in Python, in quotes if it would be a float."""
-    return decimal_text(end) if end.denominator == 1 else f"'{decimal_text(end)}'"
-
-
-def decimal(value: int, scale: int) -> str:
-    """Write value / 10**scale, without a unit."""
-    return f"{Decimal(f'{value}E-{scale}'):f}"
-
-
-def _written_values(domain: Domain) -> list[str]:
-    """Write the kind of a domain, and what makes its values."""
-    values = domain.values
-    if domain.type == "BOOLEAN":
-        return ["boolean = true"]
-    if isinstance(values, range):
-        return [f"integers = [{values.start}, {values.stop - 1}]"]
-    if isinstance(values, DecimalRange):
-        ends = f"{_decimal(values.low, values.scale)}, {_decimal(values.high, values.scale)}"
-        return [f"decimals = [{ends}]", f"step = {_decimal(values.step, values.scale)}"]
-    if isinstance(values, DateRange | TimeRange):
-        # TOML has dates, and datetimes only with seconds: those are written as text.
-        days = isinstance(values, DateRange)
-        first, last = _first_last(values) if days else map(toml_text, _first_last(values))
-        beside = (f"{key} = {toml_text(name)}" for key, name in _beside(values, domain.zone))
-        return [f"dates = [{first}, {last}]", *beside]
-    if domain.type == "DOUBLE":
-        return [listed("bins", _edges(domain))]
-    if domain.type in {"VARCHAR", "ENUM"}:
-        return [listed("labels", (toml_text(str(v)) for v in values))]
-    return [listed("values", map(str, values))]
-
-
-def _first_last(values: DateRange | TimeRange) -> tuple[str, str]:
-    """Write the first and the last period, or what lies in it."""
-    if isinstance(values, DateRange):
-        return str(values.first), str(values.end)
-    first, last = (values[i].isoformat(" ", "minutes") for i in (0, -1))
-    return first, last
-
-
-def _beside(values: DateRange | TimeRange, zone: str | None) -> list[tuple[str, str]]:
-    """Return what stands beside the ends, by name."""
-    grain = [] if values.grain == "day" else [("grain", values.grain)]
-    return grain if zone is None else [*grain, ("zone", zone)]
-
-
-def _edges(domain: Domain) -> list[str]:
-    return [repr(v).removesuffix(".0") for v in [*domain.values, *(domain.uppers or ())[-1:]]]
-
-
-def _decimal(value: int, scale: int) -> str:
-    """Write value / 10**scale, in quotes if other programs would round it."""
-    number = decimal(value, scale)
-    return number if len(str(abs(value))) <= _FLOAT_DIGITS else f'"{number}"'
+def _plain(part: Part) -> str:
+    if isinstance(part, Fraction):
+        return decimal_text(part)
+    if isinstance(part, Decimal):
+        return f"{part:f}"
+    if isinstance(part, datetime):
+        return part.isoformat(" ", "minutes")
+    return repr(part).removesuffix(".0") if isinstance(part, float) else str(part)
 
 
 def listed(kind: str, values: Iterable[str]) -> str:
@@ -352,19 +302,6 @@ def listed(kind: str, values: Iterable[str]) -> str:
     if len(lines) == 1:
         return f"{kind} = [{lines[0].removesuffix(', ')}]"
     return f"{kind} = [\n" + "".join(f"    {line.rstrip()}\n" for line in lines) + "]"
-
-
-def _written_rules(domain: Domain) -> list[str]:
-    """Write what differs from the defaults."""
-    nullable = ["nullable = true"] if domain.nullable else []
-    if domain.other is not None:
-        return [*nullable, f"other = {toml_text(domain.other)}"]
-    default = "null" if domain.nullable else "drop"
-    return nullable if domain.outside == default else [*nullable, f'outside = "{domain.outside}"']
-
-
-def _python(value: str) -> str:
-    return "True" if value == "true" else value
 
 
 def toml_key(name: str) -> str:

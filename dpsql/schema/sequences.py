@@ -74,6 +74,11 @@ class DecimalRange(Computed[Decimal]):
         return self.low + (self.length - 1) * self.step
 
     @property
+    def spacing(self) -> Decimal:
+        """The distance of each item from the next."""
+        return Decimal(f"{self.step}E-{self.scale}")
+
+    @property
     def type(self) -> str:
         """The narrowest DECIMAL that holds all items."""
         digits = max(len(str(abs(end))) for end in (self.low, self.high))
@@ -85,8 +90,7 @@ class DecimalRange(Computed[Decimal]):
         return self.low * factor, self.high * factor, self.step * factor
 
     def __str__(self) -> str:
-        step = Decimal(f"{self.step}E-{self.scale}")
-        return f"{self[0]:f}..{self[-1]:f} by {step:f}"
+        return f"{self[0]:f}..{self[-1]:f} by {self.spacing:f}"
 
 
 @dataclass(frozen=True, slots=True)

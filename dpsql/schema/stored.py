@@ -9,33 +9,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import date, datetime
-from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
 from dpsql.errors import SchemaError
 from dpsql.schema.combined import KnownRows, Place, RowCombination, combination_of, known_pairs
-from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds, Outside, Value
+from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds, Outside
 from dpsql.schema.expressions import check_expressions, read_expressions
 from dpsql.schema.grain import grain
 from dpsql.schema.groups import Groups
+from dpsql.schema.kinds import Kind, Shape, kind_of, require
 from dpsql.schema.sequences import (
-    MAX_DIGITS,
-    MAX_GRID,
-    DateRange,
-    DecimalRange,
-    Grain,
-    TimeRange,
-    clock_periods,
     decimal_text,
     exact,
-    first_of,
-    iso_date,
-    type_range,
 )
 from dpsql.schema.table import Origin, Parent, Table
 from dpsql.schema.units import MAX_ROWS, Join, KeyPair, ResolvedUnit, RowLimit
@@ -49,10 +38,6 @@ _MAX_COLUMNS = 64
 _MAX_PATH = 3
 
 
-class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The shape of an object in the document: the names of its fields, and no others."""
-
-
 class StoredJoin(Shape, frozen=True):
     """One step along a key."""
 
@@ -63,15 +48,10 @@ class StoredJoin(Shape, frozen=True):
     further: tuple[KeyPair, ...] = ()
     enforced: bool = True
 
-    @classmethod
-    def written(cls, join: Join) -> StoredJoin:
-        """Write it."""
-        return cls(join.column, join.path, join.key, join.type, join.further, join.enforced)
-
     def read(self) -> Join:
         """Read it."""
         require(is_path(self.path) and len(self.further) <= _MAX_COLUMNS)
-        return Join(self.column, self.path, self.key, self.type, self.further, self.enforced)
+        return msgspec.convert(self, Join, from_attributes=True)
 
 
 class StoredUnit(Shape, frozen=True):
@@ -86,20 +66,12 @@ class StoredUnit(Shape, frozen=True):
     max_groups: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)] | None = None
     limits: tuple[RowLimit, ...] = ()
 
-    @classmethod
-    def written(cls, unit: ResolvedUnit) -> StoredUnit:
-        """Write it."""
-        joins = tuple(map(StoredJoin.written, unit.joins))
-        bounds = unit.max_rows, unit.further, unit.max_groups, unit.limits
-        return cls(unit.name, unit.column, unit.type, joins, *bounds)
-
     def read(self) -> ResolvedUnit:
         """Read it."""
         require(len(self.joins) <= MAX_JOINS and len(self.further) <= _MAX_COLUMNS)
-        joins = tuple(join.read() for join in self.joins)
         require(all(1 <= limit.rows <= MAX_ROWS and limit.columns for limit in self.limits))
-        bounds = self.max_rows, self.further, self.max_groups, self.limits
-        return ResolvedUnit(self.name, self.column, self.type, joins, *bounds)
+        joins = tuple(join.read() for join in self.joins)
+        return replace(msgspec.convert(self, ResolvedUnit, from_attributes=True), joins=joins)
 
 
 class StoredChosen(Shape, frozen=True):
@@ -113,28 +85,11 @@ class StoredChosen(Shape, frozen=True):
     rows: Annotated[int, msgspec.Meta(ge=1)] | None
     apart: tuple[str, ...] = ()
 
-    @classmethod
-    def written(cls, chosen: Chosen) -> StoredChosen:
-        """Write it."""
-        unit = StoredUnit.written(chosen.unit)
-        places = chosen.first, chosen.last, chosen.rows, chosen.apart
-        return cls(chosen.path, unit, chosen.window, *places)
-
     def read(self) -> Chosen:
         """Read it."""
         require(is_path(self.path) and self.first <= self.last)
-        places = self.first, self.last, self.rows, self.apart
-        return Chosen(self.path, self.unit.read(), self.window, *places)
-
-
-def require(holds: bool) -> None:
-    """Refuse what `table_to_json` doesn't write.
-
-    Raises:
-        ValueError: something doesn't hold.
-    """
-    if not holds:
-        raise ValueError
+        unit = self.unit.read()
+        return replace(msgspec.convert(self, Chosen, from_attributes=True), unit=unit)
 
 
 def is_path(path: tuple[str, ...]) -> bool:
@@ -148,95 +103,11 @@ _COLUMN_TYPE = re.compile(
     r"|DOUBLE|FLOAT|DATE|TIMESTAMP( WITH TIME ZONE|_S|_MS|_NS)?|DECIMAL\(\d\d?,\d\d?\)", re.ASCII
 )
 
-Read = tuple[Sequence[Value], Sequence[Value] | None]
-"""The values of a domain, and the largest value of each cell."""
-
-
-class _Values(Shape, frozen=True, tag_field="kind"):
-    """The values of a domain, which is of some type."""
-
-    def read(self, type_: str) -> Read:
-        raise NotImplementedError
-
-
-class _Integers(_Values, frozen=True, tag="integers"):
-    low: int
-    high: int
-
-    def read(self, type_: str) -> Read:
-        require(type_ in INTEGER_TYPES)
-        least, most = type_range(type_)
-        require(least <= self.low and self.high <= most)
-        return range(self.low, self.high + 1), None
-
-
-class _Decimals(_Values, frozen=True, tag="decimals"):
-    low: str
-    high: str
-    step: str
-    scale: Annotated[int, msgspec.Meta(ge=0, le=MAX_DIGITS)]
-
-    def read(self, type_: str) -> Read:
-        """Read numbers with their point left out: written again, it is where it was or not."""
-        require(type_.startswith("DECIMAL"))
-        low, high, step = (int(n.replace(".", "")) for n in (self.low, self.high, self.step))
-        require(step >= 1 and high >= low and max(abs(low), abs(high)) < 10**MAX_DIGITS)
-        length = (high - low) // step + 1
-        require(length <= MAX_GRID)
-        return DecimalRange(low, step, length, self.scale), None
-
-
-class _Dates(_Values, frozen=True, tag="dates"):
-    first: date
-    length: Annotated[int, msgspec.Meta(ge=1, le=date.max.toordinal())]
-    grain: Grain
-
-    def read(self, type_: str) -> Read:
-        days = DateRange(self.first, self.length, self.grain)
-        require(first_of(self.first, self.grain) == self.first <= days.end)  # or beyond 9999
-        return days, days.uppers
-
-
-class _Times(_Values, frozen=True, tag="times"):
-    first: datetime
-    last: datetime
-    grain: Literal["hour", "minute"]
-
-    def read(self, type_: str) -> Read:
-        require(self.first.tzinfo is self.last.tzinfo is None and self.first <= self.last)
-        times = clock_periods(self.first, self.last, self.grain)
-        return times, times.uppers
-
-
-class _Bins(_Values, frozen=True, tag="bins"):
-    lowers: tuple[float, ...]
-    uppers: tuple[float, ...]
-
-    def read(self, type_: str) -> Read:
-        return self.lowers, self.uppers
-
-
-class _Booleans(_Values, frozen=True, tag="boolean"):
-    def read(self, type_: str) -> Read:
-        return (False, True), None
-
-
-class _Listed(_Values, frozen=True, tag="listed"):
-    items: tuple[int | str, ...]
-
-    def read(self, type_: str) -> Read:
-        if type_ == "DATE":
-            return tuple(map(iso_date, self.items)), None
-        if type_ in INTEGER_TYPES:
-            least, most = type_range(type_)
-            require(all(isinstance(v, int) and least <= v <= most for v in self.items))
-        return self.items, None
-
 
 class _Column(Shape, frozen=True):
     name: str
     type: str
-    values: _Integers | _Decimals | _Dates | _Times | _Bins | _Booleans | _Listed
+    values: Kind
     nullable: bool
     outside: Outside
     other: str | None
@@ -397,20 +268,18 @@ def _written(table: Table) -> _Table:
             for name, type_ in own.undeclared.items()
         ),
         tuple(sorted(own.enforced)),
-        None if own.unit is None else StoredUnit.written(own.unit),
+        None if own.unit is None else StoredUnit.of(own.unit),
         own.groups,
         tuple(_Expression(text, _ends(bounds)) for text, bounds in own.expressions.items()),
         tuple(sorted(own.filled)),
         tuple(_Derived(n, of) for n, of in table.derived.items() if n not in table.joined),
         tuple(
-            _Parent(
-                p.above, StoredJoin.written(p.join), p.on_way, _written(replace(p.table, unit=None))
-            )
+            _Parent(p.above, StoredJoin.of(p.join), p.on_way, _written(replace(p.table, unit=None)))
             for p in table.parents
         ),
         tuple(map(_written, pairs.sources)) if pairs else (),
         tuple((a, b) for a, b in sorted(map(sorted, pairs.equal))) if pairs else (),
-        None if own.chosen is None else StoredChosen.written(own.chosen),
+        None if own.chosen is None else StoredChosen.of(own.chosen),
         None if pairs or table.origin is None else _below(table.origin),
     )
 
@@ -431,33 +300,10 @@ def _column(name: str, domain: Domain) -> _Column:
     return _Column(
         name,
         domain.type,
-        _values(domain),
+        kind_of(domain),
         domain.nullable,
         domain.outside or "drop",  # never None
         domain.other,
         domain.column_type,
         domain.zone,
     )
-
-
-def _values(
-    domain: Domain,
-) -> _Integers | _Decimals | _Dates | _Times | _Bins | _Booleans | _Listed:
-    values: Any = domain.values
-    if isinstance(values, range):
-        return _Integers(values.start, values.stop - 1)
-    if isinstance(values, DecimalRange):
-        low, high, step = (
-            f"{Decimal(f'{n}E-{values.scale}'):f}" for n in (values.low, values.high, values.step)
-        )
-        return _Decimals(low, high, step, values.scale)
-    if isinstance(values, DateRange):
-        return _Dates(values.first, values.length, values.grain)  # type: ignore[arg-type]
-    if isinstance(values, TimeRange):
-        return _Times(values[0], values[-1], values.grain)  # type: ignore[arg-type]
-    if domain.type == "BOOLEAN":
-        return _Booleans()
-    if domain.type == "DOUBLE":
-        uppers: Any = domain.uppers
-        return _Bins(values, uppers)
-    return _Listed(tuple(str(v) if isinstance(v, date) else v for v in values))

@@ -36,13 +36,13 @@ from dpsql.schema.expressions import read_expressions
 from dpsql.schema.groups import Groups
 from dpsql.schema.names import closest, folded, twins
 from dpsql.schema.sequences import shown
-from dpsql.schema.units import EACH_ROW, EachRow, Unit, refuse_several
+from dpsql.schema.units import BOUNDS, EACH_ROW, EachRow, Unit, refuse_several
 
 MAX_BYTES = 1 << 20
 """Larger files are refused unread."""
 _MAX_DOTS = 250
 """The time and memory that tomllib takes for a key grow with the square of its parts."""
-_UNIT_KEYS = ("unit", "max_rows", "max_groups", "max_rows_per")
+_UNIT_KEYS = ("unit", *BOUNDS)
 _TABLE_KEYS = (*_UNIT_KEYS, "each_row", "columns", "groups", "expressions", "references")
 _GROUPS = ({"columns", "of"}, {"columns", "rows"})
 _MAX_PARTS = 3
@@ -234,8 +234,7 @@ def _unit(content: Mapping[str, Any]) -> Unit | EachRow:
     refuse_several(content["unit"])
     if not isinstance(content["unit"], str) or not content["unit"].strip():
         raise SchemaError(f"The unit {shown(content['unit'])} does not name a column.", hint=hint)
-    further = {key: content[key] for key in ("max_groups", "max_rows_per") if key in content}
-    return Unit(content["unit"], content.get("max_rows"), **further)
+    return Unit.entered(content)
 
 
 def _check_names(names: Collection[str], what: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dpsql.errors import SchemaError, printable
 from dpsql.hints import Hint, option
@@ -14,6 +14,8 @@ from dpsql.schema.entries import is_of_texts, is_ours, read_comment, references_
 from dpsql.schema.sequences import shown
 
 MAX_ROWS = 1_000_000
+BOUNDS = ("max_rows", "max_groups", "max_rows_per")
+"""What stands beside `unit` in a schema file, and in a comment on a table."""
 
 
 class EachRow(Enum):
@@ -150,6 +152,15 @@ class Unit:
                 + ".",
             )
         return cls(unit, max_rows, references or {}, max_groups)
+
+    @classmethod
+    def entered(cls, entry: Mapping[str, Any]) -> Unit:
+        """Make a unit of an entry for a table, which has more than that.
+
+        Raises:
+            SchemaError: something of it is not what it should be.
+        """
+        return cls(entry["unit"], **{bound: entry[bound] for bound in BOUNDS if bound in entry})
 
 
 def _is_bound(rows: object) -> bool:
@@ -428,10 +439,9 @@ def from_comment(table: str, comment: str | None) -> Unit | EachRow | None:
             return None
     if isinstance(found, dict) and set(found) == {"each_row"} and found["each_row"] is True:
         return EACH_ROW
-    further = {"max_rows", "max_groups", "max_rows_per"}
-    if not isinstance(found, dict) or found.keys() - further != {"unit"}:
+    if not isinstance(found, dict) or found.keys() - {*BOUNDS} != {"unit"}:
         raise SchemaError(
             f"The comment on the table {table} is not understood.",
             hint='write COMMENT ON TABLE … IS \'dpsql: {"unit": "person_id", "max_rows": 3}\'.',
         )
-    return Unit(found.pop("unit"), **found)
+    return Unit.entered(found)

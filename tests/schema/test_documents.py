@@ -20,6 +20,7 @@ from dpsql.errors import SchemaError
 from dpsql.schema import Domain, Schema, Table, Unit
 from dpsql.schema.document import TODO, write_toml
 from dpsql.schema.drafts import declaration_hint
+from dpsql.schema.entries import as_code
 from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.stored import table_from_json, table_to_json
 from dpsql.schema.toml import MAX_BYTES, parse_toml
@@ -262,6 +263,11 @@ class TestWritingFiles:
         assert read.tables[name] == dict(table.columns)
         if table.unit is not None:
             assert read.units == {name: Unit(table.unit.name, table.unit.max_rows)}
+
+    @repeatable
+    @given(declared_domains())
+    def test_what_is_written_in_python_makes_the_same_domain(self, domain):
+        assert eval(as_code(domain), {"dpsql": dpsql}) == domain  # noqa: S307
 
     def test_a_catalog_becomes_a_schema_for_a_table_without_checks(self):
         con = duckdb.connect()
