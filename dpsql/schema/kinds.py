@@ -54,7 +54,7 @@ def require(holds: bool) -> None:
         raise ValueError
 
 
-class Declared(NamedTuple):
+class DomainCall(NamedTuple):
     """A declaration of a domain: `Domain.kind(*parts, **beside)`, or a list of all parts."""
 
     kind: str
@@ -71,7 +71,7 @@ class _Kind(Shape, frozen=True, tag_field="kind"):
         """
         raise NotImplementedError
 
-    def declared(self, type_: str) -> Declared:
+    def declared(self, type_: str) -> DomainCall:
         """Return what people write of it."""
         raise NotImplementedError
 
@@ -88,8 +88,8 @@ class _Integers(_Kind, frozen=True, tag="integers"):
         require(least <= self.low and self.high <= most)
         return range(self.low, self.high + 1), None
 
-    def declared(self, type_: str) -> Declared:
-        return Declared("integers", (self.low, self.high))
+    def declared(self, type_: str) -> DomainCall:
+        return DomainCall("integers", (self.low, self.high))
 
 
 class _Decimals(_Kind, frozen=True, tag="decimals"):
@@ -109,9 +109,9 @@ class _Decimals(_Kind, frozen=True, tag="decimals"):
         require(length <= MAX_GRID)
         return DecimalRange(low, step, length, self.scale), None
 
-    def declared(self, type_: str) -> Declared:
+    def declared(self, type_: str) -> DomainCall:
         ends = Decimal(self.low), Decimal(self.high)
-        return Declared("decimals", ends, {"step": Decimal(self.step)})
+        return DomainCall("decimals", ends, {"step": Decimal(self.step)})
 
 
 class _Dates(_Kind, frozen=True, tag="dates"):
@@ -126,10 +126,10 @@ class _Dates(_Kind, frozen=True, tag="dates"):
         require(first_of(self.first, self.grain) == self.first <= days.end)  # or beyond 9999
         return days, days.uppers
 
-    def declared(self, type_: str) -> Declared:
+    def declared(self, type_: str) -> DomainCall:
         last = DateRange(self.first, self.length, self.grain).end
         beside = {} if self.grain == "day" else {"grain": self.grain}
-        return Declared("dates", (self.first, last), beside)
+        return DomainCall("dates", (self.first, last), beside)
 
 
 class _Times(_Kind, frozen=True, tag="times"):
@@ -144,8 +144,8 @@ class _Times(_Kind, frozen=True, tag="times"):
         times = clock_periods(self.first, self.last, self.grain)
         return times, times.uppers
 
-    def declared(self, type_: str) -> Declared:
-        return Declared("dates", (self.first, self.last), {"grain": self.grain})
+    def declared(self, type_: str) -> DomainCall:
+        return DomainCall("dates", (self.first, self.last), {"grain": self.grain})
 
 
 class _Bins(_Kind, frozen=True, tag="bins"):
@@ -157,8 +157,8 @@ class _Bins(_Kind, frozen=True, tag="bins"):
     def read(self, type_: str) -> Read:
         return self.lowers, self.uppers
 
-    def declared(self, type_: str) -> Declared:
-        return Declared("bins", [*self.lowers, *self.uppers[-1:]])
+    def declared(self, type_: str) -> DomainCall:
+        return DomainCall("bins", [*self.lowers, *self.uppers[-1:]])
 
 
 class _Booleans(_Kind, frozen=True, tag="boolean"):
@@ -167,8 +167,8 @@ class _Booleans(_Kind, frozen=True, tag="boolean"):
     def read(self, type_: str) -> Read:
         return (False, True), None
 
-    def declared(self, type_: str) -> Declared:
-        return Declared("boolean", ())
+    def declared(self, type_: str) -> DomainCall:
+        return DomainCall("boolean", ())
 
 
 class _Listed(_Kind, frozen=True, tag="listed"):
@@ -182,9 +182,9 @@ class _Listed(_Kind, frozen=True, tag="listed"):
             require(all(isinstance(v, int) and least <= v <= most for v in self.items))
         return self._values(type_), None
 
-    def declared(self, type_: str) -> Declared:
+    def declared(self, type_: str) -> DomainCall:
         kind = "labels" if type_ in {"VARCHAR", "ENUM"} else "values"
-        return Declared(kind, list(self._values(type_)))
+        return DomainCall(kind, list(self._values(type_)))
 
     def _values(self, type_: str) -> Sequence[Value]:
         return tuple(map(iso_date, self.items)) if type_ == "DATE" else self.items
@@ -213,10 +213,10 @@ def kind_of(domain: Domain) -> Kind:
     return _Listed(tuple(str(v) if isinstance(v, date) else v for v in values))
 
 
-def declared(domain: Domain | NumberBounds) -> Declared:
+def declared(domain: Domain | NumberBounds) -> DomainCall:
     """Return what people write of a domain, but for its rules, or of bounds."""
     if isinstance(domain, NumberBounds):
-        return Declared("number", (domain.low, domain.high))
+        return DomainCall("number", (domain.low, domain.high))
     found = kind_of(domain).declared(domain.type)
     zone = {} if domain.zone is None else {"zone": domain.zone}
     return found._replace(beside={**found.beside, **zone})

@@ -298,17 +298,38 @@ def _listed(node: exp.Expr) -> bool:
 
 def _check_place(node: exp.Expr, source: SourceText) -> None:
     """Refuse table functions, types, names and numbers that are not on the list."""
-    if isinstance(node, exp.Identifier) and node.name.startswith("__"):
-        called = isinstance(node.parent, (exp.Alias, exp.TableAlias))
-        other = ", as " + instead(as_sql(node.name.strip("_") or "n")) if called else ""
-        otherwise = "use another name" + other + "." if called else _OWN
-        hint: str = first_that_works(plain_names(source), otherwise)
-        raise _error("A name that begins with __", source, node, hint)
-    if isinstance(node, exp.Table) and not isinstance(
-        node.this, (exp.Identifier, exp.GenerateSeries)
-    ):
+    if isinstance(node, exp.Identifier):
+        _check_name(node, source)
+    elif isinstance(node, exp.Table):
+        _check_table(node, source)
+    elif isinstance(node, exp.DataType):
+        _check_type(node, source)
+    elif isinstance(node, exp.Literal) and not node.is_string and is_too_long(node.name):
+        shown = instead(f"{int(node.name.replace('_', '')):.6e}")
+        hint = "write it with an exponent, " + shown + ", which is a DOUBLE."
+        raise _error("An integer of so many digits", source, node, hint)
+    elif isinstance(node, exp.GenerateSeries) and not isinstance(node.parent, exp.Table):
+        raise _error("A list", source, node, "join it: JOIN generate_series(1, 9) g(i).")
+    elif isinstance(node, (exp.PropertyEQ, exp.Dot)) and not _names_field(node):
+        raise _error("This name", source, node, _field_hint(node, source))
+
+
+def _check_name(node: exp.Identifier, source: SourceText) -> None:
+    """Refuse a name that is written as dpsql's own are."""
+    if not node.name.startswith("__"):
+        return
+    called = isinstance(node.parent, (exp.Alias, exp.TableAlias))
+    other = ", as " + instead(as_sql(node.name.strip("_") or "n")) if called else ""
+    otherwise = "use another name" + other + "." if called else _OWN
+    hint: str = first_that_works(plain_names(source), otherwise)
+    raise _error("A name that begins with __", source, node, hint)
+
+
+def _check_table(node: exp.Table, source: SourceText) -> None:
+    """Refuse a table function, and a name of which a part is missing."""
+    if not isinstance(node.this, (exp.Identifier, exp.GenerateSeries)):
         raise _error("This table function", source, node.this, _NAMED_TABLE)
-    if isinstance(node, exp.Table) and "" in (node.args.get("db"), node.args.get("catalog")):
+    if "" in (node.args.get("db"), node.args.get("catalog")):
         clause = source.clause("FROM") or source.node(node)
         raise source.error(
             node,
@@ -322,21 +343,18 @@ def _check_place(node: exp.Expr, source: SourceText) -> None:
             ),
             SqlParseError,
         )
-    if isinstance(node, exp.Literal) and not node.is_string and is_too_long(node.name):
-        shown = instead(f"{int(node.name.replace('_', '')):.6e}")
-        hint = "write it with an exponent, " + shown + ", which is a DOUBLE."
-        raise _error("An integer of so many digits", source, node, hint)
-    if isinstance(node, exp.DataType) and node.this.name not in TYPES:
-        place = node.parent if node.parent is not None else node
-        hint = _TYPES
-        if isinstance(place, exp.Cast):
-            as_text = instead(f"CAST({source.text(source.node(place.this))} AS VARCHAR)")
-            hint = "write " + as_text + f", or {_TYPES}"
-        raise _error(f"The type {_type_written(node, source)}", source, place, hint)
-    if isinstance(node, exp.GenerateSeries) and not isinstance(node.parent, exp.Table):
-        raise _error("A list", source, node, "join it: JOIN generate_series(1, 9) g(i).")
-    if isinstance(node, (exp.PropertyEQ, exp.Dot)) and not _names_field(node):
-        raise _error("This name", source, node, _field_hint(node, source))
+
+
+def _check_type(node: exp.DataType, source: SourceText) -> None:
+    """Refuse a type that is not on the list."""
+    if node.this.name in TYPES:
+        return
+    place = node.parent if node.parent is not None else node
+    hint = _TYPES
+    if isinstance(place, exp.Cast):
+        as_text = instead(f"CAST({source.text(source.node(place.this))} AS VARCHAR)")
+        hint = "write " + as_text + f", or {_TYPES}"
+    raise _error(f"The type {_type_written(node, source)}", source, place, hint)
 
 
 def _type_written(node: exp.DataType, source: SourceText) -> str:
