@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from itertools import islice
 
@@ -10,9 +11,15 @@ from dpsql.hints import Hint, RemedyPlace
 
 MOST_TRIES = 16
 """Statements that are compiled for one refusal; each is about as large as what was asked."""
+MOST_SECONDS = 0.5
+"""CPU seconds after which no further statement is tried: a refusal is to come within a second."""
 
 
-def proposed(error: SqlError, compiles: Callable[[str], object]) -> str | None:
+def proposed(
+    error: SqlError,
+    compiles: Callable[[str], object],
+    clock: Callable[[], float] = time.process_time,
+) -> str | None:
     """Return the hint of an error: the first of its choices that works, or the one for none.
 
     A statement that can't be read may be refused for something else once it can.
@@ -23,11 +30,13 @@ def proposed(error: SqlError, compiles: Callable[[str], object]) -> str | None:
     Args:
         error: the refusal.
         compiles: compiles a text in place of the statement that is refused.
+        clock: the CPU seconds of the process until now.
     """
     hint = error.hint
     if not isinstance(hint, Hint) or error.sql is None:
         return hint
     further: Hint | None = None
+    end = clock() + MOST_SECONDS
     for choice in islice(hint.choices, MOST_TRIES):
         text = _typed(error.sql, error.span, choice)
         refused = None if text is None else _refusal(text, compiles)
@@ -36,6 +45,8 @@ def proposed(error: SqlError, compiles: Callable[[str], object]) -> str | None:
         well_formed = refused is not None and not isinstance(refused, SqlParseError)
         if further is None and well_formed and isinstance(error, SqlParseError):
             further = choice
+        if clock() > end:
+            break
     return hint if further is None else further
 
 

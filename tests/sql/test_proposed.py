@@ -7,7 +7,7 @@ import pytest
 import dpsql
 from dpsql.errors import Span, SqlError, SqlParseError
 from dpsql.hints import Hint, first_that_works, instead, remedies_of, write
-from dpsql.sql.proposed import MOST_TRIES, proposed
+from dpsql.sql.proposed import MOST_SECONDS, MOST_TRIES, proposed
 from tests.sql import reference
 
 
@@ -16,8 +16,11 @@ def con():
     return reference.connect()
 
 
-def refused(choices, answered=()):
-    """Return what is proposed, and what was tried, where these statements are answered."""
+def refused(choices, answered=(), seconds=0.0):
+    """Return what is proposed, and what was tried, where these statements are answered.
+
+    Each try takes some CPU seconds.
+    """
     tried = []
 
     def compiles(sql):
@@ -27,7 +30,7 @@ def refused(choices, answered=()):
 
     hint = first_that_works(choices, "think.")
     error = SqlError("no", sql="SELECT a FROM t", span=Span(7, 8), hint=hint)
-    return proposed(error, compiles), tried
+    return proposed(error, compiles, lambda: len(tried) * seconds), tried
 
 
 def test_the_first_that_works_is_proposed():
@@ -49,6 +52,12 @@ def test_few_are_tried():
     hint, tried = refused([write(f"c{i}") for i in range(100)])
     assert hint == "think."
     assert len(tried) == MOST_TRIES
+
+
+def test_no_more_is_tried_after_half_a_second():
+    hint, tried = refused([write(f"c{i}") for i in range(100)], seconds=MOST_SECONDS / 2)
+    assert hint == "think."
+    assert len(tried) == 3
 
 
 def test_what_can_be_read_is_a_step_forward():
