@@ -36,7 +36,7 @@ from dpsql.schema.expressions import read_expressions
 from dpsql.schema.groups import Groups
 from dpsql.schema.names import closest, folded, twins
 from dpsql.schema.sequences import shown
-from dpsql.schema.units import BOUNDS, EACH_ROW, EachRow, Unit, refuse_several
+from dpsql.schema.units import BOUNDS, EACH_ROW, EachRow, Unit, refuse_several, unit_of_entry
 
 MAX_BYTES = 1 << 20
 """Larger files are refused unread."""
@@ -234,7 +234,7 @@ def _unit(content: Mapping[str, Any]) -> Unit | EachRow:
     refuse_several(content["unit"])
     if not isinstance(content["unit"], str) or not content["unit"].strip():
         raise SchemaError(f"The unit {shown(content['unit'])} does not name a column.", hint=hint)
-    return Unit.entered(content)
+    return unit_of_entry(content)
 
 
 def _check_names(names: Collection[str], what: str) -> None:

@@ -153,14 +153,14 @@ class Unit:
             )
         return cls(unit, max_rows, references or {}, max_groups)
 
-    @classmethod
-    def entered(cls, entry: Mapping[str, Any]) -> Unit:
-        """Make a unit of an entry for a table, which has more than that.
 
-        Raises:
-            SchemaError: something of it is not what it should be.
-        """
-        return cls(entry["unit"], **{bound: entry[bound] for bound in BOUNDS if bound in entry})
+def unit_of_entry(entry: Mapping[str, Any]) -> Unit:
+    """Make a unit of an entry for a table, which has more than that.
+
+    Raises:
+        SchemaError: something of it is not what it should be.
+    """
+    return Unit(entry["unit"], **{bound: entry[bound] for bound in BOUNDS if bound in entry})
 
 
 def _is_bound(rows: object) -> bool:
@@ -444,4 +444,4 @@ def from_comment(table: str, comment: str | None) -> Unit | EachRow | None:
             f"The comment on the table {table} is not understood.",
             hint='write COMMENT ON TABLE … IS \'dpsql: {"unit": "person_id", "max_rows": 3}\'.',
         )
-    return Unit.entered(found)
+    return unit_of_entry(found)
