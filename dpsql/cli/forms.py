@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from dpsql.cli.amounts import AccountReport
+    from dpsql.cli.output import AccountReport
     from dpsql.present.exports import Style
     from dpsql.privacy import Ledger
     from dpsql.release import Release

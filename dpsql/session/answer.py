@@ -43,7 +43,12 @@ from dpsql.request import Request
 from dpsql.session.checks import check_cost
 from dpsql.session.data import PrivateData
 from dpsql.session.planning import (
+    AdaptiveTask,
     Compiled,
+    MeasuredPlan,
+    MeasuredRounds,
+    PlannedTask,
+    Task,
     adaptive_plan,
     compiled,
     compiled_on_past,
@@ -52,7 +57,6 @@ from dpsql.session.planning import (
     planned,
     referred,
 )
-from dpsql.session.tasks import AdaptiveTask, MeasuredPlan, MeasuredRounds, PlannedTask, Task
 from dpsql.sql.compiled import Script
 
 

@@ -28,7 +28,7 @@ from dpsql.sql.compiled import AnswerTable, GroupingSet, Script, Statement, Stat
 from dpsql.sql.computing.notes import computes_on_groups, moved_notes, notes
 from dpsql.sql.computing.postprocess import check_names, direct_outputs, prepare
 from dpsql.sql.importance import Importance
-from dpsql.sql.lowering.classes import Classes
+from dpsql.sql.lowering.alike import Classes
 from dpsql.sql.lowering.lower import GroupsOf, LoweredCore, LoweredSet, LoweredStatistic
 from dpsql.sql.lowering.matrices import LoweredBlock
 from dpsql.sql.lowering.outside import completed, with_outside

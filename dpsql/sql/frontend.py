@@ -28,7 +28,6 @@ from dpsql.sql.binding.tables import (
     no_combinations,
     no_parents,
 )
-from dpsql.sql.brackets import without_brackets
 from dpsql.sql.compiled import Script
 from dpsql.sql.declared import declared_expressions
 from dpsql.sql.importance import Importance
@@ -51,7 +50,7 @@ from dpsql.sql.several import (
     one_table_only,
     over_all_tables,
 )
-from dpsql.sql.shorthands import without_shorthands
+from dpsql.sql.shorthands import without_brackets, without_shorthands
 from dpsql.sql.text.limits import MAX_STATEMENTS
 from dpsql.sql.text.parse import Parsed, parse_statement
 from dpsql.sql.text.written import check_written

@@ -326,7 +326,6 @@ TRUSTED = (
     "engines/spark/lines.py",
     "engines/spark/sums.py",
     "engines/spark/files.py",
-    "engines/spark/footers.py",
     "engines/spark/logs.py",
     "engines/spark/partials.py",
     "privacy/amount.py",

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dpsql.cli.exits import Exit
+from dpsql.cli.application import Exit
 from dpsql.planner.plans.traits import MECHANISMS
 
 PURE = ("--epsilon", "1", "--delta", "0")

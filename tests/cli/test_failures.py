@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from dpsql import errors
-from dpsql.cli.exits import Exit, describe, exit_of
+from dpsql.cli.application import Exit, describe, exit_of
 from dpsql.hints import Hint
 from tests.cli.conftest import BY_SEX
 

@@ -7,7 +7,7 @@ import sqlite3
 
 import pytest
 
-from dpsql.cli.exits import Exit
+from dpsql.cli.application import Exit
 from tests.cli.conftest import BY_SEX, Commands
 
 

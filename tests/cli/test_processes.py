@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from dpsql.cli.exits import Exit
+from dpsql.cli.application import Exit
 from tests.cli.conftest import BY_SEX, Commands
 
 DPSQL = [sys.executable, "-m", "dpsql.cli"]

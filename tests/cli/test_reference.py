@@ -11,7 +11,7 @@ import click
 import pytest
 
 from dpsql.cli import main
-from dpsql.cli.exits import Exit
+from dpsql.cli.application import Exit
 from tests.docs.pages import ROOT, read
 
 PAGE = read(ROOT / "docs" / "reference" / "cli.md")

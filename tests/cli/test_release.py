@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import dpsql
-from dpsql.cli.exits import Exit
+from dpsql.cli.application import Exit
 from tests.cli.conftest import BY_SEX, Commands
 from tests.helpers.counting import counted
 

@@ -7,7 +7,7 @@ import json
 import polars as pl
 import pytest
 
-from dpsql.cli.exits import Exit
+from dpsql.cli.application import Exit
 
 SCRIPT = "SELECT sex, age, COUNT(*) AS n FROM people GROUP BY sex, age;"
 

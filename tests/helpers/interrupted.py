@@ -10,7 +10,7 @@ import pytest
 
 from dpsql.errors import ExecutionError
 from dpsql.release import Release
-from dpsql.session import tasks
+from dpsql.session import planning
 
 
 class Lost(BaseException):
@@ -19,7 +19,7 @@ class Lost(BaseException):
 
 @contextmanager
 def interrupted(
-    measured: type[tasks.MeasuredPlan | tasks.MeasuredRounds] = tasks.MeasuredPlan,
+    measured: type[planning.MeasuredPlan | planning.MeasuredRounds] = planning.MeasuredPlan,
 ) -> Iterator[list[Release]]:
     """Lose what is asked in the block, as if the process had ended; note what that would be."""
     made, real = list[Release](), measured.release

@@ -16,7 +16,7 @@ from dpsql.measurement.measure import NoisyMeasurements, counts_of, measuring
 from dpsql.measurement.narrow import apply
 from dpsql.measurement.randomness import RandomBits
 from dpsql.release.assembly import from_plan
-from dpsql.session import tasks
+from dpsql.session import planning
 from tests.helpers.seeded import SeededBits
 
 Values = dict[frozenset[str], NDArray[np.int64]]
@@ -40,7 +40,7 @@ class Redrawn:
             how: options of the release.
         """
         found = {}
-        measure = tasks.measure
+        measure = planning.measure
 
         def keep(*given):
             found["given"] = given
@@ -50,7 +50,7 @@ class Redrawn:
             found["marginals"] = marginals
             return measure(charged, marginals)
 
-        with patch.object(tasks, "from_plan", keep), patch.object(tasks, "measure", look):
+        with patch.object(planning, "from_plan", keep), patch.object(planning, "measure", look):
             dpsql.Session(con, **(declared or {})).release(script, **how)
         return cls(found["given"], found["marginals"])
 

@@ -14,7 +14,7 @@ import pytest
 import dpsql
 from dpsql.engines.duckdb.engine import DuckDBCounting
 from dpsql.errors import SqlParseError, UnsupportedSqlError
-from dpsql.session import tasks
+from dpsql.session import planning
 
 BUDGET = dpsql.Budget(rho=Fraction(1, 10))
 SQL = "SELECT sex, COUNT(*) AS n FROM people GROUP BY sex"
@@ -205,7 +205,7 @@ def test_failures_after_the_charge_say_nothing_and_keep_the_charge(session, step
 
     target = {
         "engine": (DuckDBCounting, "run"),
-        "noise": (tasks, "measure"),
+        "noise": (planning, "measure"),
         "memory": (DuckDBCounting, "run"),
     }[step]
     monkeypatch.setattr(*target, fail)
@@ -222,13 +222,13 @@ def test_failures_after_the_charge_say_nothing_and_keep_the_charge(session, step
 
 
 def test_what_was_measured_before_a_failure_is_handed_out_later(session, monkeypatch):
-    real, made = tasks.from_plan, []
+    real, made = planning.from_plan, []
 
     def fail(*arguments):
         made.append(real(*arguments)["query"])
         raise ValueError(SECRET)
 
-    monkeypatch.setattr(tasks, "from_plan", fail)
+    monkeypatch.setattr(planning, "from_plan", fail)
     with pytest.raises(dpsql.ExecutionError):
         session.query(SQL, budget=BUDGET)
     assert [e.state for e in session.ledger.entries()] == ["released"]

@@ -16,7 +16,7 @@ import pytest
 import dpsql
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import InternalError, StaleSchemaError
-from dpsql.session import tasks
+from dpsql.session import planning
 from tests.helpers.changes import change_while_planning
 from tests.helpers.counting import COUNTERS
 from tests.helpers.described import read_table
@@ -266,7 +266,7 @@ def test_no_error_after_the_charge_carries_anything(con, monkeypatch, error):
     def fail(*_, **__):
         raise error("secret")
 
-    monkeypatch.setattr(tasks, "measure", fail)
+    monkeypatch.setattr(planning, "measure", fail)
     expected = error if error in {KeyboardInterrupt, SystemExit} else dpsql.ExecutionError
     with pytest.raises(expected) as raised:
         session.query("SELECT l, COUNT(*) AS n FROM t GROUP BY l", budget=BUDGET)

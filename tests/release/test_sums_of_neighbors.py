@@ -23,7 +23,7 @@ from dpsql.measurement.distributions import CoarseGaussian, Laplace
 from dpsql.measurement.measure import NoisyMeasurements
 from dpsql.measurement.narrow import apply
 from dpsql.measurement.wide import exact_answers
-from dpsql.session import tasks
+from dpsql.session import planning
 from tests.helpers.counting import recorded_statements
 from tests.helpers.random_sums import MECHANISMS, RandomSums, connect, fill, odd_rows, schema
 
@@ -81,7 +81,7 @@ def recorded_in(session, script, **how) -> Recorded:
             values[one.space] = made_up.integers(-(10**6), 10**6, 1)
         return NoisyMeasurements(certified, values)
 
-    with patch.object(tasks, "measure", look), recorded_statements() as found.statements:
+    with patch.object(planning, "measure", look), recorded_statements() as found.statements:
         release = session.release(script, **how)
     found.frames = {name: release[name] for name in script}
     found.seen += [release.neighbours, release.receipt and release.receipt.mu_squared]

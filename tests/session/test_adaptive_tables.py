@@ -21,7 +21,7 @@ from dpsql.measurement.guarded import GuardedCounts
 from dpsql.planner.mechanisms import aim_rounds
 from dpsql.planner.mechanisms.aim_rounds import Estimates
 from dpsql.release.measurements import decode, encode
-from dpsql.session import tasks
+from dpsql.session import planning
 from tests.helpers.counting import recorded_statements
 from tests.helpers.interrupted import interrupted
 from tests.release.saved import replace_file
@@ -191,7 +191,7 @@ def test_a_table_of_which_nothing_can_be_measured_is_kept_all_the_same(con, tmp_
 
 
 def test_what_was_measured_and_not_handed_out_is_had_again(session, monkeypatch):
-    with interrupted(tasks.MeasuredRounds) as made:
+    with interrupted(planning.MeasuredRounds) as made:
         session.release(SCRIPT, budget=BUDGET, **AIM)
     (entry,) = session.ledger.entries()
     assert entry.state == "released"
@@ -217,7 +217,7 @@ CUT = {
 
 def test_cells_that_conditions_cut_are_found_again(con, session):
     """Of columns and expressions of each table, from what the ledger has."""
-    with interrupted(tasks.MeasuredRounds) as made:
+    with interrupted(planning.MeasuredRounds) as made:
         session.release(CUT, budget=HUGE, **AIM)
     again = session.release(CUT, budget=HUGE, **AIM)
     assert session.ledger.spent == HUGE.mu_squared
@@ -234,7 +234,7 @@ def test_estimates_follow_from_what_was_kept(session, monkeypatch):
         seen.append(real(plan, measured))
         return seen[-1]
 
-    with interrupted(tasks.MeasuredRounds):
+    with interrupted(planning.MeasuredRounds):
         session.release(SCRIPT, budget=BUDGET, **AIM)
     monkeypatch.setattr(Estimates, "of", keep)
     session.release(SCRIPT, budget=BUDGET, **AIM)

@@ -18,7 +18,7 @@ from dpsql.measurement.distributions import Gaussian
 from dpsql.release.assembly import from_plan
 from dpsql.release.measurements import decode, encode
 from dpsql.release.release import Release
-from dpsql.session import tasks
+from dpsql.session import planning
 from tests.session.test_one_statement import moved
 
 BUDGET = dpsql.Budget(rho=Fraction(1, 2))
@@ -245,7 +245,7 @@ def asked_of(session, script):
         found.append(given[0])
         return from_plan(*given)
 
-    with patch.object(tasks, "from_plan", keep):
+    with patch.object(planning, "from_plan", keep):
         session.release(script, budget=BUDGET)
     return found[0]
 
@@ -281,7 +281,7 @@ def test_an_interrupted_release_is_made_again_with_them(con, session, monkeypatc
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(tasks.MeasuredPlan, "release", end)
+        patched.setattr(planning.MeasuredPlan, "release", end)
         with pytest.raises(KeyboardInterrupt):
             session.release(TOTALS, budget=BUDGET)
     release = session.release(TOTALS, budget=BUDGET)

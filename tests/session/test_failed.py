@@ -13,7 +13,7 @@ import pytest
 import dpsql
 from dpsql.engines.duckdb.engine import Scan
 from dpsql.planner.mechanisms import aim_rounds
-from dpsql.session import tasks
+from dpsql.session import planning
 from tests.helpers.counting import counted
 from tests.session.tools import BUDGET, BY_AGE, BY_SEX, TOTAL
 
@@ -168,7 +168,7 @@ def test_what_another_has_measured_for_the_charge_is_not_handed_out(session, mon
 @pytest.mark.parametrize("mechanism", ["aim", "pairs"])
 def test_nothing_that_was_measured_is_measured_again(session, mechanism, monkeypatch):
     """A round of AIM that was drawn may have been told of, so its charge is never taken over."""
-    target = (aim_rounds._Run, "_round") if mechanism == "aim" else (tasks, "measure")
+    target = (aim_rounds._Run, "_round") if mechanism == "aim" else (planning, "measure")
     monkeypatch.setattr(*target, failing)
     with pytest.raises(dpsql.ExecutionError):
         session.release(SCRIPT, budget=BUDGET, mechanism=mechanism)

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 import dpsql
-from dpsql.cli.exits import Exit
+from dpsql.cli.application import Exit
 from dpsql.errors import LedgerError
 from dpsql.privacy import Ledger, bind, move, open_ledger
 from dpsql.privacy import place as of_ledger

@@ -13,7 +13,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import dpsql
-from dpsql.cli.exits import Exit
+from dpsql.cli.application import Exit
 from dpsql.errors import BudgetError, LedgerError, UndeterminedError
 from dpsql.privacy import GRANTS, Ledger, begin, begin_named, bind_named, uid_of
 from tests.cli.conftest import BY_SEX, Commands

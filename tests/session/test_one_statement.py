@@ -12,7 +12,7 @@ import dpsql
 from dpsql.measurement.measure import NoisyMeasurements
 from dpsql.planner.reconstruction.measured import Space
 from dpsql.release import from_plan
-from dpsql.session import tasks
+from dpsql.session import planning
 from tests.helpers.interrupted import interrupted
 from tests.release.test_private_joins import check_without_one, owned
 from tests.session import test_several_tables
@@ -115,9 +115,9 @@ def moved(session, script, budget):
                 found.append((base, frames(values)))
         return release(self, receipt)
 
-    release = tasks.MeasuredPlan.release
+    release = planning.MeasuredPlan.release
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tasks.MeasuredPlan, "release", look)
+        patch.setattr(planning.MeasuredPlan, "release", look)
         made = session.release(script, budget=budget)
     return made, found
 

@@ -12,7 +12,7 @@ from dpsql import Budget
 from dpsql.engines.base import Counted
 from dpsql.errors import ExecutionError
 from dpsql.request import Request, named
-from dpsql.session import tasks
+from dpsql.session import planning
 from dpsql.session.purpose import DataState
 from tests.session.tools import BUDGET, BY_SEX, create
 
@@ -96,7 +96,7 @@ def test_no_frame_of_an_error_after_the_charge_holds_counts(monkeypatch, raised)
         assert isinstance(counts, Counted)
         raise raised
 
-    monkeypatch.setattr(tasks, "measure", fail)
+    monkeypatch.setattr(planning, "measure", fail)
     with create() as con, pytest.raises((ExecutionError, KeyboardInterrupt)) as error:
         dpsql.query(con, BY_SEX, budget=BUDGET)
     held = [v for frame, _ in walk_tb(error.tb) for v in frame.f_locals.values()]

@@ -15,7 +15,7 @@ from dpsql.engines.duckdb.columns import source_of
 from dpsql.engines.duckdb.source import DuckDBSource
 from dpsql.errors import ArgumentError, DpsqlError, ExecutionError, LedgerError, SchemaError
 from dpsql.measurement import measure as measuring
-from dpsql.session import tasks
+from dpsql.session import planning
 from dpsql.session.unit_rows import bounds
 from dpsql.workload import Identity, Workload
 from tests.helpers.inserted import insert
@@ -438,7 +438,7 @@ class TestReportCut:
 
 def counts_of(con, monkeypatch, ask):
     """Return what a call counts exactly, and what one record may change by its plan."""
-    found, measure = {}, tasks.measure
+    found, measure = {}, planning.measure
 
     def look(charged, counted):
         found["counts"] = {name: np.array(counted[name]) for name in sorted(counted)}
@@ -446,7 +446,7 @@ def counts_of(con, monkeypatch, ask):
         return measure(charged, counted)
 
     with monkeypatch.context() as patched:
-        patched.setattr(tasks, "measure", look)
+        patched.setattr(planning, "measure", look)
         ask(dpsql.Session(con, unit="customers"))
     return found
 

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 import dpsql
-from dpsql.cli.exits import Exit
+from dpsql.cli.application import Exit
 from dpsql.errors import BudgetError, LedgerError
 from dpsql.privacy import begin, bind, pointer
 from dpsql.privacy.place import begin_shared

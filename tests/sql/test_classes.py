@@ -7,7 +7,7 @@ import dpsql
 from dpsql.linalg.matrices import Intervals, Sparse
 from dpsql.schema import Domain, Table
 from dpsql.sql import compile_script
-from dpsql.sql.lowering.classes import Classes
+from dpsql.sql.lowering.alike import Classes
 from dpsql.sql.lowering.matrices import LoweredBlock
 
 SIZES = {"a": 7, "b": 5}

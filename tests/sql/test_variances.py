@@ -17,7 +17,7 @@ from dpsql.measurement.measure import NoisyMeasurements
 from dpsql.release import Before, from_plan
 from dpsql.release.assembly import facts_of
 from dpsql.request import Request
-from dpsql.session import tasks
+from dpsql.session import planning
 from tests.helpers.seeded import SeededBits
 from tests.oracle import every_space
 from tests.sql.people import fill
@@ -142,7 +142,7 @@ def released(con, sql, monkeypatch):
         found.update(script=script, plan=plan, facts=facts, measured=measured)
         return from_plan(script, plan, facts, measured, content)
 
-    monkeypatch.setattr(tasks, "from_plan", keep)
+    monkeypatch.setattr(planning, "from_plan", keep)
     monkeypatch.setattr(measuring, "fresh_bits", lambda: SeededBits(5))
     session = dpsql.Session(con, schema=SCHEMA)
     release = session.release(sql, budget=dpsql.Budget(rho=1))

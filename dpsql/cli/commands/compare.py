@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpsql.cli import amounts as money
 from dpsql.cli import opening, options, output
+from dpsql.cli import output as money
 from dpsql.cli.application import GroupedCommand
 from dpsql.cli.options import BudgetOptions, DatabaseOptions
 from dpsql.cli.progress import progress_on_terminal

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from dpsql.cli import amounts as money
 from dpsql.cli import opening, options, output
+from dpsql.cli import output as money
 from dpsql.cli.options import BudgetOptions, Command, DatabaseOptions, Rows
 from dpsql.errors import LedgerError, printable
 

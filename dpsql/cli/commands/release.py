@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpsql.cli import amounts as money
 from dpsql.cli import forms, opening, options, output
+from dpsql.cli import output as money
 from dpsql.cli.application import GroupedCommand
 from dpsql.cli.forms import Elsewhere
 from dpsql.cli.options import BudgetOptions, DatabaseOptions

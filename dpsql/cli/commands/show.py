@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpsql.cli import amounts as money
 from dpsql.cli import forms, options, output
+from dpsql.cli import output as money
 from dpsql.cli.forms import Elsewhere, FrameForm
 
 if TYPE_CHECKING:

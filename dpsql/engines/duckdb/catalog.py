@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpsql.engines.duckdb.fetching import Row, fetch
+import duckdb
+
+from dpsql.errors import InternalError, SchemaError
 from dpsql.schema.checks import collated
 from dpsql.schema.facts import (
     Catalog,
@@ -34,6 +36,56 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from dpsql.engines.frozen import FrozenFiles
+
+
+# ── Run statements on the caller's connection that read DuckDB's catalog, with typed errors ──────
+
+
+Row = tuple[Any, ...]
+
+
+def fetch(con: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[str] = ()) -> list[Row]:
+    """Run a statement that reads no rows of tables, with typed errors.
+
+    It is run to its end, because an unread result would block the connection.
+
+    Raises:
+        SchemaError: it fails.
+    """
+    try:
+        return con.execute(sql, list(parameters)).fetchall()
+    except duckdb.Error as error:
+        busy = isinstance(error, duckdb.ResourceInUseException)
+    if busy:
+        raise SchemaError(
+            "The connection is busy with a result that was not read to its end.",
+            hint="call fetchall() on it, or pass con.cursor().",
+        )
+    raise SchemaError(
+        "DuckDB's catalog can't be read on this connection.",
+        hint="is the connection closed, or in a failed transaction? "
+        'Try con.sql("SELECT current_database()").',
+    )
+
+
+def check_bound(con: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any]) -> None:
+    """Have DuckDB bind a statement that counts, and its parameters.
+
+    DESCRIBE ends there: the statement is neither optimized nor run, so that no row and no
+    statistic of the table is looked at, and all that it returns are names and types.
+
+    Raises:
+        InternalError: it can't be bound.
+    """
+    try:
+        con.execute(f"DESCRIBE {sql}", list(parameters)).fetchall()
+    except duckdb.Error:
+        bound = False
+    else:
+        bound = True
+    if not bound:  # outside the handler: a parameter may be a label that was only declared
+        raise InternalError("DuckDB refuses a counting statement; nothing was charged")
+
 
 _CURRENT = "SELECT system.main.current_database(), system.main.current_schema()"
 _DATABASE = "SELECT path, type FROM system.main.duckdb_databases() WHERE database_name = ?"

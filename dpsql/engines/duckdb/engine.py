@@ -30,9 +30,9 @@ from dpsql.engines.base import (
 )
 from dpsql.engines.cover import cover, low_word, roll_up, roll_up_sums, tally, tally_sums
 from dpsql.engines.duckdb.bounded import KEPT, kept_rows
+from dpsql.engines.duckdb.catalog import check_bound, fetch
 from dpsql.engines.duckdb.coding import Coding, Grouping, words_of
 from dpsql.engines.duckdb.columns import CodedColumn, Parameters, source_of, whole
-from dpsql.engines.duckdb.fetching import check_bound, fetch
 from dpsql.engines.duckdb.one_pass import OnePass, in_one_pass, one_pass
 from dpsql.engines.duckdb.settings import quiet_and_fast
 from dpsql.engines.duckdb.sums import RowSum, zero_or_one

@@ -37,9 +37,9 @@ from numpy.typing import NDArray
 from dpsql.engines.arrow import numbers
 from dpsql.engines.base import Counts, Marginal, Words
 from dpsql.engines.duckdb.bounded import kept_rows
+from dpsql.engines.duckdb.catalog import check_bound
 from dpsql.engines.duckdb.coding import Coding, with_cells
 from dpsql.engines.duckdb.columns import Parameters, source_of, whole
-from dpsql.engines.duckdb.fetching import check_bound
 from dpsql.engines.names import unused
 
 if TYPE_CHECKING:

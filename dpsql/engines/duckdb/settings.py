@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 import duckdb
 from duckdb import DuckDBPyConnection
 
-from dpsql.engines.duckdb.fetching import Row, fetch
+from dpsql.engines.duckdb.catalog import Row, fetch
 from dpsql.errors import ResourceLimitError, SchemaError, printable
 from dpsql.schema.names import capitals
 

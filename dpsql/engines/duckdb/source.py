@@ -13,9 +13,8 @@ import polars as pl
 from dpsql.engines.base import Step
 from dpsql.engines.combined import combined_rows
 from dpsql.engines.duckdb import made
-from dpsql.engines.duckdb.catalog import DuckDBCatalog
+from dpsql.engines.duckdb.catalog import DuckDBCatalog, fetch
 from dpsql.engines.duckdb.engine import DuckDBEngine
-from dpsql.engines.duckdb.fetching import fetch
 from dpsql.engines.duckdb.reads import tables_below
 from dpsql.engines.duckdb.settings import check_meaning
 from dpsql.engines.duckdb.views import describe_table

@@ -3,7 +3,7 @@
 Guarantees:
     The code of a value is a BIGINT that is never NULL: that of its cell, as `Counting.run` says,
     or -1 where it has none. It is a function of this value alone, in a session with the settings
-    of `settings.py`, and it never fails. (ANSI mode would change nothing of this.)
+    of `sessions.py`, and it never fails. (ANSI mode would change nothing of this.)
 
     *Proof.* The trees are those of `engines/codes.py`; each operation below is total on what it is
     given there. A code is CASE WHEN placed THEN c ELSE rest END, where `rest` is a constant, or one
@@ -23,7 +23,7 @@ Guarantees:
     between two of the years 1 to 9999 are small. Clocks of a zone are computed of instants between
     the years -100000 and 100000, where a zone's shift of hours can't overflow. `CAST(… AS DATE)`
     of what has no zone asks for none; of what has one, it is the session's, which is UTC and is
-    pinned (`settings.py`). (vi) Lists: `array_position` gives 0 for what isn't in it and NULL for
+    pinned (`sessions.py`). (vi) Lists: `array_position` gives 0 for what isn't in it and NULL for
     NULL, and `get`, unlike `element_at`, NULL for a place that isn't there.
 
     Texts are compared as bytes, so no collation merges two of them, nor CHAR's blanks, nor what

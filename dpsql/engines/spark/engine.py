@@ -41,10 +41,9 @@ from dpsql.engines.base import (
 from dpsql.engines.cover import low_word, roll_up, roll_up_sums, tally, tally_sums
 from dpsql.engines.names import folded_by_spark
 from dpsql.engines.spark.bounded import check_units, kept_rows
-from dpsql.engines.spark.cancelling import cancelled, ended_apart
+from dpsql.engines.spark.cancelling import cancelled, ended_apart, given_up
 from dpsql.engines.spark.coding import ComputedRow, class_of, placed
 from dpsql.engines.spark.following import followed
-from dpsql.engines.spark.lost import given_up
 from dpsql.engines.spark.partials import (
     COUNT,
     KEY,
@@ -55,8 +54,7 @@ from dpsql.engines.spark.partials import (
     partial_counts,
     split,
 )
-from dpsql.engines.spark.sessions import functions_of, is_here_alone
-from dpsql.engines.spark.settings import quiet
+from dpsql.engines.spark.sessions import functions_of, is_here_alone, quiet
 from dpsql.engines.spark.sql.text import array, quoted, whole
 from dpsql.engines.spark.tables import SparkTables
 from dpsql.engines.spark.units import CountedUnits

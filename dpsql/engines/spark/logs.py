@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from dpsql.engines import delta, iceberg
 from dpsql.engines.frozen import FrozenFiles
 from dpsql.engines.lakes import shown
-from dpsql.engines.spark.sessions import SeenFile, path_of
-from dpsql.engines.spark.settings import quiet
+from dpsql.engines.spark.sessions import SeenFile, path_of, quiet
 from dpsql.errors import SchemaError
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ Guarantees:
 
     Nothing fails: columns that are equal are of the same type, or both integers
     (`keys.comparable`). However many rows a unit has, none of them need be in memory at once, by
-    the settings of `settings.py`.
+    the settings of `sessions.py`.
 
 The same rows are kept as in DuckDB where ids are one number, day or text: they are made by the same
 equalities, and stand in the same line, that of all columns of all sides.

@@ -15,8 +15,7 @@ from dpsql.engines.spark.catalog import SparkCatalog
 from dpsql.engines.spark.engine import Partials, SparkEngine
 from dpsql.engines.spark.files import LAKES, PinnedFiles
 from dpsql.engines.spark.made import MadeTables, not_written
-from dpsql.engines.spark.sessions import is_here_alone
-from dpsql.engines.spark.settings import own_session, quiet
+from dpsql.engines.spark.sessions import is_here_alone, own_session, quiet
 from dpsql.engines.spark.sql.text import quoted
 from dpsql.engines.spark.tables import SparkTables
 from dpsql.engines.unit_rows import rows_without_unit, unit_counts

@@ -40,7 +40,7 @@ from dpsql.sql.binding.instants import (
     compared_with,
     known_by,
 )
-from dpsql.sql.lowering.nanoseconds import is_rounded
+from dpsql.sql.lowering.stored_values import is_rounded
 from dpsql.sql.sandbox.database import Sandbox, SandboxError, column_type
 from dpsql.sql.text.spans import SourceText
 

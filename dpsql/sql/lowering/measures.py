@@ -7,21 +7,34 @@ a condition is a measure, too, to which a row adds 0 or 1.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import date, datetime
 from fractions import Fraction
 from types import MappingProxyType
+
+from sqlglot import exp
 
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError
 from dpsql.hints import instead
 from dpsql.rows import expression as row
-from dpsql.rows.expression import spelled, sum_spelled
+from dpsql.rows.expression import (
+    RowCall,
+    RowCast,
+    RowConstant,
+    RowExpression,
+    nodes,
+    ordered,
+    spelled,
+    sum_spelled,
+)
 from dpsql.rows.functions import FUNCTIONS, of_shapes
-from dpsql.rows.key import RowKey, row_key
+from dpsql.rows.key import RowKey, key_with, row_key
 from dpsql.rows.known import (
     Interval,
+    KnownValues,
     RowBounds,
     common,
     is_nullable,
@@ -50,12 +63,16 @@ from dpsql.schema.domain import ZONED
 from dpsql.schema.drafts import bounds_hint, expression_hint, have
 from dpsql.schema.names import quoted_text
 from dpsql.sql.binding.core import Linear, Within
-from dpsql.sql.binding.expressions import BoundExpr, as_stored
-from dpsql.sql.lowering.buckets import bucket_key
-from dpsql.sql.lowering.intervals import with_moments
-from dpsql.sql.lowering.nanoseconds import with_rounded_times
+from dpsql.sql.binding.expressions import BoundExpr, Expr, as_stored, rebuild, render
 from dpsql.sql.lowering.restrict import numbers
-from dpsql.sql.lowering.stored_values import clamped, ends_of, number, read_type, within
+from dpsql.sql.lowering.stored_values import (
+    clamped,
+    ends_of,
+    number,
+    read_type,
+    with_rounded_times,
+    within,
+)
 from dpsql.sql.lowering.weights import AddedUp
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.text.spans import SourceText
@@ -553,3 +570,122 @@ def _by_rows(linear: Linear) -> bool:
 def _has_middle(low: Fraction, high: Fraction) -> bool:
     """Whether the middle of some bounds is not nearly zero, so that it makes values smaller."""
     return abs(low + high) > (high - low) / 1000
+
+
+# ── Numbers that are rounded, between public bounds: few values, so they can be grouped by ───────
+#
+# `floor(price / 100)` has eleven values where the price is declared to lie between 0 and 1,000.
+# That may be untrue of a row: then it lies in the first or the last bucket, as a sum takes its
+# nearer bound. NULL and NaN have the cell of NULL.
+
+
+MOST_BUCKETS = 10_000
+_EXACT = 2**53
+"""Whole numbers up to which doubles have all."""
+_MOST_DIGITS = 15
+_TO_WHOLE = frozenset({"floor", "ceil", "trunc", "round"})
+
+
+def bucket_key(
+    expression: RowExpression, types: Mapping[str, str], bounds: RowBounds
+) -> RowKey | None:
+    """Make a key of a number that is rounded.
+
+    Its values are whole multiples of what it is rounded to, between its bounds, because it is
+    brought between these. So the proof of `rows.key` holds, be the bounds true or not.
+
+    Args:
+        expression: what is computed of a row.
+        types: the columns' types.
+        bounds: what is known of the columns.
+
+    Returns:
+        None if it isn't rounded, has no bounds or too many values; or if something in it is
+        rounded to fewer, of which the rest can be computed.
+
+    Raises:
+        UnsupportedSqlError: the expression can't be written.
+    """
+    writer = RowWriter(types)
+    values = _values(expression, writer, bounds)
+    if values is None:
+        return None
+    inner = (_values(part, writer, bounds) for part in nodes(expression) if part != expression)
+    if any(found is not None and len(found) < len(values) for found in inner):
+        return None
+    type_ = writer.write(expression).type
+    least, most = (RowConstant("INTEGER", str(end)) for end in (values[0], values[-1]))
+    inside = clamped(expression, least, most, floats=type_.is_float)
+    known = KnownValues(tuple(values), type_, nullable=True)
+    return key_with(inside, known, types, spelled(expression))
+
+
+def _values(node: RowExpression, writer: RowWriter, bounds: RowBounds) -> range | None:
+    unit = _unit(node, writer)
+    if unit is None:
+        return None
+    quotient = None
+    if isinstance(node, RowCall) and node.function == "//":
+        quotient = RowCall("/", node.arguments)
+    low, high = bounds.of(ordered(quotient or node))
+    if low is None or high is None or low > high or max(-low, high) >= _EXACT:
+        return None
+    if quotient is not None:  # it loses its fraction, so it comes nearer to zero
+        low, high = Fraction(math.trunc(low)), Fraction(math.trunc(high))
+    values = range(math.floor(low / unit) * unit, math.ceil(high / unit) * unit + 1, unit)
+    return values if len(values) <= MOST_BUCKETS else None
+
+
+def _unit(node: RowExpression, writer: RowWriter) -> int | None:
+    """Return of what an expression is a whole multiple, because it is rounded to one."""
+    if isinstance(node, RowCast):
+        return 1 if node.to.is_integer else None
+    if not isinstance(node, RowCall):
+        return None
+    if node.function in {"//", "-", "date_diff", "date_part", "least", "greatest"}:
+        # Which may leave no fraction; `greatest` is what SQL sees of a number of rows.
+        return 1 if writer.write(node).type.is_integer else None
+    if node.function not in _TO_WHOLE:
+        return None
+    digits = node.arguments[1] if len(node.arguments) == 2 else RowConstant("INTEGER", "0")
+    if not isinstance(digits, RowConstant) or digits.kind != "INTEGER" or int(digits.text) > 0:
+        return None
+    return int(10 ** min(-int(digits.text), _MOST_DIGITS))
+
+
+# ── Dates and moments that depend on no row, in expressions of rows ──────────────────────────────
+#
+#     l_receiptdate < DATE '1994-01-01' + INTERVAL '1' YEAR
+#     l_receiptdate >= make_date(1994, 1, 1)
+#
+# DuckDB computes them beforehand, among public things: so there is a constant where the private
+# rows are, and no functions of the calendar have to run there.
+
+
+def with_moments(node: Expr, sandbox: Sandbox) -> str:
+    """Write an expression with constants in place of the dates and moments that are computed.
+
+    Raises:
+        SandboxError: DuckDB can't compute one.
+    """
+
+    def change(part: Expr) -> Expr:
+        if _is_moment(part):
+            found = sandbox.frame(f"SELECT {render(part)} AS v")["v"][0]
+            if isinstance(found, datetime) and found.tzinfo is None:
+                return exp.cast(exp.Literal.string(found.isoformat(" ")), "TIMESTAMP")
+            if isinstance(found, date) and not isinstance(found, datetime):
+                return exp.cast(exp.Literal.string(found.isoformat()), "DATE")
+        return rebuild(part, change)
+
+    return render(change(node)) if any(_is_moment(part) for part in node.walk()) else render(node)
+
+
+_COMPUTED = (exp.Add, exp.Sub, exp.Func)
+
+
+def _is_moment(part: Expr) -> bool:
+    """Whether something is computed of constants that may be a date or a moment."""
+    if not isinstance(part, _COMPUTED) or isinstance(part, (exp.Connector, exp.Cast, exp.Case)):
+        return False
+    return part.find(exp.Column, exp.Query) is None

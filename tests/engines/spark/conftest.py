@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
-from dpsql.engines.spark.settings import own_session
+from dpsql.engines.spark.sessions import own_session
 from dpsql.schema.names import quoted_name
 
 

@@ -20,7 +20,7 @@ import dpsql
 from dpsql.engines.spark import engine as engines
 from dpsql.engines.spark import sessions
 from dpsql.engines.spark.engine import SparkEngine
-from dpsql.engines.spark.settings import PINNED, own_session
+from dpsql.engines.spark.sessions import PINNED, own_session
 from dpsql.engines.spark.source import SparkSource
 from dpsql.errors import ExecutionError, LedgerError, SchemaError, StaleSchemaError
 from dpsql.privacy import begin_named, bind_table

@@ -12,7 +12,7 @@ import pytest
 
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.engines.spark.engine import SparkEngine
-from dpsql.engines.spark.settings import own_session
+from dpsql.engines.spark.sessions import own_session
 from dpsql.engines.spark.sql.expressions import spark_sql
 from dpsql.errors import DpsqlError, UnsupportedSqlError
 from dpsql.rows.expression import RowCall, RowColumn, RowConstant

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpsql.engines.spark.settings import PINNED, own_session
+from dpsql.engines.spark.sessions import PINNED, own_session
 from dpsql.engines.spark.source import SparkSource
 from dpsql.errors import SchemaError, StaleSchemaError
 from dpsql.schema import Domain, Schema, Unit

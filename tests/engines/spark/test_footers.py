@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpsql.engines.spark.files import of_table
-from dpsql.engines.spark.settings import own_session
+from dpsql.engines.spark.sessions import own_session
 from dpsql.engines.spark.source import SparkSource
 from dpsql.errors import SchemaError
 from dpsql.schema import Domain, Schema

@@ -4,7 +4,7 @@ Guarantees:
     The SQL of a tree is a function of its own row's columns, and has the value that DuckDB's SQL
     of it has. It never fails, whatever a row holds.
 
-    *Proof that nothing fails.* By induction over the tree; operands are total (with `casts.py`,
+    *Proof that nothing fails.* By induction over the tree; operands are total (with
     `arithmetic.py`, `strings.py` and `calendar.py`, where functions are written). (i) Integers of
     64 bits are BIGINT, wider ones DECIMAL(38,0), and each integer's limits are within its type:
     they are compared here with 10^38. So sums, differences and products don't overflow. (ii) Sums
@@ -40,9 +40,8 @@ import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from dpsql.engines.spark.sql.arithmetic import NUMBERS
+from dpsql.engines.spark.sql.arithmetic import MOST, NUMBERS, cast
 from dpsql.engines.spark.sql.calendar import TIMES, clock, shift
-from dpsql.engines.spark.sql.casts import MOST, cast
 from dpsql.engines.spark.sql.strings import STRINGS
 from dpsql.engines.spark.sql.text import array, between, call, constant, quoted, real, text
 from dpsql.engines.spark.sql.types import refused, type_name
