@@ -76,7 +76,7 @@ class _Limits:
 _UNKNOWN = _Limits()
 
 
-def values_from_checks(column: str, type_: str, checks: Iterable[str]) -> Sequence[Value] | None:
+def values_from_checks(column: str, type_: str, checks: Sequence[str]) -> Sequence[Value] | None:
     """Return the values that CHECK constraints leave to a column.
 
     Args:
@@ -89,17 +89,17 @@ def values_from_checks(column: str, type_: str, checks: Iterable[str]) -> Sequen
         don't say, contradict each other, or leave more than `MAX_CELLS` numbers or dates.
     """
     if type_ == "VARCHAR":
-        return _limits(column, type_, checks).values or None
+        return _limits(column, type_, tuple(checks)).values or None
     if type_ in INTEGER_TYPES:
         low, high = type_range(type_)
         unsigned = _Limits(low=0) if low == 0 else _UNKNOWN
-        found = _integers(_limits(column, type_, checks) & unsigned)
+        found = _integers(_limits(column, type_, tuple(checks)) & unsigned)
         fitting = None if found is None else within(low, high, found) or None
         return None if isinstance(fitting, range) and _is_wide(fitting) else fitting
     decimal = type_.startswith("DECIMAL(")
     if not decimal and type_ != "DATE":
         return None
-    limits = _limits(column, type_, checks)
+    limits = _limits(column, type_, tuple(checks))
     numbers = _integers(limits)
     if numbers is None or _is_wide(numbers):
         return None
@@ -110,7 +110,7 @@ def _is_wide(numbers: Sequence[int]) -> bool:
     return numbers[-1] - numbers[0] >= MAX_CELLS
 
 
-def bounds_from_checks(column: str, type_: str, checks: Iterable[str]) -> NumberBounds | None:
+def bounds_from_checks(column: str, type_: str, checks: Sequence[str]) -> NumberBounds | None:
     """Return between what CHECK constraints keep numbers of any type; None if they don't say so.
 
     Bounds of a DOUBLE are the decimals that are written. DuckDB compares with the nearest doubles,
@@ -118,7 +118,7 @@ def bounds_from_checks(column: str, type_: str, checks: Iterable[str]) -> Number
     """
     if not (type_ in INTEGER_TYPES | FLOATS | {"HUGEINT"} or type_.startswith("DECIMAL(")):
         return None
-    limits, unit = _limits(column, type_, checks), 10 ** decimal_scale(type_)
+    limits, unit = _limits(column, type_, tuple(checks)), 10 ** decimal_scale(type_)
     if limits.low is None or limits.high is None:
         return None
     low, high = Fraction(limits.low) / unit, Fraction(limits.high) / unit
@@ -155,7 +155,9 @@ def collated(definition: str, names: Iterable[str]) -> frozenset[str]:
     )
 
 
-def _limits(column: str, type_: str, checks: Iterable[str]) -> _Limits:
+@lru_cache(maxsize=1024)
+def _limits(column: str, type_: str, checks: tuple[str, ...]) -> _Limits:
+    """Read constraints once, and not each time that a table is described or verified."""
     limits = _UNKNOWN
     for text in checks:
         limits = limits & _read(text, column, type_)

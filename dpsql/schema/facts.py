@@ -122,12 +122,13 @@ class Catalog(Protocol):
     system: str
     """What errors call the database system, such as DuckDB."""
 
-    def held(self) -> AbstractContextManager[None]:
+    def held(self, *, anew: bool = True) -> AbstractContextManager[None]:
         """Take what it tells first for what is so, until that ends.
 
         A script names few tables, and each of them is described many times. Within another one
         this begins anew: whoever verifies that tables are as they were asks the database again.
-        A catalog may as well ask it each time.
+        Otherwise it goes on with what is held, if anything is. A catalog may as well ask the
+        database each time.
         """
         return nullcontext()
 

@@ -167,8 +167,9 @@ def current_database(catalog: Catalog) -> Database:
     Raises:
         SchemaError: the catalog can't be read, or the database is another system's.
     """
-    name = catalog.current().database
-    found = catalog.database(name)
+    with catalog.held(anew=False):
+        name = catalog.current().database
+        found = catalog.database(name)
     if found is None:
         raise SchemaError(
             f"The current database {printable(name)} is not {catalog.system}'s own, so no account "

@@ -92,9 +92,9 @@ def answer(data: PrivateData, request: Request) -> Release:
         ExecutionError: something failed after the charge, which stands.
         DpsqlError: it can't be answered; nothing was charged.
     """
-    data.check_database()
-    request.tell("planning", 0, 1)
-    asked = compiled_on_past(data, request)
+    with data.held():
+        request.tell("planning", 0, 1)
+        asked = compiled_on_past(data, request)
     paid_before = _paid_before(data, asked)
     if paid_before is not None:
         return _handed_out(data, paid_before, request)
@@ -139,9 +139,9 @@ def answer_free(data: PrivateData, request: Request) -> Release:
         UndeterminedError: they don't determine what is asked.
         StaleSchemaError: the connection or the table is not the one it was.
     """
-    data.check_database()
-    request.tell("planning", 0, 1)
-    own = compiled(data, request)
+    with data.held():
+        request.tell("planning", 0, 1)
+        own = compiled(data, request)
     rehearse(own.script)
     try:
         return _from_measurements(data, own)

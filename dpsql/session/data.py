@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -97,7 +98,7 @@ class DeclaredData:
             SqlError, SchemaError, ResourceLimitError: they can't be answered.
         """
         try:
-            with self.source.catalog.held():
+            with self.source.catalog.held(anew=False):
                 return self._checked(request, split, cuts, from_zero=from_zero)
         except (SchemaError, SqlError) as error:
             first = self.source.how_to_declare(self.schema, self.public.names)
@@ -265,6 +266,17 @@ class PrivateData:
     """That which the ledger is for."""
     archive: Archive
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Check the database, and hold what its catalog tells until that ends; see `Catalog`.
+
+        Raises:
+            StaleSchemaError: see `check_database`.
+        """
+        with self.declared.source.catalog.held():
+            self.check_database()
+            yield
+
     def check_database(self) -> None:
         """Check that the connection is at the database that the ledger is for.
 
@@ -289,9 +301,8 @@ class PrivateData:
         Raises:
             StaleSchemaError: it isn't.
         """
-        self.check_database()
         declared, first = self.declared, tables[0]
-        with declared.source.catalog.held():
+        with self.held():
             for table in tables:
                 verify_unchanged(declared.source, table, declared.schema, declared.unit)
                 if table is not first:

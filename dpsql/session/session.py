@@ -221,9 +221,10 @@ class Session:
         # A release in another thread must not have its rows read as a catalog.
         with self._lock, watched(request.progress) as watch:
             request = replace(request, progress=watch)
-            self._data.check_database()
-            request.tell("planning", 0, 1)
-            return planned(self._data, compiled_on_past(self._data, request))[1]
+            with self._data.held():
+                request.tell("planning", 0, 1)
+                asked = compiled_on_past(self._data, request)
+            return planned(self._data, asked)[1]
 
     @checked
     @one_thread
@@ -241,9 +242,9 @@ class Session:
         check_budget(budget)
         request = Request(named(statements), budget, reuse=False, **part(options, PlanningOptions))
         with self._lock, watched(options.get("progress")) as watch:
-            self._data.check_database()
-            watch("planning by each mechanism", 0, 1)
-            asked = compiled_on_past(self._data, request)
+            with self._data.held():
+                watch("planning by each mechanism", 0, 1)
+                asked = compiled_on_past(self._data, request)
             return interruptibly(partial(compared, asked, options.get("mechanisms")))
 
     @checked

@@ -368,8 +368,9 @@ class Catalog:
         con.execute("CREATE OR REPLACE VIEW v AS SELECT 1 AS h, 'x' AS s").fetchall()
 
     def execute(self, sql, parameters=()):
-        if "duckdb_views()" in sql and "sql" in sql:
-            return self.con.execute(sql.replace(" sql,", " ? AS sql,", 1), [self.sql, *parameters])
+        if "SELECT sql FROM system.main.duckdb_views()" in sql:
+            told = sql.replace("SELECT sql", "SELECT ? AS sql", 1)
+            return self.con.execute(told, [self.sql, *parameters])
         return self.con.execute(sql, parameters)
 
 

@@ -329,8 +329,10 @@ class Attached:
         self.con, self.said = con, (path, system)
 
     def execute(self, sql, parameters=()):
-        if "duckdb_databases" in sql and list(parameters) == ["pg"]:
-            return self.con.execute("SELECT ?, ?", self.said)
+        if "duckdb_databases" in sql:
+            said = "* REPLACE (if(database_name = 'pg', ?, path) AS path, "
+            said += "if(database_name = 'pg', ?, type) AS type)"
+            return self.con.execute(f"SELECT {said} FROM ({sql})", self.said)
         return self.con.execute(sql, parameters)
 
 

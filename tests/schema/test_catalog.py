@@ -169,12 +169,19 @@ class Foreign:
         self._con, self._found = con, list(found)
 
     def execute(self, sql, parameters=()):
-        if "duckdb_databases()" in sql:
-            con = duckdb.connect()
-            con.execute("CREATE TABLE said (path VARCHAR, type VARCHAR)").fetchall()
-            con.executemany("INSERT INTO said VALUES (?, ?)", self._found) if self._found else None
-            return con.execute("FROM said")
-        return self._con.execute(sql, parameters)
+        if "duckdb_databases()" not in sql:
+            return self._con.execute(sql, parameters)
+        here = self._con.execute(sql).fetchall()[0][:3]
+        said = self._found or [("", "")]  # of the current database; or of another one
+        con = duckdb.connect()
+        con.execute(
+            "CREATE TABLE said (a VARCHAR, b VARCHAR, c VARCHAR, d VARCHAR, e VARCHAR, f VARCHAR)"
+        ).fetchall()
+        name = here[0] if self._found else "other"
+        con.executemany(
+            "INSERT INTO said VALUES (?, ?, ?, ?, ?, ?)", [(*here, name, *each) for each in said]
+        )
+        return con.execute("FROM said")
 
 
 @pytest.mark.parametrize(

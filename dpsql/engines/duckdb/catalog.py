@@ -7,12 +7,12 @@ macro of the database can take their place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import duckdb
 
@@ -29,6 +29,7 @@ from dpsql.schema.facts import (
     StoredTable,
     StoredView,
     TableComment,
+    TablePath,
 )
 from dpsql.schema.names import capitals, folded
 
@@ -87,66 +88,45 @@ def check_bound(con: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[A
         raise InternalError("DuckDB refuses a counting statement; nothing was charged")
 
 
-_CURRENT = "SELECT system.main.current_database(), system.main.current_schema()"
-_DATABASE = "SELECT path, type FROM system.main.duckdb_databases() WHERE database_name = ?"
-_TABLES = """
-    SELECT database_name, schema_name, table_name, temporary OR internal
+_HERE = """
+    SELECT system.main.current_database(), system.main.current_schema(),
+        system.main.current_setting('default_collation'), database_name, path, type
+    FROM system.main.duckdb_databases()
+"""
+_NAMED = """
+    SELECT false, database_name, schema_name, table_name, temporary, internal, comment, false,
+        system.main.contains(system.main.upper(sql), 'COLLATE')
     FROM system.main.duckdb_tables()
-    WHERE system.main.lower(table_name) = system.main.lower(?)
+    UNION ALL
+    SELECT true, database_name, schema_name, view_name, temporary, internal, comment,
+        system.main.map_contains(tags, 'duckdb_python_register'), false
+    FROM system.main.duckdb_views() WHERE NOT internal
 """
-_VIEWS = """
-    SELECT database_name, schema_name, view_name, sql, comment,
-        system.main.map_contains(tags, 'duckdb_python_register')
-    FROM system.main.duckdb_views()
-    WHERE system.main.lower(view_name) = system.main.lower(?) AND NOT internal
+_DEFINITION = """
+    SELECT sql FROM system.main.duckdb_tables()
+    WHERE database_name = ? AND schema_name = ? AND table_name = ?
 """
-_TABLE_NAMES = """
-    SELECT schema_name, table_name FROM system.main.duckdb_tables()
-    WHERE database_name = system.main.current_database() AND NOT internal AND NOT temporary
-    ORDER BY schema_name <> system.main.current_schema() ASC, schema_name ASC, table_name ASC
-"""
-_VIEW_NAMES = """
-    SELECT schema_name, view_name FROM system.main.duckdb_views()
-    WHERE database_name = system.main.current_database() AND NOT internal AND NOT temporary
-    ORDER BY schema_name <> system.main.current_schema() ASC, schema_name ASC, view_name ASC
+_VIEW = """
+    SELECT sql FROM system.main.duckdb_views()
+    WHERE database_name = ? AND schema_name = ? AND view_name = ? AND NOT internal
 """
 _COLUMNS = """
     SELECT column_name, data_type, is_nullable, is_generated, comment
     FROM system.main.duckdb_columns()
     WHERE database_name = ? AND schema_name = ? AND table_name = ? ORDER BY column_index ASC
 """
-_TABLE = """
-    SELECT comment, sql, system.main.current_setting('default_collation')
-    FROM system.main.duckdb_tables()
-    WHERE database_name = ? AND schema_name = ? AND table_name = ?
-"""
-_CHECKS = """
-    SELECT expression FROM system.main.duckdb_constraints()
-    WHERE database_name = ? AND schema_name = ? AND table_name = ? AND constraint_type = 'CHECK'
-    ORDER BY constraint_index ASC
-"""
 _KEY_COLUMNS = """
     SELECT table_name, column_name, data_type, is_generated FROM system.main.duckdb_columns()
     WHERE database_name = ? AND schema_name = ? AND NOT internal
     ORDER BY table_name ASC, column_index ASC
 """
-_KEYS = """
+_CONSTRAINTS = """
     SELECT table_name, constraint_type, constraint_column_names, referenced_table,
-        referenced_column_names
+        referenced_column_names, expression
     FROM system.main.duckdb_constraints()
     WHERE database_name = ? AND schema_name = ?
-        AND constraint_type IN ('FOREIGN KEY', 'PRIMARY KEY', 'UNIQUE')
+        AND constraint_type IN ('FOREIGN KEY', 'PRIMARY KEY', 'UNIQUE', 'CHECK')
     ORDER BY table_name ASC, constraint_index ASC
-"""
-_SCHEMAS = """
-    SELECT DISTINCT database_name, schema_name FROM system.main.duckdb_columns() WHERE NOT internal
-"""
-_COMMENTS = """
-    SELECT database_name, schema_name, table_name, comment FROM system.main.duckdb_tables()
-    WHERE system.main.contains(comment, $1)
-    UNION ALL
-    SELECT database_name, schema_name, view_name, comment FROM system.main.duckdb_views()
-    WHERE system.main.contains(comment, $1)
 """
 _ZONES = "SELECT name FROM system.main.pg_timezone_names()"
 _CLOCK = """
@@ -154,14 +134,45 @@ _CLOCK = """
 """
 _BYTES = frozenset({"BINARY", "C", "POSIX"})
 """Collations that tell all texts apart."""
-_Told = dict[tuple[str, ...], list[Row]]
-_TOLD: ContextVar[tuple[object, _Told] | None] = ContextVar("told", default=None)
+_TOLD: ContextVar[tuple[object, dict[object, Any]] | None] = ContextVar("told", default=None)
 """A connection, and what its catalog has told; see `DuckDBCatalog.held`."""
+T = TypeVar("T")
+
+
+class _Here(NamedTuple):
+    """The place of names alone, and the databases that there are."""
+
+    current: SchemaPath
+    collation: str
+    databases: Mapping[str, tuple[str | None, str]]
+    """Database → its file, if it is in one, and its kind."""
+
+
+class _Named(NamedTuple):
+    """A table or a view that has a name."""
+
+    is_view: bool
+    database: str
+    schema: str
+    name: str
+    temporary: bool
+    internal: bool
+    comment: str | None
+    registered: bool
+    collates: bool
+    """Whether its definition has a collation in it."""
+
+    @property
+    def path(self) -> TablePath:
+        return self.database, self.schema, self.name
 
 
 @dataclass(frozen=True, eq=False)
 class DuckDBCatalog(Catalog):
     """The catalog of DuckDB, read on a connection; see `Catalog`.
+
+    All names are read by one statement, so that a script is compiled by few statements, however
+    many tables it names: a statement takes longer than what it tells.
 
     Args:
         con: an open connection; only its catalog is read.
@@ -176,17 +187,26 @@ class DuckDBCatalog(Catalog):
 
     def fetch(self, sql: str, parameters: Sequence[str] = ()) -> list[Row]:
         """Run a statement that reads no rows of tables; see `fetching.fetch`."""
+        rows = self._once((sql, *parameters), lambda: fetch(self.con, sql, parameters))
+        return list(rows)
+
+    def _once(self, what: object, look: Callable[[], T]) -> T:
+        """Return what is seen at a look, or was seen while it is held."""
         held = _TOLD.get()
         if held is None or held[0] is not self.con:
-            return fetch(self.con, sql, parameters)
-        told, statement = held[1], (sql, *parameters)
-        if statement not in told:
-            told[statement] = fetch(self.con, sql, parameters)
-        return list(told[statement])
+            return look()
+        if what not in held[1]:
+            held[1][what] = look()
+        found: T = held[1][what]
+        return found
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self, *, anew: bool = True) -> Iterator[None]:
         """Run no statement twice, until this ends; see `Catalog`."""
+        held = _TOLD.get()
+        if not anew and held is not None and held[0] is self.con:
+            yield
+            return
         before = _TOLD.set((self.con, {}))
         try:
             yield
@@ -199,42 +219,68 @@ class DuckDBCatalog(Catalog):
         if held is not None and held[0] is self.con:
             held[1].clear()
 
+    def _here(self) -> _Here:
+        rows = self.fetch(_HERE)
+        current, collation = SchemaPath(str(rows[0][0]), str(rows[0][1])), str(rows[0][2] or "")
+        return _Here(current, collation, {row[3]: (row[4], str(row[5])) for row in rows})
+
+    def _named(self) -> Mapping[str, Sequence[_Named]]:
+        """Return the tables and views that there are, by their names in one case."""
+        return self._once("named", self._named_now)
+
+    def _named_now(self) -> Mapping[str, Sequence[_Named]]:
+        found: dict[str, list[_Named]] = {}
+        for row in self.fetch(_NAMED):
+            one = _Named(*row)
+            found.setdefault(folded(one.name), []).append(one)
+        return found
+
     def current(self) -> SchemaPath:
         """Return the current database and schema; see `Catalog`."""
-        ((database, schema),) = self.fetch(_CURRENT)
-        return SchemaPath(str(database), str(schema))
+        return self._here().current
 
     def database(self, name: str) -> Database | None:
         """Return a database of DuckDB's own; see `Catalog`."""
-        found = self.fetch(_DATABASE, [name])
-        if len(found) != 1 or folded(str(found[0][1])) != "duckdb":
+        path, kind = self._here().databases.get(name, (None, ""))
+        if folded(kind) != "duckdb":
             return None
-        path = found[0][0]
         return Database(name, Path(path) if path else None)
 
     def tables_named(self, name: str) -> list[NamedTable]:
         """List the tables of a name; see `Catalog`."""
         return [
-            NamedTable((database, schema, table), hidden)
-            for database, schema, table, hidden in self.fetch(_TABLES, [name])
-            if folded(table) == folded(name)
+            NamedTable(one.path, one.temporary or one.internal)
+            for one in self._named().get(folded(name), ())
+            if not one.is_view
         ]
 
     def views_named(self, name: str) -> list[StoredView]:
         """List the views of a name; see `Catalog`."""
         return [
-            StoredView((database, schema, view), str(sql), comment, registered)
-            for database, schema, view, sql, comment, registered in self.fetch(_VIEWS, [name])
-            if folded(view) == folded(name)
+            StoredView(one.path, str(sql), one.comment, one.registered)
+            for one in self._named().get(folded(name), ())
+            if one.is_view
+            for (sql,) in self.fetch(_VIEW, one.path)
         ]
 
     def table_names(self) -> list[tuple[str, str]]:
         """List schema and name of all stored tables; see `Catalog`."""
-        return [(schema, table) for schema, table in self.fetch(_TABLE_NAMES)]
+        return self._stored(views=False)
 
     def view_names(self) -> list[tuple[str, str]]:
         """List schema and name of all stored views; see `Catalog`."""
-        return [(schema, view) for schema, view in self.fetch(_VIEW_NAMES)]
+        return self._stored(views=True)
+
+    def _stored(self, *, views: bool) -> list[tuple[str, str]]:
+        here = self.current()
+        stored = [
+            (one.schema, one.name)
+            for alike in self._named().values()
+            for one in alike
+            if one.is_view == views and one.database == here.database
+            if not (one.internal or one.temporary)
+        ]
+        return sorted(stored, key=lambda path: (path[0] != here.schema, path))
 
     def columns(self, path: Sequence[str]) -> list[StoredColumn]:
         """List the columns of a table or a view; see `Catalog`."""
@@ -245,31 +291,43 @@ class DuckDBCatalog(Catalog):
 
         A view has columns too: one that took the table's place must not pass for it.
         """
-        columns = tuple(self.columns(path))
-        found = self.fetch(_TABLE, list(path))
-        if not columns or not found:
+        alike = self._named().get(folded(path[2]), ())
+        found = [one for one in alike if not one.is_view and one.path == tuple(path)]
+        columns = tuple(self.columns(path)) if found else ()
+        if not columns:
             return None
-        ((comment, definition, collation),) = found
-        checks = tuple(text for (text,) in self.fetch(_CHECKS, list(path)))
-        apart = _collated(columns, definition or "", collation)
-        return StoredTable(columns, comment, checks, apart)
+        (one,) = found
+        checks = tuple(
+            row[5]
+            for row in self.fetch(_CONSTRAINTS, path[:2])
+            if row[0] == one.name and row[1] == "CHECK"
+        )
+        rows = self.fetch(_DEFINITION, path) if one.collates else []
+        definition = "".join(str(sql) for (sql,) in rows)
+        apart = _collated(columns, definition, self._here().collation)
+        return StoredTable(columns, one.comment, checks, apart)
 
     def keys(self, path: Sequence[str]) -> StoredKeys:
         """Return the keys of the tables of a schema; see `Catalog`."""
         columns: dict[str, dict[str, str]] = {}
         for table, column, type_, generated in self.fetch(_KEY_COLUMNS, path[:2]):
             columns.setdefault(str(table), {})[str(column)] = "" if generated else str(type_)
-        return StoredKeys(columns, tuple(_key(*row) for row in self.fetch(_KEYS, path[:2])))
+        rows = self.fetch(_CONSTRAINTS, path[:2])
+        keys = (_key(*row[:5]) for row in rows if row[1] != "CHECK")
+        return StoredKeys(columns, tuple(keys))
 
     def schemas(self) -> list[SchemaPath]:
         """List the schemas that have tables; see `Catalog`."""
-        return [SchemaPath(str(database), str(schema)) for database, schema in self.fetch(_SCHEMAS)]
+        named = [one for alike in self._named().values() for one in alike if not one.internal]
+        return [SchemaPath(*pair) for pair in dict.fromkeys((o.database, o.schema) for o in named)]
 
     def comments(self, text: str) -> list[TableComment]:
         """List the comments that have a text in them; see `Catalog`."""
         return [
-            TableComment((d, s, name), comment)
-            for d, s, name, comment in self.fetch(_COMMENTS, [text])
+            TableComment(one.path, one.comment)
+            for alike in self._named().values()
+            for one in alike
+            if one.comment is not None and text in one.comment
         ]
 
     def zones(self) -> list[str]:
