@@ -139,7 +139,7 @@ _TOLD: ContextVar[tuple[object, dict[object, Any]] | None] = ContextVar("told", 
 T = TypeVar("T")
 
 
-class _Here(NamedTuple):
+class _Databases(NamedTuple):
     """The place of names alone, and the databases that there are."""
 
     current: SchemaPath
@@ -219,10 +219,10 @@ class DuckDBCatalog(Catalog):
         if held is not None and held[0] is self.con:
             held[1].clear()
 
-    def _here(self) -> _Here:
+    def _here(self) -> _Databases:
         rows = self.fetch(_HERE)
         current, collation = SchemaPath(str(rows[0][0]), str(rows[0][1])), str(rows[0][2] or "")
-        return _Here(current, collation, {row[3]: (row[4], str(row[5])) for row in rows})
+        return _Databases(current, collation, {row[3]: (row[4], str(row[5])) for row in rows})
 
     def _named(self) -> Mapping[str, Sequence[_Named]]:
         """Return the tables and views that there are, by their names in one case."""

@@ -35,6 +35,8 @@ from dpsql.sql.text.spans import SourceText
 
 MAX_JOINT_CELLS = 4_000_000
 """The largest joint domain over which expressions are evaluated."""
+FEW_CELLS = 4096
+"""Cells of which expressions are computed again for each question, which then has one answer."""
 
 Arrays = dict[str, np.ndarray]
 
@@ -46,7 +48,7 @@ class StoredAxis:
     keys: tuple[int, ...]
     rows: int
     table: str
-    """The sandbox table with columns k{i} for every key, and `row`."""
+    """What has the columns k{i} for every key, and `row`, as FROM takes it."""
     attribute: str | None = None
     """The column whose cells are the groups, where that is all."""
 
@@ -152,9 +154,7 @@ class Evaluator:
     def plain(self, key: int, attribute: str) -> StoredAxis:
         """Return the axis whose groups are the cells of a column."""
         self.cells((attribute,))
-        table = self._sandbox.new_name("axis")
-        domain = self._domain(attribute)
-        self._sandbox.create(table, f"SELECT value AS k{key}, code AS row FROM {domain}", view=True)
+        table = f"(SELECT value AS k{key}, code AS row FROM {self._domain(attribute)})"
         return StoredAxis((key,), self._table.columns[attribute].size, table, attribute)
 
     def groups(self, core: Core, component: CoupledColumns) -> tuple[StoredAxis, StructuredMatrix]:
@@ -239,24 +239,38 @@ class Evaluator:
         selected = [f"{self._key(b)} AS k{k}" for _, keys in axes for k, b in keys.items()]
         values = [f"({weight.sql})::DOUBLE AS w{i}" for i, weight in enumerate(weights)]
         inner = ", ".join([*selected, "__cell AS cell", *values])
-        part = self._sandbox.new_name("part")
-        with self._locating(component, weights):
-            query = f"{self._joined(component)} SELECT {inner} FROM j WHERE __kept"
-            self._sandbox.create(part, query)
-        added = AddedTerm.of(self._sandbox, self.source, part, of, weights, centers)
         row, joins = "0", []
         for i, (axis, keys) in enumerate(axes):
             same = " AND ".join(f"p.k{k} IS NOT DISTINCT FROM x{i}.k{k}" for k in keys)
             joins.append(f"JOIN {axis.table} x{i} ON {same}")
             row = f"({row}) * {axis.rows} + x{i}.row"
-        found = self._sandbox.arrays(
-            f"SELECT ({row})::BIGINT AS row, cell, sum({added.term})::DOUBLE AS weight "
-            f"FROM {part} p {' '.join(joins)} WHERE ({added.term}) IS NOT NULL GROUP BY ALL"
-        )
-        self._sandbox.drop(part)
+        with self._locating(component, weights):
+            query = f"{self._joined(component)} SELECT {inner} FROM j WHERE __kept"
+            few = not component.relations and self.cells(component.attributes) <= FEW_CELLS
+            with self._part(query, stored=bool(weights) and not few) as part:
+                added = AddedTerm.of(self._sandbox, self.source, part, of, weights, centers)
+                found = self._sandbox.arrays(
+                    f"SELECT ({row})::BIGINT AS row, cell, sum({added.term})::DOUBLE AS weight "
+                    f"FROM {part} p {' '.join(joins)} WHERE ({added.term}) IS NOT NULL GROUP BY ALL"
+                )
         rows = math.prod(axis.rows for axis, _ in axes)
         entries = self._matrix(rows, component, found)
         return WeighedEntries(entries, added.scale, added.center)
+
+    @contextmanager
+    def _part(self, query: str, *, stored: bool) -> Iterator[str]:
+        """Give the rows of a query, as FROM takes it: stored, or computed wherever it stands.
+
+        Raises:
+            SandboxError: it fails.
+        """
+        if not stored:
+            yield f"({query})"
+            return
+        part = self._sandbox.new_name("part")
+        self._sandbox.create(part, query)
+        yield part
+        self._sandbox.drop(part)
 
     def frame(self, axis: StoredAxis) -> pl.DataFrame:
         """Return the keys of an axis, row by row."""

@@ -15,6 +15,7 @@ import threading
 import weakref
 from collections.abc import Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 import polars as pl
@@ -23,9 +24,10 @@ from numpy.typing import NDArray
 from dpsql.errors import InternalError, SandboxLimitError, printable
 from dpsql.schema import Domain
 from dpsql.schema.declared import enum_labels
-from dpsql.schema.names import enum_type, folded
+from dpsql.schema.names import enum_type, folded, quoted_text
 from dpsql.schema.sequences import FLOATS
 from dpsql.sql.sandbox.helper import Helper, HelperError, Reply, helper
+from dpsql.sql.sandbox.permitted import OWN_TABLE
 
 MAX_SECONDS = 60.0
 """CPU time that one evaluation may take, and all those of a script for each of its statements.
@@ -33,9 +35,14 @@ MAX_SECONDS = 60.0
 It is the helper's own time and not the time of day, which would tell how busy the computer is.
 """
 
+MAX_WRITTEN, MAX_COMPUTED = 64, 4096
+"""Values of a domain, and numbers of a range, that each query has; more are stored as a table."""
+
 _NUMBERS = itertools.count(1)
 
 
+_QUESTIONS = frozenset({"rows", "frame", "types", "tree"})
+"""Kinds of messages after which the helper has what it had before."""
 _OWN = re.compile(r" when casting from source column \"?__\w+\"?")
 """Words of DuckDB about columns whose names nobody wrote."""
 
@@ -149,8 +156,11 @@ class Sandbox:
         self._ask("VIEW" if view else "TABLE", name=name, query=query, parameters=parameters)
 
     def drop(self, name: str) -> None:
-        """Forget a table, and free its memory."""
-        self._ask("drop", name=name)
+        """Forget a table; its memory is free before the next message of any sandbox is answered."""
+        if OWN_TABLE.fullmatch(name) is None:
+            raise SandboxError(f"{name!r} is not a name for a table here")
+        if self._helper is not None:
+            self._helper.drop(self._number, name)
 
     def store(self, name: str, frame: pl.DataFrame) -> None:
         """Keep a frame as a table."""
@@ -195,12 +205,21 @@ class Sandbox:
         parameters: Sequence[object] = (),
         block: bytes = b"",
     ) -> Reply:
-        """Have the helper do something: the only way to DuckDB."""
+        """Have the helper do something: the only way to DuckDB.
+
+        What names no table of a sandbox has one answer, as nothing that may run there depends on
+        anything but its text (`permitted`): it is asked once.
+        """
+        question = (kind, query)
+        is_known = kind in _QUESTIONS and not parameters and OWN_TABLE.search(query) is None
         message = {"sandbox": self._number, "kind": kind, "name": name, "query": query}
         with self.lock:
             if self._helper is None:
                 self._helper = helper()
                 weakref.finalize(self, self._helper.forget, self._number)
+            known = self._helper.known
+            if is_known and (told := known.get(question)) is not None:
+                return told
             with self._helper.lock:  # waiting for others doesn't count
                 asked = {**message, "parameters": list(parameters)}
                 try:
@@ -215,13 +234,19 @@ class Sandbox:
             raise SandboxError(said, Refusal(reply[0].get("class")))
         if "unlisted" in reply[0]:
             raise NotListedError(_shown(reply[0]["unlisted"]))
+        if is_known:
+            known.put(question, reply)
         return reply
 
     def domain(self, index: int, domain: Domain) -> str:
-        """Store a domain once, as a table with `code`, `value` and `upper`; return its name.
+        """Return what has the columns `code`, `value` and `upper` of a domain, as FROM takes it.
 
-        The row of NULL, if there is one, has the last code.
+        Few values are written there; others are stored once, as a table. The row of NULL, if there
+        is one, has the last code.
         """
+        few = _few_values(domain)
+        if few is not None:
+            return few
         key = (index, domain)
         if key not in self._domains:
             name = self.new_name("domain")
@@ -238,22 +263,50 @@ class Sandbox:
 
     def _store_domain(self, name: str, domain: Domain) -> None:
         values, count, type_ = domain.values, domain.size - domain.nullable, column_type(domain)
-        parameters: list[object] = []
         if isinstance(values, range):
-            value = f"(range::HUGEINT + ({values.start})::HUGEINT)::{type_}"
-            query = f"SELECT range AS code, {value} AS value, {value} AS upper FROM range({count})"
-        else:
-            texts = [_text(value) for value in values]
-            uppers = texts if domain.uppers is None else [_text(value) for value in domain.uppers]
-            parameters = [texts, uppers]
-            query = (
-                f"SELECT code, value::{type_} AS value, upper::{type_} AS upper FROM (SELECT "
-                f"unnest(range({count})) AS code, unnest(?::VARCHAR[]) AS value, "
-                "unnest(?::VARCHAR[]) AS upper)"
-            )
-        if domain.nullable:
-            query += f" UNION ALL SELECT {count}, NULL, NULL"
-        self.create(name, query, parameters)
+            self.create(name, _with_null(_ranged(values, type_), domain))
+            return
+        texts, uppers = _texts(domain)
+        query = _listed("?::VARCHAR[]", "?::VARCHAR[]", count, type_)
+        self.create(name, _with_null(query, domain), [texts, uppers])
+
+
+@lru_cache(maxsize=256)
+def _few_values(domain: Domain) -> str | None:
+    """Write the rows of a domain, if it has few values, and their texts are plain."""
+    values, type_ = domain.values, column_type(domain)
+    if isinstance(values, range):
+        few = len(values) <= MAX_COMPUTED
+        return f"({_with_null(_ranged(values, type_), domain)})" if few else None
+    if domain.size > MAX_WRITTEN:
+        return None
+    texts, uppers = _texts(domain)
+    if not all(text.isascii() and text.isprintable() for text in (*texts, *uppers)):
+        return None
+    first, last = (f"[{', '.join(map(quoted_text, each))}]::VARCHAR[]" for each in (texts, uppers))
+    return f"({_with_null(_listed(first, last, len(texts), type_), domain)})"
+
+
+def _ranged(values: range, type_: str) -> str:
+    value = f"(range::HUGEINT + ({values.start})::HUGEINT)::{type_}"
+    return f"SELECT range AS code, {value} AS value, {value} AS upper FROM range({len(values)})"
+
+
+def _listed(texts: str, uppers: str, count: int, type_: str) -> str:
+    return (
+        f"SELECT code, value::{type_} AS value, upper::{type_} AS upper FROM (SELECT "
+        f"unnest(range({count})) AS code, unnest({texts}) AS value, unnest({uppers}) AS upper)"
+    )
+
+
+def _with_null(query: str, domain: Domain) -> str:
+    return f"{query} UNION ALL SELECT {domain.size - 1}, NULL, NULL" if domain.nullable else query
+
+
+def _texts(domain: Domain) -> tuple[list[str], list[str]]:
+    """Return the values of a domain as texts, and the last that each stands for."""
+    texts = [_text(value) for value in domain.values]
+    return texts, texts if domain.uppers is None else [_text(value) for value in domain.uppers]
 
 
 def column_type(domain: Domain) -> str:

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import weakref
+from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +27,8 @@ from dpsql.sql.sandbox.protocol import MAX_REPLY_JSON, ProtocolError, read_messa
 
 MAX_REPLY = 2**31
 """Bytes of a result."""
+MOST_KEPT, MAX_KEPT = 1024, 2**14
+"""How many replies are kept, and how long one is with its question, at most: 16 MiB together."""
 SECONDS_OF_SILENCE = 1_800.0
 """Seconds by the clock that an answer is waited for: only a process that hangs takes so long.
 
@@ -61,6 +64,36 @@ main()
 Reply = tuple[dict[str, Any], bytes]
 
 
+class KnownReplies:
+    """Replies to the last questions whose answer follows from their text alone.
+
+    They are of public things, as all that a helper knows, and are gone with it. What failed is
+    asked again.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._replies: OrderedDict[tuple[str, str], Reply] = OrderedDict()
+
+    def get(self, question: tuple[str, str]) -> Reply | None:
+        """Return the reply to a question: its kind, and its text."""
+        with self._lock:
+            reply = self._replies.get(question)
+            if reply is not None:
+                self._replies.move_to_end(question)
+            return reply
+
+    def put(self, question: tuple[str, str], reply: Reply) -> None:
+        """Keep a reply, if it is small."""
+        size = sum(map(len, question)) + len(reply[1]) + len(str(reply[0].get("tree", "")))
+        if size > MAX_KEPT or reply[0].keys() & {"error", "unlisted"}:
+            return
+        with self._lock:
+            self._replies[question] = reply
+            while len(self._replies) > MOST_KEPT:
+                self._replies.popitem(last=False)
+
+
 class HelperError(Exception):
     """The helper doesn't run a statement; the text may be shown."""
 
@@ -81,6 +114,9 @@ class Helper:
         self._stdin: Any = self._process.stdin
         self._replies: queue.SimpleQueue[Reply | None] = queue.SimpleQueue()
         self._forgotten: list[int] = []
+        self._dropped: list[tuple[int, str]] = []
+        self.known = KnownReplies()
+        """What it said to questions that have one answer."""
         self.confined: tuple[str, ...] = ()
         """What the helper says that it has given up."""
         self._end = weakref.finalize(self, _kill, self._process, self._pid)
@@ -117,6 +153,10 @@ class Helper:
         """Tell the helper, with the next message, that a sandbox is no longer used."""
         self._forgotten.append(sandbox)
 
+    def drop(self, sandbox: int, table: str) -> None:
+        """Tell the helper, with the next message, that a table is no longer used."""
+        self._dropped.append((sandbox, table))
+
     def ask(self, message: Mapping[str, object], block: bytes, seconds: float) -> Reply:
         """Send a message and wait for the reply.
 
@@ -133,9 +173,11 @@ class Helper:
                 raise HelperLostError("what was prepared for it is gone")
             number, forgotten = next(self._numbers), self._forgotten[:]
             del self._forgotten[: len(forgotten)]
+            dropped, self._dropped = self._dropped, []
             try:
                 counted = {"number": number, "seconds": seconds, "grace": SECONDS_TO_STOP}
-                write_message(self._stdin, {**message, **counted, "forget": forgotten}, block)
+                told = {**counted, "forget": forgotten, "drop": dropped}
+                write_message(self._stdin, {**message, **told}, block)
                 return self._received(number, self._replies.get(timeout=SECONDS_OF_SILENCE))
             except queue.Empty:
                 self._end()

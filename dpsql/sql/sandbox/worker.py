@@ -147,6 +147,9 @@ class Worker:
         for number in message["forget"]:
             if number in self._cursors:
                 self._cursors.pop(number).close()
+        for number, name in message.get("drop", ()):
+            if number in self._cursors:
+                self._cursors[number].execute(f"DROP TABLE IF EXISTS {_own(name)}")
         con = self._cursors.get(message["sandbox"])
         if con is None:
             con = self._cursors[message["sandbox"]] = self._con.cursor()
@@ -173,9 +176,6 @@ class Worker:
         self, con: Con, message: dict[str, Any], block: bytes
     ) -> tuple[dict[str, object], bytes]:
         kind, name = message["kind"], message.get("name", "")
-        if kind == "drop":
-            con.execute(f"DROP TABLE {_own(name)}")
-            return {}, b""
         if kind == "store":
             return self._store(con, name, block)
         if kind == "tree":
@@ -244,8 +244,7 @@ def _warm(worker: Worker) -> None:
         {"kind": "store", "name": "__warm_1"},
         {"kind": "TABLE", "name": "__warm_2", "query": "SELECT * FROM __warm_1"},
         {"kind": "select", "query": "SELECT strftime(d, '%Y'), error_ FROM __warm_2"},
-        {"kind": "drop", "name": "__warm_1"},
-        {"kind": "drop", "name": "__warm_2"},
+        {"kind": "types", "query": "SELECT 1 AS a", "drop": [(0, "__warm_1"), (0, "__warm_2")]},
     ):
         worker.answer({**plain, **more}, block)
 
