@@ -151,10 +151,10 @@ def test_statistics_of_two_expressions_are_those_of_duckdb(con, pair, rest):
         assert ours == pytest.approx(theirs, rel=1e-5, abs=1e-6)
 
 
-def test_a_correlation_below_the_noise_is_null(con):
+def test_a_correlation_below_the_noise_is_null_or_has_no_variance(con):
     found = answer(con, "SELECT CORR(x, price) AS c FROM t WHERE price < 0", Budget(rho=1e-3))
     assert found["c"].dtype.is_float()
-    assert found["c_variance"].null_count() == found["c"].null_count()
+    assert found["c_variance"].null_count() == 1
 
 
 @pytest.mark.parametrize("options", [{"nonnegative": True}, {"integers": True}])
