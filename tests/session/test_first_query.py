@@ -10,7 +10,7 @@ MOST_MODULES = 360
 """Of dpsql's own, that a first query has loaded: each takes a millisecond."""
 SELDOM = (
     "dpsql.charts", "dpsql.planner.comparison", "dpsql.planner.mechanisms.aim",
-    "dpsql.present.exports", "dpsql.present.page", "dpsql.present.pictures", "dpsql.present.report",
+    "dpsql.present.exports", "dpsql.present.page", "dpsql.present.pictures",
     "dpsql.release.relations", "dpsql.release.synthesis", "pandas", "matplotlib", "altair",
     "IPython", "pyspark", "psycopg", "scipy.optimize", "scipy.stats",
 )  # fmt: skip
