@@ -278,7 +278,7 @@ FUNCTIONS: dict[str, RowFunction] = {
         Null.MAY, *_NO_NUMBER, "whole quotient", Cuts.ARGUMENTS),
     "%": RowFunction("remainder", _TWO, "", "%", "% mod", "remainder", _DIVIDED,
         Null.MAY, Finite.UNKNOWN, Whole.KEPT, Digits.UNKNOWN, "remainder", Cuts.ARGUMENTS),
-    "abs": RowFunction("absolute", _ONE, "", "abs", "abs @", "plain", _ADDED,
+    "abs": RowFunction("absolute", _ONE, "", "abs", "abs @", "absolute", _ADDED,
         Null.MAY, Finite.KEPT, Whole.KEPT, Digits.COMMON, "absolute", Cuts.ARGUMENTS),
     "sign": RowFunction("sign", _ONE, "TINYINT", "sign", "sign", "sign",
         "one of −1, 0, 1; NaN gives 0",

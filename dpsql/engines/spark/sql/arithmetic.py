@@ -11,7 +11,7 @@ from dpsql.errors import UnsupportedSqlError
 from dpsql.rows.typed import RowValue, Writer
 from dpsql.rows.types import BOOLEAN, DATE, DOUBLE, FLOAT, NULL, VARCHAR, RowType
 
-_MOST_DIGITS = 38
+_MOST_DIGITS, _EXACT_DIGITS = 38, 34
 
 
 def _arithmetic(node: RowValue, parts: list[str]) -> str:
@@ -47,7 +47,27 @@ def _decimals(node: RowValue, parts: list[str]) -> str:
 
 
 def _minus(node: RowValue, parts: list[str]) -> str:
-    return _arithmetic(node, parts) if len(parts) == 2 else f"(- {parts[0]})"
+    return _arithmetic(node, parts) if len(parts) == 2 else _negative(node.parts[0].type, *parts)
+
+
+def _negative(type_: RowType, x: str) -> str:
+    """Write a number with the other sign: for that alone, Spark rounds decimals to 34 digits."""
+    if type_.is_integer and not is_small(type_):
+        return f"({constant('0', 'DECIMAL(1,0)')} - {x})"
+    if type_.width > _EXACT_DIGITS:
+        raise refused(
+            f"- and abs of numbers with more than {_EXACT_DIGITS} digits",
+            "cast them to DECIMALs with fewer digits.",
+        )
+    return f"(- {x})"
+
+
+def _absolute(node: RowValue, parts: list[str]) -> str:
+    type_ = node.parts[0].type
+    if type_.is_float or is_small(type_):
+        return call("abs", *parts)
+    zero = constant("0", "DECIMAL(1,0)")
+    return let("v", parts[0], f"CASE WHEN v < {zero} THEN {_negative(type_, 'v')} ELSE v END")
 
 
 def _quotient(node: RowValue, parts: list[str]) -> str:
@@ -159,9 +179,9 @@ def _is_finite(node: RowValue, parts: list[str]) -> str:
 
 
 NUMBERS: Mapping[str, Writer] = {
-    "arithmetic": _arithmetic, "minus": _minus, "quotient": _quotient, "remainder": _remainder,
-    "sign": _sign, "extreme": _extreme, "rounded": _rounded, "isnan": _is_nan,
-    "isfinite": _is_finite, "plain": _plain, "bits": _bits,
+    "arithmetic": _arithmetic, "minus": _minus, "absolute": _absolute, "quotient": _quotient,
+    "remainder": _remainder, "sign": _sign, "extreme": _extreme, "rounded": _rounded,
+    "isnan": _is_nan, "isfinite": _is_finite, "plain": _plain, "bits": _bits,
 }  # fmt: skip
 """Rules that records of functions name (`dpsql/rows/functions.py`)."""
 

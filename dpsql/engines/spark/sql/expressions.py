@@ -9,12 +9,12 @@ Guarantees:
     64 bits are BIGINT, wider ones DECIMAL(38,0), and each integer's limits are within its type:
     they are compared here with 10^38. So sums, differences and products don't overflow. (ii) Sums
     and products of DECIMALs are of a type that has all their digits, 38 at most, and are brought to
-    another one by `try_cast`, which gives NULL. (iii) A number is cast to a narrower type only
-    after `least` and `greatest` brought it between two constants that the type has. (iv) A divisor
-    of zero is NULL before anything is divided. (v) Days and times are counted where they are
-    finite, and days that are added up are brought between the ends of the type. (vi) No function is
-    given a pattern: LIKE is a search for constant bytes, each from where the one before ended, so
-    its time is linear, too. (vii) Doubles are total. ∎
+    another one by `try_cast`, which gives NULL; only what has 34 digits at most is negated. (iii) A
+    number is cast to a narrower type only after `least` and `greatest` brought it between two
+    constants that the type has. (iv) A divisor of zero is NULL before anything is divided. (v) Days
+    and times are counted where they are finite, and days that are added up are brought between the
+    ends of the type. (vi) No function is given a pattern: LIKE is a search for constant bytes, each
+    from where the one before ended, so its time is linear, too. (vii) Doubles are total. ∎
 
     *Proof that nothing is read of other rows.* Spark's functions of characters take the length of a
     character from its first byte. Where a text ends within one, they read on: `substr` then gives
