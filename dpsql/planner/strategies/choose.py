@@ -73,8 +73,9 @@ def refusal(where: str) -> ResourceLimitError:
     return ResourceLimitError(
         f"What is asked over {where} adds up its cells in more than {MAX_RANK:,} ways, as running "
         "totals, ranges and quantiles of so many ordered values do. No strategy is found for that.",
-        hint="use a coarser domain, or ask for fewer different ranges; counts of its single values "
-        "have no such limit.",
+        hint="use a coarser domain, or a coarser value of each row, as "
+        "MAX(date_trunc('month', day)) is of days; or ask for fewer different ranges. Counts of "
+        "single values have no such limit.",
     )
 
 
