@@ -11,12 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from dpsql.linalg.arrays import Array
+
+if TYPE_CHECKING:
+    import scipy.sparse
 
 Permutation = NDArray[np.intp]
 
@@ -89,6 +92,8 @@ def _block(
     images: list[Permutation], weights: list[float], leaders: NDArray[np.intp], cells: int
 ) -> Subspace:
     """Sum the images of each orbit's leader with signs; orbits where they cancel are left out."""
+    import scipy.sparse  # slow to import, and no plain count needs it
+
     rows = np.concatenate([image[leaders] for image in images])
     columns = np.tile(np.arange(len(leaders)), len(images))
     values = np.repeat(weights, len(leaders))

@@ -28,7 +28,6 @@ from functools import partial
 from itertools import chain
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from dpsql.errors import MechanismError, ResourceLimitError
@@ -357,6 +356,8 @@ class ListedSubsets:
     """Sets of the attributes 0..d−1, in a fixed order, with the pairs of one inside another."""
 
     def __init__(self, sets: Sequence[tuple[int, ...]]) -> None:
+        import scipy.sparse  # slow to import, and no plain count needs it
+
         self.sets = list(sets)
         """The attributes of each set, ascending; a set is known by its place here."""
         self._numbers = {frozenset(s): i for i, s in enumerate(self.sets)}

@@ -37,10 +37,9 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse
 
 from dpsql.errors import MechanismError, ResourceLimitError, WorkloadError
 from dpsql.linalg.arrays import Array
@@ -67,6 +66,9 @@ from dpsql.planner.strategies.dual import MAX_RANK, Dual, maximize
 from dpsql.planner.strategies.express import over_integers
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Block, Factor, Family, Identity, Matrix, Prefix, Workload
+
+if TYPE_CHECKING:
+    import scipy.sparse
 
 
 class ResidualPlanner(RestrictedMechanism):
@@ -172,6 +174,8 @@ class Spread:
 
 def share_by_largest(workload: Workload, marginals: Workload, cost: Cost, divided: Divided) -> Plan:
     """Share the budget so that the largest weight·variance is as small as possible."""
+    import scipy.sparse  # slow to import, and no plain count needs it
+
     cp = _cvxpy()
     spread = _spread(marginals, divided)
     weights = np.array([family.weight for family in marginals.families])
@@ -294,6 +298,8 @@ def _value(loss: Callable[[Any], Any], variances: Array) -> float:
 
 def _spread(marginals: Workload, divided: Divided) -> Spread:
     """Write M down, which has 2^k entries for a marginal over k attributes."""
+    import scipy.sparse  # slow to import, and no plain count needs it
+
     spaces = tuple(space for c in divided.conquered for space in c.spaces)
     column = {frozenset(space): i for i, space in enumerate(spaces)}
     rows: list[int] = []

@@ -27,7 +27,6 @@ from typing import TypeVar
 
 import numpy as np
 import scipy.linalg
-import scipy.sparse
 from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
@@ -368,5 +367,7 @@ def _times(coefficients: NDArray[T], basis: NDArray[T]) -> NDArray[T]:
     short = len(basis) < TALL and basis.dtype == np.float64
     if short or basis.size < SPARSE * np.count_nonzero(basis):
         return np.asarray(coefficients @ basis)
+    import scipy.sparse  # slow to import, and no plain count needs it
+
     sparse = scipy.sparse.csr_array(basis.T)
     return np.ascontiguousarray((sparse @ coefficients.T).T)
