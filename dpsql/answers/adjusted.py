@@ -62,7 +62,7 @@ from dpsql.workload.workload import UnitTable
 MAX_JOINT_CELLS = 1 << 22
 """Joint cells of one component: a table of 32 MiB, and a few of its size beside it."""
 MAX_TIES = 10
-"""How often the tables of several components are fitted, until their totals agree."""
+"""Rounds in which the tables of several components are fitted, until their totals agree."""
 _AGREE = 1e-5
 """Totals agree that differ by so much of themselves; what is left is taken away at the end."""
 
@@ -324,12 +324,12 @@ def _check(observations: Sequence[Observation], domain: Mapping[str, int]) -> No
 
 
 MAX_CELLS = 1 << 24
-"""Of the table of a statement: 128 MiB, and a dozen of its size while it is made."""
+"""Cells of the table of a statement: 128 MiB, and a dozen of its size while it is made."""
 MAX_COLUMNS = 12
-"""Of a statement: each table is made with those of all subsets of its attributes."""
+"""Columns of a statement: each table is made with those of all subsets of them."""
 AGREE = "sums agree with all tables of one column, and nearly with those of several"
 REASON_BY_MARGINAL = f"biased: of a table of the columns of this statement alone; {AGREE}"
-"""What is promised of such columns."""
+"""The reason that is told of such columns."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -147,7 +147,7 @@ class Quantiles:
     lower: pl.Series
     upper: pl.Series
     rows: pl.Series
-    """Of how many rows each is, by their noisy number."""
+    """The noisy number of rows that each is of."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -67,7 +67,7 @@ from dpsql.workload import Workload
 
 
 SURE = 2.0
-"""What is divided by has to be so many standard errors away from zero, as it was counted."""
+"""Standard errors that a divisor has to be away from zero, as it was counted."""
 MAX_HELD = 2**22
 """Places of distributions that are looked at; a statement with more has no expected widths."""
 
@@ -146,11 +146,11 @@ class ExpectedColumn:
     most: Array
     """The same, whatever possible value an average or a share has; else as `errors`."""
     widths: Array
-    """Of the intervals of quantiles."""
+    """Widths of the intervals of quantiles."""
     exact: bool
     """Whether errors don't depend on the rows."""
     unsure: NDArray[np.bool_]
-    """Where too few rows were counted to say anything."""
+    """Values for which too few rows were counted to say anything."""
     drowned: NDArray[np.bool_]
     """Values of which the plan's noise would leave nothing: where a release would mark what it
     is divided by, a guess within its limits would do as well, or no value is excluded."""

@@ -480,7 +480,7 @@ SUPPRESSED = "suppressed"
 DIVIDED = "divided by noise"
 NOISE = "noise"
 ROUNDING = 1e-6
-"""How far apart values are that were computed twice."""
+"""The distance of values that were computed twice."""
 MARKS = pl.Enum([SUPPRESSED, DIVIDED, NOISE])
 """The marks of values, of which each has the first that fits."""
 SUPPRESSES = "NULL where fewer than {:g} rows are behind it, by their noisy number"

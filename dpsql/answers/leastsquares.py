@@ -77,7 +77,7 @@ class MeasuredTable:
 
     shape: tuple[int, ...]
     cells: int
-    """How many cells there are of which something is measured."""
+    """The number of cells of which something is measured."""
     order: tuple[int, ...]
     """The numbers of the rows that were given, in the order in which they are measured."""
     groups: tuple[_Group, ...]
@@ -175,7 +175,7 @@ class Tables:
 
     components: tuple[MeasuredTable, ...]
     total: Array
-    """What the measurements of the total say of a total of 1."""
+    """The measurements of the total, as they are of a total of 1."""
     held: bool
     tie: float
     """The weight of the ties."""
@@ -238,7 +238,7 @@ class Tables:
 
 
 MAX_ROUNDS = 200
-"""How often cells are chosen; 5 to 40 times are usual."""
+"""Rounds in which cells are chosen; 5 to 40 are usual."""
 INNER = 50
 """Steps of L-BFGS-B for each choice: more would be wasted on cells that are not the last ones."""
 MEMORY = 20
@@ -411,11 +411,11 @@ def _conjugate(operator: Tables, wanted: Array, free: NDArray[np.bool_], goal: f
 
 
 MAX_MOVES = 500
-"""How often units are moved, many at a time."""
+"""Rounds in which units are moved, many at a time."""
 MAX_SINGLES = 2000
-"""How many units are then moved one by one."""
+"""Units that are then moved one by one."""
 TRIES = 8
-"""How many units are tried before it is given up."""
+"""Units that are tried before it is given up."""
 _GAIN = 1e-9
 MAX_CANDIDATES = 1 << 18
 """Units are moved between so many cells at most: those that rounding changed most."""
@@ -485,7 +485,7 @@ class _Moves:
         axes = range(start.ndim)
         off = start - table
         self._off = [off.sum(axis=tuple(i for i in axes if i != axis)) for axis in axes]
-        """How far the counts of each attribute are from the table's."""
+        """The distance of the counts of each attribute from the table's."""
 
     def settled(self) -> Array:
         """Move units until it does no good: many at a time, then one by one."""

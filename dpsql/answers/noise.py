@@ -30,7 +30,7 @@ from dpsql.sql.computing.steps import Step
 
 _KEY = ["value", "set", "column", "row"]
 _STEPS = np.arange(1.0, 9.0)
-"""How far noise of variance 1 moves what is rounded to whole numbers; farther in 1 of 10^13."""
+"""Distances by which noise of variance 1 moves what is rounded; farther in 1 of 10^13."""
 MAX_COMBINED = 20_000
 """Values whose variance is computed from combined queries; beyond, it is left out."""
 
@@ -271,7 +271,7 @@ class NumberedSet:
     statistic: int
     row: int
     table: str
-    """Which of several tables it is about."""
+    """The one of several tables that it is about."""
 
     def holds(self, statistic: Ints, row: Ints) -> NDArray[np.bool_]:
         """Tell which pairs of numbers mean something in it."""

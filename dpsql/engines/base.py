@@ -128,7 +128,7 @@ class Wanted:
     units: Units
     total_apart: bool
     spreads: tuple[SpreadRows, ...]
-    """How far apart the rows of a unit are."""
+    """Limits on the rows of a unit that agree in some columns."""
 
     @property
     def of_units(self) -> tuple[Marginal, ...]:

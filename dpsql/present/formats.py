@@ -196,9 +196,9 @@ def _of(dtype: Any) -> pl.DataType:
 
 
 WHAT = "answers of a dpsql release"
-"""What a document of metadata begins with."""
+"""The words that a document of metadata begins with."""
 MADE_UP = "rows made up of a dpsql release: nobody is in them"
-"""What that of synthetic rows does."""
+"""The words that one of synthetic rows begins with."""
 FORMAT = 1
 
 

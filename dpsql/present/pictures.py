@@ -347,7 +347,7 @@ class Layout:
 
     keys: tuple[str, ...]
     scale: Scale
-    """Of the first key, if it is the only one; two keys are labels."""
+    """The scale of the first key, if it is the only one; two keys are labels."""
     by: tuple[str, ...] = ()
 
 

@@ -49,7 +49,7 @@ LEAST_ROWS = 20
 MOST_CELLS = 60_000
 """Cells of all tables together."""
 FILE_SHARE, FILES_SHARE, WRITTEN_SHARE = 0.15, 0.3, 0.02
-"""Of its bytes those of a file, of all of them together, and cells of an answer with files."""
+"""Shares of its bytes: a file, all files together, and cells of an answer with files."""
 MOST_PICTURES, LEAST_PANELS = 48, 6
 """Panels of all pictures together, as many as are drawn within two seconds; and of one of them."""
 

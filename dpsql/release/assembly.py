@@ -58,7 +58,7 @@ class Before:
 
     sources: tuple[Source, ...] = ()
     earlier: tuple[Earlier, ...] = ()
-    """Where each of them is in the ledger."""
+    """Their entries in the ledger."""
     vintage: str = ""
 
     def where(self, usable: Callable[[Source], bool]) -> Before:

@@ -55,8 +55,8 @@ FORMAT = 4
 SEVERAL = 5
 """The format of releases of several tables, which earlier versions can't read."""
 READ = (2, 3, FORMAT, SEVERAL)
-"""What is read: format 2 left rows out of all statements that one of them left out, format 3 knew
-neither contexts nor measures among what was measured, format 4 is of one table."""
+"""Formats that are read: format 2 left rows out of all statements that one of them left out, format
+3 knew neither contexts nor measures among what was measured, format 4 is of one table."""
 MAX_BYTES = 2**26
 MAX_ABOVE = 1e6
 """Standard errors of `groups_above`."""
@@ -71,7 +71,7 @@ _NOISE_OF_FORMAT_2 = {
     "epsilon; variance 1/(2 sinh(1/(2b))^2); drawn exactly from AES-256 in counter mode, keyed by "
     "the system": "laplace",
 }
-"""What stood in place of a name; the words of that version for good."""
+"""Words that stood in place of a name in format 2, for good."""
 
 
 class _Expected(DocumentPart, frozen=True):

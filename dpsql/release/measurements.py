@@ -118,7 +118,7 @@ IDENTITY = "identity "
 UNITS = "units "
 """Stands before the three numbers of a strategy for counts of units: see `UnitFactor`."""
 MAX_DIGITS = 100
-"""Of a number in decimal text: noise variances are below 2^300."""
+"""Digits of a number in decimal text: noise variances are below 2^300."""
 _LOW = (1 << LOW_BITS) - 1
 
 

@@ -280,7 +280,7 @@ def _inside_case(node: RowCall) -> RowCase | None:
 
 _INT64 = 2**63
 _DIGITS = 18
-"""Of a DECIMAL whose places fit 64 bits."""
+"""Digits of a DECIMAL whose places fit 64 bits."""
 _EPOCH = datetime(1970, 1, 1)
 _EXACT = 2**53
 """Whole numbers up to which doubles have all."""

@@ -40,15 +40,15 @@ Shape = Literal[
     "nullif", "part", "quotient", "real", "regex", "remainder", "rounded", "searched", "shift",
     "shown", "sign", "span", "subtext", "text", "truncated",
 ]  # fmt: skip
-"""How arguments are typed, and what is written of them: a method of the writer (`write.py`)."""
+"""The types of arguments, and what is written of them: a method of the writer (`write.py`)."""
 COUNTED = ("months", "days", "microseconds")
-"""What the interval counts by which a time is moved."""
+"""Units of the interval by which a time is moved."""
 SYNTAX = "syntax"
 """An operation of `typed.py` and no call: each engine writes it."""
 
 
 class Null(Enum):
-    """Where a function is NULL."""
+    """The arguments for which a function is NULL."""
 
     NEVER = auto()
     ANY = auto()
@@ -60,11 +60,11 @@ class Null(Enum):
 
 
 class Finite(Enum):
-    """Where a number is finite and of moderate size; and where it is no NaN."""
+    """The arguments for which a number is finite and of moderate size, and is no NaN."""
 
     ALWAYS = auto()
     BY_PART = auto()
-    """Of most parts of a time."""
+    """Most parts of a time are."""
     SUM = auto()
     """Where the arguments are; it may be NaN elsewhere, as inf - inf is."""
     KEPT = auto()
@@ -77,15 +77,15 @@ class Finite(Enum):
 
 
 OF_FINITE = frozenset({Finite.SUM, Finite.KEPT, Finite.LEAST})
-"""Of which functions a value is finite where all arguments are."""
+"""Functions whose value is finite where all arguments are."""
 
 
 class Whole(Enum):
-    """Where a number is a whole one, if it is finite."""
+    """The arguments for which a number is a whole one, if it is finite."""
 
     ALWAYS = auto()
     BY_PART = auto()
-    """Of most parts of a time."""
+    """Most parts of a time are."""
     KEPT = auto()
     """Where the arguments are."""
     ROUNDED = auto()
@@ -94,7 +94,7 @@ class Whole(Enum):
 
 
 class Digits(Enum):
-    """Which number all results are multiples of, by those of the arguments."""
+    """The number that all results are multiples of, by those of the arguments."""
 
     COMMON = auto()
     """The largest of which all of these are multiples."""

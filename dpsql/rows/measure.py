@@ -144,7 +144,7 @@ class RowMeasure:
 
     @property
     def ends(self) -> tuple[RowValue, RowValue]:
-        """What stands for low and for high, where values are exact."""
+        """Values that stand for low and for high, where values are exact."""
         scale = 10**self.type.scale
         low, high = (decimal_text(Fraction(end, scale)) for end in self.digits)
         return constant_of(low, self.type), constant_of(high, self.type)

@@ -29,7 +29,7 @@ _UNITS = """
     microsecond millisecond second minute hour day week month quarter year decade century millennium
 """
 UNITS = frozenset(_UNITS.split())
-"""What `date_trunc` cuts to, and `date_diff` counts."""
+"""Units that `date_trunc` cuts to, and `date_diff` counts."""
 
 ALIASES = {
     "year": "year", "years": "year", "yr": "year", "y": "year", "yrs": "year",

@@ -153,7 +153,7 @@ def read_keys(
         stored: what the database's catalog has of them.
         path: database, schema and name of a table of it.
         references: what is declared; of that what is about other schemas is left out, and what
-            can't be followed, which `keys.py` refuses.
+            can't be followed, which `check_references` refuses.
     """
     columns = stored.columns
     unique, edges = set[tuple[str, frozenset[str]]](), dict[str, list[Edge]]()

@@ -32,7 +32,7 @@ from dpsql.schema.sequences import (
 Read = tuple[Sequence[Value], Sequence[Value] | None]
 """The values of a domain, and the largest value of each cell."""
 Part = Value | Fraction
-"""What is written of a declaration: in any form, by its type."""
+"""A part of a declaration as it is written: in any form, by its type."""
 
 
 class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -15,7 +15,7 @@ from dpsql.schema.sequences import shown
 
 MAX_ROWS = 1_000_000
 BOUNDS = ("max_rows", "max_groups", "max_rows_per")
-"""What stands beside `unit` in a schema file, and in a comment on a table."""
+"""Words that stand beside `unit` in a schema file, and in a comment on a table."""
 
 
 class EachRow(Enum):

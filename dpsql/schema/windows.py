@@ -24,7 +24,7 @@ from typing import Protocol, runtime_checkable
 from dpsql.schema.units import ResolvedUnit
 
 OUTSIDE = "\x1f"
-"""What stands before a column of a row, beside the columns of other rows of its unit."""
+"""The sign before a column of a row, beside the columns of other rows of its unit."""
 
 
 class ComputedColumn(Protocol):

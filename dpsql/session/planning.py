@@ -461,7 +461,7 @@ class MeasuredPlan:
     task: PlannedTask
     measured: NoisyMeasurements
     own: tuple[Source, ...]
-    """What is kept of them: for each table, if these are several."""
+    """The sources that are kept of them: one for each table, if these are several."""
 
     @property
     def content(self) -> bytes:

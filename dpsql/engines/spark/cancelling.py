@@ -103,11 +103,11 @@ def _end(session: SparkSession) -> None:
 
 
 SECONDS = 60.0
-"""How long both may be gone."""
+"""Seconds for which both may be gone."""
 EVERY = 5.0
 _SCHEME, _PORT = "spark://", 7077
 _DRIVER = 1
-"""Where rows are kept, the driver is counted among the executors."""
+"""The driver: counted among the executors where rows are kept."""
 
 
 @contextmanager

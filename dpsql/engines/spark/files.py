@@ -17,7 +17,7 @@ Guarantees:
     without a pattern among them, and without a name that it leaves out, it reads these.
     It reads each row group in one task, whose rows count once, however often the task is begun. A
     folder in which such a log is, or above which one is, is refused where that can be seen: it has
-    files, too, that are no more of its table. For 2 see `files.py`: columns that it names are not
+    files, too, that are no more of its table. For 2 see `hazards`: columns that it names are not
     read, and a DECIMAL beyond its type is NULL before anything is done with it. ∎
 
     In a folder a compaction may have written its new file, and not removed the old ones, at the
@@ -376,12 +376,12 @@ def _plain(place: str) -> str:
 
 
 MOST_DIGITS = 18
-"""Of a DECIMAL that Spark has in one long number."""
+"""Digits of a DECIMAL that Spark has in one long number."""
 _DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 _TIMES = "TIMESTAMP"
 _MICROS, _MILLIS = "microseconds", "milliseconds"
 _NUMBERS = frozenset({"INT32", "INT64", "FIXED_LEN_BYTE_ARRAY"})
-"""What DECIMALs are read from. From BYTE_ARRAY Spark reads none of up to 18 digits."""
+"""Types that DECIMALs are read from. From BYTE_ARRAY Spark reads none of up to 18 digits."""
 _COPIED = {
     "BOOLEAN": {"BOOLEAN"}, "TINYINT": {"INT32"}, "SMALLINT": {"INT32"}, "INTEGER": {"INT32"},
     "BIGINT": {"INT32", "INT64"}, "FLOAT": {"FLOAT"}, "DOUBLE": {"INT32", "FLOAT", "DOUBLE"},
@@ -397,13 +397,13 @@ class Stored(NamedTuple):
     """The stored type of a column of a file."""
 
     physical: str
-    """In which type of Parquet's; empty of one that has columns in it, or several values."""
+    """The type of Parquet; empty of one that has columns in it, or several values."""
     kind: str = ""
-    """What that stands for."""
+    """The kind of values that this stands for."""
     unit: str = ""
-    """Of times, what they are counted in."""
+    """The unit in which times are counted."""
     digits: tuple[int, int] | None = None
-    """Of a DECIMAL, how many it has, and how many after the point."""
+    """The digits of a DECIMAL: all, and those after the point."""
 
     @property
     def shown(self) -> str:

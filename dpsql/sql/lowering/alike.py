@@ -1,7 +1,7 @@
 """Cells that no statement tells apart, found before joint cells are made of them.
 
 What couples several columns is evaluated over their joint cells, and cells that all matrices treat
-alike are merged afterwards (`alike.py`). Of `(price < 10 AND day > 5) OR (price > 90 AND day =
+alike are merged afterwards (`Classes`). Of `(price < 10 AND day > 5) OR (price > 90 AND day =
 1)` that would be every price with every day. Where joint cells are too many, each expression is
 looked at first: of the price it takes no more than whether it is below 10, and above 90. One value
 then stands for all that are alike in this, and joint cells are made of those alone.

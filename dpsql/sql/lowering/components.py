@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
 
 from dpsql.linalg.sets import unions
 from dpsql.schema import Table
@@ -62,7 +61,8 @@ def components(
     needs_one = bool(weights or conjuncts)
     groups = _with_attributes(unions(filter(None, edges)), table, needs_one=needs_one)
     found = []
-    for first, group in zip(chain([True], repeat(False)), groups, strict=False):
+    for number, group in enumerate(groups):
+        first = number == 0
         conditions = (c for c in conjuncts if _depends(c.nodes, group, first=first))
         found.append(
             CoupledColumns(

@@ -48,7 +48,7 @@ class StoredAxis:
     keys: tuple[int, ...]
     rows: int
     table: str
-    """What has the columns k{i} for every key, and `row`, as FROM takes it."""
+    """The columns k{i} for every key, and `row`, as FROM takes them."""
     attribute: str | None = None
     """The column whose cells are the groups, where that is all."""
 

@@ -61,7 +61,7 @@ from dpsql.sql.sandbox.database import Sandbox, SandboxError
 
 MOST_COMPARED = 1_000
 """Public values with which something is compared row by row."""
-_CANONICAL = re.compile(r"__([aw])([0-9]+)")
+_CANONICAL = re.compile(r"__([aws])([0-9]+)")
 NO_CUTS: Mapping[str, Cuts] = MappingProxyType({})
 Ranges = Mapping[str, Range]
 """Column → the places to which conditions restrict it."""
@@ -146,7 +146,7 @@ class DerivedKeys:
         """
         named = [_CANONICAL.fullmatch(part.name) for part in node.find_all(exp.Column)]
         numbers = {(place[1], int(place[2])) for place in named if place is not None}
-        if any(kind == "w" for kind, _ in numbers):
+        if any(kind != "a" for kind, _ in numbers):
             return None
         attributes = frozenset(self.name(number) for _, number in numbers)
         return replace(

@@ -28,7 +28,7 @@ from dpsql.sql.sandbox.protocol import MAX_REPLY_JSON, ProtocolError, read_messa
 MAX_REPLY = 2**31
 """Bytes of a result."""
 MOST_KEPT, MAX_KEPT = 1024, 2**14
-"""How many replies are kept, and how long one is with its question, at most: 16 MiB together."""
+"""Replies that are kept, and the length of one with its question: 16 MiB together at most."""
 SECONDS_OF_SILENCE = 1_800.0
 """Seconds by the clock that an answer is waited for: only a process that hangs takes so long.
 
@@ -116,7 +116,7 @@ class Helper:
         self._forgotten: list[int] = []
         self._dropped: list[tuple[int, str]] = []
         self.known = KnownReplies()
-        """What it said to questions that have one answer."""
+        """Its replies to questions that have one answer."""
         self.confined: tuple[str, ...] = ()
         """What the helper says that it has given up."""
         self._end = weakref.finalize(self, _kill, self._process, self._pid)
