@@ -151,6 +151,12 @@ class WindowCall:
     ends: tuple[int, int] | None = None
     between: Interval = (None, None)
 
+    def __post_init__(self) -> None:
+        """Leave no frame to what SQL takes for one: up to the rows that are equal in order."""
+        unframed = self.frame is None and bool(self.order) and self.function in AGGREGATES
+        if unframed or (self.function in CHOSEN and (self.frame is None or not self.frame.rows)):
+            raise InternalError("nothing says which rows a window looks at")
+
     @property
     def lined(self) -> bool:
         """Whether rows that are alike in what is ordered by are looked at one by one."""

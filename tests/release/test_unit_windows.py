@@ -141,6 +141,34 @@ def test_it_is_what_duckdb_says(con, session, keys, sql):
     check_equal(con, session, sql, keys)
 
 
+FRAMES = [
+    f"{kind} BETWEEN {start} AND {end}"
+    for kind in ("ROWS", "RANGE")
+    for start in ("UNBOUNDED PRECEDING", "1 PRECEDING", "CURRENT ROW")
+    for end in ("CURRENT ROW", "1 FOLLOWING", "UNBOUNDED FOLLOWING")
+    if kind == "ROWS" or not any(edge.startswith("1") for edge in (start, end))
+]
+
+
+@pytest.mark.parametrize("frame", ["", *FRAMES])
+def test_each_frame_is_meant_as_it_is_written(con, session, frame):
+    """Each function over each frame, with an order that ties and one that doesn't, at once."""
+    asked, n = [], 0
+    for order in ("", "ORDER BY price", "ORDER BY id"):
+        if frame.startswith("ROWS") and order != "ORDER BY id":
+            continue  # which of equal rows are meant isn't said
+        for call, least in (("SUM(price)", 250), ("COUNT(*)", 3), ("AVG(price)", 5)):
+            n += 1
+            window = f"{call} OVER ({OF} {order} {frame})"
+            asked.append((f"w{n}", window, least))
+    items = ", ".join(f"{window} AS {name}" for name, window, _ in asked)
+    shown = ", ".join(
+        f"COUNT(*) FILTER (WHERE {name} > {least}) AS {name}" for name, _, least in asked
+    )
+    sql = f"SELECT {shown} FROM (SELECT *, {items} FROM orders)"
+    check_equal(con, session, sql, 0)
+
+
 def test_pairs_of_rows_have_places_too():
     con = duckdb.connect()
     con.execute(

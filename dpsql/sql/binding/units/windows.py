@@ -112,6 +112,8 @@ class UnitWindows:
         frame = self._frame(function, window, node)
         if function == "count_distinct" and frame is not None and not frame.is_whole:
             raise self._refused(node, "COUNT(DISTINCT …) of some rows", "leave ORDER BY out.")
+        if frame is None and function not in _FUNCTIONS.values():
+            order = ()  # of all rows, in whatever order
         made = UnitWindow(
             "",
             table,
