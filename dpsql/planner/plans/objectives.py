@@ -53,6 +53,8 @@ SHARE = 3e-3
 """What families without a target get, in √(privacy cost), relative to those that have one."""
 BINDING = 0.98
 _UNIT = Budget(mu=1)
+_MARGIN = 1e-12
+"""Larger than what processors differ by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +183,9 @@ def _weigh_answers(workload: Workload, limits: list[float], planner: Planner) ->
         start += family.count
         alike = not len(own) or own.max() <= own.min() * (1 + EQUAL)
         if alike:  # products stay products
-            families.append(replace(family, weight=float(own.mean()) if len(own) else 1.0))
+            families.append(
+                replace(family, weight=float(significant(own.mean())) if len(own) else 1.0)
+            )
         else:
             families.append(replace(family, weight=1.0).joined().emphasised([own]))
     weighted = Workload.of(workload.domain, families)
@@ -313,13 +317,14 @@ def _with_the_others(
     pairs = list(zip(workload.families, limits, strict=True))
     others = workload.weighted([f.weight if limit is None else None for f, limit in pairs])
     error = _total(planner(others, _UNIT, None)) if others.families else 0.0
-    factor = SHARE**2 * _total(found.plan) / error if error else 1.0
+    factor = float(significant(SHARE**2 * _total(found.plan) / error)) if error else 1.0
     given = iter(found.weighted.families)
     families = [
         replace(f, weight=f.weight * factor) if limit is None else next(given) for f, limit in pairs
     ]
-    # All weights count relative to each other; within 1e-9 to 1e9 they are taken.
-    weights = [min(max(f.weight * 1e6, 1e-9), 1e9) for f in families]
+    # All weights count relative to each other; within 1e-9 to 1e9 they are taken. A power of two
+    # leaves their digits, and so the plan that the search has found on any processor.
+    weights = [min(max(f.weight * 2.0**20, 1e-9), 1e9) for f in families]
     return Workload.of(workload.domain, families).weighted(weights)
 
 
@@ -328,13 +333,16 @@ def _total(plan: Plan) -> float:
 
 
 def rounded_up(mu_squared: float) -> Budget:
-    """Return a budget in ρ of six digits that is at least as large."""
+    """Return a budget in ρ of six digits that is larger, by 10⁻¹² of it at least.
+
+    So it doesn't depend on the last digits of a float, where that is a number of six digits.
+    """
     if mu_squared >= LARGEST_MU_SQUARED:
         raise WorkloadError(
             "The targets are so small that no useful budget meets them.",
             hint="give larger standard errors, in rows.",
         )
-    mu_squared = max(mu_squared, float(SMALLEST_MU_SQUARED) * 1.001)
+    mu_squared = max(mu_squared, float(SMALLEST_MU_SQUARED) * 1.001) * (1 + _MARGIN)
     exponent = math.floor(math.log10(mu_squared / 2)) - 5
     digits = math.ceil(Fraction(mu_squared) / 2 / Fraction(10) ** exponent)
     return Budget(rho=digits * Fraction(10) ** exponent)

@@ -23,7 +23,7 @@ import numpy as np
 
 from dpsql.errors import ResourceLimitError
 from dpsql.linalg.arrays import Array, Ints
-from dpsql.linalg.digits import least
+from dpsql.linalg.digits import least, significant
 from dpsql.linalg.threads import one_thread
 from dpsql.planner.mechanisms.base import Cost
 from dpsql.planner.mechanisms.measures import LEAST_SHARE, parts, together
@@ -379,7 +379,7 @@ def least_budget_given(combined: Plan, targets: Mapping[str, float], planner: Pl
         if max(ratios) <= 1:
             break
         weights = [
-            min(max(w * (r / max(ratios)) ** STEP, 1e-9), 1e9) if r else w
+            min(max(float(significant(w * (r / max(ratios)) ** STEP)), 1e-9), 1e9) if r else w
             for w, r in zip(weights, ratios, strict=True)
         ]
     else:
