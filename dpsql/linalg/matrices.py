@@ -20,7 +20,6 @@ from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
@@ -338,8 +337,8 @@ class _Transposed(StructuredMatrix):
 
 def independent_inverse(rows: Array) -> Array:
     """Return the pseudo-inverse of independent rows: with Bᵀ = QR it is Q R⁻ᵀ."""
-    q, r = scipy.linalg.qr(rows.T, mode="economic")
-    return np.asarray(scipy.linalg.solve_triangular(r, q.T, trans="N", lower=False).T)
+    q, r = np.linalg.qr(rows.T)
+    return np.asarray(np.linalg.solve(r, q.T).T)
 
 
 def check_entries(rows: int, cells: int) -> None:

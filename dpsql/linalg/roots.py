@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import lapack
 
+from dpsql.linalg import dense
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.nested import nested_rows
 
@@ -22,11 +22,11 @@ def regular_root(gram: Array, least: float = 0.0) -> Array | None:
     Cholesky's factorization takes a twentieth of the time of eigenvalues. All of these are at least
     1/‖G⁻¹‖₁, of which LAPACK gives a good estimate.
     """
-    upper, failed = lapack.dpotrf(gram, clean=1)
+    upper, failed = dense.lapack.dpotrf(gram, clean=1)
     if failed:
         return None
     size = float(np.abs(gram).sum(axis=0).max())
-    reciprocal, _ = lapack.dpocon(upper, size)
+    reciprocal, _ = dense.lapack.dpocon(upper, size)
     return np.asarray(upper) if reciprocal > max(REGULAR, least / size) else None
 
 
@@ -52,7 +52,7 @@ def triangular_root(gram: Array) -> tuple[Array, Array] | None:
     """Return the same for a regular G, in much less time; None if an eigenvalue is nearly 0."""
     if (upper := regular_root(gram)) is None:
         return None
-    return upper, np.asarray(lapack.dtrtri(upper)[0])
+    return upper, np.asarray(dense.lapack.dtrtri(upper)[0])
 
 
 def independent_rows(rows: Array, negligible: float) -> tuple[Array, Array]:
@@ -98,7 +98,7 @@ def _pivoted_root(gram: Array, least: float) -> Array:
     they are far below. It takes a tenth of the time of eigenvalues.
     """
     bound = max(ROUNDING * len(gram) * float(gram.diagonal().max()), least)
-    upper, pivots, rank, _ = lapack.dpstrf(gram, tol=bound)
+    upper, pivots, rank, _ = dense.lapack.dpstrf(gram, tol=bound)
     rows = np.zeros((rank, len(gram)))
     rows[:, pivots - 1] = np.triu(upper)[:rank]
     return rows

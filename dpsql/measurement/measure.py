@@ -22,6 +22,7 @@ Guarantees:
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ from dpsql.measurement.certify import CertifiedPlan
 from dpsql.measurement.differences import Difference, check_totals
 from dpsql.measurement.distributions import CoarseGaussian
 from dpsql.measurement.factors import MeasureFactor, UnitFactor
+from dpsql.measurement.gaussian import quantile_for
 from dpsql.measurement.narrow import Kept, draw, kept_integers, measure_narrow
 from dpsql.measurement.randomness import RandomBits, fresh_bits
 from dpsql.measurement.strategy import BlockStrategy
@@ -113,6 +115,14 @@ class NoisyMeasurements:
     values: Mapping[frozenset[str], Kept]
     """Residual space → measurements, of shape (measurements of the first factor, …); two tables →
     the difference of their totals, of shape (1,)."""
+
+
+def ready(payable: Payable) -> None:
+    """Load what noise is drawn by, so that nothing is left to load when the budget is gone."""
+    if isinstance(payable, CertifiedPlan):
+        quantile_for(max((block.measurements for block in payable.blocks), default=0))
+    else:  # what is drawn is chosen later
+        quantile_for(sys.maxsize)
 
 
 def measure(

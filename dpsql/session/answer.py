@@ -23,7 +23,7 @@ from dpsql.errors import (
     UndeterminedError,
 )
 from dpsql.measurement.certify import is_laplace
-from dpsql.measurement.measure import ChargedPlan
+from dpsql.measurement.measure import ChargedPlan, ready
 from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.planner.reuse.past import least_divisible
@@ -112,6 +112,7 @@ def answer(data: PrivateData, request: Request) -> Release:
             data.verify(*task.asked.script.tables)
             counting = _prepared(engine, task, step)
             counting.check()
+            ready(task.payable)
             receipt = _charge(data, task)
             charged = ChargedPlan(task.payable, receipt, data.ledger)
             try:

@@ -13,7 +13,7 @@ SELDOM = (
     "dpsql.planner.mechanisms.aim_rounds",
     "dpsql.present.exports", "dpsql.present.page", "dpsql.present.pictures", "dpsql.present.report",
     "dpsql.release.relations", "dpsql.release.synthesis", "pandas", "matplotlib", "altair",
-    "IPython", "pyspark", "psycopg", "scipy.optimize", "scipy.sparse", "scipy.stats",
+    "IPython", "pyspark", "psycopg", "scipy",
 )  # fmt: skip
 """What most releases have no use for."""
 PROGRAM = """

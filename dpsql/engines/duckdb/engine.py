@@ -15,6 +15,7 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import numpy.ma  # which DuckDB's arrays are; not when the budget is gone
 from numpy.typing import NDArray
 
 from dpsql.engines.base import (

@@ -24,9 +24,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
+from dpsql.linalg import dense
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.coordinates import Narrow, narrow
 from dpsql.linalg.digits import AS_GOOD, far_apart, few
@@ -185,7 +185,7 @@ def evaluate(dual: Dual, delta: Array) -> DualPoint:
 def eigen(q: Array, delta: Array) -> tuple[Array, Array]:
     """Return the eigenvalues and eigenvectors of Q D Qᵀ."""
     scaled = q * np.sqrt(delta)
-    values, vectors = scipy.linalg.eigh(scaled @ scaled.T, driver="evd")  # half of a product
+    values, vectors = dense.eigh(scaled @ scaled.T, driver="evd")  # half of a product
     return np.maximum(values, values[-1] * 1e-15), vectors
 
 

@@ -26,8 +26,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
 
+from dpsql.linalg import dense
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.iterations import Accelerated, descend
 
@@ -173,7 +173,7 @@ def _evaluate(rows: Array, omega: Array, delta: Array) -> _Point:
     scaled = np.sqrt(omega)[:, None] * rows * np.sqrt(delta)
     if wide:
         scaled = scaled.T
-    values, right = scipy.linalg.eigh(scaled.T @ scaled, driver="evd")
+    values, right = dense.eigh(scaled.T @ scaled, driver="evd")
     kept = values > RANK * values[-1]
     singular, right = np.sqrt(values[kept]), right[:, kept]
     # U = BV/S, so that diag(USUᵀ) has the entries Σ (BV)²/s.
