@@ -134,6 +134,15 @@ class Splitter:
         self._known: dict[Piece, Component] = {}
         self._placed: dict[tuple[Piece, tuple[int, ...]], Component] = {}
 
+    def moved(self, references: Sequence[Reference]) -> Splitter:
+        """Return one for other references, with what is made already of those that are the same."""
+        pairs = enumerate(zip(self.references, references, strict=True))
+        same = {color for color, (old, new) in pairs if old.key == new.key}
+        found = Splitter(references)
+        found._known = {p: c for p, c in self._known.items() if same.issuperset(p.colors)}
+        found._placed = {k: c for k, c in self._placed.items() if same.issuperset(k[0].colors)}
+        return found
+
     def component(self, piece: Piece, axes: tuple[int, ...]) -> Component:
         """Return the kept queries over the axes of a residual space, ascending."""
         key = piece, axes

@@ -26,7 +26,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.linalg import dense
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.coordinates import Narrow, narrow
 from dpsql.linalg.digits import AS_GOOD, far_apart, few
@@ -34,7 +33,7 @@ from dpsql.linalg.hull import hull
 from dpsql.linalg.iterations import Accelerated, descend
 from dpsql.linalg.matrices import least_rank
 from dpsql.linalg.nested import Nested
-from dpsql.linalg.roots import compressed
+from dpsql.linalg.roots import compressed, eigen_of
 from dpsql.linalg.symmetry import Permutation, Subspace, averaged, blocks, symmetries
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.strategies.base import Solution, Solver
@@ -137,6 +136,8 @@ class DualPoint:
     """For each part, R with RᵀR = X in its subspace."""
     diagonal: Array
     """Of X, for each cell."""
+    largest: float
+    """The largest entry of that."""
     parts: tuple[QueryPart, ...]
     evaluations: int = 1
     """How many it took to find."""
@@ -158,7 +159,7 @@ class DualPoint:
     @property
     def upper(self) -> float:
         """The error of X divided by its largest diagonal entry."""
-        return self.f * float(self.diagonal.max())
+        return self.f * self.largest
 
     @property
     def gap(self) -> float:
@@ -179,13 +180,13 @@ def evaluate(dual: Dual, delta: Array) -> DualPoint:
         f += float(np.sqrt(values).sum())
         roots.append(root)
         diagonal += squares
-    return DualPoint(delta, f, tuple(roots), diagonal, dual.parts)
+    return DualPoint(delta, f, tuple(roots), diagonal, float(diagonal.max()), dual.parts)
 
 
 def eigen(q: Array, delta: Array) -> tuple[Array, Array]:
     """Return the eigenvalues and eigenvectors of Q D Qᵀ."""
     scaled = q * np.sqrt(delta)
-    values, vectors = dense.eigh(scaled @ scaled.T, driver="evd")  # half of a product
+    values, vectors = eigen_of(scaled @ scaled.T)  # half of a product
     return np.maximum(values, values[-1] * 1e-15), vectors
 
 
@@ -481,4 +482,5 @@ def _at_corners(given: Narrow, tolerance: float, work: float) -> tuple[Dual, Dua
     diagonal = np.einsum("ij,ij->j", root, root)
     f = float(np.sqrt(values).sum())
     part = QueryPart(spread, None)
-    return dual, DualPoint(delta, f, (root,), diagonal, (part,), best.evaluations)
+    largest = float(diagonal.max())
+    return dual, DualPoint(delta, f, (root,), diagonal, largest, (part,), best.evaluations)

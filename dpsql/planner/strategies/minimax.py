@@ -27,9 +27,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpsql.linalg import dense
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.iterations import Accelerated, descend
+from dpsql.linalg.roots import eigen_of
 
 WORK = 1e11
 """Multiplications that it may cost: a few seconds."""
@@ -173,7 +173,7 @@ def _evaluate(rows: Array, omega: Array, delta: Array) -> _Point:
     scaled = np.sqrt(omega)[:, None] * rows * np.sqrt(delta)
     if wide:
         scaled = scaled.T
-    values, right = dense.eigh(scaled.T @ scaled, driver="evd")
+    values, right = eigen_of(scaled.T @ scaled)
     kept = values > RANK * values[-1]
     singular, right = np.sqrt(values[kept]), right[:, kept]
     # U = BV/S, so that diag(USUᵀ) has the entries Σ (BV)²/s.

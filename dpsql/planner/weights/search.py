@@ -160,6 +160,7 @@ class ReferenceSearch:
         self._deltas: dict[tuple[int, int], Array] = {}
         self._spent = Spent()
         self._moved = self.free
+        self._splitter = Splitter(small.uniform)
 
     def part(self, asked: Mapping[int, Subworkload], colors: Set[int]) -> ReferenceSearch:
         """Search for the references of some colors and some subworkloads in the time that is left.
@@ -329,7 +330,10 @@ class ReferenceSearch:
             Reference.of_reals(w) if c in self.free else self._small.uniform[c]
             for c, w in enumerate(weights)
         ]
-        evaluation = Evaluation(Splitter(references), weights, self._deltas, self._spent)
+        self._splitter = self._splitter.moved(references)
+        evaluation = Evaluation(
+            self._splitter, weights, self._moved.keys(), self._deltas, self._spent
+        )
         result: list[tuple[float, Slopes]] = []
         for number, subworkload in enumerate(self.subworkloads):
             if (found := evaluation.error(number, subworkload, final)) is None:
@@ -419,11 +423,12 @@ class Evaluation:
         self,
         splitter: Splitter,
         weights: list[Array],
+        moved: Set[int],
         deltas: dict[tuple[int, int], Array],
         spent: Spent,
     ) -> None:
-        self._splitter, self._weights, self._deltas = splitter, weights, deltas
-        self._spent = spent
+        self._splitter, self._weights, self._moved = splitter, weights, moved
+        self._deltas, self._spent = deltas, spent
         self._solved: dict[bytes, _SolvedComponent] = {}
         self._parts: dict[object, tuple[float, Slopes]] = {}
 
@@ -451,10 +456,11 @@ class Evaluation:
 
     def _add_dropped(self, slopes: Slopes, dropped: tuple[Piece, ...], factor: float) -> None:
         """Add the derivatives of factor · ∏ squares of dropped pieces."""
-        squares = [self._splitter.squares(p) for p in dropped]
-        for i, piece in enumerate(dropped):
+        moved = [i for i, piece in enumerate(dropped) if not self._moved.isdisjoint(piece.colors)]
+        squares = [self._splitter.squares(p) for p in dropped] if moved else []
+        for i in moved:
             others = math.prod(squares[:i] + squares[i + 1 :])
-            add(slopes, self._dropped(piece)[1], factor * others)
+            add(slopes, self._dropped(dropped[i])[1], factor * others)
 
     def _dropped(self, piece: Piece) -> tuple[float, Slopes]:
         if piece not in self._parts:
