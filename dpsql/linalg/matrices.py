@@ -577,19 +577,19 @@ class Intervals(StructuredMatrix):
     def apply(self, values: Array, axis: int) -> Array:
         """Take differences of running totals."""
         around = [values, values] if self.wraps else [values]
-        first = np.zeros_like(np.take(values, [0], axis))
-        totals = np.cumsum(np.concatenate([first, *around], axis), axis)
+        shape = (*values.shape[:axis], 1, *values.shape[axis + 1 :])
+        totals = np.concatenate([np.zeros(shape, values.dtype), *around], axis).cumsum(axis)
         return np.asarray(np.take(totals, self.high, axis) - np.take(totals, self.low, axis))
 
     def apply_transposed(self, values: Array, axis: int) -> Array:
         """Add up where runs begin less where they end."""
-        first = np.moveaxis(values, axis, 0)
+        first = np.moveaxis(values, axis, 0) if axis else values
         n = self.cells * (1 + self.wraps)
         steps = np.zeros((n + 1, *first.shape[1:]))
         np.add.at(steps, self.low, first)
         np.subtract.at(steps, self.high, first)
         cells = steps.cumsum(axis=0)[:n].reshape(-1, self.cells, *first.shape[1:]).sum(axis=0)
-        return np.moveaxis(cells, 0, axis)
+        return np.moveaxis(cells, 0, axis) if axis else cells
 
     def gram(self) -> Array:
         """Count the runs that contain both cells of a pair: running totals of their corners."""
@@ -634,7 +634,7 @@ class Intervals(StructuredMatrix):
             common += np.maximum(np.minimum(self.high, runs[1] + shift) - low, 0)
         return common.astype(np.float64)
 
-    @property
+    @cached_property
     def wraps(self) -> bool:
         """Whether a run goes on from the last cell to the first."""
         return bool((self.high > self.cells).any())

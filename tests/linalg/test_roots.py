@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.linalg
 
 from dpsql.linalg import roots
 
@@ -45,3 +46,20 @@ def test_independent_rows_have_the_same_gram_matrix_and_an_inverse(spread):
     np.testing.assert_allclose(found.T @ found, rows.T @ rows, atol=1e-12 * np.square(rows).sum())
     np.testing.assert_allclose(found @ inverse, np.eye(20), atol=1e-10)
     np.testing.assert_allclose(inverse @ found, np.linalg.pinv(rows) @ rows, atol=1e-8)
+
+
+@pytest.mark.parametrize("cells", [1, 2, 4, 31, 40, 150])
+def test_eigenvalues_are_those_of_the_same_routine_of_lapack(cells):
+    """Bit by bit: plans rest on them, and were made by SciPy's `eigh` before."""
+    for rank in {1, max(1, cells // 2), cells}:
+        rows = DRAW.standard_normal((rank, cells))
+        gram = rows.T @ rows
+        found = roots.eigen_of(gram)
+        for one, other in zip(found, scipy.linalg.eigh(gram, driver="evd"), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("entry", [np.nan, np.inf])
+def test_what_is_not_finite_has_no_eigenvalues(entry):
+    with pytest.raises(np.linalg.LinAlgError):
+        roots.eigen_of(np.array([[1.0, 0.0], [0.0, entry]]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsql.planner.mechanisms.querysmasher import plan
-from dpsql.planner.residuals.pieces import Component
+from dpsql.planner.residuals.pieces import Component, Piece, Splitter
 from dpsql.planner.residuals.references import Reference, axis_basis, rounded
 from dpsql.planner.residuals.spaces import by_role, by_size
 from dpsql.planner.weights import search as evaluation
@@ -104,6 +104,58 @@ def test_derivatives_against_differences(build, monkeypatch):
             assert slope[cell] == pytest.approx(expected, rel=2e-3, abs=2e-4)
 
 
+@pytest.mark.parametrize("kept", [{0}, {1, 2}, {0, 1, 2}], ids=str)
+def test_where_some_references_move_only_their_slopes_are_computed_and_are_the_same(kept):
+    workload = Workload({"a": 5, "b": 4, "c": 6}).add(["a", "b", "c"], [Prefix()] * 3)
+    workload.add(["a", "c"], [AllRange(), Identity()]).add(["b"], [Suffix()], 3.0)
+    coloring = by_role(workload)
+    search = weighted.ReferenceSearch(workload, coloring, weighted.free_axes(workload, coloring))
+    assert set(search.free) == {0, 1, 2}
+    draw = np.random.default_rng(2)
+    weights = [w / w.sum() for w in (draw.uniform(1, 2, n) for n in coloring.sizes)]
+    part = search.part(dict(enumerate(search.subworkloads)), kept)
+    (all_value, all_slopes), (value, slopes) = search.objective(weights), part.objective(weights)
+    assert value == all_value
+    for color in kept:
+        np.testing.assert_array_equal(slopes[color], all_slopes[color])
+    assert len(part.packed(slopes)) == sum(coloring.sizes[c] for c in kept)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_pieces_are_the_same_whatever_references_came_before(seed):
+    draw, sizes = np.random.default_rng(seed), (3, 4, 3)
+    factors = [Prefix(), AllRange(), Matrix(draw.integers(-2, 3, (5, 12)))]
+    queries = [f.bind(n) for f, n in zip(factors, (3, 4, 12), strict=True)]
+    pieces = [
+        Piece(q.key, colors, kept, q)
+        for q, colors in zip(queries, [(0,), (1,), (2, 1)], strict=True)
+        for kept in product((True, False), repeat=len(colors))
+    ]
+
+    def drawn() -> list[Reference]:
+        weights = (draw.uniform(1, 2, n) for n in sizes)
+        return [
+            Reference.of_cells(len(w)) if draw.random() < 0.3 else Reference.of_reals(w)
+            for w in weights
+        ]
+
+    before = Splitter(drawn())
+    for _ in range(6):
+        for piece in pieces:
+            before.component(piece, tuple(range(sum(piece.kept))))
+        references = [
+            r if draw.random() < 0.5 else other
+            for r, other in zip(before.references, drawn(), strict=True)
+        ]
+        before, fresh = before.moved(references), Splitter(references)
+        for piece in pieces:
+            axes = tuple(range(sum(piece.kept)))[::-1]
+            found, expected = before.component(piece, axes), fresh.component(piece, axes)
+            assert found.content == expected.content
+            assert before.squares(piece) == fresh.squares(piece)
+            np.testing.assert_array_equal(found.rows, expected.rows)
+
+
 @pytest.mark.parametrize(
     "factor", [Prefix(), Suffix(), AllRange(), Matrix(np.tri(7)[:5])], ids=lambda f: repr(f)
 )
@@ -130,7 +182,7 @@ def test_a_search_that_would_take_too_long_ends_with_what_it_has(monkeypatch, ne
 def test_queries_that_vanish_end_the_search():
     """Their part of an error would be 0/0, as it was for fourteen quotients of sums by groups."""
     nothing = Component((0,), (Reference.of_reals(np.full(3, 1 / 3)),), b"", None, identity=0.0)
-    asked = evaluation.Evaluation(None, [], {}, evaluation.Spent())
+    asked = evaluation.Evaluation(None, [], frozenset(), {}, evaluation.Spent())
     with pytest.raises(evaluation.TooMuchError):
         asked._solve((0, 0), nothing)
 

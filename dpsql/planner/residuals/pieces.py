@@ -53,7 +53,7 @@ class Component:
     by_cell: Array | None = None
     """w, where it differs from cell to cell."""
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """The number of cells along each axis."""
         return tuple(len(r.weights) for r in self.references)
@@ -200,12 +200,13 @@ def split(queries: Queries, references: Sequence[Reference], kept: tuple[bool, .
     if len(kept) == 1 and not known and queries.rows >= queries.cells:
         root = _root(queries.gram(), references[0].weights, kept[0])
         return Component(axes, left, content, _frozen(root))
-    exact = _split_integers(queries.matrix, references, kept)
+    matrix = queries.matrix
+    exact = _split_integers(matrix, references, kept)
     if exact is not None:
         numerators, denominator = exact
         return Component(axes, left, content, _frozen(numerators / denominator), numerators)
-    reals = split_rows(queries.matrix, [r.weights for r in references], kept)
-    return Component(axes, left, content, _frozen(_flush(reals, queries.matrix)))
+    reals = split_rows(matrix, [r.weights for r in references], kept)
+    return Component(axes, left, content, _frozen(_flush(reals, matrix)))
 
 
 def _root(gram: Array, weights: Array, keep: bool) -> Array:

@@ -241,6 +241,7 @@ class ReferenceSearch:
         zero = np.zeros(sum(len(axis.support) for axis in self._moved.values()))
         with suppress(TooMuchError):  # what was found until then is kept
             descend(objective, zero, evaluations=EVALUATIONS, progress=PROGRESS)
+        self._splitter = Splitter(self._small.uniform)  # pieces may be large, and contexts many
         return best
 
     def _unpacked(self, start: list[Array], x: Array) -> list[Array]:
