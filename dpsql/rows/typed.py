@@ -214,8 +214,10 @@ def shortest_case(conditions: Sequence[RowValue], ends: Sequence[RowValue]) -> R
 
     Conditions neither fail nor depend on anything but their row, so those before equal results may
     go. A condition `v IS NULL` may, if NULL leads to the same place without it: in all that is
-    compared with it nothing is true. For the same reason two ends of one run of values,
-    `v < c` within `v < d`, are one condition, which databases test at once.
+    compared with it nothing is true. If it leads to another one, it passes by all conditions but
+    for the last ELSE: there it is asked for, of the few rows that come so far. For the same reason
+    two ends of one run of values, `v < c` within `v < d`, are one condition, which databases test
+    at once.
 
     Args:
         conditions: of the results, in turn.
@@ -230,12 +232,23 @@ def shortest_case(conditions: Sequence[RowValue], ends: Sequence[RowValue]) -> R
     (first, result), *others = kept
     if first.operation == "is_null":
         without = shortest_case([c for c, _ in others], [*(r for _, r in others), rest])
-        if _of_null(without, first.parts[0]) == result:
+        of_null = _of_null(without, first.parts[0])
+        if of_null == result:
             return without
+        if of_null is not None:
+            return _asked_last(without, first, result)
     if not others and (run := _one_run(first, result, rest)) is not None:
         return run
     parts = [part for pair in kept for part in pair]
     return RowValue("case", (*parts, rest), rest.type)
+
+
+def _asked_last(value: RowValue, condition: RowValue, result: RowValue) -> RowValue:
+    """Return CASEs with one condition more, where they come to their last ELSE."""
+    if value.operation != "case":
+        return RowValue("case", (condition, result, value), value.type)
+    *parts, rest = value.parts
+    return RowValue("case", (*parts, _asked_last(rest, condition, result)), value.type)
 
 
 def _of_null(value: RowValue, of: RowValue) -> RowValue | None:

@@ -16,7 +16,8 @@ from dpsql.rows.expression import RowColumn, canonical
 from dpsql.rows.key import MOST_VALUES, RowKey, line, looked_up_key, row_key
 from dpsql.rows.known import RowBounds
 from dpsql.rows.measure import measure
-from dpsql.rows.types import row_type
+from dpsql.rows.typed import constant_of
+from dpsql.rows.types import BIGINT, row_type
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
 from dpsql.schema.units import ResolvedUnit
@@ -119,6 +120,16 @@ def test_conditions_lead_to_the_classes_that_values_are_in(con, seed, monkeypatc
             values, _ = scan(coding, blocks).run(con)
         for (name,), counts in values.items():
             assert found[name,].tolist() == counts.tolist(), name
+
+
+@pytest.mark.parametrize("column", ["x", "d"])
+def test_null_is_asked_for_of_the_few_rows_that_no_comparison_holds_for(column):
+    """If it has a cell of its own; if it is in that of the last ELSE, it isn't asked for at all."""
+    key = line(column, TYPES[column], [2, 60], nullable=True).key
+    for classes, asked in ((range(4), 1), ([0, 1, 2, 2], 0), ([0, 1, 1, 0], 1)):
+        led = key.leading_to([constant_of(str(c), BIGINT) for c in classes])
+        assert led.sql.count(" IS NULL") == asked
+        assert led.sql.find("<") < led.sql.find(" IS NULL") or not asked
 
 
 @pytest.mark.parametrize("unit", [None, ResolvedUnit("row_number", "row_number", "INTEGER", (), 3)])
