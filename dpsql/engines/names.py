@@ -1,18 +1,6 @@
-"""Names of columns: those that the library adds to rows; how Spark tells them apart."""
+"""Names of columns as Spark tells them apart."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
-
-from dpsql.schema.names import folded
-
-
-def unused(columns: Iterable[str]) -> str:
-    """Return a beginning that no column has."""
-    prefix, taken = "u_", [folded(name) for name in columns]
-    while any(name.startswith(prefix) for name in taken):
-        prefix = "u" + prefix
-    return prefix
 
 
 def folded_by_spark(name: str) -> str:

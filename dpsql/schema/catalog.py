@@ -180,6 +180,7 @@ def _describe(
         expressions=expressions_for(
             catalog, path, schema, stored.comment, [row.name for row in rows]
         ),
+        order=tuple(row.name for row in rows),
     )
 
 

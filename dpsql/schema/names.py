@@ -10,6 +10,10 @@ from functools import reduce
 from dpsql.errors import SchemaError, printable
 from dpsql.hints import Hint, instead
 
+RESERVED = "__"
+"""The beginning of names of the library's own in SQL on public things: no statement has such."""
+_ASIDE = "\x1f"
+"""A sign that no statement can have in a name."""
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _SMALL = str.maketrans(_LETTERS.upper(), _LETTERS)
 _CAPITAL = str.maketrans(_LETTERS, _LETTERS.upper())
@@ -108,6 +112,29 @@ def twins(names: Iterable[str]) -> tuple[str, str] | None:
             return known[folded(name)], name
         known[folded(name)] = name
     return None
+
+
+def unused(columns: Iterable[str]) -> str:
+    """Return a beginning that no column has, for names of the library's own beside them."""
+    prefix, taken = "u_", [folded(name) for name in columns]
+    while any(name.startswith(prefix) for name in taken):
+        prefix = "u" + prefix
+    return prefix
+
+
+def aside(name: str) -> str:
+    """Return what a public table's column is called beside the library's own names.
+
+    One whose name begins as these do gets a name that can't be written. So where a subquery is
+    evaluated, with canonical names in it, it has no column that would be taken for one of these.
+    """
+    return _ASIDE + name if name.lstrip(_ASIDE).startswith(RESERVED) else name
+
+
+def as_called(name: str) -> str:
+    """Return the name of a column that may have been put `aside`."""
+    is_aside = name.startswith(_ASIDE) and name.lstrip(_ASIDE).startswith(RESERVED)
+    return name.removeprefix(_ASIDE) if is_aside else name
 
 
 def apart(table: str, columns: Sequence[str]) -> dict[str, str]:

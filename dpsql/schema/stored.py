@@ -165,6 +165,7 @@ class _Table(Shape, frozen=True):
     equal: tuple[tuple[Place, Place], ...] = ()
     chosen: StoredChosen | None = None
     below: _Below | None = None
+    order: tuple[str, ...] = ()
 
     def read(self) -> Table:
         columns = {column.name: column.read() for column in self.columns}
@@ -174,6 +175,7 @@ class _Table(Shape, frozen=True):
         require(not columns.keys() & undeclared.keys())
         require({*columns, *bounds} >= {*self.enforced})
         require({*columns, *undeclared} >= {*self.filled})
+        require(not self.order or {*columns, *undeclared} == {*self.order})
         expressions = read_expressions(self.name, {e.text: e.bounds for e in self.expressions})
         check_expressions(self.name, expressions, (*columns, *undeclared))
         self._check_parts(columns)
@@ -191,6 +193,7 @@ class _Table(Shape, frozen=True):
             derived={key.name: key.digest for key in self.derived},
             origin=None if self.below is None else self.below.read(),
             chosen=None if self.chosen is None else self.chosen.read(),
+            order=self.order,
         )
         parents = [parent.read() for parent in self.parents]
         known = {"", *(parent.prefix for parent in parents)}
@@ -281,6 +284,7 @@ def _written(table: Table) -> _Table:
         tuple((a, b) for a, b in sorted(map(sorted, pairs.equal))) if pairs else (),
         None if own.chosen is None else StoredChosen.of(own.chosen),
         None if pairs or table.origin is None else _below(table.origin),
+        () if own.listed == (*own.columns, *own.undeclared) else own.listed,
     )
 
 

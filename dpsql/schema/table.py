@@ -131,6 +131,8 @@ class Table:
     """Columns that are computed of the row among others of its unit, each after what it needs."""
     chosen: Chosen | None = None
     """Which rows of a table these are, if a statement chooses a few of each unit."""
+    order: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """Columns as they stand where they are stored, if others come between those with a domain."""
 
     def __post_init__(self) -> None:
         for name in ("derived", "bounds", "expressions", "columns", "undeclared"):
@@ -212,6 +214,12 @@ class Table:
             enforced=self.enforced.difference(keys),
             derived={name: of for name, of in self.derived.items() if name not in keys},
         )
+
+    @property
+    def listed(self) -> tuple[str, ...]:
+        """All columns in the order in which `*` stands for them."""
+        known, places = (*self.columns, *self.undeclared), {n: i for i, n in enumerate(self.order)}
+        return tuple(sorted(known, key=lambda name: places.get(name, len(places))))
 
     def has(self, name: str) -> bool:
         """Whether there is a column of this name (SQL ignores case)."""

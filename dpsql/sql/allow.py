@@ -18,7 +18,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from dpsql.errors import Span, SqlError, SqlParseError
 from dpsql.hints import COUNTED, Hint, ask, first_that_works, instead, leave_out, never, write
-from dpsql.schema.names import as_sql, capitals, folded, one_of
+from dpsql.schema.names import RESERVED, as_sql, capitals, folded, one_of
 from dpsql.sql.binding.aggregates import argument_of, refused
 from dpsql.sql.binding.functions import AGGREGATES, FUNCTIONS, NAMED, TYPES, VOLATILE, WINDOWS
 from dpsql.sql.shorthands import orders_by_all
@@ -315,7 +315,7 @@ def _check_place(node: exp.Expr, source: SourceText) -> None:
 
 def _check_name(node: exp.Identifier, source: SourceText) -> None:
     """Refuse a name that is written as dpsql's own are."""
-    if not node.name.startswith("__"):
+    if not node.name.startswith(RESERVED):
         return
     called = isinstance(node.parent, (exp.Alias, exp.TableAlias))
     other = ", as " + instead(as_sql(node.name.strip("_") or "n")) if called else ""

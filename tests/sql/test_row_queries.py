@@ -1,5 +1,6 @@
 """Random queries of private rows in one another, answered at a huge budget, against DuckDB."""
 
+import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -128,3 +129,31 @@ def test_a_row_that_several_queries_return_costs_so_often(union):
 @given(sql=statements())
 def test_many_random_row_queries(con, sql):
     check(con, sql)
+
+
+BY_PLACE = [
+    "SELECT COUNT(*) AS n FROM (SELECT * FROM t) AS s(a, b, c, d) WHERE a > 4 AND c < 2",
+    "SELECT b, COUNT(*) AS n FROM (SELECT * FROM t) AS s(a, b) GROUP BY b",
+    "SELECT a, COUNT(*) AS n FROM (SELECT * FROM v) AS s(a, b) WHERE b > 1 GROUP BY a",
+    "SELECT b, COUNT(*) AS n FROM (SELECT * FROM w) AS s(a, b) WHERE a > 1 GROUP BY b",
+    "WITH s(a, b, c, d) AS (SELECT * FROM t) SELECT b, COUNT(*) AS n FROM s WHERE a > 3 GROUP BY b",
+    "SELECT g, COUNT(*) AS n FROM (SELECT k, y, z, g FROM t UNION ALL SELECT * FROM t) "
+    "WHERE k > 2 GROUP BY g",
+    "SELECT c, COUNT(*) AS n FROM (SELECT 1, t.* FROM t) AS s(a, b, c) WHERE b > 2 GROUP BY c",
+]
+"""Queries in which a column is named by its place among those of `*`."""
+
+
+def test_a_star_has_columns_as_they_are_stored(tmp_path):
+    con = duckdb.connect()
+    con.execute(
+        "CREATE TABLE t (y INTEGER, k INTEGER NOT NULL CHECK (k BETWEEN 0 AND 4), z INTEGER,"
+        " g VARCHAR NOT NULL CHECK (g IN ('a', 'b')));"
+        "INSERT INTO t SELECT i % 7, i % 5, i % 3, ['a', 'b'][1 + i % 2] FROM range(100) r(i);"
+        "CREATE VIEW v AS SELECT g, z, k, y FROM t; CREATE VIEW w AS SELECT * FROM t WHERE k > 1"
+    )
+    session = dpsql.Session(con)
+    assert not any(reference.differences(con, sql, session) for sql in BY_PLACE)
+    release = session.release({"asked": BY_PLACE[4]}, budget=reference.PRECISE)
+    release.save(tmp_path / "saved")
+    assert dpsql.Release.load(tmp_path / "saved")["asked"].equals(release["asked"])

@@ -78,12 +78,11 @@ from dpsql.engines.duckdb.parents import (
 )
 from dpsql.engines.duckdb.windows import line_name
 from dpsql.engines.lines import line_columns
-from dpsql.engines.names import unused
 from dpsql.engines.others import Others, names_met, others_of
 from dpsql.errors import InternalError
 from dpsql.rows.typed import call
 from dpsql.schema import Table
-from dpsql.schema.names import quoted_name
+from dpsql.schema.names import quoted_name, unused
 from dpsql.schema.units import ResolvedUnit
 
 KEPT = "kept"

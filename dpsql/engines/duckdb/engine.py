@@ -39,10 +39,9 @@ from dpsql.engines.duckdb.settings import quiet_and_fast
 from dpsql.engines.duckdb.sums import RowSum, zero_or_one
 from dpsql.engines.duckdb.units import count_units
 from dpsql.engines.interrupts import EndedStatementError
-from dpsql.engines.names import unused
 from dpsql.rows.typed import call
 from dpsql.schema.grain import origins
-from dpsql.schema.names import quoted_name
+from dpsql.schema.names import quoted_name, unused
 
 Sums = Mapping[str, RowSum]
 """Measure → what is added up of each row."""

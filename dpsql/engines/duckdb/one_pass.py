@@ -40,7 +40,7 @@ from dpsql.engines.duckdb.bounded import kept_rows
 from dpsql.engines.duckdb.catalog import check_bound
 from dpsql.engines.duckdb.coding import Coding, with_cells
 from dpsql.engines.duckdb.columns import Parameters, source_of, whole
-from dpsql.engines.names import unused
+from dpsql.schema.names import unused
 
 if TYPE_CHECKING:
     import duckdb

@@ -345,6 +345,7 @@ def _described(
         origin=scan,
         expressions=expressions_for(catalog, path, schema, layer.comment, layer.types),
         file=attached_file(catalog, path),
+        order=tuple(layer.types),
     )
 
 

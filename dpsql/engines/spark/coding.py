@@ -17,13 +17,13 @@ import numpy as np
 from dpsql.engines.base import LOW_BITS, Keys, Marginal, Measures, Wanted, Words, columns_read
 from dpsql.engines.codes import runs_of
 from dpsql.engines.cover import cover
-from dpsql.engines.names import unused
 from dpsql.engines.spark.columns import code_of
 from dpsql.engines.spark.sessions import functions_of
 from dpsql.engines.spark.sql.expressions import spark_sql
 from dpsql.engines.spark.sql.text import array, call, quoted, whole
 from dpsql.engines.spark.sums import SparkSum
 from dpsql.schema import Table
+from dpsql.schema.names import unused
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -34,7 +34,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpsql.engines.lines import line_columns
-from dpsql.engines.names import unused
 from dpsql.engines.others import names_met, others_of, places_of
 from dpsql.engines.spark.aggregates import aggregate_sql, empty_sql
 from dpsql.engines.spark.lines import FLOATS, line_order, place_in_line
@@ -47,6 +46,7 @@ from dpsql.errors import InternalError
 from dpsql.rows.within import RowsWithin
 from dpsql.schema import Table
 from dpsql.schema.grain import stored_type
+from dpsql.schema.names import unused
 from dpsql.schema.table import Parent
 from dpsql.schema.units import Join, ResolvedUnit
 from dpsql.schema.windows import OUTSIDE

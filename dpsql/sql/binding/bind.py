@@ -11,7 +11,7 @@ from sqlglot import exp
 from dpsql.errors import Span, SqlError, SqlSchemaError, printable
 from dpsql.hints import Hint, ask, first_that_works, instead, leave_out, never, write
 from dpsql.schema import Domain, Table
-from dpsql.schema.names import as_sql, closest, folded, one_of
+from dpsql.schema.names import RESERVED, as_sql, closest, folded, one_of
 from dpsql.sql.binding.core import Statistic
 from dpsql.sql.binding.expressions import (
     NESTED,
@@ -37,8 +37,6 @@ from dpsql.sql.text.parse import IN_LIST
 from dpsql.sql.text.spans import SourceText
 
 MAX_NAME_CHARACTERS = 128
-RESERVED = "__"
-"""Names that begin so are the library's own."""
 
 Visit = Callable[[Expr], Expr]
 """Rewrites a subquery; raises if it may not stand where it does."""

@@ -16,7 +16,7 @@ from sqlglot import exp
 from dpsql.errors import SchemaError, printable
 from dpsql.schema import Table
 from dpsql.schema.groups import CALENDAR, Groups, columns_in
-from dpsql.schema.names import quoted_name
+from dpsql.schema.names import as_called, quoted_name
 from dpsql.sql.binding.core import Role
 from dpsql.sql.binding.expressions import BoundExpr, Expr, column, render
 from dpsql.sql.sandbox.database import Sandbox, column_type
@@ -100,9 +100,9 @@ def _public(
             f"The groups that exist are in {printable(name)}, which is not a public table.",
             hint=f"pass public=[{name!r}], or a mapping with the frame.",
         )
-    given = (of for of, _ in sandbox.types(f"SELECT * FROM {source}"))
+    given = {as_called(of): of for of, _ in sandbox.types(f"SELECT * FROM {source}")}
     what = f"The public table {printable(name)} of groups"
-    return source, columns_in(groups.columns, given, what)
+    return source, [given[of] for of in columns_in(groups.columns, given, what)]
 
 
 def condition(exist: Sequence[Existing], keys: Sequence[BoundExpr]) -> list[Expr]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from dpsql.hints import first_that_works, never
-from dpsql.schema.names import folded, quoted_name
+from dpsql.schema.names import as_called, folded, quoted_name
 from dpsql.sql.binding.core import Relation
 from dpsql.sql.binding.expressions import Expr, render
 from dpsql.sql.binding.joins import JoinedItem
@@ -106,4 +106,4 @@ def materialize(
             f"This public table has more than {MAX_RELATION_ROWS:,} rows.",
             "join a smaller one.",
         )
-    return tuple(names), rows
+    return tuple(map(as_called, names)), rows

@@ -99,7 +99,7 @@ class Home:
         """The names of its columns."""
         if self.query is not None:
             return tuple(column.name for column in self.query.columns)
-        return (*self._own.columns, *self._own.undeclared)
+        return self._own.listed
 
     @property
     def relations(self) -> tuple[Relation, ...]:

@@ -12,7 +12,7 @@ from dpsql.rows.windows import WindowFrame
 from dpsql.schema import Table
 from dpsql.schema.combined import RowCombination
 from dpsql.schema.grain import chosen_rows
-from dpsql.schema.names import folded, quoted_name
+from dpsql.schema.names import aside, folded, quoted_name
 from dpsql.schema.windows import Chosen
 from dpsql.sql.binding.existing import ExistingGroups
 from dpsql.sql.binding.expressions import BoundExpr
@@ -263,6 +263,6 @@ class NamedTables:
             name = None
             if frame is not None:
                 name = self._sandbox.new_name("public")
-                self._sandbox.store(name, frame)
+                self._sandbox.store(name, frame.rename(aside))
             self._stored[key] = name
         return self._stored[key]

@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from dpsql.errors import SqlError, printable
 from dpsql.hints import Hint, first_that_works, instead
-from dpsql.schema.names import as_sql, folded, quoted_name
+from dpsql.schema.names import as_called, as_sql, folded, quoted_name
 from dpsql.sql.binding.core import ROW, AnswerColumn, Role
 from dpsql.sql.binding.expressions import Expr, render
 from dpsql.sql.computing.fractions import COLUMNS, Placed, with_fractions
@@ -130,7 +130,7 @@ def prepare(
         sandbox.create(core.core.table, f"SELECT {listed} WHERE false")
         tables.append((core.core.table, columns))
     try:
-        names = [name for name, _ in sandbox.types(render(query))]
+        names = [as_called(name) for name, _ in sandbox.types(render(query))]
     except SandboxError as error:
         raise source.error(
             source.whole(),

@@ -61,7 +61,7 @@ from dpsql.rows.write import RowWriter, known_as
 from dpsql.schema import Table
 from dpsql.schema.domain import ZONED
 from dpsql.schema.drafts import bounds_hint, expression_hint, have
-from dpsql.schema.names import quoted_text
+from dpsql.schema.names import quoted_text, unused
 from dpsql.sql.binding.core import Linear, Within
 from dpsql.sql.binding.expressions import BoundExpr, Expr, as_stored, rebuild, render
 from dpsql.sql.lowering.restrict import numbers
@@ -127,8 +127,12 @@ class RowReader:
             if type_ == ZONED
         }
         self._canonical = {f"__a{i}": name for i, name in enumerate(table.columns)}
-        self._stored = {as_stored(i): name for i, name in enumerate(table.columns)}
         self._canonical |= {f"__w{i}": name for i, name in enumerate(table.undeclared)}
+        own = unused((*table.columns, *table.undeclared))
+        self._stored = {own + name: name for name in table.columns}
+        """The name that stands for what is stored, whatever SQL sees of it → column: no column of
+        the table is called so."""
+        self._names = self._canonical | {as_stored(i): n for i, n in enumerate(self._stored)}
         known = type_bounds({n: type_ for n, type_ in self.types.items() if type_ == "BOOLEAN"})
         self._given = {name: (b.low, b.high) for name, b in table.bounds.items()}
         known |= self._given | {
@@ -358,7 +362,7 @@ class RowReader:
     def _named(self, node: row.RowExpression) -> row.RowExpression:
         """Put columns in place of their canonical names; what is never NaN isn't asked whether."""
         if isinstance(node, row.RowColumn):
-            return row.RowColumn(self._canonical.get(node.name, node.name))
+            return row.RowColumn(self._names[node.name])
         named = row.replaced(node, self._named)
         if isinstance(named, row.RowCall) and named.function == "or":
             asked = named.arguments
