@@ -137,8 +137,8 @@ BY_PLACE = [
     "SELECT a, COUNT(*) AS n FROM (SELECT * FROM v) AS s(a, b) WHERE b > 1 GROUP BY a",
     "SELECT b, COUNT(*) AS n FROM (SELECT * FROM w) AS s(a, b) WHERE a > 1 GROUP BY b",
     "WITH s(a, b, c, d) AS (SELECT * FROM t) SELECT b, COUNT(*) AS n FROM s WHERE a > 3 GROUP BY b",
-    "SELECT g, COUNT(*) AS n FROM (SELECT k, y, z, g FROM t UNION ALL SELECT * FROM t) "
-    "WHERE k > 2 GROUP BY g",
+    "SELECT g, COUNT(*) AS n FROM (SELECT y, k, z, g FROM t UNION ALL SELECT * FROM t) "
+    "WHERE y > 2 GROUP BY g",
     "SELECT c, COUNT(*) AS n FROM (SELECT 1, t.* FROM t) AS s(a, b, c) WHERE b > 2 GROUP BY c",
 ]
 """Queries in which a column is named by its place among those of `*`."""
