@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections.abc import Iterator
 
 import duckdb
 import polars as pl
@@ -28,18 +29,18 @@ def number(value: object) -> float:
     return math.nan if value is None else float(str(value))
 
 
-@pytest.mark.sampled(11)
-@pytest.mark.parametrize("seed", range(SCRIPTS))
-def test_every_interval_holds_the_answer(seed):
+def intervals(seed: int) -> Iterator[tuple[float, list[float], str]]:
+    """Yield DuckDB's answers to a random statement, each with our interval and our own value.
+
+    Raises:
+        ResourceLimitError: moments of so many joint cells are refused, before anything is charged.
+    """
     made = RandomValues(random.Random(seed))  # noqa: S311
     con, sql = made.connect(), made.statement()
     names = [name for name, *_ in con.execute(sql).description]
     keys = [name for name in names if name.startswith("k")]
     session = dpsql.Session(con, schema=made.schema)
-    try:
-        release = session.release({"asked": sql}, budget=BUDGET, confidence=CERTAIN)
-    except dpsql.errors.ResourceLimitError:
-        pytest.skip("moments of so many joint cells are refused, before anything is charged")
+    release = session.release({"asked": sql}, budget=BUDGET, confidence=CERTAIN)
     followed = dict(release.columns("asked").select("column", "variance").rows())
     found = {tuple(row[k] for k in keys): row for row in release["asked"].iter_rows(named=True)}
     for row in con.execute(sql).fetchall():
@@ -47,7 +48,18 @@ def test_every_interval_holds_the_answer(seed):
         for name, answer in zip(names[len(keys) :], map(number, row[len(keys) :]), strict=True):
             if math.isfinite(answer) and followed[name] != "none" and ours[name] is not None:
                 where = f"{name} of {row[: len(keys)]} in {sql}"
-                check(answer, [number(ours[name + end]) for end in ("_lower", "", "_upper")], where)
+                ends = [number(ours[name + end]) for end in ("_lower", "", "_upper")]
+                yield answer, ends, where
+
+
+@pytest.mark.sampled(11)
+@pytest.mark.parametrize("seed", range(SCRIPTS))
+def test_every_interval_holds_the_answer(seed):
+    try:
+        for answer, ours, where in intervals(seed):
+            check(answer, ours, where)
+    except dpsql.errors.ResourceLimitError:
+        pytest.skip("moments of so many joint cells are refused")
 
 
 def check(answer: float, ours: list[float], where: str) -> None:

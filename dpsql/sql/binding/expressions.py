@@ -1,7 +1,8 @@
 """Bound expressions: SQL over canonical names, free of what the analyst called things.
 
 The private table's i-th column with a domain is `__a{i}`, the i-th without one `__w{i}`, and the
-j-th column of a core's r-th public relation is `__r{r}_{j}`; no name of the analyst's begins so.
+j-th column of a core's r-th public relation is `__r{r}_{j}`. No name in a statement begins so, and
+none of a public table's columns does where these are evaluated (`names.aside`).
 What is stored in the i-th column with a domain, whatever SQL sees of it, is `__s{i}`: only
 conditions that dpsql adds itself are about that.
 Equal expressions have equal text.
