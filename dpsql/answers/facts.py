@@ -148,6 +148,16 @@ class Facts:
         return self.traits.measures_marginals
 
     @property
+    def title(self) -> str | None:
+        """The mechanism as people call it; None if nothing new was measured."""
+        return None if self.mechanism is None else self.traits.title
+
+    @property
+    def invariants(self) -> tuple[()]:
+        """The counts that were released without noise: there are none."""
+        return ()
+
+    @property
     def noise(self) -> str:
         """The kind of noise that was added, in words."""
         return LAPLACE_NOISE if self.laplace else GAUSSIAN_NOISE

@@ -14,22 +14,17 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
-import msgspec
 import polars as pl
 
 from dpsql.answers.facts import Facts
 from dpsql.answers.frames import Frames
 from dpsql.answers.noise import CONFIDENCE
 from dpsql.errors import ResourceLimitError, printable
-from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.present.disk import created
-from dpsql.present.summary import DELTAS
-from dpsql.privacy import Budget
-from dpsql.schema import Table
+from dpsql.present.records import In, document_of
 from dpsql.schema.names import enum_type, quoted_name
 
 BATCH = 1_000_000
@@ -202,78 +197,6 @@ MADE_UP = "rows made up of a dpsql release: nobody is in them"
 FORMAT = 1
 
 
-class DocumentPart(msgspec.Struct, frozen=True):
-    """A part of a document; each has at least these names."""
-
-
-class _Asked(DocumentPart, frozen=True):
-    form: Literal["rho", "mu", "epsilon"]
-    amount: Fraction
-    delta: Fraction | None
-
-    def budget(self) -> Budget:
-        if self.form == "epsilon" and self.delta is not None:
-            return Budget(epsilon=self.amount, delta=self.delta)
-        if self.form == "epsilon":
-            raise ValueError
-        return Budget(mu=self.amount) if self.form == "mu" else Budget(rho=self.amount)
-
-
-class BudgetPart(DocumentPart, frozen=True):
-    """The amount that was charged, in all forms."""
-
-    asked: _Asked
-    rho: float
-    rho_exact: Fraction
-    mu: float
-    epsilon_at_delta: dict[str, float]
-
-
-class MechanismPart(DocumentPart, frozen=True, kw_only=True):
-    """The mechanism that measured, and how well it did."""
-
-    name: str | None
-    title: str | None
-    noise: str
-    """`gaussian` or `laplace`."""
-    noise_in_words: str = ""
-    objective: str
-    rmse: float | None
-    certified_gap: float | None
-    warning: str | None = None
-    residual_spaces: int
-    whole_domain: bool
-    invariants: tuple[()] = ()
-
-
-def mechanism_part(facts: Facts) -> MechanismPart:
-    """Say what measured, and how well."""
-    return MechanismPart(
-        name=facts.mechanism,
-        title=None if facts.mechanism is None else MECHANISMS[facts.mechanism].title,
-        noise="laplace" if facts.laplace else "gaussian",
-        noise_in_words=facts.noise,
-        objective=facts.objective,
-        rmse=facts.rmse,
-        certified_gap=facts.gap,
-        warning=facts.warning,
-        residual_spaces=facts.spaces,
-        whole_domain=facts.whole,
-    )
-
-
-def budget_part(budget: Budget) -> BudgetPart:
-    """Say what was charged, in all forms."""
-    deltas = dict.fromkeys((*DELTAS, *([] if budget.delta is None else [budget.delta])))
-    return BudgetPart(
-        _Asked(budget.form, budget.amount, budget.delta),
-        rho=float(budget.rho),
-        rho_exact=budget.rho,
-        mu=budget.mu,
-        epsilon_at_delta={f"{float(d):g}": budget.epsilon_at(d) for d in deltas},
-    )
-
-
 class Described(Protocol):
     """Says what columns are."""
 
@@ -359,39 +282,8 @@ def _of_noise(role: str, name: str, confidence: float) -> str:
 
 def common(facts: Facts) -> dict[str, Any]:
     """Return what is so of all statements, as JSON has it."""
-    receipt = facts.receipt
-    budget = None if facts.budget is None else budget_part(facts.budget)
-    found = {
-        "what": WHAT,
-        "format": FORMAT,
-        "created": facts.created,
-        "tables": [_table(table) for table in facts.tables],
-        "vintage": facts.vintage,
-        "neighbours": facts.neighbours,
-        "budget": budget,
-        "mechanism": mechanism_part(facts),
-        "post_processing": {
-            "confidence": facts.confidence,
-            "nonnegative": facts.nonnegative,
-            "integers": facts.integers,
-            "groups_above": facts.groups_above,
-            "suppress_below": facts.suppress_below,
-        },
-        "ledger": None if receipt is None else {"id": receipt.ledger, "entry": receipt.seq},
-        "rests_also_on": [{"entry": e.seq, "time": e.time} for e in facts.earlier],
-        "versions": dict(facts.versions),
-    }
-    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(found, enc_hook=str))
-    return plain
-
-
-def _table(table: Table) -> dict[str, Any]:
-    unit = table.unit
-    return {
-        "name": table.shown,
-        "unit": None if unit is None else unit.name,
-        "rows_that_count_of_a_unit": None if unit is None else unit.max_rows,
-    }
+    first = dict.fromkeys(("what", "format", "created", "tables", "vintage"))  # in this order
+    return {**first, "what": WHAT, "format": FORMAT, **document_of(facts, In.METADATA)}
 
 
 def of_statement(

@@ -29,6 +29,7 @@ from dpsql.present.exports import METADATA, Answered, Style, as_text
 from dpsql.present.formats import csv_text, parquet_bytes
 from dpsql.present.page import ELSEWHERE, Cell, Column, Download, Page, Picture, Section, Shown
 from dpsql.present.pictures import MOST_PANELS, chart_of
+from dpsql.present.records import lines_of
 from dpsql.present.shown import MOST_UNFOLDED, answer_table
 from dpsql.present.summary import (
     budget_forms,
@@ -36,7 +37,6 @@ from dpsql.present.summary import (
     limits,
     not_protected,
     promised,
-    rested_on,
 )
 from dpsql.privacy import Ledger
 
@@ -415,12 +415,7 @@ def _spent(account: Ledger | None) -> float | None:
 
 
 def _provenance(facts: Facts, measurements: bytes) -> list[tuple[str, str]]:
-    found = [*how_measured(facts), *limits(facts)]
-    if facts.receipt is not None:
-        receipt = facts.receipt
-        found.append(("ledger", f"entry {receipt.seq} of ledger {receipt.ledger}"))
-        found.append(("request", receipt.request))
-    found += [("rests also on", rested_on(entry)) for entry in dict.fromkeys(facts.earlier)]
+    found = [*how_measured(facts), *limits(facts), *lines_of(facts, "Privacy", "page")]
     digest = hashlib.sha256(measurements).hexdigest()
     return [*found, ("SHA-256 of the noisy integers", digest)]
 

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from statistics import NormalDist
 
-from dpsql.answers.facts import Earlier, Facts
+from dpsql.answers.facts import Facts
 from dpsql.errors import printable
+from dpsql.present.records import DELTAS, lines_of
 from dpsql.privacy import Budget
 from dpsql.privacy.conversions import epsilon_of
 from dpsql.schema import Table
 
 WIDTH = 100
-DELTAS = (Fraction(1, 10**6), Fraction(1, 10**9), Fraction(1, 10**12))
 _LABEL = 16
 _TRUST = (
     "central: the curator holds the rows; from the release, nobody learns more about one unit "
@@ -69,10 +69,7 @@ def _privacy(facts: Facts) -> Iterator[tuple[str, str]]:
     else:
         yield "budget", f"{facts.budget} (as asked)"
         yield from (("", line) for line in budget_forms(facts.budget))
-    if facts.receipt is not None:
-        yield "ledger", f"entry {facts.receipt.seq} of ledger {facts.receipt.ledger}"
-    for entry in dict.fromkeys(facts.earlier):  # of several tables it is named once for each
-        yield "rests also on", rested_on(entry)
+    yield from lines_of(facts, "Privacy")
     yield "trust model", _TRUST
 
 
@@ -85,11 +82,6 @@ def budget_forms(budget: Budget) -> list[str]:
         small = f"{float(delta):g}".replace("e-0", "e-")
         forms.append(f"ε = {budget.epsilon_at(delta):.6g} at δ = {small}")
     return list(dict.fromkeys(forms))
-
-
-def rested_on(entry: Earlier) -> str:
-    """Name an earlier charge."""
-    return f"entry {entry.seq} of {entry.time}, charged {_in_form(Budget(rho=1), entry.mu_squared)}"
 
 
 def _in_form(form: Budget, mu_squared: Fraction) -> str:
@@ -186,7 +178,7 @@ def limits(facts: Facts) -> Iterator[tuple[str, str]]:
         f"vintage {printable(facts.vintage)!r}" if facts.vintage else "no vintage declared",
     )
     yield "not covered", _NOT_COVERED
-    yield "versions", ", ".join(f"{k} {v}" for k, v in facts.versions.items())
+    yield from lines_of(facts, "Limits")
 
 
 def _statements(number: int) -> str:

@@ -15,7 +15,6 @@ import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,30 +24,22 @@ import polars as pl
 from dpsql.answers.facts import Earlier, Facts
 from dpsql.answers.frames import DESCRIBED, Frames, slices
 from dpsql.answers.sources import identity_of, same_columns, unchanged
-from dpsql.errors import BudgetError, LedgerError, ReleaseFormatError, SchemaError, printable
+from dpsql.errors import BudgetError, LedgerError, ReleaseFormatError, SchemaError
 from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.reconstruction.base import EXPECTED
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.present.disk import digest_of, new_folder, plain_names, system_errors
 from dpsql.present.disk import write as write_file
-from dpsql.present.formats import (
-    BudgetPart,
-    DocumentPart,
-    MechanismPart,
-    budget_part,
-    mechanism_part,
-    write_parquet,
-)
-from dpsql.privacy import Entry, Ledger, Purpose, Receipt
+from dpsql.present.formats import write_parquet
+from dpsql.present.records import DocumentPart, In, document_of, facts_in
+from dpsql.privacy import Entry, Ledger
 from dpsql.privacy.purpose import ChargedTable
 from dpsql.release.measurements import decode, encode, read_parquet
 from dpsql.schema import Table
-from dpsql.schema.stored import table_from_json, table_to_json
 
 # ── `release.json`: the facts of a release as plain JSON, and back ───────────────────────────────
 #
-# The shapes of its parts are declared here, and msgspec reads them strictly. What is written for
-# people only, such as the noise and the neighbors in words, is not read.
+# Facts are written and read by their records, beside the format and what is said of each file.
 
 
 FORMAT = 4
@@ -61,8 +52,6 @@ MAX_BYTES = 2**26
 MAX_ABOVE = 1e6
 """Standard errors of `groups_above`."""
 
-_FRACTION = re.compile(r"(0|[1-9][0-9]{0,1999})(/[1-9][0-9]{0,1999})?")
-
 _NOISE_OF_FORMAT_2 = {
     "round(N(0, sigma^2)) added to exact integers: the Gaussian mechanism, rounded afterwards; "
     "variance sigma^2 + 1/12; drawn exactly from AES-256 in counter mode, keyed by the "
@@ -72,28 +61,6 @@ _NOISE_OF_FORMAT_2 = {
     "the system": "laplace",
 }
 """Words that stood in place of a name in format 2, for good."""
-
-
-class _Expected(DocumentPart, frozen=True):
-    statement: str
-    rows: int
-    rmse: float | None
-    worst_standard_error: float | None
-
-
-class _PostProcessing(DocumentPart, frozen=True):
-    confidence: float | None
-    nonnegative: bool
-    integers: bool
-    groups_above: float | None = None
-
-
-class _Receipt(DocumentPart, frozen=True):
-    id: str
-    entry: int
-    request: str
-    mu_squared: Fraction
-    purpose: Purpose
 
 
 class DescribedColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -115,70 +82,21 @@ class DescribedFile(DocumentPart, frozen=True, kw_only=True, omit_defaults=True)
     sha256: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
 
-class _Document(DocumentPart, frozen=True, kw_only=True):
-    format: int
-    created: str
-    table: dict[str, Any]
-    other_tables: tuple[dict[str, Any], ...] = ()
-    """In format 5, of which there is at least one."""
-    neighbours: str
-    contributions: int
-    vintage: str
-    statements: dict[str, str]
-    expected_error: tuple[_Expected, ...]
-    budget: BudgetPart | None
-    rows_need_a_value_in: dict[str, tuple[str, ...]] | tuple[str, ...]
-    """By statement; in format 2 the same columns for all statements."""
-    notes: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    privacy_cost_mu_squared: Fraction
-    mechanism: MechanismPart
-    post_processing: _PostProcessing
-    ledger: _Receipt | None
-    rests_also_on: tuple[Earlier, ...]
-    versions: dict[str, str]
-    files: dict[str, DescribedFile]
-
-
 # ── writing ────────────────────────────────────────────────────────────────────────────────
 
 
 def write(facts: Facts, files: Mapping[str, DescribedFile]) -> str:
     """Write facts and what is said of each file, with a checksum of all of it."""
-    written = _Document(
-        format=SEVERAL if facts.others else FORMAT,
-        created=facts.created,
-        table=table_to_json(facts.table),
-        other_tables=tuple(map(table_to_json, facts.others)),
-        neighbours=facts.neighbours,
-        contributions=facts.table.contributions,
-        vintage=facts.vintage,
-        statements=dict(facts.statements),
-        expected_error=tuple(_Expected(**row) for row in facts.expected.to_dicts()),
-        budget=None if facts.budget is None else budget_part(facts.budget),
-        rows_need_a_value_in=dict(facts.guards),
-        notes=dict(facts.notes),
-        privacy_cost_mu_squared=facts.privacy_cost,
-        mechanism=mechanism_part(facts),
-        post_processing=_PostProcessing(
-            facts.confidence, facts.nonnegative, facts.integers, facts.groups_above
-        ),
-        ledger=None if facts.receipt is None else _receipt(facts.receipt),
-        rests_also_on=facts.earlier,
-        versions=dict(facts.versions),
-        files=dict(files),
-    )
-    document = msgspec.json.decode(msgspec.json.encode(written, enc_hook=str))
+    document = {
+        "format": SEVERAL if facts.others else FORMAT,
+        **document_of(facts, In.RELEASE),
+        "files": msgspec.to_builtins(files),
+    }
     if not facts.others:
         del document["other_tables"]
         if document["ledger"] is not None:
             del document["ledger"]["purpose"]["others"]
     return _text({**document, "sha256": _digest(document)})
-
-
-def _receipt(receipt: Receipt) -> _Receipt:
-    return _Receipt(
-        receipt.ledger, receipt.seq, receipt.request, receipt.mu_squared, receipt.purpose
-    )
 
 
 def _text(sealed: Mapping[str, Any]) -> str:
@@ -215,8 +133,9 @@ def read(text: str) -> tuple[Facts, dict[str, DescribedFile]]:
         # The same in other words, with other spaces for example, was changed as well.
         if text != _text(document) or document.pop("sha256") != _digest(document):
             raise malformed("release.json was changed")
-        found = msgspec.convert(document, _Document, dec_hook=_fraction)
-        return _facts(found), found.files
+        facts = facts_in(_of_today(document))
+        _check(facts, document)
+        return facts, msgspec.convert(document["files"], dict[str, DescribedFile])
     except (
         KeyError, TypeError, ValueError, OverflowError, RecursionError, BudgetError, SchemaError,
         msgspec.ValidationError, pl.exceptions.PolarsError,
@@ -242,60 +161,28 @@ def _refuse(constant: str) -> float:
     raise ValueError(constant)
 
 
-def _fraction(kind: type, value: Any) -> Fraction:
-    """Read a fraction, the one type that msgspec leaves to us."""
-    if kind is not Fraction or type(value) is not str or not _FRACTION.fullmatch(value):
-        raise ValueError
-    return Fraction(value)
+def _of_today(document: dict[str, Any]) -> dict[str, Any]:
+    """Say what format 2 said of noise and of rows that are counted as it is said today."""
+    mechanism, guards = document["mechanism"], document["rows_need_a_value_in"]
+    noise = mechanism["noise"]
+    if document["format"] == 2:
+        columns = msgspec.convert(guards, tuple[str, ...])
+        guards = dict.fromkeys(document["statements"], columns) if columns else {}
+    return {
+        **document,
+        "mechanism": {**mechanism, "noise": _NOISE_OF_FORMAT_2.get(noise, noise)},
+        "rows_need_a_value_in": guards,
+    }
 
 
-def _facts(document: _Document) -> Facts:
-    mechanism, post = document.mechanism, document.post_processing
-    expected = msgspec.to_builtins(document.expected_error)
-    facts = Facts(
-        table=table_from_json(document.table),
-        others=tuple(map(table_from_json, document.other_tables)),
-        neighbours=printable(document.neighbours),
-        statements=document.statements,
-        expected=pl.DataFrame(list(expected), schema=EXPECTED),
-        budget=None if document.budget is None else document.budget.asked.budget(),
-        guards=_guards(document),
-        notes=document.notes,
-        privacy_cost=document.privacy_cost_mu_squared,
-        receipt=None if document.ledger is None else _read_receipt(document.ledger),
-        rmse=mechanism.rmse,
-        gap=mechanism.certified_gap,
-        spaces=mechanism.residual_spaces,
-        whole=mechanism.whole_domain,
-        objective=mechanism.objective,
-        vintage=document.vintage,
-        earlier=document.rests_also_on,
-        confidence=post.confidence,
-        nonnegative=post.nonnegative,
-        integers=post.integers,
-        groups_above=post.groups_above,
-        created=document.created,
-        versions=document.versions,
-        mechanism=mechanism.name,
-        laplace=_is_laplace(mechanism.noise),
-        warning=mechanism.warning,
-    )
-    _check(facts, document)
-    return facts
-
-
-def _is_laplace(noise: str) -> bool:
-    return {"gaussian": False, "laplace": True}[_NOISE_OF_FORMAT_2.get(noise, noise)]
-
-
-def _check(facts: Facts, document: _Document) -> None:
+def _check(facts: Facts, document: Mapping[str, Any]) -> None:
     """Check that what is said of one thing goes with what is said of others."""
     named = facts.mechanism in MECHANISMS if facts.budget is not None else facts.mechanism is None
-    if not named or facts.table.contributions != document.contributions:
+    if not named or facts.table.contributions != document["contributions"]:
         raise ValueError
     paths = {table.path for table in facts.tables}
     units = len(facts.tables) == 1 or all(table.unit is not None for table in facts.tables)
-    if len(paths) < len(facts.tables) or bool(facts.others) != (document.format == SEVERAL):
+    if len(paths) < len(facts.tables) or bool(facts.others) != (document["format"] == SEVERAL):
         raise ValueError
     charged = 0 if facts.receipt is None else len(facts.receipt.purpose.tables)
     if not units or charged not in {0, len(facts.tables)}:
@@ -305,19 +192,6 @@ def _check(facts: Facts, document: _Document) -> None:
     known = EXPECTED if not facts.biased else ("statement", "rows")
     if facts.expected.select(*known).null_count().sum_horizontal()[0]:
         raise ValueError
-
-
-def _guards(document: _Document) -> dict[str, tuple[str, ...]]:
-    found = document.rows_need_a_value_in
-    if isinstance(found, dict) != (document.format > 2):
-        raise ValueError
-    if isinstance(found, tuple):
-        return dict.fromkeys(document.statements, found) if found else {}
-    return found
-
-
-def _read_receipt(said: _Receipt) -> Receipt:
-    return Receipt(said.id, said.entry, said.request, said.mu_squared, said.purpose)
 
 
 DOCUMENT = "release.json"
