@@ -42,7 +42,8 @@ def eigen_of(gram: Array) -> tuple[Array, Array]:
     if not np.isfinite(gram).all():
         raise np.linalg.LinAlgError
     work, integers, _ = dense.lapack.dsyevd_lwork(len(gram), lower=1)
-    values, vectors, failed = dense.lapack.dsyevd(gram, lower=1, lwork=int(work), liwork=int(integers))
+    sizes = {"lwork": int(work), "liwork": int(integers)}
+    values, vectors, failed = dense.lapack.dsyevd(gram, lower=1, **sizes)
     if failed:
         raise np.linalg.LinAlgError
     return values, vectors

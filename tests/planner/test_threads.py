@@ -16,7 +16,6 @@ from dpsql.planner.reconstruction import whole
 from dpsql.planner.strategies import dual
 from dpsql.workload import Prefix, Workload
 
-
 OURS = re.compile(r"numpy|scipy_openblas|libblas|liblapack")
 
 
