@@ -55,7 +55,7 @@ from dpsql.rows.typed import RowAggregate, RowValue, as_stored, bytes_of
 from dpsql.rows.types import BIGINT, BOOLEAN, DOUBLE
 from dpsql.rows.within import AGGREGATES, aggregated, truth
 from dpsql.rows.write import RowWriter
-from dpsql.schema.windows import Window
+from dpsql.schema.windows import WindowColumn
 
 RANKS = ("row_number", "rank", "dense_rank", "ntile")
 """Numbers from 1."""
@@ -258,7 +258,7 @@ def of_rows(function: str, value: Interval, most: int | None) -> Interval:
     return (Fraction(0), Fraction(1)) if function in SHARES else value
 
 
-def window_seen(window: Window) -> RowExpression:
+def window_seen(window: WindowColumn) -> RowExpression:
     """Return what SQL sees of such a column, so that it says itself which values it can have."""
     found = RowColumn(window.name)
     if window.type == BOOLEAN.name:

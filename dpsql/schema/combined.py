@@ -32,7 +32,7 @@ from dpsql.schema.keys import comments
 from dpsql.schema.lookup import means
 from dpsql.schema.names import folded
 from dpsql.schema.table import Origin, Parent, Table
-from dpsql.schema.units import MAX_ROWS, EachRow, Join, ResolvedUnit, Unit, from_comment
+from dpsql.schema.units import MAX_ROWS, EachRow, KeyStep, ResolvedUnit, Unit, from_comment
 
 UNIT = "unit"
 """The column with the ids of units; all others have the name of a table before them."""
@@ -84,7 +84,7 @@ class RowCombination:
         """The sides that its columns are from: its tables, and what the rows of these refer to."""
         found = list[Parent]()
         for prefix, table in zip(self.prefixes, self.sources, strict=True):
-            step = Join(prefix.removesuffix("."), table.path, "", "")
+            step = KeyStep(prefix.removesuffix("."), table.path, "", "")
             own = Parent("", step, table.alone, on_way=True)
             below = table.origin.sides if table.origin is not None else ()
             inner = (replace(p, above=prefix + p.above) for p in (*table.parents, *below))

@@ -27,8 +27,8 @@ from dataclasses import replace
 from dpsql.errors import InternalError, SchemaError, printable
 from dpsql.schema.domain import COLLATED
 from dpsql.schema.table import Origin, Parent, Table, Within
-from dpsql.schema.units import Join, RowLimit
-from dpsql.schema.windows import OUTSIDE, Chosen, Window
+from dpsql.schema.units import KeyStep, RowLimit
+from dpsql.schema.windows import OUTSIDE, Chosen, WindowColumn
 
 
 def grain(table: Table, parents: Sequence[Parent]) -> Table:
@@ -93,7 +93,7 @@ def stored_type(table: Table, name: str) -> str:
     return declared_type(table, name).replace(COLLATED, "VARCHAR")
 
 
-def _is_sure(join: Join) -> bool:
+def _is_sure(join: KeyStep) -> bool:
     """Whether a row refers to a row by one column, and that is there."""
     return join.enforced and not join.further
 
@@ -125,7 +125,7 @@ def _way(parent: Parent, above: str) -> str:
     return hashlib.sha256(repr(way).encode()).hexdigest()
 
 
-def with_computed(table: Table, computed: Sequence[Within | Window]) -> Table:
+def with_computed(table: Table, computed: Sequence[Within | WindowColumn]) -> Table:
     """Give a table columns that are computed of rows of the same unit, behind all others.
 
     Args:
@@ -136,8 +136,8 @@ def with_computed(table: Table, computed: Sequence[Within | Window]) -> Table:
         table,
         undeclared={**table.undeclared, **{one.name: one.type for one in computed}},
         filled=table.filled.union(one.name for one in computed if one.filled),
-        within=tuple(one for one in computed if not isinstance(one, Window)),
-        windows=tuple(one for one in computed if isinstance(one, Window)),
+        within=tuple(one for one in computed if not isinstance(one, WindowColumn)),
+        windows=tuple(one for one in computed if isinstance(one, WindowColumn)),
     )
 
 

@@ -27,7 +27,7 @@ from dpsql.schema.lookup import (
     storing,
 )
 from dpsql.schema.names import as_text, closest, folded
-from dpsql.schema.units import EachRow, Join, KeyPair, ResolvedUnit, Unit
+from dpsql.schema.units import EachRow, KeyPair, KeyStep, ResolvedUnit, Unit
 
 _IDS = INTEGER_TYPES | {"HUGEINT", "UHUGEINT", "DECIMAL", "VARCHAR", "ENUM", "BLOB", "UUID"}
 _IDS |= {"DATE", "TIMESTAMP", "BOOLEAN"}
@@ -73,12 +73,12 @@ class KeyCatalog:
         """Return the type of a column; empty if it is generated, or there is none."""
         return self.columns.get(table, {}).get(column, "")
 
-    def join(self, edge: Edge) -> Join:
+    def join(self, edge: Edge) -> KeyStep:
         """Return a key as a step of a way."""
         types = [self.type(edge.parent, key) for key in edge.keys]
         first, *further = map(KeyPair, edge.columns, edge.keys, types)
         path = (*self.path[:2], edge.parent)
-        return Join(first.column, path, first.key, first.type, tuple(further), edge.enforced)
+        return KeyStep(first.column, path, first.key, first.type, tuple(further), edge.enforced)
 
     def own_key(self, table: str) -> tuple[str, ...] | None:
         """Return the columns by which rows of a table are told apart.

@@ -13,7 +13,7 @@ from dpsql.schema.keys import Edge, KeyCatalog, is_id, kind_of, read_keys
 from dpsql.schema.lookup import MeantName, ambiguous
 from dpsql.schema.names import folded
 from dpsql.schema.table import closest
-from dpsql.schema.units import Join, ResolvedUnit, Unit
+from dpsql.schema.units import KeyStep, ResolvedUnit, Unit
 
 MAX_HOPS = 16
 Ids = tuple[str, tuple[object, ...]]
@@ -135,11 +135,11 @@ class ForeignKeys:
     ) -> None:
         self._catalog = read_keys(stored, path, references)
 
-    def of(self, table: str) -> tuple[Join, ...]:
+    def of(self, table: str) -> tuple[KeyStep, ...]:
         """Return those of a table by which each row refers to one row or to none."""
         return _steps(self._catalog, table)
 
-    def way(self, table: str, unit: ResolvedUnit) -> tuple[Join, ...]:
+    def way(self, table: str, unit: ResolvedUnit) -> tuple[KeyStep, ...]:
         """Return the steps from a table to the table that its units are rows of.
 
         The last one needs not be taken to find the unit.
@@ -197,7 +197,7 @@ def ids_of(catalog: KeyCatalog, name: str, root: str) -> list[str]:
     return list(dict.fromkeys(own))
 
 
-def _steps(catalog: KeyCatalog, table: str) -> tuple[Join, ...]:
+def _steps(catalog: KeyCatalog, table: str) -> tuple[KeyStep, ...]:
     return tuple(
         catalog.join(edge)
         for edge in catalog.edges.get(table, ())
@@ -205,20 +205,20 @@ def _steps(catalog: KeyCatalog, table: str) -> tuple[Join, ...]:
     )
 
 
-def _whole_way(catalog: KeyCatalog, table: str, unit: ResolvedUnit) -> tuple[Join, ...]:
+def _whole_way(catalog: KeyCatalog, table: str, unit: ResolvedUnit) -> tuple[KeyStep, ...]:
     holder = unit.joins[-1].path[-1] if unit.joins else table
     return (*unit.joins, *_onward(catalog, holder, _names(unit), frozenset({table, holder})))
 
 
 def _onward(
     catalog: KeyCatalog, holder: str, columns: tuple[str, ...], met: frozenset[str]
-) -> tuple[Join, ...]:
+) -> tuple[KeyStep, ...]:
     """Return the steps on from the columns of an id, as far as they are clear.
 
     Several keys of the same columns are, if all lead to the same ids: these are those columns, as
     each step has equal values on both sides. The shortest way is taken then.
     """
-    ways = list[tuple[Join, ...]]()
+    ways = list[tuple[KeyStep, ...]]()
     if len(met) > MAX_HOPS:
         return ()
     for join in _steps(catalog, holder):

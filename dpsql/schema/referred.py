@@ -31,7 +31,7 @@ from dpsql.schema.keys import references_for
 from dpsql.schema.names import folded
 from dpsql.schema.references import ForeignKeys, Ids
 from dpsql.schema.table import Parent, Table
-from dpsql.schema.units import EachRow, Join, Unit
+from dpsql.schema.units import EachRow, KeyStep, Unit
 
 _MOST_PARENTS = 64
 """Rows that a row refers to, by whatever way."""
@@ -234,7 +234,7 @@ class _Referred:
                 hint="private tables of these units can't be joined; ask each of them by itself.",
             )
 
-    def _way(self, table: Table) -> tuple[Join, ...]:
+    def _way(self, table: Table) -> tuple[KeyStep, ...]:
         return () if table.unit is None else self._keys.way(table.name, table.unit)
 
     def _ids_of(self, table: Table) -> Ids | None:
@@ -257,6 +257,6 @@ class _Referred:
         way = self._way(table)
         return all(self._follows(join, way[i:]) for i, join in enumerate(way, start=1))
 
-    def _follows(self, join: Join, rest: Sequence[Join]) -> bool:
+    def _follows(self, join: KeyStep, rest: Sequence[KeyStep]) -> bool:
         of = self._of_unit(join.path)
         return of is not None and self._way(of) == tuple(rest)

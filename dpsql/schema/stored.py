@@ -27,7 +27,7 @@ from dpsql.schema.sequences import (
     exact,
 )
 from dpsql.schema.table import Origin, Parent, Table
-from dpsql.schema.units import MAX_ROWS, Join, KeyPair, ResolvedUnit, RowLimit
+from dpsql.schema.units import MAX_ROWS, KeyPair, KeyStep, ResolvedUnit, RowLimit
 from dpsql.schema.windows import Chosen
 
 # ── Units, and the keys that lead to them ─────────────────────────────────────────────────────────
@@ -48,10 +48,10 @@ class StoredJoin(Shape, frozen=True):
     further: tuple[KeyPair, ...] = ()
     enforced: bool = True
 
-    def read(self) -> Join:
+    def read(self) -> KeyStep:
         """Read it."""
         require(is_path(self.path) and len(self.further) <= _MAX_COLUMNS)
-        return msgspec.convert(self, Join, from_attributes=True)
+        return msgspec.convert(self, KeyStep, from_attributes=True)
 
 
 class StoredUnit(Shape, frozen=True):

@@ -18,8 +18,8 @@ from dpsql.schema.names import as_sql as as_sql
 from dpsql.schema.names import as_text as as_text
 from dpsql.schema.names import closest as closest
 from dpsql.schema.names import folded, unknown
-from dpsql.schema.units import Join, ResolvedUnit
-from dpsql.schema.windows import Chosen, ComputedColumn, Window
+from dpsql.schema.units import KeyStep, ResolvedUnit
+from dpsql.schema.windows import Chosen, ComputedColumn, WindowColumn
 
 T = TypeVar("T")
 
@@ -127,7 +127,7 @@ class Table:
     """The rows of other private tables that a row refers to, whose columns it has too."""
     within: tuple[Within, ...] = field(default=(), compare=False, repr=False)
     """Columns that are computed of other rows of the same unit."""
-    windows: tuple[Window, ...] = field(default=(), compare=False, repr=False)
+    windows: tuple[WindowColumn, ...] = field(default=(), compare=False, repr=False)
     """Columns that are computed of the row among others of its unit, each after what it needs."""
     chosen: Chosen | None = None
     """Which rows of a table these are, if a statement chooses a few of each unit."""
@@ -401,7 +401,7 @@ class Parent:
 
     above: str
     """What stands before the columns of the row that refers to it; empty for the grain's own."""
-    join: Join
+    join: KeyStep
     """How it refers to it."""
     table: Table
     on_way: bool

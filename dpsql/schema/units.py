@@ -264,7 +264,7 @@ class KeyPair(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class KeyStep:
     """One step along a key, from a row to the one row that it refers to."""
 
     column: str
@@ -320,7 +320,7 @@ class ResolvedUnit:
     """The column with the id, in the last table of the path."""
     type: str
     """The DuckDB type of that column."""
-    joins: tuple[Join, ...]
+    joins: tuple[KeyStep, ...]
     """The way to that table; none if it is the table itself."""
     max_rows: int | None
     """How many rows of it count; None if nothing says so, and they can't be counted."""

@@ -52,7 +52,7 @@ class ComputedColumn(Protocol):
 
 
 @runtime_checkable
-class Window(ComputedColumn, Protocol):
+class WindowColumn(ComputedColumn, Protocol):
     """A column that is computed of rows of the same table and unit: see `dpsql/rows/windows.py`."""
 
     @property

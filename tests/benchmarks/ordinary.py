@@ -22,7 +22,7 @@ from unittest.mock import patch
 import duckdb
 
 from dpsql import Budget, Domain, Schema, Session
-from dpsql.engines.duckdb.engine import Scan
+from dpsql.engines.duckdb.engine import CountingScan
 
 SIZES = (100, 100, 100, 99, 85, 42, 16, 15, 9, 7, 6, 5, 2, 2)
 STATEMENTS = {
@@ -131,9 +131,9 @@ def told() -> Iterator[list[float]]:
 
     To find that out it is run again; what that takes is in the list.
     """
-    run, aside = Scan.run, list[float]()
+    run, aside = CountingScan.run, list[float]()
 
-    def counted(scan: Scan, con: duckdb.DuckDBPyConnection, *args: object) -> object:
+    def counted(scan: CountingScan, con: duckdb.DuckDBPyConnection, *args: object) -> object:
         started = used()
         found = run(scan, con, *args)  # type: ignore[arg-type]
         done = used()
@@ -144,7 +144,7 @@ def told() -> Iterator[list[float]]:
         aside.append(used() - done)
         return found
 
-    with patch.object(Scan, "run", counted):
+    with patch.object(CountingScan, "run", counted):
         yield aside
 
 

@@ -7,10 +7,10 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from dpsql.engines.duckdb.engine import Scan
+from dpsql.engines.duckdb.engine import CountingScan
 from dpsql.engines.duckdb.one_pass import OnePass
 
-COUNTERS = (Scan, OnePass)
+COUNTERS = (CountingScan, OnePass)
 """All that read rows: by a statement for each block, and by one for many."""
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dpsql.schema import Domain, Table
 from dpsql.schema.domain import ZONED
 from dpsql.schema.sequences import GRAINS
-from dpsql.schema.units import Join, ResolvedUnit
+from dpsql.schema.units import KeyStep, ResolvedUnit
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 labels = st.lists(texts, min_size=1, max_size=6, unique=True)
@@ -82,7 +82,7 @@ def _listed_integers(draw) -> Domain:
 
 
 paths = st.lists(texts, min_size=0, max_size=3).map(tuple)
-joins = st.lists(st.builds(Join, texts, paths, texts, texts), max_size=3).map(tuple)
+joins = st.lists(st.builds(KeyStep, texts, paths, texts, texts), max_size=3).map(tuple)
 units = st.builds(ResolvedUnit, texts, texts, texts, joins, st.integers(1, 1_000_000))
 
 

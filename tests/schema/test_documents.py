@@ -24,7 +24,7 @@ from dpsql.schema.entries import as_code
 from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.stored import table_from_json, table_to_json
 from dpsql.schema.toml import MAX_BYTES, parse_toml
-from dpsql.schema.units import Join, ResolvedUnit
+from dpsql.schema.units import KeyStep, ResolvedUnit
 from tests.benchmarks.hospital import Hospital
 from tests.helpers.described import check_declared, read_table, table_names
 from tests.schema.strategies import declared_domains, tables
@@ -446,7 +446,7 @@ CLINIC = Table(
     ("clinic", "main", "visits"),
     ResolvedUnit(
         "orders.person_id", "person_id", "BIGINT",
-        (Join("order_id", ("clinic", "main", "orders"), "id", "INTEGER"),), 3,
+        (KeyStep("order_id", ("clinic", "main", "orders"), "id", "INTEGER"),), 3,
     ),
     frozenset({"member", "age"}),
 )  # fmt: skip

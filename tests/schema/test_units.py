@@ -12,7 +12,7 @@ import dpsql
 from dpsql.errors import SchemaError, StaleSchemaError
 from dpsql.schema import Domain, Schema, Unit
 from dpsql.schema.names import apart
-from dpsql.schema.units import Join
+from dpsql.schema.units import KeyStep
 from tests.helpers.described import check_declared, read_table, verify_unchanged
 
 SHOP = """
@@ -63,7 +63,7 @@ class TestFound:
     @pytest.mark.parametrize("key", ["customers", "customers.id"])
     def test_two_steps(self, con, key):
         unit = resolved(con, key)
-        assert unit.joins == (Join("order_id", ("memory", "main", "orders"), "id", "INTEGER"),)
+        assert unit.joins == (KeyStep("order_id", ("memory", "main", "orders"), "id", "INTEGER"),)
         assert (unit.name, unit.column, unit.type) == ("customers.id", "customer_id", "VARCHAR")
         assert read_table(con, ("items",), unit=Unit(key, 2)).neighbours == (
             "add or remove one customers.id with all of its rows, of which at most 2 are kept; "

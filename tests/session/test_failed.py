@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb.engine import Scan
+from dpsql.engines.duckdb.engine import CountingScan
 from dpsql.planner.mechanisms import aim_rounds
 from dpsql.session import planning
 from tests.helpers.counting import counted
@@ -102,7 +102,7 @@ def test_a_count_that_somebody_has_ended_is_no_failure(session, error):
         raise error
 
     for spent in (1, 2):
-        with patch.object(Scan, "run", end), pytest.raises(dpsql.ExecutionError) as caught:
+        with patch.object(CountingScan, "run", end), pytest.raises(dpsql.ExecutionError) as caught:
             session.release(SCRIPT, budget=BUDGET)
         assert caught.value.__context__ is None
         assert "600" not in str(caught.value)

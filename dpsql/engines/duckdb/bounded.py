@@ -133,8 +133,8 @@ def _kept_rows(others: Others, parameters: Parameters, unit_as: str | None) -> s
     """
     table, names = others.table.alone, others.stored
     unit, own = _unit_of(table), unused(names_met(others.table))
-    rows = _Rows(own, way_to_unit(table), unit_id(unit), has_unit(unit))
-    line = _Line(tuple(line_columns(table, names)), tuple(line_order(table, names)))
+    rows = RowsWithIds(own, way_to_unit(table), unit_id(unit), has_unit(unit))
+    line = LineOrder(tuple(line_columns(table, names)), tuple(line_order(table, names)))
     return _bounded(table, rows, read_on_way(others), line, parameters, unit_as=unit_as)
 
 
@@ -146,9 +146,9 @@ def _kept_of_all(table: Table, names: list[str], parameters: Parameters, unit_as
     limits, own = _unit_of(table).limits, unit_as.removesuffix("unit")
     read = list(dict.fromkeys([*names, *(name for limit in limits for name in limit.columns)]))
     seen = rows_of_units(table, read, unit_as, lined=True)
-    rows = _Rows(own, f"{_SEEN} AS t0", f"t0.{quoted_name(unit_as)}", "true")
+    rows = RowsWithIds(own, f"{_SEEN} AS t0", f"t0.{quoted_name(unit_as)}", "true")
     line = line_name(unit_as)
-    stands = _Line((line,), (f"t0.{quoted_name(line)}",))
+    stands = LineOrder((line,), (f"t0.{quoted_name(line)}",))
     before = [f"{_SEEN} AS MATERIALIZED ({seen})"]
     shown = {name: f"t0.{quoted_name(name)}" for name in names}
     return _bounded(table.alone, rows, shown, stands, parameters, before=before)
@@ -156,9 +156,9 @@ def _kept_of_all(table: Table, names: list[str], parameters: Parameters, unit_as
 
 def _bounded(
     table: Table,
-    rows: _Rows,
+    rows: RowsWithIds,
     read: Mapping[str, str],
-    line: _Line,
+    line: LineOrder,
     parameters: Parameters,
     *,
     unit_as: str | None = None,
@@ -185,7 +185,7 @@ def _bounded(
         shown[quoted_name(unit_as)] = rows.id
     if unit.max_rows is None:
         raise InternalError("nothing bounds the rows of units in this table")
-    return f"WITH {', '.join([*queries, _kept_of(rows, unit.max_rows, shown, line)])}"
+    return f"WITH {', '.join([*queries, kept_of(rows, unit.max_rows, shown, line)])}"
 
 
 def _unit_of(table: Table) -> ResolvedUnit:
@@ -195,7 +195,7 @@ def _unit_of(table: Table) -> ResolvedUnit:
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class LineOrder:
     """In which line the rows of a unit stand: by which columns, and the SQL of what they say."""
 
     columns: tuple[str, ...]
@@ -203,7 +203,7 @@ class _Line:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class RowsWithIds:
     """Rows with what tells whose they are, before it is decided which of them are kept."""
 
     own: str
@@ -215,8 +215,12 @@ class _Rows:
 
 
 def _within_limits(
-    table: Table, rows: _Rows, shown: Mapping[str, str], line: _Line, parameters: Parameters
-) -> tuple[list[str], _Rows]:
+    table: Table,
+    rows: RowsWithIds,
+    shown: Mapping[str, str],
+    line: LineOrder,
+    parameters: Parameters,
+) -> tuple[list[str], RowsWithIds]:
     """Keep no more rows of a unit than its limits allow of those that agree in some columns.
 
     Each limit is a step: at most so many rows are kept, by the same rule, of those of a unit that
@@ -241,14 +245,14 @@ def _within_limits(
     for step, limit in enumerate(limits):
         agree = [f"t0.{own}c{named.index(name)}" for name in limit.columns]
         id_ = call("row", f"t0.{own}unit", *agree)
-        one = _Rows(own, f"{_SPREAD}{step} AS t0", id_, "true")
-        query = _kept_of(one, limit.rows, {name: f"t0.{name}" for name in kept}, line)
+        one = RowsWithIds(own, f"{_SPREAD}{step} AS t0", id_, "true")
+        query = kept_of(one, limit.rows, {name: f"t0.{name}" for name in kept}, line)
         queries.append(f"{_SPREAD}{step + 1} AS MATERIALIZED (WITH {query})")
-    left = _Rows(own, f"{_SPREAD}{len(limits)} AS t0", f"t0.{own}unit", "true")
+    left = RowsWithIds(own, f"{_SPREAD}{len(limits)} AS t0", f"t0.{own}unit", "true")
     return queries, left
 
 
-def _kept_of(rows: _Rows, most: int, read: Mapping[str, str], line: _Line) -> str:
+def kept_of(rows: RowsWithIds, most: int, read: Mapping[str, str], line: LineOrder) -> str:
     """Write the rows that are kept: all of those who have few, and some of the crowded.
 
     Args:
@@ -286,7 +290,7 @@ def _kept_of(rows: _Rows, most: int, read: Mapping[str, str], line: _Line) -> st
     )
 
 
-def _crowded(rows: _Rows, most: int) -> str:
+def _crowded(rows: RowsWithIds, most: int) -> str:
     """Write the query for units with more rows than are kept: n, s, a and b of each.
 
     Each has a number besides, which no other one has. What the number is, nothing depends on.

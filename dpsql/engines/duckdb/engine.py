@@ -60,7 +60,7 @@ class DuckDBEngine(Engine):
         coding = Coding(wanted.table, wanted.merged, wanted.keys)
         needed = scans(coding, wanted) if wanted.of_rows else []
         needed += [
-            Scan(*count_units(coding, marginal, wanted.units, wanted.measures))
+            CountingScan(*count_units(coding, marginal, wanted.units, wanted.measures))
             for marginal in wanted.of_units
         ]
         return DuckDBCounting(self, wanted, tuple(needed))
@@ -133,7 +133,7 @@ class DuckDBCounting(Counting):
 
     engine: DuckDBEngine
     wanted: Wanted
-    needed: tuple[Scan | OnePass, ...]
+    needed: tuple[CountingScan | OnePass, ...]
 
     def check(self) -> None:
         """Have DuckDB bind what `run` would run; see `Counting.check`."""
@@ -168,7 +168,7 @@ class DuckDBCounting(Counting):
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class CountingScan:
     """One statement that counts blocks, as rows of (block, key, n, m0, h0, m1, h1, …).
 
     Keys are mixed-radix, n is the number of rows in that cell, and 2^28·h0 + m0, … are sums of
@@ -223,7 +223,7 @@ class Scan:
         return counted, summed
 
 
-def scans(coding: Coding, wanted: Wanted) -> list[Scan | OnePass]:
+def scans(coding: Coding, wanted: Wanted) -> list[CountingScan | OnePass]:
     """Build the statements that count what every wanted marginal of rows is summed from.
 
     A key of two cells, of which one is of a few values, needs no groups: of the rows of a block's
@@ -282,7 +282,7 @@ def scan(
     blocks: Mapping[Marginal, Sums],
     source: str | None = None,
     parameters: Parameters | None = None,
-) -> Scan:
+) -> CountingScan:
     """Build the statement for some blocks, each with the measures that are added up in it.
 
     The inner queries group by the columns as they are stored, which DuckDB does fastest; codes
@@ -298,10 +298,10 @@ def scan(
     ]
     shapes = {block: tuple(map(coding.size, block)) for block in blocks}
     measures = {block: tuple(added) for block, added in blocks.items()}
-    return Scan(" UNION ALL ".join(parts), tuple(parameters.values), shapes, measures)
+    return CountingScan(" UNION ALL ".join(parts), tuple(parameters.values), shapes, measures)
 
 
-def bounded_scan(coding: Coding, blocks: Mapping[Marginal, Sums]) -> Scan:
+def bounded_scan(coding: Coding, blocks: Mapping[Marginal, Sums]) -> CountingScan:
     """Build one statement for all blocks, over the rows that count of each privacy unit.
 
     They are found once: that takes far longer than to count them, and for a single block they need

@@ -41,10 +41,10 @@ def line_order(table: Table, names: Iterable[str]) -> list[str]:
         names: the columns that are read.
     """
     found = line_columns(table, names).items()
-    return [key for name, types in found for key in _told_apart(f"t0.{quoted_name(name)}", *types)]
+    return [key for name, types in found for key in told_apart(f"t0.{quoted_name(name)}", *types)]
 
 
-def _told_apart(column: str, *types: str) -> Iterator[str]:
+def told_apart(column: str, *types: str) -> Iterator[str]:
     """Write keys in which values agree only if they are the same."""
     if "VARCHAR" in types:
         yield call("encode", f"{column}::VARCHAR")

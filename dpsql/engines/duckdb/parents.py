@@ -53,7 +53,7 @@ from dpsql.schema import Table
 from dpsql.schema.grain import stored_type
 from dpsql.schema.names import quoted_name
 from dpsql.schema.table import Parent
-from dpsql.schema.units import Join, ResolvedUnit
+from dpsql.schema.units import KeyStep, ResolvedUnit
 from dpsql.schema.windows import OUTSIDE, Chosen
 
 _NUMBERED = "numbered"
@@ -264,7 +264,7 @@ def _with_units(
     return f"SELECT {', '.join(shown)} FROM {way_to_unit(table)} WHERE {has_unit(table.unit)}"
 
 
-def _single(rows: str, names: Sequence[str], join: Join, unit: str) -> str:
+def _single(rows: str, names: Sequence[str], join: KeyStep, unit: str) -> str:
     """Write those of some rows with units that have a key alone among those of their unit."""
     keys = [identity(quoted_name(pair.key), pair.type) for pair in join.pairs]
     # The aggregate is of one row: of several it would be left open which of them it is of.
@@ -370,7 +370,7 @@ def has_unit(unit: ResolvedUnit) -> str:
     return _all_there(_ids(unit))
 
 
-def _same(join: Join, child: Callable[[str], str], parent: Callable[[str], str]) -> str:
+def _same(join: KeyStep, child: Callable[[str], str], parent: Callable[[str], str]) -> str:
     """Write that a row refers to another one."""
     return " AND ".join(
         f"{identity(child(pair.column), pair.type)} = {identity(parent(pair.key), pair.type)}"

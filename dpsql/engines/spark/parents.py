@@ -48,7 +48,7 @@ from dpsql.schema import Table
 from dpsql.schema.grain import stored_type
 from dpsql.schema.names import unused
 from dpsql.schema.table import Parent
-from dpsql.schema.units import Join, ResolvedUnit
+from dpsql.schema.units import KeyStep, ResolvedUnit
 from dpsql.schema.windows import OUTSIDE
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class OwnedRows:
         columns = enumerate(unit.columns)
         return [f"{identity(quoted(c), t)} AS {self.own}id{i}" for i, (c, t) in columns]
 
-    def _keys(self, step: int, join: Join) -> list[str]:
+    def _keys(self, step: int, join: KeyStep) -> list[str]:
         return [f"{self.own}k{step}_{i}" for i in range(len(join.pairs))]
 
     def _on_way(self, unit: ResolvedUnit, step: int) -> DataFrame:
@@ -286,7 +286,7 @@ def _known(rows: DataFrame, unit: ResolvedUnit) -> DataFrame:
     return rows.where(" AND ".join(f"{quoted(name)} IS NOT NULL" for name, _ in unit.columns))
 
 
-def _same(join: Join, above: str, keys: Sequence[str]) -> list[str]:
+def _same(join: KeyStep, above: str, keys: Sequence[str]) -> list[str]:
     """Write that a row refers to another one, of which keys are known as they are told apart."""
     return [
         f"{identity(quoted(above + pair.column), pair.type)} = {key}"

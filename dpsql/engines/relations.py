@@ -1,0 +1,537 @@
+"""Queries for relations: one writer of SQL, and what each database says otherwise. Trusted.
+
+Guarantees:
+    Of a relation R that `rel/check.py` lets through, the query returns the rows of [R](u) for every
+    unit u, with the id of u beside each, and no others: as multisets of all columns of R, in
+    whatever order rows are read, in how many pieces and threads, whatever statistics there are. It
+    doesn't fail for what a row says.
+
+    *Proof.* By induction over the nodes. Each is written as a query with a column of ids, `u`, and
+    one for each column of R.
+
+    - `Scan`: the dialect gives each (row, u) of the way to the unit once (`parents.py`). Columns
+      of rows along the way are those of rows that this joins: along FOREIGN KEYs there is one for
+      each row, of the same unit, so that they are functions of the row and add nothing to its line.
+    - `Public`: constants.
+    - `Filter`, `Project`: conditions and values are total functions of the row (`rows/write.py`),
+      and `u` is passed on.
+    - `Join`: pairs of equal ids are pairs of rows of one unit, and all of them, as ids are told
+      apart byte for byte; the condition is total. Of a left join a row meets rows of its own unit,
+      or NULLs. Public rows are the same for all units.
+    - `GroupJoin`: the rows on the right are put into groups by `u` and by the columns that are
+      equal, of exact types, so that a row meets at most one group, of its own unit, and stays one
+      row. Where the condition says more, each row on the left has a number that no other row has,
+      rows on the right are met by it, and groups are made by that number: which number it is says
+      nothing of what is computed.
+    - `Window`: PARTITION BY begins with `u`. A function by values is one of the multiset of rows.
+      One that looks at rows one by one has the line of R's input at the end of ORDER BY, and the
+      proof of `rows/windows.py` holds for it: see below.
+    - `Group`: GROUP BY `u` and the keys, texts by their bytes. Each aggregate is a function of the
+      multiset of its group; keys that agree are the same, so any of them is shown.
+    - `Union`: UNION ALL of columns of one type.
+    - `Bound`: the rule of stretches, which keeps at most k rows of a unit, by its id and by their
+      places in the line of R's input (`bounded.py`).
+
+    *The line of a relation* is a list of columns: rows of a unit that agree in all of these, texts
+    as bytes and zeros by their signs, are the same in all columns that anything reads; others are
+    left out of the query. Of a scan these are its columns, or, if none is read of those without a
+    domain, those with one; of a filter, a window by values and a bound those of the input; of a
+    group join those of the left side, as what is added follows from the row; of a join those of
+    both sides, and of one by a key (`rel/keys.py`) those of the left; of a group its keys; of a
+    union its columns; of a projection its columns. The first window on the way up that looks at
+    rows one by one adds the place of each row in the line, and from there on the line is that
+    place: two rows that are equal have places in any order, and an exchange of them exchanges all
+    that is computed of their places as well, so that the multiset of rows with their places is
+    determined. Places are passed on by every node that passes rows on, and a line that has them is
+    fine enough with them and without what they were made of. ∎
+
+    Columns have names of the writer's own, so that no name of a column, whatever it is, can stand
+    for another one. That privacy doesn't rest on these proofs being about the right tree is the
+    matter of `rel/check.py`: whatever passes has a meaning for each unit alone.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dpsql.rel.check import check
+from dpsql.rel.facts import Known, RelationFacts, conjuncts, equalities, readable
+from dpsql.rel.keys import is_exact, meets_one
+from dpsql.rel.nodes import (
+    ONLY,
+    Agg,
+    Bound,
+    Filter,
+    Group,
+    GroupJoin,
+    Id,
+    Join,
+    Project,
+    Public,
+    Relation,
+    Scan,
+    Union,
+    Window,
+    expressions,
+    read_by,
+    walk,
+)
+from dpsql.rel.rename import renamed, renamed_aggregate, renamed_call
+from dpsql.rows.expression import NOTHING, RowCast, RowColumn, RowExpression, all_of
+from dpsql.rows.expression import columns as columns_of
+from dpsql.rows.typed import RowAggregate, RowValue
+from dpsql.rows.types import BIGINT, row_type
+from dpsql.rows.windows import RowsWindow, rows_window
+from dpsql.rows.within import aggregated
+from dpsql.rows.write import RowWriter
+from dpsql.schema.names import quoted_name
+from dpsql.schema.table import Table
+
+UNIT = "u"
+"""The column of the ids of units."""
+_FOUND = "found"
+"""The column of a group that is there if the group is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query for the rows of a relation, with the ids of their units in the column `UNIT`.
+
+    Args:
+        sql: SELECT, with what stands before it.
+        columns: id of a column → its name there.
+    """
+
+    sql: str
+    columns: Mapping[Id, str]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenNode:
+    """A node that has been written: what it is called, and what its columns are.
+
+    Args:
+        name: of the query.
+        columns: id → the name of the column.
+        line: the columns in which rows of a unit agree only if they are the same.
+        places: those of the line that are places in one; they have no id.
+    """
+
+    name: str
+    columns: Mapping[Id, str]
+    line: tuple[str, ...]
+    places: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> list[str]:
+        """All columns but the ids of units."""
+        return [*self.columns.values(), *self.places]
+
+
+class RelationWriter(ABC):
+    """Writes the query for one relation. A dialect says what its database spells otherwise."""
+
+    def __init__(self) -> None:
+        self._known = Known()
+        self._read: frozenset[Id] = frozenset()
+        """The columns that anything in the tree reads, or that are asked for."""
+        self._parts: list[str] = []
+        self._types: dict[str, str] = {}
+        """Name of a column in the query → its type."""
+
+    def query(self, relation: Relation, columns: Iterable[Id] | None = None) -> Query:
+        """Write the query for some columns of a relation.
+
+        Args:
+            relation: the relation, which is checked.
+            columns: the ids of the columns; None for all of them.
+
+        Raises:
+            UnsupportedSqlError: the relation has no meaning for each unit alone.
+        """
+        check(relation, self._known)
+        asked = list(self._known.of(relation).columns if columns is None else columns)
+        self._read = frozenset(asked).union(*map(self._read_by, walk(relation)))
+        written = self._write(relation)
+        shown = {name: written.columns[name] for name in asked}
+        names = ", ".join([UNIT, *shown.values()])
+        return Query(f"WITH {', '.join(self._parts)} SELECT {names} FROM {written.name}", shown)
+
+    def _read_by(self, node: Relation) -> frozenset[Id]:
+        """Return the columns that a node reads: a union all that its parts have."""
+        if isinstance(node, Union):
+            return frozenset(name for part in node.parts for name in self._known.of(part).columns)
+        return read_by(node)
+
+    def _write(self, node: Relation) -> WrittenNode:
+        match node:
+            case Scan():
+                return self._scan(node)
+            case Public():
+                return self._public(node)
+            case Filter():
+                return self._filter(node)
+            case Project():
+                return self._project(node)
+            case Join():
+                return self._join(node)
+            case GroupJoin():
+                return self._group_join(node)
+            case Window():
+                return self._window(node)
+            case Group():
+                return self._group(node)
+            case Union():
+                return self._union(node)
+            case Bound():
+                return self._bound(node)
+
+    # ── One method for each node ────────────────────────────────────────────────────────────────
+
+    def _scan(self, node: Scan) -> WrittenNode:
+        source, id_, known = self.rows_with_units(node.source.table)
+        types, shown, columns = self._known.of(node).types, list[str](), dict[Id, str]()
+        line = self._line_of(node)
+        for i, (of, prefix) in enumerate([(node.source, node.prefix), *node.along]):
+            for name, stored in readable(of, prefix).items():
+                if name in line or name in self._read:
+                    columns[name] = self._column(types[name])
+                    shown.append(f"t{i}.{quoted_name(stored)} AS {columns[name]}")
+        sql = f"SELECT {_listed(f'{id_} AS {UNIT}', *shown)} FROM {source} WHERE {known}"
+        return self._named(sql, columns, (columns[name] for name in line))
+
+    def _line_of(self, node: Scan) -> list[Id]:
+        """Return the columns of a table by which its rows stand in line.
+
+        Where nothing is read of columns without a domain they have no say: rows that agree in all
+        others are the same in all that is read.
+        """
+        own = readable(node.source, node.prefix)
+        declared = [name for name, stored in own.items() if stored in node.source.table.columns]
+        return list(own) if self._read & (own.keys() - {*declared}) else declared
+
+    def _public(self, node: Public) -> WrittenNode:
+        columns = {name: self._column(type_) for name, type_ in node.columns}
+        rows = node.rows or ((NOTHING,) * len(columns),)
+        selects = []
+        for row in rows:
+            pairs = zip(row, columns.values(), strict=True)
+            cast = ((RowCast(v, row_type(self._types[name])), name) for v, name in pairs)
+            selects.append("SELECT " + _listed(*(f"{self._sql(v)} AS {name}" for v, name in cast)))
+        sql = " UNION ALL ".join(selects) + ("" if node.rows else " WHERE false")
+        return self._named(sql, columns, columns.values())
+
+    def _filter(self, node: Filter) -> WrittenNode:
+        of = self._write(node.of)
+        sql = f"SELECT {_listed(UNIT, *of.shown)} FROM {of.name} WHERE {self._of(node.where, of)}"
+        return self._named(sql, of.columns, of.line, of.places)
+
+    def _project(self, node: Project) -> WrittenNode:
+        of = self._write(node.of)
+        facts = self._known.of(node)
+        columns = {name: self._column(facts.types[name]) for name, _ in node.columns}
+        shown = [f"{self._passed(value, of)} AS {columns[name]}" for name, value in node.columns]
+        sql = f"SELECT {_listed(UNIT, *of.places, *shown)} FROM {of.name}"
+        line = of.line if of.line == of.places else (*of.places, *columns.values())
+        return self._named(sql, columns, line, of.places)
+
+    def _join(self, node: Join) -> WrittenNode:
+        left, right = self._write(node.left), self._write(node.right)
+        columns = {**left.columns, **right.columns}
+        same = [f"l.{UNIT} = r.{UNIT}"] if self._known.of(node.right).private else []
+        on = same + ([] if node.on is None else [self._sql(renamed(node.on, columns))])
+        kind = "LEFT JOIN" if node.kind == "left" else "JOIN"
+        shown = [f"l.{UNIT} AS {UNIT}", *left.shown, *right.shown]
+        sql = f"SELECT {_listed(*shown)} FROM {left.name} AS l {kind} {right.name} AS r ON "
+        sql += _all(on)
+        if meets_one(node, self._known):
+            return self._named(sql, columns, left.line, left.places)
+        places = (*left.places, *right.places)
+        return self._named(sql, columns, (*left.line, *right.line), places)
+
+    def _group_join(self, node: GroupJoin) -> WrittenNode:
+        left, right = self._write(node.left), self._write(node.right)
+        met = _Met.of(node, self._known.of(node.left), self._known.of(node.right))
+        if met is None:
+            return self._met_one_by_one(node, left, right)
+        return self._met_by_groups(node, left, right, met)
+
+    def _window(self, node: Window) -> WrittenNode:
+        of = self._write(node.of)
+        calls = {
+            name: rows_window(name, renamed_call(call, of.columns), self._types)
+            for name, call in node.adds
+        }
+        if any(call.lined for call in calls.values()) and of.line != of.places:
+            of = self._placed(of)
+        columns = {name: self._column(call.type) for name, call in calls.items()}
+        shown = [f"{self._windowed(calls[n], of)} AS {column}" for n, column in columns.items()]
+        sql = f"SELECT {_listed(UNIT, *of.shown, *shown)} FROM {of.name}"
+        return self._named(sql, {**of.columns, **columns}, of.line, of.places)
+
+    def _group(self, node: Group) -> WrittenNode:
+        of, facts = self._write(node.of), self._known.of(node)
+        columns = {name: self._column(type_) for name, type_ in facts.types.items()}
+        keys = [f"{self._passed(value, of)} AS {columns[name]}" for name, value in node.keys]
+        inner = f"SELECT {_listed(UNIT, *of.columns.values(), *keys)} FROM {of.name}"
+        told = [self._identity(columns[name]) for name, _ in node.keys]
+        shown = [f"{self.call('any_value', columns[n])} AS {columns[n]}" for n, _ in node.keys]
+        shown += [f"{self._aggregate(agg, of.columns)} AS {columns[n]}" for n, agg in node.adds]
+        sql = f"SELECT {_listed(UNIT, *shown)} FROM ({inner}) AS g GROUP BY {_listed(UNIT, *told)}"
+        return self._named(sql, columns, (columns[name] for name, _ in node.keys))
+
+    def _union(self, node: Union) -> WrittenNode:
+        types = self._known.of(node).types
+        columns = {name: self._column(types[name]) for name in node.columns}
+        parts = []
+        for part in map(self._write, node.parts):
+            pairs = zip(part.columns.values(), columns.values(), strict=True)
+            shown = [f"{own} AS {column}" for own, column in pairs]
+            parts.append(f"SELECT {_listed(UNIT, *shown)} FROM {part.name}")
+        return self._named(" UNION ALL ".join(parts), columns, columns.values())
+
+    def _bound(self, node: Bound) -> WrittenNode:
+        of = self._write(node.of)
+        sql = self.kept(of, node.rows, self._line_keys(of))
+        return self._named(sql, of.columns, of.line, of.places)
+
+    # ── What nodes have in common ───────────────────────────────────────────────────────────────
+
+    def _met_by_groups(
+        self, node: GroupJoin, left: WrittenNode, right: WrittenNode, met: _Met
+    ) -> WrittenNode:
+        """Write groups of the right, of which each row on the left meets one at most."""
+        unit = [UNIT] if self._known.of(node.right).private else []
+        own = [self._identity(left.columns[a]) for a, _ in met.pairs]
+        keys = [self._identity(right.columns[b]) for _, b in met.pairs]
+        adds = self._added(node, right.columns)
+        shown = [*unit, *(f"{key} AS k{i}" for i, key in enumerate(keys))]
+        groups = f"SELECT {_listed(*shown, *_values(adds))} FROM {right.name}"
+        groups += "" if met.rest is None else f" WHERE {self._of(met.rest, right)}"
+        groups += f" GROUP BY {_listed(*unit, *keys)}" if unit or keys else ""
+        same = [f"l.{UNIT} = g.{UNIT}"] if unit else []
+        same += [f"{key} = g.k{i}" for i, key in enumerate(own)]
+        return self._with_groups(left.name, left, adds, groups, same)
+
+    def _met_one_by_one(
+        self, node: GroupJoin, left: WrittenNode, right: WrittenNode
+    ) -> WrittenNode:
+        """Write a group for each row on the left, by a number that no other row has."""
+        both = {**left.columns, **right.columns}
+        number = f"{self.call('row_number')} OVER () AS n"
+        rows = self._part(f"SELECT *, {number} FROM {left.name}", once=True)
+        adds = self._added(node, both)
+        same = [f"l.{UNIT} = r.{UNIT}"] if self._known.of(node.right).private else []
+        same += [] if node.on is None else [self._sql(renamed(node.on, both))]
+        groups = f"SELECT n, {_listed(*_values(adds))} FROM {rows} AS l "
+        groups += f"JOIN {right.name} AS r ON {_all(same)} GROUP BY n"
+        return self._with_groups(rows, left, adds, groups, ["l.n = g.n"])
+
+    def _added(self, node: GroupJoin, of: Mapping[Id, str]) -> list[_AddedColumn]:
+        """Write the columns that are added: what each is in its group, and of no rows."""
+        types = self._known.of(node).types
+        return [
+            _AddedColumn(
+                name,
+                self._column(types[name]),
+                self._aggregate(agg, of),
+                self.spelled(self._made(agg, of).empty),
+            )
+            for name, agg in node.adds
+        ]
+
+    def _with_groups(
+        self, rows: str, left: WrittenNode, adds: list[_AddedColumn], groups: str, same: list[str]
+    ) -> WrittenNode:
+        """Write rows with what is computed of the group that each meets, or of no rows."""
+        shown = [f"l.{UNIT} AS {UNIT}", *left.shown]
+        for one in adds:
+            value = f"CASE WHEN g.{_FOUND} IS NULL THEN {one.empty} ELSE g.{one.column} END"
+            shown.append(f"{value} AS {one.column}")
+        sql = f"SELECT {_listed(*shown)} FROM {rows} AS l LEFT JOIN ({groups}) AS g ON {_all(same)}"
+        columns = {**left.columns, **{one.name: one.column for one in adds}}
+        return self._named(sql, columns, left.line, left.places)
+
+    def _windowed(self, call: RowsWindow, of: WrittenNode) -> str:
+        """Write a window: of rows that it doesn't see it is what it is of no rows."""
+        seen = None if call.condition is None else self.spelled(call.condition)
+        agree = [UNIT, *([] if seen is None else [seen])]
+        agree += [self._identity(name) for name, _ in call.told]
+        agree += [self.spelled(part) for part in call.partition]
+        order = [
+            f"{self.spelled(one.value)} {'DESC' if one.descending else 'ASC'} "
+            f"NULLS {'FIRST' if one.nulls_first else 'LAST'}"
+            for one in call.order
+        ]
+        order += of.line if call.lined else ()
+        by = f" ORDER BY {_listed(*order)}" if order else ""
+        frame = "" if call.frame is None else f" {call.frame.sql}"
+        over = f" OVER (PARTITION BY {_listed(*agree)}{by}{frame})"
+        value = over.join(self.aggregate_parts(call.value))
+        if seen is None:
+            return value
+        return f"CASE WHEN {seen} THEN {value} ELSE {self.spelled(call.value.empty)} END"
+
+    def _placed(self, of: WrittenNode) -> WrittenNode:
+        """Give each row its place in the line of its unit."""
+        place = self._column(BIGINT.sql)
+        keys = [f"{key} ASC NULLS FIRST" for key in self._line_keys(of)]
+        by = f" ORDER BY {_listed(*keys)}" if keys else ""
+        number = f"{self.call('row_number')} OVER (PARTITION BY {UNIT}{by}) AS {place}"
+        sql = f"SELECT {_listed(UNIT, *of.columns.values(), number)} FROM {of.name}"
+        return self._named(sql, of.columns, (place,), (place,))
+
+    def _line_keys(self, of: WrittenNode) -> list[str]:
+        """Write keys in which rows of a unit agree only if they are the same."""
+        return [key for name in of.line for key in self.told_apart(name, self._types[name])]
+
+    def _aggregate(self, agg: Agg, of: Mapping[Id, str]) -> str:
+        """Write an aggregate of the rows of a group."""
+        if agg.function == ONLY and isinstance(agg.value, RowColumn):
+            value = self.call("any_value", of[agg.value.name])
+            return f"CASE WHEN {self.call('count', '*')} = 1 THEN {value} END"
+        made = self._made(agg, of)
+        where = "" if agg.where is None else f" FILTER (WHERE {self._sql(renamed(agg.where, of))})"
+        if made.function == "exists":
+            counted = where.join(self.aggregate_parts(RowAggregate("count", BIGINT)))
+            return f"({counted} > 0)"
+        return where.join(self.aggregate_parts(made))
+
+    def _made(self, agg: Agg, of: Mapping[Id, str]) -> RowAggregate:
+        given = renamed_aggregate(agg, of)
+        return aggregated(given.function, given.value, RowWriter(self._types))
+
+    def _passed(self, value: RowExpression, of: WrittenNode) -> str:
+        """Write a value of a row; a column is passed on as it is stored."""
+        if isinstance(value, RowColumn):
+            return of.columns[value.name]
+        return self._of(value, of)
+
+    def _of(self, value: RowExpression, of: WrittenNode) -> str:
+        return self._sql(renamed(value, of.columns))
+
+    def _sql(self, value: RowExpression) -> str:
+        """Write an expression of columns that have their names in the query."""
+        return self.spelled(RowWriter(self._types).write(value))
+
+    def _identity(self, column: str) -> str:
+        """Write what tells the values of a column apart where equal ones are to be the same."""
+        return self.identity(column, self._types[column])
+
+    def _column(self, type_: str) -> str:
+        """Return the name of a new column."""
+        name = f"c{len(self._types)}"
+        self._types[name] = type_
+        return name
+
+    def _named(
+        self,
+        sql: str,
+        columns: Mapping[Id, str],
+        line: Iterable[str],
+        places: tuple[str, ...] = (),
+    ) -> WrittenNode:
+        return WrittenNode(self._part(sql), columns, tuple(line), places)
+
+    def _part(self, sql: str, *, once: bool = False) -> str:
+        name = f"n{len(self._parts)}"
+        self._parts.append(self.part(name, sql, once=once))
+        return name
+
+    # ── What a dialect says ─────────────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    def rows_with_units(self, table: Table) -> tuple[str, str, str]:
+        """Write what stands after FROM for the rows of a table, each as often as it has units.
+
+        Returns:
+            That, in which the row is `t0`; the unit's id; whether there is one.
+        """
+
+    @abstractmethod
+    def part(self, name: str, sql: str, *, once: bool) -> str:
+        """Write a named query of WITH; `once` if it has to be computed once, and no more."""
+
+    @abstractmethod
+    def spelled(self, value: RowValue) -> str:
+        """Write a value of a row."""
+
+    @abstractmethod
+    def aggregate_parts(self, made: RowAggregate) -> tuple[str, ...]:
+        """Write an aggregate in pieces: FILTER, or OVER, belongs between them."""
+
+    @abstractmethod
+    def call(self, function: str, *arguments: str) -> str:
+        """Write a call of a function of the database."""
+
+    @abstractmethod
+    def identity(self, column: str, type_: str) -> str:
+        """Write what is equal only of values that are the same: the bytes of a text."""
+
+    @abstractmethod
+    def told_apart(self, column: str, type_: str) -> Sequence[str]:
+        """Write the keys of an order in which values agree only if they are the same."""
+
+    @abstractmethod
+    def kept(self, of: WrittenNode, rows: int, line: Sequence[str]) -> str:
+        """Write the query for the rows that are kept where at most so many of a unit count.
+
+        Args:
+            of: the rows.
+            rows: how many count.
+            line: the keys of the order in which they stand in line, from the least, NULL first.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class _AddedColumn:
+    """A column that a group join adds: its value in a group, and of no rows."""
+
+    name: Id
+    column: str
+    value: str
+    empty: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Met:
+    """The condition of a group join that says which columns are equal, and more of the right alone.
+
+    Args:
+        pairs: columns of the left and of the right that are equal, of one exact type.
+        rest: what else is true of the right.
+    """
+
+    pairs: tuple[tuple[Id, Id], ...]
+    rest: RowExpression | None
+
+    @classmethod
+    def of(cls, node: GroupJoin, left: RelationFacts, right: RelationFacts) -> _Met | None:
+        """Read the condition of a node; None if it says something else, or adds it."""
+        pairs, rest = list[tuple[Id, Id]](), list[RowExpression]()
+        for part in conjuncts(node.on):
+            equal = equalities(part, left, right)
+            if equal and all(is_exact(left.types[a], right.types[b]) for a, b in equal):
+                pairs += equal
+            elif columns_of(part) <= right.columns.keys():
+                rest.append(part)
+            else:
+                return None
+        read = (value for value in expressions(node) if value is not node.on)
+        if not all(columns_of(value) <= right.columns.keys() for value in read):
+            return None
+        return cls(tuple(pairs), all_of(rest) if rest else None)
+
+
+def _values(adds: Iterable[_AddedColumn]) -> list[str]:
+    return [*(f"{one.value} AS {one.column}" for one in adds), f"1 AS {_FOUND}"]
+
+
+def _listed(*parts: str) -> str:
+    return ", ".join(parts)
+
+
+def _all(conditions: Sequence[str]) -> str:
+    return " AND ".join(conditions) or "true"

@@ -1,0 +1,252 @@
+"""The check of a relation before anything is written of it. Trusted.
+
+Guarantees:
+    A relation that passes has a meaning for each unit alone (`nodes.py`): the rows [R](u) are a
+    function, as a multiset, of the stored rows of u and of public rows, and an engine can compute
+    it without failing for what a row says.
+
+    *Proof.* By induction over the tree; the check looks at the tree alone, and at nothing that was
+    said of it elsewhere.
+    (i) Every leaf is a `Scan` of a table with units, and all of these have ids that are the same
+    (`Ids`), or it is `Public`. A public relation is only the right side of a `Join` or a
+    `GroupJoin`: so each row of every other node has a row of u on its left, and is a row of u.
+    (ii) Expressions are of closed lists by construction (`rows/expression.py`), are total functions
+    of a row (`rows/write.py`), and read columns of the node's inputs alone. No id is given twice.
+    (iii) Aggregates are functions of multisets: those of `rows/within.py`, of exact numbers, times,
+    texts and truth values; typing one refuses all others. So is a window by values, and one that
+    looks at rows one by one is a function of the multiset up to an exchange of equal rows
+    (`rows/windows.py`): its type is made by the same rules.
+    (iv) Keys of a `Group` are exact: of values that are equal there is one, so that it doesn't
+    matter which of a group is shown. Zeros of a DOUBLE are equal and not the same.
+    (v) Columns of a `Union` that go together have one type, so that no cast is made by the
+    database, which could fail. ∎
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dpsql.errors import InternalError, SqlLimitError, UnsupportedSqlError
+from dpsql.rel.facts import Known, RelationFacts
+from dpsql.rel.nodes import (
+    ONLY,
+    Bound,
+    Group,
+    GroupJoin,
+    Id,
+    Join,
+    Project,
+    Public,
+    Relation,
+    Scan,
+    Union,
+    Window,
+    expressions,
+    inputs,
+    walk,
+)
+from dpsql.rows.expression import RowColumn, RowExpression
+from dpsql.rows.expression import columns as columns_of
+from dpsql.rows.types import BOOLEAN, NULL, RowType
+from dpsql.rows.write import RowWriter
+from dpsql.schema.units import MAX_ROWS
+
+MOST_RELATIONS, MOST_LEVELS = 1_000, 200
+"""Nodes that a tree has at most, and how many of them stand one above the other."""
+
+
+def check(relation: Relation, known: Known | None = None) -> None:
+    """Check that a relation has a meaning for each unit alone.
+
+    Args:
+        relation: its root.
+        known: the facts about it, if some were inferred before.
+
+    Raises:
+        UnsupportedSqlError: it has none, or something in it isn't exact.
+        InternalError: the tree is malformed, whatever a statement says.
+    """
+    _check_size(relation)
+    nodes, known = list(walk(relation)), known or Known()
+    if isinstance(relation, Public):
+        raise _public_first()
+    _check_units([node for node in nodes if isinstance(node, Scan)])
+    _check_ids(nodes, known)
+    for node in nodes:
+        _check_sides(node)
+        _check_expressions(node, known)
+        _check_node(node, known)
+
+
+def _check_size(relation: Relation) -> None:
+    """Check that a tree is not too large to be written."""
+    pending, count = [(relation, 1)], 0
+    while pending:
+        node, level = pending.pop()
+        count += 1
+        if count > MOST_RELATIONS or level > MOST_LEVELS:
+            raise SqlLimitError(
+                "The statement looks at rows in too many steps.",
+                hint=f"at most {MOST_RELATIONS:,} are taken, and {MOST_LEVELS} one after the "
+                "other: ask parts of it in statements of their own.",
+            )
+        pending.extend((side, level + 1) for side in inputs(node))
+
+
+def _check_units(scans: list[Scan]) -> None:
+    """Check that all tables have rows of the same units, of one database."""
+    tables = [scan.source.table for scan in scans]
+    if any(table.unit is None for table in tables):
+        raise InternalError("rows of nobody are put together")
+    databases = {table.path[:1] for table in tables}
+    types = {tuple(type_ for _, type_ in table.unit.columns) for table in tables if table.unit}
+    if len({scan.source.ids for scan in scans}) > 1 or len(databases) > 1 or len(types) > 1:
+        raise UnsupportedSqlError(
+            "Rows of different units can't meet: nobody is protected by both.",
+            hint="release from each of the tables in its own statement.",
+        )
+
+
+def _check_ids(nodes: Iterable[Relation], known: Known) -> None:
+    """Check that no id of a column is given by two nodes, or twice by one."""
+    seen = set[Id]()
+    for node in nodes:
+        own = _given(node, known)
+        if len({*own}) < len(own) or not seen.isdisjoint(own):
+            raise InternalError("two columns of a relation have one id")
+        seen.update(own)
+
+
+def _given(node: Relation, known: Known) -> list[Id]:
+    """Return the ids of the columns that a node makes."""
+    match node:
+        case Scan():
+            return list(known.of(node).columns)
+        case Public() | Project():
+            return [name for name, _ in node.columns]
+        case GroupJoin() | Window():
+            return [name for name, _ in node.adds]
+        case Group():
+            return [name for name, _ in (*node.keys, *node.adds)]
+        case Union():
+            return list(node.columns)
+        case _:
+            return []
+
+
+def _check_sides(node: Relation) -> None:
+    """Check that public rows are met by rows of a unit, and kept by nothing."""
+    sides = inputs(node)
+    kept = sides[:1] if isinstance(node, Join | GroupJoin) else sides
+    if any(isinstance(side, Public) for side in kept):
+        raise _public_first()
+
+
+def _public_first() -> UnsupportedSqlError:
+    return UnsupportedSqlError(
+        "Rows of a public table are kept here whether or not a private row meets them, and such "
+        "rows belong to nobody.",
+        hint="write the private table first: FROM orders LEFT JOIN regions ON …",
+    )
+
+
+def _check_expressions(node: Relation, known: Known) -> None:
+    """Check what expressions read, and that conditions are conditions."""
+    there = frozenset(name for side in inputs(node) for name in known.of(side).columns)
+    for expression in expressions(node):
+        if not columns_of(expression) <= there:
+            raise InternalError("an expression reads a column that isn't there")
+    told = (call.told for _, call in node.adds) if isinstance(node, Window) else ()
+    if any(name not in there for pairs in told for name, _ in pairs):
+        raise InternalError("a window tells rows apart by a column that isn't there")
+
+
+def _check_node(node: Relation, known: Known) -> None:
+    """Check what one kind of node asks for; facts refuse what has no type."""
+    facts = known.of(node)
+    match node:
+        case Join() | GroupJoin():
+            both = {**known.of(node.left).types, **known.of(node.right).types}
+            _check_conditions([node.on], both)
+        case Group():
+            of = known.of(node.of)
+            for _, value in node.keys:
+                if _type_of(value, of).is_float:
+                    raise UnsupportedSqlError(
+                        "Rows of a unit can't be grouped by a DOUBLE: of its zeros it would be "
+                        "left open which one is shown.",
+                        hint="group by a whole number or a decimal, for example "
+                        "CAST(x AS DECIMAL(18, 2)).",
+                    )
+        case Union():
+            _check_union(node, known)
+        case Bound() if not 1 <= node.rows <= MAX_ROWS:
+            raise InternalError("no number of rows that could be kept")
+        case _:
+            _check_conditions([getattr(node, "where", None)], _types_below(node, known))
+    if isinstance(node, Scan):
+        _check_along(node)
+    if isinstance(node, Group | GroupJoin):
+        _check_only(node)
+    for agg in _conditions_of_aggregates(node):
+        _check_conditions([agg], _types_below(node, known))
+    if not facts.private and not isinstance(node, Public):
+        raise InternalError("public rows stand for those of units")
+
+
+def _check_only(node: Group | GroupJoin) -> None:
+    """Check that what is shown of the only row of a group is a column of it, as it is."""
+    only = [agg for _, agg in node.adds if agg.function == ONLY]
+    plain = all(isinstance(agg.value, RowColumn) and agg.where is None for agg in only)
+    if only and (isinstance(node, GroupJoin) or not plain):
+        raise InternalError("what a group has of its only row is a column")
+
+
+def _check_along(scan: Scan) -> None:
+    """Check that columns are those of rows that the way to the unit leads to."""
+    unit = scan.source.table.unit
+    steps = () if unit is None else unit.joins
+    if len(scan.along) > len(steps):
+        raise InternalError("there is no step along which a column could be read")
+    for (source, _), step in zip(scan.along, steps, strict=False):
+        if not step.enforced or source.table.path != step.path:
+            raise InternalError("a column is read of a row that the way doesn't lead to")
+
+
+def _types_below(node: Relation, known: Known) -> dict[Id, str]:
+    return {name: type_ for side in inputs(node) for name, type_ in known.of(side).types.items()}
+
+
+def _conditions_of_aggregates(node: Relation) -> list[RowExpression | None]:
+    match node:
+        case GroupJoin() | Group():
+            return [agg.where for _, agg in node.adds]
+        case Window():
+            return [call.holds for _, call in node.adds]
+        case _:
+            return []
+
+
+def _check_conditions(conditions: Iterable[RowExpression | None], types: dict[Id, str]) -> None:
+    writer = RowWriter(types)
+    for condition in conditions:
+        if condition is not None and writer.write(condition).type not in (BOOLEAN, NULL):
+            raise UnsupportedSqlError(
+                "A condition on rows is true or false.", hint="compare it with something: x > 0."
+            )
+
+
+def _type_of(value: RowExpression, of: RelationFacts) -> RowType:
+    return RowWriter(of.types).write(value).type
+
+
+def _check_union(node: Union, known: Known) -> None:
+    parts = [known.of(part) for part in node.parts]
+    if len(parts) < 2 or any(len(part.columns) != len(node.columns) for part in parts):
+        raise InternalError("relations of different columns are put together")
+    for types in zip(*(part.types.values() for part in parts), strict=True):
+        if len({*types}) > 1:
+            raise UnsupportedSqlError(
+                f"UNION ALL puts together columns of the types {' and '.join(sorted({*types}))}.",
+                hint="cast both to one type, for example CAST(x AS BIGINT).",
+            )

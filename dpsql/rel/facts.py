@@ -1,0 +1,378 @@
+"""Facts about a relation, inferred from the bottom up: its columns, its keys, how many rows.
+
+All of them are about the rows of one unit. They say which joins are key joins, which columns tell
+the unit, and how many rows a unit has at most; the noise follows from a `Bound`, and from no fact.
+So a wrong one makes a wrong answer, or a refusal, but nobody's rows less protected. The one
+exception is `most` of a `Scan`, which the database enforces: where it is 1, no `Bound` is needed.
+
+- *columns*: type, whether it is ever NULL, and whose key it is.
+- *unique*: sets of columns in which no two rows of a unit agree. The empty set says that a unit has
+  one row at most.
+- *most*: how many rows a unit has at most, if that is known.
+- *shared*: how many rows of a unit agree in some columns at most: one, in the place that
+  `row_number()` gives each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from dpsql.errors import InternalError, UnsupportedSqlError
+from dpsql.rel.nodes import (
+    ONLY,
+    Agg,
+    Bound,
+    Filter,
+    Group,
+    GroupJoin,
+    Id,
+    Join,
+    Key,
+    Project,
+    Public,
+    Relation,
+    Scan,
+    StoredRows,
+    Union,
+    Window,
+    walk,
+)
+from dpsql.rows.expression import RowCall, RowColumn, RowConstant, RowExpression
+from dpsql.rows.types import row_type
+from dpsql.rows.windows import RANKS, SHARES, WindowCall, rows_window
+from dpsql.rows.within import aggregated
+from dpsql.rows.write import RowWriter
+from dpsql.schema.domain import COLLATED
+from dpsql.schema.grain import stored_type
+
+UNIT: Key = (), ""
+"""The key of the unit itself: a column that has it has one value for all rows of a unit."""
+_COMPARED = frozenset({"=", "<>", "<", "<=", ">", ">="})
+_NEVER_NULL = frozenset({"exists", "count", "count_distinct"})
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFacts:
+    """The facts about a column of a relation.
+
+    Args:
+        type: its type, as the catalog has it.
+        nullable: whether it may be NULL.
+        key: the key whose value it has, of a row of the same unit; None if of none.
+        origin: the table and the column that it is of, for messages; empty if it is computed.
+    """
+
+    type: str
+    nullable: bool = True
+    key: Key | None = None
+    origin: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RelationFacts:
+    """The facts about a relation; see the module."""
+
+    columns: Mapping[Id, ColumnFacts]
+    private: bool = True
+    unique: frozenset[frozenset[Id]] = frozenset()
+    most: int | None = None
+    shared: tuple[tuple[frozenset[Id], int], ...] = ()
+    types: Mapping[Id, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        types = {name: column.type for name, column in self.columns.items()}
+        object.__setattr__(self, "types", types)
+
+    def is_unique(self, columns: Iterable[Id]) -> bool:
+        """Whether no two rows of a unit agree in some columns."""
+        given = frozenset(columns)
+        return any(key <= given for key in self.unique)
+
+    def tells_unit(self, column: RowExpression) -> bool:
+        """Whether an expression has one value for all rows of a unit, which no other unit has."""
+        return isinstance(column, RowColumn) and self.columns[column.name].key == UNIT
+
+
+class Known:
+    """The facts of the relations of a tree, each inferred once."""
+
+    def __init__(self) -> None:
+        self._found: dict[Relation, RelationFacts] = {}
+
+    def of(self, relation: Relation) -> RelationFacts:
+        """Return the facts of a relation.
+
+        Raises:
+            UnsupportedSqlError: an expression in it has no type.
+        """
+        if relation not in self._found:
+            for node in reversed(list(walk(relation))):  # what it is made of before itself
+                self._found[node] = self._infer(node)
+        return self._found[relation]
+
+    def _infer(self, node: Relation) -> RelationFacts:
+        match node:
+            case Scan():
+                return self._scan(node)
+            case Public():
+                return self._public(node)
+            case Filter():
+                return self._filter(node)
+            case Project():
+                return self._project(node)
+            case Join():
+                return self._join(node)
+            case GroupJoin():
+                return self._group_join(node)
+            case Window():
+                return self._window(node)
+            case Group():
+                return self._group(node)
+            case Union():
+                return self._union(node)
+            case Bound():
+                return self._bound(node)
+
+    def _scan(self, scan: Scan) -> RelationFacts:
+        source, unit = scan.source, scan.source.table.unit
+        columns = _stored(source, scan.prefix, _with_unit(scan))
+        there = {name: id_ for id_, name in readable(source, scan.prefix).items()}
+        unique = {_renamed(key, there) for key in source.unique if key <= there.keys()}
+        ids = frozenset(name for name, _ in unit.columns) if unit and not unit.joins else None
+        most = 1 if ids is not None and ids in source.unique else None
+        for step, prefix in scan.along:
+            columns |= _stored(step, prefix, frozenset())
+        return RelationFacts(columns, unique=_single(unique, most), most=most)
+
+    def _public(self, public: Public) -> RelationFacts:
+        columns = {
+            name: ColumnFacts(type_, any(row[i].kind == "NULL" for row in public.rows))
+            for i, (name, type_) in enumerate(public.columns)
+        }
+        return RelationFacts(columns, private=False, unique=public.unique)
+
+    def _filter(self, node: Filter) -> RelationFacts:
+        of = self.of(node.of)
+        parts = conjuncts(node.where)
+        there = frozenset(name for part in parts for name in _needed(part))
+        columns = {
+            n: replace(c, nullable=c.nullable and n not in there) for n, c in of.columns.items()
+        }
+        limits = [of.most] if of.most is not None else []
+        for name, last in _places(parts):
+            limits += [each * last for by, each in of.shared if by == {name}]
+        most = min(limits, default=None)
+        return replace(of, columns=columns, most=most, unique=_single(of.unique, most))
+
+    def _project(self, node: Project) -> RelationFacts:
+        of = self.of(node.of)
+        passed: dict[Id, Id] = {}
+        for name, value in node.columns:
+            if isinstance(value, RowColumn):
+                passed.setdefault(value.name, name)
+        columns = {name: computed(value, of) for name, value in node.columns}
+        return replace(
+            of,
+            columns=columns,
+            unique=frozenset(_renamed(key, passed) for key in of.unique if key <= passed.keys()),
+            shared=tuple((_renamed(by, passed), n) for by, n in of.shared if by <= passed.keys()),
+        )
+
+    def _join(self, node: Join) -> RelationFacts:
+        left, right = self.of(node.left), self.of(node.right)
+        lost = node.kind == "left"
+        met = {n: replace(c, nullable=c.nullable or lost) for n, c in right.columns.items()}
+        columns = {**left.columns, **met}
+        pairs = equalities(node.on, left, right)
+        if right.is_unique(b for _, b in pairs):  # a row meets one at most
+            return replace(left, columns=columns)
+        unique = {a | b for a in left.unique for b in right.unique}
+        many = (left.most, right.most) if right.private else (None, None)
+        most = many[0] * many[1] if many[0] is not None and many[1] is not None else None
+        if right.private and not lost and left.is_unique(a for a, _ in pairs):
+            unique |= right.unique
+            most = right.most
+        return RelationFacts(columns, unique=frozenset(unique), most=most)
+
+    def _group_join(self, node: GroupJoin) -> RelationFacts:
+        left, right = self.of(node.left), self.of(node.right)
+        both = RelationFacts({**left.columns, **right.columns})
+        adds = {name: _aggregate(agg, both) for name, agg in node.adds}
+        return replace(left, columns={**left.columns, **adds})
+
+    def _window(self, node: Window) -> RelationFacts:
+        of = self.of(node.of)
+        adds, shared = dict[Id, ColumnFacts](), list(of.shared)
+        for name, call in node.adds:
+            adds[name] = _windowed(name, call, of)
+            if _is_place(call, of):
+                shared.append((frozenset({name}), 1))
+        return replace(of, columns={**of.columns, **adds}, shared=tuple(shared))
+
+    def _group(self, node: Group) -> RelationFacts:
+        of = self.of(node.of)
+        columns = {name: computed(value, of) for name, value in node.keys}
+        columns |= {name: _aggregate(agg, of) for name, agg in node.adds}
+        finer = frozenset(name for name, value in node.keys if not of.tells_unit(value))
+        return RelationFacts(columns, unique=frozenset({finer}), most=of.most if finer else 1)
+
+    def _union(self, node: Union) -> RelationFacts:
+        parts = [self.of(part) for part in node.parts]
+        columns = {
+            name: ColumnFacts(
+                each[0].type,
+                any(column.nullable for column in each),
+                each[0].key if len({column.key for column in each}) == 1 else None,
+            )
+            for name, *each in zip(node.columns, *(p.columns.values() for p in parts), strict=True)
+        }
+        many = [part.most for part in parts if part.most is not None]
+        return RelationFacts(columns, most=sum(many) if len(many) == len(parts) else None)
+
+    def _bound(self, node: Bound) -> RelationFacts:
+        of = self.of(node.of)
+        most = node.rows if of.most is None else min(node.rows, of.most)
+        return replace(of, most=most, unique=_single(of.unique, most))
+
+
+def readable(source: StoredRows, prefix: str) -> dict[Id, str]:
+    """Return the columns that rows have: id → the name that is stored, in the order of their line.
+
+    Those with a domain come first, then those that expressions can read, and at last texts with a
+    collation, which are told apart by their bytes all the same. Columns of other types are left
+    out.
+    """
+    table, found = source.table, dict[Id, str]()
+    names = sorted(table.undeclared, key=lambda name: table.undeclared[name] == COLLATED)
+    for name in (*table.columns, *names):
+        with suppress(UnsupportedSqlError):
+            row_type(stored_type(table, name))
+            found[prefix + name] = name
+    return found
+
+
+def _stored(source: StoredRows, prefix: str, sure: frozenset[str]) -> dict[Id, ColumnFacts]:
+    """Return the columns of a stored table, some of which are surely there."""
+    table = source.table
+    return {
+        id_: ColumnFacts(
+            stored_type(table, name),
+            name not in table.filled | sure,
+            source.keys.get(name),
+            f"{table.name}.{name}",
+        )
+        for id_, name in readable(source, prefix).items()
+    }
+
+
+def conjuncts(condition: RowExpression | None) -> tuple[RowExpression, ...]:
+    """Return the conditions of which one says that all hold."""
+    if condition is None:
+        return ()
+    if isinstance(condition, RowCall) and condition.function == "and":
+        return tuple(part for one in condition.arguments for part in conjuncts(one))
+    return (condition,)
+
+
+def equalities(
+    on: RowExpression | None, left: RelationFacts, right: RelationFacts
+) -> list[tuple[Id, Id]]:
+    """Return the columns of the two sides that a condition says are equal."""
+    found = []
+    for part in conjuncts(on):
+        pair = _equal_columns(part)
+        if pair is None:
+            continue
+        for a, b in (pair, pair[::-1]):
+            if a in left.columns and b in right.columns:
+                found.append((a, b))
+    return found
+
+
+def says_unit(on: RowExpression | None, left: RelationFacts, right: RelationFacts) -> bool:
+    """Whether a condition says that two rows are of one unit, so that nodes add nothing to it."""
+    keys = ((left.columns[a].key, right.columns[b].key) for a, b in equalities(on, left, right))
+    return any(a is not None and a == b for a, b in keys)
+
+
+def computed(value: RowExpression, of: RelationFacts) -> ColumnFacts:
+    """Return the facts about a value of a row.
+
+    Raises:
+        UnsupportedSqlError: it has no type.
+    """
+    if isinstance(value, RowColumn):
+        if value.name not in of.columns:
+            raise InternalError("an expression reads a column that isn't there")
+        return of.columns[value.name]
+    written = RowWriter(of.types).write(value)
+    return ColumnFacts(written.type.sql)
+
+
+def _equal_columns(part: RowExpression) -> tuple[Id, Id] | None:
+    match part:
+        case RowCall("=", (RowColumn(a), RowColumn(b))):
+            return a, b
+        case _:
+            return None
+
+
+def _with_unit(scan: Scan) -> frozenset[str]:
+    """Return the columns that each row of somebody has: those of the first step to its unit."""
+    unit = scan.source.table.unit
+    if unit is None:
+        raise InternalError("rows that belong to nobody are scanned")
+    if unit.joins:
+        return frozenset(unit.joins[0].columns)
+    return frozenset(name for name, _ in unit.columns)
+
+
+def _needed(part: RowExpression) -> frozenset[Id]:
+    """Return the columns that aren't NULL where a condition is true."""
+    match part:
+        case RowCall(function, arguments) if function in _COMPARED:
+            return frozenset(a.name for a in arguments if isinstance(a, RowColumn))
+        case RowCall("not", (RowCall("is_null", (RowColumn(name),)),)):
+            return frozenset({name})
+        case _:
+            return frozenset()
+
+
+def _places(parts: Iterable[RowExpression]) -> Iterable[tuple[Id, int]]:
+    """Yield columns that conditions hold at some whole number at most, from 1."""
+    for part in parts:
+        match part:
+            case RowCall(("=" | "<=" | "<") as sign, (RowColumn(name), RowConstant("INTEGER", n))):
+                last = 1 if sign == "=" else int(n) - (sign == "<")
+                yield name, max(last, 0)
+
+
+def _renamed(names: Iterable[Id], to: Mapping[Id, Id]) -> frozenset[Id]:
+    return frozenset(to[name] for name in names)
+
+
+def _aggregate(agg: Agg, of: RelationFacts) -> ColumnFacts:
+    if agg.function == ONLY and agg.value is not None:
+        return replace(computed(agg.value, of), nullable=True, key=None)
+    made = aggregated(agg.function, agg.value, RowWriter(of.types))
+    return ColumnFacts(made.type.sql, agg.function not in _NEVER_NULL)
+
+
+def _single(unique: Iterable[frozenset[Id]], most: int | None) -> frozenset[frozenset[Id]]:
+    """Return what is unique, and nothing more than that there is one row, if there is."""
+    return frozenset([*unique, frozenset[Id]()] if most == 1 else unique)
+
+
+def _is_place(call: WindowCall, of: RelationFacts) -> bool:
+    """Whether a window numbers all rows of a unit."""
+    numbers = call.function == "row_number" and call.holds is None and not call.told
+    return numbers and all(map(of.tells_unit, call.partition))
+
+
+def _windowed(name: Id, call: WindowCall, of: RelationFacts) -> ColumnFacts:
+    made = rows_window(name, call, of.types)
+    always = call.function in RANKS or call.function in _NEVER_NULL
+    always |= call.function in SHARES and call.holds is None
+    return ColumnFacts(made.type, not always)

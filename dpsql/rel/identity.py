@@ -1,0 +1,145 @@
+"""The identity of a relation: two with one digest have the same rows, whatever they are called.
+
+Measurements of rows are put together where the relations that they are of have one digest. So the
+text that is hashed is injective: each node stands in brackets with a word of its own, names and
+constants are in quotes that are doubled within, and columns are numbered in the order in which the
+nodes give them, the inputs of a node before it. Ids, which no analyst sees, and prefixes of scans
+aren't in it. Tables are told by their paths within a database, which may be attached under any
+name, and public rows by their values.
+
+Conditions that all hold are sorted. Nothing else is recognized as equal: a missed equality costs
+budget, and a false one would put measurements of different rows together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+
+from dpsql.rel.facts import Known, conjuncts
+from dpsql.rel.nodes import (
+    Agg,
+    Bound,
+    Filter,
+    Group,
+    GroupJoin,
+    Id,
+    Join,
+    Project,
+    Public,
+    Relation,
+    Scan,
+    Union,
+    Window,
+    inputs,
+)
+from dpsql.rel.rename import renamed
+from dpsql.rows.expression import RowColumn, RowExpression, canonical
+from dpsql.rows.windows import WindowCall
+from dpsql.schema.names import quoted_text
+
+
+def digest(relation: Relation) -> str:
+    """Return a hash of which rows a relation has, and of its columns in their order."""
+    return hashlib.sha256(text_of(relation).encode()).hexdigest()
+
+
+def text_of(relation: Relation) -> str:
+    """Return the text that is hashed; see the module."""
+    return _Text().of(relation)
+
+
+class _Text:
+    """Writes one text, and numbers the columns as it comes to them."""
+
+    def __init__(self) -> None:
+        self._known = Known()
+        self._numbers: dict[Id, str] = {}
+
+    def of(self, node: Relation) -> str:
+        """Write a relation behind those that it is made of."""
+        below = [self.of(side) for side in inputs(node)]
+        own = self._own(node)
+        self._number(node)
+        return f"{type(node).__name__}({', '.join([*below, *own])})"
+
+    def _number(self, node: Relation) -> None:
+        for name in self._known.of(node).columns:
+            self._numbers.setdefault(name, str(len(self._numbers)))
+
+    def _own(self, node: Relation) -> Iterable[str]:
+        match node:
+            case Scan():
+                yield from _source(node)
+            case Public():
+                yield _listed(quoted_text(type_) for _, type_ in node.columns)
+                yield _listed(_listed(map(canonical, row)) for row in node.rows)
+            case Filter():
+                yield self._all(node.where)
+            case Project():
+                yield _listed(self._value(value) for _, value in node.columns)
+            case Join():
+                yield from (node.kind, self._all(node.on))
+            case GroupJoin():
+                yield from (self._all(node.on), _listed(self._agg(agg) for _, agg in node.adds))
+            case Window():
+                yield _listed(self._call(call) for _, call in node.adds)
+            case Group():
+                yield _listed(self._value(value) for _, value in node.keys)
+                yield _listed(self._agg(agg) for _, agg in node.adds)
+            case Union():
+                yield from ()
+            case Bound():
+                yield str(node.rows)
+
+    def _value(self, value: RowExpression | None) -> str:
+        return "-" if value is None else canonical(renamed(value, self._numbers))
+
+    def _all(self, condition: RowExpression | None) -> str:
+        return _listed(sorted(map(self._value, conjuncts(condition))))
+
+    def _agg(self, agg: Agg) -> str:
+        return _listed([agg.function, self._value(agg.value), self._all(agg.where)])
+
+    def _call(self, call: WindowCall) -> str:
+        told = (self._value(RowColumn(name)) for name, _ in call.told)
+        order = (
+            _listed([self._value(o.value), str(o.descending), str(o.nulls_first), str(o.stored)])
+            for o in call.order
+        )
+        return _listed(
+            [
+                call.function,
+                _listed(map(self._value, call.arguments)),
+                _listed(map(str, call.numbers)),
+                _listed(sorted(told)),
+                _listed(sorted(map(self._value, call.partition))),
+                _listed(order),
+                "-" if call.frame is None else call.frame.sql,
+                self._all(call.holds),
+            ]
+        )
+
+
+def _source(scan: Scan) -> Iterable[str]:
+    """Write which stored rows are meant, and whose they are."""
+    table = scan.source.table
+    yield _listed(map(quoted_text, table.path[1:]))
+    yield quoted_text("" if table.origin is None else table.origin.digest)
+    unit = table.unit
+    yield (
+        "-"
+        if unit is None
+        else _listed(
+            [*(quoted_text(repr(join)) for join in unit.joins), *_columns(dict(unit.columns))]
+        )
+    )
+    yield _listed(_columns({**dict.fromkeys(table.columns, ""), **table.undeclared}))
+
+
+def _columns(types: Mapping[str, str]) -> list[str]:
+    return [quoted_text(name) for name in types]
+
+
+def _listed(parts: Iterable[str]) -> str:
+    return f"[{', '.join(parts)}]"

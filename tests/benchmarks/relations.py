@@ -1,0 +1,126 @@
+"""Rows of units as relations: how many are as they are defined, and what they cost.
+
+    python -m tests.benchmarks.relations [trees] [scripts]
+
+1. Random relations over random databases: DuckDB's rows against their meaning in Python, with all
+   units and without one of them.
+2. Random scripts over random databases: the rows of each table that is counted, by today's writer
+   and by that of relations.
+3. CPU seconds of both for tables of 300,000 orders of 50,000 customers, least of three.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.engines.duckdb.bounded import kept_rows
+from dpsql.engines.duckdb.relations import DuckDBRelations
+from dpsql.rel.nodes import walk
+from dpsql.request import Request, named
+from tests.rel.adapted import Adapter, Asked
+from tests.rel.test_adapted import compared
+from tests.rel.test_units import by_meaning, by_sql, cases
+
+PAIRS = "orders JOIN visits v ON orders.customer_id = v.customer_id"
+STATEMENTS = {
+    "rows": "SELECT kind, COUNT(*) FROM orders GROUP BY 1",
+    "rows of rows": "SELECT qty, COUNT(*) FROM items GROUP BY 1",
+    "columns of parents": "SELECT region, COUNT(*) FROM items i JOIN orders o ON i.order_id = o.id "
+    "JOIN customers c ON o.customer_id = c.id GROUP BY 1",
+    "EXISTS": "SELECT region, COUNT(*) FROM customers c WHERE EXISTS (SELECT 1 FROM orders o WHERE "
+    "o.customer_id = c.id AND o.price > 90) GROUP BY 1",
+    "counts of others": "SELECT LEAST((SELECT COUNT(*) FROM items i WHERE i.order_id = o.id), 5) "
+    "AS n, COUNT(*) FROM orders o GROUP BY 1",
+    "a condition of both": "SELECT kind, COUNT(*) FROM orders o WHERE EXISTS (SELECT 1 FROM visits "
+    "v WHERE v.customer_id = o.customer_id AND v.day > o.day) GROUP BY 1",
+    "LAG": "SELECT d > 3 AS late, COUNT(*) FROM (SELECT day - lag(day) OVER (PARTITION BY "
+    "customer_id ORDER BY day, id) AS d FROM orders) GROUP BY 1",
+    "the first": "SELECT kind, COUNT(*) FROM (SELECT * FROM orders QUALIFY row_number() OVER "
+    "(PARTITION BY customer_id ORDER BY day, id) = 1) GROUP BY 1",
+    "pairs": f"SELECT kind, COUNT(*) FROM {PAIRS} GROUP BY 1",
+}
+
+
+def trees(number: int) -> None:
+    """Compare random relations with their meaning."""
+    done, wrong, nodes, seed = 0, 0, Counter[str](), 0
+    while done < number:
+        for relation, places, rng in cases(10_000 + seed, 20):
+            nodes.update(type(node).__name__ for node in walk(relation))
+            for database, con in places:
+                done += 1
+                wrong += by_sql(con, relation) != by_meaning(database, relation, rng)
+        seed += 1
+    print(f"{done:,} relations × databases, {wrong} wrong; nodes: {dict(nodes.most_common())}")
+
+
+def scripts(number: int) -> None:
+    """Compare the tables of random scripts by both writers."""
+    done = 0
+    for seed in range(number):
+        with pytest.MonkeyPatch.context() as patch:
+            done += compared(20_000 + seed, patch)
+    print(f"{done:,} tables of {number:,} random scripts, all with the same rows")
+
+
+def filled() -> duckdb.DuckDBPyConnection:
+    """Return a database of 300,000 orders, some customers of which are crowded."""
+    con = duckdb.connect()
+    for sql in (
+        "CREATE TABLE customers (id INTEGER PRIMARY KEY, region VARCHAR CHECK (region IN ('a', "
+        "'b', 'c')))",
+        "CREATE TABLE orders (id INTEGER PRIMARY KEY, customer_id INTEGER NOT NULL REFERENCES "
+        "customers (id), kind VARCHAR CHECK (kind IN ('x', 'y')), day INTEGER, price INTEGER)",
+        "CREATE TABLE items (order_id INTEGER NOT NULL REFERENCES orders (id), qty INTEGER CHECK "
+        "(qty BETWEEN 0 AND 9))",
+        "CREATE TABLE visits (customer_id INTEGER NOT NULL REFERENCES customers (id), day INTEGER)",
+        "INSERT INTO customers SELECT range, chr((97 + range % 3)::INTEGER) FROM range(50000)",
+        "INSERT INTO orders SELECT range, (hash(range) % 50000)::INTEGER * (hash(range + 7) % 9 > "
+        "0)::INTEGER % 50000, chr((120 + hash(range) % 2)::INTEGER), hash(range + 1) % 365, "
+        "hash(range + 2) % 100 FROM range(300000)",
+        "INSERT INTO items SELECT hash(range) % 300000, hash(range + 3) % 10 FROM range(600000)",
+        "INSERT INTO visits SELECT hash(range + 5) % 50000, hash(range + 4) % 365 FROM "
+        "range(100000)",
+    ):
+        con.execute(sql).fetchall()
+    return con
+
+
+def costs() -> None:
+    """Time both writers, one after the other."""
+    con = filled()
+    bounds = {"customers": 1, "orders": 6, "items": 12, "visits": 3, "orders, visits": 10}
+    asked = Asked()
+    print(f"{'':22}{'today':>8}{'relation':>10}{'ratio':>8}  CPU s")
+    for name, sql in STATEMENTS.items():
+        with pytest.MonkeyPatch.context() as patch:
+            asked.record(patch)
+            session = dpsql.Session(con, unit=dpsql.Unit("customers", bounds))
+            request = Request(named({"q": sql}), dpsql.Budget(rho=1))
+            (table,) = session._data.declared.compile(request).tables
+        whole = table.without_keys
+        names = [*whole.columns, *whole.computed]
+        relation, ids = Adapter(asked).of(whole, names)
+        query = DuckDBRelations().query(relation, [ids[n] for n in names])
+        both = (kept_rows(whole, names), query.sql)
+        before, after = (min(_cpu(con, each) for _ in range(3)) for each in both)
+        print(f"{name:22}{before:8.3f}{after:10.3f}{after / before:8.2f}")
+
+
+def _cpu(con: duckdb.DuckDBPyConnection, sql: str) -> float:
+    began = time.process_time()
+    con.execute(f"SELECT count(*), count(COLUMNS(*)) FROM ({sql})").fetchall()
+    return time.process_time() - began
+
+
+if __name__ == "__main__":
+    given = [int(arg) for arg in sys.argv[1:]]
+    trees(given[0] if given else 2_000)
+    scripts(given[1] if given[1:] else 300)
+    costs()

@@ -1,0 +1,220 @@
+"""Relations that have no meaning for each unit alone are refused, whatever is around them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from dpsql.engines.duckdb.relations import DuckDBRelations
+from dpsql.errors import DpsqlError, InternalError, SqlLimitError, UnsupportedSqlError
+from dpsql.rel.check import MOST_LEVELS, MOST_RELATIONS, check
+from dpsql.rel.identity import digest
+from dpsql.rel.nodes import (
+    ONLY,
+    Agg,
+    Bound,
+    Filter,
+    Group,
+    GroupJoin,
+    Join,
+    Project,
+    Public,
+    Scan,
+    Union,
+    Window,
+)
+from dpsql.rel.show import shown
+from dpsql.rows.expression import RowCall, RowColumn, RowConstant
+from dpsql.rows.windows import WindowCall, WindowFrame, WindowOrder
+from tests.rel.random_relations import Relations, Shop
+
+REFUSED = (DpsqlError, InternalError)
+SHOP = Shop("INTEGER")
+ONE, TRUE = RowConstant("INTEGER", "1"), RowConstant("BOOLEAN", "true")
+NOPE, DOUBLE, PRICE, DAY = map(RowColumn, ("nope", "x.w", "x.price", "x.day"))
+PUBLIC = Public((("g", "INTEGER"),), ((ONE,),))
+VISITS, ORDERS = Scan(SHOP.source("visits"), "x."), Scan(SHOP.source("orders"), "x.")
+ORDER = (WindowOrder(DAY, descending=False, nulls_first=False),)
+
+
+def scan(name, prefix, **table):
+    source = SHOP.source(name)
+    return Scan(replace(source, table=replace(source.table, **table)), prefix)
+
+
+def other_units():
+    source = replace(SHOP.source("visits"), ids=("staff", ("id",)))
+    return Scan(source, "y.")
+
+
+def other_type():
+    return Scan(Shop("VARCHAR").source("visits"), "y.")
+
+
+def rank(**more):
+    return Window(VISITS, (("r", WindowCall("rank", **{"order": ORDER, **more})),))
+
+
+def total(**more):
+    given = {"arguments": (DAY,), "frame": WindowFrame(False, None, None), **more}
+    return Window(VISITS, (("r", WindowCall("sum", **given)),))
+
+
+ITEMS, CUSTOMERS = SHOP.source("items"), SHOP.source("customers")
+NOTES = Scan(SHOP.source("notes"), "y.")
+COUNT = (("n", Agg("count")),)
+BAD = {
+    "public rows stand alone": lambda: PUBLIC,
+    "public rows are filtered": lambda: Filter(PUBLIC, TRUE),
+    "public rows are projected": lambda: Project(PUBLIC, (("h", RowColumn("g")),)),
+    "public rows are kept by a join": lambda: Join(PUBLIC, VISITS, None),
+    "public rows are kept by a left join": lambda: Join(PUBLIC, VISITS, None, "left"),
+    "public rows are kept by a group join": lambda: GroupJoin(PUBLIC, VISITS, None, COUNT),
+    "public rows are numbered": lambda: Window(PUBLIC, (("r", WindowCall("rank")),)),
+    "public rows are grouped": lambda: Group(PUBLIC, (("h", RowColumn("g")),)),
+    "public rows are bounded": lambda: Bound(PUBLIC, 1),
+    "public rows are put beside private ones": lambda: Union(
+        (Project(VISITS, (("a", DAY),)), PUBLIC), ("u",)
+    ),
+    "units are others": lambda: Join(VISITS, other_units(), None),
+    "units are others in a group join": lambda: GroupJoin(VISITS, other_units(), None, COUNT),
+    "ids of units are of another type": lambda: Join(VISITS, other_type(), None),
+    "the database is another one": lambda: Join(
+        VISITS, scan("visits", "y.", path=("b", "c", "visits")), None
+    ),
+    "a table has no units": lambda: scan("visits", "x.", unit=None),
+    "a filter reads what isn't there": lambda: Filter(VISITS, RowCall("=", (NOPE, ONE))),
+    "a projection reads what isn't there": lambda: Project(VISITS, (("a", NOPE),)),
+    "a join reads what isn't there": lambda: Join(VISITS, NOTES, RowCall("=", (NOPE, ONE))),
+    "an aggregate reads what isn't there": lambda: Group(VISITS, (), (("n", Agg("max", NOPE)),)),
+    "an aggregate is of rows that aren't there": lambda: Group(
+        VISITS, (), (("n", Agg("count", None, RowCall("=", (NOPE, ONE)))),)
+    ),
+    "a key isn't there": lambda: Group(VISITS, (("k", NOPE),)),
+    "a part isn't there": lambda: rank(partition=(NOPE,)),
+    "an order isn't there": lambda: rank(order=(WindowOrder(NOPE, False, False),)),
+    "what is told apart isn't there": lambda: rank(told=(("nope", "INTEGER"),)),
+    "a window is of rows that aren't there": lambda: rank(holds=RowCall("=", (NOPE, ONE))),
+    "a table is joined with itself by one name": lambda: Join(
+        VISITS, Scan(SHOP.source("visits"), "x."), None
+    ),
+    "a tree has a part twice": lambda: Join(VISITS, VISITS, None),
+    "a projection has an id twice": lambda: Project(VISITS, (("a", DAY), ("a", DAY))),
+    "a window takes an id that there is": lambda: Window(VISITS, (("x.day", WindowCall("rank")),)),
+    "a group takes an id that there is": lambda: Group(VISITS, (("x.day", DAY),)),
+    "a condition is a number": lambda: Filter(VISITS, DAY),
+    "a condition of a join is a number": lambda: Join(VISITS, NOTES, DAY),
+    "a condition of an aggregate is a number": lambda: Group(
+        VISITS, (), (("n", Agg("count", None, DAY)),)
+    ),
+    "a condition of a window is a number": lambda: rank(holds=DAY),
+    "doubles are added up": lambda: Group(VISITS, (), (("n", Agg("sum", DOUBLE)),)),
+    "doubles are compared": lambda: Group(VISITS, (), (("n", Agg("max", DOUBLE)),)),
+    "doubles are added up along a window": lambda: total(arguments=(DOUBLE,)),
+    "rows are grouped by doubles": lambda: Group(VISITS, (("k", DOUBLE),)),
+    "windows are parted by doubles": lambda: rank(partition=(DOUBLE,)),
+    "any value is taken": lambda: Group(VISITS, (), (("n", Agg("any_value", DAY)),)),
+    "values are listed": lambda: Group(VISITS, (), (("n", Agg("string_agg", DAY)),)),
+    "a window has no name": lambda: Window(VISITS, (("r", WindowCall("random")),)),
+    "a running total has no frame": lambda: total(order=ORDER, frame=None),
+    "the last of equal rows is asked for": lambda: Window(
+        VISITS,
+        (("r", WindowCall("last_value", (DAY,), order=ORDER, frame=WindowFrame(False, None, 0))),),
+    ),
+    "the only row has an expression": lambda: Group(
+        VISITS, (), (("n", Agg(ONLY, RowCall("+", (DAY, ONE)))),)
+    ),
+    "the only row is of some": lambda: Group(VISITS, (), (("n", Agg(ONLY, DAY, TRUE)),)),
+    "the only row is joined": lambda: GroupJoin(
+        VISITS, NOTES, None, (("n", Agg(ONLY, RowColumn("y.mark"))),)
+    ),
+    "types of a union differ": lambda: Union(
+        (Project(VISITS, (("a", DAY),)), Project(ORDERS, (("b", RowColumn("x.kind")),))), ("u",)
+    ),
+    "columns of a union are too few": lambda: Union(
+        (Project(VISITS, (("a", DAY),)), Project(ORDERS, (("b", PRICE), ("c", PRICE)))), ("u",)
+    ),
+    "a union has one part": lambda: Union((Project(VISITS, (("a", DAY),)),), ("u",)),
+    "no row is kept": lambda: Bound(VISITS, 0),
+    "too many rows are kept": lambda: Bound(VISITS, 10**9),
+    "the way has no such step": lambda: Scan(SHOP.source("orders"), "x.", ((CUSTOMERS, "y."),)),
+    "the way leads elsewhere": lambda: Scan(ITEMS, "x.", ((CUSTOMERS, "y."),)),
+    "a step isn't enforced": lambda: Scan(
+        SHOP.source("notes"), "x.", ((SHOP.source("orders"), "y."),)
+    ),
+}
+
+
+def around(relation, rng):
+    """Put a relation, whatever it is, into a larger one."""
+    relations = Relations(rng, SHOP)
+    relations._count = 1000
+    outer = relations.tree(rng.randint(0, 2))
+    return rng.choice(
+        [
+            lambda: Join(outer, relation, None),
+            lambda: GroupJoin(outer, relation, None, (("outer", Agg("exists")),)),
+            lambda: Join(Bound(relation, 3), outer, None),
+            lambda: Filter(relation, TRUE),
+        ]
+    )()
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_has_no_meaning_is_refused(name):
+    with pytest.raises(REFUSED):
+        check(BAD[name]())
+
+
+@pytest.mark.parametrize("name", [name for name in BAD if not name.startswith("public rows stand")])
+def test_it_is_refused_wherever_it_stands(name):
+    rng = random.Random(name)  # noqa: S311
+    for _ in range(20):
+        try:
+            inner = BAD[name]()
+        except InternalError:  # it can't even be written
+            return
+        with pytest.raises(REFUSED):
+            check(around(inner, rng))
+
+
+def test_what_a_statement_can_say_has_a_hint():
+    for bad in (BAD["public rows are kept by a join"], BAD["units are others"]):
+        with pytest.raises(UnsupportedSqlError) as caught:
+            check(bad())
+        assert caught.value.hint
+
+
+def test_a_tree_may_be_large_and_not_larger():
+    relation = VISITS
+    for _ in range(MOST_LEVELS - 1):
+        relation = Filter(relation, TRUE)
+    check(relation)
+    assert len(DuckDBRelations().query(relation).columns) == 5
+    assert len(digest(relation)) == 64
+    assert len(shown(relation).splitlines()) == MOST_LEVELS
+    with pytest.raises(SqlLimitError, match="steps"):
+        check(Filter(relation, TRUE))
+
+
+def test_a_tree_may_have_many_parts_and_not_more():
+    def put_together(count):
+        parts = [
+            Project(Scan(SHOP.source("visits"), f"v{i}."), ((f"p{i}", RowColumn(f"v{i}.day")),))
+            for i in range(count)
+        ]
+        return Union(tuple(parts), ("u",))
+
+    check(put_together((MOST_RELATIONS - 1) // 2))
+    with pytest.raises(SqlLimitError, match="steps"):
+        check(put_together(MOST_RELATIONS // 2))
+
+
+def test_good_neighbors_of_the_bad_ones_pass():
+    check(Join(VISITS, PUBLIC, RowCall("=", (DAY, RowColumn("g"))), "left"))
+    check(GroupJoin(VISITS, PUBLIC, RowCall("=", (DAY, RowColumn("g"))), (("n", Agg("exists")),)))
+    check(Scan(ITEMS, "x.", ((SHOP.source("orders"), "y."),)))
+    check(total(order=ORDER))
+    check(rank())
