@@ -20,11 +20,12 @@ if TYPE_CHECKING:
         qr,
         solve,
         solve_triangular,
+        svd,
     )
 
     __all__ = [
         "LinAlgError", "cho_factor", "cho_solve", "eigh", "eigh_tridiagonal", "lapack",
-        "null_space", "qr", "solve", "solve_triangular",
+        "null_space", "qr", "solve", "solve_triangular", "svd",
     ]  # fmt: skip
 else:
 

@@ -99,7 +99,8 @@ def measure_given(
     """
     bound = cost + np.maximum(np.diag(known), 0.0)
     best = maximize(Dual.of(rows / np.sqrt(bound), shape), tolerance)
-    scaled = best.root / math.sqrt(float(np.square(best.root).sum(axis=0).max()))
+    root = best.root
+    scaled = root / math.sqrt(float(np.square(root).sum(axis=0).max()))
     together = scaled * np.sqrt(bound)
     values, vectors = np.linalg.eigh(together.T @ together - known)
     closed = bool(values[0] >= -FEASIBLE * values[-1])
