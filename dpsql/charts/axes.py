@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 INK, DIM, LINE, ONE, TWO = "#101112", "#606162", "#c0c1c2", "#1f6fb1", "#c15a11"
+GRAY, BLUE, RUST = "#808080", "#4c8fca", "#d9702b"
+"""Colors that can be seen on light and on dark."""
 FONT = "Arial, 'Liberation Sans', Helvetica, sans-serif"
 TEXT = 12
 LETTER = 6.5
@@ -184,7 +186,7 @@ def above(align: str, start: float, up: float = 8) -> dict[str, Any]:
     }
 
 
-def shades(title: str, span: Span, color: str) -> dict[str, Any]:
+def shades(title: str, span: Span) -> dict[str, Any]:
     """Describe a legend of shades, below the picture."""
     said, labels = in_units(title, span)
     return {
@@ -193,7 +195,7 @@ def shades(title: str, span: Span, color: str) -> dict[str, Any]:
         "title": said,
         "values": round_numbers(*span),
         "symbolType": "square",
-        "symbolFillColor": color,
+        "symbolFillColor": BLUE,
         "symbolStrokeColor": DIM,
         "symbolStrokeWidth": 0.5,
         "symbolSize": 180,
@@ -214,34 +216,25 @@ def round_numbers(low: float, high: float, most: int = 5) -> list[float]:
 
 
 def chart(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a picture of its own, with the looks of all."""
+    """Return a picture of its own, with the looks of all but for colors, which themes have."""
     axis = {
-        "labelColor": INK,
-        "titleColor": INK,
         "labelFont": FONT,
         "titleFont": FONT,
         "labelFontSize": TEXT,
         "titleFontSize": TEXT,
         "titleFontWeight": "normal",
-        "gridColor": LINE,
-        "domainColor": DIM,
-        "tickColor": DIM,
         "labelLimit": 150,
         "titleLimit": 320,
         "titlePadding": 10,
     }
-    legend: dict[str, Any] = {
-        name: value for name, value in axis.items() if name.startswith(("label", "title"))
-    }
-    legend["layout"] = {"bottom": {"direction": "vertical", "anchor": "start", "margin": 4}}
     text = {"font": FONT, "fontSize": TEXT}
-    title = {**text, "fontWeight": "normal", "color": INK, "anchor": "start"}
+    title = {**text, "fontWeight": "normal", "anchor": "start"}
     config = {
         "axis": axis,
-        "legend": legend,
+        "legend": axis,
         "text": text,
         "title": title,
         "view": {"stroke": None},
         "aria": False,
     }
-    return {"$schema": SCHEMA, "background": None, **parts, "config": config}
+    return {"$schema": SCHEMA, **parts, "config": config}

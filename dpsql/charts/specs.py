@@ -2,7 +2,8 @@
 
 A number that means little is hollow, one that says nothing is left out and named in words; scales
 follow the others and their intervals. So it is on pages (`svg.py`) and in plots, which are charts.
-These have the inks of `axes.py`, and of what they show nothing but labels and numbers. Names of
+Marks of these can be seen on light and on dark, and of what is shown they have nothing but labels
+and numbers. Names of
 columns are titles, never names of fields, which have a syntax of their own there, and no expression
 is made of anything that is shown.
 """
@@ -14,11 +15,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dpsql.charts.axes import (
-    DIM,
-    INK,
+    BLUE,
+    GRAY,
     LETTER,
-    LINE,
     ONE,
+    RUST,
     TEXT,
     TWO,
     Scale,
@@ -106,7 +107,7 @@ def sentence(note: str) -> str:
     return f"{note[:1].upper()}{note[1:]}."
 
 
-_WHOLE = frozenset(("$schema", "background", "config"))
+_WHOLE = frozenset(("$schema", "config"))
 """What a chart has once, however many panels it has."""
 _SHADED = ("opacity", "fill")
 NO_NUMBER = "no number"
@@ -341,32 +342,32 @@ def bars(points: Points, span: Span | None = None, *, width: int = WIDTH) -> dic
     limits = [{"key": name, "limit": number} for name, number in least if number is not None]
     layers = [
         _layer(
-            _values(rows, hollow=False), {"type": "bar", "color": ONE, "opacity": 0.75}, **number
+            _values(rows, hollow=False), {"type": "bar", "color": BLUE, "opacity": 0.75}, **number
         ),
         _layer(_values(rows, hollow=True), {"type": "bar", **_OUTLINE}, **number),
         _layer(
             _ends(rows),
-            {"type": "rule", "color": INK, "strokeWidth": 1.5},
+            {"type": "rule", "color": GRAY, "strokeWidth": 1.5},
             y=key,
             x=_field("low", {"type": "quantitative"}),
             x2={"field": "high"},
         ),
         _layer(
             limits,
-            {"type": "tick", "color": TWO, "thickness": 2.5},
+            {"type": "tick", "color": RUST, "thickness": 2.5},
             y=key,
             x=_field("limit", {"type": "quantitative"}),
         ),
     ]
     for said in dict.fromkeys(row.said for row in rows if row.value is None):
         none = [{"key": row.key} for row in rows if row.value is None and row.said == said]
-        mark = {"type": "text", "text": said, "align": "left", "dx": 4, "color": DIM}
+        mark = {"type": "text", "text": said, "align": "left", "dx": 4, "color": GRAY}
         layers.append(_layer(none, mark, y=key, x={"datum": 0, "type": "quantitative"}))
     drawn = [layer for layer in layers if layer["data"]["values"]] or layers[:1]
     return chart({"width": width, "height": {"step": STEP}, "layer": drawn})
 
 
-_OUTLINE = {"color": ONE, "fill": None, "fillOpacity": 0, "stroke": ONE, "strokeWidth": 1.5}
+_OUTLINE = {"color": BLUE, "fill": None, "fillOpacity": 0, "stroke": BLUE, "strokeWidth": 1.5}
 """The look of hollow marks."""
 
 
@@ -387,13 +388,13 @@ def line(points: Points, span: Span | None = None, *, width: int = WIDTH) -> dic
     axis["scale"] = {"nice": True}
     if high > low:
         axis["scale"]["domain"] = [low, high]
-    mark: dict[str, Any] = {"type": "line", "color": ONE, "strokeWidth": 1.5}
+    mark: dict[str, Any] = {"type": "line", "color": BLUE, "strokeWidth": 1.5}
     if len(rows) <= FEW:
-        mark["point"] = {"size": 14, "color": ONE}
+        mark["point"] = {"size": 14, "color": BLUE}
     layers = [
         _layer(
             _ends(rows),
-            {"type": "area", "color": ONE, "opacity": 0.3},
+            {"type": "area", "color": BLUE, "opacity": 0.3},
             x=key,
             y=_field("low", axis),
             y2={"field": "high"},
@@ -407,12 +408,12 @@ def line(points: Points, span: Span | None = None, *, width: int = WIDTH) -> dic
     ]
     alone = [row for row in rows if row.is_alone]
     if _ends(alone):
-        rule = {"type": "rule", "color": ONE, "opacity": 0.6}
+        rule = {"type": "rule", "color": BLUE, "opacity": 0.6}
         ends = {"y": _field("low", axis), "y2": {"field": "high"}}
         layers.append(_layer(_ends(alone), rule, x=key, **ends))
     dots = _values(alone, hollow=False)
     if dots and len(rows) > FEW:
-        dot = {"type": "point", "filled": True, "size": 14, "color": ONE}
+        dot = {"type": "point", "filled": True, "size": 14, "color": BLUE}
         layers.append(_layer(dots, dot, x=key, y=_field("value", axis)))
     hollow = _values(rows, hollow=True)
     if hollow:
@@ -496,10 +497,10 @@ def heat(grid: Grid, span: Span | None = None, *, width: int = WIDTH) -> dict[st
         for s in grid.squares
         if s.value is not None and grid.shade(s, span) is not None
     ]
-    rect = {"type": "rect", "stroke": LINE, "strokeWidth": 0.5}
+    rect = {"type": "rect", "stroke": GRAY, "strokeWidth": 0.5}
     fill = _SIGNS if low < 0 else {"value": ONE}
     shaded = _layer(known, rect, **places, opacity=_shade(grid, span), fill=fill)
-    dash = {"type": "text", "text": "–", "color": DIM}
+    dash = {"type": "text", "text": "–", "color": GRAY}
     none = [_place(s) for s in grid.squares if _is_dash(grid, s)]
     dashes = [_layer(none, dash, **places)] if none else []
     size = {"width": {"step": step}, "height": {"step": STEP}}
@@ -524,7 +525,7 @@ def _shade(grid: Grid, span: Span | None) -> dict[str, Any]:
         "field": "size",
         "type": "quantitative",
         "scale": {"domain": [low, high] if high > low else [0, 1], "range": [lightest, darkest]},
-        "legend": shades(grid.value, (low, high), ONE) if is_told else None,
+        "legend": shades(grid.value, (low, high)) if is_told else None,
     }
 
 
@@ -534,7 +535,7 @@ def _over_shades(grid: Grid, places: Mapping[str, Any]) -> list[dict[str, Any]]:
         written = [{**_place(s), "text": s.text} for s in grid.squares if not s.mark.said]
         said = {"field": "text", "type": "nominal"}
         return [_layer(written, {"type": "text"}, **places, text=said)]
-    dot = {"type": "point", **_OUTLINE, "shape": "circle", "size": 12, "color": INK, "opacity": 1}
+    dot = {"type": "point", **_OUTLINE, "shape": "circle", "size": 12, "color": GRAY, "opacity": 1}
     noise = [_place(s) for s in grid.squares if s.value is not None and s.mark.is_hollow]
     return [_layer(noise, dot, **places)] if noise else []
 
@@ -573,10 +574,8 @@ def titled(spec: Mapping[str, Any], title: str, notes: Sequence[str] = ()) -> di
     """Put a title above a picture, and what must be known of it below that."""
     if not title:
         return dict(spec)
-    above: dict[str, Any] = {"text": title, "anchor": "start", "color": INK}
-    if notes:
-        above |= {"subtitle": list(notes), "subtitleColor": DIM}
-    return {**spec, "title": above}
+    below = {"subtitle": list(notes)} if notes else {}
+    return {**spec, "title": {"text": title, "anchor": "start", **below}}
 
 
 def _layer(data: Sequence[Mapping[str, Any]], mark: object, **encoding: Any) -> dict[str, Any]:

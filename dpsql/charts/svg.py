@@ -19,11 +19,14 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from dpsql.charts.axes import (
+    BLUE,
     DIM,
+    GRAY,
     INK,
     LETTER,
     LINE,
     ONE,
+    RUST,
     TWO,
     Scale,
     Span,
@@ -63,12 +66,12 @@ PAGE: Mapping[str, str] = MappingProxyType(
 BARE: Mapping[str, str] = MappingProxyType(
     {
         INK: "currentColor",
-        DIM: "#808080",
+        DIM: GRAY,
         LINE: "#80808059",
         **dict(
             zip(
                 EACH,
-                ("#4c8fca", "#d9702b", "#46994a", "#a07cc0", "#d0587f", "#8a949e"),
+                (BLUE, RUST, "#46994a", "#a07cc0", "#d0587f", "#8a949e"),
                 strict=True,
             )
         ),
