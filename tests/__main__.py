@@ -1,6 +1,7 @@
 """Lint, format, types and tests, as CI runs them.
 
-    python -m tests                 all of them; stops at the first that fails
+    python -m tests                 all but slow tests; stops at the first that fails
+    python -m tests --slow          the slow tests, which CI runs after these
     python -m tests -k noise        only tests with "noise" in their names
     python -m tests tests/planner   only tests of one folder
 
@@ -19,44 +20,49 @@ CHECKS = (
     ("ruff", "check", "--quiet", "."),
     ("ruff", "format", "--check", "--quiet", "."),
     ("mypy",),
-    ("pytest", "-q", "-n", "auto", "--dist", "worksteal"),
 )
+TESTS = ("pytest", "-q", "-n", "auto", "--dist", "worksteal")
+SLOW = (*TESTS, "-m", "slow and not long")
 
-CPU_MINUTES = 36
-"""What the default tests take, of processors of 2 GHz: see `--cpu` of `tests/helpers/cpu.py`."""
+CPU_MINUTES = {TESTS: 15, SLOW: 25}
+"""What they take, of processors of 2 GHz: see `--cpu` of `tests/helpers/cpu.py`."""
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """Tests run in a process for each core: more threads would only wait for each other."""
 
 
-def main() -> int:
-    if {"-h", "--help"} & {*sys.argv[1:]}:
+def main(arguments: list[str]) -> int:
+    if {"-h", "--help"} & {*arguments}:
         print(__doc__)
         return 0
-    for check in CHECKS:
-        print(f"$ {' '.join(check)}", flush=True)
-        if check[0] == "pytest" and not _extra(check):
-            print(_expected(), flush=True)
-        command = [sys.executable, "-m", *check, *_extra(check)]
-        result = subprocess.run(command, cwd=ROOT, env={**ONE_THREAD, **os.environ}, check=False)
-        if result.returncode:
-            return result.returncode
-    return 0
+    checks, tests = ((), SLOW) if "--slow" in arguments else (CHECKS, TESTS)
+    chosen = [argument for argument in arguments if argument != "--slow"]
+    for check in checks:
+        if status := _status(check):
+            return status
+    return _status((*tests, *chosen), "" if chosen else _expected(CPU_MINUTES[tests]))
 
 
-def _expected() -> str:
+def _status(command: tuple[str, ...], note: str = "") -> int:
+    """Run a module, after telling which."""
+    print(f"$ {' '.join(command)}\n{note}".rstrip(), flush=True)
+    ended = subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=ROOT,
+        env={**ONE_THREAD, **os.environ},
+        check=False,
+    )
+    return ended.returncode
+
+
+def _expected(minutes: int) -> str:
     """Say how long the tests take, and how to see that they move."""
     cores = os.cpu_count() or 1
     return (
-        f"All default tests take about {round(CPU_MINUTES / cores) or 1} minutes on {cores} cores. "
+        f"These tests take about {round(minutes / cores) or 1} minutes on {cores} cores. "
         "Each dot is a test that passed; each full line says how many percent are done."
     )
 
 
-def _extra(check: tuple[str, ...]) -> list[str]:
-    """Arguments of `python -m tests` go to pytest."""
-    return sys.argv[1:] if check[0] == "pytest" else []
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(sys.argv[1:]))

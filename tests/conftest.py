@@ -1,4 +1,4 @@
-"""Which tests run: a sample of large sets of cases, and what needs a server if there is one."""
+"""Which tests run: samples of large sets of cases, what is quick, what has the server it needs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.helpers import browser, cpu, postgres
+from tests.helpers import browser, cpu, postgres, slow
 from tests.helpers import spark as sparks
 
 settings.register_profile("alike", derandomize=True, deadline=None)
@@ -49,6 +49,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     _sample(items)
+    slow.mark(config, items)
     missing = _missing()
     apart = {item for item in items if any(map(item.get_closest_marker, missing))}
     if apart:

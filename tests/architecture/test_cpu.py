@@ -11,6 +11,7 @@ import pytest
 from tests.architecture.test_structure import ROOT, tree_of
 from tests.helpers.cpu import Measured
 from tests.helpers.dear import DEAR
+from tests.helpers.slow import FILE, MISSING, listed, slow
 
 
 def names_of(node: ast.AST, before: str = "") -> set[str]:
@@ -24,10 +25,34 @@ def names_of(node: ast.AST, before: str = "") -> set[str]:
     return found
 
 
-def test_dear_tests_exist():
-    for test in DEAR:
+def test_dear_and_slow_tests_exist(request):
+    for test in DEAR.keys() | {test.partition("[")[0] for test in listed()}:
         file, _, name = test.partition("::")
         assert name in names_of(tree_of(ROOT / file)), test
+    missing = request.config.stash[MISSING]
+    assert not missing, "a case has another name now, or none: change its line in tests/slow.txt"
+
+
+def test_slow_tests_are_sorted():
+    lines = FILE.read_text(encoding="utf-8").splitlines()
+    assert lines == sorted({*lines})
+    assert not DEAR.keys() & {*lines}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "before", "expected"),
+    [
+        ({"t[1]": 0.1, "t[2]": 0.3, "t[3]": 0.5}, (), ["t[3]"]),
+        ({"t[1]": 0.6, "t[2]": 0.7, "t[3]": 0.8}, (), ["t[2]", "t[3]"]),
+        ({"t[1]": 0.6, "t[2]": 0.7, "t[3]": 0.8}, ("t[1]", "t[3]"), ["t[1]", "t[3]"]),
+        ({"t[1]": 0.3, "t[2]": 0.3, "t[3]": 0.1}, ("t[2]", "t[3]"), ["t[2]"]),
+        ({"t[1]": 1.2, "t[2]": 1.3}, (), ["t[1]", "t[2]"]),
+        ({"t": 0.9, "u": 1.1, "v": 0.6, "w": 0.4}, ("v", "w"), ["u", "v"]),
+        ({f"{next(iter(DEAR))}[{i}]": i for i in (8.0, 9.0)}, (), [f"{next(iter(DEAR))}[9.0]"]),
+    ],
+)
+def test_a_quick_case_of_each_test_is_not_slow(seconds, before, expected):
+    assert slow(seconds, frozenset(before)) == expected
 
 
 @pytest.mark.parametrize(
@@ -37,6 +62,7 @@ def test_dear_tests_exist():
         ("tests/test_any.py::test_it[1]", 2.0, (), "passed"),
         ("tests/test_any.py::test_it[1]", None, (), "passed"),
         ("tests/test_any.py::test_it[1]", 0.5, ("long",), "passed"),
+        ("tests/test_any.py::test_it[1]", 0.5, ("slow",), "passed"),
         (f"{next(iter(DEAR))}[1]", 0.5, (), "passed"),
     ],
 )

@@ -16,7 +16,7 @@ from tests.helpers import browser as browsers
 from tests.helpers.browser import opened, violations
 
 pytest.importorskip("sphinx", reason="the site needs pip install 'dpsql[docs]'")
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]  # the site takes long to build
 
 DOCS = ROOT / "docs"
 WRITTEN = sorted(str(p.relative_to(DOCS).with_suffix("")) for p in DOCS.rglob("*.[mr][ds]*"))

@@ -19,6 +19,7 @@ from site_parts.files import described, table, with_files
 from site_parts.words import linked
 
 
+@pytest.mark.slow
 def test_the_site_has_all_pages_and_its_links_lead_somewhere(site):
     assert list(problems(site)) == []
     for page in PAGES:

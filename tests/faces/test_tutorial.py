@@ -14,6 +14,7 @@ from tests.docs.pages import ROOT
 from tests.faces.kernel import run_notebook
 
 NOTEBOOK = ROOT / "examples" / "tutorial.ipynb"
+pytestmark = pytest.mark.slow  # it takes long to run
 
 
 @pytest.fixture(scope="module")

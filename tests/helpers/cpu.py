@@ -1,7 +1,7 @@
 """CPU seconds of each test: `--cpu FILE` writes them, `--cpu-limit` fails tests that take more.
 
 A processor that is slower, or busy, needs more of them, so CI runs nothing with a limit: it is for
-those who write tests. Those that may take more are in `dear.py`, with the reason why.
+those who write tests. Those that may take more are slow (`slow.py`), or in `dear.py` with a reason.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def add_options(parser: pytest.Parser) -> None:
         "--cpu-limit",
         metavar="SECONDS",
         type=float,
-        help="fail tests that take more, but dear ones",
+        help="fail default tests that take more, but dear ones",
     )
 
 
@@ -62,7 +62,9 @@ class Measured:
         return report
 
     def _is_above(self, item: pytest.Item, seconds: float) -> bool:
-        if self.limit is None or seconds <= self.limit or item.get_closest_marker("long"):
+        if self.limit is None or seconds <= self.limit:
+            return False
+        if item.get_closest_marker("long") or item.get_closest_marker("slow"):
             return False
         return item.nodeid.partition("[")[0] not in DEAR
 

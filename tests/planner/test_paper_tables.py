@@ -26,6 +26,7 @@ def printed() -> list[list[str]]:
     return [[c.strip() for c in line.strip("|").split("|")] for line in lines if "row" not in line]
 
 
+@pytest.mark.slow
 def test_quick_rows_are_as_published_or_better(printed):
     compared = [row for row in printed if "," in row[5]]
     assert len(compared) >= 6
@@ -38,6 +39,7 @@ def test_quick_rows_are_as_published_or_better(printed):
             assert float(weighted) < float(uniform)
 
 
+@pytest.mark.slow
 def test_quick_times_have_their_columns(printed):
     timed = [row for row in printed if "," not in row[5]]
     assert [len(row) for row in timed] == [8, 8]

@@ -12,6 +12,7 @@ import pytest
 from tests.docs.pages import README, blocks, layout
 from tests.release.adult import EXAMPLES
 
+pytestmark = pytest.mark.slow  # a demo takes long
 COMMAND = [sys.executable, "-m", "dpsql.cli", "demo"]
 
 

@@ -1,0 +1,77 @@
+"""Tests that take long: `tests/slow.txt` lists them, and only `python -m tests --slow` runs them.
+
+The list is measured, never guessed:
+
+    python -m pytest -n 2 -m "not long" --cpu cpu.jsonl
+    python -m tests.helpers.slow cpu.jsonl
+
+A case is slow above `LIMIT`. The quickest of a test is so only above `ALONE`, and never if the test
+is in `dear.py`: of all others, at least one case runs by default. Where what is made for several
+tests takes long, these have the marker themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.dear import DEAR
+
+LIMIT = 0.3
+ALONE = 1.0
+"""CPU seconds. What is listed stays until it takes half of them: no two runs take the same."""
+
+FILE = Path(__file__).parents[1] / "slow.txt"
+MISSING: pytest.StashKey[list[str]] = pytest.StashKey()
+"""What is listed and is none of the tests, in files of which there are tests."""
+
+
+def listed() -> frozenset[str]:
+    return frozenset(FILE.read_text(encoding="utf-8").splitlines())
+
+
+def mark(config: pytest.Config, items: Iterable[pytest.Item]) -> None:
+    """Mark those that are listed."""
+    names, found, files = listed(), set(), set()
+    for item in items:
+        files.add(item.nodeid.partition("::")[0])
+        if item.nodeid in names and not item.get_closest_marker("long"):
+            found.add(item.nodeid)
+            item.add_marker("slow")
+    missing = sorted(name for name in names - found if name.partition("::")[0] in files)
+    config.stash[MISSING] = missing
+
+
+def slow(seconds: Mapping[str, float], before: frozenset[str]) -> list[str]:
+    """Return those tests that are slow, where these were so before."""
+    cases = defaultdict(list)
+    for test in sorted(seconds, key=lambda test: (test in before, seconds[test])):
+        cases[test.partition("[")[0]].append(test)
+    return sorted(
+        test
+        for name, tests in cases.items()
+        for rank, test in enumerate(tests)
+        if (rank or name not in DEAR)
+        and seconds[test] > (LIMIT if rank else ALONE) / (2 if test in before else 1)
+    )
+
+
+def main() -> None:
+    """Write the list anew: tests of which there are no seconds stay in it if they were."""
+    seconds: dict[str, float] = {}
+    for line in Path(sys.argv[1]).read_text(encoding="utf-8").splitlines():
+        report = json.loads(line)
+        if report["phase"] == "call":
+            seconds[report["test"]] = report["cpu"]
+    before = listed()
+    names = {*slow(seconds, before), *(before - seconds.keys())}
+    FILE.write_text("".join(f"{name}\n" for name in sorted(names)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
