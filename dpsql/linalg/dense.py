@@ -13,7 +13,6 @@ if TYPE_CHECKING:
         LinAlgError,
         cho_factor,
         cho_solve,
-        eigh,
         eigh_tridiagonal,
         lapack,
         null_space,
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     )
 
     __all__ = [
-        "LinAlgError", "cho_factor", "cho_solve", "eigh", "eigh_tridiagonal", "lapack",
+        "LinAlgError", "cho_factor", "cho_solve", "eigh_tridiagonal", "lapack",
         "null_space", "qr", "solve", "solve_triangular", "svd",
     ]  # fmt: skip
 else:
