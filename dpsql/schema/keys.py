@@ -213,10 +213,10 @@ def fault(
 
 def comparable(one: str, other: str) -> bool:
     """Whether comparing columns of two types never fails, and equal values are the same."""
-    return kind_of(one) == kind_of(other) and is_id(one) and is_id(other)
+    return compared_as(one) == compared_as(other) and is_id(one) and is_id(other)
 
 
-def kind_of(type_: str) -> str:
+def compared_as(type_: str) -> str:
     """Return what all types have in common that can be compared: whole numbers are of one kind."""
     return "INTEGER" if type_ in INTEGER_TYPES else type_
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from dpsql.errors import SchemaError, printable
 from dpsql.hints import Hint, option
 from dpsql.schema.facts import StoredKeys
-from dpsql.schema.keys import Edge, KeyCatalog, is_id, kind_of, read_keys
+from dpsql.schema.keys import Edge, KeyCatalog, compared_as, is_id, read_keys
 from dpsql.schema.lookup import MeantName, ambiguous
 from dpsql.schema.names import folded
 from dpsql.schema.table import closest
@@ -161,7 +161,7 @@ class ForeignKeys:
         holder, columns = _root(self._catalog, table, unit)
         if self._catalog.is_of_units(holder, columns):
             return holder, columns
-        types = (kind_of(self._catalog.type(holder, column)) for column in columns)
+        types = (compared_as(self._catalog.type(holder, column)) for column in columns)
         return "", tuple(sorted(zip(map(folded, columns), types, strict=True)))
 
     def round(self, table: str) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ from dpsql.sql.lowering.rows_of_units import RowsOfUnits
 from dpsql.sql.naming import naming
 from dpsql.sql.outline import Outlined, Outliner
 from dpsql.sql.pivots import Values, without_pivots
-from dpsql.sql.proposed import proposed
+from dpsql.sql.remedies import first_answered
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.several import (
     SameUnits,
@@ -134,7 +134,7 @@ def compile_script(
     try:
         return ask(statements, weights=weights)
     except SqlError as error:
-        error.hint = proposed(error, lambda sql: ask([("query", sql)], weights=None))
+        error.hint = first_answered(error, lambda sql: ask([("query", sql)], weights=None))
         raise
 
 

@@ -123,7 +123,7 @@ def _before_as(source: SourceText) -> list[str]:
     return [first.text for first, then in pairs if then.token_type is TokenType.ALIAS]
 
 
-def opened(text: str, span: Span) -> list[Hint]:
+def quote_closed(text: str, span: Span) -> list[Hint]:
     """Close a string, a quoted name or a comment."""
     marked = text[span.start : span.end]
     old = text[span.start :].rstrip()

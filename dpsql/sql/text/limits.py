@@ -18,7 +18,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from dpsql.errors import Span, SqlError, SqlLimitError, SqlParseError
 from dpsql.hints import first_that_works
 from dpsql.schema.names import capitals
-from dpsql.sql.text.edits import opened
+from dpsql.sql.text.edits import quote_closed
 from dpsql.sql.text.spans import SourceText
 
 MAX_STATEMENT_BYTES = 100_000
@@ -86,7 +86,7 @@ def tokenize(text: str) -> list[Token]:
         raise SourceText(text).error(
             _last_quote(text),
             "The SQL can't be read: a string, a quoted name or a comment doesn't end.",
-            first_that_works(opened(text, _last_quote(text)), "close every ' and \" and /*."),
+            first_that_works(quote_closed(text, _last_quote(text)), "close every ' and \" and /*."),
             SqlParseError,
         ) from None
 

@@ -1,4 +1,4 @@
-"""Proposals: of what a refusal could say to type, the first that is answered."""
+"""Remedies: of what a refusal could say to type, the first that is answered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_SECONDS = 0.5
 """CPU seconds after which no further statement is tried: a refusal is to come within a second."""
 
 
-def proposed(
+def first_answered(
     error: SqlError,
     compiles: Callable[[str], object],
     clock: Callable[[], float] = time.process_time,

@@ -7,7 +7,7 @@ import pytest
 import dpsql
 from dpsql.errors import Span, SqlError, SqlParseError
 from dpsql.hints import Hint, first_that_works, instead, remedies_of, write
-from dpsql.sql.proposed import MOST_SECONDS, MOST_TRIES, proposed
+from dpsql.sql.remedies import MOST_SECONDS, MOST_TRIES, first_answered
 from tests.sql import reference
 
 
@@ -30,7 +30,7 @@ def refused(choices, answered=(), seconds=0.0):
 
     hint = first_that_works(choices, "think.")
     error = SqlError("no", sql="SELECT a FROM t", span=Span(7, 8), hint=hint)
-    return proposed(error, compiles, lambda: len(tried) * seconds), tried
+    return first_answered(error, compiles, lambda: len(tried) * seconds), tried
 
 
 def test_the_first_that_works_is_proposed():
@@ -66,13 +66,13 @@ def test_what_can_be_read_is_a_step_forward():
     def compiles(sql):
         raise SqlError("something else")
 
-    assert proposed(error, compiles) == "write a."
+    assert first_answered(error, compiles) == "write a."
 
 
 def test_a_hint_without_choices_stays():
     error = SqlError("no", sql="SELECT a", span=Span(7, 8), hint="use " + instead("b") + ".")
-    assert proposed(error, pytest.fail) is error.hint
-    assert proposed(SqlError("no", hint=Hint("think.")), pytest.fail) == "think."
+    assert first_answered(error, pytest.fail) is error.hint
+    assert first_answered(SqlError("no", hint=Hint("think.")), pytest.fail) == "think."
 
 
 def test_of_several_statements_the_refused_one_alone_is_tried(con):
