@@ -97,7 +97,7 @@ class In(Flag):
     BOTH = RELEASE | METADATA
 
 
-class Line(NamedTuple):
+class FactLine(NamedTuple):
     """A line of summaries and pages."""
 
     section: Literal["Privacy", "Limits", "page"]
@@ -122,7 +122,7 @@ class Fact:
     read: Callable[[Any], Any] = lambda value: value
     absent: Any = msgspec.UNSET
     """What is read where a version didn't write it; by default all have."""
-    lines: tuple[Line, ...] = ()
+    lines: tuple[FactLine, ...] = ()
 
     def written(self, facts: Facts) -> Any:
         """Return it as a document has it."""
@@ -149,6 +149,10 @@ def _rested_on(entries: Iterable[Earlier]) -> Iterator[str]:
     for entry in dict.fromkeys(entries):  # of several tables it is named once for each
         rho = Budget(rho=1).describe(entry.mu_squared, up=True).split(" (")[0]
         yield f"entry {entry.seq} of {entry.time}, charged {rho}"
+
+
+def _of_versions(versions: Mapping[str, str]) -> list[str]:
+    return [", ".join(map(" ".join, versions.items()))]
 
 
 def _about(tables: Iterable[Table]) -> list[dict[str, Any]]:
@@ -221,8 +225,8 @@ FACTS = (
         write=lambda r: _Receipt(r.ledger, r.seq, r.request, r.mu_squared, r.purpose),
         read=lambda said: Receipt(*msgspec.structs.astuple(said)),
         lines=(
-            Line("Privacy", "ledger", lambda r: [f"entry {r.seq} of ledger {r.ledger}"]),
-            Line("page", "request", lambda receipt: [receipt.request]),
+            FactLine("Privacy", "ledger", lambda r: [f"entry {r.seq} of ledger {r.ledger}"]),
+            FactLine("page", "request", lambda receipt: [receipt.request]),
         ),
     ),
     Fact("ledger", "receipt", In.METADATA, write=lambda r: {"id": r.ledger, "entry": r.seq}),
@@ -230,7 +234,7 @@ FACTS = (
         "rests_also_on",
         "earlier",
         In.RELEASE,
-        lines=(Line("Privacy", "rests also on", _rested_on),),
+        lines=(FactLine("Privacy", "rests also on", _rested_on),),
     ),
     Fact(
         "rests_also_on",
@@ -238,13 +242,7 @@ FACTS = (
         In.METADATA,
         write=lambda earlier: [{"entry": e.seq, "time": e.time} for e in earlier],
     ),
-    Fact(
-        "versions",
-        "versions",
-        lines=(
-            Line("Limits", "versions", lambda v: [", ".join(f"{k} {of}" for k, of in v.items())]),
-        ),
-    ),
+    Fact("versions", "versions", lines=(FactLine("Limits", "versions", _of_versions),)),
 )
 """All of them, in the order of documents."""
 

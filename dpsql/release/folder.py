@@ -137,8 +137,8 @@ def read(text: str) -> tuple[Facts, dict[str, DescribedFile]]:
         _check(facts, document)
         return facts, msgspec.convert(document["files"], dict[str, DescribedFile])
     except (
-        KeyError, TypeError, ValueError, OverflowError, RecursionError, BudgetError, SchemaError,
-        msgspec.ValidationError, pl.exceptions.PolarsError,
+        KeyError, TypeError, ValueError, OverflowError, RecursionError, BudgetError, LedgerError,
+        SchemaError, msgspec.ValidationError, pl.exceptions.PolarsError,
     ):  # fmt: skip
         raise malformed("release.json says something impossible") from None
 

@@ -99,6 +99,12 @@ def test_claims_that_the_ledger_contradicts(session, saved, claim):
         dpsql.Release.load(saved, ledger=session.ledger)
 
 
+def test_a_purpose_that_no_charge_has_is_damage(saved):
+    """It is told of the release: no ledger was asked."""
+    reseal(saved, lambda said: said["ledger"]["purpose"].update(plan="none"))
+    assert "says something impossible" in refused(saved).message
+
+
 def test_another_ledger_is_not_enough(saved, tmp_path):
     other = Ledger.open(tmp_path / "other.ledger", dataset="people")
     with pytest.raises(dpsql.LedgerError, match="does not hold"):
