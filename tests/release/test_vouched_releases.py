@@ -89,8 +89,9 @@ FORGED = {
     "other rows below": lambda said: said["table"]["below"]["base"]["path"].append(
         said["table"]["below"]["base"]["path"].pop() + "2"
     ),
-    "another column below": lambda said: said["table"]["below"]["base"].update(
-        undeclared=[], order=[]
+    "another column below": lambda said: (
+        said["table"]["below"]["base"].update(undeclared=[]),
+        said["table"]["below"]["base"].pop("order"),
     ),
     "nothing below": lambda said: said["table"].pop("below"),
     "more rows": lambda said: (
