@@ -5,8 +5,9 @@ The list is measured, never guessed:
     python -m pytest -n 2 -m "not long" --cpu cpu.jsonl
     python -m tests.helpers.slow cpu.jsonl
 
-A case is slow above `LIMIT`. The quickest of a test is so only above `ALONE`, and never if the test
-is in `dear.py`: of all others, at least one case runs by default. Where what is made for several
+A case is slow above `LIMIT`. Of each test one case stays, the one that takes longest of those up to
+`ALONE`: the quickest may be one that is refused, and sees nothing. Where all take longer, the test
+is slow as a whole, but for the quickest case of one in `dear.py`. Where what is made for several
 tests takes long, these have the marker themselves.
 """
 
@@ -22,7 +23,7 @@ import pytest
 
 from tests.helpers.dear import DEAR
 
-LIMIT = 0.3
+LIMIT = 0.2
 ALONE = 1.0
 """CPU seconds. What is listed stays until it takes half of them: no two runs take the same."""
 
@@ -50,15 +51,27 @@ def mark(config: pytest.Config, items: Iterable[pytest.Item]) -> None:
 def slow(seconds: Mapping[str, float], before: frozenset[str]) -> list[str]:
     """Return those tests that are slow, where these were so before."""
     cases = defaultdict(list)
-    for test in sorted(seconds, key=lambda test: (test in before, seconds[test])):
+    for test in sorted(seconds, key=seconds.__getitem__):
         cases[test.partition("[")[0]].append(test)
     return sorted(
         test
         for name, tests in cases.items()
-        for rank, test in enumerate(tests)
-        if (rank or name not in DEAR)
-        and seconds[test] > (LIMIT if rank else ALONE) / (2 if test in before else 1)
+        for kept in [_kept(name, tests, seconds, before)]
+        for test in tests
+        if test != kept and seconds[test] > LIMIT / (2 if test in before else 1)
     )
+
+
+def _kept(
+    name: str, tests: list[str], seconds: Mapping[str, float], before: frozenset[str]
+) -> str | None:
+    """Return the case that runs by default in any case: the one that did before, if one did."""
+
+    def rank(test: str) -> tuple[bool, float]:
+        return seconds[test] > LIMIT and test not in before, seconds[test]
+
+    quickest = tests[0] if name in DEAR else None
+    return max((test for test in tests if seconds[test] <= ALONE), key=rank, default=quickest)
 
 
 def main() -> None:

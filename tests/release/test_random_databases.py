@@ -139,8 +139,8 @@ def test_neighbors_differ_in_noisy_integers_alone_and_as_little_as_is_charged(se
 
 
 def test_most_random_statements_are_answered():
-    few = 4  # that a process has run, of which most may be refused
-    assert len(answered) <= few or sum(answered) >= len(answered) / 2
+    """Of a few that were asked in this process, less can be said."""
+    assert len(answered) < 4 or sum(answered) >= len(answered) / 2
 
 
 def test_pairs_units_and_windows_are_among_them():
