@@ -19,10 +19,11 @@ Guarantees:
       apart byte for byte; the condition is total. Of a left join a row meets rows of its own unit,
       or NULLs. Public rows are the same for all units.
     - `GroupJoin`: the rows on the right are put into groups by `u` and by the columns that are
-      equal, of exact types, so that a row meets at most one group, of its own unit, and stays one
-      row. Where the condition says more, each row on the left has a number that no other row has,
-      rows on the right are met by it, and groups are made by that number: which number it is says
-      nothing of what is computed.
+      equal, of types whose values are equal only if they are the same (`rel/keys.py`), so that a
+      row meets at most one group, of its own unit, and stays one row. Where the condition says
+      more, each row on the left has a number that no other row has, rows on the right are met by
+      it, and groups are made by that number: which number it is says nothing of what is computed.
+      The numbered rows are computed once, and read twice.
     - `Window`: PARTITION BY begins with `u`. A function by values is one of the multiset of rows.
       One that looks at rows one by one has the line of R's input at the end of ORDER BY, and the
       proof of `rows/windows.py` holds for it: see below.
@@ -30,20 +31,26 @@ Guarantees:
       multiset of its group; keys that agree are the same, so any of them is shown.
     - `Union`: UNION ALL of columns of one type.
     - `Bound`: the rule of stretches, which keeps at most k rows of a unit, by its id and by their
-      places in the line of R's input (`bounded.py`).
+      places in the line of R's input (`bounded.py`). The input may be computed more than once: all
+      rows of one unit are taken from one of these times, and counted in another, and their number
+      is the same.
 
     *The line of a relation* is a list of columns: rows of a unit that agree in all of these, texts
     as bytes and zeros by their signs, are the same in all columns that anything reads; others are
     left out of the query. Of a scan these are its columns, or, if none is read of those without a
-    domain, those with one; of a filter, a window by values and a bound those of the input; of a
-    group join those of the left side, as what is added follows from the row; of a join those of
-    both sides, and of one by a key (`rel/keys.py`) those of the left; of a group its keys; of a
-    union its columns; of a projection its columns. The first window on the way up that looks at
-    rows one by one adds the place of each row in the line, and from there on the line is that
-    place: two rows that are equal have places in any order, and an exchange of them exchanges all
-    that is computed of their places as well, so that the multiset of rows with their places is
-    determined. Places are passed on by every node that passes rows on, and a line that has them is
-    fine enough with them and without what they were made of. ∎
+    domain, those with one; so there may be none. Of a filter, a window by values and a bound they
+    are those of the input; of a group join those of the left side, as what is added follows from
+    the row; of a join those of both sides, and of one by a key (`rel/keys.py`) those of the left;
+    of a group its keys; of a union its columns; of a projection its columns, and the places of its
+    input.
+
+    A window that looks at rows one by one adds, if the rows are not *placed*, the place of each row
+    in the line. Then they are: no two rows of a unit have one place, and the line is that place.
+    Two rows that are equal have places in any order, and an exchange of them exchanges all that is
+    computed of their places as well, so that the multiset of rows with their places is determined.
+    Placed rows stay so wherever each row gives one row or none, with its places passed on; pairs of
+    placed rows are placed by both places; all others are not, and get places of their own when they
+    are needed. ∎
 
     Columns have names of the writer's own, so that no name of a column, whatever it is, can stand
     for another one. That privacy doesn't rest on these proofs being about the right tree is the
@@ -54,7 +61,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpsql.rel.check import check
 from dpsql.rel.facts import Known, RelationFacts, conjuncts, equalities, readable
@@ -117,12 +124,14 @@ class WrittenNode:
         columns: id → the name of the column.
         line: the columns in which rows of a unit agree only if they are the same.
         places: those of the line that are places in one; they have no id.
+        placed: whether no two rows of a unit agree in these.
     """
 
     name: str
     columns: Mapping[Id, str]
     line: tuple[str, ...]
     places: tuple[str, ...] = ()
+    placed: bool = False
 
     @property
     def shown(self) -> list[str]:
@@ -226,7 +235,7 @@ class RelationWriter(ABC):
     def _filter(self, node: Filter) -> WrittenNode:
         of = self._write(node.of)
         sql = f"SELECT {_listed(UNIT, *of.shown)} FROM {of.name} WHERE {self._of(node.where, of)}"
-        return self._named(sql, of.columns, of.line, of.places)
+        return self._after(of, sql, of.columns)
 
     def _project(self, node: Project) -> WrittenNode:
         of = self._write(node.of)
@@ -234,8 +243,9 @@ class RelationWriter(ABC):
         columns = {name: self._column(facts.types[name]) for name, _ in node.columns}
         shown = [f"{self._passed(value, of)} AS {columns[name]}" for name, value in node.columns]
         sql = f"SELECT {_listed(UNIT, *of.places, *shown)} FROM {of.name}"
-        line = of.line if of.line == of.places else (*of.places, *columns.values())
-        return self._named(sql, columns, line, of.places)
+        if of.placed:
+            return self._after(of, sql, columns)
+        return self._named(sql, columns, (*of.places, *columns.values()), of.places)
 
     def _join(self, node: Join) -> WrittenNode:
         left, right = self._write(node.left), self._write(node.right)
@@ -247,9 +257,9 @@ class RelationWriter(ABC):
         sql = f"SELECT {_listed(*shown)} FROM {left.name} AS l {kind} {right.name} AS r ON "
         sql += _all(on)
         if meets_one(node, self._known):
-            return self._named(sql, columns, left.line, left.places)
-        places = (*left.places, *right.places)
-        return self._named(sql, columns, (*left.line, *right.line), places)
+            return self._after(left, sql, columns)
+        found = self._named(sql, columns, (*left.line, *right.line), left.places + right.places)
+        return replace(found, placed=left.placed and right.placed)
 
     def _group_join(self, node: GroupJoin) -> WrittenNode:
         left, right = self._write(node.left), self._write(node.right)
@@ -264,12 +274,12 @@ class RelationWriter(ABC):
             name: rows_window(name, renamed_call(call, of.columns), self._types)
             for name, call in node.adds
         }
-        if any(call.lined for call in calls.values()) and of.line != of.places:
+        if any(call.lined for call in calls.values()) and not of.placed:
             of = self._placed(of)
         columns = {name: self._column(call.type) for name, call in calls.items()}
         shown = [f"{self._windowed(calls[n], of)} AS {column}" for n, column in columns.items()]
         sql = f"SELECT {_listed(UNIT, *of.shown, *shown)} FROM {of.name}"
-        return self._named(sql, {**of.columns, **columns}, of.line, of.places)
+        return self._after(of, sql, {**of.columns, **columns})
 
     def _group(self, node: Group) -> WrittenNode:
         of, facts = self._write(node.of), self._known.of(node)
@@ -294,8 +304,7 @@ class RelationWriter(ABC):
 
     def _bound(self, node: Bound) -> WrittenNode:
         of = self._write(node.of)
-        sql = self.kept(of, node.rows, self._line_keys(of))
-        return self._named(sql, of.columns, of.line, of.places)
+        return self._after(of, self.kept(of, node.rows, self._line_keys(of)), of.columns)
 
     # ── What nodes have in common ───────────────────────────────────────────────────────────────
 
@@ -352,7 +361,7 @@ class RelationWriter(ABC):
             shown.append(f"{value} AS {one.column}")
         sql = f"SELECT {_listed(*shown)} FROM {rows} AS l LEFT JOIN ({groups}) AS g ON {_all(same)}"
         columns = {**left.columns, **{one.name: one.column for one in adds}}
-        return self._named(sql, columns, left.line, left.places)
+        return self._after(left, sql, columns)
 
     def _windowed(self, call: RowsWindow, of: WrittenNode) -> str:
         """Write a window: of rows that it doesn't see it is what it is of no rows."""
@@ -365,7 +374,7 @@ class RelationWriter(ABC):
             f"NULLS {'FIRST' if one.nulls_first else 'LAST'}"
             for one in call.order
         ]
-        order += of.line if call.lined else ()
+        order += [f"{place} ASC NULLS FIRST" for place in of.line] if call.lined else []
         by = f" ORDER BY {_listed(*order)}" if order else ""
         frame = "" if call.frame is None else f" {call.frame.sql}"
         over = f" OVER (PARTITION BY {_listed(*agree)}{by}{frame})"
@@ -381,7 +390,7 @@ class RelationWriter(ABC):
         by = f" ORDER BY {_listed(*keys)}" if keys else ""
         number = f"{self.call('row_number')} OVER (PARTITION BY {UNIT}{by}) AS {place}"
         sql = f"SELECT {_listed(UNIT, *of.columns.values(), number)} FROM {of.name}"
-        return self._named(sql, of.columns, (place,), (place,))
+        return replace(self._named(sql, of.columns, (place,), (place,)), placed=True)
 
     def _line_keys(self, of: WrittenNode) -> list[str]:
         """Write keys in which rows of a unit agree only if they are the same."""
@@ -425,6 +434,10 @@ class RelationWriter(ABC):
         name = f"c{len(self._types)}"
         self._types[name] = type_
         return name
+
+    def _after(self, of: WrittenNode, sql: str, columns: Mapping[Id, str]) -> WrittenNode:
+        """Name a query whose rows stand in line as those stand that they are made of."""
+        return replace(of, name=self._part(sql), columns=columns)
 
     def _named(
         self,

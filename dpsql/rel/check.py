@@ -15,7 +15,7 @@ Guarantees:
     (iii) Aggregates are functions of multisets: those of `rows/within.py`, of exact numbers, times,
     texts and truth values; typing one refuses all others. So is a window by values, and one that
     looks at rows one by one is a function of the multiset up to an exchange of equal rows
-    (`rows/windows.py`): its type is made by the same rules.
+    (`rows/windows.py`): its type is made by the same rules, and its numbers are such as it takes.
     (iv) Keys of a `Group` are exact: of values that are equal there is one, so that it doesn't
     matter which of a group is shown. Zeros of a DOUBLE are equal and not the same.
     (v) Columns of a `Union` that go together have one type, so that no cast is made by the
@@ -48,6 +48,7 @@ from dpsql.rel.nodes import (
 from dpsql.rows.expression import RowColumn, RowExpression
 from dpsql.rows.expression import columns as columns_of
 from dpsql.rows.types import BOOLEAN, NULL, RowType
+from dpsql.rows.windows import CHOSEN, MOST_AWAY, RANKS, SHARES, SHIFTED, WindowCall
 from dpsql.rows.write import RowWriter
 from dpsql.schema.units import MAX_ROWS
 
@@ -72,8 +73,11 @@ def check(relation: Relation, known: Known | None = None) -> None:
         raise _public_first()
     _check_units([node for node in nodes if isinstance(node, Scan)])
     _check_ids(nodes, known)
-    for node in nodes:
+    for node in nodes:  # before anything is inferred
         _check_sides(node)
+        for _, call in node.adds if isinstance(node, Window) else ():
+            _check_call(call)
+    for node in nodes:
         _check_expressions(node, known)
         _check_node(node, known)
 
@@ -180,6 +184,8 @@ def _check_node(node: Relation, known: Known) -> None:
                     )
         case Union():
             _check_union(node, known)
+        case Public() if not node.columns:
+            raise InternalError("public rows have no columns")
         case Bound() if not 1 <= node.rows <= MAX_ROWS:
             raise InternalError("no number of rows that could be kept")
         case _:
@@ -192,6 +198,24 @@ def _check_node(node: Relation, known: Known) -> None:
         _check_conditions([agg], _types_below(node, known))
     if not facts.private and not isinstance(node, Public):
         raise InternalError("public rows stand for those of units")
+
+
+def _check_call(call: WindowCall) -> None:
+    """Check what a window takes: a number that is none would be an error where there are rows."""
+    given, numbers = len(call.arguments), call.numbers
+    if call.function in {*RANKS, *SHARES}:
+        good = not given and len(numbers) == (call.function == "ntile")
+    elif call.function in SHIFTED:
+        good = 1 <= given <= 2 and len(numbers) <= 1
+    elif call.function in CHOSEN:
+        good = given == 1 and len(numbers) == (call.function == "nth_value")
+    else:
+        good = given <= 1 and not numbers
+    least = 0 if call.function in SHIFTED else 1
+    if not good or not all(least <= abs(number) <= MOST_AWAY for number in numbers):
+        raise InternalError("a window takes other arguments")
+    if call.function not in SHIFTED and any(number < 1 for number in numbers):
+        raise InternalError("a window takes numbers from 1")
 
 
 def _check_only(node: Group | GroupJoin) -> None:

@@ -1,9 +1,10 @@
 """Facts about a relation, inferred from the bottom up: its columns, its keys, how many rows.
 
 All of them are about the rows of one unit. They say which joins are key joins, which columns tell
-the unit, and how many rows a unit has at most; the noise follows from a `Bound`, and from no fact.
-So a wrong one makes a wrong answer, or a refusal, but nobody's rows less protected. The one
-exception is `most` of a `Scan`, which the database enforces: where it is 1, no `Bound` is needed.
+the unit, and how many rows a unit has at most; the noise follows from a `Bound`. So a wrong key or
+number makes a wrong answer, or a refusal, but nobody's rows less protected. Trusted are the columns
+of a relation, their types and which of them a condition says are equal, by which it is written; and
+`most` of a `Scan`, which the database enforces: where it is 1, no `Bound` is needed.
 
 - *columns*: type, whether it is ever NULL, and whose key it is.
 - *unique*: sets of columns in which no two rows of a unit agree. The empty set says that a unit has

@@ -14,7 +14,7 @@ budget, and a false one would put measurements of different rows together.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from dpsql.rel.facts import Known, conjuncts
 from dpsql.rel.nodes import (
@@ -29,6 +29,7 @@ from dpsql.rel.nodes import (
     Public,
     Relation,
     Scan,
+    StoredRows,
     Union,
     Window,
     inputs,
@@ -36,6 +37,7 @@ from dpsql.rel.nodes import (
 from dpsql.rel.rename import renamed
 from dpsql.rows.expression import RowColumn, RowExpression, canonical
 from dpsql.rows.windows import WindowCall
+from dpsql.schema.grain import stored_type
 from dpsql.schema.names import quoted_text
 
 
@@ -70,7 +72,8 @@ class _Text:
     def _own(self, node: Relation) -> Iterable[str]:
         match node:
             case Scan():
-                yield from _source(node)
+                for source in (node.source, *(source for source, _ in node.along)):
+                    yield _listed(_stored(source))
             case Public():
                 yield _listed(quoted_text(type_) for _, type_ in node.columns)
                 yield _listed(_listed(map(canonical, row)) for row in node.rows)
@@ -121,24 +124,16 @@ class _Text:
         )
 
 
-def _source(scan: Scan) -> Iterable[str]:
-    """Write which stored rows are meant, and whose they are."""
-    table = scan.source.table
+def _stored(source: StoredRows) -> Iterable[str]:
+    """Write which stored rows are meant, whose they are, and what their columns are."""
+    table = source.table
     yield _listed(map(quoted_text, table.path[1:]))
     yield quoted_text("" if table.origin is None else table.origin.digest)
-    unit = table.unit
-    yield (
-        "-"
-        if unit is None
-        else _listed(
-            [*(quoted_text(repr(join)) for join in unit.joins), *_columns(dict(unit.columns))]
-        )
-    )
-    yield _listed(_columns({**dict.fromkeys(table.columns, ""), **table.undeclared}))
-
-
-def _columns(types: Mapping[str, str]) -> list[str]:
-    return [quoted_text(name) for name in types]
+    if table.unit is not None:
+        yield _listed(quoted_text(repr(join)) for join in table.unit.joins)
+        yield _listed(quoted_text(name) for name, _ in table.unit.columns)
+    for name in (*table.columns, *table.undeclared):
+        yield _listed([quoted_text(name), quoted_text(stored_type(table, name))])
 
 
 def _listed(parts: Iterable[str]) -> str:

@@ -4,12 +4,12 @@ Guarantees:
     Where `meets_one` is true, a row on the left meets at most one row on the right.
 
     *Proof.* Rows on the right that it meets agree in the columns that are equal to columns on the
-    left, as these are of one exact type. On the way down from there, a `Filter` leaves rows out,
-    and a `Project` passes columns on, so that rows which agree above agree below in the columns
-    that these are passed on from. At the end stands a `Scan` of a table of which no two rows agree
-    in such columns, as the database sees to it (`StoredRows.unique`), and of which each is there
-    once for a unit; or a `Group` with no other keys, of which there is one row for each
-    combination. ∎
+    left, as values of their types are equal only if they are the same. On the way down from there,
+    a `Filter` leaves rows out, and a `Project` passes columns on, so that rows which agree above
+    agree below in the columns that these are passed on from. At the end stands a `Scan` of a table
+    of which no two rows agree in such columns, as the database sees to it (`StoredRows.unique`),
+    and of which each is there once for a unit; or a `Group` with no other keys, of which there is
+    one row for each combination. ∎
 
 Such a row has the columns of the right by what it is itself, and by the rows of its unit. So it
 stays where it stands in line (`engines/relations.py`).
@@ -20,7 +20,8 @@ from __future__ import annotations
 from dpsql.rel.facts import Known, equalities
 from dpsql.rel.nodes import Filter, Group, Id, Join, Project, Relation, Scan
 from dpsql.rows.expression import RowColumn
-from dpsql.rows.types import row_type
+from dpsql.rows.types import COARSE, TIME, row_type
+from dpsql.schema.names import capitals
 
 
 def meets_one(join: Join, known: Known) -> bool:
@@ -33,8 +34,14 @@ def meets_one(join: Join, known: Known) -> bool:
 
 
 def is_exact(left: str, right: str) -> bool:
-    """Whether values of two types are equal only if they are the same."""
-    return left == right and not row_type(left).is_float
+    """Whether values of two types are equal only if they are the same.
+
+    The zeros of a float are not. Times in other units than microseconds, and times of day, are read
+    as what a TIMESTAMP or TIME has, so that some are equal that are stored as different ones.
+    """
+    type_ = row_type(left)
+    read_otherwise = capitals(left) in COARSE or type_ == TIME
+    return left == right and not type_.is_float and not read_otherwise
 
 
 def _is_unique(relation: Relation, names: frozenset[Id]) -> bool:

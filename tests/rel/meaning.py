@@ -50,15 +50,15 @@ _PRIME = 2**31 - 1
 
 @dataclass(frozen=True)
 class Row:
-    """A row: its columns, where it stands in line, and its places there, if it has some."""
+    """A row: its columns, where it stands in line, and its places there, if it has some.
+
+    It is placed if no other row of the unit stands where it does.
+    """
 
     values: Values
     line: tuple[Value, ...]
     places: tuple[Value, ...] = ()
-
-    @property
-    def is_placed(self) -> bool:
-        return len(self.line) == len(self.places)
+    is_placed: bool = False
 
 
 class Meaning:
@@ -110,7 +110,7 @@ class Meaning:
         for row in self._of(node.of):
             made = {name: value(of, row.values) for name, of in node.columns}
             line = row.line if row.is_placed else (*row.places, *_told(made.values()))
-            found.append(Row(made, line, row.places))
+            found.append(Row(made, line, row.places, row.is_placed))
         return found
 
     def _join(self, node: Join) -> list[Row]:
@@ -119,15 +119,16 @@ class Meaning:
         for row in self._of(node.left):
             met = [other for other in right if _holds(node.on, row, other)]
             if not met and node.kind == "left":
-                line, places = (((0,),) * n for n in self._shape(node.right))
+                line, places = (((0,),) * n for n in self._shape(node.right)[:2])
                 met = [Row(empty, line, places)]
             for other in met:
                 both = {**row.values, **other.values}
                 if meets_one(node, self._known):
-                    found.append(Row(both, row.line, row.places))
+                    found.append(Row(both, row.line, row.places, row.is_placed))
                     continue
                 places = (*row.places, *other.places)
-                found.append(Row(both, (*row.line, *other.line), places))
+                placed = row.is_placed and self._shape(node.right)[2]
+                found.append(Row(both, (*row.line, *other.line), places, placed))
         return found
 
     def _group_join(self, node: GroupJoin) -> list[Row]:
@@ -135,21 +136,24 @@ class Meaning:
         for row in self._of(node.left):
             met = [{**row.values, **other.values} for other in right if _holds(node.on, row, other)]
             adds = {name: aggregate(agg, met) for name, agg in node.adds}
-            found.append(Row({**row.values, **adds}, row.line, row.places))
+            found.append(Row({**row.values, **adds}, row.line, row.places, row.is_placed))
         return found
 
     def _window(self, node: Window) -> list[Row]:
         rows = self._of(node.of)
         if any(call.lined for _, call in node.adds):
             rows = [
-                row if row.is_placed else Row(row.values, ((1, place),), ((1, place),))
+                row
+                if row.is_placed
+                else Row(row.values, ((1, place),), ((1, place),), is_placed=True)
                 for place, row in enumerate(self._in_line(rows))
             ]
         made = [dict(row.values) for row in rows]
         for name, call in node.adds:
             for adds, each in zip(made, self._windowed(call, rows), strict=True):
                 adds[name] = each
-        return [Row(adds, row.line, row.places) for adds, row in zip(made, rows, strict=True)]
+        pairs = zip(made, rows, strict=True)
+        return [Row(adds, row.line, row.places, row.is_placed) for adds, row in pairs]
 
     def _group(self, node: Group) -> list[Row]:
         groups = dict[tuple[Value, ...], list[Values]]()
@@ -185,28 +189,28 @@ class Meaning:
                 kept.append(row)
         return kept
 
-    def _shape(self, node: Relation) -> tuple[int, int]:
-        """Return how many keys the line of a relation has, and how many of them are places."""
+    def _shape(self, node: Relation) -> tuple[int, int, bool]:
+        """Return how many keys a relation's line has, how many are places; whether it is placed."""
         match node:
             case Scan():
-                return len(readable(node.source, node.prefix)), 0
+                return len(readable(node.source, node.prefix)), 0, False
             case Public() | Union():
-                return len(self._known.of(node).columns), 0
+                return len(self._known.of(node).columns), 0, False
             case Group():
-                return len(node.keys), 0
+                return len(node.keys), 0, False
             case Join() if meets_one(node, self._known):
                 return self._shape(node.left)
             case Join():
-                (a, p), (b, q) = self._shape(node.left), self._shape(node.right)
-                return a + b, p + q
+                (a, p, x), (b, q, y) = self._shape(node.left), self._shape(node.right)
+                return a + b, p + q, x and y
             case GroupJoin():
                 return self._shape(node.left)
             case Project():
-                line, places = self._shape(node.of)
-                return (line, places) if line == places else (places + len(node.columns), places)
+                line, places, placed = self._shape(node.of)
+                return (line if placed else places + len(node.columns)), places, placed
             case Window() if any(call.lined for _, call in node.adds):
-                line, places = self._shape(node.of)
-                return (line, places) if line == places else (1, 1)
+                line, places, placed = self._shape(node.of)
+                return (line, places, True) if placed else (1, 1, True)
             case _:
                 return self._shape(node.of)
 

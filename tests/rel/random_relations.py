@@ -36,7 +36,6 @@ from dpsql.rel.nodes import (
 )
 from dpsql.rows.expression import (
     RowCall,
-    RowCase,
     RowColumn,
     RowConstant,
     RowExpression,
@@ -53,7 +52,7 @@ NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 KEYS = (*NUMBERS, "VARCHAR", "BOOLEAN", "DECIMAL(6,2)")
 """Types of what rows are grouped by."""
 _IDS: Ids = ("customers", ("id",))
-NOTHING = RowConstant("NULL", "")
+NOTHING, ZERO = RowConstant("NULL", ""), RowConstant("INTEGER", "0")
 
 
 def _path(name: str) -> tuple[str, ...]:
@@ -242,7 +241,7 @@ class Relations:
 
     def _project(self, of: Relation, _: int) -> Relation:
         names = [*self._types(of)]
-        kept = self._rng.sample(names, min(len(names), self._rng.randint(1, 4)))
+        kept = self._rng.sample(names, min(len(names), self._rng.randint(0, 4)))
         columns = [(self._fresh(), self._value(of, name)) for name in kept]
         return Project(of, tuple(columns))
 
@@ -264,8 +263,8 @@ class Relations:
         names = [self._named(of, *KEYS) for _ in range(self._rng.randint(0, 2))]
         keys = [(self._fresh(), RowColumn(name)) for name in names if name]
         adds = [(self._fresh(), self._agg(of)) for _ in range(self._rng.randint(0, 2))]
-        if self._rng.random() < 0.3:
-            adds.append((self._fresh(), Agg(ONLY, RowColumn(self._named(of) or ""))))
+        if self._rng.random() < 0.3 and (only := self._named(of)):
+            adds.append((self._fresh(), Agg(ONLY, RowColumn(only))))
         return Group(of, tuple(keys), tuple(adds)) if keys or adds else of
 
     def _union(self, of: Relation, depth: int) -> Relation:
@@ -413,11 +412,10 @@ class Relations:
 
     def _order(self, of: Relation) -> WindowOrder:
         rng, name = self._rng, self._named(of)
-        return WindowOrder(RowColumn(name or ""), rng.random() < 0.5, rng.random() < 0.5)
+        return WindowOrder(
+            RowColumn(name) if name else ZERO, rng.random() < 0.5, rng.random() < 0.5
+        )
 
 
 def _comparable(a: str, b: str) -> bool:
     return a == b or {a, b} <= {*NUMBERS}
-
-
-CASE = RowCase

@@ -137,6 +137,16 @@ BAD = {
         (Project(VISITS, (("a", DAY),)), Project(ORDERS, (("b", PRICE), ("c", PRICE)))), ("u",)
     ),
     "a union has one part": lambda: Union((Project(VISITS, (("a", DAY),)),), ("u",)),
+    "a number of parts is missing": lambda: Window(VISITS, (("r", WindowCall("ntile")),)),
+    "there are no parts": lambda: Window(VISITS, (("r", WindowCall("ntile", numbers=(0,))),)),
+    "a rank has an argument": lambda: Window(VISITS, (("r", WindowCall("rank", (DAY,))),)),
+    "nothing is looked back at": lambda: Window(VISITS, (("r", WindowCall("lag")),)),
+    "a row is too far away": lambda: Window(VISITS, (("r", WindowCall("lag", (DAY,), (10**9,))),)),
+    "no row is the zeroth": lambda: Window(
+        VISITS,
+        (("r", WindowCall("nth_value", (DAY,), (0,), frame=WindowFrame(True, None, None))),),
+    ),
+    "public rows have no columns": lambda: Join(VISITS, Public((), ((), ())), None),
     "no row is kept": lambda: Bound(VISITS, 0),
     "too many rows are kept": lambda: Bound(VISITS, 10**9),
     "the way has no such step": lambda: Scan(SHOP.source("orders"), "x.", ((CUSTOMERS, "y."),)),

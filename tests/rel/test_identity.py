@@ -58,8 +58,21 @@ def test_conditions_that_all_hold_have_no_order():
     assert digest(made[0]) == digest(made[1])
 
 
+def along(of, steps):
+    """Join items, perhaps with columns of their orders, to visits; show one column."""
+    orders = ((SHOP.source("orders"), "o."),) if steps else ()
+    joined = Join(Scan(SHOP.source("items"), "i.", orders), visits(), None)
+    return Project(joined, (("a", RowColumn(of)),))
+
+
 DIFFERENT = [
     visits(),
+    visits(undeclared={**SHOP.source("visits").table.undeclared, "day": "VARCHAR"}),
+    Scan(SHOP.source("items")),
+    Scan(SHOP.source("items"), "i.", ((SHOP.source("orders"), "o."),)),
+    *(along(f"o.{name}", True) for name in SHOP.source("orders").table.undeclared),
+    *(along(f"v.{name}", False) for name in SHOP.source("visits").table.undeclared),
+    *(along(f"v.{name}", True) for name in SHOP.source("visits").table.undeclared),
     visits(path=("memory", "main", "visits2")),
     visits(path=("memory", "other", "visits")),
     Scan(SHOP.source("orders")),
