@@ -37,7 +37,7 @@ PHASES = {
     "planning": ("querysmasher.plan", "time.sleep(60)"),
     # A statement of DuckDB that would run for hours, as counting a huge table would.
     "counting": (
-        "engine.Scan.run = one_pass.OnePass.run",
+        "engine.CountingScan.run = one_pass.OnePass.run",
         "args[1].execute('SELECT count(*) FROM range(100000000) AS a(x), range(100000000) AS b(y)"
         " WHERE (x * y) % 7 = 3').fetchall()",
     ),
