@@ -22,6 +22,7 @@ from contextlib import AbstractContextManager, ContextDecorator
 from functools import cache
 from typing import TypeVar
 
+import scipy.linalg  # noqa: F401  (loads SciPy's own OpenBLAS, so that it is limited as well)
 from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
@@ -50,8 +51,6 @@ class _OneThread(ContextDecorator):
         self._here = _Here()
         self._inside = 0
         self._first: AbstractContextManager[object] | None = None
-        self._late: list[AbstractContextManager[object]] = []
-        """Limits of libraries that were loaded while others had one."""
 
     def __enter__(self) -> None:
         if not self._here.depth:
@@ -69,19 +68,8 @@ class _OneThread(ContextDecorator):
             with self._lock:
                 self._inside -= 1
                 limit = self._here.limit if self._inside else self._first
-                # What came later found the others' limit, which the first one takes away.
-                while not self._inside and self._late:
-                    self._late.pop().__exit__(None, None, None)
                 if limit is not None:
                     limit.__exit__(None, None, None)
-
-    def limit_loaded(self) -> None:
-        """Limit the libraries, too, that were loaded since threads were limited first."""
-        with self._lock:
-            _controller.cache_clear()
-            if self._inside:
-                self._late.append(_controller().limit(limits=1, user_api="blas"))
-                self._late[-1].__enter__()
 
 
 one_thread = _OneThread()
