@@ -20,6 +20,7 @@ from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
@@ -337,8 +338,8 @@ class _Transposed(StructuredMatrix):
 
 def independent_inverse(rows: Array) -> Array:
     """Return the pseudo-inverse of independent rows: with Bᵀ = QR it is Q R⁻ᵀ."""
-    q, r = np.linalg.qr(rows.T)
-    return np.asarray(np.linalg.solve(r, q.T).T)
+    q, r = scipy.linalg.qr(rows.T, mode="economic")
+    return np.asarray(scipy.linalg.solve_triangular(r, q.T, trans="N", lower=False).T)
 
 
 def check_entries(rows: int, cells: int) -> None:

@@ -26,9 +26,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 
-from dpsql.linalg import dense
 from dpsql.linalg.arrays import Array, Ints
 
 STEP, TAILS = 1.25, 20.0
@@ -97,8 +97,8 @@ class Nested:
             return None
         diagonal, beside = self._inverse(shares)
         try:
-            small, vectors = dense.eigh_tridiagonal(diagonal, beside)
-        except dense.LinAlgError:
+            small, vectors = scipy.linalg.eigh_tridiagonal(diagonal, beside)
+        except scipy.linalg.LinAlgError:
             return None
         trace = float(s**2 @ np.cumsum(shares))
         if small[0] <= 0 or abs(float((1 / small).sum()) - trace) > EXACT * trace:

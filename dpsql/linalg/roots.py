@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.linalg import lapack
 
-from dpsql.linalg import dense
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.nested import nested_rows
 
@@ -22,11 +22,11 @@ def regular_root(gram: Array, least: float = 0.0) -> Array | None:
     Cholesky's factorization takes a twentieth of the time of eigenvalues. All of these are at least
     1/‖G⁻¹‖₁, of which LAPACK gives a good estimate.
     """
-    upper, failed = dense.lapack.dpotrf(gram, clean=1)
+    upper, failed = lapack.dpotrf(gram, clean=1)
     if failed:
         return None
     size = float(np.abs(gram).sum(axis=0).max())
-    reciprocal, _ = dense.lapack.dpocon(upper, size)
+    reciprocal, _ = lapack.dpocon(upper, size)
     return np.asarray(upper) if reciprocal > max(REGULAR, least / size) else None
 
 
@@ -41,9 +41,9 @@ def eigen_of(gram: Array) -> tuple[Array, Array]:
     """
     if not np.isfinite(gram).all():
         raise np.linalg.LinAlgError
-    work, integers, _ = dense.lapack.dsyevd_lwork(len(gram), lower=1)
+    work, integers, _ = lapack.dsyevd_lwork(len(gram), lower=1)
     sizes = {"lwork": int(work), "liwork": int(integers)}
-    values, vectors, failed = dense.lapack.dsyevd(gram, lower=1, **sizes)
+    values, vectors, failed = lapack.dsyevd(gram, lower=1, **sizes)
     if failed:
         raise np.linalg.LinAlgError
     return values, vectors
@@ -71,7 +71,7 @@ def triangular_root(gram: Array) -> tuple[Array, Array] | None:
     """Return the same for a regular G, in much less time; None if an eigenvalue is nearly 0."""
     if (upper := regular_root(gram)) is None:
         return None
-    return upper, np.asarray(dense.lapack.dtrtri(upper)[0])
+    return upper, np.asarray(lapack.dtrtri(upper)[0])
 
 
 def independent_rows(rows: Array, negligible: float) -> tuple[Array, Array]:
@@ -117,7 +117,7 @@ def _pivoted_root(gram: Array, least: float) -> Array:
     they are far below. It takes a tenth of the time of eigenvalues.
     """
     bound = max(ROUNDING * len(gram) * float(gram.diagonal().max()), least)
-    upper, pivots, rank, _ = dense.lapack.dpstrf(gram, tol=bound)
+    upper, pivots, rank, _ = lapack.dpstrf(gram, tol=bound)
     rows = np.zeros((rank, len(gram)))
     rows[:, pivots - 1] = np.triu(upper)[:rank]
     return rows

@@ -33,8 +33,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
+import scipy.linalg
 
-from dpsql.linalg import dense
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.iterations import descend
 from dpsql.linalg.roots import regular_root, root_of
@@ -99,8 +99,7 @@ def measure_given(
     """
     bound = cost + np.maximum(np.diag(known), 0.0)
     best = maximize(Dual.of(rows / np.sqrt(bound), shape), tolerance)
-    root = best.root
-    scaled = root / math.sqrt(float(np.square(root).sum(axis=0).max()))
+    scaled = best.root / math.sqrt(float(np.square(best.root).sum(axis=0).max()))
     together = scaled * np.sqrt(bound)
     values, vectors = np.linalg.eigh(together.T @ together - known)
     closed = bool(values[0] >= -FEASIBLE * values[-1])
@@ -125,8 +124,8 @@ def least_conditional_error(
 def bound_near(rows: Array, known: Array, root: Array, cost: float) -> float:
     """Bound the total error from below, closely if the measurements R are nearly the best."""
     new = root.T @ root  # X
-    factor = dense.cho_factor(known + new + _ridge(known, cost))
-    solved = dense.cho_solve(factor, rows.T)  # Y⁻¹Qᵀ
+    factor = scipy.linalg.cho_factor(known + new + _ridge(known, cost))
+    solved = scipy.linalg.cho_solve(factor, rows.T)  # Y⁻¹Qᵀ
     m = solved @ solved.T  # M = Y⁻¹GY⁻¹, as at the optimum
     # (Δ − M)X = 0 there gives Δ_ii = (MX)_ii/X_ii. Cells that X hardly measures may have any Δ_ii
     # that is large enough: Δ ⪰ M needs M_ii at least.
@@ -144,8 +143,8 @@ def bound_near(rows: Array, known: Array, root: Array, cost: float) -> float:
 
 def error(rows: Array, known: Array, root: Array, cost: float) -> float:
     """Return tr G (P + RᵀR)⁻¹."""
-    factor = dense.cho_factor(known + root.T @ root + _ridge(known, cost))
-    return float((rows * dense.cho_solve(factor, rows.T).T).sum())
+    factor = scipy.linalg.cho_factor(known + root.T @ root + _ridge(known, cost))
+    return float((rows * scipy.linalg.cho_solve(factor, rows.T).T).sum())
 
 
 def _ridge(known: Array, cost: float) -> Array:
@@ -173,8 +172,8 @@ def _search(rows: Array, known: Array, start: Array, cost: float) -> Array:
     def value(flat: Array) -> tuple[float, Array]:
         unit, lengths = normalized(flat)
         v = math.sqrt(cost) * unit
-        factor = dense.cho_factor(known + v.T @ v + ridge)
-        solved = dense.cho_solve(factor, rows.T)  # Y⁻¹Qᵀ
+        factor = scipy.linalg.cho_factor(known + v.T @ v + ridge)
+        solved = scipy.linalg.cho_solve(factor, rows.T)  # Y⁻¹Qᵀ
         # d tr GY⁻¹ = −tr Y⁻¹GY⁻¹ dY and Y = P + VᵀV; what lengthens a column is projected out.
         slope = -2 * math.sqrt(cost) * (v @ solved) @ solved.T
         slope = (slope - unit * (unit * slope).sum(axis=0)) / lengths
@@ -307,7 +306,7 @@ def _summed_over(rows: Array, cells: int, rest: int) -> Array:
 def _summed_over_all_known(root: Array, cells: int, rest: int) -> Array:
     """Return the same where P = RᵀR is regular: the inverse of the sums' covariances SP⁻¹Sᵀ."""
     sums = np.repeat(np.eye(cells), rest, axis=1)
-    turned = dense.solve_triangular(root, sums.T, trans="T")
+    turned = scipy.linalg.solve_triangular(root, sums.T, trans="T")
     covariances = turned.T @ turned
     return np.asarray(np.linalg.inv(covariances))
 

@@ -22,11 +22,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 
-from dpsql.linalg import dense
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.coordinates import Narrow, narrow
 from dpsql.linalg.digits import AS_GOOD, far_apart, few
@@ -105,7 +106,7 @@ class QueryPart:
         """
         if self.nested is not None:
             return None
-        vectors, lengths, _ = dense.svd(self.q * np.sqrt(delta), full_matrices=False)
+        vectors, lengths, _ = scipy.linalg.svd(self.q * np.sqrt(delta), full_matrices=False)
         values = np.maximum(np.square(lengths), lengths[0] ** 2 * NEGLIGIBLE)
         return np.asarray((vectors * values**-0.25).T @ self.q)
 
@@ -142,7 +143,7 @@ class Dual:
         return sum(p.work for p in self.parts) + OVERHEAD * self.cells
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class DualPoint:
     """One evaluation of the dual."""
 
@@ -152,13 +153,11 @@ class DualPoint:
     """For each part, R with RᵀR = X in its subspace."""
     diagonal: Array
     """Of X, for each cell."""
-    largest: float
-    """The largest entry of that."""
     parts: tuple[QueryPart, ...]
     evaluations: int = 1
     """How many it took to find."""
 
-    @property
+    @cached_property
     def root(self) -> Array:
         """R of shape (rank, cells) with RᵀR = X, as exact as floats allow: it will be rounded."""
         spread = []
@@ -174,10 +173,10 @@ class DualPoint:
         """No strategy has a smaller error."""
         return self.f**2
 
-    @property
+    @cached_property
     def upper(self) -> float:
         """The error of X divided by its largest diagonal entry."""
-        return self.f * self.largest
+        return self.f * float(self.diagonal.max())
 
     @property
     def gap(self) -> float:
@@ -198,7 +197,7 @@ def evaluate(dual: Dual, delta: Array) -> DualPoint:
         f += float(np.sqrt(values).sum())
         roots.append(root)
         diagonal += squares
-    return DualPoint(delta, f, tuple(roots), diagonal, float(diagonal.max()), dual.parts)
+    return DualPoint(delta, f, tuple(roots), diagonal, dual.parts)
 
 
 def eigen(q: Array, delta: Array) -> tuple[Array, Array]:
@@ -500,5 +499,4 @@ def _at_corners(given: Narrow, tolerance: float, work: float) -> tuple[Dual, Dua
     diagonal = np.einsum("ij,ij->j", root, root)
     f = float(np.sqrt(values).sum())
     part = QueryPart(spread, None)
-    largest = float(diagonal.max())
-    return dual, DualPoint(delta, f, (root,), diagonal, largest, (part,), best.evaluations)
+    return dual, DualPoint(delta, f, (root,), diagonal, (part,), best.evaluations)

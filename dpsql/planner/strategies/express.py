@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+import scipy.linalg
 
 from dpsql.errors import ResourceLimitError
-from dpsql.linalg import dense
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.coordinates import narrow
 from dpsql.planner.residuals.pieces import Component
@@ -97,19 +97,19 @@ def over_basis(
         scaled = np.vstack([scaled, SPARE * _complement(scaled, spanning)])
     if express is None:
         # basis = TᵀOᵀ with orthonormal columns O, so inner·TᵀOᵀ = scaled says T·innerᵀ = Oᵀscaledᵀ.
-        columns, t = dense.qr(spanning.T, mode="economic")
-        inner = dense.solve_triangular(t, (scaled @ columns).T).T
+        columns, t = scipy.linalg.qr(spanning.T, mode="economic")
+        inner = scipy.linalg.solve_triangular(t, (scaled @ columns).T).T
     else:
         inner = express(scaled)
-    upper = np.asarray(dense.qr(inner, mode="r")[0])[: len(basis)]
+    upper = np.asarray(scipy.linalg.qr(inner, mode="r")[0])[: len(basis)]
     upper = upper * np.where(np.diag(upper) < 0, -1.0, 1.0)[:, None]
     return Triangular(np.asarray(upper, dtype=np.float64), basis)
 
 
 def _complement(rows: Array, basis: Array) -> Array:
     """Return orthonormal rows in the span of the basis that are orthogonal to some of its rows."""
-    spanning = dense.qr(basis.T, mode="economic")[0].T
-    return np.asarray(dense.null_space(rows @ spanning.T).T @ spanning)
+    spanning = scipy.linalg.qr(basis.T, mode="economic")[0].T
+    return np.asarray(scipy.linalg.null_space(rows @ spanning.T).T @ spanning)
 
 
 def over_residual_basis(root: Array, component: Component) -> Array:

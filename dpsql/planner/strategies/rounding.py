@@ -26,10 +26,10 @@ from fractions import Fraction
 from typing import TypeVar
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
-from dpsql.linalg import dense
 from dpsql.linalg.balance import ENOUGH, balance, is_dear
 from dpsql.linalg.digits import AS_GOOD, nearest
 from dpsql.measurement.distributions import (
@@ -268,7 +268,7 @@ def _needed_bits(strategy: Triangular | Centered) -> int:
     if not _is_free(strategy):
         return _largest(strategy.basis).bit_length()
     upper = strategy.coefficients
-    inverse, _ = dense.lapack.dtrtri(upper)
+    inverse, _ = scipy.linalg.lapack.dtrtri(upper)
     largest = float(np.abs(_times(upper, strategy.basis.astype(np.float64))).max())
     return MARGIN + math.ceil(math.log2(largest * float(np.linalg.norm(inverse))) - AS_GOOD)
 

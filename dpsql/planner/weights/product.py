@@ -42,8 +42,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.linalg
 
-from dpsql.linalg import dense
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.nested import nested_rows
 from dpsql.linalg.roots import compressed, full_rank_root
@@ -213,10 +213,12 @@ def reference_of(root: Array) -> Array:
     lengths = np.square(root).sum(axis=0)
     spare = (1 + EXACT) * lengths.max() - lengths
     if root.shape[1] <= MAX_CELLS:
-        weights = dense.solve(root.T @ root + np.diag(spare), np.ones(len(spare)), assume_a="pos")
+        weights = scipy.linalg.solve(
+            root.T @ root + np.diag(spare), np.ones(len(spare)), assume_a="pos"
+        )
     else:
         scaled = root / spare
         core = np.eye(len(root)) + scaled @ root.T
-        solved = dense.solve(core, scaled.sum(axis=1), assume_a="pos")
+        solved = scipy.linalg.solve(core, scaled.sum(axis=1), assume_a="pos")
         weights = 1 / spare - solved @ scaled
     return np.asarray(weights / weights.sum())
