@@ -59,7 +59,7 @@ Guarantees:
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -75,6 +75,7 @@ from dpsql.rel.nodes import (
     GroupJoin,
     Id,
     Join,
+    NodeVisitor,
     Project,
     Public,
     Relation,
@@ -139,7 +140,7 @@ class WrittenNode:
         return [*self.columns.values(), *self.places]
 
 
-class RelationWriter(ABC):
+class RelationWriter(NodeVisitor[WrittenNode]):
     """Writes the query for one relation. A dialect says what its database spells otherwise."""
 
     def __init__(self) -> None:
@@ -163,7 +164,7 @@ class RelationWriter(ABC):
         check(relation, self._known)
         asked = list(self._known.of(relation).columns if columns is None else columns)
         self._read = frozenset(asked).union(*map(self._read_by, walk(relation)))
-        written = self._write(relation)
+        written = self.visit(relation)
         shown = {name: written.columns[name] for name in asked}
         names = ", ".join([UNIT, *shown.values()])
         return Query(f"WITH {', '.join(self._parts)} SELECT {names} FROM {written.name}", shown)
@@ -173,29 +174,6 @@ class RelationWriter(ABC):
         if isinstance(node, Union):
             return frozenset(name for part in node.parts for name in self._known.of(part).columns)
         return read_by(node)
-
-    def _write(self, node: Relation) -> WrittenNode:
-        match node:
-            case Scan():
-                return self._scan(node)
-            case Public():
-                return self._public(node)
-            case Filter():
-                return self._filter(node)
-            case Project():
-                return self._project(node)
-            case Join():
-                return self._join(node)
-            case GroupJoin():
-                return self._group_join(node)
-            case Window():
-                return self._window(node)
-            case Group():
-                return self._group(node)
-            case Union():
-                return self._union(node)
-            case Bound():
-                return self._bound(node)
 
     # ── One method for each node ────────────────────────────────────────────────────────────────
 
@@ -233,12 +211,12 @@ class RelationWriter(ABC):
         return self._named(sql, columns, columns.values())
 
     def _filter(self, node: Filter) -> WrittenNode:
-        of = self._write(node.of)
+        of = self.visit(node.of)
         sql = f"SELECT {_listed(UNIT, *of.shown)} FROM {of.name} WHERE {self._of(node.where, of)}"
         return self._after(of, sql, of.columns)
 
     def _project(self, node: Project) -> WrittenNode:
-        of = self._write(node.of)
+        of = self.visit(node.of)
         facts = self._known.of(node)
         columns = {name: self._column(facts.types[name]) for name, _ in node.columns}
         shown = [f"{self._passed(value, of)} AS {columns[name]}" for name, value in node.columns]
@@ -248,28 +226,26 @@ class RelationWriter(ABC):
         return self._named(sql, columns, (*of.places, *columns.values()), of.places)
 
     def _join(self, node: Join) -> WrittenNode:
-        left, right = self._write(node.left), self._write(node.right)
+        left, right = self.visit(node.left), self.visit(node.right)
         columns = {**left.columns, **right.columns}
-        same = [f"l.{UNIT} = r.{UNIT}"] if self._known.of(node.right).private else []
-        on = same + ([] if node.on is None else [self._sql(renamed(node.on, columns))])
         kind = "LEFT JOIN" if node.kind == "left" else "JOIN"
         shown = [f"l.{UNIT} AS {UNIT}", *left.shown, *right.shown]
         sql = f"SELECT {_listed(*shown)} FROM {left.name} AS l {kind} {right.name} AS r ON "
-        sql += _all(on)
+        sql += self._meeting(node, columns)
         if meets_one(node, self._known):
             return self._after(left, sql, columns)
         found = self._named(sql, columns, (*left.line, *right.line), left.places + right.places)
         return replace(found, placed=left.placed and right.placed)
 
     def _group_join(self, node: GroupJoin) -> WrittenNode:
-        left, right = self._write(node.left), self._write(node.right)
+        left, right = self.visit(node.left), self.visit(node.right)
         met = _Met.of(node, self._known.of(node.left), self._known.of(node.right))
         if met is None:
             return self._met_one_by_one(node, left, right)
         return self._met_by_groups(node, left, right, met)
 
     def _window(self, node: Window) -> WrittenNode:
-        of = self._write(node.of)
+        of = self.visit(node.of)
         calls = {
             name: rows_window(name, renamed_call(call, of.columns), self._types)
             for name, call in node.adds
@@ -282,7 +258,7 @@ class RelationWriter(ABC):
         return self._after(of, sql, {**of.columns, **columns})
 
     def _group(self, node: Group) -> WrittenNode:
-        of, facts = self._write(node.of), self._known.of(node)
+        of, facts = self.visit(node.of), self._known.of(node)
         columns = {name: self._column(type_) for name, type_ in facts.types.items()}
         keys = [f"{self._passed(value, of)} AS {columns[name]}" for name, value in node.keys]
         inner = f"SELECT {_listed(UNIT, *of.columns.values(), *keys)} FROM {of.name}"
@@ -296,17 +272,22 @@ class RelationWriter(ABC):
         types = self._known.of(node).types
         columns = {name: self._column(types[name]) for name in node.columns}
         parts = []
-        for part in map(self._write, node.parts):
+        for part in map(self.visit, node.parts):
             pairs = zip(part.columns.values(), columns.values(), strict=True)
             shown = [f"{own} AS {column}" for own, column in pairs]
             parts.append(f"SELECT {_listed(UNIT, *shown)} FROM {part.name}")
         return self._named(" UNION ALL ".join(parts), columns, columns.values())
 
     def _bound(self, node: Bound) -> WrittenNode:
-        of = self._write(node.of)
+        of = self.visit(node.of)
         return self._after(of, self.kept(of, node.rows, self._line_keys(of)), of.columns)
 
     # ── What nodes have in common ───────────────────────────────────────────────────────────────
+
+    def _meeting(self, node: Join | GroupJoin, columns: Mapping[Id, str]) -> str:
+        """Write the condition under which rows `l` and `r` meet: of one unit, if both have one."""
+        same = [f"l.{UNIT} = r.{UNIT}"] if self._known.of(node.right).private else []
+        return _all(same + ([] if node.on is None else [self._sql(renamed(node.on, columns))]))
 
     def _met_by_groups(
         self, node: GroupJoin, left: WrittenNode, right: WrittenNode, met: _Met
@@ -332,10 +313,8 @@ class RelationWriter(ABC):
         number = f"{self.call('row_number')} OVER () AS n"
         rows = self._part(f"SELECT *, {number} FROM {left.name}", once=True)
         adds = self._added(node, both)
-        same = [f"l.{UNIT} = r.{UNIT}"] if self._known.of(node.right).private else []
-        same += [] if node.on is None else [self._sql(renamed(node.on, both))]
         groups = f"SELECT n, {_listed(*_values(adds))} FROM {rows} AS l "
-        groups += f"JOIN {right.name} AS r ON {_all(same)} GROUP BY n"
+        groups += f"JOIN {right.name} AS r ON {self._meeting(node, both)} GROUP BY n"
         return self._with_groups(rows, left, adds, groups, ["l.n = g.n"])
 
     def _added(self, node: GroupJoin, of: Mapping[Id, str]) -> list[_AddedColumn]:
@@ -374,7 +353,7 @@ class RelationWriter(ABC):
             f"NULLS {'FIRST' if one.nulls_first else 'LAST'}"
             for one in call.order
         ]
-        order += [f"{place} ASC NULLS FIRST" for place in of.line] if call.lined else []
+        order += map(_least_first, of.line) if call.lined else ()
         by = f" ORDER BY {_listed(*order)}" if order else ""
         frame = "" if call.frame is None else f" {call.frame.sql}"
         over = f" OVER (PARTITION BY {_listed(*agree)}{by}{frame})"
@@ -386,8 +365,8 @@ class RelationWriter(ABC):
     def _placed(self, of: WrittenNode) -> WrittenNode:
         """Give each row its place in the line of its unit."""
         place = self._column(BIGINT.sql)
-        keys = [f"{key} ASC NULLS FIRST" for key in self._line_keys(of)]
-        by = f" ORDER BY {_listed(*keys)}" if keys else ""
+        keys = map(_least_first, self._line_keys(of))
+        by = f" ORDER BY {_listed(*keys)}" if of.line else ""
         number = f"{self.call('row_number')} OVER (PARTITION BY {UNIT}{by}) AS {place}"
         sql = f"SELECT {_listed(UNIT, *of.columns.values(), number)} FROM {of.name}"
         return replace(self._named(sql, of.columns, (place,), (place,)), placed=True)
@@ -540,6 +519,10 @@ class _Met:
 
 def _values(adds: Iterable[_AddedColumn]) -> list[str]:
     return [*(f"{one.value} AS {one.column}" for one in adds), f"1 AS {_FOUND}"]
+
+
+def _least_first(key: str) -> str:
+    return f"{key} ASC NULLS FIRST"
 
 
 def _listed(*parts: str) -> str:

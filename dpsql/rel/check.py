@@ -31,6 +31,7 @@ from dpsql.rel.facts import Known, RelationFacts
 from dpsql.rel.nodes import (
     ONLY,
     Bound,
+    Filter,
     Group,
     GroupJoin,
     Id,
@@ -47,7 +48,7 @@ from dpsql.rel.nodes import (
 )
 from dpsql.rows.expression import RowColumn, RowExpression
 from dpsql.rows.expression import columns as columns_of
-from dpsql.rows.types import BOOLEAN, NULL, RowType
+from dpsql.rows.types import BOOLEAN, NULL
 from dpsql.rows.windows import CHOSEN, MOST_AWAY, RANKS, SHARES, SHIFTED, WindowCall
 from dpsql.rows.write import RowWriter
 from dpsql.schema.units import MAX_ROWS
@@ -155,7 +156,7 @@ def _public_first() -> UnsupportedSqlError:
 
 
 def _check_expressions(node: Relation, known: Known) -> None:
-    """Check what expressions read, and that conditions are conditions."""
+    """Check what expressions read."""
     there = frozenset(name for side in inputs(node) for name in known.of(side).columns)
     for expression in expressions(node):
         if not columns_of(expression) <= there:
@@ -167,55 +168,48 @@ def _check_expressions(node: Relation, known: Known) -> None:
 
 def _check_node(node: Relation, known: Known) -> None:
     """Check what one kind of node asks for; facts refuse what has no type."""
-    facts = known.of(node)
+    if not known.of(node).private and not isinstance(node, Public):
+        raise InternalError("public rows stand for those of units")
     match node:
-        case Join() | GroupJoin():
-            both = {**known.of(node.left).types, **known.of(node.right).types}
-            _check_conditions([node.on], both)
-        case Group():
-            of = known.of(node.of)
-            for _, value in node.keys:
-                if _type_of(value, of).is_float:
-                    raise UnsupportedSqlError(
-                        "Rows of a unit can't be grouped by a DOUBLE: of its zeros it would be "
-                        "left open which one is shown.",
-                        hint="group by a whole number or a decimal, for example "
-                        "CAST(x AS DECIMAL(18, 2)).",
-                    )
-        case Union():
-            _check_union(node, known)
+        case Scan():
+            _check_along(node)
         case Public() if not node.columns:
             raise InternalError("public rows have no columns")
+        case GroupJoin():
+            _check_only(node)
+        case Group():
+            _check_only(node)
+            _check_keys(node, known.of(node.of))
+        case Union():
+            _check_union(node, known)
         case Bound() if not 1 <= node.rows <= MAX_ROWS:
             raise InternalError("no number of rows that could be kept")
-        case _:
-            _check_conditions([getattr(node, "where", None)], _types_below(node, known))
-    if isinstance(node, Scan):
-        _check_along(node)
-    if isinstance(node, Group | GroupJoin):
-        _check_only(node)
-    for agg in _conditions_of_aggregates(node):
-        _check_conditions([agg], _types_below(node, known))
-    if not facts.private and not isinstance(node, Public):
-        raise InternalError("public rows stand for those of units")
+    _check_conditions(node, known)
+
+
+def _check_keys(node: Group, of: RelationFacts) -> None:
+    writer = RowWriter(of.types)
+    if any(writer.write(value).type.is_float for _, value in node.keys):
+        raise UnsupportedSqlError(
+            "Rows of a unit can't be grouped by a DOUBLE: of its zeros it would be left open which "
+            "one is shown.",
+            hint="group by a whole number or a decimal, for example CAST(x AS DECIMAL(18, 2)).",
+        )
 
 
 def _check_call(call: WindowCall) -> None:
     """Check what a window takes: a number that is none would be an error where there are rows."""
-    given, numbers = len(call.arguments), call.numbers
+    given, numbers, least = len(call.arguments), call.numbers, 1
     if call.function in {*RANKS, *SHARES}:
         good = not given and len(numbers) == (call.function == "ntile")
     elif call.function in SHIFTED:
-        good = 1 <= given <= 2 and len(numbers) <= 1
+        good, least = 1 <= given <= 2 and len(numbers) <= 1, -MOST_AWAY
     elif call.function in CHOSEN:
         good = given == 1 and len(numbers) == (call.function == "nth_value")
     else:
         good = given <= 1 and not numbers
-    least = 0 if call.function in SHIFTED else 1
-    if not good or not all(least <= abs(number) <= MOST_AWAY for number in numbers):
+    if not good or not all(least <= number <= MOST_AWAY for number in numbers):
         raise InternalError("a window takes other arguments")
-    if call.function not in SHIFTED and any(number < 1 for number in numbers):
-        raise InternalError("a window takes numbers from 1")
 
 
 def _check_only(node: Group | GroupJoin) -> None:
@@ -237,13 +231,15 @@ def _check_along(scan: Scan) -> None:
             raise InternalError("a column is read of a row that the way doesn't lead to")
 
 
-def _types_below(node: Relation, known: Known) -> dict[Id, str]:
-    return {name: type_ for side in inputs(node) for name, type_ in known.of(side).types.items()}
-
-
-def _conditions_of_aggregates(node: Relation) -> list[RowExpression | None]:
+def _conditions(node: Relation) -> list[RowExpression | None]:
     match node:
-        case GroupJoin() | Group():
+        case Filter():
+            return [node.where]
+        case Join():
+            return [node.on]
+        case GroupJoin():
+            return [node.on, *(agg.where for _, agg in node.adds)]
+        case Group():
             return [agg.where for _, agg in node.adds]
         case Window():
             return [call.holds for _, call in node.adds]
@@ -251,17 +247,14 @@ def _conditions_of_aggregates(node: Relation) -> list[RowExpression | None]:
             return []
 
 
-def _check_conditions(conditions: Iterable[RowExpression | None], types: dict[Id, str]) -> None:
+def _check_conditions(node: Relation, known: Known) -> None:
+    types = {name: of for side in inputs(node) for name, of in known.of(side).types.items()}
     writer = RowWriter(types)
-    for condition in conditions:
+    for condition in _conditions(node):
         if condition is not None and writer.write(condition).type not in (BOOLEAN, NULL):
             raise UnsupportedSqlError(
                 "A condition on rows is true or false.", hint="compare it with something: x > 0."
             )
-
-
-def _type_of(value: RowExpression, of: RelationFacts) -> RowType:
-    return RowWriter(of.types).write(value).type
 
 
 def _check_union(node: Union, known: Known) -> None:

@@ -31,6 +31,7 @@ from dpsql.rel.nodes import (
     Id,
     Join,
     Key,
+    NodeVisitor,
     Project,
     Public,
     Relation,
@@ -96,7 +97,7 @@ class RelationFacts:
         return isinstance(column, RowColumn) and self.columns[column.name].key == UNIT
 
 
-class Known:
+class Known(NodeVisitor[RelationFacts]):
     """The facts of the relations of a tree, each inferred once."""
 
     def __init__(self) -> None:
@@ -110,49 +111,27 @@ class Known:
         """
         if relation not in self._found:
             for node in reversed(list(walk(relation))):  # what it is made of before itself
-                self._found[node] = self._infer(node)
+                if node not in self._found:
+                    self._found[node] = self.visit(node)
         return self._found[relation]
 
-    def _infer(self, node: Relation) -> RelationFacts:
-        match node:
-            case Scan():
-                return self._scan(node)
-            case Public():
-                return self._public(node)
-            case Filter():
-                return self._filter(node)
-            case Project():
-                return self._project(node)
-            case Join():
-                return self._join(node)
-            case GroupJoin():
-                return self._group_join(node)
-            case Window():
-                return self._window(node)
-            case Group():
-                return self._group(node)
-            case Union():
-                return self._union(node)
-            case Bound():
-                return self._bound(node)
-
-    def _scan(self, scan: Scan) -> RelationFacts:
-        source, unit = scan.source, scan.source.table.unit
-        columns = _stored(source, scan.prefix, _with_unit(scan))
-        there = {name: id_ for id_, name in readable(source, scan.prefix).items()}
+    def _scan(self, node: Scan) -> RelationFacts:
+        source, unit = node.source, node.source.table.unit
+        columns = _stored(source, node.prefix, _with_unit(node))
+        there = {name: id_ for id_, name in readable(source, node.prefix).items()}
         unique = {_renamed(key, there) for key in source.unique if key <= there.keys()}
         ids = frozenset(name for name, _ in unit.columns) if unit and not unit.joins else None
         most = 1 if ids is not None and ids in source.unique else None
-        for step, prefix in scan.along:
+        for step, prefix in node.along:
             columns |= _stored(step, prefix, frozenset())
         return RelationFacts(columns, unique=_single(unique, most), most=most)
 
-    def _public(self, public: Public) -> RelationFacts:
+    def _public(self, node: Public) -> RelationFacts:
         columns = {
-            name: ColumnFacts(type_, any(row[i].kind == "NULL" for row in public.rows))
-            for i, (name, type_) in enumerate(public.columns)
+            name: ColumnFacts(type_, any(row[i].kind == "NULL" for row in node.rows))
+            for i, (name, type_) in enumerate(node.columns)
         }
-        return RelationFacts(columns, private=False, unique=public.unique)
+        return RelationFacts(columns, private=False, unique=node.unique)
 
     def _filter(self, node: Filter) -> RelationFacts:
         of = self.of(node.of)

@@ -32,15 +32,17 @@ unit. DISTINCT is a `Group` without aggregates; the first row of each unit is a 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 from dpsql.rows.expression import RowConstant, RowExpression
 from dpsql.rows.expression import columns as columns_of
 from dpsql.rows.windows import WindowCall
 from dpsql.schema.table import Table
 
+T = TypeVar("T")
 Id: TypeAlias = str
 """A column of a relation, unique in its tree."""
 Key: TypeAlias = tuple[tuple[str, ...], str]
@@ -187,6 +189,55 @@ class Bound:
 Relation: TypeAlias = (
     Scan | Public | Filter | Project | Join | GroupJoin | Window | Group | Union | Bound
 )
+
+
+class NodeVisitor(ABC, Generic[T]):
+    """A computation on relations: a method for each kind of node, of which none can be missing."""
+
+    def visit(self, node: Relation) -> T:
+        """Return what the method for the node's kind does."""
+        match node:
+            case Scan():
+                return self._scan(node)
+            case Public():
+                return self._public(node)
+            case Filter():
+                return self._filter(node)
+            case Project():
+                return self._project(node)
+            case Join():
+                return self._join(node)
+            case GroupJoin():
+                return self._group_join(node)
+            case Window():
+                return self._window(node)
+            case Group():
+                return self._group(node)
+            case Union():
+                return self._union(node)
+            case Bound():
+                return self._bound(node)
+
+    @abstractmethod
+    def _scan(self, node: Scan) -> T: ...
+    @abstractmethod
+    def _public(self, node: Public) -> T: ...
+    @abstractmethod
+    def _filter(self, node: Filter) -> T: ...
+    @abstractmethod
+    def _project(self, node: Project) -> T: ...
+    @abstractmethod
+    def _join(self, node: Join) -> T: ...
+    @abstractmethod
+    def _group_join(self, node: GroupJoin) -> T: ...
+    @abstractmethod
+    def _window(self, node: Window) -> T: ...
+    @abstractmethod
+    def _group(self, node: Group) -> T: ...
+    @abstractmethod
+    def _union(self, node: Union) -> T: ...
+    @abstractmethod
+    def _bound(self, node: Bound) -> T: ...
 
 
 def inputs(relation: Relation) -> tuple[Relation, ...]:

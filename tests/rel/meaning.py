@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cmp_to_key
@@ -26,6 +26,7 @@ from dpsql.rel.nodes import (
     Group,
     GroupJoin,
     Join,
+    NodeVisitor,
     Project,
     Public,
     Relation,
@@ -61,7 +62,7 @@ class Row:
     is_placed: bool = False
 
 
-class Meaning:
+class Meaning(NodeVisitor[list[Row]]):
     """[R](u) for one unit.
 
     Args:
@@ -77,10 +78,7 @@ class Meaning:
         self._known = Known()
 
     def rows(self, relation: Relation) -> list[Values]:
-        return [row.values for row in self._of(relation)]
-
-    def _of(self, node: Relation) -> list[Row]:
-        return _NODES[type(node)](self, node)
+        return [row.values for row in self.visit(relation)]
 
     def _scan(self, node: Scan) -> list[Row]:
         found = []
@@ -103,20 +101,20 @@ class Meaning:
         return [Row(row, _told(row.values())) for row in rows]
 
     def _filter(self, node: Filter) -> list[Row]:
-        return [row for row in self._of(node.of) if value(node.where, row.values) is True]
+        return [row for row in self.visit(node.of) if value(node.where, row.values) is True]
 
     def _project(self, node: Project) -> list[Row]:
         found = []
-        for row in self._of(node.of):
+        for row in self.visit(node.of):
             made = {name: value(of, row.values) for name, of in node.columns}
             line = row.line if row.is_placed else (*row.places, *_told(made.values()))
             found.append(Row(made, line, row.places, row.is_placed))
         return found
 
     def _join(self, node: Join) -> list[Row]:
-        found, right = list[Row](), self._of(node.right)
+        found, right = list[Row](), self.visit(node.right)
         empty = dict.fromkeys(self._known.of(node.right).columns)
-        for row in self._of(node.left):
+        for row in self.visit(node.left):
             met = [other for other in right if _holds(node.on, row, other)]
             if not met and node.kind == "left":
                 line, places = (((0,),) * n for n in self._shape(node.right)[:2])
@@ -132,15 +130,15 @@ class Meaning:
         return found
 
     def _group_join(self, node: GroupJoin) -> list[Row]:
-        found, right = list[Row](), self._of(node.right)
-        for row in self._of(node.left):
+        found, right = list[Row](), self.visit(node.right)
+        for row in self.visit(node.left):
             met = [{**row.values, **other.values} for other in right if _holds(node.on, row, other)]
             adds = {name: aggregate(agg, met) for name, agg in node.adds}
             found.append(Row({**row.values, **adds}, row.line, row.places, row.is_placed))
         return found
 
     def _window(self, node: Window) -> list[Row]:
-        rows = self._of(node.of)
+        rows = self.visit(node.of)
         if any(call.lined for _, call in node.adds):
             rows = [
                 row
@@ -157,7 +155,7 @@ class Meaning:
 
     def _group(self, node: Group) -> list[Row]:
         groups = dict[tuple[Value, ...], list[Values]]()
-        for row in self._of(node.of):
+        for row in self.visit(node.of):
             key = tuple(value(of, row.values) for _, of in node.keys)
             groups.setdefault(key, []).append(row.values)
         found = []
@@ -168,13 +166,13 @@ class Meaning:
         return found
 
     def _union(self, node: Union) -> list[Row]:
-        rows = (row.values for part in node.parts for row in self._of(part))
+        rows = (row.values for part in node.parts for row in self.visit(part))
         named = [dict(zip(node.columns, row.values(), strict=True)) for row in rows]
         return [Row(row, _told(row.values())) for row in named]
 
     def _bound(self, node: Bound) -> list[Row]:
         """Keep one row of each of k stretches of the ring that the line is closed to."""
-        rows, k = self._in_line(self._of(node.of)), node.rows
+        rows, k = self._in_line(self.visit(node.of)), node.rows
         n = len(rows)
         if n <= k:
             return rows
@@ -241,20 +239,6 @@ class Meaning:
         else:
             rows = sorted(rows, key=lambda row: row.line)
         return sorted(rows, key=cmp_to_key(lambda a, b: _compared(call, a, b)))
-
-
-_NODES: Mapping[type, Callable[[Meaning, Any], list[Row]]] = {
-    Scan: Meaning._scan,
-    Public: Meaning._public,
-    Filter: Meaning._filter,
-    Project: Meaning._project,
-    Join: Meaning._join,
-    GroupJoin: Meaning._group_join,
-    Window: Meaning._window,
-    Group: Meaning._group,
-    Union: Meaning._union,
-    Bound: Meaning._bound,
-}
 
 
 def _told(values: Iterable[Value]) -> tuple[Value, ...]:
