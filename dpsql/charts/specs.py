@@ -3,9 +3,8 @@
 A number that means little is hollow, one that says nothing is left out and named in words; scales
 follow the others and their intervals. So it is on pages (`svg.py`) and in plots, which are charts.
 Marks of these can be seen on light and on dark, and of what is shown they have nothing but labels
-and numbers. Names of
-columns are titles, never names of fields, which have a syntax of their own there, and no expression
-is made of anything that is shown.
+and numbers. Names of columns are titles, never names of fields, which have a syntax of their own
+there, and no expression is made of anything that is shown.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class FactLine(NamedTuple):
     """The section of summaries that it ends, which pages have as well; or pages alone."""
     label: str
     words: Callable[[Any], Iterable[str]]
-    """What it says of a value; nothing if there is no such line."""
+    """The words that it has for a value; none if there is no such line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Fact:
     """Makes of a value that isn't None what a document has."""
     read: Callable[[Any], Any] = lambda value: value
     absent: Any = msgspec.UNSET
-    """What is read where a version didn't write it; by default all have."""
+    """The value that is read where a version didn't write it; by default all have."""
     lines: tuple[FactLine, ...] = ()
 
     def written(self, facts: Facts) -> Any:

@@ -9,10 +9,10 @@ Its limits are of its own CPU time: no statement may be refused, and none take a
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import signal
-import sys
 import threading
 import time
 
@@ -52,7 +52,11 @@ def slowed(times: int, ended: threading.Event) -> None:
 
 def main() -> int:
     """Plan the script, and say how long that took, of the clock and of processors."""
-    count, times = (int(a) for a in (*sys.argv[1:], *("1000", "20")[len(sys.argv) - 1 :]))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("statements", nargs="?", type=int, default=1000)
+    parser.add_argument("times", nargs="?", type=int, default=20)
+    given = parser.parse_args()
+    count, times = given.statements, given.times
     con = duckdb.connect()
     con.execute(
         "CREATE TABLE t (g VARCHAR NOT NULL CHECK (g IN ('x', 'y')), n INTEGER NOT NULL CHECK (n "
