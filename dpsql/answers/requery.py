@@ -38,10 +38,9 @@ from dpsql.planner.reconstruction.sources import (
 from dpsql.planner.reuse.past import Past, alone, known
 from dpsql.schema import Table
 from dpsql.schema.combined import RowCombination, made_of
-from dpsql.schema.cuts import Cuts
+from dpsql.schema.domain import Cuts
 from dpsql.schema.grain import without_computed
-from dpsql.schema.names import folded
-from dpsql.schema.table import closest
+from dpsql.schema.names import closest, folded
 from dpsql.schema.windows import Chosen
 from dpsql.sql.binding.tables import Public
 from dpsql.sql.compiled import Script

@@ -15,7 +15,7 @@ from dpsql.planner.reconstruction import tables
 from dpsql.planner.reconstruction.sources import Source, lines, of_table
 from dpsql.request import digest
 from dpsql.schema import Table
-from dpsql.schema.cuts import DERIVED, lines_of
+from dpsql.schema.domain import DERIVED, lines_of
 from dpsql.schema.names import folded
 from dpsql.sql.compiled import Script
 from dpsql.workload import Workload

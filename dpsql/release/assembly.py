@@ -44,7 +44,7 @@ from dpsql.privacy import Budget, Receipt
 from dpsql.release.measurements import encode
 from dpsql.release.release import Release
 from dpsql.request import Request
-from dpsql.schema.cuts import Cuts
+from dpsql.schema.domain import Cuts
 from dpsql.sql.compiled import Script
 
 if TYPE_CHECKING:

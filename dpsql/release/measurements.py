@@ -43,7 +43,7 @@ from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.reconstruction.sources import Reading, Source
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.residuals.spaces import References
-from dpsql.schema.cuts import CUT_AT, DERIVED, lines_of
+from dpsql.schema.domain import CUT_AT, DERIVED, lines_of
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile

@@ -29,8 +29,9 @@ from dpsql.planner.reconstruction.entropy import Table as Joint
 from dpsql.release.relations import ReleasedRelation, ReleasedTables
 from dpsql.schema import Domain
 from dpsql.schema.domain import INTEGER_TYPES, TIMES, ZONED
+from dpsql.schema.names import closest
 from dpsql.schema.sequences import DecimalRange, type_range
-from dpsql.schema.table import Table, closest
+from dpsql.schema.table import Table
 
 MAX_VALUES = 1 << 28
 """Rows times columns: 2 GiB."""

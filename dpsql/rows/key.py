@@ -40,8 +40,7 @@ from dpsql.rows.operands import cast
 from dpsql.rows.typed import RowValue, shortest_case
 from dpsql.rows.types import BIGINT, BOOLEAN, DATE, DOUBLE, NULL, VARCHAR, RowType, row_type
 from dpsql.rows.write import RowWriter, known_as
-from dpsql.schema.cuts import cut_at
-from dpsql.schema.domain import Domain
+from dpsql.schema.domain import Domain, cut_at
 from dpsql.schema.names import quoted_name
 
 MOST_VALUES = 1_000
@@ -87,7 +86,7 @@ class RowKey:
     label: str = ""
     """What a reader calls it."""
     cut: str = ""
-    """Of the line of a column, where it is cut (`schema/cuts.py`): its name doesn't say that."""
+    """Of the line of a column, where it is cut (`schema/domain.py`): its name doesn't say that."""
     presence: Presence | None = None
     """Of which expression it tells whether it is there, and how."""
 
@@ -307,8 +306,8 @@ def listed(values: Sequence[object]) -> str:
 # Two conditions on one column, `x < 10` and `x >= 50`, aren't independent: as attributes of their
 # own they would have joint cells that no row can be in. Instead the column is cut where one of them
 # changes, and which interval a row's value lies in is the key; each of them is a function of it. So
-# what was measured along fewer cuts is a sum of what is measured along more, see `schema/cuts.py`.
-# In the same way the quarter follows from the month.
+# what was measured along fewer cuts is a sum of what is measured along more: `schema/domain.py`. In
+# the same way the quarter follows from the month.
 #
 # The cuts are found from expressions and types alone (`cuts.py`), and never from rows. A row is in
 # one interval, by its own value: the key is an expression like any other.

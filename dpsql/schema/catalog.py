@@ -11,8 +11,7 @@ from dpsql.schema.checks import bounds_from_checks, values_from_checks
 from dpsql.schema.declarations import Schema
 from dpsql.schema.declared import GENERATED, KnownColumn, enum_labels, fitted
 from dpsql.schema.domain import COLLATED, Domain, NumberBounds
-from dpsql.schema.entries import domains_of, expressions_of
-from dpsql.schema.expressions import check_expressions
+from dpsql.schema.entries import check_expressions, domains_of, expressions_of
 from dpsql.schema.facts import Catalog, StoredColumn
 from dpsql.schema.grain import grain
 from dpsql.schema.groups import Groups

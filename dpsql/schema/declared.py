@@ -12,7 +12,7 @@ from itertools import pairwise
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import INTEGER_TYPES, TIMES, ZONED, Domain, NumberBounds, Value
 from dpsql.schema.drafts import drafted, unsuitable
-from dpsql.schema.names import enum_type, folded
+from dpsql.schema.names import as_sql, closest, enum_type, folded
 from dpsql.schema.sequences import (
     FLOATS,
     MAX_DIGITS,
@@ -24,7 +24,6 @@ from dpsql.schema.sequences import (
     type_range,
     within,
 )
-from dpsql.schema.table import as_sql, closest
 
 GENERATED = "GENERATED "
 """What stands before the type of a generated column."""

@@ -11,8 +11,7 @@ from dpsql.hints import Hint, option
 from dpsql.schema.facts import StoredKeys
 from dpsql.schema.keys import Edge, KeyCatalog, compared_as, is_id, read_keys
 from dpsql.schema.lookup import MeantName, ambiguous
-from dpsql.schema.names import folded
-from dpsql.schema.table import closest
+from dpsql.schema.names import closest, folded
 from dpsql.schema.units import KeyStep, ResolvedUnit, Unit
 
 MAX_HOPS = 16

@@ -18,7 +18,7 @@ import msgspec
 from dpsql.errors import SchemaError
 from dpsql.schema.combined import KnownRows, Place, RowCombination, combination_of, known_pairs
 from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds, Outside
-from dpsql.schema.expressions import check_expressions, read_expressions
+from dpsql.schema.entries import check_expressions, read_expressions
 from dpsql.schema.grain import grain
 from dpsql.schema.groups import Groups
 from dpsql.schema.kinds import Kind, Shape, kind_of, require

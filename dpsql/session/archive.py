@@ -18,7 +18,7 @@ from dpsql.release import Before
 from dpsql.release.measurements import decode
 from dpsql.request import Request, digest
 from dpsql.schema import Table
-from dpsql.schema.cuts import DERIVED
+from dpsql.schema.domain import DERIVED
 from dpsql.schema.grain import origins, paths_read
 from dpsql.session.purpose import NO_PLAN, DataState, charged_table, purpose, without_bound
 

@@ -34,9 +34,9 @@ from dpsql.schema.combined import RowCombination, bound_of, combination_of, made
 from dpsql.schema.facts import Database
 from dpsql.schema.keys import check_references
 from dpsql.schema.lookup import meant, of_table
-from dpsql.schema.moved import MovedValues, moved_values
 from dpsql.schema.names import as_sql, quoted_text
 from dpsql.schema.referred import check_same_units, root_of, with_parents
+from dpsql.schema.table import MovedValues, moved_values
 from dpsql.schema.units import RowLimit
 from dpsql.session.archive import Archive
 from dpsql.session.purpose import check_vintage

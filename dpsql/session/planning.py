@@ -38,7 +38,7 @@ from dpsql.release.assembly import (
 from dpsql.release.measurements import encode
 from dpsql.request import Request
 from dpsql.schema.combined import made_of
-from dpsql.schema.cuts import Cuts
+from dpsql.schema.domain import Cuts
 from dpsql.schema.table import Parent, Table, neighbours_of
 from dpsql.session.data import PrivateData, Split, split_of
 from dpsql.session.targets import plan_for

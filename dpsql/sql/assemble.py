@@ -16,7 +16,7 @@ from dpsql.linalg.arrays import Ints
 from dpsql.linalg.matrices import Dense
 from dpsql.rows.key import RowKey
 from dpsql.schema import Table
-from dpsql.schema.moved import MovedValues, moved_values
+from dpsql.schema.table import MovedValues, moved_values
 from dpsql.sql.binding.core import (
     Linear,
     Quantile,

@@ -10,7 +10,7 @@ from functools import partial
 from dpsql.errors import ResourceLimitError, SqlError, SqlLimitError, printable
 from dpsql.linalg.arrays import Ints
 from dpsql.schema import Table
-from dpsql.schema.cuts import Cuts
+from dpsql.schema.domain import Cuts
 from dpsql.schema.grain import chosen_rows
 from dpsql.schema.names import twins
 from dpsql.sql.allow import check_allowed

@@ -18,8 +18,7 @@ from dpsql.linalg.arrays import Array
 from dpsql.linalg.labeled import LabeledArray
 from dpsql.linalg.matrices import Dense, Kronecker, kron
 from dpsql.linalg.matrices import StructuredMatrix as Queries
-from dpsql.schema.names import as_sql
-from dpsql.schema.table import closest
+from dpsql.schema.names import as_sql, closest
 from dpsql.workload.factors import MAX_CELLS, Factor, Measure, is_factor
 
 EQUAL = 1e-6

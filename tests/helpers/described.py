@@ -3,7 +3,7 @@
 from dpsql.engines import data_source
 from dpsql.engines.duckdb.catalog import DuckDBCatalog
 from dpsql.engines.duckdb.source import DuckDBSource
-from dpsql.schema import catalog, lookup, proposals
+from dpsql.schema import catalog, document, lookup
 
 
 def read_table(con, parts, declared=None, unit=None):
@@ -31,4 +31,4 @@ def table_names(con, **options):
 
 
 def proposed(con, tables, declared=None):
-    return proposals.proposed(DuckDBCatalog(con), tables, declared)
+    return document.proposed(DuckDBCatalog(con), tables, declared)

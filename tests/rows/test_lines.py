@@ -14,7 +14,7 @@ from dpsql.rows.expression import RowColumn, RowConstant, columns
 from dpsql.rows.key import cycle, line
 from dpsql.rows.types import row_type
 from dpsql.rows.write import RowWriter
-from dpsql.schema.cuts import coarser, cut_at, lines_of, together
+from dpsql.schema.domain import coarser, cut_at, lines_of, together
 from tests.rows.test_total import hostile_rows
 from tests.rows.tools import HOSTILE, TYPES, Random, benign, connect, create, parse
 

@@ -13,10 +13,10 @@ import pytest
 import dpsql
 from dpsql.errors import SchemaError
 from dpsql.schema import Domain, Schema, Table
+from dpsql.schema.declarations import parse_toml
 from dpsql.schema.document import write_toml
 from dpsql.schema.domain import NumberBounds
 from dpsql.schema.stored import table_from_json, table_to_json
-from dpsql.schema.toml import parse_toml
 from tests.helpers.described import check_declared, read_table, verify_unchanged
 
 PRODUCT = "price * (1 - discount)"

@@ -18,12 +18,12 @@ import dpsql
 from dpsql.cli import main
 from dpsql.errors import SchemaError
 from dpsql.schema import Domain, Schema, Table, Unit
+from dpsql.schema.declarations import MAX_BYTES, parse_toml
 from dpsql.schema.document import TODO, write_toml
 from dpsql.schema.drafts import declaration_hint
 from dpsql.schema.entries import as_code
 from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.stored import table_from_json, table_to_json
-from dpsql.schema.toml import MAX_BYTES, parse_toml
 from dpsql.schema.units import KeyStep, ResolvedUnit
 from tests.benchmarks.hospital import Hospital
 from tests.helpers.described import check_declared, read_table, table_names

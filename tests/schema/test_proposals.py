@@ -5,9 +5,8 @@ import pytest
 
 import dpsql
 from dpsql.schema import Schema
-from dpsql.schema.document import TODO, write_toml
-from dpsql.schema.proposals import Proposal
-from dpsql.schema.toml import parse_toml
+from dpsql.schema.declarations import parse_toml
+from dpsql.schema.document import TODO, Proposal, write_toml
 from tests.helpers.described import describe_table, proposed, table_names
 from tests.helpers.inserted import insert
 

@@ -9,9 +9,9 @@ import pytest
 
 import dpsql
 from dpsql.errors import SchemaError
+from dpsql.schema.declarations import parse_toml
 from dpsql.schema.document import write_toml
 from dpsql.schema.stored import table_from_json, table_to_json
-from dpsql.schema.toml import parse_toml
 from dpsql.sql import compile_script
 from tests.helpers.described import read_table
 

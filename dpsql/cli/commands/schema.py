@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from dpsql.cli.options import Rows
     from dpsql.engines.source import DataSource
     from dpsql.schema import Schema, Table
+    from dpsql.schema.document import Proposal
     from dpsql.schema.domain import Domain, NumberBounds
-    from dpsql.schema.proposals import Proposal
 
 
 @click.command(short_help="Print what is public about tables, or draft it.")
@@ -54,8 +54,7 @@ def schema(
 
         dpsql schema people.csv > people.toml
     """
-    from dpsql.schema.document import write_toml
-    from dpsql.schema.proposals import Proposal, proposed
+    from dpsql.schema.document import Proposal, proposed, write_toml
 
     rows = place or db
     if rows is None or (place and db):

@@ -27,7 +27,7 @@ from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.reconstruction.measured import MeasuredFactor, Noisy, Space
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.residuals.spaces import Context, References
-from dpsql.schema.cuts import DERIVED, MOST_CUTS, Cuts, coarser, cut_at, lines_of, together
+from dpsql.schema.domain import DERIVED, MOST_CUTS, Cuts, coarser, cut_at, lines_of, together
 from dpsql.workload.cells import coarsening, common_refinement
 
 PARTS = 4

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 from sqlglot.helper import ensure_list
 
-from dpsql.schema.moved import MovedValues
+from dpsql.schema.table import MovedValues
 from dpsql.sql.binding.core import Role, Windowed
 from dpsql.sql.binding.expressions import Expr
 from dpsql.sql.computing.postprocess import Postprocessing, has_statistic
@@ -89,7 +89,7 @@ def _empty_notes(query: exp.Query, cores: Sequence[LoweredCore]) -> Iterator[Not
 
 
 def moved_notes(moved: Iterable[MovedValues]) -> tuple[Note, ...]:
-    """Return a note for each way in which values count as others, see `schema.moved`."""
+    """Return a note for each way in which values count as others, see `schema.table`."""
     return tuple(Note(text) for text in dict.fromkeys(map(str, moved)))
 
 

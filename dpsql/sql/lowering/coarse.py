@@ -29,9 +29,8 @@ from sqlglot import exp
 from dpsql.errors import ResourceLimitError, SqlError
 from dpsql.schema import Domain, Table
 from dpsql.schema.domain import INTEGER_TYPES, Merging
-from dpsql.schema.names import quoted_text
+from dpsql.schema.names import as_sql, quoted_text
 from dpsql.schema.sequences import TimeRange, decimal_scale, decimal_width, type_range
-from dpsql.schema.table import as_sql
 from dpsql.sql.binding.core import Relation
 from dpsql.sql.binding.expressions import BoundExpr, Expr, column, rebuild, render
 from dpsql.sql.binding.instants import (

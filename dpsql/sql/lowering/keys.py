@@ -50,8 +50,7 @@ from dpsql.rows.types import (
 )
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
-from dpsql.schema.cuts import Cuts
-from dpsql.schema.domain import INTEGER_TYPES
+from dpsql.schema.domain import INTEGER_TYPES, Cuts
 from dpsql.schema.names import quoted_name
 from dpsql.sql.binding.expressions import BoundExpr, Expr, column, render
 from dpsql.sql.lowering.long import long_columns

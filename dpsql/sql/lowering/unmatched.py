@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from dpsql.errors import SqlError, printable
 from dpsql.schema import Table
-from dpsql.schema.table import as_sql
+from dpsql.schema.names import as_sql
 from dpsql.sql.binding.core import Core, Quantile, Relation, Statistic, base_of
 from dpsql.sql.binding.joins import joined_plainly
 from dpsql.sql.lowering.components import CoupledColumns
