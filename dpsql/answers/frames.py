@@ -34,9 +34,8 @@ from dpsql.errors import (
 from dpsql.hints import option
 from dpsql.linalg.arrays import Ints
 from dpsql.sql.compiled import Statement
-from dpsql.sql.computing.fractions import COLUMNS, Placed
+from dpsql.sql.computing.fractions import COLUMNS, Placed, rounding_of
 from dpsql.sql.computing.postprocess import DirectOutput, Postprocessing
-from dpsql.sql.computing.steps import rounding_of
 from dpsql.workload.factors import MAX_CELLS
 
 DESCRIBED = ("column", "role", "variance", "reason")

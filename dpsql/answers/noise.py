@@ -25,8 +25,8 @@ from dpsql.errors import InternalError, ResourceLimitError, SqlError
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.planner.reconstruction.base import Aligned
 from dpsql.sql.compiled import AnswerTable, GroupingSet, Statement, StatisticColumn
-from dpsql.sql.computing.pairs import ROWS
-from dpsql.sql.computing.steps import Step
+from dpsql.sql.computing.fractions import Step
+from dpsql.sql.computing.propagate import ROWS
 
 _KEY = ["value", "set", "column", "row"]
 _STEPS = np.arange(1.0, 9.0)

@@ -25,8 +25,14 @@ from dpsql.sql.binding.core import (
     measured_columns,
 )
 from dpsql.sql.compiled import AnswerTable, GroupingSet, Script, Statement, StatisticColumn
-from dpsql.sql.computing.notes import computes_on_groups, moved_notes, notes
-from dpsql.sql.computing.postprocess import check_names, direct_outputs, prepare
+from dpsql.sql.computing.postprocess import (
+    check_names,
+    computes_on_groups,
+    direct_outputs,
+    moved_notes,
+    notes,
+    prepare,
+)
 from dpsql.sql.importance import Importance
 from dpsql.sql.lowering.alike import Classes
 from dpsql.sql.lowering.lower import GroupsOf, LoweredCore, LoweredSet, LoweredStatistic

@@ -13,9 +13,8 @@ from dpsql.rows.key import RowKey
 from dpsql.rows.measure import RowMeasure
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Quantile
-from dpsql.sql.computing.notes import Note
-from dpsql.sql.computing.pairs import Output
-from dpsql.sql.computing.postprocess import DirectOutput, Postprocessing
+from dpsql.sql.computing.postprocess import DirectOutput, Note, Postprocessing
+from dpsql.sql.computing.propagate import Output
 from dpsql.sql.lowering.lower import GroupsOf
 from dpsql.workload import Workload
 from dpsql.workload.spread import SpreadRows, spreads_of

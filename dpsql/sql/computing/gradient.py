@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from dpsql.schema.names import capitals
 from dpsql.sql.binding.expressions import NESTED, Expr, paren, ratio, render, times
-from dpsql.sql.computing.steps import width_of
+from dpsql.sql.computing.fractions import width_of
 
 IsLeaf = Callable[[Expr], str | None]
 """Returns the name of a noisy value, None for anything else."""
