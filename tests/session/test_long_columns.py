@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import dpsql
-from dpsql.sql.lowering import long
+from dpsql.sql.lowering import by_rows
 
 HUGE = dpsql.Budget(rho=1e12)
 POLICIES = {
@@ -105,7 +105,7 @@ def test_a_long_domain_answers_as_one_that_is_written_out(table, policy, seed, m
         return {sql: _rows(release[name]) for name, sql in script.items()}
 
     written_out = answers()
-    monkeypatch.setattr(long, "MAX_CELLS", 100)
+    monkeypatch.setattr(by_rows, "MAX_CELLS", 100)
     assert answers() == written_out
 
 

@@ -67,10 +67,9 @@ from dpsql.sql.lowering.by_rows import by_rows
 from dpsql.sql.lowering.coarse import EQUALITIES
 from dpsql.sql.lowering.evaluate import Evaluator
 from dpsql.sql.lowering.keys import DerivedKeys, OnAxis
-from dpsql.sql.lowering.lookups import compared_values, comparison_of, values_of
+from dpsql.sql.lowering.lookups import compared_values, comparison_of, kept_relation, values_of
 from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.lowering.restrict import Restricted, ranges, restrictions, with_row_conditions
-from dpsql.sql.lowering.unmatched import kept_relation
 from dpsql.sql.sandbox.database import SandboxError
 from dpsql.sql.text.spans import SourceText
 

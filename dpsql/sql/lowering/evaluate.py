@@ -26,9 +26,14 @@ from dpsql.sql.binding.core import Core, Linear, Relation
 from dpsql.sql.binding.expressions import BoundExpr, Expr, column, conjunction, render
 from dpsql.sql.lowering.coarse import CoarseColumns
 from dpsql.sql.lowering.components import CoupledColumns
-from dpsql.sql.lowering.lookups import MAX_JOINED, JoinedRows, multiplied
-from dpsql.sql.lowering.unmatched import UnmatchedRows, unmatched_rows
-from dpsql.sql.lowering.weights import AddedTerm
+from dpsql.sql.lowering.lookups import (
+    MAX_JOINED,
+    JoinedRows,
+    UnmatchedRows,
+    multiplied,
+    unmatched_rows,
+)
+from dpsql.sql.lowering.matrices import AddedTerm
 from dpsql.sql.sandbox.database import Refusal, Sandbox, SandboxError, column_type
 from dpsql.sql.text.edits import casts, chained, renamed, swapped, written
 from dpsql.sql.text.spans import SourceText

@@ -53,7 +53,7 @@ from dpsql.schema import Table
 from dpsql.schema.domain import INTEGER_TYPES, Cuts
 from dpsql.schema.names import quoted_name
 from dpsql.sql.binding.expressions import BoundExpr, Expr, column, render
-from dpsql.sql.lowering.long import long_columns
+from dpsql.sql.lowering.by_rows import long_columns
 from dpsql.sql.lowering.lookups import constants_of
 from dpsql.sql.lowering.stored_values import read_type
 from dpsql.sql.sandbox.database import Sandbox, SandboxError

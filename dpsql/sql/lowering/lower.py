@@ -25,9 +25,8 @@ from dpsql.sql.binding.core import Core, Linear, Quantile, Statistic, Windowed, 
 from dpsql.sql.binding.expressions import BoundExpr, column, render
 from dpsql.sql.lowering.components import CoupledColumns, components
 from dpsql.sql.lowering.evaluate import Evaluator, StoredAxis, WeighedEntries
-from dpsql.sql.lowering.matrices import LoweredBlock, check_entries
+from dpsql.sql.lowering.matrices import AddedUp, LoweredBlock, check_entries
 from dpsql.sql.lowering.measures import RowReader
-from dpsql.sql.lowering.weights import AddedUp
 from dpsql.sql.text.edits import swapped
 
 S = TypeVar("S")

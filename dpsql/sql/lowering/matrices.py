@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dpsql.errors import ResourceLimitError
+from dpsql.hints import first_that_works, write
 from dpsql.linalg.arrays import Array
-from dpsql.linalg.matrices import MAX_ENTRIES, Dense, Runs, Sparse, StructuredMatrix, compact
+from dpsql.linalg.matrices import (
+    MAX_ENTRIES,
+    Dense,
+    Exchangeable,
+    Runs,
+    Sparse,
+    StructuredMatrix,
+    compact,
+)
+from dpsql.rows.measure import RowMeasure
+from dpsql.sql.binding.core import Linear
+from dpsql.sql.binding.expressions import BoundExpr
+from dpsql.sql.sandbox.database import Sandbox
+from dpsql.sql.text.spans import SourceText
 from dpsql.workload import Factor, Identity, Matrix, Measure, Queries
 
 
@@ -20,7 +36,7 @@ class LoweredBlock:
     axes: tuple[int, ...]
     """The axes of the groups along which its rows run, in C order; none for a single row."""
     hidden: bool = False
-    """Whether there is one more row, the last, which no answer shows; see `outside`."""
+    """Whether there is one more row, the last, which no answer shows; see `assemble`."""
     bound: int | None = None
     """Of a measure: the largest magnitude of a row's value, in its unit, which is the one entry."""
     center: float = 0.0
@@ -95,3 +111,125 @@ def check_entries(rows: int, cells: int, columns: tuple[str, ...]) -> None:
             f"{rows:,} x {cells:,} entries, more than {MAX_ENTRIES:,}.",
             hint="group by columns with fewer values, or by fewer of the columns in the condition.",
         )
+
+
+# ── The contribution of a row to a statistic: its cell's weights, less their middle; or a measure
+
+
+MAX_WEIGHT = 1e12
+"""What one row may add to a sum, or to a sum of products."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddedTerm:
+    """A term that is added up over a sandbox table: columns w0 and w1 are its rows' weights."""
+
+    term: str
+    """As SQL."""
+    scale: float
+    """Its largest absolute value."""
+    center: float
+    """What was taken off the weight."""
+
+    @classmethod
+    def of(
+        cls,
+        sandbox: Sandbox,
+        source: SourceText,
+        part: str,
+        linear: Linear,
+        weights: Sequence[BoundExpr],
+        centers: Sequence[float],
+    ) -> AddedTerm:
+        """Choose what to take off, by the values that are possible.
+
+        Args:
+            sandbox: has the table.
+            source: the statement's text.
+            part: the table.
+            linear: the statistic.
+            weights: those of its weights that are columns of the table: all, or none.
+            centers: what is taken off each of two weights that are multiplied.
+
+        Raises:
+            SqlError: a weight is not finite, or too large.
+        """
+        if not weights:
+            return cls("1.0::DOUBLE", 1.0, 0.0)
+        squared = linear.times is not None
+        ranges = [
+            _range(sandbox, source, part, number, weight, squared=squared)
+            for number, weight in enumerate(weights)
+        ]
+        if not squared:
+            (low, high) = ranges[0]
+            center = (low + high) / 2 if linear.center else 0.0
+            largest = max(abs(low - center), abs(high - center)) or 1.0
+            return cls(f"(w0 - ({center!r}))", largest, center)
+        places = (0, len(weights) - 1)
+        factors = [f"(w{i} - ({c!r}))" for i, c in zip(places, centers, strict=True)]
+        term = " * ".join(factors)
+        ((largest,),) = sandbox.rows(f"SELECT max(abs({term})) FROM {part}")
+        return cls(term, largest or 1.0, 0.0)
+
+
+def _range(
+    sandbox: Sandbox,
+    source: SourceText,
+    part: str,
+    number: int,
+    weight: BoundExpr,
+    *,
+    squared: bool,
+) -> tuple[float, float]:
+    """Return the least and the largest value of a weight."""
+    ((low, high),) = sandbox.rows(f"SELECT min(w{number}), max(w{number}) FROM {part}")
+    low, high = (0.0, 0.0) if low is None else (low, high)
+    if not (math.isfinite(low) and math.isfinite(high)):
+        said = source.text(weight.span)
+        raise source.error(
+            weight.span,
+            "This is infinite, or not a number, for some values of the columns.",
+            first_that_works(
+                [write(f"CASE WHEN isfinite({said}) THEN {said} END")],
+                "leave those values out by WHERE or FILTER.",
+            ),
+        )
+    largest = MAX_WEIGHT**0.5 if squared else MAX_WEIGHT
+    if max(abs(low), abs(high)) > largest:
+        raise source.error(
+            weight.span,
+            "These values are too large to be added up.",
+            f"they may reach {largest:.0e} here; add up thousands or millions instead.",
+        )
+    return low, high
+
+
+@dataclass(frozen=True, slots=True)
+class AddedUp:
+    """A measure, and what it means in units of answers."""
+
+    name: str
+    """All of it, so that two measures of one name are the same, whenever they were measured."""
+    label: str
+    """What a reader calls it."""
+    row: RowMeasure
+    restored: bool = False
+    """Whether what was taken off the value of each row is put back in answers."""
+
+    @property
+    def center(self) -> float:
+        """The number that was taken off the value of each row."""
+        return float(self.row.middle * self.row.step)
+
+    @property
+    def block(self) -> LoweredBlock:
+        """The axis of the measure, along which no group runs."""
+        unit, center = float(self.row.step), self.center if self.restored else 0.0
+        one = Exchangeable(1, unit, unit)
+        return LoweredBlock((self.name,), one, (), bound=self.row.bound, center=center)
+
+    @property
+    def scale(self) -> float:
+        """The largest absolute value that one row can add."""
+        return float(self.row.step) * self.row.bound + (abs(self.center) if self.restored else 0)

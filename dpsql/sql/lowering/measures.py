@@ -64,6 +64,7 @@ from dpsql.schema.drafts import bounds_hint, expression_hint, have
 from dpsql.schema.names import quoted_text, unused
 from dpsql.sql.binding.core import Linear, Within
 from dpsql.sql.binding.expressions import BoundExpr, Expr, as_stored, rebuild, render
+from dpsql.sql.lowering.matrices import AddedUp
 from dpsql.sql.lowering.restrict import numbers
 from dpsql.sql.lowering.stored_values import (
     clamped,
@@ -73,7 +74,6 @@ from dpsql.sql.lowering.stored_values import (
     with_rounded_times,
     within,
 )
-from dpsql.sql.lowering.weights import AddedUp
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.text.spans import SourceText
 
