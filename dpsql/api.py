@@ -46,7 +46,7 @@ from dpsql.session import Session, answered
 from dpsql.session.checks import check_amount, check_budget
 from dpsql.session.data import DeclaredData
 from dpsql.session.planning import Compiled, options_for, options_of, plan_of, tell_effort
-from dpsql.sql.text.folder import read_script_at
+from dpsql.sql.text.script import read_script_at
 from dpsql.workload import Workload
 
 if TYPE_CHECKING:

@@ -139,8 +139,7 @@ def script(path: str) -> dict[str, str]:
         SqlError: it can't be split into statements.
         OSError: the file can't be read.
     """
-    from dpsql.sql.text.folder import read_script_at
-    from dpsql.sql.text.script import read_text, split_script
+    from dpsql.sql.text.script import read_script_at, read_text, split_script
 
     if is_sql(path):
         return dict(split_script(path))

@@ -27,13 +27,12 @@ from dpsql.sql.computing.postprocess import (
     notes,
     prepare,
 )
-from dpsql.sql.importance import Importance
 from dpsql.sql.lowering.alike import Classes
 from dpsql.sql.lowering.lower import GroupsOf, LoweredCore, LoweredSet, LoweredStatistic
 from dpsql.sql.lowering.matrices import AddedUp, LoweredBlock
-from dpsql.sql.naming import naming
 from dpsql.sql.outline import Outlined
 from dpsql.sql.sandbox.database import Sandbox
+from dpsql.sql.statements import Importance, naming
 from dpsql.sql.text.edits import swapped
 from dpsql.sql.text.parse import Parsed
 from dpsql.workload import Family, Identity, Measure, Workload

@@ -19,8 +19,7 @@ from dpsql.sql.binding.tables import NamedTables
 from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.outline import Outliner
 from dpsql.sql.sandbox.database import Sandbox
-from dpsql.sql.text.parse import parse_statement
-from dpsql.sql.text.written import check_written
+from dpsql.sql.text.parse import check_written, parse_statement
 
 _HINT = "give bounds to an expression that SUM can take, made of functions that can run on rows."
 

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 
-from dpsql.errors import ResourceLimitError, SqlError, SqlLimitError, printable
+from dpsql.errors import (
+    DpsqlError,
+    ResourceLimitError,
+    Span,
+    SqlError,
+    SqlLimitError,
+    SqlParseError,
+    printable,
+)
+from dpsql.hints import Hint, RemedyPlace
 from dpsql.linalg.arrays import Ints
 from dpsql.schema import Table
 from dpsql.schema.domain import Cuts
@@ -30,7 +41,6 @@ from dpsql.sql.binding.tables import (
 )
 from dpsql.sql.compiled import Script
 from dpsql.sql.declared import declared_expressions
-from dpsql.sql.importance import Importance
 from dpsql.sql.lowering.alike import alike_cells, of_all, of_first, with_one_of_each
 from dpsql.sql.lowering.derive import derived_core
 from dpsql.sql.lowering.evaluate import Evaluator
@@ -38,22 +48,13 @@ from dpsql.sql.lowering.keys import NO_CUTS, DerivedKeys
 from dpsql.sql.lowering.lower import lower
 from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.lowering.rows_of_units import RowsOfUnits
-from dpsql.sql.naming import naming
 from dpsql.sql.outline import Outlined, Outliner
-from dpsql.sql.pivots import Values, without_pivots
-from dpsql.sql.remedies import first_answered
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
-from dpsql.sql.several import (
-    SameUnits,
-    by_table,
-    check_bounded,
-    one_table_only,
-    over_all_tables,
-)
-from dpsql.sql.shorthands import without_brackets, without_shorthands
+from dpsql.sql.several import SameUnits, by_table, check_bounded, one_table_only, over_all_tables
+from dpsql.sql.shorthands import Values, without_brackets, without_pivots, without_shorthands
+from dpsql.sql.statements import Importance, naming
 from dpsql.sql.text.limits import MAX_STATEMENTS
-from dpsql.sql.text.parse import Parsed, parse_statement
-from dpsql.sql.text.written import check_written
+from dpsql.sql.text.parse import Parsed, check_written, parse_statement
 
 
 def no_public_tables(_: tuple[str, ...]) -> None:
@@ -308,3 +309,64 @@ def _read(sql: str, values: Values) -> Parsed:
     check_allowed(parsed)
     check_written(parsed.query, parsed.source)
     return parsed
+
+
+# ── Remedies: of what a refusal could say to type, the first that is answered ────────────────────
+
+
+MOST_TRIES = 16
+"""Statements that are compiled for one refusal; each is about as large as what was asked."""
+MOST_SECONDS = 0.5
+"""CPU seconds after which no further statement is tried: a refusal is to come within a second."""
+
+
+def first_answered(
+    error: SqlError,
+    compiles: Callable[[str], object],
+    clock: Callable[[], float] = time.process_time,
+) -> str | None:
+    """Return the hint of an error: the first of its choices that works, or the one for none.
+
+    A statement that can't be read may be refused for something else once it can.
+
+    Nothing is touched by that but what compiling the statement itself looks at: public tables and
+    the schema. So a hint says nothing that its reader could not find out by asking.
+
+    Args:
+        error: the refusal.
+        compiles: compiles a text in place of the statement that is refused.
+        clock: the CPU seconds of the process until now.
+    """
+    hint = error.hint
+    if not isinstance(hint, Hint) or error.sql is None:
+        return hint
+    further: Hint | None = None
+    end = clock() + MOST_SECONDS
+    for choice in islice(hint.choices, MOST_TRIES):
+        text = _typed(error.sql, error.span, choice)
+        refused = None if text is None else _refusal(text, compiles)
+        if text is not None and refused is None:
+            return choice
+        well_formed = refused is not None and not isinstance(refused, SqlParseError)
+        if further is None and well_formed and isinstance(error, SqlParseError):
+            further = choice
+        if clock() > end:
+            break
+    return hint if further is None else further
+
+
+def _typed(sql: str, marked: Span | None, choice: Hint) -> str | None:
+    """Type what a hint says into the statement."""
+    remedy = next(iter(choice.remedies), None)
+    if remedy is None or remedy.place is not RemedyPlace.MARKED:
+        return None
+    span = remedy.span or marked
+    return None if span is None else sql[: span[0]] + remedy.text + sql[span[1] :]
+
+
+def _refusal(sql: str, compiles: Callable[[str], object]) -> DpsqlError | None:
+    try:
+        compiles(sql)
+    except DpsqlError as error:
+        return error
+    return None

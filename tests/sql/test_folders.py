@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import dpsql
-from dpsql.sql.text import folder as folders
+from dpsql.sql.text import script as folders
 from tests.cli.conftest import commands as commands  # a fixture
 
 SQL = "SELECT COUNT(*) AS n FROM people"

@@ -7,7 +7,7 @@ import pytest
 import dpsql
 from dpsql.errors import Span, SqlError, SqlParseError
 from dpsql.hints import Hint, first_that_works, instead, remedies_of, write
-from dpsql.sql.remedies import MOST_SECONDS, MOST_TRIES, first_answered
+from dpsql.sql.frontend import MOST_SECONDS, MOST_TRIES, first_answered
 from tests.sql import reference
 
 

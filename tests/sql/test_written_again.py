@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from dpsql.errors import SqlError
-from dpsql.sql.text.parse import parse_statement
-from dpsql.sql.text.written import check_written
+from dpsql.sql.text.parse import check_written, parse_statement
 
 PAGE = Path(__file__).parents[2] / "docs/reference/sql/functions.md"
 SECTION = PAGE.read_text(encoding="utf-8").split("\n## Expressions\n")[1].split("\n## ")[0]

@@ -1,14 +1,30 @@
-"""The weights of answers when statements are planned together."""
+"""Statements of a script: their weights when planned together, and errors that name one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
 
 from dpsql.calls import MARGINAL
 from dpsql.errors import SqlError, printable, shown
 from dpsql.hints import Hint, option
 from dpsql.schema.names import folded
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def naming(name: str, several: bool, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Take one step with one of several statements; an error says with which."""
+    try:
+        return step(*args, **kwargs)
+    except SqlError as error:
+        error.statement = printable(name) if several else None
+        raise
+
+
+# ── Weights ──────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
