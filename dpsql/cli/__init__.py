@@ -3,17 +3,11 @@
 import click
 
 from dpsql.cli.application import Application
-from dpsql.cli.commands.compare import compare
 from dpsql.cli.commands.demo import demo
 from dpsql.cli.commands.ledger import ledger
-from dpsql.cli.commands.plan import plan
-from dpsql.cli.commands.query import query
-from dpsql.cli.commands.release import release
-from dpsql.cli.commands.report import report
-from dpsql.cli.commands.rows import rows
+from dpsql.cli.commands.releases import report, show, synthetic
 from dpsql.cli.commands.schema import schema
-from dpsql.cli.commands.show import show
-from dpsql.cli.commands.synthetic import synthetic
+from dpsql.cli.commands.statements import compare, plan, query, release, rows
 
 _EXITS = """Exit codes: 0 done, 2 usage, 3 SQL, 4 schema, 5 budget, 6 ledger, 7 release folder, 8
 failed after the charge, 9 other, 10 accuracy, 1 unexpected, 130 interrupted."""

@@ -1,4 +1,4 @@
-"""The output of commands: aligned tables, amounts, CSV and JSON."""
+"""The output of commands: aligned tables, amounts, CSV and JSON, and progress meanwhile."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 import math
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -15,11 +16,14 @@ import click
 
 from dpsql.errors import printable
 from dpsql.markup import numeric, plain
+from dpsql.progress import Progress, Watch
 
 if TYPE_CHECKING:
     from decimal import Decimal
 
     import polars as pl
+    from rich.progress import Progress as Display
+    from rich.progress import TaskID
 
     from dpsql.privacy import Budget
 
@@ -205,3 +209,43 @@ def _epsilon(mu_squared: Fraction, delta: Decimal, *, up: bool) -> float:
         return epsilon_of(max(mu_squared, Fraction(0)), Fraction(delta))
     affordable = Budget(epsilon=1, delta=delta).at_most(mu_squared)
     return 0.0 if affordable is None else float(affordable.amount)
+
+
+# ── Progress of long work, as bars on a terminal ─────────────────────────────────────────────────
+
+
+class Bars(Watch):
+    """A bar for each phase.
+
+    Work of a single step has no share that is done: its bar moves on, beside the time it took.
+    """
+
+    def __init__(self, display: Display) -> None:
+        super().__init__()
+        self._display = display
+        self._tasks: dict[str, TaskID] = {}
+
+    def __call__(self, phase: str, done: int, of: int) -> None:
+        """Draw the bar of a phase."""
+        if phase not in self._tasks:
+            self._tasks[phase] = self._display.add_task(phase)
+        total = of if done or of > 1 else None
+        self._display.update(self._tasks[phase], completed=done, total=total)
+
+    def note(self, text: str) -> None:
+        """Print a line above the bars."""
+        self._display.console.print(text, highlight=False, markup=False)
+
+
+@contextmanager
+def progress_on_terminal(wanted: Progress | bool | None) -> Iterator[Watch]:
+    """Give a watch that draws bars on standard error, if they are wanted and that is a terminal."""
+    if wanted is False or not sys.stderr.isatty():
+        yield Watch()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as display:
+        yield Bars(display)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from dpsql.cli import opening, options, output
-from dpsql.cli import output as money
 from dpsql.cli.options import BudgetOptions, Command, DatabaseOptions, Rows
 from dpsql.errors import LedgerError, printable
 
@@ -101,7 +100,7 @@ def show(found: Ledger, *, delta: Decimal, as_json: bool) -> None:
                 "path": found.place,
                 "protected": found.protected._asdict(),
                 **{
-                    name: None if value is None else money.as_json(value, delta, up=up)
+                    name: None if value is None else output.as_json(value, delta, up=up)
                     for name, (value, up) in amounts.items()
                 },
                 "entries": [_document(entry) for entry in entries],
@@ -109,12 +108,12 @@ def show(found: Ledger, *, delta: Decimal, as_json: bool) -> None:
         )
         return
     output.say(f"{found.dataset}, in {found.place}")
-    shown = "not fixed" if total is None else money.forms(total, delta)
+    shown = "not fixed" if total is None else output.forms(total, delta)
     output.say(f"for    {found.protected}")
     output.say(f"total  {shown}")
-    output.say(f"spent  {money.forms(spent, delta)}")
+    output.say(f"spent  {output.forms(spent, delta)}")
     if left is not None:
-        output.say(f"left   {money.forms(left, delta, up=False)}")
+        output.say(f"left   {output.forms(left, delta, up=False)}")
     if entries:
         output.say()
         output.say_table(CHARGES, charges(entries))
@@ -162,12 +161,12 @@ def init(
             "Name the database by --db; or the server by --ledger and the rows by --dataset."
         )
     left, place = found.remaining, found.place
-    account = money.account(None, left, amounts.shown_delta)
+    account = output.account(None, left, amounts.shown_delta)
     if as_json:
         grants = {"grants": GRANTS} if made else {}
         output.say_json({"path": place, **account.document, **grants})
         return
-    output.say(f"total  {money.forms(total.mu_squared, amounts.shown_delta)}")
+    output.say(f"total  {output.forms(total.mu_squared, amounts.shown_delta)}")
     output.say(f"kept in {place}")
     if made:
         output.say(f"\nSo that others may use it, once for a server:\n\n{GRANTS}")
