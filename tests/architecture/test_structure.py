@@ -254,7 +254,7 @@ FOLDING = {
     "privacy/budget.py": "the letter of an exponent",
     "answers/sources.py": "the first letter of a sentence",
     "present/disk.py": "a path, which has other letters than a-z replaced",
-    "notebook/options.py": "the first letter of a sentence",
+    "notebook/magics.py": "the first letter of a sentence",
     "cli/forms.py": "the ending of a path",
     "charts/specs.py": "the first letter of a sentence",
 }

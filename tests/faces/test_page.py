@@ -10,7 +10,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
 from dpsql.notebook import unload_ipython_extension
-from dpsql.notebook.options import cell_parser, line_parser
+from dpsql.notebook.magics import cell_parser, line_parser
 from tests.docs.pages import ROOT, blocks, layout, numbers, read
 
 PAGE = ROOT / "docs" / "how-to" / "use-notebooks.md"
