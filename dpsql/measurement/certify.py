@@ -41,7 +41,7 @@ Guarantees:
        that has to make up for a change c has a probability that differs by a factor of at most
        e^(‖c‖₁/b_A), ‖c‖₁ ≤ k_AΔ_A by the triangle inequality or by `spread`, and factors multiply
        (Dwork, McSherry, Nissim and Smith, TCC 2006). `privacy_cost` is then the μ² of that ε (see
-       `privacy.pure`).
+       `privacy.conversions`).
     5. No `CertifiedPlan` exists for which these don't hold, and none with two kinds of noise: all
        is checked at birth, by raising, never by `assert`.
 """
@@ -57,7 +57,7 @@ from dpsql.measurement.differences import Difference, beyond
 from dpsql.measurement.distributions import Laplace
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.privacy import Budget
-from dpsql.privacy.pure import mu_squared_of_pure
+from dpsql.privacy.conversions import mu_squared_of_pure
 from dpsql.workload.spread import SpreadRows
 
 

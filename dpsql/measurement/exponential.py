@@ -21,7 +21,7 @@ where the interval is in the middle, x = −ε/2:
 
     μ = 2h(ε/2) = 2Φ⁻¹(e^(ε/2)/(1 + e^(ε/2))) ≤ ε·h'(0) = ε·√(2π)/4 .
 
-The first form is the μ of a mechanism that is purely ε/2-private, see `privacy.pure`.
+The first form is the μ of a mechanism that is purely ε/2-private, see `privacy.conversions`.
 
 Guarantees:
     1. If the words are uniform and independent, each candidate has exactly its probability.
@@ -41,8 +41,7 @@ from flint import arb
 
 from dpsql.errors import InternalError
 from dpsql.measurement.randomness import RandomBits
-from dpsql.privacy.conversions import exact_ball, precision
-from dpsql.privacy.pure import mu_squared_of_pure
+from dpsql.privacy.conversions import exact_ball, mu_squared_of_pure, precision
 
 _WORD_BITS = 64
 _GUARD_BITS = 64

@@ -35,7 +35,8 @@ Guarantees:
        P(r) ∝ e^(ε q_r/(2Δ)), which has a range of at most ε (see `exponential`): that asks for no
        more than a bound on each score's change.
     4. So each step is μ_i-GDP for adding or removing one unit with all its rows in all tables,
-       given what came before, and μ_i² was spent. What all steps together are, `allowance` proves.
+       given what came before, and μ_i² was spent. What all steps are together is proved at
+       `Allowance`.
     5. All is computed in integers. Nothing overflows in a choice, whatever the counts are: with
        |X_r| <= 2^62 in each cell, |G·[x] − X| is at most 2^61 + 2^62 < 2^63. Of these numbers the
        upper bits and the lower 31 are added up apart, of a chunk of 2^17 cells at a time, so that
@@ -47,6 +48,7 @@ Guarantees:
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -56,13 +58,73 @@ from numpy.typing import NDArray
 
 from dpsql.engines.base import Counted, Counts, Marginal
 from dpsql.errors import InternalError
-from dpsql.measurement.allowance import Allowance
 from dpsql.measurement.distributions import Gaussian
 from dpsql.measurement.exponential import exponential_mechanism, selection_cost
 from dpsql.measurement.measure import check_measures
 from dpsql.measurement.narrow import Kept, arranged, measure_narrow
 from dpsql.measurement.randomness import RandomBits
 from dpsql.measurement.strategy import BlockStrategy
+
+# ── The allowance: what may still be spent of a charge, where steps follow from others ───────────
+#
+# A data-adaptive mechanism takes steps that are each μ_i-GDP given what came before, and both the
+# step and its μ_i depend on earlier outputs. If Σ μ_i² ≤ μ² whatever happens, the whole is μ-GDP
+# (Smith and Thakurta, "Fully adaptive composition for Gaussian differential privacy", arXiv
+# 2210.17520). The reason: being μ_i-GDP means that the step, for either of two neighbors b = 0, 1,
+# is a randomized function of one draw from N(μ_i b, 1) and of what came before (Blackwell's
+# theorem; Dong, Roth and Su, arXiv 1905.02383, Theorem 2.10). Let W be a Brownian motion with drift
+# b, and let step i use the increment of W between the times T and T + μ_i², with T the sum of the
+# earlier squares. T and μ_i are functions of the past, so that the increment divided by μ_i has
+# just that distribution given the past. All steps together are then a randomized function of W up
+# to time μ², of which the end W(μ²) ~ N(μ² b, μ²) says all about b: telling the neighbors apart is
+# as hard as telling N(0, 1) from N(μ, 1).
+#
+# Guarantees:
+#     1. What was granted never sums to more than the total: compared and added as rationals, under
+#        a lock, before anything is drawn.
+#     2. What is refused is not noted as spent, and `InternalError` is raised.
+
+
+class Allowance:
+    """An amount of μ² that is spent step by step.
+
+    Raises:
+        InternalError: the total is not an exact, nonnegative number.
+    """
+
+    def __init__(self, total: Fraction) -> None:
+        self._left = _checked(total)
+        self._total = self._left
+        self._lock = threading.Lock()
+
+    @property
+    def left(self) -> Fraction:
+        """The amount that may still be spent, as μ²."""
+        return self._left
+
+    @property
+    def spent(self) -> Fraction:
+        """The amount that was spent, as μ²."""
+        return self._total - self._left
+
+    def spend(self, amount: Fraction) -> None:
+        """Note an amount as spent. Only after this may the step be taken.
+
+        Raises:
+            InternalError: it is more than what is left, or no exact, nonnegative number.
+        """
+        amount = _checked(amount)
+        with self._lock:
+            if amount > self._left:
+                raise InternalError("a step would spend more than its allowance")
+            self._left -= amount
+
+
+def _checked(amount: Fraction) -> Fraction:
+    if type(amount) is not Fraction or amount < 0:
+        raise InternalError("an allowance is counted in exact, nonnegative fractions")
+    return amount
+
 
 GRID = 1 << 8
 """G: distances are taken from estimates that are rounded to multiples of 1/G."""

@@ -12,8 +12,13 @@ from typing import Literal, Protocol, SupportsFloat, overload
 from dpsql.errors import BudgetError, printable
 from dpsql.hints import Hint
 from dpsql.hints import budget as budget_hint
-from dpsql.privacy.conversions import delta_of, epsilon_of, mu_squared_of
-from dpsql.privacy.pure import LARGEST_EPSILON, mu_squared_of_pure
+from dpsql.privacy.conversions import (
+    LARGEST_EPSILON,
+    delta_of,
+    epsilon_of,
+    mu_squared_of,
+    mu_squared_of_pure,
+)
 
 SMALLEST_MU_SQUARED = Fraction(1, 10**12)
 LARGEST_MU_SQUARED = Fraction(10**15)

@@ -44,8 +44,8 @@ from dpsql.session.data import PrivateData, Split, split_of
 from dpsql.session.targets import plan_for
 from dpsql.sql.compiled import Script
 from dpsql.workload import Workload
-from dpsql.workload.cells import coarsening, common_refinement
 from dpsql.workload.spread import SpreadRows
+from dpsql.workload.workload import coarsening, common_refinement
 
 if TYPE_CHECKING:
     from dpsql.planner.comparison.compare import Comparison

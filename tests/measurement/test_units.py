@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from dpsql.engines.base import Counted
 from dpsql.errors import InternalError
-from dpsql.measurement.allowance import Allowance
 from dpsql.measurement.certify import CertifiedPlan, spent
 from dpsql.measurement.distributions import Gaussian, Laplace
 from dpsql.measurement.factors import (
@@ -23,7 +22,7 @@ from dpsql.measurement.factors import (
     MeasureFactor,
     UnitFactor,
 )
-from dpsql.measurement.guarded import GuardedCounts
+from dpsql.measurement.guarded import Allowance, GuardedCounts
 from dpsql.measurement.measure import measure
 from dpsql.measurement.narrow import apply
 from dpsql.measurement.strategy import BlockStrategy

@@ -15,7 +15,7 @@ from dpsql.measurement.factors import CenteredFactor, DenseFactor
 from dpsql.measurement.narrow import draw
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.privacy import Budget
-from dpsql.privacy.pure import mu_squared_of_pure
+from dpsql.privacy.conversions import mu_squared_of_pure
 from tests.helpers.seeded import SeededBits
 
 

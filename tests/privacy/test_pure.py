@@ -14,7 +14,7 @@ from scipy.special import ndtr, ndtri
 
 from dpsql.errors import BudgetError
 from dpsql.privacy import Budget, Ledger
-from dpsql.privacy.pure import LARGEST_EPSILON, mu_squared_of_pure
+from dpsql.privacy.conversions import LARGEST_EPSILON, mu_squared_of_pure
 
 EPSILONS = [Q(1, 10**12), Q(1, 1000), Q(1, 2), Q(1), Q(5), Q(60), LARGEST_EPSILON]
 

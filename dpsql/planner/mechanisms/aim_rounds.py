@@ -36,10 +36,9 @@ from dpsql.engines.base import Counted
 from dpsql.errors import InternalError
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.sets import subsets
-from dpsql.measurement.allowance import Allowance
 from dpsql.measurement.distributions import VARIANCE_BITS, Gaussian
 from dpsql.measurement.factors import CenteredFactor, DenseFactor, IntegerFactor
-from dpsql.measurement.guarded import GRID, Candidate, GuardedCounts
+from dpsql.measurement.guarded import GRID, Allowance, Candidate, GuardedCounts
 from dpsql.measurement.measure import ChargedPlan
 from dpsql.measurement.narrow import Kept
 from dpsql.measurement.randomness import RandomBits, fresh_bits

@@ -28,7 +28,7 @@ from dpsql.planner.reconstruction.measured import MeasuredFactor, Noisy, Space
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.residuals.spaces import Context, References
 from dpsql.schema.domain import DERIVED, MOST_CUTS, Cuts, coarser, cut_at, lines_of, together
-from dpsql.workload.cells import coarsening, common_refinement
+from dpsql.workload.workload import coarsening, common_refinement
 
 PARTS = 4
 """A weight that is split among several cells gets this many units for each of them."""

@@ -36,7 +36,7 @@ from dpsql.sql.binding.expressions import BoundExpr, Expr, render
 from dpsql.sql.lowering.lookups import implied_equalities
 from dpsql.sql.lowering.matrices import LoweredBlock
 from dpsql.sql.sandbox.database import Sandbox
-from dpsql.workload.cells import common_refinement, refined
+from dpsql.workload.workload import common_refinement, refined
 
 MOST_VALUES = 2**23
 """Values of a column that are written out to be looked at; a gigabyte holds no more of them."""

@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 from dpsql.errors import InternalError
-from dpsql.measurement.allowance import Allowance
+from dpsql.measurement.guarded import Allowance
 
 
 def test_what_is_spent_adds_up_exactly():

@@ -12,11 +12,10 @@ from dpsql.engines.base import Counted
 from dpsql.errors import InternalError
 from dpsql.measurement import guarded as module
 from dpsql.measurement import narrow
-from dpsql.measurement.allowance import Allowance
 from dpsql.measurement.distributions import Laplace
 from dpsql.measurement.exponential import selection_cost
 from dpsql.measurement.factors import DenseFactor
-from dpsql.measurement.guarded import GRID, Candidate, GuardedCounts
+from dpsql.measurement.guarded import GRID, Allowance, Candidate, GuardedCounts
 from dpsql.measurement.narrow import apply
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.mechanisms.aim_rounds import residual_block

@@ -16,7 +16,7 @@ from dpsql.planner.residuals.references import Reference
 from dpsql.planner.reuse.past import Past, known, plan_given, source_of
 from dpsql.privacy import Budget
 from dpsql.workload import Identity, Prefix, Workload
-from dpsql.workload.cells import coarsening, common_refinement
+from dpsql.workload.workload import coarsening, common_refinement
 from tests.oracle import every_space
 from tests.planner.random_workloads import some
 
