@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         UndeterminedError,
         WorkloadError,
     )
-    from dpsql.planner.comparison.compare import Comparison
+    from dpsql.planner.comparison import Comparison
     from dpsql.planner.plans.plan import Plan
     from dpsql.privacy import Budget
     from dpsql.release import Release
@@ -68,7 +68,7 @@ __all__ = [
 
 _ROOMS = {
     "Budget": "privacy",
-    "Comparison": "planner.comparison.compare",
+    "Comparison": "planner.comparison",
     "Domain": "schema",
     "EACH_ROW": "schema",
     "Plan": "planner.plans.plan",

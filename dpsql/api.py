@@ -50,7 +50,7 @@ from dpsql.sql.text.script import read_script_at
 from dpsql.workload import Workload
 
 if TYPE_CHECKING:
-    from dpsql.planner.comparison.compare import Comparison
+    from dpsql.planner.comparison import Comparison
     from dpsql.request import PrivateRows
 
 
@@ -254,7 +254,7 @@ def compare(
     Raises:
         DpsqlError: see `Session.plan`; `MechanismError` for a name that no mechanism has.
     """
-    from dpsql.planner.comparison.compare import compare as compare_workload  # few are compared
+    from dpsql.planner.comparison import compare as compare_workload  # few are compared
 
     check_budget(budget)
     declared = Declared(**part(options, TableOptions))

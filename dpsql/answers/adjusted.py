@@ -37,11 +37,9 @@ from dpsql.linalg.sets import unions
 from dpsql.linalg.threads import one_thread
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.reconstruction.base import Reconstruction
-from dpsql.planner.reconstruction.cellwise import CellwiseTables, Unbiased
-from dpsql.planner.reconstruction.entropy import Attributes
+from dpsql.planner.reconstruction.cellwise import Attributes, CellwiseTables, Unbiased
 from dpsql.planner.reconstruction.measured import MeasuredFactor
-from dpsql.planner.reconstruction.sources import Ground, Source, entries
-from dpsql.planner.reconstruction.tables import counts_of
+from dpsql.planner.reconstruction.sources import Ground, Source, counts_of, entries
 from dpsql.schema.names import folded
 from dpsql.sql.compiled import Script, Statement
 from dpsql.workload.workload import UnitTable

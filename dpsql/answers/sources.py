@@ -11,8 +11,13 @@ from dpsql.errors import ReleaseFormatError, StaleSchemaError, printable
 from dpsql.linalg.arrays import Ints
 from dpsql.measurement.differences import Difference
 from dpsql.measurement.narrow import Kept, kept_integers
-from dpsql.planner.reconstruction import tables
-from dpsql.planner.reconstruction.sources import Source, lines, of_table
+from dpsql.planner.reconstruction.sources import (
+    Source,
+    lines,
+    of_table,
+    tables_apart,
+    tables_together,
+)
 from dpsql.request import digest
 from dpsql.schema import Table
 from dpsql.schema.domain import DERIVED, lines_of
@@ -48,7 +53,7 @@ def together(script: Script, sources: Sequence[Source]) -> tuple[Source, ...]:
             hint="use the release as it was written.",
         )
     (one,) = _compared(
-        [tables.together([(of, by_itself(found[key])) for key, of in wanted.items()])],
+        [tables_together([(of, by_itself(found[key])) for key, of in wanted.items()])],
         [sources],
         wanted,
     )
@@ -63,7 +68,7 @@ def lifted(script: Script, sources: Sequence[Source]) -> tuple[Source, ...]:
     alone = not any(source.combines for source in sources)
     if alone and sorted(source.table for source in sources) == sorted(wanted):
         return together(script, sources)  # as they were measured: in one plan
-    named = [tables.together([(wanted[source.table], by_itself(source))]) for source in sources]
+    named = [tables_together([(wanted[source.table], by_itself(source))]) for source in sources]
     return _compared(named, [[source] for source in sources], wanted)
 
 
@@ -149,7 +154,7 @@ def beside(script: Script, sources: Sequence[Source], others: Sequence[Source]) 
     if len(kept) == len(sources):
         return None
     wanted |= more
-    named = [tables.together([(wanted[s.table], by_itself(s))]) for s in kept]
+    named = [tables_together([(wanted[s.table], by_itself(s))]) for s in kept]
     found = _compared(named, [[source] for source in kept], wanted)
     if not any(source.differences for source in found):
         return None
@@ -199,7 +204,7 @@ def apart(script: Script, sources: Sequence[Source]) -> tuple[Source, ...]:
 
 def _apart(source: Source, own: Sequence[UnitTable], digests: Mapping[str, str]) -> list[Source]:
     """Return what a source says of each table, and what it says of the totals of two, with both."""
-    found = list(tables.apart(source, own))
+    found = list(tables_apart(source, own))
     for difference in source.differences:
         noisy = (source.values or {})[difference.space]
         for number, table in enumerate(own):

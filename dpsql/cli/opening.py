@@ -14,7 +14,7 @@ from dpsql.request import PlanOptions, TableOptions, part
 
 if TYPE_CHECKING:
     from dpsql.engines.source import DraftedSource
-    from dpsql.planner.comparison.compare import Comparison
+    from dpsql.planner.comparison import Comparison
     from dpsql.planner.plans.plan import Plan
     from dpsql.privacy import Budget
     from dpsql.request import SessionCompareOptions, SessionOptions, SessionPlanOptions

@@ -36,8 +36,7 @@ from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.base import EXPECTED, Reconstruction, error_table
 from dpsql.planner.reconstruction.measured import Noisy
-from dpsql.planner.reconstruction.sources import Source, along, lies_on
-from dpsql.planner.reconstruction.tables import with_values
+from dpsql.planner.reconstruction.sources import Source, along, lies_on, with_values
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.reuse.past import source_of
 from dpsql.privacy import Budget, Receipt

@@ -29,8 +29,14 @@ from dpsql.planner.mechanisms.aim_rounds import (
     residual_of,
 )
 from dpsql.planner.reconstruction.base import Reconstruction
-from dpsql.planner.reconstruction.cellwise import CellwiseTables, Unbiased, prior_variances
-from dpsql.planner.reconstruction.entropy import Attributes, EntropyTables, Table
+from dpsql.planner.reconstruction.cellwise import (
+    Attributes,
+    CellwiseTables,
+    EntropyTables,
+    Table,
+    Unbiased,
+    prior_variances,
+)
 from dpsql.planner.reconstruction.measured import Values
 from dpsql.planner.reconstruction.sources import (
     Ground,

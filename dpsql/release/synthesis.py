@@ -24,8 +24,8 @@ from dpsql.errors import ArgumentError, ResourceLimitError, SchemaError, printab
 from dpsql.hints import option
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.threads import one_thread
-from dpsql.planner.reconstruction.entropy import Attributes, EntropyTables
-from dpsql.planner.reconstruction.entropy import Table as Joint
+from dpsql.planner.reconstruction.cellwise import Attributes, EntropyTables
+from dpsql.planner.reconstruction.cellwise import Table as Joint
 from dpsql.release.relations import ReleasedRelation, ReleasedTables
 from dpsql.schema import Domain
 from dpsql.schema.domain import INTEGER_TYPES, TIMES, ZONED

@@ -48,7 +48,7 @@ from dpsql.workload.spread import SpreadRows
 from dpsql.workload.workload import coarsening, common_refinement
 
 if TYPE_CHECKING:
-    from dpsql.planner.comparison.compare import Comparison
+    from dpsql.planner.comparison import Comparison
     from dpsql.planner.mechanisms.aim import AdaptivePlan
     from dpsql.planner.mechanisms.aim_rounds import Estimates
 
@@ -408,7 +408,7 @@ def compared(asked: Compiled, names: Sequence[str] | None) -> Comparison:
     Raises:
         MechanismError: there is no mechanism of some name.
     """
-    from dpsql.planner.comparison.compare import compare  # few are compared
+    from dpsql.planner.comparison import compare  # few are compared
 
     budget = asked.request.amount
     if budget is None:

@@ -53,7 +53,7 @@ from dpsql.session.purpose import DataState
 from dpsql.session.unit_rows import check_up_to, histogram, without_last
 
 if TYPE_CHECKING:
-    from dpsql.planner.comparison.compare import Comparison
+    from dpsql.planner.comparison import Comparison
     from dpsql.request import PrivateRows
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpsql.planner.comparison.bound import svd_bound
+from dpsql.planner.comparison import svd_bound
 from dpsql.planner.mechanisms import hdmm
 from dpsql.planner.mechanisms.hdmm_products import (
     Noise,

@@ -15,7 +15,7 @@ import pytest
 import dpsql
 from dpsql.errors import InternalError, MechanismError, WorkloadError
 from dpsql.planner import registry
-from dpsql.planner.comparison.compare import peak_memory
+from dpsql.planner.comparison import peak_memory
 from dpsql.planner.mechanisms.base import DEFAULT
 from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.registry import able, reason_unsupported
@@ -281,7 +281,7 @@ def test_the_memory_of_a_moment_is_seen(monkeypatch: pytest.MonkeyPatch) -> None
 def test_memory_that_is_held_is_measured() -> None:
     script = """
 import numpy as np
-from dpsql.planner.comparison.compare import peak_memory
+from dpsql.planner.comparison import peak_memory
 with peak_memory() as peak_mb:
     held = np.ones(2**24)
     print(peak_mb())

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from dpsql import Domain
-from dpsql.planner.reconstruction.entropy import EntropyTables
+from dpsql.planner.reconstruction.cellwise import EntropyTables
 from dpsql.release.synthesis import Cells, Draws, TwoTree, drawn, information, updated
 
 

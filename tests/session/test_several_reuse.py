@@ -7,7 +7,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import dpsql
-from dpsql.planner.reconstruction import tables
+from dpsql.planner.reconstruction import sources
 from dpsql.release.measurements import encode
 from dpsql.workload.workload import UnitTable
 from tests.helpers.interrupted import interrupted
@@ -169,8 +169,8 @@ def test_adjusted_columns_fit_all_measurements(session):
 def test_measurements_are_the_same_by_themselves_and_among_several(session):
     release = session.release(SCRIPT, budget=BUDGET)
     several = [UnitTable("customers", 1), UnitTable("orders", 20)]
-    together = tables.together(list(zip(several, release.sources, strict=True)))
-    assert encode(tables.apart(together, several)) == encode(release.sources)
+    together = sources.tables_together(list(zip(several, release.sources, strict=True)))
+    assert encode(sources.tables_apart(together, several)) == encode(release.sources)
     assert set(together.measures) >= {"customers", "orders"}
     assert together.cost == 0
     assert len(together.measured) == sum(len(s.measured) for s in release.sources)

@@ -24,7 +24,7 @@ from dpsql.request import (
 )
 
 if TYPE_CHECKING:
-    from dpsql.planner.comparison.compare import Comparison
+    from dpsql.planner.comparison import Comparison
     from dpsql.planner.plans.plan import Plan
     from dpsql.privacy import Budget
     from dpsql.release import Release

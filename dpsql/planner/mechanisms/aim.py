@@ -28,7 +28,7 @@ from dpsql.planner.mechanisms.base import Mechanism, Options, reason_of_counts
 from dpsql.planner.mechanisms.measures import parts
 from dpsql.planner.plans.plan import RECORD, Plan
 from dpsql.planner.plans.traits import MECHANISMS
-from dpsql.planner.reconstruction.entropy import Attributes
+from dpsql.planner.reconstruction.cellwise import Attributes
 from dpsql.planner.reconstruction.sources import of_measure
 from dpsql.privacy import Budget
 from dpsql.workload import Workload

@@ -44,7 +44,7 @@ from dpsql.measurement.narrow import Kept
 from dpsql.measurement.randomness import RandomBits, fresh_bits
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.mechanisms.aim import AdaptivePlan, TableTargets
-from dpsql.planner.reconstruction.entropy import LITTLE, Attributes, EntropyTables, Table
+from dpsql.planner.reconstruction.cellwise import LITTLE, Attributes, EntropyTables, Table
 from dpsql.planner.shares import exact_shares, water_level
 
 # ── Estimates: what a round measures, and what all measurements say of every marginal ────────────

@@ -31,12 +31,13 @@ import numpy as np
 
 from dpsql.linalg.arrays import Array
 from dpsql.planner.mechanisms.base import DEFAULT, Options
-from dpsql.planner.mechanisms.querysmasher import Divided, divide_within
-from dpsql.planner.mechanisms.restricted import (
+from dpsql.planner.mechanisms.querysmasher import (
     IDENTITY,
     Bounds,
+    Divided,
     FewRows,
     RestrictedMechanism,
+    divide_within,
     tells_apart,
 )
 from dpsql.planner.plans.traits import MECHANISMS

@@ -9,15 +9,20 @@ is more accurate than the paper's.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+import numpy as np
+
 from dpsql.errors import ResourceLimitError, WorkloadError
 from dpsql.hints import spend
 from dpsql.linalg.digits import AS_GOOD, least
+from dpsql.linalg.roots import compressed
 from dpsql.linalg.threads import one_thread
 from dpsql.planner.mechanisms.base import (
+    DEFAULT,
     DEFAULT_TOLERANCE,
     Cost,
     Mechanism,
@@ -25,6 +30,7 @@ from dpsql.planner.mechanisms.base import (
     Options,
     Residuals,
     Solved,
+    budget_of,
     check_how,
     reason_of_kind,
 )
@@ -34,7 +40,7 @@ from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
 from dpsql.planner.reconstruction.measured import Space
 from dpsql.planner.reconstruction.residual import ResidualReconstruction
 from dpsql.planner.reconstruction.whole import WholeReconstruction
-from dpsql.planner.residuals.pieces import Splitter
+from dpsql.planner.residuals.pieces import Component, Splitter
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.residuals.spaces import (
     Coloring,
@@ -45,11 +51,18 @@ from dpsql.planner.residuals.spaces import (
     decompose,
     decomposed,
 )
-from dpsql.planner.residuals.structure import products
+from dpsql.planner.residuals.structure import Product, analyze, products
 from dpsql.planner.shares import allocate
 from dpsql.planner.strategies.base import Conquered as Conquered
 from dpsql.planner.strategies.base import StrategyFamily
-from dpsql.planner.strategies.choose import Solutions, refuse_unsolvable
+from dpsql.planner.strategies.choose import (
+    Solutions,
+    least_error,
+    least_error_of,
+    refuse_unsolvable,
+)
+from dpsql.planner.strategies.dual import MAX_RANK, Dual, evaluate
+from dpsql.planner.strategies.identity import IdentitySolver, identity_error
 from dpsql.planner.strategies.rounding import Rounding
 from dpsql.planner.strategies.whole import MAX_CELLS, MODERATE_CELLS, is_quick, solve_whole
 from dpsql.planner.weights.contexts import ContextChoice, choose_by_context
@@ -61,7 +74,7 @@ from dpsql.planner.weights.search import (
     uniform_is_best,
 )
 from dpsql.privacy import Budget
-from dpsql.workload import Workload
+from dpsql.workload import Block, Workload
 from dpsql.workload.spread import SpreadRows
 from dpsql.workload.workload import joint_cells, touched
 
@@ -432,3 +445,99 @@ def _check_contributions(contributions: int) -> None:
             f"A privacy unit can't contribute {contributions!r} records.",
             hint="use a whole number from 1, for example contributions=3.",
         )
+
+
+# ── Mechanisms that restrict the strategies of residual spaces: their common parts ────────────────
+
+
+CLOSE = 1e-2
+"""How close the optimum over all strategies is bounded, where that is quick."""
+QUICK = 256
+"""Ranks of queries over one attribute up to which it is."""
+
+IDENTITY = IdentitySolver()
+
+
+class RestrictedMechanism(Mechanism):
+    """Measures residual spaces as QuerySmasher does, by strategies of a restricted form."""
+
+    def reason_unsupported(self, workload: Workload, budget: Budget) -> str | None:
+        """Say why its noise or its strategies can't answer a workload."""
+        return reason_of_kind(workload, budget) or self.reason_of_queries(workload)
+
+    def plan(self, workload: Workload, budget: Budget | None, options: Options) -> Plan:
+        """Share the budget among residual spaces so that the total error is least."""
+        cost = Cost(budget_of(budget), options.contributions, options.bound, options.spreads)
+        return stitch(workload, cost, self.divide(workload, options))
+
+    @abstractmethod
+    def reason_of_queries(self, workload: Workload) -> str | None:
+        """Say which of the queries of a workload it can't answer; None if there are none."""
+
+    @abstractmethod
+    def divide(self, workload: Workload, options: Options = DEFAULT) -> Divided:
+        """Split a workload, with the mechanism's strategies for its residual spaces."""
+
+
+def tells_apart(block: Block) -> bool:
+    """Whether any query of a block says different things of different cells."""
+    squares, sums = block.queries.squares(), block.queries.sums()
+    return bool((squares * block.queries.cells > np.square(sums) * (1 + 1e-12)).any())
+
+
+class Bounds:
+    """Lower bounds on the error of any strategy for a residual space, at privacy cost 1.
+
+    A family's own optimum is no bound for other strategies. Queries over one attribute are
+    bounded by the dual (see `strategies.dual`), those over several by the dual at uniform δ, which
+    is (tr G^{1/2})²/N: the singular value bound (Li and Miklau, "Lower bounds on the error of query
+    sets under the differentially-private matrix mechanism", 2015) within the space. Bounds of
+    Kronecker factors multiply.
+    """
+
+    def __init__(self) -> None:
+        self._solutions = Solutions(CLOSE)
+        self._known: dict[tuple[tuple[int, ...], bytes], float] = {}
+
+    def of(self, terms: tuple[Product, ...]) -> float:
+        """Bound the least weighted variance that answers some terms."""
+        structure = analyze(terms)
+        if structure.rest:
+            return least_error(terms)
+        return structure.weight * math.prod(map(self._of_component, structure.components))
+
+    def _of_component(self, component: Component) -> float:
+        key = component.shape, component.content
+        if key not in self._known:
+            self._known[key] = self._bound(component)
+        return self._known[key]
+
+    def _bound(self, component: Component) -> float:
+        if component.identity is not None:
+            return identity_error(component)
+        rank = min(component.rows.shape)
+        if len(component.axes) == 1 and rank <= QUICK:
+            return self._solutions.of(component).lower
+        if rank > MAX_RANK:
+            return least_error_of(component.rows)
+        dual = Dual.of(component.rows, component.shape)
+        return evaluate(dual, np.full(dual.cells, 1 / dual.cells)).lower
+
+
+class FewRows:
+    """Writes queries with no more rows than cells; errors depend on their Gram matrices only."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[tuple[int, ...], bytes], Component] = {}
+
+    def of(self, terms: tuple[Product, ...]) -> tuple[Product, ...]:
+        """Return terms with the same Gram matrices."""
+        return tuple(Product(t.weight, tuple(map(self._of_piece, t.pieces))) for t in terms)
+
+    def _of_piece(self, piece: Component) -> Component:
+        if piece.given is None or len(piece.given) <= piece.given.shape[1]:
+            return piece
+        key = piece.shape, piece.content
+        if key not in self._known:
+            self._known[key] = replace(piece, given=compressed(piece.given), numerators=None)
+        return replace(self._known[key], axes=piece.axes)

@@ -45,12 +45,14 @@ from dpsql.errors import MechanismError, ResourceLimitError, WorkloadError
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.roots import ROUNDING, compressed, independent_root
 from dpsql.planner.mechanisms.base import DEFAULT, Basis, Cost, Options, budget_of
-from dpsql.planner.mechanisms.querysmasher import Divided, divide_within, stitch_shares
-from dpsql.planner.mechanisms.restricted import (
+from dpsql.planner.mechanisms.querysmasher import (
     IDENTITY,
     Bounds,
+    Divided,
     FewRows,
     RestrictedMechanism,
+    divide_within,
+    stitch_shares,
     tells_apart,
 )
 from dpsql.planner.plans.plan import Objective, Plan

@@ -40,8 +40,7 @@ from dpsql.planner.reconstruction.parts import (
     PartedCombination,
     PartedReconstruction,
 )
-from dpsql.planner.reconstruction.sources import Ground, Source
-from dpsql.planner.reconstruction.tables import differences_in
+from dpsql.planner.reconstruction.sources import Ground, Source, differences_in
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.residuals.spaces import References
 from dpsql.planner.reuse.joint_cells import least_joint_error, plan_joint_cells

@@ -8,8 +8,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from dpsql.planner.comparison import bound as bound_module
-from dpsql.planner.comparison.bound import svd_bound
+from dpsql.planner import comparison as bound_module
+from dpsql.planner.comparison import svd_bound
 from dpsql.planner.mechanisms import querysmasher
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, CircularRange, Identity, Matrix, Prefix, Ranges, Workload

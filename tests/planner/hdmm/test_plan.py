@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpsql.errors import MechanismError
-from dpsql.planner.comparison.bound import svd_bound
+from dpsql.planner.comparison import svd_bound
 from dpsql.planner.mechanisms import hdmm as hdmm
 from dpsql.planner.mechanisms import hdmm_products
 from dpsql.planner.mechanisms.base import Cost

@@ -9,7 +9,7 @@ from functools import reduce
 import numpy as np
 import pytest
 
-from dpsql.planner.comparison.bound import svd_bound
+from dpsql.planner.comparison import svd_bound
 from dpsql.planner.mechanisms import hdmm
 from dpsql.planner.mechanisms.hdmm import (
     AllSubsets,

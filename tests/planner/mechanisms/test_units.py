@@ -12,7 +12,7 @@ import pytest
 
 import dpsql
 from dpsql.measurement import measure as measuring
-from dpsql.planner.comparison.bound import svd_bound
+from dpsql.planner.comparison import svd_bound
 from dpsql.planner.mechanisms.base import Options
 from dpsql.planner.mechanisms.distinct_units import UnitNoise
 from dpsql.planner.registry import plan, planned

@@ -1,1 +1,0 @@
-"""Mechanisms side by side, and lower bounds for those without a certificate."""
