@@ -45,7 +45,7 @@ from dpsql.schema.sequences import CLOCK, decimal_text, iso_date, shown
 # on their being true, as each row is brought between them, whatever it holds.
 #
 # Here the text is looked at only so far as to know its columns. It is read as statements are, into
-# a tree (`dpsql/sql/declared.py`), and found in statements by that tree, not by the text.
+# a tree (`dpsql/sql/frontend.py`), and found in statements by that tree, not by the text.
 
 
 MAX_CHARACTERS = 10_000

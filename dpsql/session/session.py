@@ -47,10 +47,9 @@ from dpsql.schema.names import as_sql
 from dpsql.session.answer import answer, answer_free
 from dpsql.session.archive import Archive
 from dpsql.session.checks import check_budget, check_most, check_request
-from dpsql.session.data import DeclaredData, PrivateData
+from dpsql.session.data import DeclaredData, PrivateData, check_up_to, histogram, without_last
 from dpsql.session.planning import compared, compiled_on_past, planned
 from dpsql.session.purpose import DataState
-from dpsql.session.unit_rows import check_up_to, histogram, without_last
 
 if TYPE_CHECKING:
     from dpsql.planner.comparison import Comparison

@@ -253,7 +253,7 @@ FOLDING = {
     "privacy/budget.py": "the letter of an exponent",
     "answers/sources.py": "the first letter of a sentence",
     "present/disk.py": "a path, which has other letters than a-z replaced",
-    "notebook/magics.py": "the first letter of a sentence",
+    "notebook.py": "the first letter of a sentence",
     "cli/forms.py": "the ending of a path",
     "charts/specs.py": "the first letter of a sentence",
 }

@@ -23,7 +23,7 @@ import numpy as np
 import polars as pl
 
 import dpsql
-from dpsql.session.unit_rows import bounds
+from dpsql.session.data import bounds
 from examples.flights.flights import data_folder
 
 EXACT = dpsql.Budget(rho=10**12)

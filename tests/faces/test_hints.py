@@ -11,9 +11,9 @@ from pathlib import Path
 import click
 import pytest
 
+from dpsql import notebook
 from dpsql.cli import main
 from dpsql.hints import ANY_BUDGET, FREE, NO_REUSE, Hint, call, for_cell, for_command, option, spend
-from dpsql.notebook import magics
 
 PACKAGE = Path(__file__).parents[2] / "dpsql"
 
@@ -80,9 +80,9 @@ def test_the_options_that_hints_name_exist_on_the_command_line_and_in_cells():
     flags = {f"--{name.replace('_', '-')}" for name in names} - {f"--{one}s" for one in repeated}
     flags |= {f"--{one}" for one in repeated}
     flags |= {w.strip(",") for h in constants for w in h.command.split() if w.startswith("--")}
-    cells = {o for a in magics.cell_parser()._actions for o in a.option_strings}
+    cells = {o for a in notebook.cell_parser()._actions for o in a.option_strings}
     assert flags <= set(every_option(main))
-    lines = {o for a in magics.line_parser()._actions for o in a.option_strings}
+    lines = {o for a in notebook.line_parser()._actions for o in a.option_strings}
     # Of `dpsql rows`, `dpsql show` and `dpsql report`, for which there are no magics.
     assert flags - cells - lines == {"--up-to", "--overwrite", "--title", "--max-bytes", "--style"}
 

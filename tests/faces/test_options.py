@@ -16,7 +16,7 @@ from dpsql import api, polars_namespace, request
 from dpsql.cli import main
 from dpsql.cli.options import taking
 from dpsql.flags import BUDGET, FLAGS, spelling, weights_of
-from dpsql.notebook.magics import cell_parser
+from dpsql.notebook import cell_parser
 from dpsql.polars_namespace import PrivateFrame
 from dpsql.request import DEFAULTS, Declared, Request, WeightsOption
 from dpsql.session import session

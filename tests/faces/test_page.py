@@ -9,8 +9,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
-from dpsql.notebook import unload_ipython_extension
-from dpsql.notebook.magics import cell_parser, line_parser
+from dpsql.notebook import cell_parser, line_parser, unload_ipython_extension
 from tests.docs.pages import ROOT, blocks, layout, numbers, read
 
 PAGE = ROOT / "docs" / "how-to" / "use-notebooks.md"

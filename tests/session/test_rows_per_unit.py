@@ -16,7 +16,7 @@ from dpsql.engines.duckdb.source import DuckDBSource
 from dpsql.errors import ArgumentError, DpsqlError, ExecutionError, LedgerError, SchemaError
 from dpsql.measurement import measure as measuring
 from dpsql.session import planning
-from dpsql.session.unit_rows import bounds
+from dpsql.session.data import bounds
 from dpsql.workload import Identity, Workload
 from tests.helpers.inserted import insert
 from tests.helpers.random_databases import RandomDatabase, RandomQuestions

@@ -35,9 +35,9 @@ from dpsql.sql.binding.core import (
     rewritten,
 )
 from dpsql.sql.binding.expressions import BoundExpr, Expr, as_stored, column, render
-from dpsql.sql.lowering.components import CoupledColumns, components
 from dpsql.sql.lowering.evaluate import MAX_JOINT_CELLS, Evaluator
 from dpsql.sql.lowering.lookups import kept_relation
+from dpsql.sql.lowering.matrices import CoupledColumns, components
 from dpsql.sql.lowering.measures import RowReader
 
 

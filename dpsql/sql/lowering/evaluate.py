@@ -25,7 +25,6 @@ from dpsql.schema.names import as_sql, quoted_name
 from dpsql.sql.binding.core import Core, Linear, Relation
 from dpsql.sql.binding.expressions import BoundExpr, Expr, column, conjunction, render
 from dpsql.sql.lowering.coarse import CoarseColumns
-from dpsql.sql.lowering.components import CoupledColumns
 from dpsql.sql.lowering.lookups import (
     MAX_JOINED,
     JoinedRows,
@@ -33,7 +32,7 @@ from dpsql.sql.lowering.lookups import (
     multiplied,
     unmatched_rows,
 )
-from dpsql.sql.lowering.matrices import AddedTerm
+from dpsql.sql.lowering.matrices import AddedTerm, CoupledColumns
 from dpsql.sql.sandbox.database import Refusal, Sandbox, SandboxError, column_type
 from dpsql.sql.text.edits import casts, chained, renamed, swapped, written
 from dpsql.sql.text.spans import SourceText

@@ -24,7 +24,7 @@ from dpsql.sql.binding.core import Core, Quantile, Relation, Statistic, base_of
 from dpsql.sql.binding.expressions import BoundExpr, Expr, conjunction, has_aggregate, render
 from dpsql.sql.binding.instants import COMPARISONS
 from dpsql.sql.binding.joins import joined_plainly
-from dpsql.sql.lowering.components import CoupledColumns
+from dpsql.sql.lowering.matrices import CoupledColumns
 from dpsql.sql.sandbox.database import Sandbox
 from dpsql.sql.text.spans import SourceText
 

@@ -23,9 +23,14 @@ from dpsql.schema.domain import Merging
 from dpsql.schema.names import capitals
 from dpsql.sql.binding.core import Core, Linear, Quantile, Statistic, Windowed, present
 from dpsql.sql.binding.expressions import BoundExpr, column, render
-from dpsql.sql.lowering.components import CoupledColumns, components
 from dpsql.sql.lowering.evaluate import Evaluator, StoredAxis, WeighedEntries
-from dpsql.sql.lowering.matrices import AddedUp, LoweredBlock, check_entries
+from dpsql.sql.lowering.matrices import (
+    AddedUp,
+    CoupledColumns,
+    LoweredBlock,
+    check_entries,
+    components,
+)
 from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.text.edits import swapped
 

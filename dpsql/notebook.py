@@ -47,6 +47,9 @@ from dpsql.schema import EACH_ROW
 from dpsql.session import Session
 from dpsql.sql.text.script import split_script
 
+__all__ = ["load_ipython_extension", "unload_ipython_extension"]
+
+
 # ── The options of `%dpsql` and `%%dpsql` ────────────────────────────────────────────────────────
 
 
