@@ -339,33 +339,33 @@ class Magics:
 
     def _declarations(self, declared: Mapping[str, Any]) -> dict[str, Any]:
         """Look up the variables that options name."""
-        found = dict(declared)
-        if isinstance(found.get("unit"), list):
-            found["unit"] = one_of(found["unit"])
-        if isinstance(found.get("max_rows"), list):
-            found["max_rows"] = _bounds(found["max_rows"])
-        if isinstance(found.get("references"), list):
-            found["references"] = _keys(found["references"])
-        if "schema" in found:
-            named = found["schema"]
-            found["schema"] = named if self._is_place(named) else self._variable(named)
-        names = found.get("public", [])
+        declarations = dict(declared)
+        if isinstance(declarations.get("unit"), list):
+            declarations["unit"] = one_of(declarations["unit"])
+        if isinstance(declarations.get("max_rows"), list):
+            declarations["max_rows"] = _bounds(declarations["max_rows"])
+        if isinstance(declarations.get("references"), list):
+            declarations["references"] = _keys(declarations["references"])
+        if "schema" in declarations:
+            named = declarations["schema"]
+            declarations["schema"] = named if self._is_place(named) else self._variable(named)
+        names = declarations.get("public", [])
         if any(is_frame(self._shell.user_ns.get(name)) for name in names):
-            found["public"] = {name: self._variable(name) for name in names}
-        return found
+            declarations["public"] = {name: self._variable(name) for name in names}
+        return declarations
 
     def _source(self, name: str | None) -> Session | duckdb.DuckDBPyConnection | str:
         """Find the connection, session or files: as named, `con`, or the only one there is."""
         kinds = (Session, duckdb.DuckDBPyConnection)
         space = self._shell.user_ns
         if name is None and not isinstance(space.get("con"), kinds):
-            found = {id(v): n for n, v in space.items() if n[0] != "_" and isinstance(v, kinds)}
-            if len(found) != 1:
+            sources = {id(v): n for n, v in space.items() if n[0] != "_" and isinstance(v, kinds)}
+            if len(sources) != 1:
                 raise UsageError(
-                    f"There are {len(found)} connections and sessions; name one by --con, or a "
+                    f"There are {len(sources)} connections and sessions; name one by --con, or a "
                     "file: --con people.csv."
                 )
-            (name,) = found.values()
+            (name,) = sources.values()
         if name is not None and self._is_place(name):
             return name
         source = self._variable(name or "con")

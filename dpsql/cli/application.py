@@ -44,8 +44,8 @@ class Application(click.Group):
         _accept_any_text()
         code: int = Exit.OK
         try:
-            found = super().main(arguments, prog_name, complete_var, False, **extra)
-            code = found if isinstance(found, int) else Exit.OK
+            result = super().main(arguments, prog_name, complete_var, False, **extra)
+            code = result if isinstance(result, int) else Exit.OK
         except (Exception, KeyboardInterrupt) as error:
             code = exit_of(error)
             _report(error, as_json=_wants_json(arguments))
@@ -150,13 +150,21 @@ class GroupedCommand(click.Command):
         """Name each argument and option that is needed, and not given."""
         values, _, order = self.make_parser(ctx).parse_args(args)
         typed = (str, bool, list, tuple)  # an argument that isn't has a mark of its own
-        given = {one.name for one in order if isinstance(values.get(str(one.name)), typed)}
+        given = {
+            parameter.name
+            for parameter in order
+            if isinstance(values.get(str(parameter.name)), typed)
+        }
         parameters = self.get_params(ctx)
-        found = [_shown(one, ctx) for one in parameters if one.required and one.name not in given]
-        names = {one.name for one in parameters}
+        missing = [
+            _shown(parameter, ctx)
+            for parameter in parameters
+            if parameter.required and parameter.name not in given
+        ]
+        names = {parameter.name for parameter in parameters}
         if "rho" in names and given.isdisjoint(_BUDGETS):
-            found.append("a budget (--epsilon with --delta, or --rho, or --mu)")
-        return found
+            missing.append("a budget (--epsilon with --delta, or --rho, or --mu)")
+        return missing
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each group of options below an example."""
@@ -164,11 +172,11 @@ class GroupedCommand(click.Command):
         records = {option.name: option.get_help_record(ctx) for option in options}
         for heading, example, names in GROUPS:
             named = [name for name in records if name in names]
-            rows = [found for name in named if (found := records.pop(name)) is not None]
+            rows = [record for name in named if (record := records.pop(name)) is not None]
             if rows:
                 with formatter.section(f"{heading}, as {example}"):
                     formatter.write_dl(rows)
-        others = [found for found in records.values() if found is not None]
+        others = [record for record in records.values() if record is not None]
         if others:
             with formatter.section("Other options"):
                 formatter.write_dl(others)

@@ -62,8 +62,8 @@ def session(source: DatabaseOptions, *, total: Budget | None = None) -> Iterator
     """
     from dpsql.session import Session
 
-    with data(source.db) as found:
-        yield Session(found, budget=total, **declared(source))
+    with data(source.db) as opened:
+        yield Session(opened, budget=total, **declared(source))
 
 
 def declared(source: DatabaseOptions) -> SessionOptions:
@@ -72,10 +72,10 @@ def declared(source: DatabaseOptions) -> SessionOptions:
     Raises:
         SchemaError: it can't be read.
     """
-    found = source.declared.copy()
-    if "schema" in found:
-        found["schema"] = schema_file(cast(Path, found["schema"]))
-    return found
+    options = source.declared.copy()
+    if "schema" in options:
+        options["schema"] = schema_file(cast(Path, options["schema"]))
+    return options
 
 
 def schema_file(path: Path | None) -> Schema | None:
@@ -107,8 +107,8 @@ def plan(
     from dpsql.privacy import is_begun
 
     if is_begun(account_of(source.db), source.declared.get("ledger")):
-        with session(source) as found:
-            return found.plan(statements, budget=budget, **asked)
+        with session(source) as opened:
+            return opened.plan(statements, budget=budget, **asked)
     alone = part({**declared(source), **asked}, PlanOptions)
     with data(source.db) as rows:
         return api.plan(rows, statements, budget=budget, **alone)

@@ -68,10 +68,10 @@ AMOUNT = Typed("number", exact_number)
 
 def by_name(pairs: tuple[tuple[str, float], ...], option: str) -> dict[str, float] | None:
     """Make a mapping of repeated options; None if there is none."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         raise click.UsageError(f"{option} names a statement twice.")
-    return found or None
+    return values or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +117,10 @@ class BudgetOptions:
             click.UsageError: as in `budget`, and if none is given.
             BudgetError: the number is not a useful amount.
         """
-        found = self.budget()
-        if found is None:
+        budget = self.budget()
+        if budget is None:
             raise click.UsageError("Give a budget: --epsilon with --delta, or --rho, or --mu.")
-        return found
+        return budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +198,12 @@ class RowsPlace(click.ParamType[Any]):
 
 def rows_of(ctx: click.Context, param: click.Parameter, given: Any) -> Rows | None:
     """Return the path that is given; or several by their names."""
-    found = [*(given or ())]
-    if len(found) == 1 and not found[0][0]:
-        return cast(str, found[0][1])
-    if not all(name for name, _ in found) or len(dict(found)) < len(found):
+    paths = [*(given or ())]
+    if len(paths) == 1 and not paths[0][0]:
+        return cast(str, paths[0][1])
+    if not all(name for name, _ in paths) or len(dict(paths)) < len(paths):
         raise click.BadParameter("several are given as --db name=path each.", ctx, param)
-    return dict(found) or None
+    return dict(paths) or None
 
 
 def only_rows(ctx: click.Context, param: click.Parameter, given: Any) -> Rows | None:

@@ -173,14 +173,14 @@ def account(charged: Budget | None, left: Fraction | None, delta: Decimal) -> Ac
 
 def budget_forms(budget: Budget, delta: Decimal) -> str:
     """Word a budget in all forms, as it was asked first if it is pure."""
-    found = forms(budget.mu_squared, delta)
-    return f"{budget}; {found}" if budget.pure else found
+    words = forms(budget.mu_squared, delta)
+    return f"{budget}; {words}" if budget.pure else words
 
 
 def budget_json(budget: Budget, delta: Decimal) -> dict[str, object]:
     """Give a budget in all forms; ε and δ as they were asked if it is pure."""
-    found = as_json(budget.mu_squared, delta)
-    return {**found, "epsilon": float(budget.amount), "delta": 0.0} if budget.pure else found
+    amounts = as_json(budget.mu_squared, delta)
+    return {**amounts, "epsilon": float(budget.amount), "delta": 0.0} if budget.pure else amounts
 
 
 def forms(mu_squared: Fraction, delta: Decimal, *, up: bool = True) -> str:

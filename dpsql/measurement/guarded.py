@@ -241,10 +241,10 @@ class GuardedCounts:
 
     def _change(self, marginal: Marginal) -> int:
         """Return c_r: the magnitudes of what one unit adds to a marginal are together no more."""
-        own = [self._bounds[name] for name in marginal if name in self._bounds]
-        if len(own) != bool(self._bounds):
+        bounds = [self._bounds[name] for name in marginal if name in self._bounds]
+        if len(bounds) != bool(self._bounds):
             raise InternalError("a marginal is of the counts of one table")
-        return self._contributions * (own[0] if own else 1)
+        return self._contributions * (bounds[0] if bounds else 1)
 
     def _counts(self, marginal: Marginal) -> Counts:
         counts = self._marginals.get(marginal)
@@ -255,21 +255,21 @@ class GuardedCounts:
 
 def _summed(counted: Counted, asked: Iterable[Marginal]) -> dict[Marginal, Counts]:
     """Return the marginals that are asked about; those that were counted are not copied."""
-    found: dict[Marginal, Counts] = {}
+    marginals: dict[Marginal, Counts] = {}
     larger: dict[Marginal, tuple[Marginal, int]] = {}
     wanted = dict.fromkeys(asked)
     for marginal in sorted(wanted, key=len, reverse=True):
         if marginal in counted:
-            found[marginal] = counted[marginal]
+            marginals[marginal] = counted[marginal]
         elif marginal in larger:
             inside_of, axis = larger[marginal]
-            found[marginal] = np.asarray(found[inside_of].sum(axis=axis, dtype=np.int64))
+            marginals[marginal] = np.asarray(marginals[inside_of].sum(axis=axis, dtype=np.int64))
         else:
             raise InternalError("a marginal is missing")
-        if found[marginal].ndim != len(marginal):
+        if marginals[marginal].ndim != len(marginal):
             raise InternalError("a marginal has the wrong shape")
         for axis, name in enumerate(marginal):
             smaller = (*marginal[:axis], *marginal[axis + 1 :])
             if name not in counted.bounds and smaller in wanted:
                 larger.setdefault(smaller, (marginal, axis))
-    return found
+    return marginals

@@ -118,9 +118,9 @@ def svd_bound(workload: Workload) -> LowerBound:
     of_units = [part for part in parts(workload) if part.of_units]
     if of_units:
         rows = [f for f in workload.families if f.measure is None or not f.measure.of_units]
-        found = svd_bound(Workload.of(workload.domain, rows))
+        bound = svd_bound(Workload.of(workload.domain, rows))
         units = math.fsum(least_error(part.workload, part.rows) for part in of_units)
-        return replace(found, exact=False, of_units=units)
+        return replace(bound, exact=False, of_units=units)
     families = [f for f in workload.families if f.count]
     if not families:
         return LowerBound(0.0, exact=True, how="nothing is asked")
@@ -176,11 +176,11 @@ def _eigenvalues(gram: Array) -> Array:
 
 def _same_structure(families: Sequence[Family]) -> list[list[Family]]:
     """Group families that differ in their weights only."""
-    found: dict[frozenset[tuple[tuple[str, ...], bytes]], list[Family]] = {}
+    groups: dict[frozenset[tuple[tuple[str, ...], bytes]], list[Family]] = {}
     for family in families:
         key = frozenset((block.attributes, block.queries.key) for block in family.blocks)
-        found.setdefault(key, []).append(family)
-    return list(found.values())
+        groups.setdefault(key, []).append(family)
+    return list(groups.values())
 
 
 def _separate(families: Sequence[Family], domain: Mapping[str, int]) -> float | None:
@@ -575,7 +575,7 @@ def _measured(
     with peak_memory() as peak_mb:
         start = time.perf_counter()
         try:
-            found = planned(workload, budget, name, options)
+            plan = planned(workload, budget, name, options)
         except DpsqlError as error:
             return {"note": error.message}
         except (ArithmeticError, ValueError):  # also what numpy raises of singular matrices
@@ -585,13 +585,13 @@ def _measured(
     if MECHANISMS[name].is_biased:
         return {
             **work,
-            "note": f"measures {found.workload.count:,} cells of pairs and single columns, "
-            f"expected RMSE {found.rmse:.4g}; {BIASED}",
+            "note": f"measures {plan.workload.count:,} cells of pairs and single columns, "
+            f"expected RMSE {plan.rmse:.4g}; {BIASED}",
         }
-    kind, least = _bound(found, bound, options)
+    kind, least = _bound(plan, bound, options)
     return {
-        "rmse": found.rmse,
-        "worst_standard_error": found.expected_error()["worst_standard_error"].max(),
+        "rmse": plan.rmse,
+        "worst_standard_error": plan.expected_error()["worst_standard_error"].max(),
         "lower_bound": least,
         "bound": kind,
         **work,

@@ -97,8 +97,8 @@ class Schema(Mapping[str, Mapping[str, Domain | NumberBounds]]):
         declared = _items(groups or {}, "The groups of a schema", "table")
         self._groups = MappingProxyType({table: _groups(table, each) for table, each in declared})
         bounded = _items(expressions or {}, "The expressions of a schema", "table")
-        found = {table: read_expressions(table, each) for table, each in bounded}
-        self._expressions = MappingProxyType(found)
+        bounds = {table: read_expressions(table, each) for table, each in bounded}
+        self._expressions = MappingProxyType(bounds)
         self._references = checked_references(references or {})
 
     @classmethod
@@ -259,11 +259,11 @@ def parse_toml(text: str) -> Declarations:
     document = _parsed(text)
     contents = dict(_tables(document))
     _check_names(contents, "table")
-    found = Declarations({}, {}, {}, {}, {})
+    declarations = Declarations({}, {}, {}, {}, {})
     for table, content in contents.items():
         with _within(f"table {table}"):
-            _read_table(table, content, found)
-    return found
+            _read_table(table, content, declarations)
+    return declarations
 
 
 def _tables(document: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
@@ -378,15 +378,15 @@ def _misplaced(table: str, key: str, value: object) -> str:
 
 def _groups_in_file(given: object) -> tuple[Groups, ...]:
     hint = 'write { columns = ["month", "day"], of = "calendar" } in a list.'
-    found = []
+    groups = []
     for entry in given if isinstance(given, list) else [given]:
         if not isinstance(entry, Mapping) or set(entry) not in _GROUPS:
             raise SchemaError(f"{shown(entry)} is not a declaration of groups.", hint=hint)
         of = entry.get("of", entry.get("rows"))
         if isinstance(of, str) != ("of" in entry):
             raise SchemaError(f"The groups are {shown(of)}.", hint=hint)
-        found.append(Groups.read((entry["columns"], of)))
-    return tuple(found)
+        groups.append(Groups.read((entry["columns"], of)))
+    return tuple(groups)
 
 
 def _unit(content: Mapping[str, Any]) -> Unit | EachRow:

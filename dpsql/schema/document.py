@@ -280,11 +280,11 @@ def proposed(
     Raises:
         SchemaError: the catalog can't be read.
     """
-    found: dict[tuple[str, ...], Proposal] = {}
+    proposals: dict[tuple[str, ...], Proposal] = {}
     for place in dict.fromkeys(table.path[:2] for table in tables):
-        own = [table for table in tables if table.path[:2] == place]
-        found |= _Proposals(catalog, own, declared).of_tables()
-    return found
+        tables_there = [table for table in tables if table.path[:2] == place]
+        proposals |= _Proposals(catalog, tables_there, declared).of_tables()
+    return proposals
 
 
 class _Proposals:
@@ -305,12 +305,12 @@ class _Proposals:
         """Yield what may be declared, with the path of each table."""
         roots = self._roots()
         for table in self._tables:
-            own = {c: key for (name, c), key in self._guessed.items() if name == table.name}
+            keys = {c: key for (name, c), key in self._guessed.items() if name == table.name}
             unit = Proposal()
             if roots and table.unit is None and not table.each_row:
                 unit = self._unit(table, roots)
-            if own or unit.root:
-                yield table.path, replace(unit, references=own)
+            if keys or unit.root:
+                yield table.path, replace(unit, references=keys)
 
     def _roots(self) -> list[str]:
         """Return tables whose rows may be units, the likeliest first.
@@ -358,9 +358,9 @@ def _guessed(catalog: KeyCatalog) -> Iterator[tuple[tuple[str, str], str]]:
         for column in columns:
             if column in referring or not _SIGNS.isdisjoint(table + column):
                 continue
-            found = [each for each in _keys(catalog, table, column) if each[0] not in met]
-            if len(found) == 1:
-                yield (table, column), ".".join(found[0])
+            meant = [each for each in _keys(catalog, table, column) if each[0] not in met]
+            if len(meant) == 1:
+                yield (table, column), ".".join(meant[0])
 
 
 def _keys(catalog: KeyCatalog, table: str, column: str) -> Iterator[tuple[str, str]]:

@@ -454,20 +454,20 @@ class Domain:
         Where the database sees to it that no value is outside, `ENDS` and `OTHER` say nothing; see
         `Table.merges`.
         """
-        found = set[Merging]()
+        reasons = set[Merging]()
         if self.uppers is not None and self.type != "TIMESTAMP":
-            found.add(Merging.RANGE)
+            reasons.add(Merging.RANGE)
         if self.instant:
-            found.add(Merging.TIME)
+            reasons.add(Merging.TIME)
         if self.column_type == "TIMESTAMP_NS":
-            found.add(Merging.ROUNDED)
+            reasons.add(Merging.ROUNDED)
         if isinstance(self.values, DecimalRange) and self._step != 1:
-            found.add(Merging.NEAREST)
+            reasons.add(Merging.NEAREST)
         if self.outside == "clamp":
-            found.add(Merging.ENDS)
+            reasons.add(Merging.ENDS)
         if self.other is not None:
-            found.add(Merging.OTHER)
-        return frozenset(found)
+            reasons.add(Merging.OTHER)
+        return frozenset(reasons)
 
     @property
     def _step(self) -> int | None:
@@ -639,5 +639,5 @@ def coarser(fine: Cuts, coarse: Cuts, *, nullable: bool) -> list[int]:
         coarse: some of them.
         nullable: whether there is a last cell, of NULL.
     """
-    found = [0, *(bisect_right(coarse, cut) for cut in fine)]
-    return [*found, len(coarse) + 1] if nullable else found
+    places = [0, *(bisect_right(coarse, cut) for cut in fine)]
+    return [*places, len(coarse) + 1] if nullable else places

@@ -455,8 +455,8 @@ def expressions_of(table: str, comment: str | None) -> Declared:
     Raises:
         SchemaError: they are malformed.
     """
-    found = read_comment(comment)
-    given = found.get("expressions", {}) if isinstance(found, Mapping) else {}
+    entry = read_comment(comment)
+    given = entry.get("expressions", {}) if isinstance(entry, Mapping) else {}
     return read_expressions(table, given)
 
 
@@ -466,8 +466,8 @@ def references_of(table: str, comment: str | None) -> dict[str, str]:
     Raises:
         SchemaError: it is malformed.
     """
-    found = read_comment(comment)
-    given = found.get("references", {}) if isinstance(found, Mapping) else {}
+    entry = read_comment(comment)
+    given = entry.get("references", {}) if isinstance(entry, Mapping) else {}
     return references_from(table, given)
 
 
@@ -512,14 +512,14 @@ def domains_of(
 
 
 def _domain(table: str, name: str, comment: str | None) -> Domain | NumberBounds:
-    found: Any = read_comment(comment)
+    entry: Any = read_comment(comment)
     try:
-        if not isinstance(found, Mapping):
+        if not isinstance(entry, Mapping):
             raise SchemaError(
                 "It is not JSON.",
                 hint="write COMMENT ON COLUMN … IS 'dpsql: {\"number\": [0, 9]}'.",
             )
-        return read_domain(found)
+        return read_domain(entry)
     except SchemaError as error:
         message = f"The comment on the column {printable(table)}.{printable(name)} is not "
         raise SchemaError(f"{message}understood: {error.message}", hint=error.hint) from None

@@ -204,8 +204,8 @@ class Table:
     @property
     def joined(self) -> frozenset[str]:
         """The columns that aren't stored in it: those of its parents, and of other rows."""
-        own = {parent.matched for parent in self.parents} | {*self.computed}
-        return frozenset(own.union(*(parent.names.values() for parent in self.parents)))
+        from_others = {parent.matched for parent in self.parents} | {*self.computed}
+        return frozenset(from_others.union(*(parent.names.values() for parent in self.parents)))
 
     @property
     def computed(self) -> tuple[str, ...]:
@@ -249,7 +249,7 @@ class Table:
             for column, joined in parent.names.items():
                 if joined == name:
                     parent.table.column(column)
-        computed = next((one for one in (*self.within, *self.windows) if one.name == name), None)
+        computed = next((each for each in (*self.within, *self.windows) if each.name == name), None)
         if computed is not None:
             number = computed.type in INTEGER_TYPES
             raise SchemaError(
@@ -276,8 +276,8 @@ class Table:
 
     def merges(self, name: str) -> frozenset[Merging]:
         """Say why the cells of a column stand for several values that may be stored in it."""
-        found = self.columns[name].merges
-        return found - {Merging.ENDS, Merging.OTHER} if name in self.enforced else found
+        merged = self.columns[name].merges
+        return merged - {Merging.ENDS, Merging.OTHER} if name in self.enforced else merged
 
     def leaves_out(self, name: str) -> bool:
         """Whether rows may have no value of a column's domain, and no rule gives them one.
@@ -366,14 +366,14 @@ class Table:
         a CHECK or an expression has, on which no cell depends: a sum has them in its own name. Nor
         of derived keys, which follow from the statements that have them, or of parents' columns.
         """
-        own = self.alone
+        described = self.alone
         lines = [repr(self.path[1:] or (self.name,))]
-        lines += [f"{name!r}: {domain!r}" for name, domain in own.columns.items()]
-        zones = {name: domain.zone for name, domain in own.columns.items() if domain.zone}
+        lines += [f"{name!r}: {domain!r}" for name, domain in described.columns.items()]
+        zones = {name: domain.zone for name, domain in described.columns.items() if domain.zone}
         lines += [repr(zones)] if zones else []
-        types = ((name, t.replace(COLLATED, "VARCHAR")) for name, t in own.undeclared.items())
+        types = ((name, t.replace(COLLATED, "VARCHAR")) for name, t in described.undeclared.items())
         lines += [f"{name!r}: {type_}" for name, type_ in types]
-        lines += [f"{name!r}: {bounds}" for name, bounds in own._declared_bounds()]
+        lines += [f"{name!r}: {bounds}" for name, bounds in described._declared_bounds()]
         lines += [] if self.unit is None else [repr(self.unit)]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
@@ -394,15 +394,15 @@ def neighbours_of(tables: Sequence[Table]) -> str:
     each = [f"{t.contributions:,}{f' of {printable(t.shown)}' * bool(others)}" for t in bounded]
     kept = " and ".join(filter(None, (", ".join(each[:-1]), *each[-1:])))
     verb = "is" if kept == "1" else "are"
-    found = f"add or remove one {printable([*named, alone][0])} with all of its rows"
-    found += f", of which at most {kept} {verb} kept" if kept else ""
-    stored = [one for table in tables for one in (table.made_of or (table,))]
+    text = f"add or remove one {printable([*named, alone][0])} with all of its rows"
+    text += f", of which at most {kept} {verb} kept" if kept else ""
+    stored = [part for table in tables for part in (table.made_of or (table,))]
     ways = dict.fromkeys(
-        f"in {printable(one.name)} by {printable(one.unit.way(one.name))}"
-        for one in stored
-        if one.unit is not None
+        f"in {printable(part.name)} by {printable(part.unit.way(part.name))}"
+        for part in stored
+        if part.unit is not None
     )
-    return f"{found}; its rows are found {', '.join(ways)}"
+    return f"{text}; its rows are found {', '.join(ways)}"
 
 
 @dataclass(frozen=True, slots=True)

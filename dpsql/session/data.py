@@ -183,9 +183,9 @@ class DeclaredData:
             SchemaError: their units are not the same, or several bounds are declared.
         """
         first, *others = combination.sources
-        made = [one.path for one in made_of(first)]
+        made = [table.path for table in made_of(first)]
         for other in others:
-            if [one.path for one in made_of(other)] != made:
+            if [table.path for table in made_of(other)] != made:
                 self.check_same_units(first, other)
         rows = bound_of(self.source.catalog, combination, self.schema, self.unit)
         return self.source.combined(combination, self.root_of(first), rows)
@@ -344,7 +344,7 @@ def with_values_moved(request: Request, script: Script) -> Request:
     Raises:
         SchemaError: none are.
     """
-    asked = [(own.table, found) for own in script.each if (found := _moved(own))]
+    asked = [(statement.table, moved) for statement in script.each if (moved := _moved(statement))]
     if not asked:
         raise SchemaError(
             "No values are moved into a domain here: no column that is shown or added up is "
@@ -365,17 +365,17 @@ def _moved(script: Script) -> list[MovedValues]:
     added = (measure.columns for measure in script.measures.values())
     used = {*script.workload.domain, *chain.from_iterable(added)}
     names = [name for name in (*table.alone.columns, *table.alone.bounds) if name in used]
-    return [found for name in names for found in moved_values(table, name)]
+    return [moved for name in names for moved in moved_values(table, name)]
 
 
 def _count(table: Table, moved: list[MovedValues]) -> str:
     """Write the statement that counts values that are moved, with a row for each way."""
     named = ".".join(map(as_sql, table.path)) or as_sql(table.name)
     each = (
-        f"{quoted_text(one.column)} AS column_name, {quoted_text(one.kind)} AS how, "
-        f"COUNT(*) FILTER (WHERE {one.condition}) AS moved, COUNT(*) AS all_values "
-        f"FROM {named} WHERE {as_sql(one.column)} IS NOT NULL"
-        for one in moved
+        f"{quoted_text(values.column)} AS column_name, {quoted_text(values.kind)} AS how, "
+        f"COUNT(*) FILTER (WHERE {values.condition}) AS moved, COUNT(*) AS all_values "
+        f"FROM {named} WHERE {as_sql(values.column)} IS NOT NULL"
+        for values in moved
     )
     return f"SELECT /*+ weight({BESIDE}) */ " + " UNION ALL SELECT ".join(each)
 
@@ -496,13 +496,16 @@ def _count_cut(units: Table, k: int, *, grouped: bool) -> str:
 
     By groups it is one that all mechanisms answer; but few units in a group may be left out.
     """
-    found, counted = as_sql(units.path[-1]), "COUNT(*)"
+    counted_from, counted = as_sql(units.path[-1]), "COUNT(*)"
     if grouped:
-        found, counted = f"(SELECT {ROWS}, COUNT(*) AS n FROM {found} GROUP BY {ROWS})", "SUM(n)"
+        counted_from, counted = (
+            f"(SELECT {ROWS}, COUNT(*) AS n FROM {counted_from} GROUP BY {ROWS})",
+            "SUM(n)",
+        )
     cut = f"{counted} FILTER (WHERE {ROWS} > {k})"
     return (
         f"SELECT /*+ weight({BESIDE}) */ {cut} AS {CUT}, {counted} AS units, "
-        f"{cut} / {counted} AS {CUT}_share FROM {found}"
+        f"{cut} / {counted} AS {CUT}_share FROM {counted_from}"
     )
 
 

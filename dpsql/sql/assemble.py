@@ -70,8 +70,8 @@ class LoweredStatement:
     @property
     def added_up(self) -> list[AddedUp]:
         """The measures that it adds up row by row."""
-        found = (s.added_up for core in self.cores for group in core.sets for s in group.columns)
-        return [added for added in found if added is not None]
+        sums = (s.added_up for core in self.cores for group in core.sets for s in group.columns)
+        return [added for added in sums if added is not None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,10 +174,10 @@ def _statement(
     if direct is None:
         post = prepare(query, cores, sandbox, source)
     known = (*notes(query, cores, post), *moved_notes(m for part in parts for m in part.moved))
-    found = Statement(name, source.sql, tables, direct, post, _guards(parts), known)
-    check_names(found.outputs, source, _items(parsed, len(found.outputs)))
-    computed = found.families or computes_on_groups(query)
-    if cores and not found.depends_on_rows and computed:
+    statement = Statement(name, source.sql, tables, direct, post, _guards(parts), known)
+    check_names(statement.outputs, source, _items(parsed, len(statement.outputs)))
+    computed = statement.families or computes_on_groups(query)
+    if cores and not statement.depends_on_rows and computed:
         raise source.unsupported(
             source.whole(),
             "Nothing that the statement returns depends on the rows: groups are there whether "
@@ -191,7 +191,7 @@ def _statement(
                 ),
             ),
         )
-    return found
+    return statement
 
 
 def _guards(parts: Sequence[AskedPart]) -> frozenset[str]:
@@ -216,12 +216,12 @@ def _moved(cores: Iterable[LoweredCore], table: Table) -> tuple[MovedValues, ...
 
 def _labels(named: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return what readers call measures; those with other bounds or steps have another number."""
-    found: dict[str, str] = {}
+    labels: dict[str, str] = {}
     for name, label in named:
-        if name not in found:
-            same = sum(other.partition(" [")[0] == label for other in found.values())
-            found[name] = f"{label} [{same + 1}]" if same else label
-    return found
+        if name not in labels:
+            same = sum(other.partition(" [")[0] == label for other in labels.values())
+            labels[name] = f"{label} [{same + 1}]" if same else label
+    return labels
 
 
 def _check_entries(entries: int) -> None:
@@ -258,11 +258,11 @@ def _normalized(workload: Workload, weights: Sequence[float], scale: float) -> W
     pairs = list(zip(workload.families, weights, strict=True))
     if not any(weight * family.count for family, weight in pairs):
         return workload
-    found = [
+    families = [
         replace(f, weight=min(max(w * scale, 1e-9), 1e9) if f.measure is None else w * scale)
         for f, w in pairs
     ]
-    return Workload.of(workload.domain, found)
+    return Workload.of(workload.domain, families)
 
 
 def _nothing(name: str) -> Family:
@@ -301,8 +301,8 @@ class _Builder:
     @property
     def labels(self) -> dict[str, str]:
         """The labels that readers see for the attributes of units."""
-        found = _labels(self._counted)
-        return found | {groups_of(name): "groups" for name in found}
+        labels = _labels(self._counted)
+        return labels | {groups_of(name): "groups" for name in labels}
 
     def part(self, item: LoweredStatement) -> AskedPart:
         """Add what a statement asks of the table."""
@@ -538,12 +538,12 @@ def unit_groups(
         ResourceLimitError: there are too many coefficients.
     """
     count = int(np.prod(groups, dtype=object))
-    found = tuple(_grouped(block, groups, sizes) for block in blocks if block.bound is None)
+    grouped = tuple(_grouped(block, groups, sizes) for block in blocks if block.bound is None)
     unit = table.whole.unit
     most = 1 if unit is None else unit.max_groups or unit.max_rows or count
     if table.chosen is not None and table.chosen.rows is not None:
-        most = min(most, table.chosen.rows * _groups_of_a_row(found))
-    return UnitGroups(found, count, min(most, count), condition)
+        most = min(most, table.chosen.rows * _groups_of_a_row(grouped))
+    return UnitGroups(grouped, count, min(most, count), condition)
 
 
 def _groups_of_a_row(blocks: Sequence[GroupedCells]) -> int:

@@ -175,9 +175,9 @@ def _compiled(
             )
             for table, own in by_table(outlined, several, same_units)
         ]
-        found = answered(over_all_tables(asked), outlined, sandbox)
+        script = answered(over_all_tables(asked), outlined, sandbox)
         check_bounded(outlined, several, unbounded)
-        return found
+        return script
     except SandboxError as error:
         raise SqlError(
             f"DuckDB refuses a public table or a value: {error}",

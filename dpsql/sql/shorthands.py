@@ -143,9 +143,9 @@ def _opened(item: exp.Expr) -> tuple[exp.Expr, list[exp.Join]]:
     inner = item.this if isinstance(item, exp.Subquery) else None
     if not isinstance(inner, exp.Table | exp.Subquery) or item.args.get("alias") is not None:
         return item, []
-    own = inner.args.pop("joins", None) or []
+    joined = inner.args.pop("joins", None) or []
     first, joins = _opened(inner)
-    return first, [*joins, *own]
+    return first, [*joins, *joined]
 
 
 def _behind(join: exp.Join) -> list[exp.Join]:
@@ -205,8 +205,8 @@ def without_pivots(parsed: Parsed, values: Values) -> Parsed:
         UnsupportedSqlError: it isn't known which columns or groups one makes.
     """
     pivots = _Pivots(parsed.source, values)
-    while (found := _innermost(parsed.query)) is not None:
-        pivots.replace(found)
+    while (pivot := _innermost(parsed.query)) is not None:
+        pivots.replace(pivot)
     return parsed
 
 
@@ -217,14 +217,14 @@ def _innermost(query: exp.Expr) -> exp.Pivot | None:
     the first, and each node before its parts, is the opposite of the order in which pivots are
     written out.
     """
-    found, pending = None, [query]
+    pivot, pending = None, [query]
     while pending:
         node = pending.pop()
-        found = node if isinstance(node, exp.Pivot) else found
+        pivot = node if isinstance(node, exp.Pivot) else pivot
         clause = node.args.get("with_")
         pending += [clause] if clause is not None else []
         pending += [part for part in node.iter_expressions() if part is not clause]
-    return found
+    return pivot
 
 
 class _Pivots:
@@ -481,15 +481,15 @@ def _text(value: exp.Expr) -> str:
 
 def _queries_around(node: exp.Expr) -> _Queries:
     """Return the CTEs in front of the queries around a node; the innermost of a name counts."""
-    found: dict[str, tuple[exp.Expr, tuple[str, ...]]] = {}
+    queries: dict[str, tuple[exp.Expr, tuple[str, ...]]] = {}
     above: exp.Expr | None = node
     while above is not None:  # from the inside out
         clause = above.args.get("with_")
         for cte in clause.expressions if clause is not None else []:
             columns = cte.args["alias"].args.get("columns") or []
-            found.setdefault(folded(cte.alias), (cte.this, tuple(c.name for c in columns)))
+            queries.setdefault(folded(cte.alias), (cte.this, tuple(c.name for c in columns)))
         above = above.parent
-    return found
+    return queries
 
 
 def _pivoted_item(item: exp.Expr, around: _Queries) -> tuple[exp.Expr, tuple[str, ...]]:
@@ -514,7 +514,7 @@ def _columns(item: exp.Expr, around: _Queries) -> list[str] | None:
     query, given = _pivoted_item(item, around)
     if not isinstance(query, exp.Select):
         return None
-    found: list[str] = []
+    names: list[str] = []
     for column in query.expressions:
         clause = query.args.get("from_")
         if isinstance(column, exp.Star) and clause is not None and not query.args.get("joins"):
@@ -523,5 +523,5 @@ def _columns(item: exp.Expr, around: _Queries) -> list[str] | None:
             inner = [column.alias_or_name] if column.alias_or_name not in {"", "*"} else None
         if inner is None:
             return None
-        found += inner
-    return [*given, *found[len(given) :]]
+        names += inner
+    return [*given, *names[len(given) :]]

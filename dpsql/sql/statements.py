@@ -66,7 +66,7 @@ class Importance:
                 + Hint(f'weights="{MARGINAL}"', f"--weight {MARGINAL}")
                 + ", with which each table of answers counts alike.",
             )
-        found = dict(written)
+        weights = dict(written)
         for name, weight in (given or {}).items():
             good = isinstance(weight, (int, float)) and not isinstance(weight, bool)
             if not isinstance(name, str) or folded(name) not in names:
@@ -79,8 +79,8 @@ class Importance:
                     f"The weight {weight!r} of {printable(name)} is not a positive number.",
                     hint="use numbers from 1e-6 to 1e6; 1 is usual.",
                 )
-            found[names[folded(name)]] = float(weight)
-        return cls(found)
+            weights[names[folded(name)]] = float(weight)
+        return cls(weights)
 
     def each(self, statement: str, groups: int) -> float:
         """Return the weight of one answer of a table with so many groups."""

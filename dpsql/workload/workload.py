@@ -89,8 +89,8 @@ class Family:
         """The same queries of counts, if a measure is added up, which count in its unit."""
         kept = [i for i, block in enumerate(self.blocks) if block.bound is None]
         hidden = frozenset(place for place, i in enumerate(kept) if i in self.hidden)
-        own = tuple(self.blocks[i] for i in kept)
-        return replace(self, blocks=own, hidden=hidden, present=None)
+        blocks = tuple(self.blocks[i] for i in kept)
+        return replace(self, blocks=blocks, hidden=hidden, present=None)
 
     @property
     def unit(self) -> float:
@@ -176,12 +176,12 @@ class Family:
         if not self.count:
             return self
         blocks, weight = [], self.weight
-        for block, own in zip(self.blocks, weights, strict=True):
-            mean = float(own.mean())
+        for block, factors in zip(self.blocks, weights, strict=True):
+            mean = float(factors.mean())
             weight *= mean
             queries = block.queries
-            if own.max() > own.min() * (1 + EQUAL):
-                queries = Dense(np.sqrt(own / mean)[:, None] * queries.matrix)
+            if factors.max() > factors.min() * (1 + EQUAL):
+                queries = Dense(np.sqrt(factors / mean)[:, None] * queries.matrix)
             blocks.append(replace(block, queries=queries))
         present = self.present
         if present is not None:
@@ -571,8 +571,8 @@ class UnitTable:
 
     def own(self, attribute: str) -> str | None:
         """Return what an attribute is called in the table; None if it is of another one."""
-        before, own = attribute[: len(self.name) + 1], attribute[len(self.name) + 1 :]
-        return own if before == f"{self.name}." else None
+        before, attribute_there = attribute[: len(self.name) + 1], attribute[len(self.name) + 1 :]
+        return attribute_there if before == f"{self.name}." else None
 
     def renamed(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Return the domain of a workload over the table, with the axis of its counts."""
@@ -604,8 +604,8 @@ class UnitTable:
     @property
     def _counts(self) -> Block:
         """The block of the table's counts."""
-        one = Measure(1).bind(1)
-        return Block((self.name,), (1,), one, bound=1, rows=self.rows, of_rows=True)
+        axis = Measure(1).bind(1)
+        return Block((self.name,), (1,), axis, bound=1, rows=self.rows, of_rows=True)
 
 
 def named(tables: Iterable[str]) -> tuple[str, ...]:
@@ -615,11 +615,11 @@ def named(tables: Iterable[str]) -> tuple[str, ...]:
     first dot outside of quotes ends it. Of tables that are called alike (in two schemas) the second
     has its number behind it, after a space.
     """
-    found: list[str] = []
+    names: list[str] = []
     for table in map(as_sql, tables):
-        numbered = (table if n == 1 else f"{table} {n}" for n in range(1, len(found) + 2))
-        found.append(next(name for name in numbered if name not in found))
-    return tuple(found)
+        numbered = (table if n == 1 else f"{table} {n}" for n in range(1, len(names) + 2))
+        names.append(next(name for name in numbered if name not in names))
+    return tuple(names)
 
 
 def over_all(
@@ -674,5 +674,5 @@ def coarsening(fine: Ints, coarse: Ints) -> Ints | None:
         coarse: other classes of the same cells.
     """
     _, first = np.unique(fine, return_index=True)
-    found = coarse[first]
-    return found if (found[fine] == coarse).all() else None
+    classes = coarse[first]
+    return classes if (classes[fine] == coarse).all() else None

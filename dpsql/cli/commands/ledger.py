@@ -152,15 +152,15 @@ def init(
         raise click.UsageError("--dataset is for a ledger on a server, --ledger postgresql://….")
     if db is not None:
         with opening.session(DatabaseOptions(db, {"ledger": ledger}), total=total) as session:
-            found = session.ledger
+            opened = session.ledger
     elif is_address(ledger) and dataset is not None:
-        found, made = begin_named(dataset, ledger)
-        found.set_total(total)
+        opened, made = begin_named(dataset, ledger)
+        opened.set_total(total)
     else:
         raise click.UsageError(
             "Name the database by --db; or the server by --ledger and the rows by --dataset."
         )
-    left, place = found.remaining, found.place
+    left, place = opened.remaining, opened.place
     account = output.account(None, left, amounts.shown_delta)
     if as_json:
         grants = {"grants": GRANTS} if made else {}
@@ -198,7 +198,7 @@ def bind(
     from dpsql.privacy import bind as bound
     from dpsql.privacy import bind_named, bind_table, is_address
 
-    given = [one for one in (db, folder, named, table) if one is not None]
+    given = [place for place in (db, folder, named, table) if place is not None]
     if len(given) != 1 or not is_address(address):
         raise click.UsageError(
             "Name the rows once, by --db, --folder, --table or --rows; and the server, "

@@ -174,14 +174,14 @@ def synthetic(
     release = Release.load(folder)
     made = release.synthetic(rows, updates=updates, seed=seed, table=table)
     if made.height or quality:
-        found = release.synthetic_quality(made, table=table)
+        quality_of_rows = release.synthetic_quality(made, table=table)
     if quality:
-        form.say(_named(found), None, as_json=as_json)
+        form.say(_named(quality_of_rows), None, as_json=as_json)
         return
     how = {"table": table, "updates": updates, "seed": seed}
     about = partial(of_made_up, release.facts, made, how)
     form.say(made, None, as_json=as_json, about=about)
-    for columns, why in found.select("columns", "note").rows() if made.height else ():
+    for columns, why in quality_of_rows.select("columns", "note").rows() if made.height else ():
         if why is not None:
             output.note(f"{', '.join(columns)}: {why}")
 

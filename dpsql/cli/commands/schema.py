@@ -74,10 +74,10 @@ def schema(
     if drafts:
         output.say(write_toml(tables, proposals, found, typed=typed).removesuffix("\n"))
     elif as_json:
-        output.say_json({"tables": [_document(*one) for one in each]})
+        output.say_json({"tables": [_document(*described) for described in each]})
     else:
-        for one in each:
-            _print(*one)
+        for described in each:
+            _print(*described)
 
 
 def _tables(source: DataSource, names: tuple[str, ...], declared: Schema | None) -> list[Table]:
@@ -85,14 +85,14 @@ def _tables(source: DataSource, names: tuple[str, ...], declared: Schema | None)
     from dpsql.schema.lookup import table_names
 
     check_declared(source, declared)
-    found = [tuple(name.split(".")) for name in names]
-    found = found or table_names(source.catalog) or table_names(source.catalog, views=True)
-    if not found:
+    paths = [tuple(name.split(".")) for name in names]
+    paths = paths or table_names(source.catalog) or table_names(source.catalog, views=True)
+    if not paths:
         raise SchemaError(
             "The database has no table.",
             hint="CREATE TABLE people AS FROM 'people.parquet'; makes one, in DuckDB.",
         )
-    return [source.describe(parts, declared) for parts in found]
+    return [source.describe(parts, declared) for parts in paths]
 
 
 def _print(table: Table, proposal: Proposal) -> None:

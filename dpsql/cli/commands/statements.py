@@ -186,13 +186,13 @@ def plan(
 def _print(made: Plan, amounts: BudgetOptions, *, explain: bool) -> None:
     from dpsql.planner.plans.plan import example_note, text_of, told_rows
 
-    found, errors = made.expected_answers, made.expected_error()
-    output.say(text_of(told_rows(found, errors, made.mechanism)))
-    if found is not None:
-        said = found.filter(found["group_rows"].is_null()).select("statement", "rows_from")
+    expected, errors = made.expected_answers, made.expected_error()
+    output.say(text_of(told_rows(expected, errors, made.mechanism)))
+    if expected is not None:
+        said = expected.filter(expected["group_rows"].is_null()).select("statement", "rows_from")
         for statement, rows in said.unique(maintain_order=True).drop_nulls().rows():
             output.say(f"{statement}: for {rows}")
-    if note := example_note(found):
+    if note := example_note(expected):
         output.say(for_command(note))
     output.say()
     known = math.isfinite(made.gap)
@@ -227,7 +227,7 @@ _HEADS = {
 
 
 def _planned(made: Plan, amounts: BudgetOptions, *, explain: bool) -> dict[str, object]:
-    found: dict[str, object] = {
+    document: dict[str, object] = {
         "statements": made.expected_error().to_dicts(),
         "rmse": made.rmse,
         "gap": made.gap if math.isfinite(made.gap) else None,
@@ -241,10 +241,10 @@ def _planned(made: Plan, amounts: BudgetOptions, *, explain: bool) -> dict[str, 
         "targets_for": dict(made.held_for),
     }
     if made.given is None:
-        found["error_by_budget"] = made.error_by_budget().to_dicts()
+        document["error_by_budget"] = made.error_by_budget().to_dicts()
     if made.expected_answers is not None:
-        found["expected_answers"] = made.expected_answers.to_dicts()
-    return {**found, "explanation": made.explain()} if explain else found
+        document["expected_answers"] = made.expected_answers.to_dicts()
+    return {**document, "explanation": made.explain()} if explain else document
 
 
 # ── `dpsql compare`: the expected error of a script by every mechanism, side by side ─────────────

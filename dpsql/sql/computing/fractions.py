@@ -68,9 +68,9 @@ class Fraction:
 
     def columns(self) -> list[Expr]:
         """Return top, bottom, and what is possible, as SQL."""
-        one, nothing = exp.Literal.number("1.0"), exp.Null()
+        unit, nothing = exp.Literal.number("1.0"), exp.Null()
         low, high = self.limits or (nothing, nothing)
-        bottom = times(*self.bottom) if self.bottom else one
+        bottom = times(*self.bottom) if self.bottom else unit
         return [_double(part) for part in (self.top, bottom, low, high)]
 
 
@@ -98,18 +98,18 @@ def with_fractions(
         return query, {}
     rows = sum(group.rows for core in lowered for group in core.sets)
     limits = _limits(query, lowered)
-    extended, found = query.copy(), dict[int, Placed]()
+    extended, placed = query.copy(), dict[int, Placed]()
     for i, item in enumerate(items[:visible]):
         if not _separable(item, query, rows):
             continue
         fraction = fraction_of(item, limits)
         if fraction is None:
             continue
-        found[i] = Placed(len(extended.expressions), fraction)
+        placed[i] = Placed(len(extended.expressions), fraction)
         for part in fraction.columns():
             name = exp.to_identifier(f"__f{len(extended.expressions)}")
             extended.expressions.append(exp.Alias(this=part, alias=name))
-    return extended, found
+    return extended, placed
 
 
 def _separable(item: Expr, query: exp.Select, rows: int) -> bool:
@@ -126,8 +126,8 @@ def _limits(query: exp.Select, lowered: Sequence[LoweredCore]) -> Limits:
     clause = query.args.get("from_")
     if clause is None or query.args.get("joins"):
         return {}
-    own = [c for c in lowered if clause.this.alias_or_name in (c.core.table, c.core.summed)]
-    return limits_of(own) if own else {}
+    cores = [c for c in lowered if clause.this.alias_or_name in (c.core.table, c.core.summed)]
+    return limits_of(cores) if cores else {}
 
 
 def fraction_of(item: Expr, limits: Limits) -> Fraction | None:
@@ -140,12 +140,12 @@ def fraction_of(item: Expr, limits: Limits) -> Fraction | None:
     if _is_public(item):
         return None
     steps, inner = steps_of(item.copy().transform(_unguarded))
-    found = _fraction(inner, limits)
-    if not found.bottom and all(step.name in ("plus", "times") for step in steps):
+    fraction = _fraction(inner, limits)
+    if not fraction.bottom and all(step.name in ("plus", "times") for step in steps):
         return None
-    if found.limits is None and steps and steps[-1].name in ("sqrt", "ln"):
-        found = replace(found, limits=(_number(0.0), exp.Null()))
-    return replace(found, steps=tuple(reversed(steps)))
+    if fraction.limits is None and steps and steps[-1].name in ("sqrt", "ln"):
+        fraction = replace(fraction, limits=(_number(0.0), exp.Null()))
+    return replace(fraction, steps=tuple(reversed(steps)))
 
 
 def _unguarded(node: Expr) -> Expr:
@@ -198,9 +198,9 @@ class _Sum:
 
     def centers(self, weight: BoundExpr | None, of: Linear) -> bool:
         """Whether it is the sum of a weight around its middle over the rows of a product."""
-        own = self.each[0]
-        same = own.weight == weight and own.times is None and own.center
-        return same and own.tally.conditions <= of.tally.conditions
+        first = self.each[0]
+        same = first.weight == weight and first.times is None and first.center
+        return same and first.tally.conditions <= of.tally.conditions
 
 
 def limits_of(cores: Sequence[LoweredCore]) -> dict[str, tuple[Expr, Expr]]:
@@ -214,19 +214,19 @@ def limits_of(cores: Sequence[LoweredCore]) -> dict[str, tuple[Expr, Expr]]:
     Args:
         cores: one, or those whose answers are added up.
     """
-    found: dict[str, tuple[Expr, Expr]] = {}
+    limits: dict[str, tuple[Expr, Expr]] = {}
     numbers = range(len(cores[0].sets[0].columns))
     sums = {j: each for j in numbers if (each := _Sum.of(cores, j)) is not None}
     apart = not all(core.whole_units for core in cores)
     counts = {k: s for k, s in sums.items() if s.each[0].counts}
     for j, k in permutations(counts, 2):
-        found[_quotient(j, k)] = _number(0.0), exp.Null()
+        limits[_quotient(j, k)] = _number(0.0), exp.Null()
     second: _Seconds = {}
     for j, top in sums.items():
         of = top.each[0]
         below = [k for k, s in counts.items() if not (apart and of.of_units) and s.holds(top)]
         if of.times is None:
-            found |= {_quotient(j, k): (_number(top.least), _number(top.largest)) for k in below}
+            limits |= {_quotient(j, k): (_number(top.least), _number(top.largest)) for k in below}
             continue
         ones, others = (
             [i for i, s in sums.items() if s.centers(w, of)] for w in (of.weight, of.times)
@@ -234,8 +234,8 @@ def limits_of(cores: Sequence[LoweredCore]) -> dict[str, tuple[Expr, Expr]]:
         for i, o, k in product(ones, others, below):
             both = together(i, o, k, j)
             second.setdefault((i, o, k), []).append(both)
-            found |= _limits_of_second(both, k, sums[i], sums[o])
-    return found | _limits_of_correlations(second)
+            limits |= _limits_of_second(both, k, sums[i], sums[o])
+    return limits | _limits_of_correlations(second)
 
 
 _Seconds = dict[tuple[int, int, int], list[Expr]]
@@ -244,25 +244,25 @@ _Seconds = dict[tuple[int, int, int], list[Expr]]
 
 def _limits_of_second(both: Expr, k: int, one: _Sum, other: _Sum) -> dict[str, tuple[Expr, Expr]]:
     """Return what a second moment can be, and the covariances that are made of it and a count."""
-    found: dict[str, tuple[Expr, Expr]] = {}
+    limits: dict[str, tuple[Expr, Expr]] = {}
     if one is other:
-        found[render(both.unnest())] = _number(0.0), exp.Null()
+        limits[render(both.unnest())] = _number(0.0), exp.Null()
     for sample, factor in ((False, 1), (True, 2)):
         largest = factor * one.middle * other.middle
         least = 0.0 if one is other else -largest
-        found[render(covariance(both, k, sample=sample))] = _number(least), _number(largest)
-    return found
+        limits[render(covariance(both, k, sample=sample))] = _number(least), _number(largest)
+    return limits
 
 
 def _limits_of_correlations(second: _Seconds) -> dict[str, tuple[Expr, Expr]]:
     """Return what correlations and coefficients of determination can be."""
-    found: dict[str, tuple[Expr, Expr]] = {}
+    limits: dict[str, tuple[Expr, Expr]] = {}
     for (i, o, k), pairs in second.items():
-        own = second.get((i, i, k), []), second.get((o, o, k), [])
-        for both, *spreads in product(pairs, *own) if i != o else ():
-            found[render(correlation(both, *spreads))] = _number(-1.0), _number(1.0)
-            found[render(determination(both, *spreads))] = _number(0.0), _number(1.0)
-    return found
+        variances = second.get((i, i, k), []), second.get((o, o, k), [])
+        for both, *spreads in product(pairs, *variances) if i != o else ():
+            limits[render(correlation(both, *spreads))] = _number(-1.0), _number(1.0)
+            limits[render(determination(both, *spreads))] = _number(0.0), _number(1.0)
+    return limits
 
 
 def _quotient(top: int, bottom: int) -> str:
@@ -275,9 +275,9 @@ def _quotient(top: int, bottom: int) -> str:
 def _fraction(node: Expr, limits: Limits) -> Fraction:
     """Write an expression as one fraction, as far as it is made of sums, products and quotients."""
     node = node.unnest()
-    found = _written(node, limits)
+    fraction = _written(node, limits)
     possible = limits.get(render(node))
-    return found if possible is None else replace(found, limits=possible)
+    return fraction if possible is None else replace(fraction, limits=possible)
 
 
 def _written(node: Expr, limits: Limits) -> Fraction:
@@ -294,9 +294,9 @@ def _written(node: Expr, limits: Limits) -> Fraction:
     if isinstance(node, exp.Mul):
         return Fraction(times(left.top, right.top), (*left.bottom, *right.bottom))
     whole = [*left.bottom, *_without(right.bottom, left.bottom)]
-    one = times(left.top, *_without(whole, left.bottom))
+    scaled = times(left.top, *_without(whole, left.bottom))
     other = times(right.top, *_without(whole, right.bottom))
-    top = type(node)(this=one, expression=paren(other))
+    top = type(node)(this=scaled, expression=paren(other))
     return Fraction(top, tuple(whole), _moved(node, left, right))
 
 
@@ -461,8 +461,8 @@ def rounding_of(steps: Sequence[Step]) -> LastRounding | None:
     at = [i for i, step in enumerate(steps) if step.name in _SHIFTS]
     if not at or at[-1] < curved:
         return None
-    found = [_rounding(steps, i) for i in at if i > curved]
-    widest = max(found, key=lambda one: abs(one.factor) * one.width)  # the first of several
+    roundings = [_rounding(steps, i) for i in at if i > curved]
+    widest = max(roundings, key=lambda one: abs(one.factor) * one.width)  # the first of several
     size = widest.factor * widest.width
     return widest if sys.float_info.min <= size * size < math.inf else None
 

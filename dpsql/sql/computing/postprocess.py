@@ -103,15 +103,15 @@ def direct_outputs(
     clause = query.args.get("from_")
     if clause is None or clause.this.name != lowered[0].core.table:
         return None
-    found = []
+    outputs = []
     for item in query.expressions:
         column = AnswerColumn.of(item.this.unnest())
         if column is None or column.role not in {Role.KEY, Role.STATISTIC}:
             return None
         is_key = column.role is Role.KEY
         key, statistic = (column.number, None) if is_key else (None, column.number)
-        found.append(DirectOutput(item.alias, key, statistic))
-    return tuple(found)
+        outputs.append(DirectOutput(item.alias, key, statistic))
+    return tuple(outputs)
 
 
 def prepare(
@@ -155,9 +155,9 @@ def prepare(
 def _corrected(source: SourceText, said: str) -> Iterator[Hint]:
     """Write a name, a place or an argument otherwise that DuckDB finds nothing for."""
     whole = source.whole()
-    found = re.fullmatch(r"ORDER term out of range - should be between 1 and (\d+)", said)
-    if found is not None:
-        yield from swapped(source, whole, r"ORDER BY \d+", f"ORDER BY {found[1]}")
+    match = re.fullmatch(r"ORDER term out of range - should be between 1 and (\d+)", said)
+    if match is not None:
+        yield from swapped(source, whole, r"ORDER BY \d+", f"ORDER BY {match[1]}")
     function = re.search(r"types '(\w+)\(", said)
     if function is not None:
         yield from swapped(source, whole, rf"\b{function[1]}\([^()]*\)", f"{function[1]}()")
@@ -201,12 +201,12 @@ def _with_bounds(
     clause = query.args.get("from_")
     if not isinstance(query, exp.Select) or clause is None or query.args.get("distinct"):
         return query, {}, {}
-    own = [core for core in lowered if core.core.table == clause.this.name]
-    if not own or query.args.get("joins"):
+    cores = [core for core in lowered if core.core.table == clause.this.name]
+    if not cores or query.args.get("joins"):
         return query, {}, {}
-    statistics = own[0].sets[0].columns
+    statistics = cores[0].sets[0].columns
     extended = query.copy()
-    found: dict[int, int] = {}
+    columns: dict[int, int] = {}
     ranges: dict[int, pl.Series] = {}
     for i, item in enumerate(query.expressions):
         column = AnswerColumn.of(item.this.unnest())
@@ -215,12 +215,12 @@ def _with_bounds(
         values = statistics[column.number].values
         if values is not None:
             ranges[i] = values
-            found[i] = width + len(_BESIDE) * len(found)
+            columns[i] = width + len(_BESIDE) * len(columns)
             for role in _BESIDE:
                 name = exp.to_identifier(f"__b{len(extended.expressions) - width}")
                 bound = exp.Alias(this=role.column(column.number), alias=name)
                 extended.expressions.append(bound)
-    return extended, found, ranges
+    return extended, columns, ranges
 
 
 def _annotated(
@@ -259,14 +259,14 @@ def _columns(core: LoweredCore) -> list[tuple[str, str]]:
     numbers, floor = range(len(core.core.keys)), core.core.floor
     statistics = [(j, s.value_type or "DOUBLE") for j, s in enumerate(core.sets[0].columns)]
     ordered = [(j, t) for j, t in statistics if core.sets[0].columns[j].values is not None]
-    found = [(Role.KEY, k, core.types.get(k, "INTEGER")) for k in numbers]
-    found += [(Role.ROLLED_UP, k, "INTEGER") for k in numbers]
-    found += [(Role.STATISTIC, j, type_) for j, type_ in statistics]
-    found += [(Role.CENTER, j, "DOUBLE") for j, _ in statistics]
-    found += [(end, j, type_) for j, type_ in ordered for end in (Role.LOWER, Role.UPPER)]
-    found += [(Role.SIZE, j, "DOUBLE") for j, _ in ordered]
-    found += [] if floor is None else [(Role.STANDARD_ERROR, floor.statistic, "DOUBLE")]
-    return [(role.named(number), type_) for role, number, type_ in found]
+    columns = [(Role.KEY, k, core.types.get(k, "INTEGER")) for k in numbers]
+    columns += [(Role.ROLLED_UP, k, "INTEGER") for k in numbers]
+    columns += [(Role.STATISTIC, j, type_) for j, type_ in statistics]
+    columns += [(Role.CENTER, j, "DOUBLE") for j, _ in statistics]
+    columns += [(end, j, type_) for j, type_ in ordered for end in (Role.LOWER, Role.UPPER)]
+    columns += [(Role.SIZE, j, "DOUBLE") for j, _ in ordered]
+    columns += [] if floor is None else [(Role.STANDARD_ERROR, floor.statistic, "DOUBLE")]
+    return [(role.named(number), type_) for role, number, type_ in columns]
 
 
 def has_statistic(node: Expr) -> bool:
@@ -374,15 +374,15 @@ def notes(
         post: the same, followed through by its noise; None if nothing is computed.
     """
     floors = {core.core.floor.errors for core in cores if core.core.floor is not None}
-    found = [*_empty_notes(query, cores), *(Note(ABOVE.format(errors)) for errors in floors)]
+    noted = [*_empty_notes(query, cores), *(Note(ABOVE.format(errors)) for errors in floors)]
     outputs = () if post is None else post.outputs
     if any(output.chosen for output in outputs):
         noisy = any(output.noisy for output in outputs)
-        found.append(Note(CHOSEN) if noisy else Note(CHOSEN_GROUPS, frozenset(range(len(outputs)))))
+        noted.append(Note(CHOSEN) if noisy else Note(CHOSEN_GROUPS, frozenset(range(len(outputs)))))
     elif not any(group.columns for core in cores for group in core.sets):
         width = len(outputs) or len(query.expressions)
-        found.append(Note(LISTED if cores else PUBLIC, frozenset(range(width))))
-    return tuple(found)
+        noted.append(Note(LISTED if cores else PUBLIC, frozenset(range(width))))
+    return tuple(noted)
 
 
 def _empty_notes(query: exp.Query, cores: Sequence[LoweredCore]) -> Iterator[Note]:
@@ -422,8 +422,8 @@ def _may_be_empty(query: exp.Query, core: LoweredCore) -> bool:
     """Whether a core has groups, of which neither the owner nor HAVING says that they have rows."""
     if not core.core.keys:
         return False
-    own = [s for s in query.find_all(exp.Select) if _table_of(s) == core.core.table]
-    return not core.core.declared and not all(map(_chooses, own))
+    selects = [s for s in query.find_all(exp.Select) if _table_of(s) == core.core.table]
+    return not core.core.declared and not all(map(_chooses, selects))
 
 
 def _chooses(select: exp.Select) -> bool:

@@ -298,12 +298,12 @@ class AnnotatedSelect:
         """Return an output column, and the SQL of its list; `leaf` finds what it is made of."""
         name = item.alias_or_name or render(item)
         try:
-            found = gradient(item.unalias(), leaf)
+            derivative = gradient(item.unalias(), leaf)
         except NotSmoothError as error:
             return Output(name, noisy=True, exact=False, reason=str(error)), UNKNOWN
-        if not found.partial:
+        if not derivative.partial:
             return Output(name), NONE
-        return Output(name, noisy=True, exact=self._is_exact(found)), self._chain(found)
+        return Output(name, noisy=True, exact=self._is_exact(derivative)), self._chain(derivative)
 
     def _is_exact(self, g: Gradient) -> bool:
         """Whether the noise of an expression is linear in that of statistics."""
@@ -320,13 +320,13 @@ class AnnotatedSelect:
 
     def _group_leaf(self, node: Expr) -> str | None:
         """Return the name of a noisy value of a group of rows, which is not one row's."""
-        found = self._leaf(node)
+        name = self._leaf(node)
         of_rows = (
             isinstance(node, exp.Column) and node.find_ancestor(exp.AggFunc, exp.Window) is None
         )
-        if found is not None and of_rows:
+        if name is not None and of_rows:
             raise NotSmoothError("rows are grouped by a noisy value")
-        return found
+        return name
 
     def _leaf(self, node: Expr) -> str | None:
         """Return the name of a noisy value, whose list is noted; None for anything else."""
@@ -359,10 +359,10 @@ class AnnotatedSelect:
         for source in self._sources:
             if qualifier and qualifier != folded(source.alias):
                 continue
-            found = source.columns.get(folded(node.name))
-            if found is None:
+            column = source.columns.get(folded(node.name))
+            if column is None:
                 continue
-            output, pairs = found
+            output, pairs = column
             if not output.noisy:
                 return None
             if output.reason is not None:
@@ -374,24 +374,24 @@ class AnnotatedSelect:
         inner = node.this if isinstance(node, exp.Filter) else node
         if isinstance(inner, _PICKED):
             return self._taken(node, inner)
-        found = self._argument(node, inner)
-        if found is None:
+        derivative = self._argument(node, inner)
+        if derivative is None:
             return None
         condition = render(node.expression) if isinstance(node, exp.Filter) else ""
         having = f" FILTER ({condition})" if condition else ""
-        return self._collected(node, inner, found, having)
+        return self._collected(node, inner, derivative, having)
 
     def _window(self, node: exp.Window) -> str | None:
         if isinstance(node.this, _SHIFTS):
             return self._taken(node, node.this)
-        found = self._argument(node, node.this)
-        if found is None:
+        derivative = self._argument(node, node.this)
+        if derivative is None:
             return None
         if self._propagation.many:
             raise NotSmoothError("there are too many rows to follow noise through a window")
         rest = {k: v for k, v in node.args.items() if k != "this"}
         over = render(exp.Window(this=exp.Var(this=""), **rest)).strip()
-        return self._collected(node, node.this, found, f" {over}")
+        return self._collected(node, node.this, derivative, f" {over}")
 
     def _taken(self, node: Expr, function: Expr) -> str | None:
         """Take the list of another row, as LAG, FIRST and the like take its value."""
@@ -401,15 +401,15 @@ class AnnotatedSelect:
         parts = [n for of in (node, function, ordered) for n in of.iter_expressions()]
         if any(self._noisy(part) for part in parts if id(part) not in own):
             raise NotSmoothError("which row is taken depends on noisy values")
-        found = gradient(value, self._leaf)
-        if not found.partial:
+        derivative = gradient(value, self._leaf)
+        if not derivative.partial:
             return None
         taken = node.copy()
         inner = taken if node is function else taken.this
         inner.set("default", None)
         place = inner.this if ordered is not function else inner
-        place.set("this", exp.Var(this=self._chain(found)))
-        return self._note(render(node), render(taken), self._is_exact(found))
+        place.set("this", exp.Var(this=self._chain(derivative)))
+        return self._note(render(node), render(taken), self._is_exact(derivative))
 
     def _argument(self, node: Expr, function: Expr) -> Gradient | None:
         """Differentiate what an aggregate is over; None if nothing in it is noisy."""
@@ -418,8 +418,8 @@ class AnnotatedSelect:
             others = [part for part in parts if part is not function]
             if any(self._noisy(other) for other in others):
                 raise NotSmoothError("the rows that are added up are chosen by noisy values")
-            found = gradient(_unordered(function.this), self._leaf)
-            return found if found.partial else None
+            derivative = gradient(_unordered(function.this), self._leaf)
+            return derivative if derivative.partial else None
         if any(self._noisy(part) for part in node.iter_expressions()):
             raise NotSmoothError(f"{named(function)} of noisy values has no variance")
         return None
@@ -589,10 +589,10 @@ class Propagation:
             whole = exp.TableAlias(this=alias.this.copy(), columns=_columns(outputs))
             ctes.append(exp.CTE(this=inner, alias=whole))
         bare = type(query)(**{k: v for k, v in query.args.items() if k != "with_"})
-        found, outputs = self._query(bare, known)
+        annotated, outputs = self._query(bare, known)
         if ctes:
-            found.set("with_", exp.With(expressions=ctes))
-        return found, outputs
+            annotated.set("with_", exp.With(expressions=ctes))
+        return annotated, outputs
 
     def _query(self, query: Expr, names: Mapping[str, list[Output]]) -> tuple[Expr, list[Output]]:
         if isinstance(query, exp.Subquery):

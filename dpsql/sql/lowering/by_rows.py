@@ -50,12 +50,12 @@ def by_rows(core: Core, table: Table, reader: RowReader, evaluator: Evaluator) -
         reader: reads what is computed of rows.
         evaluator: knows what cells tell.
     """
-    found = _Untold(table, evaluator).core(of_long_columns(core, table, reader))
+    marked = _Untold(table, evaluator).core(of_long_columns(core, table, reader))
     while True:
-        moved = _apart(found, table, reader)
+        moved = _apart(marked, table, reader)
         if moved is None:
-            return _freed(found, core, table, reader)
-        found = moved
+            return _freed(marked, core, table, reader)
+        marked = moved
 
 
 def _freed(core: Core, before: Core, table: Table, reader: RowReader) -> Core:
@@ -89,7 +89,7 @@ def _columns_of(core: Core, *, without: Sequence[BoundExpr]) -> frozenset[str]:
         *core.conjuncts,
         *core.derived,
         *(c for r in core.relations for c in r.on),
-        *(part for one in core.statistics for part in expressions(one)),
+        *(part for statistic in core.statistics for part in expressions(statistic)),
         *(c for c in core.by_row if c not in without),
     ]
     return frozenset[str]().union(*(part.attributes | part.by_row for part in parts))
@@ -282,15 +282,15 @@ def of_long_columns(core: Core, table: Table, reader: RowReader) -> Core:
         is_long = not bound.attributes.isdisjoint(names)
         return replace(bound, by_row=bound.attributes) if is_long else bound
 
-    found, left_out = rewritten(core, change), sorted(table.guards(names))
+    changed, left_out = rewritten(core, change), sorted(table.guards(names))
     there = tuple(_has_value(name, table, core) for name in left_out)
-    found = replace(found, named=core.named.difference(left_out))
+    changed = replace(changed, named=core.named.difference(left_out))
     if kept is None:
-        return replace(found, by_row=(*found.by_row, *there))
+        return replace(changed, by_row=(*changed.by_row, *there))
     relations = (
-        replace(r, on=(*r.on, *there)) if r.number == kept.number else r for r in found.relations
+        replace(r, on=(*r.on, *there)) if r.number == kept.number else r for r in changed.relations
     )
-    return replace(found, relations=tuple(relations))
+    return replace(changed, relations=tuple(relations))
 
 
 def _cells_of(core: Core) -> list[BoundExpr]:

@@ -202,9 +202,9 @@ class JoinedRows:
 
     def _joined_before(self, i: int) -> frozenset[str]:
         """Return the columns that can be there before a join."""
-        own = {step.relation.number for step in self._steps[i:]}
+        numbers = {step.relation.number for step in self._steps[i:]}
         names = frozenset[str]().union(*(_columns(e.before for e in s.equal) for s in self._steps))
-        return frozenset(name for name in names if _relation(name) not in own)
+        return frozenset(name for name in names if _relation(name) not in numbers)
 
     def _too_many(self) -> ResourceLimitError:
         apart = [s.relation for s in self._steps if not s.equal and s.relation.rows > 1]
@@ -224,10 +224,10 @@ class JoinedRows:
 
 def values_of(sandbox: Sandbox, query: str, most: int) -> list[str] | list[int]:
     """Return at most so many of the texts or integers that a query returns, each once, in order."""
-    found = sandbox.frame(
+    frame = sandbox.frame(
         f"SELECT DISTINCT v FROM ({query}) AS x(v) WHERE v IS NOT NULL ORDER BY 1 LIMIT {most}"
     )["v"]
-    values = found.cast(pl.String) if found.dtype == pl.Enum else found
+    values = frame.cast(pl.String) if frame.dtype == pl.Enum else frame
     return values.to_list() if values.dtype.is_integer() or values.dtype == pl.String else []
 
 
@@ -239,10 +239,10 @@ def constants_of(sandbox: Sandbox, query: str, most: int) -> list[tuple[str, str
     """
     (_, type_), *_ = sandbox.types(f"SELECT v FROM ({query}) AS x(v)")
     text = "v::DOUBLE::VARCHAR" if type_ == "FLOAT" else "v::VARCHAR"  # which is longer
-    found = sandbox.rows(
+    rows = sandbox.rows(
         f"SELECT DISTINCT {text} FROM ({query}) AS x(v) WHERE v IS NOT NULL LIMIT {most + 1}"
     )
-    return None if len(found) > most else [(type_, text) for (text,) in found]
+    return None if len(rows) > most else [(type_, text) for (text,) in rows]
 
 
 def compared_values(place: Expr, tables: Mapping[int, str]) -> list[str] | None:
@@ -307,7 +307,7 @@ def _values_of(node: Expr, place: Expr, tables: Mapping[int, str]) -> str | None
     relations = {_relation(name) for name in named}
     if None in relations or len(relations) > 1:
         return None
-    own = _columns([node]) - named
+    columns = _columns([node]) - named
     around = place.find_ancestor(exp.Select)
     if relations or around is None:
         # Also for a row that meets none, in an outer join.
@@ -316,7 +316,7 @@ def _values_of(node: Expr, place: Expr, tables: Mapping[int, str]) -> str | None
             for r in relations
             if r is not None
         )
-        return None if own and not node.find(exp.Query) else f"SELECT {render(node)}{from_}"
+        return None if columns and not node.find(exp.Query) else f"SELECT {render(node)}{from_}"
     return _of_rows(node, around, place)
 
 
@@ -427,20 +427,20 @@ def _equal_to(
     if relation.kind != "inner":
         implied = implied_equalities(relation.on)
     for condition, node in implied.values():
-        for own, before in ((node.this, node.expression), (node.expression, node.this)):
+        for here, before in ((node.this, node.expression), (node.expression, node.this)):
             about = _relations(before)
-            if _relations(own) == {relation.number} and about and about <= placed | {None}:
-                yield _Equality(condition, render(node), before, own)
+            if _relations(here) == {relation.number} and about and about <= placed | {None}:
+                yield _Equality(condition, render(node), before, here)
                 break
 
 
 def implied_equalities(conditions: Iterable[BoundExpr]) -> dict[_Text, tuple[BoundExpr, Expr]]:
     """Return the equalities that are true wherever all conditions are, with the first to say so."""
-    found: dict[_Text, tuple[BoundExpr, Expr]] = {}
+    equalities: dict[_Text, tuple[BoundExpr, Expr]] = {}
     for condition in conditions:
         for text, equality in _implied_by(condition.node).items():
-            found.setdefault(text, (condition, equality))
-    return found
+            equalities.setdefault(text, (condition, equality))
+    return equalities
 
 
 def _implied_by(node: Expr) -> dict[_Text, Expr]:

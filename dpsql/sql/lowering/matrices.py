@@ -80,11 +80,11 @@ def components(
     # What depends on nothing, such as WHERE 1 = 0, is a matter of the first component.
     needs_one = bool(weights or conjuncts)
     groups = _with_attributes(unions(filter(None, edges)), table, needs_one=needs_one)
-    found = []
+    coupled = []
     for number, group in enumerate(groups):
         first = number == 0
         conditions = (c for c in conjuncts if _depends(c.nodes, group, first=first))
-        found.append(
+        coupled.append(
             CoupledColumns(
                 tuple(name for name in table.columns if name in group),
                 tuple(r for r in core.relations if r.number in group),
@@ -94,8 +94,8 @@ def components(
             )
         )
     alone = tuple(k for k in keys if not core.keys[k].nodes)
-    found += [CoupledColumns((), (), (), alone, False)] if alone else []
-    return sorted(found, key=lambda component: component.keys or (len(core.keys),))
+    coupled += [CoupledColumns((), (), (), alone, False)] if alone else []
+    return sorted(coupled, key=lambda component: component.keys or (len(core.keys),))
 
 
 def _nodes(relation: Relation) -> frozenset[Node]:
@@ -131,8 +131,8 @@ def _smallest(table: Table) -> frozenset[Node]:
         domain = table.columns[name]
         return not domain.covers_all, domain.size
 
-    own = [name for name in table.columns if name not in table.joined]
-    return frozenset(sorted(own, key=cost)[:1])
+    stored = [name for name in table.columns if name not in table.joined]
+    return frozenset(sorted(stored, key=cost)[:1])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -335,8 +335,8 @@ class AddedUp:
     def block(self) -> LoweredBlock:
         """The axis of the measure, along which no group runs."""
         unit, center = float(self.row.step), self.center if self.restored else 0.0
-        one = Exchangeable(1, unit, unit)
-        return LoweredBlock((self.name,), one, (), bound=self.row.bound, center=center)
+        axis = Exchangeable(1, unit, unit)
+        return LoweredBlock((self.name,), axis, (), bound=self.row.bound, center=center)
 
     @property
     def scale(self) -> float:

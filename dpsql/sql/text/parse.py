@@ -195,8 +195,8 @@ def _check_string(source: SourceText, at: int) -> None:
     if before is not None and before.token_type is TokenType.STRING:
         between = source.sql[before.end + 1 : token.start]
         if between.strip() or "\n" not in between:  # else they are one string, as in DuckDB
-            one = quoted_text(printable(before.text + token.text))
-            hint = "write one string, " + instead(one, of=(before.start, token.end + 1)) + "."
+            joined = quoted_text(printable(before.text + token.text))
+            hint = "write one string, " + instead(joined, of=(before.start, token.end + 1)) + "."
             message = "A string beside a string has no meaning."
             raise source.unsupported(_span(token), message, hint)
     if before is not None and source.word(at - 1) == "INTERVAL":
@@ -243,8 +243,8 @@ def _check_interval(source: SourceText, span: Span, text: str) -> None:
     Raises:
         UnsupportedSqlError: it has one, and more beside it.
     """
-    found = _COUNTED.findall(text)
-    if len(found) == 1 and text.strip() != found[0]:
+    parts = _COUNTED.findall(text)
+    if len(parts) == 1 and text.strip() != parts[0]:
         message = "An interval may be one number and one unit here, and nothing else."
         hint = f"write CAST({quoted_text(text)} AS INTERVAL) in place of INTERVAL and its text."
         raise source.unsupported(span, message, hint)
@@ -401,21 +401,21 @@ def _are_same(first: object, second: object) -> bool:
     """Whether two trees are equal in all but what writing changes on purpose."""
     pending = [(first, second)]
     while pending:
-        one, other = pending.pop()
-        if isinstance(one, exp.Expr) and isinstance(other, exp.Expr):
-            one, other = _plain(one), _plain(other)
+        left, other = pending.pop()
+        if isinstance(left, exp.Expr) and isinstance(other, exp.Expr):
+            left, other = _plain(left), _plain(other)
             if isinstance(other, (exp.AggFunc, exp.WithinGroup)):
-                if not _is_aggregate(one, other):
+                if not _is_aggregate(left, other):
                     return False
-            elif type(one) is not type(other):
+            elif type(left) is not type(other):
                 return False
             else:
-                pending += _parts(one, other)
-        elif isinstance(one, list) and isinstance(other, list):
-            if len(one) != len(other):
+                pending += _parts(left, other)
+        elif isinstance(left, list) and isinstance(other, list):
+            if len(left) != len(other):
                 return False
-            pending += zip(one, other, strict=True)
-        elif (one or None) != (other or None):  # what is not given may be None, False or []
+            pending += zip(left, other, strict=True)
+        elif (left or None) != (other or None):  # what is not given may be None, False or []
             return False
     return True
 

@@ -194,7 +194,7 @@ def read_script_at(path: Path) -> list[tuple[str, str]]:
 
 
 def _read_folder(folder: Path) -> list[tuple[str, str]]:
-    found: dict[str, tuple[str, str]] = {}
+    statements: dict[str, tuple[str, str]] = {}
     size = 0
     for file in _files(folder):
         place = printable(file.relative_to(folder).as_posix())
@@ -206,7 +206,7 @@ def _read_folder(folder: Path) -> list[tuple[str, str]]:
                     f"The scripts are longer than {MAX_SCRIPT_BYTES:,} bytes in all.",
                     hint="release them in several parts.",
                 )
-            if folded(name) in found:
+            if folded(name) in statements:
                 raise SqlError(
                     f"Two files are named {name}, apart from folders and capital letters.",
                     hint="rename one of them: it names its statement.",
@@ -214,8 +214,8 @@ def _read_folder(folder: Path) -> list[tuple[str, str]]:
         except SqlError as error:
             error.statement = place
             raise
-        found[folded(name)] = name, sql
-    return list(found.values())
+        statements[folded(name)] = name, sql
+    return list(statements.values())
 
 
 def _files(folder: Path) -> list[Path]:
@@ -226,22 +226,22 @@ def _files(folder: Path) -> list[Path]:
         SqlLimitError: there are too many.
     """
     listed = list(islice(_entries(folder), MAX_ENTRIES + 1))
-    found = sorted(
+    files = sorted(
         (path for path in listed if folded(path.name).endswith(ENDING) and not _is_folder(path)),
         key=lambda path: path.relative_to(folder).parts,
     )
-    if len(listed) > MAX_ENTRIES or len(found) > MAX_STATEMENTS:
+    if len(listed) > MAX_ENTRIES or len(files) > MAX_STATEMENTS:
         raise SqlLimitError(
             f"The folder {printable(str(folder))} has more than {MAX_STATEMENTS:,} statements, or "
             f"{MAX_ENTRIES:,} files.",
             hint="name the folder that has the scripts alone, or release them in several parts.",
         )
-    if not found:
+    if not files:
         raise SqlParseError(
             f"The folder {printable(str(folder))} has no {ENDING} file.",
             hint="put each statement into a file of its own, for example by_sex.sql.",
         )
-    return found
+    return files
 
 
 def _entries(folder: Path) -> Iterator[Path]:
