@@ -9,7 +9,8 @@ import pytest
 
 import dpsql
 from dpsql import Domain
-from dpsql.errors import DpsqlError, SandboxLimitError, SchemaError
+from dpsql.errors import DpsqlError, InternalError, SandboxLimitError, SchemaError
+from dpsql.sql.lowering import coarse
 from dpsql.sql.sandbox.database import Sandbox
 from tests.sql import coarse_table
 
@@ -38,6 +39,15 @@ def count(con, condition, column="COUNT(*)"):
     sql = f"SELECT {column} AS n FROM t WHERE {condition}"
     frame = dpsql.query(con, sql, budget=dpsql.Budget(rho=10**10), schema=SCHEMA)
     return frame["n"][0], con.execute(sql).fetchall()[0][0]
+
+
+def test_ranges_of_a_type_that_is_not_tried_are_refused(con, monkeypatch):
+    """Or a condition that cuts through one would count all of it or nothing."""
+    monkeypatch.setattr(coarse, "TRIED", coarse.TRIED - {"DOUBLE"})
+    answer, true = count(con, "day >= DATE '2020-03-01'")
+    assert answer == pytest.approx(true, abs=0.01)
+    with pytest.raises(InternalError):
+        count(con, "income >= 10")
 
 
 @pytest.mark.parametrize(

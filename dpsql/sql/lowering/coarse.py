@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from sqlglot import exp
 
-from dpsql.errors import ResourceLimitError, SqlError
+from dpsql.errors import InternalError, ResourceLimitError, SqlError
 from dpsql.schema import Domain, Table
 from dpsql.schema.domain import INTEGER_TYPES, Merging
 from dpsql.schema.names import as_sql, quoted_text
@@ -43,6 +43,8 @@ from dpsql.sql.lowering.stored_values import is_rounded
 from dpsql.sql.sandbox.database import Sandbox, SandboxError, column_type
 from dpsql.sql.text.spans import SourceText
 
+TRIED = frozenset({"DOUBLE", "DATE", "TIMESTAMP"})
+"""Types of which `_spread` has the ends of cells, and `_points` all at which expressions change."""
 MAX_TRIED = 2**26
 """Combinations of cells, public rows and days that are tried."""
 MAX_COMPARED = 200
@@ -241,6 +243,8 @@ class CoarseColumns:
         day in it, and over the cells of the other columns.
         """
         domain = self._table.columns[name]
+        if domain.type not in TRIED:
+            raise InternalError("ranges of a type of which it isn't known what to try in them")
         if domain.type == "DOUBLE":
             points, of = ["__last"], column_type(domain)
             for value in self._compared(bound, name):
