@@ -26,7 +26,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
+import scipy
 from numpy.typing import NDArray
 
 from dpsql.linalg.arrays import Array, Ints

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import lapack
+import scipy
 
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.nested import nested_rows
@@ -22,11 +22,11 @@ def regular_root(gram: Array, least: float = 0.0) -> Array | None:
     Cholesky's factorization takes a twentieth of the time of eigenvalues. All of these are at least
     1/‖G⁻¹‖₁, of which LAPACK gives a good estimate.
     """
-    upper, failed = lapack.dpotrf(gram, clean=1)
+    upper, failed = scipy.linalg.lapack.dpotrf(gram, clean=1)
     if failed:
         return None
     size = float(np.abs(gram).sum(axis=0).max())
-    reciprocal, _ = lapack.dpocon(upper, size)
+    reciprocal, _ = scipy.linalg.lapack.dpocon(upper, size)
     return np.asarray(upper) if reciprocal > max(REGULAR, least / size) else None
 
 
@@ -41,9 +41,9 @@ def eigen_of(gram: Array) -> tuple[Array, Array]:
     """
     if not np.isfinite(gram).all():
         raise np.linalg.LinAlgError
-    work, integers, _ = lapack.dsyevd_lwork(len(gram), lower=1)
+    work, integers, _ = scipy.linalg.lapack.dsyevd_lwork(len(gram), lower=1)
     sizes = {"lwork": int(work), "liwork": int(integers)}
-    values, vectors, failed = lapack.dsyevd(gram, lower=1, **sizes)
+    values, vectors, failed = scipy.linalg.lapack.dsyevd(gram, lower=1, **sizes)
     if failed:
         raise np.linalg.LinAlgError
     return values, vectors
@@ -71,7 +71,7 @@ def triangular_root(gram: Array) -> tuple[Array, Array] | None:
     """Return the same for a regular G, in much less time; None if an eigenvalue is nearly 0."""
     if (upper := regular_root(gram)) is None:
         return None
-    return upper, np.asarray(lapack.dtrtri(upper)[0])
+    return upper, np.asarray(scipy.linalg.lapack.dtrtri(upper)[0])
 
 
 def independent_rows(rows: Array, negligible: float) -> tuple[Array, Array]:
@@ -117,7 +117,7 @@ def _pivoted_root(gram: Array, least: float) -> Array:
     they are far below. It takes a tenth of the time of eigenvalues.
     """
     bound = max(ROUNDING * len(gram) * float(gram.diagonal().max()), least)
-    upper, pivots, rank, _ = lapack.dpstrf(gram, tol=bound)
+    upper, pivots, rank, _ = scipy.linalg.lapack.dpstrf(gram, tol=bound)
     rows = np.zeros((rank, len(gram)))
     rows[:, pivots - 1] = np.triu(upper)[:rank]
     return rows

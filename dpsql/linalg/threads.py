@@ -15,15 +15,17 @@ from __future__ import annotations
 import atexit
 import contextvars
 import ctypes
+import importlib.util
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ContextDecorator
+from contextlib import ContextDecorator, suppress
 from functools import cache
-from typing import TypeVar
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
-import scipy.linalg  # noqa: F401  (loads SciPy's own OpenBLAS, so that it is limited as well)
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import OpenBLASController, ThreadpoolController
 
 T = TypeVar("T")
 _EVERY_SECONDS, _AGAIN_SECONDS = 0.1, 1.0
@@ -32,44 +34,48 @@ _EXIT_SECONDS = 5.0
 
 
 class _Here(threading.local):
-    """The state of a thread of the caller's: the limit that it entered, and how many times."""
+    """The state of a thread of the caller's: how many times it entered, and its own limit."""
 
     depth: int = 0
-    limit: AbstractContextManager[object] | None = None
+    limit: Any = None
 
 
 class _OneThread(ContextDecorator):
     """Limits BLAS to one thread while a thread of the caller's is inside of it.
 
-    Most builds of BLAS have one number of threads for the whole process, which threadpoolctl lets
-    one thread change at a time. Two that enter one after the other find different numbers: the
-    last one to leave gives back what the first one found, not the 1 that it found itself.
+    OpenBLAS over OpenMP has a number for each thread, which everyone who enters limits. All else
+    has one number for the process: who enters first limits it, and who leaves last gives it back.
+    threadpoolctl has one thread change that, and does nothing in others without a word. So the
+    claim is taken from whoever has it, be it one who entered first and left, and given up again.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._here = _Here()
         self._inside = 0
-        self._first: AbstractContextManager[object] | None = None
+        self._limit: Any = None
 
     def __enter__(self) -> None:
         if not self._here.depth:
+            libraries = _libraries()
             with self._lock:
-                self._here.limit = _controller().limit(limits=1, user_api="blas")
-                self._here.limit.__enter__()
                 if not self._inside:
-                    self._first = self._here.limit
+                    OpenBLASController.clear_controlling_thread(force=True)
+                    self._limit = libraries.of_process.limit(limits=1)
                 self._inside += 1
+            self._here.limit = libraries.of_threads.limit(limits=1)
         self._here.depth += 1
 
     def __exit__(self, *_: object) -> None:
         self._here.depth -= 1
         if not self._here.depth:
+            self._here.limit.restore_original_limits()
             with self._lock:
                 self._inside -= 1
-                limit = self._here.limit if self._inside else self._first
-                if limit is not None:
-                    limit.__exit__(None, None, None)
+                if not self._inside:
+                    OpenBLASController.clear_controlling_thread(force=True)
+                    self._limit.restore_original_limits()
+                    OpenBLASController.clear_controlling_thread(force=True)
 
 
 one_thread = _OneThread()
@@ -77,10 +83,37 @@ one_thread = _OneThread()
 nothing, so that every entrance may have it."""
 
 
+class _Libraries(NamedTuple):
+    """The libraries of BLAS that are loaded, by whose their number of threads is."""
+
+    of_process: ThreadpoolController
+    of_threads: ThreadpoolController
+
+
 @cache
-def _controller() -> ThreadpoolController:
-    # It takes milliseconds to find the libraries that are loaded.
-    return ThreadpoolController()
+def _libraries() -> _Libraries:
+    """Return the libraries that plans use; it takes milliseconds to find them."""
+    _load_blas_of_scipy()
+    blas = ThreadpoolController().select(user_api="blas")
+    of_threads = blas.select(internal_api="openblas").select(threading_layer="openmp")
+    apart = {library["filepath"] for library in of_threads.info()}
+    paths = [path for library in blas.info() if (path := library["filepath"]) not in apart]
+    return _Libraries(blas.select(filepath=paths), of_threads)
+
+
+def _load_blas_of_scipy() -> None:
+    """Load SciPy's own BLAS, so that it is limited as NumPy's is, whenever SciPy itself is loaded.
+
+    That takes a quarter of a second, and few plans need it. The system loads the library with a
+    module that is linked to it, without running any of SciPy's code.
+    """
+    spec = importlib.util.find_spec("scipy")
+    folder = Path(spec.origin).parent if spec is not None and spec.origin else Path()
+    for suffix in EXTENSION_SUFFIXES:
+        with suppress(OSError):  # Windows finds its libraries by SciPy's own code alone
+            ctypes.CDLL(str(folder / "linalg" / f"_fblas{suffix}"))
+            return
+    importlib.import_module("scipy.linalg")
 
 
 def interruptibly(work: Callable[[], T]) -> T:

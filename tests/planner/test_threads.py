@@ -88,11 +88,50 @@ def test_several_planners_give_the_threads_back(main_leaves_first, two_threads):
             leave.set()
             thread.join()
         assert blas_threads() == {1}
+    assert blas_threads() == ({1} if main_leaves_first else {2})
     leave.set()
     thread.join()
     assert blas_threads() == {2}
     with one_thread:  # and nobody is left who keeps others from it
         assert blas_threads() == {1}
+
+
+LOADED_LATE = """
+import sys, threading
+from threadpoolctl import threadpool_info, threadpool_limits
+from dpsql.linalg.threads import one_thread
+
+def threads():
+    return sorted(each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas")
+
+def beside():
+    with one_thread:
+        import scipy.linalg
+        scipy.linalg.qr([[1.0]])
+        print(*threads())
+
+import numpy
+with one_thread:
+    assert "scipy" not in sys.modules
+    thread = threading.Thread(target=beside)
+    thread.start()
+    thread.join()
+    print(*threads())
+with threadpool_limits(2, "blas"):
+    print(*threads())
+"""
+
+
+def test_a_blas_that_is_loaded_in_the_midst_of_a_plan_is_limited_as_well():
+    """SciPy, which has a BLAS of its own, is loaded where a plan first needs it."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED_LATE], capture_output=True, encoding="utf-8", check=True
+    )
+    beside, here, possible = done.stdout.splitlines()
+    assert set(beside.split()) == set(here.split()) == {"1"}
+    assert len(possible) == len(here)
+    if set(possible.split()) != {"2"}:
+        pytest.skip("this BLAS has one thread")
 
 
 LEFT_ALONE = """

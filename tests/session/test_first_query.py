@@ -13,8 +13,8 @@ SELDOM = (
     "dpsql.planner.mechanisms.aim_rounds",
     "dpsql.present.exports", "dpsql.present.page", "dpsql.present.pictures", "dpsql.present.report",
     "dpsql.release.relations", "dpsql.release.synthesis", "pandas", "matplotlib", "altair",
-    "IPython", "pyspark", "psycopg", "scipy.optimize", "scipy.sparse", "scipy.special",
-    "scipy.stats",
+    "IPython", "pyspark", "psycopg", "scipy.linalg", "scipy.optimize", "scipy.sparse",
+    "scipy.special", "scipy.stats",
 )  # fmt: skip
 """What most releases have no use for."""
 PROGRAM = """

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import scipy.linalg
+import scipy
 
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.iterations import descend

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-import scipy.linalg
+import scipy
 
 from dpsql.errors import ResourceLimitError
 from dpsql.linalg.arrays import Array, Ints

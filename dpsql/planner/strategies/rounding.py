@@ -26,7 +26,7 @@ from fractions import Fraction
 from typing import TypeVar
 
 import numpy as np
-import scipy.linalg
+import scipy
 from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError

@@ -42,7 +42,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
+import scipy
 
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.nested import nested_rows
