@@ -11,8 +11,9 @@ found to be so without a look at each joint cell.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, reduce
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -34,10 +35,28 @@ from dpsql.planner.residuals.structure import Product
 from dpsql.workload import Block, Family, Workload
 from dpsql.workload.workload import gram, spread_out
 
+T = TypeVar("T")
 _COLUMNS = ("columns",)
 """The name of an axis, which is no attribute."""
 HELD = 2**23
-"""Entries of sums over attributes that are kept of one matrix."""
+"""Entries that are kept of sums of one matrix over attributes, and of answers to its columns."""
+
+
+class _SmallArrays(Generic[T]):
+    """Arrays that are computed once, as long as those that are kept are small together."""
+
+    def __init__(self) -> None:
+        self._known: dict[T, Array] = {}
+        self._held = 0
+
+    def get(self, key: T, compute: Callable[[], Array]) -> Array:
+        found = self._known.get(key)
+        if found is None:
+            found = compute()
+            if self._held + found.size <= HELD:
+                self._known[key] = found
+                self._held += found.size
+        return found
 
 
 class _CellSums:
@@ -45,23 +64,17 @@ class _CellSums:
 
     def __init__(self, matrix: Array, names: tuple[str, ...], shape: tuple[int, ...]) -> None:
         self._matrix, self._names, self._shape = matrix, names, shape
-        self._known: dict[tuple[str, ...], Array] = {}
-        self._held = 0
+        self._sums = _SmallArrays[tuple[str, ...]]()
 
     def over(self, attributes: Sequence[str]) -> Array:
         """Return the sums over all other attributes: shape (cells of the first, …, columns)."""
         key = tuple(attributes)
-        found = self._known.get(key)
-        if found is None:
-            columns = self._matrix.shape[1]
-            table = LabeledArray(
-                (*self._names, _COLUMNS), self._matrix.reshape(*self._shape, columns)
-            )
-            found = table.project((*key, _COLUMNS))
-            if self._held + found.size <= HELD:
-                self._known[key] = found
-                self._held += found.size
-        return found
+        return self._sums.get(key, lambda: self._over(key))
+
+    def _over(self, attributes: tuple[str, ...]) -> Array:
+        columns = (*self._shape, self._matrix.shape[1])
+        table = LabeledArray((*self._names, _COLUMNS), self._matrix.reshape(columns))
+        return table.project((*attributes, _COLUMNS))
 
 
 class WholeReconstruction(CombinedReconstruction):
@@ -79,6 +92,7 @@ class WholeReconstruction(CombinedReconstruction):
         self._inverse = factor.real.pinv(factor.shape).matrix
         self._sums = _CellSums(self._inverse, self.names, self._shape)
         self._spanned: dict[object, bool] = {}
+        self._answered = _SmallArrays[object]()
 
     @cached_property
     def _row_sums(self) -> _CellSums:
@@ -128,13 +142,23 @@ class WholeReconstruction(CombinedReconstruction):
         return total, self.noise * float(np.linalg.norm(columns, 2)) ** 2 * math.prod(norms)
 
     def _covariances(self, first: Aligned, second: Aligned, sizes: tuple[int, ...]) -> Array:
-        """Multiply the answers that both give to each column of B⁺."""
+        """Multiply the answers that both give to each column of B⁺.
+
+        Of k statistics there are k² pairs, so small answers are kept.
+        """
         total = np.zeros(sizes)
-        answers = (self._answers(side.family, total.size) for side in (first, second))
+        answers = (self._kept_answers(side.family, total.size) for side in (first, second))
         for q, p in zip(*answers, strict=True):
             ours, theirs = ([a for axes in side.axes for a in axes] for side in (first, second))
             total += contract(q, ours, p, theirs, sizes)
         return self.noise * total
+
+    def _kept_answers(self, family: Family, count: int) -> Iterator[Array]:
+        """Yield what `_answers` does; answers to all columns at once are kept."""
+        if _at_once(count) < self._inverse.shape[1]:
+            return self._answers(family, count)
+        key = tuple((block.attributes, block.queries.key) for block in family.blocks)
+        return iter((self._answered.get(key, lambda: next(self._answers(family, count))),))
 
     @property
     def joint(self) -> Space:
@@ -207,10 +231,15 @@ class WholeReconstruction(CombinedReconstruction):
         """
         found = (sums or self._sums).over(family.names)
         cells = found.reshape(-1, found.shape[-1])
-        step = max(1, 2**24 // max(1, count))
+        step = _at_once(count)
         for start in range(0, cells.shape[1], step):
             answers = family.queries @ cells[:, start : start + step]
             yield answers.reshape(*family.shape, -1)
+
+
+def _at_once(count: int) -> int:
+    """Return to how many columns that many answers can be held at once."""
+    return max(1, 2**24 // max(1, count))
 
 
 def _block(piece: Component, space: tuple[str, ...]) -> Block:
