@@ -98,6 +98,7 @@ VENDORS = {
         "workload",
     },
     "sqlite3": {"privacy"},
+    "fsspec": {"engines"},
     "click": {"cli"},
     "rich": {"cli"},
     "IPython": {"notebook"},

@@ -10,15 +10,17 @@ Guarantees:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from dpsql.engines.duckdb.definitions import ReadFiles
+from dpsql.engines.duckdb.footers import PROTOCOL
 from dpsql.engines.frozen import FrozenFiles, check_partitions, frozen_files, partitions_of
 from dpsql.engines.source import RefusedViewError
 from dpsql.errors import SchemaError
 from dpsql.rows.types import RowType, row_type
-from dpsql.schema.domain import UNREAD
+from dpsql.schema.domain import UNREAD, ZONED
 from dpsql.schema.names import folded, quoted_name, quoted_text
 
 Fetch = Callable[[str], Sequence[tuple[object, ...]]]
@@ -60,12 +62,21 @@ _SWITCHES = {
 _ENDS = {
     "DATE": ("5877642-06-25 (BC)", "5881580-07-10"),
     "TIMESTAMP": ("290309-12-22 (BC) 00:00:00", "294247-01-10 04:00:54.775806"),
-    "TIMESTAMP WITH TIME ZONE": (
+    ZONED: (
         "290309-12-22 (BC) 00:00:00+00",
         "294247-01-10 04:00:54.775806+00",
     ),
 }
 """Type → the least and the largest value that is neither infinite nor none at all."""
+_IN_MILLIS = " in milliseconds"
+_TICKS = {_IN_MILLIS: 1_000_000, "": 1_000, "_NS": 1}
+"""How times are counted → how many nanoseconds one more is."""
+_MILLIS = (-9_223_372_022_400_000, 9_223_372_036_854_775)
+"""The least and the largest millisecond within `_ENDS`."""
+_DAY = 86_400_000_000_000
+_MIDNIGHT = "CAST('00:00:00' AS TIME)"
+_NUMBERS = {"INTEGER", "BIGINT"}
+"""The types of times that are read as numbers."""
 _NESTED = re.compile(r"STRUCT\(|MAP\(|UNION\(|VARIANT|GEOMETRY|.*\]$", re.DOTALL)
 _DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 
@@ -145,14 +156,21 @@ def partition_types(fetch: Fetch, frozen: FrozenFiles) -> dict[str, RowType]:
     return {name: row_type(type_) for name, type_ in found.items() if type_ != "VARCHAR"}
 
 
-def scan_of(frozen: FrozenFiles, *, hive: bool, autocast: bool = False) -> str:
+def scan_of(
+    frozen: FrozenFiles, *, hive: bool, autocast: bool = False, numbers: bool = False
+) -> str:
     """Write the call that reads files of a list.
 
     What isn't UTF-8 in a text is replaced: DuckDB would fail, for one byte of one row.
+
+    Args:
+        frozen: the files.
+        hive: whether the names of folders are columns.
+        autocast: whether these may have another type than text.
+        numbers: whether times are the numbers that they are stored as; see `numbered.py`.
     """
-    paths = ", ".join(map(quoted_text, frozen.paths))
     return (
-        f"system.main.read_parquet(system.main.list_value({paths}), "
+        f"system.main.read_parquet({_listed(frozen, numbers=numbers)}, "
         f"hive_partitioning := {_LOGICAL[hive]}, "
         f"hive_types_autocast := {_LOGICAL[autocast]}, "
         "union_by_name := false, utf8_validation := 'replace', filename := false, "
@@ -160,23 +178,106 @@ def scan_of(frozen: FrozenFiles, *, hive: bool, autocast: bool = False) -> str:
     )
 
 
-def types_of(fetch: Fetch, frozen: FrozenFiles, *, hive: bool) -> dict[str, str]:
+def _listed(frozen: FrozenFiles, *, numbers: bool = False) -> str:
+    before = f"{PROTOCOL}://" if numbers else ""
+    paths = ", ".join(quoted_text(before + path) for path in frozen.paths)
+    return f"system.main.list_value({paths})"
+
+
+# ── their columns ──────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class FileColumns:
+    """The columns of files, which are the same in each."""
+
+    types: Mapping[str, str]
+    """Their types; one with which nothing can be done is marked, see `UNREAD`."""
+    ticks: Mapping[str, int] = field(default_factory=dict)
+    """Times that are read as numbers → how many nanoseconds one more is."""
+
+    @property
+    def named_by(self) -> dict[str, str]:
+        """The columns as accounts know them: times that are numbers weren't read at first."""
+        return {name: self._first(name, type_) for name, type_ in self.types.items()}
+
+    def _first(self, name: str, type_: str) -> str:
+        ticks = self.ticks.get(name)
+        (unit,) = (unit for unit, tick in _TICKS.items() if tick == ticks) if ticks else ("",)
+        return f"{type_}{unit}{UNREAD}" if ticks else type_
+
+
+def columns_of(fetch: Fetch, frozen: FrozenFiles, *, hive: bool) -> FileColumns:
     """Return the columns of files and their types, which are the same in each.
 
     Times in milliseconds may be beyond what DuckDB's have, and then it fails for one row, also
-    where it looks at their statistics only; so it does for times of day that are beyond a day.
-    They have a type that nothing can be done with.
+    where it looks at their statistics only; so it does for times of day that are beyond a day. So
+    these are read as numbers; but times of day with a time zone can't be used anyway.
 
     Raises:
         RefusedViewError: they aren't the same, or a file isn't Parquet.
     """
+    described = _described(fetch, scan_of(frozen, hive=hive))
+    units = {
+        column[0]: _IN_MILLIS if _is_in_millis(column) else ""
+        for column in _top(_schema(fetch, frozen))
+    }
+    types, ticks = {}, {}
+    for name, type_ in described.items():
+        unit = units.get(name, "")
+        if type_ in {"TIME", "TIME_NS"} or (type_ in {"TIMESTAMP", ZONED} and unit):
+            types[name] = type_.removesuffix("_NS")
+            ticks[name] = _TICKS["_NS" if type_ == "TIME_NS" else unit]
+        else:
+            unread = unit or type_.startswith("TIME WITH")
+            types[name] = f"{type_}{unit}{UNREAD}" if unread else type_
+    return FileColumns(types, ticks)
+
+
+def check_numbers(fetch: Fetch, frozen: FrozenFiles, columns: FileColumns, *, hive: bool) -> None:
+    """Check that of each file DuckDB reads times as numbers, and other columns as they are.
+
+    Raises:
+        RefusedViewError: it doesn't.
+    """
     try:
-        described = fetch(f"DESCRIBE SELECT * FROM {scan_of(frozen, hive=hive)}")
-        paths = ", ".join(map(quoted_text, frozen.paths))
+        _schema(fetch, frozen, numbers=True)  # of all files the same
+        found = _described(fetch, scan_of(frozen, hive=hive, numbers=True))
+    except RefusedViewError:
+        found = {}
+    wanted = {name: _NUMBERS if name in columns.ticks else {t} for name, t in columns.types.items()}
+    if list(found) != list(wanted) or not all(
+        found[name] in wanted[name] for name, type_ in columns.types.items() if is_read(type_)
+    ):
+        raise RefusedViewError(
+            "its files have times, and say so in another way than files usually do",
+            hint="write it once more, as DuckDB does: COPY (FROM '…') TO '….parquet';",
+        )
+
+
+def _described(fetch: Fetch, scan: str) -> dict[str, str]:
+    """Return the columns of a scan, and their types."""
+    try:
+        return {
+            str(name): str(type_) for name, type_, *_ in fetch(f"DESCRIBE SELECT * FROM {scan}")
+        }
+    except SchemaError:
+        raise RefusedViewError("DuckDB can't read its files as Parquet") from None
+
+
+def _schema(
+    fetch: Fetch, frozen: FrozenFiles, *, numbers: bool = False
+) -> Sequence[tuple[Any, ...]]:
+    """Return what each of the files says of its columns.
+
+    Raises:
+        RefusedViewError: they say several things, or one isn't Parquet.
+    """
+    try:
         rows = fetch(
             "SELECT file_name, name, type, type_length, num_children, converted_type, scale, "
             "precision, logical_type, duckdb_type "
-            f"FROM system.main.parquet_schema(system.main.list_value({paths}))"
+            f"FROM system.main.parquet_schema({_listed(frozen, numbers=numbers)})"
         )
     except SchemaError:
         raise RefusedViewError("DuckDB can't read its files as Parquet") from None
@@ -189,39 +290,34 @@ def types_of(fetch: Fetch, frozen: FrozenFiles, *, hive: bool) -> dict[str, str]
             "its files don't have the same columns, in the same order and of the same types",
             hint="SELECT file_name, name, duckdb_type FROM parquet_schema('…'); shows them.",
         )
-    coarse = _coarse(next(iter(columns.values()))[1:])
-    return {
-        str(name): f"{type_}{' in milliseconds' * (name in coarse)}{UNREAD}"
-        if name in coarse or (str(type_).startswith("TIME") and "STAMP" not in str(type_))
-        else str(type_)
-        for name, type_, *_ in described
-    }
+    return next(iter(columns.values()))[1:]
 
 
-def _coarse(rows: Sequence[tuple[Any, ...]]) -> set[str]:
-    """Name the columns that are times in milliseconds, of a schema as `parquet_schema` gives it.
+def _top(rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    """Return the columns that aren't within others, which come after those."""
+    within = 0
+    for row in rows:
+        if not within:
+            yield row
+        within += (row[3] or 0) - (within > 0)
 
-    What is within a column comes after it.
-    """
-    found, within = set(), 0
-    for name, _, _, children, converted, _, _, logical, _ in rows:
-        if not within and ("MILLI" in f"{converted}" or "MilliSeconds" in f"{logical}"):
-            found.add(name)
-        within += (children or 0) - (within > 0)
-    return found
+
+def _is_in_millis(column: tuple[Any, ...]) -> bool:
+    *_, converted, _, _, logical, _ = column
+    return "MILLI" in f"{converted}" or "MilliSeconds" in f"{logical}"
 
 
 def is_read(type_: str) -> bool:
     """Whether a column of some type may stand in a scan.
 
     Those that nothing is ever done with may not, because DuckDB looks at what a file says of a
-    column, and may fail there, also where the column is dropped again: neither times in
-    milliseconds and times of day, nor what may have such a time in it.
+    column, and may fail there, also where the column is dropped again: neither times of day with a
+    time zone, nor what may have a time in it.
     """
     return not type_.endswith(UNREAD) and not _NESTED.match(type_)
 
 
-def guarded(scan: str, types: dict[str, str]) -> str:
+def guarded(scan: str, columns: FileColumns) -> str:
     """Write a relation whose values are of their columns' types.
 
     In a table they are, by way of DuckDB, but for some DECIMALs, see `rows/typed.py`; what stands
@@ -237,15 +333,37 @@ def guarded(scan: str, types: dict[str, str]) -> str:
     in a TRY nothing is taken from there.
     """
     items = []
-    for name, type_ in types.items():
+    for name, type_ in columns.types.items():
         if not is_read(type_):
             continue
         column, ends = f"TRY({quoted_name(name)})", _ends(type_)
-        if ends is not None:
+        if name in columns.ticks:
+            column = _time_of(column, type_, columns.ticks[name])
+        elif ends is not None:
             low, high = (f"CAST({quoted_text(end)} AS {type_})" for end in ends)
             column = f"CASE WHEN {column} BETWEEN {low} AND {high} THEN {column} END"
         items.append(f"{column} AS {quoted_name(name)}")
     return f"(SELECT {', '.join(items)} FROM {scan})"
+
+
+def _time_of(number: str, type_: str, tick: int) -> str:
+    """Write the time that a number stands for; NULL of any that is beyond the type.
+
+    What is computed of it is of one within these bounds, and can't fail there. Nanoseconds are
+    rounded, as a cast of DuckDB's does. The end of a day is a TIME, too, but no sum is.
+    """
+    low, high = (0, _DAY // tick) if type_ == "TIME" else _MILLIS
+    within = f"CASE WHEN {number} BETWEEN {low} AND {high} THEN CAST({number} AS BIGINT) END"
+    if type_ == "TIMESTAMP":
+        return f"system.main.make_timestamp_ms({within})"
+    micros = f"(({within}) + 500) // 1000" if tick == 1 else f"({within}) * {tick // 1000}"
+    if type_ == ZONED:
+        return f"system.main.make_timestamptz({micros})"
+    last = _DAY // 1000
+    return (
+        f"CASE WHEN {micros} < {last} THEN {_MIDNIGHT} + system.main.to_microseconds({micros}) "
+        f"WHEN {micros} = {last} THEN CAST('24:00:00' AS TIME) END"
+    )
 
 
 def _ends(type_: str) -> tuple[str, str] | None:

@@ -22,12 +22,13 @@ from dpsql.engines.duckdb.definitions import (
 )
 from dpsql.engines.duckdb.files import (
     READERS,
+    check_numbers,
     check_options,
+    columns_of,
     guarded,
     list_files,
     partition_types,
     scan_of,
-    types_of,
 )
 from dpsql.engines.duckdb.projection import FileScan, Layer, Projection
 from dpsql.engines.duckdb.view_units import FILES, unit_above, unit_below
@@ -168,14 +169,19 @@ def _files(catalog: DuckDBCatalog, read: ReadFiles) -> Layer:
     frozen = list_files(run, read.patterns, partitioned=asked != "false")
     if catalog.by_path and is_one_file(read.patterns):
         frozen = frozen.by_path()
-    types = types_of(run, frozen, hive=hive)
-    apart("the files", list(types))
-    relation = guarded(scan_of(frozen, hive=hive), types)
+    columns = columns_of(run, frozen, hive=hive)
+    apart("the files", list(columns.types))
+    if columns.ticks:
+        from dpsql.engines.duckdb.numbered import register  # slow to import, for few files
+
+        register(catalog.con)
+        check_numbers(run, frozen, columns, hive=hive)
+    relation = guarded(scan_of(frozen, hive=hive, numbers=bool(columns.ticks)), columns)
     typed = hive and read.options.get("hive_types_autocast") != "false"
     cast = partition_types(run, frozen) if typed else {}
     unread = partitions_of(frozen) if asked is None else ()
     scan = FileScan(frozen, relation, repr((read.patterns, hive)), cast, unread)
-    return Layer(_named_by(types), types, files=scan)
+    return Layer(_named_by(columns.named_by), columns.types, files=scan)
 
 
 def _copied(catalog: DuckDBCatalog, parts: tuple[str, ...]) -> Layer:
@@ -286,7 +292,11 @@ def _typed(
     What is shown as it is keeps its type; but what folders of files say is text, for which DuckDB
     takes another type if it fits all of them.
     """
-    found = column_types(catalog, view.path)
+    # A time of day in nanoseconds is shown as one in microseconds, which it is here.
+    found = {
+        n: t.removesuffix("_NS") if t == "TIME_NS" else t
+        for n, t in column_types(catalog, view.path).items()
+    }
     apart(view.path[-1], list(shown))
     if list(found) != list(shown):
         raise RefusedViewError(
