@@ -82,7 +82,9 @@ def other_type(table: str, column: str, type_: str, *, altered: bool = False) ->
     stored = last.removeprefix('"').removesuffix('"').replace('""', '"') + "_stored"
     rows = f"CREATE TABLE {as_sql(stored)} AS"
     if type_.endswith(UNREAD):
-        return f"{rows} FROM {table};"
+        if not type_.startswith("TIME WITH"):
+            return f"{rows} FROM {table};"
+        to, altered = "TIME", False
     if to is None:
         return ""
     if altered:

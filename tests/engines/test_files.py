@@ -489,6 +489,10 @@ def test_hostile_bits_are_values_of_their_types_or_null(con, tmp_path):
         d=pa.array(small, pa.date32()),
         f=pa.array(floats),
         m=pa.array(ends, pa.timestamp("ms")),
+        mz=pa.array(ends, pa.timestamp("ms", "UTC")),
+        clock=pa.array(ends, pa.time64("us")),
+        clock_ns=pa.array(ends, pa.time64("ns")),
+        clock_ms=pa.array(small, pa.int32()).view(pa.time32("ms")),
         n=pa.array(ends, pa.timestamp("ns")),
         c=decimals,
         nested=pa.array([{"t": end} for end in ends], pa.struct([("t", pa.timestamp("ms"))])),
@@ -496,7 +500,7 @@ def test_hostile_bits_are_values_of_their_types_or_null(con, tmp_path):
     )
     items = (
         "*, date_trunc('month', t) AS month, d > DATE '1969-12-31' AS late, lower(s) AS low, "
-        "CAST(t AS VARCHAR) AS shown, c * 10 AS big"
+        "CAST(t AS VARCHAR) AS shown, c * 10 AS big, hour(clock) AS h1, hour(clock_ms) AS h2"
     )
     view(con, quoted(tmp_path / "d" / "*.parquet"), items)
     domains = {
@@ -507,14 +511,20 @@ def test_hostile_bits_are_values_of_their_types_or_null(con, tmp_path):
         "c": Domain.decimals(0, 99, "0.1", nullable=True),
         "month": Domain.dates("1969-01-01", "1971-12-31", "month", nullable=True),
         "low": Domain.labels(["ok"], nullable=True),
+        "m": Domain.dates("1969-01-01", "1971-12-31", "day", nullable=True),
+        "mz": Domain.dates("1969-01-01", "1971-12-31", "day", nullable=True, zone="UTC"),
+        "h1": Domain.integers(0, 23, nullable=True),
+        "h2": Domain.integers(0, 23, nullable=True),
     }
     table = describe_table(con, ("v",), Schema({"v": domains}))
-    assert table.undeclared["m"] == "TIMESTAMP in milliseconds of a Parquet file"
+    times = [table.undeclared[name] for name in ("clock", "clock_ns", "clock_ms")]
+    assert times == ["TIME"] * 3
     for column in domains:
         assert sum(counted(con, table, column)) == 6, column
     assert counted(con, table, "late") == [0, 2, 4]
-    with pytest.raises(SchemaError, match="milliseconds"):
-        describe_table(con, ("v",), Schema({"v": {"m": Domain.dates("2020-01-01", "2020-12-31")}}))
+    for column, day in {"m": 365, "mz": 365, "h1": 0, "h2": 0}.items():
+        found = counted(con, table, column)
+        assert (found[day], found[-1]) == (2, 4), column
     bounded = describe_table(con, ("v",), Schema({"v": domains}), Unit("s", 1))
     assert sum(counted(con, bounded, "t")) == 5
 

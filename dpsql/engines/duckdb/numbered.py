@@ -117,3 +117,8 @@ class _File:
     def close(self) -> None:
         """Close it."""
         self._file.close()
+
+    def __del__(self) -> None:
+        """Close it, as DuckDB forgets files without closing them."""
+        if hasattr(self, "_file"):
+            self._file.close()
