@@ -34,6 +34,8 @@ _INT_32, _INT_64 = 17, 18
 _STORED_AS = {7: _INT_32, 8: _INT_64, 9: _INT_64}
 """TIME_MILLIS, TIME_MICROS and TIMESTAMP_MILLIS, of the older way to say it → a number."""
 _DEEPEST = 16
+_BITS = 64
+"""What the largest number takes."""
 
 
 class _Field(NamedTuple):
@@ -72,14 +74,14 @@ def _of_column(reader: _Reader) -> Iterator[tuple[int, int]]:
         if field.number == _CONVERTED and field.kind in _NUMBERS:
             value = reader.number()
             if value in _STORED_AS:
-                reader.check_short(reader.place - place == 1)
+                reader.check_usual(reader.place - place == 1)
                 yield place, 2 * _STORED_AS[value]
         elif field.number == _LOGICAL and field.kind == _STRUCT:
             kinds = [(one, _is_in_millis(reader, one)) for one in reader.fields()]
             for one, in_millis in kinds:
-                if one.number == _TIME or in_millis:
+                if one.kind == _STRUCT and (one.number == _TIME or in_millis):
                     short = len(kinds) == 1 and reader.content[one.place] >> 4 == one.number
-                    reader.check_short(short)
+                    reader.check_usual(short)
                     yield one.place, _UNKNOWN << 4 | _STRUCT
         else:
             reader.skip(field.kind)
@@ -108,13 +110,13 @@ class _Reader:
         self.content, self.place = content, 0
 
     @staticmethod
-    def check_short(short: bool) -> None:
-        """Check that what is to be changed is in one byte.
+    def check_usual(usual: bool) -> None:
+        """Check something that is so of a footer as it is usually written.
 
         Raises:
-            ValueError: it isn't.
+            ValueError: it isn't so.
         """
-        if not short:
+        if not usual:
             raise ValueError("a footer isn't written as usual")
 
     def byte(self) -> int:
@@ -128,6 +130,7 @@ class _Reader:
         while (byte := self.byte()) & 0x80:
             found |= (byte & 0x7F) << shift
             shift += 7
+            self.check_usual(shift < _BITS)
         return found | byte << shift
 
     def number(self) -> int:
@@ -163,6 +166,7 @@ class _Reader:
         elif kind in {_BYTE, _DOUBLE, _BINARY}:
             size = self.natural() if kind == _BINARY else 1 if kind == _BYTE else 8
             self.place += size
+            self.check_usual(self.place <= len(self.content))
         elif kind in {_LIST, _SET} and depth < _DEEPEST:
             inner, size = self.list()
             for _ in range(size):
@@ -170,5 +174,5 @@ class _Reader:
         elif kind == _STRUCT and depth < _DEEPEST:
             for field in self.fields():
                 self.skip(field.kind, depth + 1)
-        elif kind not in {_TRUE, _FALSE}:
-            raise ValueError("a footer isn't written as usual")
+        else:
+            self.check_usual(kind in {_TRUE, _FALSE})

@@ -53,8 +53,9 @@ class _Files(AbstractFileSystem):  # type: ignore[misc]  # without types
         return {"name": path, "size": os.stat(_stored(path)).st_size, "type": "file"}
 
     def modified(self, path: str) -> datetime:
-        """Return when a file was written."""
-        return datetime.fromtimestamp(os.stat(_stored(path)).st_mtime, UTC)
+        """Return when a file was changed: also if it says that it is older, as a copy may."""
+        found = os.stat(_stored(path))
+        return datetime.fromtimestamp(max(found.st_mtime, found.st_ctime), UTC)
 
     def glob(self, path: str, **_: Any) -> list[str]:
         """Return a path as it is: none is a pattern, see `frozen.py`."""
@@ -70,7 +71,8 @@ class _File:
 
     def __init__(self, path: str) -> None:
         self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - DuckDB closes it
-        self._lock, self._thread = threading.Lock(), threading.local()
+        self._lock = threading.Lock()
+        self._places: dict[int, int] = {}
         try:
             self._changed = self._changes()
         except BaseException:
@@ -93,17 +95,24 @@ class _File:
 
     def seek(self, place: int) -> int:
         """Go to a place, with the thread that asks for it."""
-        self._thread.place = place
+        self._places[threading.get_ident()] = place
         return place
 
     def read(self, size: int) -> bytes:
-        """Read as many bytes as are asked for, or those that there are."""
-        start: int = self._thread.place
+        """Read as many bytes as are asked for.
+
+        Raises:
+            OSError: there are fewer; DuckDB would take for them what its memory holds there.
+        """
+        thread = threading.get_ident()
+        start = self._places.get(thread, 0)
         found = self._bytes(start, size)
+        if len(found) < size:
+            raise OSError("a file has become shorter")
         for place, byte in self._changed.items():
             if 0 <= place - start < len(found):
                 found[place - start] = byte
-        self._thread.place = start + len(found)
+        self._places[thread] = start + size
         return bytes(found)
 
     def _bytes(self, start: int, size: int) -> bytearray:
