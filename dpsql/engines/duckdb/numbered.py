@@ -25,15 +25,22 @@ from fsspec import AbstractFileSystem
 
 from dpsql.engines.duckdb.footers import PROTOCOL, times_in
 
+_REGISTERING = threading.Lock()
+"""Connections of several threads may be to one database."""
 _END = b"PAR1"
 _BEHIND = 8
 """The bytes behind a footer: how long it is, and the name of the format."""
 
 
 def register(con: duckdb.DuckDBPyConnection) -> None:
-    """Let a connection read paths of `PROTOCOL`: all of its database can, then."""
-    if not con.filesystem_is_registered(PROTOCOL):
-        con.register_filesystem(_Files())
+    """Let a connection read paths of `PROTOCOL`: all of its database can, then.
+
+    That is Parquet files which this process may read, and none where `enable_external_access` is
+    false.
+    """
+    with _REGISTERING:
+        if not con.filesystem_is_registered(PROTOCOL):
+            con.register_filesystem(_Files())
 
 
 class _Files(AbstractFileSystem):  # type: ignore[misc]  # without types
