@@ -294,8 +294,8 @@ def _typed(
     """
     # A time of day in nanoseconds is shown as one in microseconds, which it is here.
     found = {
-        n: t.removesuffix("_NS") if t == "TIME_NS" else t
-        for n, t in column_types(catalog, view.path).items()
+        name: "TIME" if type_ == "TIME_NS" else type_
+        for name, type_ in column_types(catalog, view.path).items()
     }
     apart(view.path[-1], list(shown))
     if list(found) != list(shown):
