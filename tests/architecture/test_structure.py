@@ -307,6 +307,8 @@ TRUSTED = (
     "rows/windows.py",
     "engines/codes.py",
     "engines/duckdb/files.py",
+    "engines/duckdb/footers.py",
+    "engines/duckdb/numbered.py",
     "engines/duckdb/one_pass.py",
     "engines/duckdb/opened.py",
     "engines/frozen.py",

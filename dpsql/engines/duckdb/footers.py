@@ -4,8 +4,10 @@ A footer says of each column how its values are stored, and what they stand for.
 which of its bytes make times of numbers of 32 and 64 bits. If they are changed, no place and no
 length is another.
 
-Guarantee: which bytes these are depends on the columns and their types alone, which are public.
-Nothing that comes after them in a footer is looked at, such as the least and largest values.
+Guarantees:
+    1. Which bytes these are depends on the columns and their types alone, which are public. Nothing
+       that comes after them in a footer is looked at, such as the least and largest values.
+    2. Any bytes are read in time that grows as their number does, or refused by a ValueError.
 """
 
 from __future__ import annotations

@@ -4,13 +4,16 @@ DuckDB makes microseconds of the milliseconds of a file while it reads them, and
 time of day is within a day. There is no option against that, and one value that is none makes it
 fail for all rows. So it is given the same file, but for some bytes at its end.
 
-Guarantee: reading a column of such times fails for no value of a row.
+Guarantees:
+    1. Reading a column of such times fails for no value of a row.
+    2. What is read are the bytes of the file but for those of its footer that `footers.py` names,
+       all that were asked for, or an error.
 
-*Proof.* `footers.py` changes what is said of the column's meaning, and no place, no length and not
-how it is stored: as integers of 32 or 64 bits. So DuckDB reads the same pages of the same bits, but
-by the rule for integers, which takes any bits for one; so it does with what a file says of their
-least and largest values. That it takes just these columns for integers is looked at for each file,
-before anything is charged (`files.py`). ∎
+*Proof of 1.* `footers.py` changes what is said of the column's meaning, and no place, no length and
+not how it is stored: as integers of 32 or 64 bits. So DuckDB reads the same pages of the same bits,
+but by the rule for integers, which takes any bits for one; so it does with what a file says of
+their least and largest values. That it takes just these columns for integers is looked at for each
+file, before anything is charged (`files.py`). ∎
 """
 
 from __future__ import annotations
