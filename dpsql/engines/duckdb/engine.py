@@ -138,8 +138,11 @@ class DuckDBCounting(Counting):
     def check(self) -> None:
         """Have DuckDB bind what `run` would run; see `Counting.check`."""
         with self.engine.snapshot():
-            for scan in self.needed:
-                scan.check(self.engine.con)
+            try:
+                for scan in self.needed:
+                    scan.check(self.engine.con)
+            finally:  # of files that were written just now DuckDB may bind nothing
+                self._check_unchanged()
 
     def run(self) -> Counted:
         """Count the marginals that were prepared, on one snapshot; see `Counting.run`."""
@@ -152,8 +155,7 @@ class DuckDBCounting(Counting):
                 counted, summed = counted | counts, summed | sums
                 done += scan.steps
                 self._tell(done, 0)
-            for origin in origins(self.wanted.table):
-                origin.check_unchanged()
+            self._check_unchanged()
         words = roll_up_sums(self.wanted.measured, summed, self.wanted.measures.keys())
         rest = [m for m in self.wanted.marginals if m not in words]
         return self.wanted.counted(
@@ -161,6 +163,10 @@ class DuckDBCounting(Counting):
             | {marginal: low_word(sums) for marginal, sums in words.items()},
             above={marginal: high for marginal, (high, _) in words.items()},
         )
+
+    def _check_unchanged(self) -> None:
+        for origin in origins(self.wanted.table):
+            origin.check_unchanged()
 
     def _tell(self, before: int, step: int) -> None:
         if self.engine.on_step is not None:
