@@ -423,7 +423,8 @@ def test_no_public_signature_has_a_seed():
 def test_importing_loads_nothing_heavy():
     code = (
         "import sys, dpsql; heavy = {'cvxpy', 'clarabel', 'scipy.optimize', 'rich', 'pandas', "
-        "'psycopg', 'pyspark', 'deltalake', 'pyiceberg', 'py4j', 'jinja2', 'altair', 'vl_convert'};"
+        "'psycopg', 'pyspark', 'deltalake', 'pyiceberg', 'py4j', 'jinja2', 'altair', "
+        "'vl_convert', 'fsspec'};"
         "print(sorted(heavy & set(sys.modules)))"
     )
     result = subprocess.run(

@@ -14,7 +14,7 @@ SELDOM = (
     "dpsql.present.exports", "dpsql.present.page", "dpsql.present.pictures", "dpsql.present.report",
     "dpsql.release.relations", "dpsql.release.synthesis", "pandas", "matplotlib", "altair",
     "IPython", "pyspark", "psycopg", "scipy.linalg", "scipy.optimize", "scipy.sparse",
-    "scipy.special", "scipy.stats",
+    "scipy.special", "scipy.stats", "fsspec", "dpsql.engines.duckdb.numbered",
 )  # fmt: skip
 """What most releases have no use for."""
 PROGRAM = """
