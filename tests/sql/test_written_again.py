@@ -2,11 +2,14 @@
 
 import re
 from functools import cache
+from itertools import product
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from dpsql.errors import SqlError
+from dpsql.sql.binding.functions import SCALARS
 from dpsql.sql.text.parse import check_written, parse_statement
 
 PAGE = Path(__file__).parents[2] / "docs/reference/sql/functions.md"
@@ -74,3 +77,42 @@ def test_a_function_is_read_in_one_way_wherever_it_stands(position):
 def test_cases_in_cases_are_read_in_one_way(outer, inner):
     for call in ("a", "IF(a, b, IF(c, d, e))", "trim(BOTH 'x' FROM s)"):
         check(outer.format(inner.format(call)))
+
+
+SAMPLES = """
+    CREATE TABLE t AS
+    SELECT n, n::INTEGER % 20 AS i, s, d
+    FROM unnest([0, 1, 2, 5, 7, 100, -1, -2.5, 1e6, 1e-10, NULL]) AS a(n),
+        unnest(['Abc', '', 'ä.b', 'month', NULL]) AS b(s),
+        unnest([TIMESTAMP '2024-02-29 23:59:59.5', '0001-01-01', NULL]) AS c(d)
+"""
+PLACES = ("n", "i", "s", "d", "'day'", "'%Y'", "2", "0.5")
+
+
+@pytest.fixture(scope="module")
+def samples():
+    con = duckdb.connect()
+    con.execute(SAMPLES).fetchall()
+    return con
+
+
+def values(con, sql):
+    """Return all values; None if DuckDB doesn't know such a call."""
+    try:
+        return repr(con.execute(sql).fetchall())
+    except duckdb.Error:
+        return None
+
+
+CALLED = sorted({*NAMES, *(one.sandbox for one in SCALARS if one.sandbox.isidentifier())})
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_a_function_has_the_values_of_what_was_typed(samples, name):
+    """Functions with one value in theory are several to DuckDB: log2(5) isn't log(2, 5)."""
+    for arguments in [(), *((a,) for a in PLACES), *product(PLACES, repeat=2), ("'day'", "d", "d")]:
+        sql = f"SELECT TRY({name}({', '.join(arguments)})) AS k FROM t"
+        found = values(samples, sql)
+        if found is not None and is_read(f"{name}({', '.join(arguments)})"):
+            written = parse_statement(sql).query.sql("duckdb", comments=False, identify=True)
+            assert values(samples, written) == found, sql

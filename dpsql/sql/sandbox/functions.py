@@ -21,7 +21,7 @@ from __future__ import annotations
 _SCALARS = """
     %:Mod *: +: -: /: //: abs:Abs acos:Acos asin:Asin atan:Atan atan2:Atan2 bit_count cbrt:Cbrt
     ceil:Ceil cos:Cos cot:Cot degrees:Degrees even exp:Exp floor:Floor gcd greatest:Greatest
-    isfinite isinf:IsInf isnan:IsNan lcm least:Least ln:Ln log:Log log10:Log log2:Log nextafter:
+    isfinite isinf:IsInf isnan:IsNan lcm least:Least ln:Ln log:Log log10 log2 nextafter:
     pi:Pi pow:Pow power:Pow radians:Radians round:Round round_even sign:Sign sin:Sin sqrt:Sqrt
     tan:Tan trunc:Trunc
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import ClassVar
 
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
@@ -35,10 +36,25 @@ _STRANGE = frozenset(
 """Strings like $$a$$, E'a' and X'a', which the parser would take for names, too."""
 _MAX_BRACKETS = 2
 """Lists in lists: the parser may try each opening as a type first, in time exponential in them."""
+_OF_UNITS = {"DATE_TRUNC", "DATETRUNC", "DATE_DIFF", "DATEDIFF"}
+_UNITS = ("second", "minute", "hour", "day", "week", "month", "quarter", "year")
 IN_LIST = 'a list of values is written IN (1, 2), and a quoted name "age".'
 ONLY_SELECT = never("the only statement is SELECT, and nothing is ever written.")
 _COMPARED = (["ANY", "("], ["ALL", "("], ["SOME", "("])
 _EXAMPLE = "SELECT sex, COUNT(*) FROM people GROUP BY sex"
+
+
+class _Grammar(DuckDB.Parser):  # type: ignore[valid-type, misc]  # it is found when it is asked for
+    """DuckDB's grammar, in which functions that have one value only in theory are not one function.
+
+    Of log2(x) the parser would make log(2, x), which is a quotient to DuckDB, and another number.
+    """
+
+    FUNCTIONS: ClassVar = {
+        name: build
+        for name, build in DuckDB.Parser.FUNCTIONS.items()
+        if name not in {"LOG2", "LOG10"}
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +198,8 @@ def _check_signs(source: SourceText) -> None:
             _check_string(source, at)
         if source.word(at) in _OTHER_STATEMENTS - _QUERIES:
             _check_reads(source, at)
+        if source.word(at) in _OF_UNITS:
+            _check_unit(source, at)
         _check_foreign(source, at)
 
 
@@ -228,6 +246,19 @@ def _check_foreign(source: SourceText, at: int) -> None:
     if token.token_type is TokenType.NOT and token.text == "!":
         written = "write " + instead("NOT ") + "."
         raise source.unsupported(_span(token), "The operator ! is not supported.", written)
+
+
+def _check_unit(source: SourceText, at: int) -> None:
+    """Refuse a name for a unit of time, which the parser takes for the text, whatever it names."""
+    kinds = [token.token_type for token in source.tokens[at + 1 : at + 4]]
+    if kinds[:1] != [TokenType.L_PAREN] or kinds[2:] != [TokenType.COMMA]:
+        return
+    unit = source.tokens[at + 2]
+    if unit.token_type is not TokenType.STRING:
+        known = unit.text if nearest(unit.text, _UNITS) else "month"
+        hint = "write one unit for all rows, " + instead(quoted_text(known), of=_span(unit)) + "."
+        message = f"The unit of {printable(source.tokens[at].text)} is a text."
+        raise source.unsupported(_span(unit), message, hint)
 
 
 _COUNTED = re.compile(r"-?[0-9]+(?:\.[0-9]+)?\s*[a-zA-Z]+")
@@ -314,8 +345,9 @@ def parse_tokens(source: SourceText) -> exp.Expr:
         SqlLimitError: it is too deep.
     """
     try:
-        parser = DuckDB().parser()
-        trees = [tree for tree in parser.parse(list(source.tokens), source.sql) if tree is not None]
+        parser = _Grammar(dialect=DuckDB())
+        parsed = parser.parse(list(source.tokens), source.sql)
+        trees: list[exp.Expr] = [tree for tree in parsed if tree is not None]
     except ParseError as error:
         raise source.error(
             _error_span(error, source),
