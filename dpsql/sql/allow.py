@@ -308,7 +308,7 @@ def _check_place(node: exp.Expr, source: SourceText) -> None:
         hint = "write it with an exponent, " + shown + ", which is a DOUBLE."
         raise _error("An integer of so many digits", source, node, hint)
     elif isinstance(node, exp.GenerateSeries) and not isinstance(node.parent, exp.Table):
-        raise _error("A list", source, node, "join it: JOIN generate_series(1, 9) g(i).")
+        raise _error("A list", source, node, _behind_from(node, source))
     elif isinstance(node, (exp.PropertyEQ, exp.Dot)) and not _names_field(node):
         raise _error("This name", source, node, _field_hint(node, source))
 
@@ -583,13 +583,24 @@ def _unnested(node: exp.Expr, source: SourceText) -> str:
     """Write UNNEST behind FROM, where the SELECT has nothing else."""
     item = node.parent if isinstance(node.parent, exp.Alias) else node
     select = item.parent
-    call = " ".join(source.text(source.node(node)).split())
+    inner = node.this if isinstance(node.this, exp.GenerateSeries) else node  # which is a table
+    call = " ".join(source.text(source.node(inner)).split())
     name = as_sql(item.alias) if isinstance(item, exp.Alias) else "value"
     written = f"SELECT {name} FROM {call} AS t({name})"
     plain = isinstance(select, exp.Select) and len(select.expressions) == 1
     if not plain or select is None or select.args.get("from_") is not None:
         return f"write it behind FROM: {written}."
     return "write it behind FROM: " + instead(written, of=source.node(select)) + "."
+
+
+def _behind_from(node: exp.Expr, source: SourceText) -> str:
+    """Say how numbers become rows: behind FROM they are, without UNNEST."""
+    if not isinstance(node.parent, exp.Unnest):
+        return "join it: JOIN generate_series(1, 9) g(i)."
+    span = source.node(node)
+    start, end = source.node(node.parent).start, source.sql.find(")", span.end) + 1
+    call = " ".join(source.text(span).split())
+    return "leave UNNEST out: " + instead(call, of=(start, end)) + "."
 
 
 def _function_hint(word: str, span: Span) -> str:

@@ -266,6 +266,41 @@ def test_what_a_hint_for_a_left_join_says_is_answered_as_it_was_meant(clinic, sq
     assert found == pytest.approx(clinic.execute(sql).fetchall()[0][0], rel=1e-3)
 
 
+@pytest.mark.parametrize("join", ["", " JOIN patient p ON lab.patient = p.id"])
+@pytest.mark.parametrize(
+    "counted", ["CASE WHEN weight > 3 THEN {} END", "IF(weight > 3, {}, NULL)", "({})"]
+)
+def test_what_is_typed_to_count_units_is_answered_at_once(clinic, counted, join):
+    """A unit's id has no domain, so its values aren't to be counted one by one."""
+    id_ = "p.id" if join else "patient"
+    sql = f"SELECT COUNT(DISTINCT {counted.format(id_)}) AS n FROM lab{join}"
+    session = dpsql.Session(
+        clinic,
+        schema=dpsql.Schema({"lab": {"weight": dpsql.Domain.number(0, 100)}}),
+        unit=dpsql.Unit("patient", max_rows={"patient": 1, "lab": 30}),
+    )
+    try:
+        session.plan(sql, budget=BUDGET)
+    except SqlError as error:
+        for remedy in remedies_of(error.hint):
+            session.plan(typed(Asked(sql), remedy, error).sql, budget=BUDGET)
+    else:
+        assert counted == "({})"
+
+
+@pytest.mark.parametrize("values", ["[17, 19]", "generate_series(17, 19)", "range(17, 30, 2)"])
+@pytest.mark.parametrize("table", ["(SELECT UNNEST({}) AS m) q", "UNNEST({}) q(m)"])
+def test_what_is_typed_to_have_rows_of_a_list_is_answered_at_once(con, values, table):
+    listed = table.format(values)
+    sql = f"SELECT m, COUNT(*) AS n FROM people JOIN {listed} ON age = m GROUP BY m"
+    error = refusal(con, sql)
+    if error is None:
+        assert listed == "UNNEST([17, 19]) q(m)"
+        return
+    (remedy,) = remedies_of(error.hint)
+    assert refusal(con, typed(Asked(sql), remedy, error)) is None
+
+
 @pytest.mark.parametrize("sql", CLINIC)
 def test_hints_for_rows_of_units_are_steps_forward_and_publish_nobody(clinic, sql):
     days = dpsql.Domain.dates("2023-01-01", "2023-12-31")

@@ -248,7 +248,7 @@ def _not_units(
     elif named and own is None and folded(arguments[0].name) == folded(id_):
         hint = _units_elsewhere(unit)  # groups of each unit's rows are no step forward
     else:
-        hint = _units_counted(node, unit, binder) + count_groups(node, source)
+        hint = _units_counted(node, unit, binder)
     return source.unsupported(
         node,
         f"What is counted here is not {printable(unit.name)} of the rows, and no other DISTINCT "
@@ -257,22 +257,27 @@ def _not_units(
     )
 
 
-def _units_counted(node: exp.Count, unit: ResolvedUnit, binder: RowBinder) -> str:
-    """Say how units are counted: those with a row for which the condition of a CASE is true."""
+def _units_counted(node: exp.Count, unit: ResolvedUnit, binder: RowBinder) -> Hint:
+    """Say how units are counted: those with a row for which the condition of a CASE is true.
+
+    What else is counted may be meant as values, of which each can have its rows counted; a unit's
+    id can't, as it has no domain.
+    """
     (argument, *others), source = node.this.expressions, binder.source
     found = None if others else _when(argument)
     names = sorted(ids_of_units(binder.table))
     own = [binder.scope.whole(name) for name in names if binder.scope.has(name)]
     place = None if found is None else stored_place(found[1], binder.scope)
+    values = "; or " + count_groups(node, source)
     if found is not None and place is not None:
         condition, id_ = (source.text(source.node(part)) for part in found)
         same = folded(place.rpartition(".")[2]) == folded(unit.name.rpartition(".")[2])
         id_ = own[0] if own and same and place not in names else id_
         counted = instead(f"COUNT(DISTINCT {id_}) FILTER (WHERE {condition})")
-        return "count units, " + counted + "; or "
+        return "count units, " + counted + ("." if same or place in names else values)
     if own:
-        return "count units, " + instead(f"COUNT(DISTINCT {own[0]})") + "; or "
-    return _units_elsewhere(unit).removesuffix(".") + "; or "
+        return "count units, " + instead(f"COUNT(DISTINCT {own[0]})") + values
+    return _units_elsewhere(unit).removesuffix(".") + values
 
 
 def _units_elsewhere(unit: ResolvedUnit) -> str:
