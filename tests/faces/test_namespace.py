@@ -133,6 +133,9 @@ STORED = {
     "DATE": pl.Series([dt.date(2026, 1, 1), None]),
     "TIMESTAMP": pl.Series([dt.datetime(2026, 1, 1, 5)], dtype=pl.Datetime("ns")),
     "DECIMAL(10,2)": pl.Series([Decimal("1.25")], dtype=pl.Decimal(10, 2)),
+    "HUGEINT": pl.Series([2**100, None], dtype=pl.Int128),
+    "UHUGEINT": pl.Series([2**127, None], dtype=pl.UInt128),
+    "INTEGER": pl.Series([None, None]),
     "BIGINT[]": pl.Series([[1], None]),
     "STRUCT(a BIGINT)": pl.Series([{"a": 1}]),
     "BLOB": pl.Series([b"x"]),
@@ -146,9 +149,15 @@ def test_columns_keep_their_type_and_say_nothing_of_their_rows(type_, series):
     assert undeclared == {"other": "UINTEGER", "c": type_}
 
 
-@pytest.mark.parametrize("dtype", [pl.Int128, pl.Null, pl.Object], ids=str)
-def test_columns_that_cannot_be_read_are_left_out(dtype):
-    columns, undeclared = described(pl.Series([None], dtype=dtype))
+@pytest.mark.parametrize("values", [[2**100, -(2**100), None, 0], [None, None]], ids=str)
+def test_what_comes_as_text_is_what_it_was(values):
+    frame = pl.DataFrame({"c": pl.Series(values, dtype=pl.Int128 if any(values) else pl.Null)})
+    with store_frame(frame) as con:
+        assert [row for (row,) in con.execute("SELECT c FROM self").fetchall()] == values
+
+
+def test_columns_that_cannot_be_read_are_left_out():
+    columns, undeclared = described(pl.Series([None], dtype=pl.Object))
     assert columns == {}
     assert set(undeclared) == {"other"}
 

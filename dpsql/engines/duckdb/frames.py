@@ -17,13 +17,15 @@ TABLE = "self"
 """The name of the table."""
 _GIVEN = "frame that is copied"
 """The name under which DuckDB reads one meanwhile."""
+_STORED = {pl.Int128: "HUGEINT", pl.UInt128: "UHUGEINT", pl.Null: "INTEGER"}
+"""Types that DuckDB stores, but doesn't read from a frame: they come to it as text."""
 
 
 def store_frame(frame: pl.DataFrame) -> duckdb.DuckDBPyConnection:
     """Copy a frame into the table `self` of a new database in memory.
 
-    Datetimes with a time zone are stored as the clock showed there. Columns of types that DuckDB
-    can't read (objects, 128-bit integers, nothing but NULL) are left out.
+    Datetimes with a time zone are stored as the clock showed there. Columns of objects, and of
+    whatever else DuckDB has no type for, are left out.
 
     Raises:
         SchemaError: SQL can't tell the columns apart, or none can be stored.
@@ -79,8 +81,10 @@ def _type(con: duckdb.DuckDBPyConnection, column: pl.Series) -> str | None:
     """Return the DuckDB type that stores a column; None if there is none."""
     if isinstance(column.dtype, pl.Enum) and len(column.dtype.categories):
         return enum_type(column.dtype.categories)
-    if isinstance(column.dtype, pl.Null | pl.Object):
+    if isinstance(column.dtype, pl.Object):
         return None
+    if isinstance(column.dtype, tuple(_STORED)):
+        return _STORED[type(column.dtype)]
     try:
         con.register(_GIVEN, pl.DataFrame([_plain(column.clear())]))
         empty = con.sql(f"SELECT * FROM {quoted_name(_GIVEN)}")
@@ -97,6 +101,8 @@ def _plain(column: pl.Series) -> pl.Series:
     if isinstance(column.dtype, pl.Datetime):
         # The clock's time of each row, in microseconds, is all that a domain of dates looks at.
         return column.dt.replace_time_zone(None).cast(pl.Datetime("us"), strict=False)
+    if isinstance(column.dtype, tuple(_STORED)):
+        return column.cast(pl.String)
     return column.cast(pl.Float32) if isinstance(column.dtype, pl.Float16) else column
 
 
