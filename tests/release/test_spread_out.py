@@ -6,6 +6,7 @@ import random
 from fractions import Fraction
 
 import duckdb
+import numpy as np
 import pytest
 
 import dpsql
@@ -14,6 +15,7 @@ from dpsql.schema.document import write_toml
 from dpsql.schema.stored import table_from_json, table_to_json
 from tests.helpers.described import describe_table
 from tests.helpers.inserted import insert
+from tests.helpers.redrawn import Redrawn
 from tests.release.test_private_joins import HUGE, TABLES, shop, units
 from tests.release.test_sums_of_neighbors import charged, check_alike, recorded, spent
 
@@ -149,6 +151,27 @@ def test_with_laplace_noise_too_one_value_costs_what_a_unit_may_have_of_it():
     more = recorded(con, asked, **how)
     for one, other in ((fewer, more), (more, fewer)):
         assert spent(one, other) == pytest.approx(charged(one))
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("limit", [1, 4])
+def test_noise_is_what_is_charged_for_one_month_and_for_each(limit):
+    """Drawn noise has the stated variance, and that is the least that the charge allows.
+
+    One month costs what a unit may have of it; six and NULL have room for up to 12 rows of a unit,
+    of which `limit` may be in one: the largest change is √(12·limit). Of 200 draws a variance is
+    off by a half by chance in one of 10⁶ tests (five standard errors).
+    """
+    changes = {ONE_MONTH["WHERE"]: limit**2, BY_MONTH: min(12, 7 * limit) * limit}
+    con, draws = flights(), 200
+    for sql, change in changes.items():
+        declared = {"unit": dpsql.Unit("plane", 12, max_rows_per={"month": limit})}
+        redrawn = Redrawn.of(con, {"a": sql}, declared, budget=BUDGET)
+        frames = [release["a"] for release in redrawn.draws(draws, seed=limit)]
+        errors = np.array([frame["n"] for frame in frames]) - redrawn.exact()["a"]["n"].to_numpy()
+        stated = frames[0]["n_variance"].to_numpy()
+        assert float(BUDGET.mu_squared) * stated == pytest.approx(change, rel=0.1)
+        assert np.abs(np.square(errors).mean(axis=0) / stated - 1).max() < 5 * (2 / draws) ** 0.5
 
 
 def test_a_sum_to_which_no_row_adds_is_planned():
