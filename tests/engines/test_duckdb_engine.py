@@ -104,7 +104,7 @@ def test_the_callers_transaction_is_left_open(con):
 
 def test_all_scans_see_one_snapshot(con, monkeypatch):
     """Rows that another connection adds between two scans are not counted."""
-    monkeypatch.setattr("dpsql.engines.cover.MAX_BLOCK_CELLS", 1)
+    monkeypatch.setattr("dpsql.engines.duckdb.blocks.MOST_CELLS", 1)
     other = con.cursor()
 
     def add(done, of):

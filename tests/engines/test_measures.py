@@ -222,7 +222,7 @@ def test_rows_move_sums_that_are_rounded_by_no_more_than_is_paid_for(parts, low)
         con.execute("DELETE FROM t")
         listed = ", ".join(f"({k}, {m}, {p or 'NULL'})" for k, m, p in rows)
         con.execute(f"INSERT INTO t VALUES {listed}")
-        with patch("dpsql.engines.cover.MAX_BLOCK_CELLS", 4):  # so each is scanned by itself
+        with patch("dpsql.engines.duckdb.blocks.MOST_CELLS", 4):  # so each is scanned by itself
             return DuckDBEngine(con).marginals(known, wanted, measures={"s": made})
 
     full = counted(rows)

@@ -154,7 +154,7 @@ def test_sums_are_added_up_by_duckdb_beside_the_pass(monkeypatch):
     for unit in (None, ResolvedUnit("row_number", "row_number", "INTEGER", (), 1)):
         for choice in (lambda _, blocks: tuple(blocks), lambda _, blocks: ()):
             monkeypatch.setattr(CHOICE, choice)
-            monkeypatch.setattr("dpsql.engines.cover.MAX_BLOCK_CELLS", 3)
+            monkeypatch.setattr("dpsql.engines.duckdb.blocks.MOST_CELLS", 3)
             counting = DuckDBEngine(con).prepared(
                 replace(table, unit=unit), wanted, measures={"sum": value}
             )
@@ -246,7 +246,7 @@ def test_many_batches_add_up(ways, monkeypatch):
 
 def once(monkeypatch):
     monkeypatch.setattr(CHOICE, lambda _, blocks: tuple(blocks))
-    monkeypatch.setattr("dpsql.engines.cover.MAX_BLOCK_CELLS", 1)
+    monkeypatch.setattr("dpsql.engines.duckdb.blocks.MOST_CELLS", 1)
     monkeypatch.setattr("dpsql.engines.duckdb.one_pass.BATCH", 4096)
 
 

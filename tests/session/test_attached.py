@@ -251,7 +251,7 @@ def test_what_is_attached_may_not_change_after_planning(file, tmp_path, monkeypa
 
 
 def test_all_counts_of_an_attached_table_are_of_one_state(file, other, monkeypatch):
-    monkeypatch.setattr("dpsql.engines.cover.MAX_BLOCK_CELLS", 1)
+    monkeypatch.setattr("dpsql.engines.duckdb.blocks.MOST_CELLS", 1)
     added = []
     with connect(other, hr=file) as con, con.cursor() as writer:
 

@@ -61,6 +61,7 @@ class Coding:
     table: Table
     merged: Merged = field(default_factory=dict)
     keys: Keys = field(default_factory=dict)
+    _led: dict[str, str | None] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def size(self, name: str) -> int:
         """Return into how many cells, or classes of them, an attribute is counted."""
@@ -92,12 +93,12 @@ class Coding:
 
         There is no value of the key then, which would have to be looked for in its domain.
         """
-        if name not in self.keys:
-            return None
-        classes = self._classes(name)
-        type_ = RowType(class_type(classes))
-        led = self.keys[name].leading_to([number_of(int(i), type_) for i in classes])
-        return None if led is None else led.sql
+        if name in self.keys and name not in self._led:  # it is asked for for each block
+            classes = self.classes(name)
+            type_ = RowType(class_type(classes))
+            led = self.keys[name].leading_to([number_of(int(i), type_) for i in classes])
+            self._led[name] = None if led is None else led.sql
+        return self._led.get(name)
 
     def grouping(self, block: Marginal) -> Grouping:
         """Choose what a block is grouped by.
@@ -120,9 +121,9 @@ class Coding:
 
     def class_of_row(self, column: CodedColumn, name: str, parameters: Parameters) -> str:
         """Write the class of the cell of a row, given what is stored of it."""
-        return column.class_of(self._classes(name), parameters)
+        return column.class_of(self.classes(name), parameters)
 
-    def _classes(self, name: str) -> NDArray[np.int64]:
+    def classes(self, name: str) -> NDArray[np.int64]:
         """Return the class of each cell: itself, if none are merged."""
         return self.merged.get(name, np.arange(self.table.cells(name)))
 
@@ -139,7 +140,7 @@ class Coding:
         """Write that a row has one of these values; it is not true where the key is NULL."""
         value, (true, few) = f"({self.keys[name].value.sql})", self._few(name)
         truths = [
-            constant_of("true" if i == true else "false", BOOLEAN) for i in self._classes(name)
+            constant_of("true" if i == true else "false", BOOLEAN) for i in self.classes(name)
         ]
         if (led := self.keys[name].leading_to(truths)) is not None:
             return led.sql
@@ -159,7 +160,7 @@ class Coding:
         domain = self.table.columns[name]
         if name not in self.keys or self.size(name) != 2:
             return 0, []
-        cells = self._classes(name)
+        cells = self.classes(name)
         rest = len(cells) > len(domain.values)  # the last cell is of NULL, or of other values
         true = 1 - int(cells[-1]) if rest else 1
         pairs = zip(domain.values, cells, strict=False)

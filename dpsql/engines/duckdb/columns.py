@@ -39,6 +39,9 @@ MAX_SEARCHED = 64
 _IN_TURN = 8
 """Runs that are tried one after the other."""
 
+_SMALL = {"UTINYINT": 2**8 - 1, "USMALLINT": 2**16 - 1}
+"""Types of small numbers, and the largest of them."""
+
 
 @dataclass(slots=True)
 class Parameters:
@@ -160,16 +163,33 @@ class CodedColumn:
         What is stored of a value without a cell is above all ends, or NULL, of which no comparison
         is true: so it comes to the last run, which is that of the last cell.
         """
-        runs, type_ = runs_of(classes), class_type(classes)
-        if runs is None or (self._domain.type == "ENUM" and not self._both):
-            if np.array_equal(classes, np.arange(len(classes))):  # each cell is its own class
-                return self.code
+        runs, type_ = self._runs(classes), class_type(classes)
+        if self.class_is_code(classes):
+            return self.code
+        if runs is None:
             return class_listed(self.code, classes, self._column, parameters)
         by_code = self._both or self._codes.stored is None
         ends = [
             whole(cell, "BIGINT") if by_code else _last(self._domain, cell) for cell, _ in runs[:-1]
         ]
         return _led(self.alias, [*ends, ""], [whole(class_, type_) for _, class_ in runs])
+
+    def class_is_code(self, classes: NDArray[np.int64]) -> bool:
+        """Whether `class_of` is the code of a cell; else it is one of constants, or NULL."""
+        return self._runs(classes) is None and np.array_equal(classes, np.arange(len(classes)))
+
+    def _runs(self, classes: NDArray[np.int64]) -> Sequence[tuple[int, int]] | None:
+        """Return the runs of one class, if their ends can be compared with what is stored."""
+        return None if self._domain.type == "ENUM" and not self._both else runs_of(classes)
+
+    @property
+    def numbers(self) -> tuple[int, int]:
+        """Say of what is stored whether it is small numbers, without NULL: see `grouped.Packed`."""
+        values, most = self._domain.values, _SMALL.get(self._domain.type)
+        after = self._every and bool(_after(self._domain))
+        if most is None or not isinstance(values, range) or self._both or after != self._every:
+            return 0, 0
+        return max(values[-1], values.stop if after else 0) + 1, most
 
 
 def class_type(classes: NDArray[np.int64]) -> str:

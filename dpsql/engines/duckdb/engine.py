@@ -7,7 +7,7 @@ is added up is SQL that `dpsql/rows/` made of a checked tree. Only counts and su
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,22 +29,20 @@ from dpsql.engines.base import (
     Wanted,
     Words,
 )
-from dpsql.engines.cover import cover, low_word, roll_up, roll_up_sums, tally, tally_sums
+from dpsql.engines.cover import low_word, roll_up, roll_up_sums, tally, tally_sums
+from dpsql.engines.duckdb.blocks import Sums, blocks_for
 from dpsql.engines.duckdb.bounded import KEPT, kept_rows
 from dpsql.engines.duckdb.catalog import check_bound, fetch
-from dpsql.engines.duckdb.coding import Coding, Grouping, words_of
-from dpsql.engines.duckdb.columns import CodedColumn, Parameters, source_of, whole
+from dpsql.engines.duckdb.coding import Coding, words_of
+from dpsql.engines.duckdb.columns import Parameters, source_of
+from dpsql.engines.duckdb.grouped import GroupedRows
 from dpsql.engines.duckdb.one_pass import OnePass, in_one_pass, one_pass
 from dpsql.engines.duckdb.settings import quiet_and_fast
 from dpsql.engines.duckdb.sums import RowSum, zero_or_one
 from dpsql.engines.duckdb.units import count_units
 from dpsql.engines.interrupts import EndedStatementError
-from dpsql.rows.typed import call
 from dpsql.schema.grain import origins
 from dpsql.schema.names import quoted_name, unused
-
-Sums = Mapping[str, RowSum]
-"""Measure → what is added up of each row."""
 
 
 class DuckDBEngine(Engine):
@@ -245,7 +243,7 @@ def scans(coding: Coding, wanted: Wanted) -> list[CountingScan | OnePass]:
     places = [_place(coding, marginal, wanted.measures) for marginal in wanted.of_rows]
     names = (name for _, added in places for name in added if name not in wanted.measures)
     truths = {name: coding.true(name) for name in names}
-    blocks = _blocks(coding, places, total=wanted.total_apart and () in wanted.marginals)
+    blocks = blocks_for(coding, places, total=wanted.total_apart and () in wanted.marginals)
     passed = in_one_pass(coding, [block for block, added in blocks.items() if not added])
     if coding.table.unit is not None and len(passed) < len(blocks):
         return [replace(bounded_scan(coding, blocks), truths=truths)]
@@ -262,25 +260,6 @@ def _place(coding: Coding, marginal: Marginal, measures: Measures) -> tuple[Marg
         read, there = coding.keys[truth].columns, coding.counted(truth)
         added = {truth: zero_or_one(coding.condition(truth), read, there)}
     return tuple(name for name in marginal if name not in added), added
-
-
-def _blocks(
-    coding: Coding, places: Sequence[tuple[Marginal, Sums]], *, total: bool
-) -> dict[Marginal, Sums]:
-    """Choose what rows are grouped by, and what is added up in each of these groups."""
-    sizes = {name: coding.size(name) for name in coding.table.columns}
-    blocks: dict[Marginal, dict[str, RowSum]] = {
-        block: {} for block in cover([own for own, _ in places], sizes)
-    }
-    if total:  # a row that has no cell of a key is in no block of that key
-        blocks.setdefault((), {})
-    groups = {block: coding.grouping(block).groups for block in blocks}
-    for own, added in sorted(places, key=lambda place: -len(place[0])):
-        fitting = [own] if own in blocks else [b for b in blocks if set(own) <= set(b)]
-        # What is added up for groups, or grouped by itself, gives what they are together.
-        if not any(added.keys() <= blocks[block].keys() | set(block) for block in fitting):
-            blocks[min(fitting, key=groups.__getitem__)] |= added
-    return dict(blocks)
 
 
 def scan(
@@ -341,73 +320,12 @@ def _count(
     key = grouped.key(parameters)
     computed, added = _summed(measures, own)
     rows = grouped.rows(source, computed, parameters)
-    by = f"GROUP BY {', '.join(grouped.groups.values())}" if keys else ""
-    selected = [*grouped.groups.values(), "system.main.count(*) AS n", *added]
+    by = f"GROUP BY {', '.join(grouped.by)}" if keys else ""
+    selected = [*grouped.selected, "system.main.count(*) AS n", *added]
     return (
         f"SELECT {number} AS block, ({key})::BIGINT AS key, n{_words(measures, width)} FROM "
         f"(SELECT {', '.join(selected)} FROM ({rows}) {by})"
     )
-
-
-@dataclass(frozen=True, slots=True)
-class GroupedRows:
-    """The SQL of the rows that are grouped for a block.
-
-    Args:
-        coding: how they get their cells.
-        grouping: what they are grouped by.
-        columns: attribute → what is stored of it, and its code; of those that aren't led to.
-        groups: attribute → the column that is grouped by.
-    """
-
-    coding: Coding
-    grouping: Grouping
-    columns: Mapping[str, CodedColumn]
-    groups: Mapping[str, str]
-
-    @classmethod
-    def of(cls, coding: Coding, keys: Marginal, own: str) -> GroupedRows:
-        """Name the columns of some attributes, each beginning so."""
-        grouping, places = coding.grouping(keys), {a: i for i, a in enumerate(keys)}
-        columns = {
-            a: coding.column(a, f"{own}k{i}") for a, i in places.items() if a not in grouping.led
-        }
-        stored = columns.keys() - grouping.classed
-        groups = {a: f"{own}{'k' if a in stored else 'g'}{i}" for a, i in places.items()}
-        return cls(coding, grouping, columns, groups)
-
-    def key(self, parameters: Parameters) -> str:
-        """Write the number of a group's cell."""
-        key = whole(0, "BIGINT")
-        for attribute in self.groups:
-            size = whole(self.coding.size(attribute), "BIGINT")
-            key = call("+", call("*", key, size), self._code(attribute, parameters))
-        return key
-
-    def _code(self, attribute: str, parameters: Parameters) -> str:
-        """Write the code of an attribute's cell, or of its class of cells."""
-        if attribute not in self.columns or attribute in self.grouping.classed:
-            return f"{self.groups[attribute]}::BIGINT"
-        code = self.columns[attribute].code
-        if attribute in self.coding.merged:
-            return self.coding.class_of(code, attribute, parameters)
-        return code
-
-    def rows(self, source: str, computed: Sequence[str], parameters: Parameters) -> str:
-        """Write the rows that have a cell, with what is grouped by and what is computed besides."""
-        columns = self.columns.values()
-        inside = " AND ".join(column.inside(parameters) for column in columns) or "true"
-        stored = [f"{column.stored(parameters)} AS {column.alias}" for column in columns]
-        stored += [f"{sql} AS {self.groups[a]}" for a, sql in self.grouping.led.items()]
-        rows = f"SELECT {', '.join([*stored, *computed]) or '0'} FROM {source} WHERE {inside}"
-        if not self.grouping.classed:
-            return rows
-        classes = [  # of what is stored, so that it isn't computed for each condition
-            f"{self.coding.class_of_row(column, a, parameters)} AS {self.groups[a]}"
-            for a, column in self.columns.items()
-            if a in self.grouping.classed
-        ]
-        return f"SELECT *, {', '.join(classes)} FROM ({rows})"
 
 
 def _summed(measures: Sums, own: str) -> tuple[list[str], list[str]]:

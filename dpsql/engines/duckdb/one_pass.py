@@ -230,7 +230,7 @@ def in_one_pass(coding: Coding, blocks: Sequence[Marginal]) -> tuple[Marginal, .
     Rows that count of units are found once either way.
     """
     fitting = [block for block in blocks if _fits(coding, block)]
-    cost = {name: _cost(coding, name) for block in fitting for name in block}
+    cost = {name: reading_cost(coding, name) for block in fitting for name in block}
     stored = coding.table.unit is not None and len(blocks) > 1
     grouped = _GROUPED_KEPT if stored else _GROUPED
     apart = 0.0
@@ -242,7 +242,7 @@ def in_one_pass(coding: Coding, blocks: Sequence[Marginal]) -> tuple[Marginal, .
     return tuple(fitting) if cost and once < apart else ()
 
 
-def _cost(coding: Coding, name: str) -> float:
+def reading_cost(coding: Coding, name: str) -> float:
     """Say what it takes to read a column of a row, and to find its cell."""
     if name in coding.keys:
         return _READ["derived"]

@@ -19,7 +19,7 @@ from dpsql.errors import ResourceLimitError, SchemaError, printable
 from dpsql.schema.names import capitals
 
 PERFECT_HASH_BITS = 20
-"""Blocks of up to `cover.MAX_BLOCK_CELLS` cells fit this comfortably."""
+"""Blocks of up to 20,000 cells fit this comfortably, and larger ones if they are packed."""
 
 SETTINGS = """
     SELECT system.main.current_setting('lock_configuration'),
