@@ -169,7 +169,12 @@ def _resting(
 
 
 def from_plan(
-    script: Script, plan: Plan, facts: Facts, measured: NoisyMeasurements, sources: Sequence[Source]
+    script: Script,
+    plan: Plan,
+    facts: Facts,
+    measured: NoisyMeasurements,
+    sources: Sequence[Source],
+    content: bytes | None = None,
 ) -> Release:
     """Make the release of a plan that was measured.
 
@@ -179,11 +184,13 @@ def from_plan(
         facts: with the receipt.
         measured: the noisy integers of the plan.
         sources: all that answers rest on, the plan's own measurements last.
+        content: these, as `encode` writes them, if they have been written already.
     """
     values = plan.values(measured.values)
     laplace = is_laplace(plan.certified.blocks)
     answers = Answers.measured(plan.workload, plan.reconstruction, values, laplace=laplace)
-    return Release(facts, _frames(script, answers, facts, sources), encode(sources), plan)
+    content = encode(sources) if content is None else content
+    return Release(facts, _frames(script, answers, facts, sources), content, plan)
 
 
 def from_before(

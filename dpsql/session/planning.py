@@ -446,7 +446,7 @@ class PlannedTask:
         self.asked.request.tell("measuring", 0, 1)
         measured = measure(charged, counts)
         own = measured_source(self.plan, self.asked.script, measured, self.asked.before)
-        return MeasuredPlan(self, measured, own)
+        return MeasuredPlan(self, measured, own, encode(own))
 
     def release_unmeasured(self) -> Release:
         """Make the release of a plan that measures nothing, as all answers are known."""
@@ -462,20 +462,18 @@ class MeasuredPlan:
     measured: NoisyMeasurements
     own: tuple[Source, ...]
     """The sources that are kept of them: one for each table, if these are several."""
-
-    @property
-    def content(self) -> bytes:
-        """The bytes that are kept in the ledger."""
-        return encode(self.own)
+    content: bytes
+    """The bytes that are kept in the ledger."""
 
     def release(self, receipt: Receipt) -> Release:
         """Make the release, which may rest on earlier measurements too."""
         plan, asked = self.task.plan, self.task.asked
-        sources = (*used(plan, asked.before).sources, *self.own)
-        facts = replace(self.task.facts, receipt=receipt)
+        earlier = used(plan, asked.before).sources
+        sources, facts = (*earlier, *self.own), replace(self.task.facts, receipt=receipt)
         if facts.biased:
             return from_pairs(asked.script, plan, facts, self.measured.values, self.own)
-        return from_plan(asked.script, plan, facts, self.measured, sources)
+        content = encode(sources) if earlier else self.content
+        return from_plan(asked.script, plan, facts, self.measured, sources, content=content)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

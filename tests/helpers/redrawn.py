@@ -42,7 +42,7 @@ class Redrawn:
         found = {}
         measure = planning.measure
 
-        def keep(*given):
+        def keep(*given, content=None):
             found["given"] = given
             return from_plan(*given)
 

@@ -241,7 +241,7 @@ def asked_of(session, script):
     """Compile a script."""
     found = []
 
-    def keep(*given):
+    def keep(*given, content=None):
         found.append(given[0])
         return from_plan(*given)
 

@@ -138,9 +138,9 @@ def released(con, sql, monkeypatch):
     """Release a statement; return its script, its plan and the measurements too."""
     found = {}
 
-    def keep(script, plan, facts, measured, content):
+    def keep(script, plan, facts, measured, sources, content=None):
         found.update(script=script, plan=plan, facts=facts, measured=measured)
-        return from_plan(script, plan, facts, measured, content)
+        return from_plan(script, plan, facts, measured, sources, content)
 
     monkeypatch.setattr(planning, "from_plan", keep)
     monkeypatch.setattr(measuring, "fresh_bits", lambda: SeededBits(5))
@@ -152,7 +152,7 @@ def released(con, sql, monkeypatch):
 def values_at(script, plan, values, names):
     measured = NoisyMeasurements(plan.certified, values)
     facts = facts_of(script, plan, Before(), Request())
-    frame = from_plan(script, plan, facts, measured, b"")["query"]
+    frame = from_plan(script, plan, facts, measured, (), b"")["query"]
     return frame.select(names).cast(float).to_numpy()
 
 
