@@ -49,6 +49,23 @@ def eigen_of(gram: Array) -> tuple[Array, Array]:
     return values, vectors
 
 
+def singular_of(rows: Array) -> tuple[Array, Array]:
+    """Return orthonormal columns U and singular values, descending, of rows U diag(values) Vᵀ.
+
+    SciPy's `svd` calls LAPACK in the same way: see `eigen_of`.
+
+    Raises:
+        LinAlgError: an entry is not finite, or LAPACK fails.
+    """
+    if not np.isfinite(rows).all():
+        raise np.linalg.LinAlgError
+    work, _ = scipy.linalg.lapack.dgesdd_lwork(*rows.shape, compute_uv=1, full_matrices=0)
+    vectors, values, _, failed = scipy.linalg.lapack.dgesdd(rows, full_matrices=0, lwork=int(work))
+    if failed:
+        raise np.linalg.LinAlgError
+    return vectors, values
+
+
 def root_of(gram: Array) -> Array:
     """Return at most as many rows as there are cells, some of which may be zero."""
     if (rows := nested_rows(gram)) is not None or (rows := regular_root(gram)) is not None:

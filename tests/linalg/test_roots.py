@@ -59,7 +59,19 @@ def test_eigenvalues_are_those_of_the_same_routine_of_lapack(cells):
             np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("shape", [(1, 1), (1, 30), (3, 5), (7, 7), (9, 4), (40, 200)])
+def test_singular_values_are_those_of_scipy(shape):
+    """Bit by bit, as above, and however the rows lie in memory."""
+    rows = DRAW.standard_normal(shape)
+    for given in (rows, np.asfortranarray(rows), rows[::-1]):
+        found = roots.singular_of(given)
+        vectors, values, _ = scipy.linalg.svd(given, full_matrices=False)
+        np.testing.assert_array_equal(found[0], vectors)
+        np.testing.assert_array_equal(found[1], values)
+
+
 @pytest.mark.parametrize("entry", [np.nan, np.inf])
 def test_what_is_not_finite_has_no_eigenvalues(entry):
-    with pytest.raises(np.linalg.LinAlgError):
-        roots.eigen_of(np.array([[1.0, 0.0], [0.0, entry]]))
+    for of in (roots.eigen_of, roots.singular_of):
+        with pytest.raises(np.linalg.LinAlgError):
+            of(np.array([[1.0, 0.0], [0.0, entry]]))

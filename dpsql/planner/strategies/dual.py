@@ -25,7 +25,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from dpsql.linalg.arrays import Array
@@ -35,7 +34,7 @@ from dpsql.linalg.hull import hull
 from dpsql.linalg.iterations import Accelerated, descend
 from dpsql.linalg.matrices import least_rank
 from dpsql.linalg.nested import Nested
-from dpsql.linalg.roots import compressed, eigen_of
+from dpsql.linalg.roots import compressed, eigen_of, singular_of
 from dpsql.linalg.symmetry import Permutation, Subspace, averaged, blocks, symmetries
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.strategies.base import Solution, Solver
@@ -106,7 +105,7 @@ class QueryPart:
         """
         if self.nested is not None:
             return None
-        vectors, lengths, _ = scipy.linalg.svd(self.q * np.sqrt(delta), full_matrices=False)
+        vectors, lengths = singular_of(self.q * np.sqrt(delta))
         values = np.maximum(np.square(lengths), lengths[0] ** 2 * NEGLIGIBLE)
         return np.asarray((vectors * values**-0.25).T @ self.q)
 
