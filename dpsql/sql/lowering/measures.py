@@ -146,6 +146,7 @@ class RowReader:
         self._made = {one.name: seen(one) for one in table.within}
         self._made |= {one.name: window_seen(one) for one in table.windows}
         self._read: dict[str, row.RowExpression] = {}
+        self._keys: dict[tuple[str, bool], RowKey | None] = {}
 
     def added_up(
         self,
@@ -293,14 +294,21 @@ class RowReader:
             SqlError: it has something in it that can't be evaluated row by row, or a column has
                 the name of the key.
         """
+        asked = bound.sql, rounded
+        if asked not in self._keys:  # conditions are looked at more than once
+            self._keys[asked] = self._key(bound, rounded=rounded)
+        found = self._keys[asked]
+        if found is not None:
+            self._check_name(found.name, bound.span)
+        return found
+
+    def _key(self, bound: BoundExpr, *, rounded: bool) -> RowKey | None:
         expression = self.expression(bound)
         with self._at(bound.span):
             label = spelled(self._as_stored(self._plain(bound)))
             found = row_key(expression, self.types, self._table.filled, label)
             if found is None and rounded:
                 found = bucket_key(expression, self.types, self._bounds)
-        if found is not None:
-            self._check_name(found.name, bound.span)
         return found
 
     def type_of(self, bound: BoundExpr) -> RowType:
