@@ -11,9 +11,9 @@ its basis. So a block may have entries of up to 62 bits in each factor. Then
 is measured, with B x and the noise as integers without a width. y is kept as in `narrow`.
 
 Guarantees:
-    1. B x is exact, for any counts: products are FLINT's of integer matrices, and the rest is
-       arithmetic of Python's integers. Nothing wraps around. y would end at ±2^90, which is beyond
-       the answers of 2^58 rows: s leaves entries fewer than 32 bits.
+    1. B x is exact, for any counts: products are FLINT's of integer matrices, or sums of products
+       of Python's integers, as the rest is. Nothing wraps around. y would end at ±2^90, which is
+       beyond the answers of 2^58 rows: s leaves entries fewer than 32 bits.
     2. The noise is drawn exactly from its law, independently of counts, and it is added before
        anything is rounded off; what comes after is a function of noisy answers only.
     3. The order and number of the operations depend on the plan and on the noise only; and as in
@@ -100,6 +100,9 @@ def _apply(factor: IntegerFactor, values: Wide, axis: int) -> Wide:
     front = np.moveaxis(values, axis, 0)
     flat = front.reshape(len(front), -1)
     rows, cells = factor.matrix.shape
+    if flat.shape[1] == 1:  # for FLINT each entry would be converted, to be multiplied once
+        product = factor.matrix.astype(object) @ flat
+        return np.moveaxis(product.reshape(rows, *front.shape[1:]), 0, axis)
     matrix = flint.fmpz_mat(rows, cells, _listed(factor.matrix))
     step = max(1, _HELD // cells)
     parts = [

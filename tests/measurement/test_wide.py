@@ -45,6 +45,23 @@ def test_answers_are_those_of_integers_without_a_width(seed):
         assert int(found[i, j, k]) == expected
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_multiplied_once_has_the_answers_of_integers_without_a_width(seed):
+    """By all factors of a block: of sums, in two words, with what a factor before has made."""
+    draws = np.random.default_rng(seed)
+    first = draws.integers(-(2**62) + 1, 2**62, (1, 7))
+    second = draws.integers(-(2**62) + 1, 2**62, (5, 9))
+    factors = DenseFactor((0,), (7,), first), DenseFactor((1,), (9,), second)
+    block = BlockStrategy((("a", "b"),), factors, wide_block(0).law)
+    high, low = draws.integers(-(2**62), 2**62, (7, 9)), draws.integers(0, 2**28, (7, 9))
+    found = exact_answers(block, low, high)
+    sums = [[(int(h) << 28) + int(n) for h, n in zip(*pair, strict=True)]
+            for pair in zip(high, low, strict=True)]  # fmt: skip
+    for row, answer in zip(second.tolist(), found.ravel(), strict=True):
+        terms = product(range(7), range(9))
+        assert int(answer) == sum(int(first[0, i]) * row[j] * sums[i][j] for i, j in terms)
+
+
 def test_many_cells_are_multiplied_some_at_a_time(monkeypatch):
     block = wide_block(9)
     counts = np.random.default_rng(9).integers(0, 1000, block.shape)
