@@ -36,9 +36,12 @@ Guarantees:
       is the same.
 
     *The line of a relation* is a list of columns: rows of a unit that agree in all of these, texts
-    as bytes and zeros by their signs, are the same in all columns that anything reads; others are
-    left out of the query. Of a scan these are its columns, or, if none is read of those without a
-    domain, those with one; so there may be none. Of a filter, a window by values and a bound they
+    as bytes and zeros by their signs, are the same in all columns that anything above reads. Others
+    are left out of the query, as soon as nothing above reads them; and so is the line, where nothing
+    above looks at rows one by one, as a bound does and some windows. What is said of the rows holds
+    of the columns that are left. Of a scan the line is its columns without the id of the unit, of
+    which rows of a unit have the same; or, if none is read of those without a domain, those with
+    one; so there may be none. Of a filter, a window by values and a bound they
     are those of the input; of a group join those of the left side, as what is added follows from
     the row; of a join those of both sides, and of one by a key (`rel/keys.py`) those of the left;
     of a group its keys; of a union its columns; of a projection its columns, and the places of its
@@ -60,7 +63,7 @@ Guarantees:
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dpsql.rel.check import check
@@ -83,6 +86,7 @@ from dpsql.rel.nodes import (
     Union,
     Window,
     expressions,
+    inputs,
     read_by,
     walk,
 )
@@ -145,6 +149,7 @@ class RelationWriter(NodeVisitor[WrittenNode]):
 
     def __init__(self) -> None:
         self._known = Known()
+        self._uses: dict[Relation, _Use] = {}
         self._read: frozenset[Id] = frozenset()
         """The columns that anything in the tree reads, or that are asked for."""
         self._parts: list[str] = []
@@ -164,6 +169,7 @@ class RelationWriter(NodeVisitor[WrittenNode]):
         check(relation, self._known)
         asked = list(self._known.of(relation).columns if columns is None else columns)
         self._read = frozenset(asked).union(*map(self._read_by, walk(relation)))
+        self._find_uses(relation, frozenset(asked))
         written = self.visit(relation)
         shown = {name: written.columns[name] for name in asked}
         names = ", ".join([UNIT, *shown.values()])
@@ -175,29 +181,60 @@ class RelationWriter(NodeVisitor[WrittenNode]):
             return frozenset(name for part in node.parts for name in self._known.of(part).columns)
         return read_by(node)
 
+    def _find_uses(self, relation: Relation, asked: frozenset[Id]) -> None:
+        """Note of each node what those above it look at."""
+        self._uses[relation] = _Use(asked)
+        for node in walk(relation):  # each before those that it is made of
+            use = self._uses[node]
+            above = _Use(use.columns | self._read_by(node), use.lined or _looks_at_line(node))
+            for side in inputs(node):
+                read = above.columns & self._known.of(side).columns.keys()
+                lined = above.lined and not self._has_own_line(node, side)
+                before = self._uses.get(side, _Use())
+                self._uses[side] = _Use(before.columns | read, before.lined or lined)
+
+    def _has_own_line(self, node: Relation, side: Relation) -> bool:
+        """Whether the line of a node says nothing of that of one of its sides."""
+        match node:
+            case Group() | Union():
+                return True
+            case GroupJoin():
+                return side is node.right
+            case Join():
+                return side is node.right and meets_one(node, self._known)
+            case _:
+                return False
+
     # ── One method for each node ────────────────────────────────────────────────────────────────
 
     def _scan(self, node: Scan) -> WrittenNode:
         source, id_, known = self.rows_with_units(node.source.table)
         types, shown, columns = self._known.of(node).types, list[str](), dict[Id, str]()
-        line = self._line_of(node)
+        use, line = self._uses[node], self._line_of(node)
         for i, (of, prefix) in enumerate([(node.source, node.prefix), *node.along]):
             for name, stored in readable(of, prefix).items():
-                if name in line or name in self._read:
+                if name in line or name in use.columns:
                     columns[name] = self._column(types[name])
                     shown.append(f"t{i}.{quoted_name(stored)} AS {columns[name]}")
         sql = f"SELECT {_listed(f'{id_} AS {UNIT}', *shown)} FROM {source} WHERE {known}"
         return self._named(sql, columns, (columns[name] for name in line))
 
     def _line_of(self, node: Scan) -> list[Id]:
-        """Return the columns of a table by which its rows stand in line.
+        """Return the columns of a table by which its rows stand in line, if anything looks at that.
 
         Where nothing is read of columns without a domain they have no say: rows that agree in all
-        others are the same in all that is read.
+        others are the same in all that is read. Nor has the id of their unit, which all of them
+        have.
         """
-        own = readable(node.source, node.prefix)
-        declared = [name for name, stored in own.items() if stored in node.source.table.columns]
-        return list(own) if self._read & (own.keys() - {*declared}) else declared
+        if not self._uses[node].lined:
+            return []
+        table, own = node.source.table, readable(node.source, node.prefix)
+        declared = [name for name, stored in own.items() if stored in table.columns]
+        line = list(own) if self._read & (own.keys() - {*declared}) else declared
+        if table.unit is None or table.unit.joins:
+            return line
+        ids = {node.prefix + name for name, _ in table.unit.columns}
+        return [name for name in line if name not in ids]
 
     def _public(self, node: Public) -> WrittenNode:
         columns = {name: self._column(type_) for name, type_ in node.columns}
@@ -212,14 +249,17 @@ class RelationWriter(NodeVisitor[WrittenNode]):
 
     def _filter(self, node: Filter) -> WrittenNode:
         of = self.visit(node.of)
-        sql = f"SELECT {_listed(UNIT, *of.shown)} FROM {of.name} WHERE {self._of(node.where, of)}"
-        return self._after(of, sql, of.columns)
+        left = self._passed_on(node, of)
+        sql = f"SELECT {_listed(UNIT, *left.shown)} FROM {of.name} WHERE {self._of(node.where, of)}"
+        return self._after(left, sql, left.columns)
 
     def _project(self, node: Project) -> WrittenNode:
         of = self.visit(node.of)
-        facts = self._known.of(node)
-        columns = {name: self._column(facts.types[name]) for name, _ in node.columns}
-        shown = [f"{self._passed(value, of)} AS {columns[name]}" for name, value in node.columns]
+        facts, use = self._known.of(node), self._uses[node]
+        shown_all = use.lined and not of.placed
+        given = [pair for pair in node.columns if shown_all or pair[0] in use.columns]
+        columns = {name: self._column(facts.types[name]) for name, _ in given}
+        shown = [f"{self._passed(value, of)} AS {columns[name]}" for name, value in given]
         sql = f"SELECT {_listed(UNIT, *of.places, *shown)} FROM {of.name}"
         if of.placed:
             return self._after(of, sql, columns)
@@ -227,12 +267,14 @@ class RelationWriter(NodeVisitor[WrittenNode]):
 
     def _join(self, node: Join) -> WrittenNode:
         left, right = self.visit(node.left), self.visit(node.right)
+        met = self._meeting(node, {**left.columns, **right.columns})
+        one, names = meets_one(node, self._known), (left.name, right.name)
+        left, right = self._passed_on(node, left), self._passed_on(node, right, lined=not one)
         columns = {**left.columns, **right.columns}
         kind = "LEFT JOIN" if node.kind == "left" else "JOIN"
         shown = [f"l.{UNIT} AS {UNIT}", *left.shown, *right.shown]
-        sql = f"SELECT {_listed(*shown)} FROM {left.name} AS l {kind} {right.name} AS r ON "
-        sql += self._meeting(node, columns)
-        if meets_one(node, self._known):
+        sql = f"SELECT {_listed(*shown)} FROM {names[0]} AS l {kind} {names[1]} AS r ON {met}"
+        if one:
             return self._after(left, sql, columns)
         found = self._named(sql, columns, (*left.line, *right.line), left.places + right.places)
         return replace(found, placed=left.placed and right.placed)
@@ -251,11 +293,12 @@ class RelationWriter(NodeVisitor[WrittenNode]):
             for name, call in node.adds
         }
         if any(call.lined for call in calls.values()) and not of.placed:
-            of = self._placed(of)
+            of = self._placed(of, self._uses[node.of].columns)
         columns = {name: self._column(call.type) for name, call in calls.items()}
         shown = [f"{self._windowed(calls[n], of)} AS {column}" for n, column in columns.items()]
-        sql = f"SELECT {_listed(UNIT, *of.shown, *shown)} FROM {of.name}"
-        return self._after(of, sql, {**of.columns, **columns})
+        left = self._passed_on(node, of)
+        sql = f"SELECT {_listed(UNIT, *left.shown, *shown)} FROM {of.name}"
+        return self._after(left, sql, {**left.columns, **columns})
 
     def _group(self, node: Group) -> WrittenNode:
         of, facts = self.visit(node.of), self._known.of(node)
@@ -280,7 +323,8 @@ class RelationWriter(NodeVisitor[WrittenNode]):
 
     def _bound(self, node: Bound) -> WrittenNode:
         of = self.visit(node.of)
-        return self._after(of, self.kept(of, node.rows, self._line_keys(of)), of.columns)
+        left = self._passed_on(node, of)
+        return self._after(left, self.kept(left, node.rows, self._line_keys(of)), left.columns)
 
     # ── What nodes have in common ───────────────────────────────────────────────────────────────
 
@@ -303,7 +347,7 @@ class RelationWriter(NodeVisitor[WrittenNode]):
         groups += f" GROUP BY {_listed(*unit, *keys)}" if unit or keys else ""
         same = [f"l.{UNIT} = g.{UNIT}"] if unit else []
         same += [f"{key} = g.k{i}" for i, key in enumerate(own)]
-        return self._with_groups(left.name, left, adds, groups, same)
+        return self._with_groups(left.name, self._passed_on(node, left), adds, groups, same)
 
     def _met_one_by_one(
         self, node: GroupJoin, left: WrittenNode, right: WrittenNode
@@ -315,7 +359,7 @@ class RelationWriter(NodeVisitor[WrittenNode]):
         adds = self._added(node, both)
         groups = f"SELECT n, {_listed(*_values(adds))} FROM {rows} AS l "
         groups += f"JOIN {right.name} AS r ON {self._meeting(node, both)} GROUP BY n"
-        return self._with_groups(rows, left, adds, groups, ["l.n = g.n"])
+        return self._with_groups(rows, self._passed_on(node, left), adds, groups, ["l.n = g.n"])
 
     def _added(self, node: GroupJoin, of: Mapping[Id, str]) -> list[_AddedColumn]:
         """Write the columns that are added: what each is in its group, and of no rows."""
@@ -334,12 +378,12 @@ class RelationWriter(NodeVisitor[WrittenNode]):
         self, rows: str, left: WrittenNode, adds: list[_AddedColumn], groups: str, same: list[str]
     ) -> WrittenNode:
         """Write rows with what is computed of the group that each meets, or of no rows."""
+        columns = {**left.columns, **{one.name: one.column for one in adds}}
         shown = [f"l.{UNIT} AS {UNIT}", *left.shown]
         for one in adds:
             value = f"CASE WHEN g.{_FOUND} IS NULL THEN {one.empty} ELSE g.{one.column} END"
             shown.append(f"{value} AS {one.column}")
         sql = f"SELECT {_listed(*shown)} FROM {rows} AS l LEFT JOIN ({groups}) AS g ON {_all(same)}"
-        columns = {**left.columns, **{one.name: one.column for one in adds}}
         return self._after(left, sql, columns)
 
     def _windowed(self, call: RowsWindow, of: WrittenNode) -> str:
@@ -362,14 +406,22 @@ class RelationWriter(NodeVisitor[WrittenNode]):
             return value
         return f"CASE WHEN {seen} THEN {value} ELSE {self.spelled(call.value.empty)} END"
 
-    def _placed(self, of: WrittenNode) -> WrittenNode:
-        """Give each row its place in the line of its unit."""
+    def _passed_on(self, node: Relation, of: WrittenNode, *, lined: bool = True) -> WrittenNode:
+        """Leave out of a node's input what nothing above looks at."""
+        use = self._uses[node]
+        line, places = (of.line, of.places) if use.lined and lined else ((), ())
+        read = {n: c for n, c in of.columns.items() if n in use.columns or c in line}
+        return replace(of, columns=read, line=line, places=places)
+
+    def _placed(self, of: WrittenNode, read: Collection[Id]) -> WrittenNode:
+        """Give each row its place in the line of its unit, of which only that is told further."""
         place = self._column(BIGINT.sql)
         keys = map(_least_first, self._line_keys(of))
         by = f" ORDER BY {_listed(*keys)}" if of.line else ""
         number = f"{self.call('row_number')} OVER (PARTITION BY {UNIT}{by}) AS {place}"
-        sql = f"SELECT {_listed(UNIT, *of.columns.values(), number)} FROM {of.name}"
-        return replace(self._named(sql, of.columns, (place,), (place,)), placed=True)
+        columns = {name: column for name, column in of.columns.items() if name in read}
+        sql = f"SELECT {_listed(UNIT, *columns.values(), number)} FROM {of.name}"
+        return replace(self._named(sql, columns, (place,), (place,)), placed=True)
 
     def _line_keys(self, of: WrittenNode) -> list[str]:
         """Write keys in which rows of a unit agree only if they are the same."""
@@ -478,6 +530,14 @@ class RelationWriter(NodeVisitor[WrittenNode]):
 
 
 @dataclass(frozen=True, slots=True)
+class _Use:
+    """The use that is made of a node: columns that are read above it; whether its line is."""
+
+    columns: frozenset[Id] = frozenset()
+    lined: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class _AddedColumn:
     """A column that a group join adds: its value in a group, and of no rows."""
 
@@ -515,6 +575,12 @@ class _Met:
         if not all(columns_of(value) <= right.columns.keys() for value in read):
             return None
         return cls(tuple(pairs), all_of(rest) if rest else None)
+
+
+def _looks_at_line(node: Relation) -> bool:
+    """Whether a node looks at rows one by one, as they stand in line."""
+    calls = node.adds if isinstance(node, Window) else ()
+    return isinstance(node, Bound) or any(call.lined for _, call in calls)
 
 
 def _values(adds: Iterable[_AddedColumn]) -> list[str]:

@@ -92,7 +92,7 @@ class Adapter:
         if table.chosen is not None:
             relation, ids, windows = *self._chosen(table, asked), True
         elif isinstance(table.origin, OfCombination):
-            relation, ids, windows = *self._pairs(table), False
+            relation, ids, windows = *self._pairs(table, asked), False
         elif table.origin is not None:
             raise NotAdaptedError
         else:
@@ -112,7 +112,7 @@ class Adapter:
         relation = relation if holds is None else Filter(relation, renamed(holds, ids))
         return Filter(relation, RowCall("between", (place, *ends))), ids
 
-    def _pairs(self, table: Table) -> tuple[Relation, Ids]:
+    def _pairs(self, table: Table, names: list[str]) -> tuple[Relation, Ids]:
         """Join the sides of a combination; its columns stand in the order that the table has."""
         assert isinstance(table.origin, OfCombination)
         combination, sides = table.origin.combination, list[tuple[Relation, Ids]]()
@@ -128,7 +128,9 @@ class Adapter:
                 relation = Join(relation, side, all_of(on) if on else None)
         for prefix, (_, own) in zip(combination.prefixes, sides, strict=True):
             ids |= {prefix + name: id_ for name, id_ in own.items()}
-        order = [*table.columns, *(name for name, _ in readable(table))]
+        order = [*table.columns]
+        if not table.columns.keys() >= {*names}:
+            order += [name for name, _ in readable(table)]
         shown = {name: f"q{next(self._numbers)}" for name in order if name in ids}
         columns = tuple((id_, RowColumn(ids[name])) for name, id_ in shown.items())
         return Project(relation, columns), shown
