@@ -37,8 +37,8 @@ Guarantees:
 
     *The line of a relation* is a list of columns: rows of a unit that agree in all of these, texts
     as bytes and zeros by their signs, are the same in all columns that anything above reads. Others
-    are left out of the query, as soon as nothing above reads them; and so is the line, where nothing
-    above looks at rows one by one, as a bound does and some windows. What is said of the rows holds
+    are left out of the query, as soon as nothing above reads them. So is the line, where nothing
+    above looks at rows one by one, as a bound does and some windows; what is said of the rows holds
     of the columns that are left. Of a scan the line is its columns without the id of the unit, of
     which rows of a unit have the same; or, if none is read of those without a domain, those with
     one; so there may be none. Of a filter, a window by values and a bound they

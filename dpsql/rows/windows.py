@@ -186,6 +186,7 @@ class RowsWindow:
     """A column that is computed of a row among others of its unit; see `schema/windows.py`."""
 
     name: str
+    asked: WindowCall
     type: str
     filled: bool
     least: int | None
@@ -220,6 +221,7 @@ def rows_window(name: str, asked: WindowCall, types: Mapping[str, str]) -> RowsW
         condition = writer.write(RowCase(((asked.holds, _TRUE),), NOTHING))
     return RowsWindow(
         name,
+        asked,
         value.type.sql,
         least is not None or (asked.function in SHARES and condition is None),
         least,

@@ -85,6 +85,8 @@ class RowsWithin:
         value: the aggregate.
         condition: true of the rows that are looked at, and NULL of others; None if all are.
         columns: what is read of them.
+        computed: one of `AGGREGATES`, and what of each row, as it was asked for.
+        holds: what is true of the rows, as it was asked for; None if all are looked at.
         outside: what is read of the row that has it, with `OUTSIDE` before it in the trees.
         between: between which numbers it lies, see `windows.of_rows`.
     """
@@ -96,6 +98,8 @@ class RowsWithin:
     value: RowAggregate
     condition: RowValue | None
     columns: frozenset[str]
+    computed: tuple[str, RowExpression | None]
+    holds: RowExpression | None
     outside: tuple[str, ...] = ()
     between: Interval = (None, None)
 
@@ -146,6 +150,8 @@ def rows_within(
         made,
         condition,
         read - outside,
+        computed,
+        holds,
         tuple(sorted(column.removeprefix(OUTSIDE) for column in outside)),
     )
 

@@ -16,14 +16,13 @@ import time
 from collections import Counter
 
 import duckdb
-import pytest
 
 import dpsql
 from dpsql.engines.duckdb.bounded import kept_rows
 from dpsql.engines.duckdb.relations import DuckDBRelations
 from dpsql.rel.nodes import walk
 from dpsql.request import Request, named
-from tests.rel.adapted import Adapter, Asked
+from tests.rel.adapted import Adapter
 from tests.rel.test_adapted import compared
 from tests.rel.test_units import by_meaning, by_sql, cases
 
@@ -64,8 +63,7 @@ def scripts(number: int) -> None:
     """Compare the tables of random scripts by both writers."""
     done = 0
     for seed in range(number):
-        with pytest.MonkeyPatch.context() as patch:
-            done += compared(20_000 + seed, patch)
+        done += compared(20_000 + seed)
     print(f"{done:,} tables of {number:,} random scripts, all with the same rows")
 
 
@@ -96,17 +94,14 @@ def costs() -> None:
     """Time both writers, one after the other."""
     con = filled()
     bounds = {"customers": 1, "orders": 6, "items": 12, "visits": 3, "orders, visits": 10}
-    asked = Asked()
     print(f"{'':22}{'today':>8}{'relation':>10}{'ratio':>8}  CPU s")
     for name, sql in STATEMENTS.items():
-        with pytest.MonkeyPatch.context() as patch:
-            asked.record(patch)
-            session = dpsql.Session(con, unit=dpsql.Unit("customers", bounds))
-            request = Request(named({"q": sql}), dpsql.Budget(rho=1))
-            (table,) = session._data.declared.compile(request).tables
+        session = dpsql.Session(con, unit=dpsql.Unit("customers", bounds))
+        request = Request(named({"q": sql}), dpsql.Budget(rho=1))
+        (table,) = session._data.declared.compile(request).tables
         whole = table.without_keys
         names = [*whole.columns, *whole.computed]
-        relation, ids = Adapter(asked).of(whole, names)
+        relation, ids = Adapter().of(whole, names)
         query = DuckDBRelations().query(relation, [ids[n] for n in names])
         both = (kept_rows(whole, names), query.sql)
         before, after = (min(_cpu(con, each) for _ in range(3)) for each in both)

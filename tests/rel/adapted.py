@@ -7,10 +7,7 @@ rows of their units, windows, the choice of rows, and the bound.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import count
-
-import pytest
 
 from dpsql.engines.combined import columns_of_side, equal_columns
 from dpsql.engines.lines import readable
@@ -32,12 +29,11 @@ from dpsql.rel.nodes import (
 )
 from dpsql.rel.rename import renamed, renamed_call
 from dpsql.rows.expression import RowCall, RowColumn, RowConstant, RowExpression, all_of
-from dpsql.rows.windows import RowsWindow, WindowCall
+from dpsql.rows.windows import RowsWindow
 from dpsql.rows.within import RowsWithin
 from dpsql.schema.combined import OfCombination
 from dpsql.schema.table import Parent, Table
 from dpsql.schema.windows import OUTSIDE
-from dpsql.sql.lowering import rows_of_units
 
 TRUE, ONE = RowConstant("BOOLEAN", "true"), RowConstant("INTEGER", "1")
 Ids = Mapping[str, Id]
@@ -47,40 +43,11 @@ class NotAdaptedError(Exception):
     """A view, or limits by cells, which are no nodes yet."""
 
 
-@dataclass
-class Asked:
-    """The expressions of which computed columns were made, by the columns' names."""
-
-    within: dict[str, tuple[tuple[str, RowExpression | None], RowExpression | None]] = field(
-        default_factory=dict
-    )
-    windows: dict[str, WindowCall] = field(default_factory=dict)
-
-    def record(self, patch: pytest.MonkeyPatch) -> None:
-        """Note what is asked for from now on."""
-        make_within, make_window = rows_of_units.rows_within, rows_of_units.rows_window
-
-        def rows_within(name, table, pairs, computed, holds, types):
-            self.within[name] = computed, holds
-            return make_within(name, table, pairs, computed, holds, types)
-
-        def rows_window(name, asked, types):
-            self.windows[name] = asked
-            return make_window(name, asked, types)
-
-        patch.setattr(rows_of_units, "rows_within", rows_within)
-        patch.setattr(rows_of_units, "rows_window", rows_window)
-
-
 class Adapter:
-    """Makes relations of tables.
+    """Makes relations of tables."""
 
-    Args:
-        asked: of which expressions their columns are.
-    """
-
-    def __init__(self, asked: Asked) -> None:
-        self._asked, self._numbers = asked, count()
+    def __init__(self) -> None:
+        self._numbers = count()
 
     def of(self, table: Table, names: Iterable[str], *, bound: bool = True) -> tuple[Relation, Ids]:
         """Return the relation of a table's rows, and the ids of some of its columns."""
@@ -106,7 +73,7 @@ class Adapter:
         assert chosen is not None
         read = list(dict.fromkeys([*names, places.name, *sorted(places.columns)]))
         relation, ids = self.of(table.whole, read, bound=False)
-        holds = self._asked.windows[places.name].holds
+        holds = places.asked.holds
         ends = (RowConstant("INTEGER", str(end)) for end in (chosen.first, chosen.last))
         place = RowColumn(ids[places.name])
         relation = relation if holds is None else Filter(relation, renamed(holds, ids))
@@ -224,7 +191,7 @@ class Adapter:
         return Join(relation, right, all_of(on), "left"), {**ids, **shown}
 
     def _within(self, relation: Relation, ids: Ids, one: RowsWithin) -> tuple[Relation, Ids]:
-        (function, value), holds = self._asked.within[one.name]
+        (function, value), holds = one.computed, one.holds
         inner = list(dict.fromkeys([*sorted(one.columns), *(i for _, i in one.pairs)]))
         right, theirs = self.of(one.table, inner, bound=False)
         both = {**theirs, **{OUTSIDE + name: id_ for name, id_ in ids.items()}}
@@ -240,5 +207,5 @@ class Adapter:
 
     def _window(self, relation: Relation, ids: Ids, one: RowsWindow) -> tuple[Relation, Ids]:
         name = f"w{next(self._numbers)}"
-        call = renamed_call(self._asked.windows[one.name], ids)
+        call = renamed_call(one.asked, ids)
         return Window(relation, ((name, call),)), {**ids, one.name: name}
