@@ -31,9 +31,10 @@ Guarantees:
       multiset of its group; keys that agree are the same, so any of them is shown.
     - `Union`: UNION ALL of columns of one type.
     - `Bound`: the rule of stretches, which keeps at most k rows of a unit, by its id and by their
-      places in the line of R's input (`bounded.py`). The input may be computed more than once: all
-      rows of one unit are taken from one of these times, and counted in another, and their number
-      is the same.
+      places in the line of R's input (`bounded.py`). For a limit it is the same, of the rows
+      of a unit in the same cells, which follow from the row. The input may be computed more than
+      once: all rows of one unit are taken from one of these times, and counted in another, and
+      their number is the same.
 
     *The line of a relation* is a list of columns: rows of a unit that agree in all of these, texts
     as bytes and zeros by their signs, are the same in all columns that anything above reads. Others
@@ -73,6 +74,7 @@ from dpsql.rel.nodes import (
     ONLY,
     Agg,
     Bound,
+    CellLimit,
     Filter,
     Group,
     GroupJoin,
@@ -98,6 +100,7 @@ from dpsql.rows.types import BIGINT, row_type
 from dpsql.rows.windows import RowsWindow, rows_window
 from dpsql.rows.within import aggregated
 from dpsql.rows.write import RowWriter
+from dpsql.schema.domain import Domain
 from dpsql.schema.names import quoted_name
 from dpsql.schema.table import Table
 
@@ -322,9 +325,30 @@ class RelationWriter(NodeVisitor[WrittenNode]):
         return self._named(" UNION ALL ".join(parts), columns, columns.values())
 
     def _bound(self, node: Bound) -> WrittenNode:
-        of = self.visit(node.of)
+        of = self._limited(self.visit(node.of), node.limits)
         left = self._passed_on(node, of)
         return self._after(left, self.kept(left, node.rows, self._line_keys(of)), left.columns)
+
+    def _limited(self, of: WrittenNode, limits: Sequence[CellLimit]) -> WrittenNode:
+        """Keep no more rows of a unit than limits allow, each of what the one before has left.
+
+        What later steps leave out leaves no more rows in any cells.
+        """
+        if not limits:
+            return of
+        cells = {cells.column: cells for limit in limits for cells in limit.cells}
+        names = {name: self._column(BIGINT.sql) for name in cells}
+        placed = [
+            PlacedColumn(of.columns[name], names[name], one.domain, one.leaves_out)
+            for name, one in cells.items()
+        ]
+        found = replace(of, places=(*of.places, *names.values()))
+        found = replace(found, name=self._part(self.with_cells(of, placed), once=True))
+        for limit in limits:
+            agree = [names[one.column] for one in limit.cells]
+            kept = self.kept(found, limit.rows, self._line_keys(of), agree)
+            found = replace(found, name=self._part(kept, once=True))
+        return replace(of, name=found.name)
 
     # ── What nodes have in common ───────────────────────────────────────────────────────────────
 
@@ -519,14 +543,31 @@ class RelationWriter(NodeVisitor[WrittenNode]):
         """Write the keys of an order in which values agree only if they are the same."""
 
     @abstractmethod
-    def kept(self, of: WrittenNode, rows: int, line: Sequence[str]) -> str:
+    def with_cells(self, of: WrittenNode, placed: Sequence[PlacedColumn]) -> str:
+        """Write the query for rows with the numbers of the cells that they are in, or -1."""
+
+    @abstractmethod
+    def kept(
+        self, of: WrittenNode, rows: int, line: Sequence[str], agree: Sequence[str] = ()
+    ) -> str:
         """Write the query for the rows that are kept where at most so many of a unit count.
 
         Args:
             of: the rows.
             rows: how many count.
             line: the keys of the order in which they stand in line, from the least, NULL first.
+            agree: columns of numbers: so many count of those that agree in these.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedColumn:
+    """A column of which rows get the numbers of their cells: these are in a column of their own."""
+
+    column: str
+    cell: str
+    domain: Domain
+    leaves_out: bool
 
 
 @dataclass(frozen=True, slots=True)

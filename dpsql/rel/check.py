@@ -18,7 +18,9 @@ Guarantees:
     (`rows/windows.py`): its type is made by the same rules, and its numbers are such as it takes.
     (iv) Keys of a `Group` are exact: of values that are equal there is one, so that it doesn't
     matter which of a group is shown. Zeros of a DOUBLE are equal and not the same.
-    (v) Columns of a `Union` that go together have one type, so that no cast is made by the
+    (v) Cells of a `Bound` are of columns of their types, so that a row is in one of them, or in
+    none, whatever it says (`engines/codes.py`).
+    (vi) Columns of a `Union` that go together have one type, so that no cast is made by the
     database, which could fail. ∎
 """
 
@@ -44,6 +46,7 @@ from dpsql.rel.nodes import (
     Window,
     expressions,
     inputs,
+    read_by,
     walk,
 )
 from dpsql.rows.expression import RowColumn, RowExpression
@@ -51,6 +54,7 @@ from dpsql.rows.expression import columns as columns_of
 from dpsql.rows.types import BOOLEAN, NULL
 from dpsql.rows.windows import CHOSEN, MOST_AWAY, RANKS, SHARES, SHIFTED, WindowCall
 from dpsql.rows.write import RowWriter
+from dpsql.schema.grain import type_of
 from dpsql.schema.units import MAX_ROWS
 
 MOST_RELATIONS, MOST_LEVELS = 1_000, 200
@@ -161,9 +165,8 @@ def _check_expressions(node: Relation, known: Known) -> None:
     for expression in expressions(node):
         if not columns_of(expression) <= there:
             raise InternalError("an expression reads a column that isn't there")
-    told = (call.told for _, call in node.adds) if isinstance(node, Window) else ()
-    if any(name not in there for pairs in told for name, _ in pairs):
-        raise InternalError("a window tells rows apart by a column that isn't there")
+    if not read_by(node) <= there:
+        raise InternalError("rows are told apart by a column that isn't there")
 
 
 def _check_node(node: Relation, known: Known) -> None:
@@ -182,9 +185,19 @@ def _check_node(node: Relation, known: Known) -> None:
             _check_keys(node, known.of(node.of))
         case Union():
             _check_union(node, known)
-        case Bound() if not 1 <= node.rows <= MAX_ROWS:
-            raise InternalError("no number of rows that could be kept")
+        case Bound():
+            _check_bound(node, known.of(node.of))
     _check_conditions(node, known)
+
+
+def _check_bound(node: Bound, of: RelationFacts) -> None:
+    if not all(1 <= rows <= MAX_ROWS for rows in (node.rows, *(one.rows for one in node.limits))):
+        raise InternalError("no number of rows that could be kept")
+    for limit in node.limits:
+        names = {cells.column for cells in limit.cells}
+        typed = (of.types[cells.column] == type_of(cells.domain) for cells in limit.cells)
+        if not limit.cells or len(names) < len(limit.cells) or not all(typed):
+            raise InternalError("rows are in no cells that a limit could be for")
 
 
 def _check_keys(node: Group, of: RelationFacts) -> None:

@@ -20,6 +20,7 @@ from dpsql.rel.facts import Known, conjuncts
 from dpsql.rel.nodes import (
     Agg,
     Bound,
+    CellLimit,
     Filter,
     Group,
     GroupJoin,
@@ -94,6 +95,7 @@ class _Text:
                 yield from ()
             case Bound():
                 yield str(node.rows)
+                yield _listed(self._limit(limit) for limit in node.limits)
 
     def _value(self, value: RowExpression | None) -> str:
         return "-" if value is None else canonical(renamed(value, self._numbers))
@@ -103,6 +105,20 @@ class _Text:
 
     def _agg(self, agg: Agg) -> str:
         return _listed([agg.function, self._value(agg.value), self._all(agg.where)])
+
+    def _limit(self, limit: CellLimit) -> str:
+        cells = (
+            _listed(
+                [
+                    self._numbers[one.column],
+                    quoted_text(repr(one.domain)),
+                    quoted_text(one.domain.zone or ""),
+                    str(one.leaves_out),
+                ]
+            )
+            for one in limit.cells
+        )
+        return _listed([str(limit.rows), *cells])
 
     def _call(self, call: WindowCall) -> str:
         told = (self._value(RowColumn(name)) for name, _ in call.told)

@@ -14,7 +14,7 @@ made of the stored rows of u and of public rows, by recursion over the tree:
 - `Window`: each row, with its place among others, or with an aggregate of these.
 - `Group`: one row for each combination of keys; without keys, one if there are rows.
 - `Union`: the rows of several relations.
-- `Bound`: at most k of the rows.
+- `Bound`: at most k of the rows, and before that at most so many of those in the same cells.
 
 Other units occur nowhere in that. So the relation of a database is the sum of [R](u) over all
 units, and to remove a unit removes [R](u) and changes nothing else. That both sides of a join are
@@ -35,11 +35,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeAlias, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from dpsql.rows.expression import RowConstant, RowExpression
 from dpsql.rows.expression import columns as columns_of
 from dpsql.rows.windows import WindowCall
+from dpsql.schema.domain import Domain
 from dpsql.schema.table import Table
 
 T = TypeVar("T")
@@ -178,12 +179,36 @@ class Union:
     columns: tuple[Id, ...]
 
 
+class CellsOf(NamedTuple):
+    """The cells of a column, in which rows are counted."""
+
+    column: Id
+    domain: Domain
+    leaves_out: bool
+    """Whether rows without a value of the domain have a cell of their own, after the others."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class CellLimit:
+    """How many rows of a unit are kept at most of those in the same cells of some columns."""
+
+    cells: tuple[CellsOf, ...]
+    rows: int
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Bound:
-    """At most so many rows of a unit, by the rule of `dpsql/engines/duckdb/bounded.py`."""
+    """At most so many rows of a unit, by the rule of `dpsql/engines/duckdb/bounded.py`.
+
+    Args:
+        of: the rows.
+        rows: how many are kept.
+        limits: what is kept to before, one after the other.
+    """
 
     of: Relation
     rows: int
+    limits: tuple[CellLimit, ...] = ()
 
 
 Relation: TypeAlias = (
@@ -286,6 +311,8 @@ def read_by(relation: Relation) -> frozenset[Id]:
     found = frozenset[Id]().union(*map(columns_of, expressions(relation)))
     if isinstance(relation, Window):
         return found.union(name for _, call in relation.adds for name, _ in call.told)
+    if isinstance(relation, Bound):
+        return found.union(cells.column for limit in relation.limits for cells in limit.cells)
     return found
 
 

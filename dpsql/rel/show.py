@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dpsql.rel.nodes import (
     Agg,
     Bound,
+    CellLimit,
     Filter,
     Group,
     GroupJoin,
@@ -38,7 +39,8 @@ def _line(node: Relation) -> str:
     match node:
         case Scan():
             named = f" as {as_sql(node.prefix.rstrip('.'))}" if node.prefix else ""
-            return f"Scan {as_sql(node.source.table.name)}{named}"
+            along = "".join(f" → {as_sql(source.table.name)}" for source, _ in node.along)
+            return f"Scan {as_sql(node.source.table.name)}{along}{named}"
         case Public():
             return f"Public ({_listed(as_sql(name) for name, _ in node.columns)})"
         case Filter():
@@ -57,7 +59,8 @@ def _line(node: Relation) -> str:
         case Union():
             return f"Union all ({_listed(map(as_sql, node.columns))})"
         case Bound():
-            return f"Bound {node.rows:,}"
+            limits = (f"{one.rows:,} in each {_cells(one)}" for one in node.limits)
+            return f"Bound {_listed([f'{node.rows:,}', *limits])}"
 
 
 def _listed(parts: Iterable[str]) -> str:
@@ -77,6 +80,10 @@ def _added(name: str, agg: Agg) -> str:
     value = "*" if agg.value is None else spelled(agg.value)
     where = "" if agg.where is None else f" where {spelled(agg.where)}"
     return f"{as_sql(name)} = {agg.function}({value}){where}"
+
+
+def _cells(limit: CellLimit) -> str:
+    return " × ".join(as_sql(cells.column) for cells in limit.cells)
 
 
 def _call(call: WindowCall) -> str:

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpsql.errors import InternalError, SchemaError, printable
-from dpsql.schema.domain import COLLATED
+from dpsql.schema.domain import COLLATED, Domain
 from dpsql.schema.table import Origin, Parent, Table, Within
 from dpsql.schema.units import KeyStep, RowLimit
 from dpsql.schema.windows import OUTSIDE, Chosen, WindowColumn
@@ -90,7 +90,16 @@ def declared_type(table: Table, name: str) -> str:
 
 def stored_type(table: Table, name: str) -> str:
     """Return the type that tells values of a column apart; that of a text is plain."""
-    return declared_type(table, name).replace(COLLATED, "VARCHAR")
+    return _plain(declared_type(table, name))
+
+
+def type_of(domain: Domain) -> str:
+    """Return the type that tells values of a column of this domain apart."""
+    return _plain(domain.column_type or domain.type)
+
+
+def _plain(type_: str) -> str:
+    return type_.replace(COLLATED, "VARCHAR")
 
 
 def _is_sure(join: KeyStep) -> bool:

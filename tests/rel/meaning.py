@@ -22,6 +22,7 @@ from dpsql.rel.nodes import (
     ONLY,
     Agg,
     Bound,
+    CellsOf,
     Filter,
     Group,
     GroupJoin,
@@ -171,12 +172,32 @@ class Meaning(NodeVisitor[list[Row]]):
         return [Row(row, _told(row.values())) for row in named]
 
     def _bound(self, node: Bound) -> list[Row]:
+        """Keep so many of those in the same cells, by one limit after the other, and of all."""
+        rows = self.visit(node.of)
+        for limit in node.limits:
+            alike = dict[tuple[int, ...], list[Row]]()
+            for row in rows:
+                cells = tuple(_cell(one, row.values[one.column]) for one in limit.cells)
+                alike.setdefault(cells, []).append(row)
+            rows = [
+                row
+                for cells, those in alike.items()
+                for row in self._kept(those, limit.rows, self._within(cells))
+            ]
+        return self._kept(rows, node.rows, self._unit)
+
+    def _within(self, cells: tuple[int, ...]) -> str:
+        """Return the text of what the rows of the unit in some cells have in common."""
+        strange = "\\" in self._unit
+        id_ = f"'{self._unit}'".replace("\\", "\\\\") if strange else self._unit
+        return f"({', '.join(map(str, (id_, *cells)))})"
+
+    def _kept(self, rows: list[Row], k: int, text: str) -> list[Row]:
         """Keep one row of each of k stretches of the ring that the line is closed to."""
-        rows, k = self._in_line(self.visit(node.of)), node.rows
-        n = len(rows)
+        rows, n = self._in_line(rows), len(rows)
         if n <= k:
             return rows
-        number = int.from_bytes(hashlib.md5(self._unit.encode()).digest(), "little")  # noqa: S324
+        number = int.from_bytes(hashlib.md5(text.encode()).digest(), "little")  # noqa: S324
         s, a, b = (number & (2**62 - 1)) % n, number >> 64 & _PRIME, number >> 96 & _PRIME
         kept = []
         for place, row in enumerate(rows):
@@ -396,3 +417,9 @@ def _constant(constant: RowConstant) -> Value:
             return int(constant.text)
         case _:
             return constant.text
+
+
+def _cell(cells: CellsOf, value: Value) -> int:
+    """Return the number of a value's cell; the last is of all others."""
+    values = [*cells.domain.values]
+    return values.index(value) if value in values else len(values)

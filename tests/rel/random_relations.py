@@ -21,6 +21,8 @@ from dpsql.rel.nodes import (
     ONLY,
     Agg,
     Bound,
+    CellLimit,
+    CellsOf,
     Filter,
     Group,
     GroupJoin,
@@ -42,6 +44,7 @@ from dpsql.rows.expression import (
     all_of,
 )
 from dpsql.rows.windows import CHOSEN, WindowCall, WindowFrame, WindowOrder
+from dpsql.schema.domain import Domain
 from dpsql.schema.table import Table
 from dpsql.schema.units import KeyStep as Step
 from dpsql.schema.units import ResolvedUnit
@@ -51,6 +54,10 @@ LETTERS = ("a", "A", "á", "b", "", "ab")
 NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 KEYS = (*NUMBERS, "VARCHAR", "BOOLEAN", "DECIMAL(6,2)")
 """Types of what rows are grouped by."""
+DOMAINS = {
+    "TINYINT": range(3), "SMALLINT": range(2), "INTEGER": range(1, 3), "VARCHAR": ("a", "b"),
+}  # fmt: skip
+"""Values with a cell of their own."""
 _IDS: Ids = ("customers", ("id",))
 NOTHING, ZERO = RowConstant("NULL", ""), RowConstant("INTEGER", "0")
 
@@ -281,7 +288,18 @@ class Relations:
         return Union(tuple(parts), tuple(self._fresh() for _ in pairs))
 
     def _bound(self, of: Relation, _: int) -> Relation:
-        return Bound(of, self._rng.randint(1, 3))
+        limits = [self._limit(of) for _ in range(self._rng.choice([0, 0, 1, 2]))]
+        return Bound(of, self._rng.randint(1, 3), tuple(one for one in limits if one.cells))
+
+    def _limit(self, of: Relation) -> CellLimit:
+        """Limit rows in the same cells: those of the domain, and one of all else."""
+        names = {self._named(of, *DOMAINS) for _ in range(self._rng.randint(1, 2))} - {None}
+        cells = []
+        for name in sorted(filter(None, names)):
+            type_, nullable = self._types(of)[name], self._rng.random() < 0.5
+            domain = Domain(type_, DOMAINS[type_], nullable=nullable)
+            cells.append(CellsOf(name, domain, not nullable))
+        return CellLimit(tuple(cells), self._rng.randint(1, 2))
 
     def _right(self, depth: int) -> Relation:
         if self._rng.random() < 0.15:

@@ -15,6 +15,8 @@ from dpsql.rel.nodes import (
     ONLY,
     Agg,
     Bound,
+    CellLimit,
+    CellsOf,
     Filter,
     Group,
     GroupJoin,
@@ -28,6 +30,7 @@ from dpsql.rel.nodes import (
 from dpsql.rel.show import shown
 from dpsql.rows.expression import RowCall, RowColumn, RowConstant
 from dpsql.rows.windows import WindowCall, WindowFrame, WindowOrder
+from dpsql.schema.domain import Domain
 from tests.rel.random_relations import Relations, Shop
 
 REFUSED = (DpsqlError, InternalError)
@@ -65,6 +68,16 @@ def total(**more):
 ITEMS, CUSTOMERS = SHOP.source("items"), SHOP.source("customers")
 NOTES = Scan(SHOP.source("notes"), "y.")
 COUNT = (("n", Agg("count")),)
+
+
+def cells(name):
+    return CellsOf(f"x.{name}", Domain("INTEGER", range(3)), True)
+
+
+def limited(*of, rows=1):
+    return Bound(VISITS, 3, (CellLimit(of, rows),))
+
+
 BAD = {
     "public rows stand alone": lambda: PUBLIC,
     "public rows are filtered": lambda: Filter(PUBLIC, TRUE),
@@ -149,6 +162,11 @@ BAD = {
     "public rows have no columns": lambda: Join(VISITS, Public((), ((), ())), None),
     "no row is kept": lambda: Bound(VISITS, 0),
     "too many rows are kept": lambda: Bound(VISITS, 10**9),
+    "a limit is for no cells": lambda: Bound(VISITS, 3, (CellLimit((), 1),)),
+    "a limit keeps nothing": lambda: limited(cells("day"), rows=0),
+    "a limit is for cells that aren't there": lambda: limited(cells("missing")),
+    "a limit is for cells of another type": lambda: limited(cells("ok")),
+    "a limit is for the cells of a column twice": lambda: limited(cells("day"), cells("day")),
     "the way has no such step": lambda: Scan(SHOP.source("orders"), "x.", ((CUSTOMERS, "y."),)),
     "the way leads elsewhere": lambda: Scan(ITEMS, "x.", ((CUSTOMERS, "y."),)),
     "a step isn't enforced": lambda: Scan(
@@ -228,3 +246,4 @@ def test_good_neighbors_of_the_bad_ones_pass():
     check(Scan(ITEMS, "x.", ((SHOP.source("orders"), "y."),)))
     check(total(order=ORDER))
     check(rank())
+    check(limited(cells("day")))

@@ -9,13 +9,28 @@ from dataclasses import replace
 import pytest
 
 from dpsql.rel.identity import digest, text_of
-from dpsql.rel.nodes import Agg, Filter, Group, GroupJoin, Join, Project, Public, Scan, Window
+from dpsql.rel.nodes import (
+    Agg,
+    Bound,
+    CellLimit,
+    CellsOf,
+    Filter,
+    Group,
+    GroupJoin,
+    Join,
+    Project,
+    Public,
+    Scan,
+    Window,
+)
 from dpsql.rel.show import shown
 from dpsql.rows.expression import RowCall, RowColumn, RowConstant
 from dpsql.rows.windows import WindowCall, WindowFrame, WindowOrder
+from dpsql.schema.domain import Domain
 from tests.rel.random_relations import Relations, Shop
 
 SHOP = Shop("INTEGER")
+DAYS = Domain("INTEGER", range(3))
 ONE, TWO = RowConstant("INTEGER", "1"), RowConstant("INTEGER", "2")
 
 
@@ -29,6 +44,10 @@ def ordered(descending=False, nulls_first=False, prefix="v.", frame=None):
     frame = frame or WindowFrame(True, None, 0)
     call = WindowCall("sum", (RowColumn(prefix + "day"),), order=order, frame=frame)
     return Window(visits(prefix), (("w", call),))
+
+
+def limited(name="day", domain=DAYS, rows=1, *, leaves_out=True):
+    return Bound(visits(), 3, (CellLimit((CellsOf(f"v.{name}", domain, leaves_out),), rows),))
 
 
 def at_least(prefix, sign=">=", value=ONE):
@@ -103,6 +122,16 @@ DIFFERENT = [
     Group(visits(), (("k", RowColumn("v.day")),), (("n", Agg("count")),)),
     Group(visits(), (("k", RowColumn("v.day")),)),
     Group(visits(), (), (("n", Agg("count")),)),
+    Bound(visits(), 3),
+    Bound(visits(), 2),
+    limited(),
+    limited(rows=2),
+    limited(leaves_out=False),
+    limited("x"),
+    limited(domain=Domain("INTEGER", range(4))),
+    limited(domain=Domain("INTEGER", range(3), nullable=True)),
+    Bound(visits(), 3, (*limited().limits, *limited("x").limits)),
+    Bound(visits(), 3, (*limited("x").limits, *limited().limits)),
     *(
         Join(visits(), Public((("g", type_),), rows), None)
         for type_ in ("INTEGER", "VARCHAR")

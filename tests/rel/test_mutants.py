@@ -69,13 +69,27 @@ class LosesRows(DuckDBRelations):
 class KeepsOfAll(DuckDBRelations):
     """Keeps one row too many of each unit."""
 
-    def kept(self, of, rows, line):
-        return super().kept(of, rows + 1, line)
+    def kept(self, of, rows, line, agree=()):
+        return super().kept(of, rows + (not agree), line, agree)
+
+
+class LimitsOverAll(DuckDBRelations):
+    """Forgets that a limit is for the rows of a unit in the same cells."""
+
+    def kept(self, of, rows, line, agree=()):
+        return super().kept(of, rows, line)
+
+
+class LimitsForgotten(DuckDBRelations):
+    """Keeps one row too many of those in the same cells."""
+
+    def kept(self, of, rows, line, agree=()):
+        return super().kept(of, rows + bool(agree), line, agree)
 
 
 MUTANTS = [
     JoinsOtherUnits, WindowsOverAll, NoLine, LineWithoutSigns, LineOfOneColumn, CollatedTexts,
-    CollatedLine, LosesRows, KeepsOfAll,
+    CollatedLine, LosesRows, KeepsOfAll, LimitsOverAll, LimitsForgotten,
 ]  # fmt: skip
 
 

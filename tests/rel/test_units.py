@@ -10,6 +10,7 @@ from decimal import Decimal
 import duckdb
 import pytest
 
+from dpsql.engines.duckdb.columns import Parameters
 from dpsql.engines.duckdb.relations import DuckDBRelations
 from dpsql.errors import UnsupportedSqlError
 from dpsql.rel.check import check
@@ -35,9 +36,10 @@ def by_sql(
     columns: list[str] | None = None,
 ) -> Rows:
     """Return the rows of each unit as the database has them."""
-    query = writer().query(relation, columns)
+    parameters = Parameters()
+    query = writer(parameters).query(relation, columns)
     found = dict[object, Counter[tuple[object, ...]]]()
-    for unit, *row in con.execute(query.sql).fetchall():
+    for unit, *row in con.execute(query.sql, parameters.values).fetchall():
         id_ = unit.decode() if isinstance(unit, bytes) else unit
         found.setdefault(id_, Counter())[tuple(map(shown, row))] += 1
     return found
