@@ -16,7 +16,8 @@ Guarantees:
     - `Filter`, `Project`: conditions and values are total functions of the row (`rows/write.py`),
       and `u` is passed on.
     - `Join`: pairs of equal ids are pairs of rows of one unit, and all of them, as ids are told
-      apart byte for byte; the condition is total. Of a left join a row meets rows of its own unit,
+      apart byte for byte; the condition is total, and columns of exact types are equal if they are
+      stored alike. Of a left join a row meets rows of its own unit,
       or NULLs. Public rows are the same for all units.
     - `GroupJoin`: the rows on the right are put into groups by `u` and by the columns that are
       equal, of types whose values are equal only if they are the same (`rel/keys.py`), so that a
@@ -68,8 +69,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dpsql.rel.check import check
-from dpsql.rel.facts import Known, RelationFacts, conjuncts, equalities, readable
-from dpsql.rel.keys import is_exact, meets_one
+from dpsql.rel.facts import Known, RelationFacts, columns_of_rows, is_opaque
+from dpsql.rel.keys import equal_columns, meets_one
 from dpsql.rel.nodes import (
     ONLY,
     Agg,
@@ -215,7 +216,7 @@ class RelationWriter(NodeVisitor[WrittenNode]):
         types, shown, columns = self._known.of(node).types, list[str](), dict[Id, str]()
         use, line = self._uses[node], self._line_of(node)
         for i, (of, prefix) in enumerate([(node.source, node.prefix), *node.along]):
-            for name, stored in readable(of, prefix).items():
+            for name, stored in columns_of_rows(of, prefix).items():
                 if name in line or name in use.columns:
                     columns[name] = self._column(types[name])
                     shown.append(f"t{i}.{quoted_name(stored)} AS {columns[name]}")
@@ -226,14 +227,16 @@ class RelationWriter(NodeVisitor[WrittenNode]):
         """Return the columns of a table by which its rows stand in line, if anything looks at that.
 
         Where nothing is read of columns without a domain they have no say: rows that agree in all
-        others are the same in all that is read. Nor has the id of their unit, which all of them
-        have.
+        others are the same in all that is read. Nor have those that are only ever equal, unless
+        they are read; nor the id of their unit, which all of them have.
         """
         if not self._uses[node].lined:
             return []
-        table, own = node.source.table, readable(node.source, node.prefix)
-        declared = [name for name, stored in own.items() if stored in table.columns]
-        line = list(own) if self._read & (own.keys() - {*declared}) else declared
+        table, own = node.source.table, columns_of_rows(node.source, node.prefix)
+        line = [name for name, stored in own.items() if stored in table.columns]
+        if self._read & (own.keys() - {*line}):
+            unread = {n for n, stored in own.items() if is_opaque(node.source, stored)} - self._read
+            line = [name for name in own if name not in unread]
         if table.unit is None or table.unit.joins:
             return line
         ids = {node.prefix + name for name, _ in table.unit.columns}
@@ -354,8 +357,12 @@ class RelationWriter(NodeVisitor[WrittenNode]):
 
     def _meeting(self, node: Join | GroupJoin, columns: Mapping[Id, str]) -> str:
         """Write the condition under which rows `l` and `r` meet: of one unit, if both have one."""
-        same = [f"l.{UNIT} = r.{UNIT}"] if self._known.of(node.right).private else []
-        return _all(same + ([] if node.on is None else [self._sql(renamed(node.on, columns))]))
+        left, right = self._known.of(node.left), self._known.of(node.right)
+        pairs, rest = equal_columns(node.on, left, right)
+        same = [f"l.{UNIT} = r.{UNIT}"] if right.private else []
+        sides = ((self._identity(columns[name]) for name in pair) for pair in pairs)
+        same += map(" = ".join, sides)
+        return _all(same + [self._sql(renamed(part, columns)) for part in rest])
 
     def _met_by_groups(
         self, node: GroupJoin, left: WrittenNode, right: WrittenNode, met: _Met
@@ -603,19 +610,11 @@ class _Met:
     @classmethod
     def of(cls, node: GroupJoin, left: RelationFacts, right: RelationFacts) -> _Met | None:
         """Read the condition of a node; None if it says something else, or adds it."""
-        pairs, rest = list[tuple[Id, Id]](), list[RowExpression]()
-        for part in conjuncts(node.on):
-            equal = equalities(part, left, right)
-            if equal and all(is_exact(left.types[a], right.types[b]) for a, b in equal):
-                pairs += equal
-            elif columns_of(part) <= right.columns.keys():
-                rest.append(part)
-            else:
-                return None
-        read = (value for value in expressions(node) if value is not node.on)
+        pairs, rest = equal_columns(node.on, left, right)
+        read = (*rest, *(value for value in expressions(node) if value is not node.on))
         if not all(columns_of(value) <= right.columns.keys() for value in read):
             return None
-        return cls(tuple(pairs), all_of(rest) if rest else None)
+        return cls(pairs, all_of([*rest]) if rest else None)
 
 
 def _looks_at_line(node: Relation) -> bool:

@@ -30,6 +30,7 @@ from collections.abc import Iterable
 
 from dpsql.errors import InternalError, SqlLimitError, UnsupportedSqlError
 from dpsql.rel.facts import Known, RelationFacts
+from dpsql.rel.keys import equal_columns
 from dpsql.rel.nodes import (
     ONLY,
     Bound,
@@ -55,6 +56,7 @@ from dpsql.rows.types import BOOLEAN, NULL
 from dpsql.rows.windows import CHOSEN, MOST_AWAY, RANKS, SHARES, SHIFTED, WindowCall
 from dpsql.rows.write import RowWriter
 from dpsql.schema.grain import type_of
+from dpsql.schema.keys import is_id
 from dpsql.schema.units import MAX_ROWS
 
 MOST_RELATIONS, MOST_LEVELS = 1_000, 200
@@ -202,12 +204,18 @@ def _check_bound(node: Bound, of: RelationFacts) -> None:
 
 def _check_keys(node: Group, of: RelationFacts) -> None:
     writer = RowWriter(of.types)
-    if any(writer.write(value).type.is_float for _, value in node.keys):
+    keys = (value for _, value in node.keys)
+    made = (value for value in keys if not isinstance(value, RowColumn) or not _is_id(value, of))
+    if any(writer.write(value).type.is_float for value in made):
         raise UnsupportedSqlError(
             "Rows of a unit can't be grouped by a DOUBLE: of its zeros it would be left open which "
             "one is shown.",
             hint="group by a whole number or a decimal, for example CAST(x AS DECIMAL(18, 2)).",
         )
+
+
+def _is_id(column: RowColumn, of: RelationFacts) -> bool:
+    return is_id(of.types[column.name])
 
 
 def _check_call(call: WindowCall) -> None:
@@ -244,14 +252,15 @@ def _check_along(scan: Scan) -> None:
             raise InternalError("a column is read of a row that the way doesn't lead to")
 
 
-def _conditions(node: Relation) -> list[RowExpression | None]:
+def _conditions(node: Relation, known: Known) -> list[RowExpression | None]:
+    """Return the conditions of a node, without those by which stored values are equal."""
     match node:
         case Filter():
             return [node.where]
-        case Join():
-            return [node.on]
-        case GroupJoin():
-            return [node.on, *(agg.where for _, agg in node.adds)]
+        case Join() | GroupJoin():
+            _, rest = equal_columns(node.on, known.of(node.left), known.of(node.right))
+            adds = node.adds if isinstance(node, GroupJoin) else ()
+            return [*rest, *(agg.where for _, agg in adds)]
         case Group():
             return [agg.where for _, agg in node.adds]
         case Window():
@@ -263,7 +272,7 @@ def _conditions(node: Relation) -> list[RowExpression | None]:
 def _check_conditions(node: Relation, known: Known) -> None:
     types = {name: of for side in inputs(node) for name, of in known.of(side).types.items()}
     writer = RowWriter(types)
-    for condition in _conditions(node):
+    for condition in _conditions(node, known):
         if condition is not None and writer.write(condition).type not in (BOOLEAN, NULL):
             raise UnsupportedSqlError(
                 "A condition on rows is true or false.", hint="compare it with something: x > 0."

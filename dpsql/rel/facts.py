@@ -17,10 +17,9 @@ of a relation, their types and which of them a condition says are equal, by whic
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from dpsql.errors import InternalError, UnsupportedSqlError
+from dpsql.errors import InternalError
 from dpsql.rel.nodes import (
     ONLY,
     Agg,
@@ -42,15 +41,17 @@ from dpsql.rel.nodes import (
     walk,
 )
 from dpsql.rows.expression import RowCall, RowColumn, RowConstant, RowExpression
-from dpsql.rows.types import row_type
+from dpsql.rows.types import is_readable
 from dpsql.rows.windows import RANKS, SHARES, WindowCall, rows_window
 from dpsql.rows.within import aggregated
 from dpsql.rows.write import RowWriter
 from dpsql.schema.domain import COLLATED
 from dpsql.schema.grain import stored_type
+from dpsql.schema.keys import is_id
 
 UNIT: Key = (), ""
 """The key of the unit itself: a column that has it has one value for all rows of a unit."""
+_KINDS = _READABLE, _COLLATED, _OPAQUE = range(3)
 _COMPARED = frozenset({"=", "<>", "<", "<=", ">", ">="})
 _NEVER_NULL = frozenset({"exists", "count", "count_distinct"})
 
@@ -118,7 +119,7 @@ class Known(NodeVisitor[RelationFacts]):
     def _scan(self, node: Scan) -> RelationFacts:
         source, unit = node.source, node.source.table.unit
         columns = _stored(source, node.prefix, _with_unit(node))
-        there = {name: id_ for id_, name in readable(source, node.prefix).items()}
+        there = {name: id_ for id_, name in columns_of_rows(source, node.prefix).items()}
         unique = {_renamed(key, there) for key in source.unique if key <= there.keys()}
         ids = frozenset(name for name, _ in unit.columns) if unit and not unit.joins else None
         most = 1 if ids is not None and ids in source.unique else None
@@ -217,20 +218,31 @@ class Known(NodeVisitor[RelationFacts]):
         return replace(of, most=most, unique=_single(of.unique, most))
 
 
-def readable(source: StoredRows, prefix: str) -> dict[Id, str]:
+def columns_of_rows(source: StoredRows, prefix: str) -> dict[Id, str]:
     """Return the columns that rows have: id → the name that is stored, in the order of their line.
 
-    Those with a domain come first, then those that expressions can read, and at last texts with a
-    collation, which are told apart by their bytes all the same. Columns of other types are left
-    out.
+    Those with a domain come first, then those that expressions can read, then texts with a
+    collation, which are told apart by their bytes all the same, and at last those of which nothing
+    is read but whether two are equal: UUIDs, for example. Columns of other types are left out.
     """
-    table, found = source.table, dict[Id, str]()
-    names = sorted(table.undeclared, key=lambda name: table.undeclared[name] == COLLATED)
-    for name in (*table.columns, *names):
-        with suppress(UnsupportedSqlError):
-            row_type(stored_type(table, name))
-            found[prefix + name] = name
-    return found
+    table = source.table
+    kinds = [(_kind(type_), name) for name, type_ in table.undeclared.items()]
+    further = [name for kind in _KINDS for of, name in kinds if of == kind]
+    return {prefix + name: name for name in (*table.columns, *further)}
+
+
+def is_opaque(source: StoredRows, name: str) -> bool:
+    """Whether nothing is read of a column but whether two of its values are equal."""
+    return _kind(source.table.undeclared.get(name, "")) == _OPAQUE
+
+
+def _kind(type_: str) -> int | None:
+    """Tell columns without a domain apart by what can be read of them; None if nothing can."""
+    if type_ == COLLATED:
+        return _COLLATED
+    if is_readable(type_):
+        return _READABLE
+    return _OPAQUE if is_id(type_) else None
 
 
 def _stored(source: StoredRows, prefix: str, sure: frozenset[str]) -> dict[Id, ColumnFacts]:
@@ -243,7 +255,7 @@ def _stored(source: StoredRows, prefix: str, sure: frozenset[str]) -> dict[Id, C
             source.keys.get(name),
             f"{table.name}.{name}",
         )
-        for id_, name in readable(source, prefix).items()
+        for id_, name in columns_of_rows(source, prefix).items()
     }
 
 

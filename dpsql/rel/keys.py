@@ -4,12 +4,12 @@ Guarantees:
     Where `meets_one` is true, a row on the left meets at most one row on the right.
 
     *Proof.* Rows on the right that it meets agree in the columns that are equal to columns on the
-    left, as values of their types are equal only if they are the same. On the way down from there,
-    a `Filter` leaves rows out, and a `Project` passes columns on, so that rows which agree above
-    agree below in the columns that these are passed on from. At the end stands a `Scan` of a table
-    of which no two rows agree in such columns, as the database sees to it (`StoredRows.unique`),
-    and of which each is there once for a unit; or a `Group` with no other keys, of which there is
-    one row for each combination. ∎
+    left, as values of their types are equal only if they are the same (`equal_columns`). On the way
+    down from there, a `Filter` leaves rows out, and a `Project` passes columns on, so that rows
+    which agree above agree below in the columns that these are passed on from. At the end stands a
+    `Scan` of a table of which no two rows agree in such columns, as the database sees to it
+    (`StoredRows.unique`), and of which each is there once for a unit; or a `Group` with no other
+    keys, of which there is one row for each combination. ∎
 
 Such a row has the columns of the right by what it is itself, and by the rows of its unit. So it
 stays where it stands in line (`engines/relations.py`).
@@ -17,31 +17,51 @@ stays where it stands in line (`engines/relations.py`).
 
 from __future__ import annotations
 
-from dpsql.rel.facts import Known, equalities
+from dpsql.rel.facts import Known, RelationFacts, conjuncts, equalities
 from dpsql.rel.nodes import Filter, Group, Id, Join, Project, Relation, Scan
-from dpsql.rows.expression import RowColumn
-from dpsql.rows.types import COARSE, TIME, row_type
+from dpsql.rows.expression import RowColumn, RowExpression
+from dpsql.rows.types import COARSE, TIME, is_integer, is_readable, row_type
+from dpsql.schema.keys import is_id
 from dpsql.schema.names import capitals
 
 
 def meets_one(join: Join, known: Known) -> bool:
     """Whether each row on the left meets at most one row on the right; see the module."""
-    left, right = known.of(join.left), known.of(join.right)
-    same = (
-        b for a, b in equalities(join.on, left, right) if is_exact(left.types[a], right.types[b])
-    )
-    return _is_unique(join.right, frozenset(same))
+    pairs, _ = equal_columns(join.on, known.of(join.left), known.of(join.right))
+    return _is_unique(join.right, frozenset(b for _, b in pairs))
 
 
-def is_exact(left: str, right: str) -> bool:
+def equal_columns(
+    on: RowExpression | None, left: RelationFacts, right: RelationFacts
+) -> tuple[tuple[tuple[Id, Id], ...], tuple[RowExpression, ...]]:
+    """Return the columns of two rows that a condition says are equal, and what else it says.
+
+    They are of types whose values are equal only if they are the same, so they can be told apart by
+    what is stored: texts by their bytes, and values that expressions can't read, too.
+    """
+    pairs, rest = list[tuple[Id, Id]](), list[RowExpression]()
+    for part in conjuncts(on):
+        equal = equalities(part, left, right)
+        if equal and all(_is_exact(left.types[a], right.types[b]) for a, b in equal):
+            pairs += equal
+        else:
+            rest.append(part)
+    return tuple(pairs), tuple(rest)
+
+
+def _is_exact(left: str, right: str) -> bool:
     """Whether values of two types are equal only if they are the same.
 
     The zeros of a float are not. Times in other units than microseconds, and times of day, are read
     as what a TIMESTAMP or TIME has, so that some are equal that are stored as different ones.
     """
+    if left != right:
+        return is_integer(left) and is_integer(right)
+    if not is_readable(left):
+        return is_id(left)
     type_ = row_type(left)
     read_otherwise = capitals(left) in COARSE or type_ == TIME
-    return left == right and not type_.is_float and not read_otherwise
+    return not type_.is_float and not read_otherwise
 
 
 def _is_unique(relation: Relation, names: frozenset[Id]) -> bool:

@@ -153,6 +153,15 @@ def row_type(text: str, column: str = "") -> RowType:
     return RowType(name)
 
 
+def is_readable(text: str) -> bool:
+    """Whether expressions on rows can read columns of a type."""
+    try:
+        row_type(text)
+    except UnsupportedSqlError:
+        return False
+    return True
+
+
 def is_integer(text: str) -> bool:
     """Whether a name is that of a type of integers, of all types that there are."""
     name = capitals(text.strip())

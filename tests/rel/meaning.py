@@ -16,7 +16,7 @@ from fractions import Fraction
 from functools import cmp_to_key
 from typing import Any
 
-from dpsql.rel.facts import Known, readable
+from dpsql.rel.facts import Known, columns_of_rows
 from dpsql.rel.keys import meets_one
 from dpsql.rel.nodes import (
     ONLY,
@@ -83,7 +83,7 @@ class Meaning(NodeVisitor[list[Row]]):
 
     def _scan(self, node: Scan) -> list[Row]:
         found = []
-        own = readable(node.source, node.prefix)
+        own = columns_of_rows(node.source, node.prefix)
         for row in self._stored[node.source.table.name]:
             values, at = {id_: row[name] for id_, name in own.items()}, row
             line = _told(values.values())
@@ -92,7 +92,7 @@ class Meaning(NodeVisitor[list[Row]]):
             for (source, prefix), step in zip(node.along, unit.joins, strict=False):
                 below = self._stored[source.table.name]
                 (at,) = (other for other in below if other[step.key] == at[step.column])
-                values |= {id_: at[name] for id_, name in readable(source, prefix).items()}
+                values |= {id_: at[name] for id_, name in columns_of_rows(source, prefix).items()}
             found.append(Row(values, line))
         return found
 
@@ -212,7 +212,7 @@ class Meaning(NodeVisitor[list[Row]]):
         """Return how many keys a relation's line has, how many are places; whether it is placed."""
         match node:
             case Scan():
-                return len(readable(node.source, node.prefix)), 0, False
+                return len(columns_of_rows(node.source, node.prefix)), 0, False
             case Public() | Union():
                 return len(self._known.of(node).columns), 0, False
             case Group():

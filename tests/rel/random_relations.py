@@ -8,6 +8,7 @@ refer by a key that nothing enforces, so that they may be of several units.
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -90,7 +91,7 @@ class Shop:
     def _orders(self) -> StoredRows:
         columns = {
             "id": "INTEGER", "customer_id": self.id_type, "price": "INTEGER", "kind": "VARCHAR",
-            "nr": "INTEGER",
+            "nr": "INTEGER", "mark": "UUID",
         }  # fmt: skip
         table = self._table("orders", columns, self._unit("customer_id"))
         keys = {"customer_id": UNIT, "id": (_path("orders"), "id")}
@@ -109,6 +110,7 @@ class Shop:
             "x": "DECIMAL(6,2)",
             "ok": "BOOLEAN",
             "w": "DOUBLE",
+            "mark": "UUID",
         }
         table = self._table("visits", columns, self._unit("customer_id"))
         return StoredRows(table, _IDS, frozenset(), {"customer_id": UNIT})
@@ -121,6 +123,8 @@ class Shop:
 
 
 TABLES = ("customers", "orders", "items", "visits", "notes")
+MARKS = (None, *(uuid.UUID(int=number) for number in range(3)))
+"""Values that no expression reads."""
 PUBLIC = (("1", "a"), ("1", "A"), ("2", None), ("3", "b"))
 
 
@@ -149,7 +153,7 @@ class Database:
         self.rows["orders"] = [
             {
                 "id": i, "customer_id": pick(known), "price": number(), "kind": text(),
-                "nr": pick([None, 1, 2, 3, 4]),
+                "nr": pick([None, 1, 2, 3, 4]), "mark": pick(MARKS),
             }
             for i in range(12)
         ]  # fmt: skip
@@ -162,6 +166,7 @@ class Database:
                 "customer_id": pick(known), "day": number(),
                 "x": pick([None, Decimal("0.50"), Decimal("1.00"), Decimal("-2.25")]),
                 "ok": pick([None, True, False]), "w": pick([None, 0.0, 0.0, 1.5, float("inf")]),
+                "mark": pick(MARKS),
             }
             for _ in range(14)
         ]  # fmt: skip
@@ -267,10 +272,10 @@ class Relations:
         return Window(of, tuple(adds))
 
     def _group(self, of: Relation, _: int) -> Relation:
-        names = [self._named(of, *KEYS) for _ in range(self._rng.randint(0, 2))]
+        names = [self._named(of, *KEYS, "UUID") for _ in range(self._rng.randint(0, 2))]
         keys = [(self._fresh(), RowColumn(name)) for name in names if name]
         adds = [(self._fresh(), self._agg(of)) for _ in range(self._rng.randint(0, 2))]
-        if self._rng.random() < 0.3 and (only := self._named(of)):
+        if self._rng.random() < 0.3 and (only := self._named(of, *self._types(of).values())):
             adds.append((self._fresh(), Agg(ONLY, RowColumn(only))))
         return Group(of, tuple(keys), tuple(adds)) if keys or adds else of
 
@@ -322,7 +327,9 @@ class Relations:
         return self._known.of(of).types
 
     def _named(self, of: Relation, *types: str) -> str | None:
-        found = [name for name, type_ in self._types(of).items() if not types or type_ in types]
+        """Choose a column of one of some types, or of any that expressions read."""
+        known = self._types(of).items()
+        found = [n for n, type_ in known if (type_ in types if types else type_ != "UUID")]
         return self._rng.choice(found) if found else None
 
     def _value(self, of: Relation, name: str) -> RowExpression:
@@ -363,7 +370,8 @@ class Relations:
         pairs = [(a, b) for a in ours for b in theirs if _comparable(ours[a], theirs[b])]
         parts = list[RowExpression]()
         for a, b in self._rng.sample(pairs, min(len(pairs), self._rng.randint(1, 2))):
-            sign = self._rng.choice(["=", "=", "=", "<>", "<"])
+            opaque = ours[a] == "UUID"
+            sign = "=" if opaque else self._rng.choice(["=", "=", "=", "<>", "<"])
             sides = RowColumn(a), RowColumn(b)
             parts.append(RowCall(sign, sides if self._rng.random() < 0.5 else sides[::-1]))
         parts += [self._truth(right)] if self._rng.random() < 0.3 else []

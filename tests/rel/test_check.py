@@ -36,9 +36,10 @@ from tests.rel.random_relations import Relations, Shop
 REFUSED = (DpsqlError, InternalError)
 SHOP = Shop("INTEGER")
 ONE, TRUE = RowConstant("INTEGER", "1"), RowConstant("BOOLEAN", "true")
-NOPE, DOUBLE, PRICE, DAY = map(RowColumn, ("nope", "x.w", "x.price", "x.day"))
+NOPE, DOUBLE, PRICE, DAY, MARK = map(RowColumn, ("nope", "x.w", "x.price", "x.day", "x.mark"))
 PUBLIC = Public((("g", "INTEGER"),), ((ONE,),))
 VISITS, ORDERS = Scan(SHOP.source("visits"), "x."), Scan(SHOP.source("orders"), "x.")
+MARKED = Scan(SHOP.source("orders"), "y.")
 ORDER = (WindowOrder(DAY, descending=False, nulls_first=False),)
 
 
@@ -68,6 +69,10 @@ def total(**more):
 ITEMS, CUSTOMERS = SHOP.source("items"), SHOP.source("customers")
 NOTES = Scan(SHOP.source("notes"), "y.")
 COUNT = (("n", Agg("count")),)
+
+
+def beside(sign):
+    return RowCall(sign, (MARK, RowColumn("y.mark")))
 
 
 def cells(name):
@@ -162,6 +167,12 @@ BAD = {
     "public rows have no columns": lambda: Join(VISITS, Public((), ((), ())), None),
     "no row is kept": lambda: Bound(VISITS, 0),
     "too many rows are kept": lambda: Bound(VISITS, 10**9),
+    "an opaque value is compared by order": lambda: Join(VISITS, MARKED, beside("<")),
+    "an opaque value is compared in a row": lambda: Filter(VISITS, RowCall("=", (MARK, MARK))),
+    "rows are sorted by an opaque value": lambda: rank(
+        order=(WindowOrder(MARK, descending=False, nulls_first=False),)
+    ),
+    "an opaque value is an argument": lambda: Group(VISITS, (), (("n", Agg("count", MARK)),)),
     "a limit is for no cells": lambda: Bound(VISITS, 3, (CellLimit((), 1),)),
     "a limit keeps nothing": lambda: limited(cells("day"), rows=0),
     "a limit is for cells that aren't there": lambda: limited(cells("missing")),
@@ -220,7 +231,7 @@ def test_a_tree_may_be_large_and_not_larger():
     for _ in range(MOST_LEVELS - 1):
         relation = Filter(relation, TRUE)
     check(relation)
-    assert len(DuckDBRelations().query(relation).columns) == 5
+    assert len(DuckDBRelations().query(relation).columns) == 6
     assert len(digest(relation)) == 64
     assert len(shown(relation).splitlines()) == MOST_LEVELS
     with pytest.raises(SqlLimitError, match="steps"):
@@ -247,3 +258,5 @@ def test_good_neighbors_of_the_bad_ones_pass():
     check(total(order=ORDER))
     check(rank())
     check(limited(cells("day")))
+    check(Join(VISITS, MARKED, beside("=")))
+    check(Group(VISITS, (("k", MARK),), (("m", Agg(ONLY, MARK)),)))
