@@ -11,7 +11,8 @@ Guarantees:
 
     - `Scan`: the dialect gives each (row, u) of the way to the unit once (`parents.py`). Columns
       of rows along the way are those of rows that this joins: along FOREIGN KEYs there is one for
-      each row, of the same unit, so that they are functions of the row and add nothing to its line.
+      each row, of the same unit. So they follow from the columns of the first step, and add nothing
+      to a line that has these.
     - `Public`: constants.
     - `Filter`, `Project`: conditions and values are total functions of the row (`rows/write.py`),
       and `u` is passed on.
@@ -234,8 +235,11 @@ class RelationWriter(NodeVisitor[WrittenNode]):
             return []
         table, own = node.source.table, columns_of_rows(node.source, node.prefix)
         line = [name for name, stored in own.items() if stored in table.columns]
-        if self._read & (own.keys() - {*line}):
-            unread = {n for n, stored in own.items() if is_opaque(node.source, stored)} - self._read
+        read = self._read
+        if node.along and table.unit is not None:  # which rows these are, the first step says
+            read |= {node.prefix + name for name in table.unit.joins[0].columns}
+        if read & (own.keys() - {*line}):
+            unread = {n for n, stored in own.items() if is_opaque(node.source, stored)} - read
             line = [name for name in own if name not in unread]
         if table.unit is None or table.unit.joins:
             return line

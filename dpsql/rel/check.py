@@ -56,7 +56,7 @@ from dpsql.rows.types import BOOLEAN, NULL
 from dpsql.rows.windows import CHOSEN, MOST_AWAY, RANKS, SHARES, SHIFTED, WindowCall
 from dpsql.rows.write import RowWriter
 from dpsql.schema.grain import type_of
-from dpsql.schema.keys import is_id
+from dpsql.schema.keys import compared_as, is_id
 from dpsql.schema.units import MAX_ROWS
 
 MOST_RELATIONS, MOST_LEVELS = 1_000, 200
@@ -110,7 +110,8 @@ def _check_units(scans: list[Scan]) -> None:
     if any(table.unit is None for table in tables):
         raise InternalError("rows of nobody are put together")
     databases = {table.path[:1] for table in tables}
-    types = {tuple(type_ for _, type_ in table.unit.columns) for table in tables if table.unit}
+    ids = (table.unit.columns for table in tables if table.unit)
+    types = {tuple(compared_as(type_) for _, type_ in columns) for columns in ids}
     if len({scan.source.ids for scan in scans}) > 1 or len(databases) > 1 or len(types) > 1:
         raise UnsupportedSqlError(
             "Rows of different units can't meet: nobody is protected by both.",

@@ -20,9 +20,7 @@ from __future__ import annotations
 from dpsql.rel.facts import Known, RelationFacts, conjuncts, equalities
 from dpsql.rel.nodes import Filter, Group, Id, Join, Project, Relation, Scan
 from dpsql.rows.expression import RowColumn, RowExpression
-from dpsql.rows.types import COARSE, TIME, is_integer, is_readable, row_type
-from dpsql.schema.keys import is_id
-from dpsql.schema.names import capitals
+from dpsql.schema.keys import comparable
 
 
 def meets_one(join: Join, known: Known) -> bool:
@@ -37,31 +35,17 @@ def equal_columns(
     """Return the columns of two rows that a condition says are equal, and what else it says.
 
     They are of types whose values are equal only if they are the same, so they can be told apart by
-    what is stored: texts by their bytes, and values that expressions can't read, too.
+    what is stored: texts by their bytes, and values that expressions can't read, too. The zeros of
+    a float are no such values, nor are times that expressions read in another unit.
     """
     pairs, rest = list[tuple[Id, Id]](), list[RowExpression]()
     for part in conjuncts(on):
         equal = equalities(part, left, right)
-        if equal and all(_is_exact(left.types[a], right.types[b]) for a, b in equal):
+        if equal and all(comparable(left.types[a], right.types[b]) for a, b in equal):
             pairs += equal
         else:
             rest.append(part)
     return tuple(pairs), tuple(rest)
-
-
-def _is_exact(left: str, right: str) -> bool:
-    """Whether values of two types are equal only if they are the same.
-
-    The zeros of a float are not. Times in other units than microseconds, and times of day, are read
-    as what a TIMESTAMP or TIME has, so that some are equal that are stored as different ones.
-    """
-    if left != right:
-        return is_integer(left) and is_integer(right)
-    if not is_readable(left):
-        return is_id(left)
-    type_ = row_type(left)
-    read_otherwise = capitals(left) in COARSE or type_ == TIME
-    return not type_.is_float and not read_otherwise
 
 
 def _is_unique(relation: Relation, names: frozenset[Id]) -> bool:

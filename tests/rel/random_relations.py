@@ -46,6 +46,7 @@ from dpsql.rows.expression import (
 )
 from dpsql.rows.windows import CHOSEN, WindowCall, WindowFrame, WindowOrder
 from dpsql.schema.domain import Domain
+from dpsql.schema.grain import stored_type
 from dpsql.schema.table import Table
 from dpsql.schema.units import KeyStep as Step
 from dpsql.schema.units import ResolvedUnit
@@ -78,7 +79,9 @@ class Shop:
         return getattr(self, f"_{name}")()
 
     def _table(self, name: str, columns: Mapping[str, str], unit: ResolvedUnit) -> Table:
-        return Table(name, {}, dict(columns), _path(name), unit)
+        domains = {own: DECLARED[name, own] for own in columns if (name, own) in DECLARED}
+        rest = {own: type_ for own, type_ in columns.items() if own not in domains}
+        return Table(name, domains, rest, _path(name), unit, order=tuple(columns))
 
     def _unit(self, column: str, *steps: Step) -> ResolvedUnit:
         return ResolvedUnit("customers", column, self.id_type, steps, None)
@@ -123,6 +126,12 @@ class Shop:
 
 
 TABLES = ("customers", "orders", "items", "visits", "notes")
+DECLARED = {
+    ("customers", "born"): Domain("INTEGER", range(3)),
+    ("items", "qty"): Domain("SMALLINT", range(3)),
+    ("notes", "mark"): Domain("TINYINT", range(2)),
+}
+"""Columns with a domain: rows stand in line by these alone, where nothing else is read of them."""
 MARKS = (None, *(uuid.UUID(int=number) for number in range(3)))
 """Values that no expression reads."""
 PUBLIC = (("1", "a"), ("1", "A"), ("2", None), ("3", "b"))
@@ -208,7 +217,8 @@ class Database:
         con = duckdb.connect(config={"threads": self.rng.randint(1, 4)})
         con.execute("SET default_collation = 'NOCASE.NOACCENT'")
         for name in TABLES:
-            columns = shop.source(name).table.undeclared
+            table = shop.source(name).table
+            columns = {column: stored_type(table, column) for column in table.listed}
             types = ", ".join(f"{column} {type_}" for column, type_ in columns.items())
             con.execute(f"CREATE TABLE {name} ({types})")
             places = ", ".join("?" for _ in columns)

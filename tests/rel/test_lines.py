@@ -10,9 +10,10 @@ import pytest
 from dpsql.engines.duckdb.relations import DuckDBRelations
 from dpsql.rel.facts import Known
 from dpsql.rel.keys import meets_one
-from dpsql.rel.nodes import Group, Join, Project, Scan, Window
+from dpsql.rel.nodes import Bound, Group, Join, Project, Scan, Window
 from dpsql.rows.expression import RowCall, RowColumn, RowConstant
 from dpsql.rows.windows import WindowCall, WindowOrder
+from dpsql.schema.grain import stored_type
 from tests.rel.random_relations import Shop
 
 SHOP, ROWS = Shop("INTEGER"), 60_000
@@ -46,7 +47,8 @@ UNPLACED = {
 def con():
     con = duckdb.connect(config={"threads": 4})
     for name in ("visits", "customers"):
-        columns = SHOP.source(name).table.undeclared
+        table = SHOP.source(name).table
+        columns = {column: stored_type(table, column) for column in table.listed}
         con.execute(f"CREATE TABLE {name} ({', '.join(f'{n} {t}' for n, t in columns.items())})")
     con.execute(f"INSERT INTO visits (customer_id) SELECT range % 3 FROM range({ROWS})")
     con.execute("INSERT INTO customers (id) SELECT range FROM range(3)")
@@ -66,7 +68,25 @@ def test_pairs_with_rows_of_which_nothing_is_read_have_places_of_their_own(con):
     assert query.sql.count("row_number") == 5  # three windows, and twice the places of rows
 
 
-TIMES = ("INTEGER", "BIGINT", "VARCHAR", "DATE", "TIMESTAMP", "DECIMAL(6,2)", "BOOLEAN")
+def test_rows_that_only_what_they_refer_to_tells_apart_stand_in_line_by_that():
+    """The key has no domain, and nothing but a column along it is read."""
+    of = Scan(SHOP.source("items"), "i.", ((SHOP.source("orders"), "o."),))
+    found = set()
+    for order in ("id", "-id", "hash(id)"):
+        con = duckdb.connect()
+        con.execute("CREATE TABLE orders (id INTEGER, customer_id INTEGER, price INTEGER)")
+        con.execute("CREATE TABLE items (order_id INTEGER, qty SMALLINT, txt VARCHAR)")
+        rows = f"SELECT range AS id, range % 9, range // 9 FROM range(200) ORDER BY {order}"
+        con.execute(f"INSERT INTO orders {rows}")
+        con.execute("INSERT INTO items SELECT id, 1, NULL FROM orders")
+        query = DuckDBRelations().query(Bound(of, 2), ["o.price"])
+        found.add(tuple(sorted(con.execute(query.sql).fetchall())))
+    assert len(found) == 1
+
+
+TIMES = (
+    "INTEGER", "BIGINT", "VARCHAR", "DATE", "TIMESTAMP", "DECIMAL(6,2)", "BOOLEAN", "UUID", "BLOB",
+)  # fmt: skip
 READ_OTHERWISE = ("DOUBLE", "FLOAT", "TIMESTAMP_S", "TIMESTAMP_MS", "TIME")
 
 
