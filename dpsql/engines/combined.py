@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from dpsql.engines.lines import readable
@@ -47,33 +46,28 @@ class MadeOfTables(ABC):
 
 @dataclass(frozen=True)
 class CombinedRows(OfCombination, MadeOfTables):
-    """The source of the rows of a combination.
+    """The source of the rows of a combination."""
 
-    Args:
-        write: writes the engine's SQL for them, a relation of rows of one unit each.
-    """
-
-    write: Callable[[CombinedRows], str] = field(repr=False, compare=False)
-
-    @cached_property
+    @property
     def sql(self) -> str:
-        """The SQL that stands after FROM."""
-        return self.write(self)
+        """Nothing that could stand after FROM: its rows are made of those of its tables.
+
+        Raises:
+            InternalError: always.
+        """
+        raise InternalError("rows of several tables are scanned as if they were stored")
 
 
-def combined_rows(
-    combination: RowCombination, root: str, rows: int | None, write: Callable[[CombinedRows], str]
-) -> Table:
+def combined_rows(combination: RowCombination, root: str, rows: int | None) -> Table:
     """Describe a combination as a table.
 
     Args:
         combination: which rows meet.
         root: the table and the columns of the ids of their units.
         rows: how many rows of a unit count; None if nothing says so.
-        write: see `CombinedRows`.
     """
     found = carried(combination.sources[0], root, rows)
-    made = CombinedRows(combination, combination.base(found), write)
+    made = CombinedRows(combination, combination.base(found))
     return combination.table(found, made)
 
 

@@ -4,7 +4,7 @@ Guarantees:
     A parent that is read in `way_to_unit` is the row that would be joined behind it.
 
     *Proof.* `Others.on_way` are parents by the first steps of `ResolvedUnit.joins`, one after the
-    other, each a FOREIGN KEY. An engine's `way_to_unit` (`parents.py`) joins the same tables by the
+    other, each a FOREIGN KEY. An engine's `way_to_unit` joins the same tables by the
     same columns, as t1, t2, …, and of a FOREIGN KEY's columns no two rows have the same values.
     Rows that it leaves out, as they refer to none, have no unit. ∎ Which rows of a unit are kept
     doesn't depend on it: `Others.stored`, by which that is decided, are the same columns wherever

@@ -9,7 +9,7 @@ Guarantees:
     *Proof.* By induction over the nodes. Each is written as a query with a column of ids, `u`, and
     one for each column of R.
 
-    - `Scan`: the dialect gives each (row, u) of the way to the unit once (`parents.py`). Columns
+    - `Scan`: the dialect gives each (row, u) of the way to the unit once (`ways.py`). Columns
       of rows along the way are those of rows that this joins: along FOREIGN KEYs there is one for
       each row, of the same unit. So they follow from the columns of the first step, and add nothing
       to a line that has these.
@@ -332,7 +332,11 @@ class RelationWriter(NodeVisitor[WrittenNode]):
         return self._named(" UNION ALL ".join(parts), columns, columns.values())
 
     def _bound(self, node: Bound) -> WrittenNode:
-        of = self._limited(self.visit(node.of), node.limits)
+        of = self.visit(node.of)
+        if any(isinstance(below, Window | Group | GroupJoin) for below in walk(node.of)):
+            rows = f"SELECT {_listed(UNIT, *of.shown)} FROM {of.name}"  # dear, and read three times
+            of = replace(of, name=self._part(rows, once=True))
+        of = self._limited(of, node.limits)
         left = self._passed_on(node, of)
         return self._after(left, self.kept(left, node.rows, self._line_keys(of)), left.columns)
 
@@ -364,6 +368,7 @@ class RelationWriter(NodeVisitor[WrittenNode]):
         left, right = self._known.of(node.left), self._known.of(node.right)
         pairs, rest = equal_columns(node.on, left, right)
         same = [f"l.{UNIT} = r.{UNIT}"] if right.private else []
+        pairs = _but_units(pairs, left, right)
         sides = ((self._identity(columns[name]) for name in pair) for pair in pairs)
         same += map(" = ".join, sides)
         return _all(same + [self._sql(renamed(part, columns)) for part in rest])
@@ -618,7 +623,14 @@ class _Met:
         read = (*rest, *(value for value in expressions(node) if value is not node.on))
         if not all(columns_of(value) <= right.columns.keys() for value in read):
             return None
-        return cls(pairs, all_of([*rest]) if rest else None)
+        return cls(_but_units(pairs, left, right), all_of([*rest]) if rest else None)
+
+
+def _but_units(
+    pairs: tuple[tuple[Id, Id], ...], left: RelationFacts, right: RelationFacts
+) -> tuple[tuple[Id, Id], ...]:
+    """Leave out that rows have the id of one unit, which is true of all that meet."""
+    return tuple((a, b) for a, b in pairs if not (left.is_unit(a) and right.is_unit(b)))
 
 
 def _looks_at_line(node: Relation) -> bool:

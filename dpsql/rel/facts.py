@@ -97,6 +97,11 @@ class RelationFacts:
         """Whether an expression has one value for all rows of a unit, which no other unit has."""
         return isinstance(column, RowColumn) and self.columns[column.name].key == UNIT
 
+    def is_unit(self, column: Id) -> bool:
+        """Whether a column is the id of the unit itself in each row."""
+        facts = self.columns[column]
+        return facts.key == UNIT and not facts.nullable
+
 
 class Known(NodeVisitor[RelationFacts]):
     """The facts of the relations of a tree, each inferred once."""

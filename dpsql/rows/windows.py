@@ -10,7 +10,7 @@ Guarantees:
     whatever order they are read in, in how many pieces, and whatever rows there are of other units.
     Computing them never fails.
 
-    *Proof.* (`engines/duckdb/windows.py` writes what is said here of the engine.) PARTITION BY
+    *Proof.* (`engines/relations.py` writes what is said here of the engine.) PARTITION BY
     always begins with the unit's id, whatever the statement says: a row is looked at beside rows of
     its own unit alone. What is ordered by, what the rows are parted by, the condition and the
     arguments are total functions of one row (`write.py`). There are two kinds of windows.

@@ -9,7 +9,7 @@ Guarantees:
     The column of a row is a function of the rows of its unit, whatever order they are read in, in
     how many pieces, and whatever rows there are of other units. It never fails.
 
-    *Proof.* `engines/duckdb/parents.py` puts rows of one unit into a group, and no others; a row
+    *Proof.* `engines/relations.py` puts rows of one unit into a group, and no others; a row
     meets the group of its own unit. Where a condition is on the row as well, each row has a group
     of its own: of the rows of its unit for which it is true. What is computed of a group is one of
     the functions below, each of which is a function of the multiset of what it is given: how many

@@ -94,9 +94,9 @@ MUTATIONS = (
     ),
     Mutation(
         "unit keys: limits are for the rows of all units together",
-        "engines/duckdb/bounded.py",
-        'id_ = call("row", f"t0.{own}unit", *agree)',
-        'id_ = call("row", *agree)',
+        "engines/duckdb/relations.py",
+        'id_ = call("row", id_, *(f"t0.{column}" for column in agree))',
+        'id_ = call("row", *(f"t0.{column}" for column in agree))',
         ("tests/engines/test_limits.py",),
     ),
     Mutation(

@@ -1,12 +1,11 @@
 """Rows of units as relations: how many are as they are defined, and what they cost.
 
-    python -m tests.benchmarks.relations [trees] [scripts]
+    python -m tests.benchmarks.relations [trees]
 
 1. Random relations over random databases: DuckDB's rows against their meaning in Python, with all
    units and without one of them.
-2. Random scripts over random databases: the rows of each table that is counted, by today's writer
-   and by that of relations.
-3. CPU seconds of both for tables of 300,000 orders of 50,000 customers, least of three.
+2. CPU seconds of the rows that count in tables of 300,000 orders of 50,000 customers, least of
+   seven.
 """
 
 from __future__ import annotations
@@ -18,12 +17,9 @@ from collections import Counter
 import duckdb
 
 import dpsql
-from dpsql.engines.duckdb.bounded import kept_rows
-from dpsql.engines.duckdb.relations import DuckDBRelations
+from dpsql.engines.duckdb.relations import kept_rows
 from dpsql.rel.nodes import walk
 from dpsql.request import Request, named
-from tests.rel.adapted import Adapter
-from tests.rel.test_adapted import compared
 from tests.rel.test_units import by_meaning, by_sql, cases
 
 PAIRS = "orders JOIN visits v ON orders.customer_id = v.customer_id"
@@ -59,14 +55,6 @@ def trees(number: int) -> None:
     print(f"{done:,} relations × databases, {wrong} wrong; nodes: {dict(nodes.most_common())}")
 
 
-def scripts(number: int) -> None:
-    """Compare the tables of random scripts by both writers."""
-    done = 0
-    for seed in range(number):
-        done += compared(20_000 + seed)
-    print(f"{done:,} tables of {number:,} random scripts, all with the same rows")
-
-
 def filled() -> duckdb.DuckDBPyConnection:
     """Return a database of 300,000 orders, some customers of which are crowded."""
     con = duckdb.connect()
@@ -91,21 +79,18 @@ def filled() -> duckdb.DuckDBPyConnection:
 
 
 def costs() -> None:
-    """Time both writers, one after the other."""
+    """Time the rows of each statement."""
     con = filled()
+    con.execute("SET threads = 1")
     bounds = {"customers": 1, "orders": 6, "items": 12, "visits": 3, "orders, visits": 10}
-    print(f"{'':22}{'today':>8}{'relation':>10}{'ratio':>8}  CPU s")
+    print(f"{'':22}CPU s")
     for name, sql in STATEMENTS.items():
         session = dpsql.Session(con, unit=dpsql.Unit("customers", bounds))
         request = Request(named({"q": sql}), dpsql.Budget(rho=1))
         (table,) = session._data.declared.compile(request).tables
         whole = table.without_keys
-        names = [*whole.columns, *whole.computed]
-        relation, ids = Adapter().of(whole, names)
-        query = DuckDBRelations().query(relation, [ids[n] for n in names])
-        both = (kept_rows(whole, names), query.sql)
-        before, after = (min(_cpu(con, each) for _ in range(3)) for each in both)
-        print(f"{name:22}{before:8.3f}{after:10.3f}{after / before:8.2f}")
+        rows = kept_rows(whole, [*whole.columns, *whole.computed])
+        print(f"{name:22}{min(_cpu(con, rows) for _ in range(7)):.3f}")
 
 
 def _cpu(con: duckdb.DuckDBPyConnection, sql: str) -> float:
@@ -117,5 +102,4 @@ def _cpu(con: duckdb.DuckDBPyConnection, sql: str) -> float:
 if __name__ == "__main__":
     given = [int(arg) for arg in sys.argv[1:]]
     trees(given[0] if given else 2_000)
-    scripts(given[1] if given[1:] else 300)
     costs()

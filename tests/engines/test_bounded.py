@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.engines.duckdb.bounded import kept_rows
 from dpsql.engines.duckdb.engine import DuckDBEngine
+from dpsql.engines.duckdb.relations import kept_rows
 from dpsql.errors import InternalError
 from dpsql.schema import Domain, Schema, Unit
 from tests.helpers.described import read_table

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.engines.duckdb.bounded import kept_rows
 from dpsql.engines.duckdb.columns import Parameters
 from dpsql.engines.duckdb.engine import DuckDBEngine
+from dpsql.engines.duckdb.relations import kept_rows
 from dpsql.schema import Domain, Schema, Unit
 from dpsql.schema.units import RowLimit
 from dpsql.workload.spread import SpreadRows, spreads_of

@@ -13,9 +13,9 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb.bounded import kept_rows
 from dpsql.engines.duckdb.columns import Parameters
 from dpsql.engines.duckdb.engine import DuckDBEngine
+from dpsql.engines.duckdb.relations import kept_rows
 from dpsql.engines.others import stored_columns
 from dpsql.request import Request, named
 from dpsql.schema.names import quoted_name

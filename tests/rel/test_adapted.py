@@ -1,29 +1,27 @@
-"""The rows that tables count today are those of their relations, row for row."""
+"""The rows that tables count are those that were counted before relations were written.
+
+Ledgers and releases know which rows were kept by a rule alone (`engines/duckdb/bounded.py`), so the
+digests here may change only where a new rule gets a new name.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
-from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from dpsql.engines.duckdb.relations import DuckDBRelations
 from dpsql.errors import DpsqlError
 from tests.helpers.random_databases import RandomDatabase, RandomQuestions
-from tests.rel.adapted import Adapter, NotAdaptedError
 from tests.release.test_random_databases import counted_tables, kept, read_of
 
-
-def by_relation(con, table, names):
-    relation, ids = Adapter().of(table, names)
-    query = DuckDBRelations().query(relation, [ids[name] for name in names])
-    columns = [query.columns[ids[name]] for name in names]
-    listed = ", ".join(f"encode({column}::VARCHAR)" for column in columns)
-    return Counter(con.execute(f"SELECT {listed or 1} FROM ({query.sql})").fetchall())
+KEPT = Path(__file__).with_name("kept_rows.json")
 
 
-def compared(seed):
-    """Compare the tables of one script; return how many were."""
+def digest(seed):
+    """Return a hash of the rows that count in the tables of a script; empty if it is refused."""
     rng = random.Random(seed)  # noqa: S311
     database = RandomDatabase(rng)
     script = RandomQuestions(rng, database.kinds).script()
@@ -31,27 +29,21 @@ def compared(seed):
     try:
         tables = counted_tables(con, database, script)
     except DpsqlError:
-        return 0
-    done = 0
+        return ""
+    found = []
     for counted in tables:
         table = counted.without_keys
         names = read_of(rng, table)
-        try:
-            found = by_relation(con, table, names)
-        except NotAdaptedError:
-            continue
-        assert found == kept(con, table, names), (script, table.name, names)
-        done += 1
-    return done
+        found.append((table.name, names, sorted(kept(con, table, names).items(), key=repr)))
+    return hashlib.sha256(repr(found).encode()).hexdigest()
 
 
 @pytest.mark.parametrize(
     ("first", "last"),
-    [(0, 16), pytest.param(16, 300, marks=pytest.mark.long)],
+    [(0, 16), pytest.param(16, 200, marks=pytest.mark.long)],
     ids=["some", "many"],
 )
-def test_rows_are_those_that_are_counted_today(first, last):
-    done = 0
-    for seed in range(first, last):
-        done += compared(seed)
-    assert done > (last - first) / 4
+def test_the_same_rows_are_kept_as_ever(first, last):
+    known = json.loads(KEPT.read_text(encoding="utf-8"))
+    assert [digest(seed) for seed in range(first, last)] == known[first:last]
+    assert sum(map(bool, known)) > len(known) / 4

@@ -10,8 +10,8 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb.bounded import kept_rows
 from dpsql.engines.duckdb.columns import Parameters
+from dpsql.engines.duckdb.relations import kept_rows
 from dpsql.errors import LedgerError, SchemaError, SqlError, UnboundedError, UndeterminedError
 from dpsql.request import Request, named
 from dpsql.schema.stored import table_from_json, table_to_json

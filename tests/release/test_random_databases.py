@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import dpsql
-from dpsql.engines.duckdb.bounded import kept_rows
+from dpsql.engines.duckdb.relations import kept_rows
 from dpsql.engines.lines import readable
 from dpsql.engines.others import stored_columns
 from dpsql.errors import DpsqlError, ExecutionError

@@ -8,8 +8,8 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb.bounded import kept_rows
 from dpsql.engines.duckdb.columns import Parameters
+from dpsql.engines.duckdb.relations import kept_rows
 from dpsql.errors import SqlError
 from dpsql.request import Request, named
 from dpsql.schema.names import quoted_name

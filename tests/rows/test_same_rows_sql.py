@@ -1,4 +1,4 @@
-"""DuckDB's SQL of columns of other rows, as it was before engines were given trees.
+"""DuckDB's SQL of columns of other rows, as relations are written: it changes where that is meant.
 
 Of random databases and statements about them: what their rows have of those that they refer to, of
 those that refer to them, and of rows beside them. Rows of units are reached by this SQL.
@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb.bounded import kept_rows, unit_name
-from dpsql.engines.duckdb.parents import rows_of_units
+from dpsql.engines.duckdb.relations import kept_rows, rows_of_units, unit_name
+from dpsql.engines.lines import readable
 from dpsql.engines.others import stored_columns
 from dpsql.errors import DpsqlError
 from dpsql.request import Request, named
@@ -53,11 +53,14 @@ def written(con, schema, script):
         yield type(error).__name__
         return
     for table in script.tables:
-        names = [*stored_columns(table), *table.computed]
+        made = table.whole.origin is not None and table.whole.origin.tables
+        own = [name for name, _ in readable(table)]
+        names = [*table.alone.columns, *own] if made else stored_columns(table)
+        names = [*names, *table.computed]
         for parent in table.parents:
             names += [parent.matched, *parent.names.values()]
         yield kept_rows(table, names)
-        yield rows_of_units(table, names, unit_name(table), lined=True)
+        yield rows_of_units(table, names, unit_name(table))
 
 
 def at_random(seeds):

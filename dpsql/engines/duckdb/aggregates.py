@@ -39,8 +39,3 @@ def _added(one: RowAggregate, value: str) -> tuple[str, ...]:
     divided = f'system.main."/"(CAST({before}'
     between = f"{after} AS DOUBLE), CAST({call('count', value)}"
     return divided, between, " AS DOUBLE))"
-
-
-def empty_sql(one: RowAggregate) -> str:
-    """Write what it is where no row is looked at."""
-    return "false" if one.function == "exists" else one.empty.sql

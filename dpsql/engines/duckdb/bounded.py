@@ -44,16 +44,12 @@ kept resemble all of the unit's more than a plain sample would. What is chosen o
 independent (aj + b modulo a prime, Carter and Wegman 1979), so that no pattern along the line falls
 in step with them. None of this is needed for privacy.
 
-**With windows.** What a row is among all rows of its unit is computed before it is decided which
-are kept. So all rows are lined up, whether or not their unit is crowded: r is the same place in the
-same line, and `rows/windows.py` shows that which of two rows that tie has it makes no difference to
-the rows that are kept, with all their columns.
-
-**Of chosen rows.** Where a statement chooses rows by their places among those of their unit, what
-is not chosen is left out before (`parents.rows_of_units`), and k is less. What is left of a unit is
-a function of its rows alone, so all that is said above holds of it as of any rows: n counts what is
-left, and at most k of these are kept, whether or not the choice leaves more. As a rule it doesn't,
-and all are kept.
+**Of any rows.** The rows are those of a relation (`engines/relations.py`), of which some may be
+left out before, as where a statement chooses a few of each unit. What is left of a unit is a
+function of its rows alone, so all that is said above holds of it: n counts what is left, and at
+most k of these are kept. Where rows have places in the line already, because windows look at them
+one by one, r is that place, and `rows/windows.py` shows that which of two rows that tie has it
+makes no difference to the rows that are kept, with all their columns.
 
 **Cost.** Only the rows of crowded units, those with more than k, are sorted, but for windows. Which
 these are is a GROUP BY of the ids. Limits keep all rows with units in memory, and once more for
@@ -62,144 +58,17 @@ each of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dpsql.engines.duckdb.coding import Coding, with_cells
-from dpsql.engines.duckdb.columns import Parameters, whole
-from dpsql.engines.duckdb.lines import line_order, place_in_line
-from dpsql.engines.duckdb.parents import (
-    has_unit,
-    read_on_way,
-    rows_of_units,
-    unit_id,
-    way_to_unit,
-    with_others_columns,
-)
-from dpsql.engines.duckdb.windows import line_name
-from dpsql.engines.lines import line_columns
-from dpsql.engines.others import Others, names_met, others_of
-from dpsql.errors import InternalError
+from dpsql.engines.duckdb.columns import whole
+from dpsql.engines.duckdb.lines import place_in_line
 from dpsql.rows.typed import call
-from dpsql.schema import Table
-from dpsql.schema.names import quoted_name, unused
-from dpsql.schema.units import ResolvedUnit
 
-KEPT = "kept"
-"""The name under which the rows are made available. A name with fewer than three parts means it
-before it means a table."""
 CROWDED = "crowded"
-"""The name of the units that have more rows than are kept."""
-_SEEN = "seen"
-"""The name of all rows with units, where some columns are of all of a unit's rows."""
-_SPREAD = "spread"
-"""The name of the rows that limits leave, with the number of the step."""
+"""The name of the units that have more rows than are kept. A name with fewer than three parts means
+them before it means a table."""
 _PRIME = 2**31 - 1
-
-
-def kept_rows(table: Table, columns: Iterable[str], parameters: Parameters | None = None) -> str:
-    """Return a query for `columns` of the rows that count, and of other rows of their units.
-
-    Args:
-        table: whose rows they are.
-        columns: what is read of them.
-        parameters: what the query's parameters are among; it has some only where limits are for
-            cells of columns.
-
-    Raises:
-        InternalError: the table has no privacy unit.
-    """
-    names = list(columns)
-    bound = Parameters() if parameters is None else parameters
-    others, unit = others_of(table, names), unit_name(table)
-    if others.windows or table.chosen is not None:
-        return _kept_of_all(table, names, bound, unit)
-    kept = _kept_rows(others, bound, unit if others.by_unit else None)
-    if not others.left and not others.within:
-        return kept
-    return with_others_columns(kept, others.left, others.within, names, unit)
-
-
-def unit_name(*tables: Table) -> str:
-    """Return a name for ids of units that no column has which is read beside it."""
-    return f"{unused(name for table in tables for name in names_met(table))}unit"
-
-
-def _kept_rows(others: Others, parameters: Parameters, unit_as: str | None) -> str:
-    """Return a query for columns of the rows that count, and for their units if they are named.
-
-    Which rows these are depends on the columns that are stored in the table, with those that refer
-    to other rows, wherever what these have is read.
-    """
-    table, names = others.table.alone, others.stored
-    unit, own = _unit_of(table), unused(names_met(others.table))
-    rows = RowsWithIds(own, way_to_unit(table), unit_id(unit), has_unit(unit))
-    line = LineOrder(tuple(line_columns(table, names)), tuple(line_order(table, names)))
-    return _bounded(table, rows, read_on_way(others), line, parameters, unit_as=unit_as)
-
-
-def _kept_of_all(table: Table, names: list[str], parameters: Parameters, unit_as: str) -> str:
-    """Return a query for columns of the rows that count, some of which are of all rows of a unit.
-
-    So all rows have them, and their places in line, before it is decided which are kept.
-    """
-    limits, own = _unit_of(table).limits, unit_as.removesuffix("unit")
-    read = list(dict.fromkeys([*names, *(name for limit in limits for name in limit.columns)]))
-    seen = rows_of_units(table, read, unit_as, lined=True)
-    rows = RowsWithIds(own, f"{_SEEN} AS t0", f"t0.{quoted_name(unit_as)}", "true")
-    line = line_name(unit_as)
-    stands = LineOrder((line,), (f"t0.{quoted_name(line)}",))
-    before = [f"{_SEEN} AS MATERIALIZED ({seen})"]
-    shown = {name: f"t0.{quoted_name(name)}" for name in names}
-    return _bounded(table.alone, rows, shown, stands, parameters, before=before)
-
-
-def _bounded(
-    table: Table,
-    rows: RowsWithIds,
-    read: Mapping[str, str],
-    line: LineOrder,
-    parameters: Parameters,
-    *,
-    unit_as: str | None = None,
-    before: Sequence[str] = (),
-) -> str:
-    """Return a query for the rows that are kept of some.
-
-    Args:
-        table: whose rows they are.
-        rows: these.
-        read: the columns that are read of them: name → SQL.
-        line: in which line they stand.
-        parameters: what the query's parameters are among.
-        unit_as: what the ids of units are called, if they are shown.
-        before: queries that are needed.
-    """
-    unit, queries = _unit_of(table), list(before)
-    shown = {quoted_name(name): column for name, column in read.items()}
-    if unit.limits:
-        further, rows = _within_limits(table, rows, shown, line, parameters)
-        queries += further
-        shown = {name: f"t0.{name}" for name in shown}
-    if unit_as is not None:
-        shown[quoted_name(unit_as)] = rows.id
-    if unit.max_rows is None:
-        raise InternalError("nothing bounds the rows of units in this table")
-    return f"WITH {', '.join([*queries, kept_of(rows, unit.max_rows, shown, line)])}"
-
-
-def _unit_of(table: Table) -> ResolvedUnit:
-    if table.unit is None:
-        raise InternalError("a table without a unit has no bound on its rows")
-    return table.unit
-
-
-@dataclass(frozen=True, slots=True)
-class LineOrder:
-    """In which line the rows of a unit stand: by which columns, and the SQL of what they say."""
-
-    columns: tuple[str, ...]
-    order: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,52 +83,14 @@ class RowsWithIds:
     """Whether a row belongs to anyone."""
 
 
-def _within_limits(
-    table: Table,
-    rows: RowsWithIds,
-    shown: Mapping[str, str],
-    line: LineOrder,
-    parameters: Parameters,
-) -> tuple[list[str], RowsWithIds]:
-    """Keep no more rows of a unit than its limits allow of those that agree in some columns.
-
-    Each limit is a step: at most so many rows are kept, by the same rule, of those of a unit that
-    are in the same cells of the columns, or in none. What later steps leave out of these leaves no
-    more of them. The cells are those that are counted, so that it is of these that `SpreadRows`
-    says how far the rows are apart.
-
-    Returns:
-        The queries before, and what they leave.
-    """
-    own, unit = rows.own, table.unit
-    limits = () if unit is None else unit.limits
-    named = list(dict.fromkeys(name for limit in limits for name in limit.columns))
-    stand = {name: f"t0.{name}" for name in map(quoted_name, [*line.columns, *named])}
-    read = {**shown, **stand}
-    chosen = (f"{column} AS {name}" for name, column in read.items())
-    of_units = ", ".join([*chosen, f"{rows.id} AS {own}unit"])
-    found = f"SELECT {of_units} FROM {rows.source} WHERE {rows.known}"
-    found = with_cells(f"({found})", Coding(table), named, [*read, f"{own}unit"], own, parameters)
-    queries = [f"{_SPREAD}0 AS MATERIALIZED ({found})"]
-    kept = [*read, f"{own}unit", *(f"{own}c{i}" for i in range(len(named)))]
-    for step, limit in enumerate(limits):
-        agree = [f"t0.{own}c{named.index(name)}" for name in limit.columns]
-        id_ = call("row", f"t0.{own}unit", *agree)
-        one = RowsWithIds(own, f"{_SPREAD}{step} AS t0", id_, "true")
-        query = kept_of(one, limit.rows, {name: f"t0.{name}" for name in kept}, line)
-        queries.append(f"{_SPREAD}{step + 1} AS MATERIALIZED (WITH {query})")
-    left = RowsWithIds(own, f"{_SPREAD}{len(limits)} AS t0", f"t0.{own}unit", "true")
-    return queries, left
-
-
-def kept_of(rows: RowsWithIds, most: int, read: Mapping[str, str], line: LineOrder) -> str:
+def kept_of(rows: RowsWithIds, most: int, read: Mapping[str, str], line: Sequence[str]) -> str:
     """Write the rows that are kept: all of those who have few, and some of the crowded.
 
     Args:
         rows: all of them.
         most: k.
         read: the columns that are read of them: name → SQL.
-        line: in which line they stand.
+        line: the keys of the order in which the rows of a unit stand in line.
 
     Returns:
         A query, of which WITH stands before it.
@@ -269,7 +100,7 @@ def kept_of(rows: RowsWithIds, most: int, read: Mapping[str, str], line: LineOrd
     shown = ", ".join(read) or "0"
     same = f"ON {id_} = {CROWDED}.{own}id"
     crowd = f"{CROWDED}.{own}i"
-    place = call("-", place_in_line(line.order, crowd), whole(1, "BIGINT"))
+    place = call("-", place_in_line(line, crowd), whole(1, "BIGINT"))
     k = whole(most, "BIGINT")
     # Of the others all are kept. Rows of crowded units are lined up, with nothing of these but a
     # number; then their stretches are told.

@@ -31,18 +31,22 @@ from dpsql.engines.base import (
 )
 from dpsql.engines.cover import low_word, roll_up, roll_up_sums, tally, tally_sums
 from dpsql.engines.duckdb.blocks import Sums, blocks_for
-from dpsql.engines.duckdb.bounded import KEPT, kept_rows
 from dpsql.engines.duckdb.catalog import check_bound, fetch
 from dpsql.engines.duckdb.coding import Coding, words_of
 from dpsql.engines.duckdb.columns import Parameters, source_of
 from dpsql.engines.duckdb.grouped import GroupedRows
 from dpsql.engines.duckdb.one_pass import OnePass, in_one_pass, one_pass
+from dpsql.engines.duckdb.relations import kept_rows
 from dpsql.engines.duckdb.settings import quiet_and_fast
 from dpsql.engines.duckdb.sums import RowSum, zero_or_one
 from dpsql.engines.duckdb.units import count_units
 from dpsql.engines.interrupts import EndedStatementError
 from dpsql.schema.grain import origins
 from dpsql.schema.names import quoted_name, unused
+
+KEPT = "kept"
+"""The name of the rows that count. A name with fewer than three parts means it before it means a
+table."""
 
 
 class DuckDBEngine(Engine):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from dpsql.engines.lines import line_columns
 from dpsql.rows.typed import call
-from dpsql.schema import Table
-from dpsql.schema.names import quoted_name
 
 _FLOATS = frozenset({"FLOAT", "DOUBLE"})
 
@@ -31,17 +28,6 @@ def place_in_line(order: Sequence[str], unit: str) -> str:
 def in_order(keys: Sequence[str]) -> str:
     """Write what follows ORDER BY: from the least to the largest, whatever the connection's way."""
     return ", ".join(f"{key} ASC NULLS FIRST" for key in keys)
-
-
-def line_order(table: Table, names: Iterable[str]) -> list[str]:
-    """Write what a unit's rows are sorted by: two that agree in all of it are the same row.
-
-    Args:
-        table: the table, with what is stored in it alone; its rows are `t0`.
-        names: the columns that are read.
-    """
-    found = line_columns(table, names).items()
-    return [key for name, types in found for key in told_apart(f"t0.{quoted_name(name)}", *types)]
 
 
 def told_apart(column: str, *types: str) -> Iterator[str]:

@@ -1,25 +1,16 @@
 """DuckDB's SQL for rows that are made of rows of private tables. Trusted.
 
 Guarantees:
-    1. `of_combination`: a row is made of rows of one unit, which is in the column `unit`.
-
-       *Proof.* Each side is a query for rows with the ids of their units, with one row for each
-       (row, u) (`parents.py`), and what a row has is a function of the rows of u. Sides are joined
-       where these ids are equal, bytes for texts, whatever else must be equal: so what is made for
-       u is a function of the rows of u alone. Adding or removing another unit adds or removes what
-       is made for that unit, and changes nothing else. ∎ Of these rows at most k for each unit are
-       kept when they have been made (`bounded.py`), in an order of all columns of all sides.
-
-    2. `of_each_unit` has one row for each unit with rows in a table: its id, and how many they are,
+    1. `of_each_unit` has one row for each unit with rows in a table: its id, and how many they are,
        or the nearest number that is told apart; the largest one, if limits cut it. To add or to
        remove a unit with all of its rows adds or removes its row, and changes no other one.
 
        *Proof.* `rows_of_units` has (row, u) once for each row and each unit u that its way leads
-       to, and adding or removing u leaves (row, v) for v ≠ u as it is (`parents.py`). So each group
-       by the id, alone or with cells of a limit's columns, is made of what one unit has alone, and
-       there is one group by the id for each, which these groups are put into. ∎
+       to, and adding or removing u leaves (row, v) for v ≠ u as it is (`engines/relations.py`). So
+       each group by the id, alone or with cells of a limit's columns, is made of what one unit has
+       alone, and there is one group by the id for each, which these groups are put into. ∎
 
-    3. `of_no_unit` has the rows of a table that belong to nobody. To add or to remove a unit with
+    2. `of_no_unit` has the rows of a table that belong to nobody. To add or to remove a unit with
        all of its rows changes none of them, and to add or remove one of them changes no other one.
 
        *Proof.* Each step of the way is a FOREIGN KEY (`unit_rows.rows_without_unit` refuses
@@ -32,47 +23,18 @@ Guarantees:
 
 from __future__ import annotations
 
-from dpsql.engines.combined import CombinedRows, columns_of_side, equal_columns
-from dpsql.engines.duckdb.bounded import unit_name
 from dpsql.engines.duckdb.coding import Coding, with_cells
 from dpsql.engines.duckdb.columns import Parameters, whole
-from dpsql.engines.duckdb.lines import identity
-from dpsql.engines.duckdb.parents import has_unit, rows_of_units, way_of_all
+from dpsql.engines.duckdb.relations import rows_of_units, unit_name
+from dpsql.engines.duckdb.ways import has_unit, way_of_all
 from dpsql.engines.unit_rows import ROWS, RowsOfEachUnit, RowsWithoutUnit
 from dpsql.errors import InternalError
 from dpsql.rows.typed import call
-from dpsql.schema.combined import UNIT, RowCombination
-from dpsql.schema.grain import stored_type
+from dpsql.schema.combined import UNIT
 from dpsql.schema.names import quoted_name, quoted_text
 from dpsql.schema.units import RowLimit
 
 _COUNT = "system.main.count(*)"
-
-
-def of_combination(made: CombinedRows) -> str:
-    """Write what stands after FROM for rows of several tables that meet."""
-    combination = made.combination
-    unit = unit_name(*combination.sources)
-    shown, joined = [f"s0.{unit} AS {UNIT}"], ""
-    for number, (prefix, table) in enumerate(
-        zip(combination.prefixes, combination.sources, strict=True)
-    ):
-        read = columns_of_side(combination, number)
-        shown += [f"s{number}.{quoted_name(n)} AS {quoted_name(prefix + n)}" for n in read]
-        rows = f"({rows_of_units(table, read, unit)}) AS s{number}"
-        same = [f"s0.{unit} = s{number}.{unit}", *_equalities(combination, number)]
-        joined += f" JOIN {rows} ON {' AND '.join(same)}" if number else rows
-    return f"(SELECT {', '.join(shown)} FROM {joined})"
-
-
-def _equalities(combination: RowCombination, number: int) -> list[str]:
-    """Write what is equal in one of the tables and in those before it."""
-
-    def side(of: int, name: str) -> str:
-        return identity(f"s{of}.{quoted_name(name)}", stored_type(combination.sources[of], name))
-
-    pairs = equal_columns(combination, number)
-    return [f"{side(*first)} = {side(*last)}" for first, last in pairs]
 
 
 def of_each_unit(made: RowsOfEachUnit) -> str:

@@ -16,7 +16,7 @@ Guarantees:
     2. The counts are those of a statement for each block (`engine.scan`): cells are by the same SQL
        (`CodedColumn`), classes of cells by the same lists, and rows without a cell in one column
        are left out of the blocks that have it, and of no others.
-    3. Which rows of a unit count is decided before: the source is then `bounded.kept_rows`.
+    3. Which rows of a unit count is decided before: the source is then `relations.kept_rows`.
     4. Which way is taken follows from `in_one_pass`, and this from what is public alone: types of
        columns, sizes of domains, blocks, and whether rows come from files. It makes a difference to
        the time and to no count. Progress is DuckDB's own, as a share of what it reads: when one
@@ -36,10 +36,10 @@ from numpy.typing import NDArray
 
 from dpsql.engines.arrow import numbers
 from dpsql.engines.base import Counts, Marginal, Words
-from dpsql.engines.duckdb.bounded import kept_rows
 from dpsql.engines.duckdb.catalog import check_bound
 from dpsql.engines.duckdb.coding import Coding, with_cells
 from dpsql.engines.duckdb.columns import Parameters, source_of, whole
+from dpsql.engines.duckdb.relations import kept_rows
 from dpsql.schema.names import unused
 
 if TYPE_CHECKING:

@@ -1,25 +1,76 @@
 """DuckDB's queries for relations: what it says otherwise than the base writer. Trusted.
 
 Guarantees:
-    Those of `dpsql/engines/relations.py`. The way to the unit is that of `parents.py`, values are
+    Those of `dpsql/engines/relations.py`. The way to the unit is that of `ways.py`, values are
     written by `rows/typed.py`, and the rows that are kept are chosen by the rule of `bounded.py`,
     with its proof: ids, k and places in the line are what it is given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from dpsql.engines import table_relations
 from dpsql.engines.duckdb.aggregates import aggregate_sql
-from dpsql.engines.duckdb.bounded import LineOrder, RowsWithIds, kept_of
+from dpsql.engines.duckdb.bounded import RowsWithIds, kept_of
 from dpsql.engines.duckdb.coding import Coding, with_cells
 from dpsql.engines.duckdb.columns import Parameters
 from dpsql.engines.duckdb.lines import identity, told_apart
-from dpsql.engines.duckdb.parents import has_unit, unit_id, way_to_unit
+from dpsql.engines.duckdb.ways import has_unit, unit_id, way_to_unit
+from dpsql.engines.others import names_met
 from dpsql.engines.relations import UNIT, PlacedColumn, RelationWriter, WrittenNode
+from dpsql.engines.table_relations import TableRelation
 from dpsql.errors import InternalError
 from dpsql.rows.typed import RowAggregate, RowValue, call
-from dpsql.schema.table import Table
+from dpsql.schema import Table
+from dpsql.schema.names import quoted_name, unused
+
+
+def kept_rows(table: Table, columns: Iterable[str], parameters: Parameters | None = None) -> str:
+    """Return a query for `columns` of the rows that count, and of other rows of their units.
+
+    Args:
+        table: whose rows they are.
+        columns: what is read of them.
+        parameters: what the query's parameters are among; it has some only where limits are for
+            cells of columns.
+
+    Raises:
+        InternalError: the table has no privacy unit.
+    """
+    names = list(columns)
+    return _query(table_relations.kept_rows(table, names), names, parameters)
+
+
+def rows_of_units(table: Table, columns: Iterable[str], unit: str) -> str:
+    """Return a query for `columns` of all rows that belong to units.
+
+    Args:
+        table: whose rows they are.
+        columns: what is read of them.
+        unit: what the column with the ids is called; see `unit_name`.
+    """
+    names = list(columns)
+    return _query(table_relations.rows_of_units(table, names), names, unit=unit)
+
+
+def unit_name(*tables: Table) -> str:
+    """Return a name for ids of units that no column has which is read beside it."""
+    return f"{unused(name for table in tables for name in names_met(table))}unit"
+
+
+def _query(
+    rows: TableRelation,
+    names: Sequence[str],
+    parameters: Parameters | None = None,
+    unit: str | None = None,
+) -> str:
+    ids = {name: rows.id_of(name) for name in names}
+    query = DuckDBRelations(parameters).query(rows.relation, ids.values())
+    shown = [f"{query.columns[id_]} AS {quoted_name(name)}" for name, id_ in ids.items()]
+    shown += [] if unit is None else [f"{UNIT} AS {quoted_name(unit)}"]
+    return f"SELECT {', '.join(shown) or '0'} FROM ({query.sql})"
+
 
 _OWN = "b_"
 """What the names of columns begin with that are computed to keep rows: the writer has no others."""
@@ -43,8 +94,8 @@ class DuckDBRelations(RelationWriter):
         return way_to_unit(table), unit_id(table.unit), has_unit(table.unit)
 
     def part(self, name: str, sql: str, *, once: bool) -> str:
-        """Write a query of WITH."""
-        return f"{name} AS {'MATERIALIZED ' * once}({sql})"
+        """Write a query of WITH; others are computed where they are read, whatever is guessed."""
+        return f"{name} AS {'NOT ' * (not once)}MATERIALIZED ({sql})"
 
     def spelled(self, value: RowValue) -> str:
         """Write a value of a row."""
@@ -84,4 +135,4 @@ class DuckDBRelations(RelationWriter):
             id_ = call("row", id_, *(f"t0.{column}" for column in agree))
         given = RowsWithIds(_OWN, f"{of.name} AS t0", id_, "true")
         shown = {column: f"t0.{column}" for column in (UNIT, *of.shown)}
-        return f"WITH {kept_of(given, rows, shown, LineOrder(of.line, tuple(line)))}"
+        return f"WITH {kept_of(given, rows, shown, line)}"

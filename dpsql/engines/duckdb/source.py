@@ -119,7 +119,7 @@ class DuckDBSource(DraftedSource):
 
     def combined(self, combination: RowCombination, root: str, rows: int | None) -> Table:
         """Describe rows that are made of several tables'; see `DataSource.combined`."""
-        return combined_rows(combination, root, rows, made.of_combination)
+        return combined_rows(combination, root, rows)
 
     def unit_counts(
         self, table: Table, root: str, least: int, most: int, limits: tuple[RowLimit, ...] = ()

@@ -4,16 +4,16 @@ Guarantees:
     A unit adds 0 or 1 to each group, and 1 to at most m = `UnitGroups.most` of them; to add or to
     remove it with all of its rows changes nothing else.
 
-    *Proof.* Rows are those of `rows_of_units`: each has the id of one unit, and all that it has is
-    a function of the rows of that unit (`parents.py`; `made.py` of rows that meet, of which there
-    may be any number). What is counted are pairs of an id and a number of a group, each once: the
-    inner DISTINCT leaves one row for each, so that a unit adds one to a group or nothing, whatever
-    its rows are, and whatever the lists of cells say. Where m is less than the number of groups,
-    its pairs are numbered among those of its id alone, and those with numbers from 1 to m stay. ∎
-    Which these are depends on the id and on the groups that the unit is in, by the order of an MD5
-    of both: it is the same in each release, whatever the order of rows and the number of threads.
-    As the MD5 of a pair may be that of another one, the group comes after it, and of one id no two
-    pairs have the same one. Collisions do no harm.
+    *Proof.* Rows are those of a relation, of which a unit may have any number: each has the id of
+    one unit, and all that it has is a function of the rows of that unit (`engines/relations.py`).
+    What is counted are pairs of an id and a number of a group, each once: the inner DISTINCT leaves
+    one row for each, so that a unit adds one to a group or nothing, whatever its rows are, and
+    whatever the lists of cells say. Where m is less than the number of groups, its pairs are
+    numbered among those of its id alone, and those with numbers from 1 to m stay. ∎ Which these are
+    depends on the id and on the groups that the unit is in, by the order of an MD5 of both: it is
+    the same in each release, whatever the order of rows and the number of threads. As the MD5 of a
+    pair may be that of another one, the group comes after it, and of one id no two pairs have the
+    same one. Collisions do no harm.
 
 All rows of a unit have a say, also those that are not among the `max_rows` that count where rows
 are counted: a unit that is in a group is counted there, however many rows it has.
@@ -27,11 +27,10 @@ from typing import Any
 import numpy as np
 
 from dpsql.engines.base import Marginal, Measures, Units
-from dpsql.engines.duckdb.bounded import unit_name
 from dpsql.engines.duckdb.coding import Coding
 from dpsql.engines.duckdb.columns import Parameters, whole
 from dpsql.engines.duckdb.lines import in_order
-from dpsql.engines.duckdb.parents import rows_of_units
+from dpsql.engines.duckdb.relations import rows_of_units, unit_name
 from dpsql.engines.duckdb.sums import RowSum
 from dpsql.errors import InternalError
 from dpsql.rows.typed import call

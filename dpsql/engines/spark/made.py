@@ -3,12 +3,12 @@
 Guarantees:
     1. A row of a combination is made of rows of one unit, whose id is in the column `unit`.
 
-    *Proof.* The rule is that of `engines/duckdb/made.py`. Each side has one row for each (row, u),
-    and what a row has is a function of the rows of u (`parents.py`), also where a side is made of
-    others itself, by induction. Sides are joined by inner joins whose conditions begin with the
-    equality of all columns of the ids, bytes for texts: so what is made for u is a function of the
-    rows of u alone, as a multiset, and to add or remove another unit changes nothing of it. ∎ Of
-    these rows at most k for each unit are kept when they have been made (`bounded.py`).
+    *Proof.* Each side has one row for each (row, u), and what a row has is a function of the rows
+    of u (`parents.py`), also where a side is made of others itself, by induction. Sides are joined
+    by inner joins whose conditions begin with the equality of all columns of the ids, bytes for
+    texts: so what is made for u is a function of the rows of u alone, as a multiset, and to add or
+    remove another unit changes nothing of it. ∎ Of these rows at most k for each unit are kept when
+    they have been made (`bounded.py`).
 
     Before sides meet, each of their columns gets a name of its own, by its number. So no name that
     a table has stands for another column, also where a table meets itself.
@@ -41,7 +41,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dpsql.engines.combined import CombinedRows, columns_of_side, equal_columns
+from dpsql.engines.combined import columns_of_side, equal_columns
 from dpsql.engines.spark.bounded import cell_of
 from dpsql.engines.spark.parents import OwnedRows
 from dpsql.engines.spark.sessions import functions_of
@@ -177,7 +177,7 @@ def _told(combination: RowCombination, place: Place) -> str:
     return identity(column, stored_type(combination.sources[number], name))
 
 
-def not_written(made: CombinedRows | RowsOfEachUnit | RowsWithoutUnit) -> str:
+def not_written(made: RowsOfEachUnit | RowsWithoutUnit) -> str:
     """Refuse to write rows as a text: Spark's are made by `MadeTables`.
 
     Raises:

@@ -3,15 +3,15 @@
 Guarantees:
     For each row there is one row, with its unit's data alone.
 
-    *Proof.* The rule is that of `engines/duckdb/parents.py`, whose proof holds word for word: a row
-    of a table is (row, u) for each unit u that its way leads to, and u's rows are those. No key is
-    enforced here. `_with_ids` gives each (row, u) once, as it meets the distinct (key, u) of the
-    rows that have the key. A row meets at most one row of a parent's table: those of its own unit
-    whose key no other row of that unit has, of which there is one for each (key, u) (`_alone`). Of
-    other rows of its unit it meets one group at most: groups are of ids of units and of columns
-    that tell rows apart, one row for each. All joins of these are LEFT JOINs, so that the number of
-    rows stays; and their conditions begin with the equality of all columns of the ids, so that by
-    induction over the steps all that a row has is a function of its unit's rows.
+    *Proof.* Let a row of a table be (row, u) for each unit u that its way leads to; u's rows are
+    those, and (row, v) for v ≠ u stays as it is when u comes or goes. No key is enforced here.
+    `_with_ids` gives each (row, u) once, as it meets the distinct (key, u) of the rows that have
+    the key. A row meets at most one row of a parent's table: those of its own unit whose key no
+    other row of that unit has, of which there is one for each (key, u) (`_alone`). Of other rows of
+    its unit it meets one group at most: groups are of ids of units and of columns that tell rows
+    apart, one row for each. All joins of these are LEFT JOINs, so that the number of rows stays;
+    and their conditions begin with the equality of all columns of the ids, so that by induction
+    over the steps all that a row has is a function of its unit's rows.
 
     Where rows are chosen by what the row itself has, too (`_with_each`), it is computed for each
     combination of an id and of all values that are looked at, of which there is one row each, and

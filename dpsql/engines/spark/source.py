@@ -293,7 +293,7 @@ class SparkSource(DataSource):
 
     def combined(self, combination: RowCombination, root: str, rows: int | None) -> Table:
         """Describe rows that are made of several tables'; see `DataSource.combined`."""
-        return combined_rows(combination, root, rows, not_written)
+        return combined_rows(combination, root, rows)
 
     def unit_counts(
         self, table: Table, root: str, least: int, most: int, limits: tuple[RowLimit, ...] = ()

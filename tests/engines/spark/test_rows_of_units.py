@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb.bounded import kept_rows as kept_in_duckdb
+from dpsql.engines.duckdb.relations import kept_rows as kept_in_duckdb
 from dpsql.engines.lines import readable
 from dpsql.engines.others import stored_columns
 from dpsql.engines.spark.bounded import kept_rows

@@ -1,0 +1,312 @@
+"""Tables as relations: the rows of a table, with what statements read of them, as a tree of nodes.
+
+The order in which that is computed is fixed: the rows, those that they refer to, others of their
+unit, windows, and the choice of rows by their places. Which rows of a unit count is decided by a
+`Bound` right above what this depends on: above the rows themselves, so that they are not joined
+with anything before; or, where they have windows or are chosen by these, above all of it, since
+windows look at all rows of a unit.
+
+Nothing here is trusted: whatever tree is made, `rel/check.py` looks at it before it is written, and
+each that passes has a meaning for each unit alone. What its rows mean is said here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+from dpsql.engines.combined import columns_of_side, equal_columns
+from dpsql.engines.lines import readable
+from dpsql.engines.others import Others, others_of, places_of, stored_columns
+from dpsql.errors import InternalError
+from dpsql.rel.facts import UNIT, columns_of_rows
+from dpsql.rel.nodes import (
+    ONLY,
+    Agg,
+    Bound,
+    CellLimit,
+    CellsOf,
+    Filter,
+    Group,
+    GroupJoin,
+    Id,
+    Ids,
+    Join,
+    Project,
+    Relation,
+    Scan,
+    StoredRows,
+    Window,
+)
+from dpsql.rel.rename import renamed, renamed_call
+from dpsql.rows.expression import RowCall, RowColumn, RowConstant, RowExpression, all_of
+from dpsql.rows.windows import RowsWindow
+from dpsql.rows.within import RowsWithin
+from dpsql.schema import Table
+from dpsql.schema.combined import RowCombination, combination_of
+from dpsql.schema.table import Parent
+from dpsql.schema.units import ResolvedUnit
+from dpsql.schema.windows import OUTSIDE, Chosen
+
+_IDS: Ids = ("", ())
+"""The ids of units of all tables of a statement: that these are the same was checked where tables
+were described (`schema/referred.py`), by the catalog, of which nothing is known here."""
+_TRUE, _ONE = RowConstant("BOOLEAN", "true"), RowConstant("INTEGER", "1")
+
+
+@dataclass(frozen=True, slots=True)
+class TableRelation:
+    """The relation of a table's rows.
+
+    Args:
+        relation: the relation.
+        ids: column of the table → its id there; of all that were asked for, and perhaps others.
+    """
+
+    relation: Relation
+    ids: Mapping[str, Id]
+
+    def id_of(self, name: str) -> Id:
+        """Return the id of a column.
+
+        Raises:
+            InternalError: its rows have no such column that could be read.
+        """
+        if name not in self.ids:
+            raise InternalError("rows have no such column that could be read")
+        return self.ids[name]
+
+    def above(self, relation: Relation, ids: Mapping[str, Id] | None = None) -> TableRelation:
+        """Return a relation that is made of this one, with further columns."""
+        return TableRelation(relation, {**self.ids, **(ids or {})})
+
+    def with_bound(self, table: Table) -> TableRelation:
+        """Keep the rows that count.
+
+        Raises:
+            InternalError: nothing says how many these are.
+        """
+        unit = _unit_of(table)
+        if unit.max_rows is None:
+            raise InternalError("nothing bounds the rows of units in this table")
+        limits = (
+            CellLimit(
+                tuple(
+                    CellsOf(self.ids[name], table.columns[name], table.leaves_out(name))
+                    for name in limit.columns
+                ),
+                limit.rows,
+            )
+            for limit in unit.limits
+        )
+        return self.above(Bound(self.relation, unit.max_rows, tuple(limits)))
+
+
+def rows_of_units(table: Table, names: Iterable[str]) -> TableRelation:
+    """Return the relation of all rows of a table that belong to units.
+
+    Args:
+        table: the table.
+        names: what is read of them.
+    """
+    return _Adapter().all_rows(table, list(names))
+
+
+def kept_rows(table: Table, names: Iterable[str]) -> TableRelation:
+    """Return the relation of the rows that count; see `rows_of_units`."""
+    return _Adapter().kept_rows(table, list(names))
+
+
+class _Adapter:
+    """Makes one relation; ids of its columns are unique."""
+
+    def __init__(self) -> None:
+        self._numbers = count()
+
+    def all_rows(self, table: Table, names: Sequence[str]) -> TableRelation:
+        if table.chosen is not None:
+            return self._chosen(table, table.chosen, names)
+        others = others_of(table, names)
+        return self._with_others(self._base(others), others)
+
+    def kept_rows(self, table: Table, names: Sequence[str]) -> TableRelation:
+        limits = [name for limit in _unit_of(table).limits for name in limit.columns]
+        others = others_of(table, [*names, *limits])
+        if table.chosen is None and not others.windows:
+            return self._with_others(self._base(others).with_bound(table), others)
+        windows = [one.name for one in others.windows]
+        before = [*windows, *limits, *(places_of(table).columns if table.chosen else ())]
+        early, late = others_of(table, before), _beyond(others, others_of(table, before))
+        needed = [*others.needed, *(p.above + n for p in late.parents for n in p.join.columns)]
+        found = [*windows, *early.needed, *(n for n in needed if n not in _made(late))]
+        rows = self.all_rows(table, list(dict.fromkeys(found))).with_bound(table)
+        return self._with_others(rows, late)
+
+    # ── The rows themselves ─────────────────────────────────────────────────────────────────────
+
+    def _base(self, others: Others) -> TableRelation:
+        """Return the rows of a table, with those of the first steps of the way to their units."""
+        combination = combination_of(others.table.alone)
+        if combination is not None:
+            return self._combined(others.table.alone, combination, others.stored)
+        return self._scanned(others)
+
+    def _scanned(self, others: Others, unique: Iterable[frozenset[str]] = ()) -> TableRelation:
+        own, prefix = others.table.alone, self._fresh("t")
+        source = _stored(own, unique)
+        along = [(_stored(one.table.alone), self._fresh("t")) for one in others.on_way]
+        ids = {name: id_ for id_, name in columns_of_rows(source, prefix).items()}
+        for parent, step in zip(others.on_way, along, strict=True):
+            ids |= {parent.names[of]: id_ for id_, of in columns_of_rows(*step).items()}
+        return TableRelation(Scan(source, prefix, tuple(along)), ids)
+
+    def _combined(
+        self, table: Table, combination: RowCombination, names: Sequence[str]
+    ) -> TableRelation:
+        """Join the sides of a combination, whose columns stand in line as the table has them.
+
+        Where nothing is read of columns without a domain these have no say.
+        """
+        shown = list(table.columns)
+        if not table.columns.keys() >= {*names}:
+            shown += [name for name, _ in readable(table)]
+        sides, made = list[TableRelation](), dict[str, Id]()
+        for number, of in enumerate(combination.sources):
+            prefix = combination.prefixes[number]
+            equal = {name for pair in combination.equal for side, name in pair if side == number}
+            read = columns_of_side(combination, number)
+            read = [name for name in read if prefix + name in shown or name in equal]
+            sides.append(self.all_rows(of, read))
+            made |= {prefix + name: sides[-1].ids[name] for name in read}
+        relation = sides[0].relation
+        for number in range(1, len(sides)):
+            pairs = equal_columns(combination, number)
+            on = [_equal(*(sides[of].ids[name] for of, name in pair)) for pair in pairs]
+            relation = Join(relation, sides[number].relation, all_of(on) if on else None)
+        ids = {name: self._fresh("q") for name in shown if name in made}
+        columns = tuple((id_, RowColumn(made[name])) for name, id_ in ids.items())
+        return TableRelation(Project(relation, columns), ids)
+
+    def _chosen(self, table: Table, chosen: Chosen, names: Sequence[str]) -> TableRelation:
+        """Leave the rows out that have no place, or another one."""
+        places = places_of(table)
+        read = dict.fromkeys([*names, places.name, *sorted(places.columns)])
+        of = self.all_rows(table.whole, list(read))
+        holds, ids = places.asked.holds, of.ids
+        ends = (RowConstant("INTEGER", str(end)) for end in (chosen.first, chosen.last))
+        relation = of.relation if holds is None else Filter(of.relation, renamed(holds, ids))
+        between = RowCall("between", (RowColumn(ids[places.name]), *ends))
+        return of.above(Filter(relation, between))
+
+    # ── Further columns ─────────────────────────────────────────────────────────────────────────
+
+    def _with_others(self, of: TableRelation, others: Others) -> TableRelation:
+        """Add what rows have of others."""
+        for parent in others.on_way:
+            if parent.matched in others.needed:
+                of = self._with_match(of, parent)
+        for parent in others.left:
+            of = self._with_parent(of, parent)
+        for within in others.within:
+            of = self._with_group(of, within)
+        return self._with_windows(of, others.windows)
+
+    def _with_match(self, of: TableRelation, parent: Parent) -> TableRelation:
+        """Add that there is a row on the way to the unit, which there always is."""
+        ids = {name: self._fresh("m") for name in (*of.ids, parent.matched)}
+        columns = [(ids[name], RowColumn(id_)) for name, id_ in of.ids.items()]
+        return TableRelation(Project(of.relation, (*columns, (ids[parent.matched], _TRUE))), ids)
+
+    def _with_parent(self, of: TableRelation, parent: Parent) -> TableRelation:
+        """Join the row that a row refers to, if one does of its unit alone."""
+        keys, right = parent.join.pairs, self._parent(parent)
+        ids = {name: self._fresh("p") for name in right.ids}
+        columns = [(ids[name], RowColumn(id_)) for name, id_ in right.ids.items()]
+        made = {parent.names[name]: id_ for name, id_ in ids.items()}
+        made[parent.matched] = self._fresh("p")
+        project = Project(right.relation, (*columns, (made[parent.matched], _TRUE)))
+        on = [_equal(of.ids[parent.above + pair.column], ids[pair.key]) for pair in keys]
+        return of.above(Join(of.relation, project, all_of(on), "left"), made)
+
+    def _parent(self, parent: Parent) -> TableRelation:
+        """Return the rows that may be referred to, of which no two of a unit have the same key."""
+        table, keys = parent.table.alone, parent.join.keys
+        names = stored_columns(table)
+        others = others_of(table, names)
+        if parent.join.enforced:
+            found = self._scanned(others, [frozenset(keys)])
+            return TableRelation(found.relation, {n: found.ids[n] for n in names if n in found.ids})
+        found = self._scanned(others)
+        by = {key: self._fresh("k") for key in keys}
+        only = {n: self._fresh("o") for n in names if n in found.ids and n not in by}
+        number = self._fresh("n")
+        alone = Group(
+            found.relation,
+            tuple((id_, RowColumn(found.ids[key])) for key, id_ in by.items()),
+            (
+                *((id_, Agg(ONLY, RowColumn(found.ids[name]))) for name, id_ in only.items()),
+                (number, Agg("count")),
+            ),
+        )
+        return TableRelation(Filter(alone, RowCall("=", (RowColumn(number), _ONE))), by | only)
+
+    def _with_group(self, of: TableRelation, one: RowsWithin) -> TableRelation:
+        """Add what is computed of the rows of the unit that a row meets."""
+        function, value = one.computed
+        inner = [*sorted(one.columns), *(name for _, name in one.pairs)]
+        right = self.all_rows(one.table, list(dict.fromkeys(inner)))
+        both = {**right.ids, **{OUTSIDE + name: id_ for name, id_ in of.ids.items()}}
+        on = [_equal(of.ids[outer], right.ids[inner]) for outer, inner in one.pairs]
+        on += [] if one.holds is None else [renamed(one.holds, both)]
+        agg, id_ = Agg(function, None if value is None else renamed(value, both)), self._fresh("w")
+        added = GroupJoin(of.relation, right.relation, all_of(on) if on else None, ((id_, agg),))
+        return of.above(added, {one.name: id_})
+
+    def _with_windows(self, of: TableRelation, windows: Sequence[RowsWindow]) -> TableRelation:
+        """Add windows, as many at once as need nothing of each other."""
+        left = list(windows)
+        while left:
+            waiting = {one.name for one in left}
+            ready = [one for one in left if waiting.isdisjoint(one.columns)]
+            if not ready:
+                raise InternalError("a window needs what comes after it")
+            ids = {one.name: self._fresh("w") for one in ready}
+            adds = ((ids[one.name], renamed_call(one.asked, of.ids)) for one in ready)
+            of = of.above(Window(of.relation, tuple(adds)), ids)
+            left = [one for one in left if one not in ready]
+        return of
+
+    def _fresh(self, kind: str) -> str:
+        return f"{kind}{next(self._numbers)}."
+
+
+def _stored(table: Table, unique: Iterable[frozenset[str]] = ()) -> StoredRows:
+    unit = _unit_of(table)
+    alone = not unit.joins and not unit.further
+    return StoredRows(table, _IDS, frozenset(unique), {unit.column: UNIT} if alone else {})
+
+
+def _beyond(others: Others, early: Others) -> Others:
+    """Return what is joined with the rows that count, as windows don't look at it."""
+    met = {*(parent.prefix for parent in early.parents), *(o.prefix for o in others.on_way)}
+    seen = {one.name for one in early.within}
+    parents = tuple(parent for parent in others.parents if parent.prefix not in met)
+    within = [one for one in others.within if one.name not in seen]
+    return replace(others, parents=parents, within=within, windows=[])
+
+
+def _made(late: Others) -> frozenset[str]:
+    """Name the columns that this gives."""
+    own = {parent.matched for parent in late.parents} | {one.name for one in late.within}
+    return frozenset(own.union(*(parent.names.values() for parent in late.parents)))
+
+
+def _unit_of(table: Table) -> ResolvedUnit:
+    if table.unit is None:
+        raise InternalError("a table without a unit has no bound on its rows")
+    return table.unit
+
+
+def _equal(a: Id, b: Id) -> RowExpression:
+    return RowCall("=", (RowColumn(a), RowColumn(b)))
