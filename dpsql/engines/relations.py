@@ -103,7 +103,6 @@ from dpsql.rows.windows import RowsWindow, rows_window
 from dpsql.rows.within import aggregated
 from dpsql.rows.write import RowWriter
 from dpsql.schema.domain import Domain
-from dpsql.schema.names import quoted_name
 from dpsql.schema.table import Table
 
 UNIT = "u"
@@ -220,7 +219,8 @@ class RelationWriter(NodeVisitor[WrittenNode]):
             for name, stored in columns_of_rows(of, prefix).items():
                 if name in line or name in use.columns:
                     columns[name] = self._column(types[name])
-                    shown.append(f"t{i}.{quoted_name(stored)} AS {columns[name]}")
+                    stored_as = self.stored(f"t{i}", stored, types[name])
+                    shown.append(f"{stored_as} AS {columns[name]}")
         sql = f"SELECT {_listed(f'{id_} AS {UNIT}', *shown)} FROM {source} WHERE {known}"
         return self._named(sql, columns, (columns[name] for name in line))
 
@@ -456,9 +456,7 @@ class RelationWriter(NodeVisitor[WrittenNode]):
     def _placed(self, of: WrittenNode, read: Collection[Id]) -> WrittenNode:
         """Give each row its place in the line of its unit, of which only that is told further."""
         place = self._column(BIGINT.sql)
-        keys = map(_least_first, self._line_keys(of))
-        by = f" ORDER BY {_listed(*keys)}" if of.line else ""
-        number = f"{self.call('row_number')} OVER (PARTITION BY {UNIT}{by}) AS {place}"
+        number = f"{self.place(self._line_keys(of))} AS {place}"
         columns = {name: column for name, column in of.columns.items() if name in read}
         sql = f"SELECT {_listed(UNIT, *columns.values(), number)} FROM {of.name}"
         return replace(self._named(sql, columns, (place,), (place,)), placed=True)
@@ -535,6 +533,16 @@ class RelationWriter(NodeVisitor[WrittenNode]):
         """
 
     @abstractmethod
+    def stored(self, row: str, column: str, type_: str) -> str:
+        """Write a column of a stored row, as queries pass it on.
+
+        Args:
+            row: the name of the row.
+            column: that of the column in its table.
+            type_: its type.
+        """
+
+    @abstractmethod
     def part(self, name: str, sql: str, *, once: bool) -> str:
         """Write a named query of WITH; `once` if it has to be computed once, and no more."""
 
@@ -557,6 +565,10 @@ class RelationWriter(NodeVisitor[WrittenNode]):
     @abstractmethod
     def told_apart(self, column: str, type_: str) -> Sequence[str]:
         """Write the keys of an order in which values agree only if they are the same."""
+
+    @abstractmethod
+    def place(self, line: Sequence[str]) -> str:
+        """Write the place of a row among those of its unit, by the keys of an order, from 1."""
 
     @abstractmethod
     def with_cells(self, of: WrittenNode, placed: Sequence[PlacedColumn]) -> str:

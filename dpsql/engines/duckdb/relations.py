@@ -15,7 +15,7 @@ from dpsql.engines.duckdb.aggregates import aggregate_sql
 from dpsql.engines.duckdb.bounded import RowsWithIds, kept_of
 from dpsql.engines.duckdb.coding import Coding, with_cells
 from dpsql.engines.duckdb.columns import Parameters
-from dpsql.engines.duckdb.lines import identity, told_apart
+from dpsql.engines.duckdb.lines import identity, place_in_line, told_apart
 from dpsql.engines.duckdb.ways import has_unit, unit_id, way_to_unit
 from dpsql.engines.others import names_met
 from dpsql.engines.relations import UNIT, PlacedColumn, RelationWriter, WrittenNode
@@ -93,6 +93,10 @@ class DuckDBRelations(RelationWriter):
             raise InternalError("rows of nobody are read")
         return way_to_unit(table), unit_id(table.unit), has_unit(table.unit)
 
+    def stored(self, row: str, column: str, type_: str) -> str:
+        """Write a column of a stored row as it is."""
+        return f"{row}.{quoted_name(column)}"
+
     def part(self, name: str, sql: str, *, once: bool) -> str:
         """Write a query of WITH; others are computed where they are read, whatever is guessed."""
         return f"{name} AS {'NOT ' * (not once)}MATERIALIZED ({sql})"
@@ -116,6 +120,10 @@ class DuckDBRelations(RelationWriter):
     def told_apart(self, column: str, type_: str) -> Sequence[str]:
         """Write the bytes of a text, and of a zero its sign as well."""
         return tuple(told_apart(column, type_))
+
+    def place(self, line: Sequence[str]) -> str:
+        """Write the place of a row among those of its unit."""
+        return place_in_line(line, UNIT)
 
     def with_cells(self, of: WrittenNode, placed: Sequence[PlacedColumn]) -> str:
         """Code the columns by their domains; no cells are merged here."""
