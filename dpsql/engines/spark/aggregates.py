@@ -23,7 +23,6 @@ from collections.abc import Sequence
 
 from dpsql.engines.spark.sql.expressions import spark_sql
 from dpsql.engines.spark.sql.text import call, whole
-from dpsql.errors import InternalError
 from dpsql.rows.typed import RowAggregate
 from dpsql.rows.types import BIGINT, BOOLEAN, VARCHAR
 from dpsql.rows.windows import CHOSEN, RANKS, SHARES, SHIFTED
@@ -32,34 +31,28 @@ from dpsql.rows.within import MOST_ADDED
 _ADDED_DIGITS = MOST_ADDED + 10
 
 
-def aggregate_sql(one: RowAggregate, over: str = "") -> str:
-    """Write what is computed of rows.
-
-    Args:
-        one: what it is.
-        over: `OVER (…)`, if it is a window's.
+def aggregate_sql(one: RowAggregate) -> tuple[str, ...]:
+    """Write an aggregate in pieces: `FILTER (…)`, or `OVER (…)`, belongs between them.
 
     Raises:
         UnsupportedSqlError: Spark can't compute it, or not the same values.
     """
     function, given = one.function, [spark_sql(argument) for argument in one.arguments]
     if function == "exists":
-        return "true"
-    if function == "count_distinct":
-        if over:
-            raise InternalError("values of a window are told apart by `distinct_over`")
-        return f"system.builtin.count(DISTINCT {_told(one)})"
+        return ("true",)
+    if function == "count_distinct":  # of a window: `distinct_over`
+        return f"system.builtin.count(DISTINCT {_told(one)})", ""
     if function == "count":
-        return f"{call('count', *(given or [whole(1)]))}{over}"
+        return call("count", *(given or [whole(1)])), ""
     if function in {"sum", "avg"}:
-        return _added(one, given[0], over)
+        return _added(one, given[0])
     if function in {*RANKS, *SHARES, *SHIFTED, *CHOSEN}:
         numbers = [whole(number, "INT") for number in one.numbers]
-        made = f"{call(function, *given[:1], *numbers, *given[1:])}{over}"
-        return f"CAST({made} AS {BIGINT.sql})" if function in RANKS else made
+        made = call(function, *given[:1], *numbers, *given[1:])
+        return (f"CAST({made}", f" AS {BIGINT.sql})") if function in RANKS else (made, "")
     if one.type == VARCHAR and one.told is not None:
-        return f"CAST({call(function, spark_sql(one.told))}{over} AS STRING)"
-    return f"{call(function, *given)}{over}"
+        return f"CAST({call(function, spark_sql(one.told))}", " AS STRING)"
+    return call(function, *given), ""
 
 
 def distinct_over(one: RowAggregate, agree: Sequence[str]) -> str:
@@ -80,13 +73,14 @@ def _told(one: RowAggregate) -> str:
     return spark_sql(one.arguments[0] if one.told is None else one.told)
 
 
-def _added(one: RowAggregate, value: str, over: str) -> str:
+def _added(one: RowAggregate, value: str) -> tuple[str, ...]:
     scale = one.added.scale
-    summed = f"{call('sum', f'CAST({value} AS DECIMAL({_ADDED_DIGITS},{scale}))')}{over}"
+    summed = f"CAST({call('sum', f'CAST({value} AS DECIMAL({_ADDED_DIGITS},{scale}))')}"
     if one.function == "sum":
-        return f"CAST({summed} AS DECIMAL(38,{scale}))"
-    number = call("nullif", f"{call('count', value)}{over}", whole(0))
-    return f"(CAST({summed} AS DOUBLE) / CAST({number} AS DOUBLE))"
+        return summed, f" AS DECIMAL(38,{scale}))"
+    # A call that begins in one piece, and ends in another.
+    number = f"CAST(system.builtin.nullif({call('count', value)}"
+    return f"({summed}", f" AS DOUBLE) / {number}", f", {whole(0)}) AS DOUBLE))"
 
 
 def empty_sql(one: RowAggregate) -> str:

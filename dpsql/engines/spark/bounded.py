@@ -124,14 +124,29 @@ def _kept_of(
     rows: DataFrame, own: str, id_: Sequence[tuple[str, str]], order: Sequence[str], most: int
 ) -> DataFrame:
     """Keep at most so many of the rows that have the same id; see `bounded.py`."""
+    lined = rows.selectExpr("*", *among_those(own, id_, order))
+    return lined.where(is_kept(own, id_, most)).drop(f"{own}n", f"{own}r")
+
+
+def among_those(own: str, id_: Sequence[tuple[str, str]], order: Sequence[str]) -> tuple[str, str]:
+    """Write two columns: how many rows have the same id, and the place of each among them.
+
+    Args:
+        own: what their names begin with, and what no other column's name does.
+        id_: the columns of the id, with their types.
+        order: what rows are sorted by.
+    """
     by = [name for name, _ in id_]
     count = f"{call('count', whole(1))} OVER (PARTITION BY {', '.join(by)})"
-    lined = rows.selectExpr("*", f"{count} AS {own}n", f"{place_in_line(order, by)} AS {own}r")
-    few = f"{own}n <= {whole(most)}"
-    chosen = _is_chosen(own, id_, whole(most))
-    return lined.where(
+    return f"{count} AS {own}n", f"{place_in_line(order, by)} AS {own}r"
+
+
+def is_kept(own: str, id_: Sequence[tuple[str, str]], most: int) -> str:
+    """Write whether a row stays, with the columns of `among_those` beside it."""
+    few, chosen = f"{own}n <= {whole(most)}", _is_chosen(own, id_, whole(most))
+    return (
         f"CASE WHEN {few} THEN true WHEN {own}n < {whole(_MOST_ROWS)} THEN {chosen} ELSE false END"
-    ).drop(f"{own}n", f"{own}r")
+    )
 
 
 def _is_chosen(own: str, id_: Sequence[tuple[str, str]], k: str) -> str:

@@ -34,17 +34,22 @@ def line_order(table: Table, names: Iterable[str]) -> list[str]:
         names: the columns that are read.
     """
     found = line_columns(table, names).items()
-    return [key for name, types in found for key in _told_apart(quoted(name), *types)]
+    return [key for name, types in found for key in told_apart(quoted(name), *types)]
 
 
 def place_in_line(order: Sequence[str], by: Sequence[str]) -> str:
     """Write the place of a row among those that agree in some columns, from 1."""
-    line = ", ".join(f"{key} ASC NULLS FIRST" for key in order) or f"{whole(0)} ASC"
+    line = ", ".join(least_first(order)) or f"{whole(0)} ASC"
     place = f"{call('row_number')} OVER (PARTITION BY {', '.join(by)} ORDER BY {line})"
     return f"CAST({place} AS BIGINT)"
 
 
-def _told_apart(column: str, *types: str) -> Iterator[str]:
+def least_first(keys: Iterable[str]) -> Iterator[str]:
+    """Write keys of an order from the least one on, NULL before all others."""
+    return (f"{key} ASC NULLS FIRST" for key in keys)
+
+
+def told_apart(column: str, *types: str) -> Iterator[str]:
     """Write keys in which values agree only if they are the same."""
     yield identity(column, "VARCHAR" if "VARCHAR" in types else "")
     if not FLOATS.isdisjoint(types):

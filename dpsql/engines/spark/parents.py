@@ -240,18 +240,18 @@ class OwnedRows:
         own, ids, paired = self.own, self.ids(table), [inner for _, inner in one.pairs]
         looked = list(dict.fromkeys([*(outer for outer, _ in one.pairs), *one.outside]))
         types = {name: stored_type(table, name) for name in looked}
-        keys = {name: _key(quoted(name), types[name]) for name in looked}
+        keys = {name: key_of(quoted(name), types[name]) for name in looked}
         places = {name: f"{own}o{i}" for i, name in enumerate(looked)}
         units = [f"{id_} AS {own}u{i}" for i, id_ in enumerate(ids)]
         asked = rows.selectExpr(*units, *(f"{keys[n]} AS {places[n]}" for n in looked)).distinct()
         read = list(dict.fromkeys([*sorted(one.columns), *paired]))
         same = [f"{id_} = {own}u{i}" for i, id_ in enumerate(ids)]
         for outer, inner in one.pairs:
-            sides = _value(places[outer], types[outer]), quoted(inner)
+            sides = value_of(places[outer], types[outer]), quoted(inner)
             same.append(" = ".join(identity(s, stored_type(one.table, inner)) for s in sides))
         met = _joined(asked, self.rows(one.table, read), same, "inner")
         outside = [
-            f"{_value(places[name], types[name])} AS {quoted(OUTSIDE + name)}"
+            f"{value_of(places[name], types[name])} AS {quoted(OUTSIDE + name)}"
             for name in one.outside
         ]
         by = [*(f"{own}u{i}" for i in range(len(ids))), *places.values()]
@@ -299,20 +299,20 @@ def _joined(rows: DataFrame, met: DataFrame, same: Sequence[str], how: str) -> D
 
 
 def _grouped(rows: DataFrame, by: Sequence[str], one: RowsWithin, own: str) -> DataFrame:
-    value = functions_of(rows).expr(aggregate_sql(one.value)).alias(f"{own}v")
+    value = functions_of(rows).expr("".join(aggregate_sql(one.value))).alias(f"{own}v")
     if one.value.function == "exists":  # which is no function of Spark's, but what a group says
         return rows.select(*by).distinct().selectExpr("*", f"true AS {own}v")
     return rows.groupBy(*by).agg(value)
 
 
-def _key(column: str, type_: str) -> str:
+def key_of(column: str, type_: str) -> str:
     """Write what tells values apart, and can be read as the value."""
     if type_ in FLOATS:
         return f"CAST(CAST({column} AS DOUBLE) AS STRING)"
     return identity(column, type_)
 
 
-def _value(key: str, type_: str) -> str:
+def value_of(key: str, type_: str) -> str:
     """Write the value that a key stands for."""
     if type_ == "VARCHAR":
         return f"CAST({key} AS STRING)"

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpsql.engines.spark.aggregates import aggregate_sql, distinct_over, empty_sql
+from dpsql.engines.spark.lines import least_first
 from dpsql.engines.spark.sql.expressions import spark_sql
 from dpsql.engines.spark.sql.text import identity, quoted, whole
 from dpsql.engines.spark.sql.types import refused
@@ -48,26 +49,32 @@ def with_windows(
         ready = [one for one in left if waiting.isdisjoint(one.columns)]
         if not ready:
             raise InternalError("a window needs what comes after it")
-        shown = (f"{_written(one, ids, line)} AS {quoted(one.name)}" for one in ready)
+        shown = (f"{window_sql(one, ids, [line])} AS {quoted(one.name)}" for one in ready)
         rows = rows.selectExpr("*", *shown)
         left = [one for one in left if one not in ready]
     return rows
 
 
-def _written(one: RowsWindow, ids: Sequence[str], line: str) -> str:
-    """Write one: of rows that it doesn't see it is constant."""
+def window_sql(one: RowsWindow, ids: Sequence[str], line: Sequence[str]) -> str:
+    """Write a window: of rows that it doesn't see it is constant.
+
+    Args:
+        one: what is computed.
+        ids: the columns with the ids of units.
+        line: those with the places of rows in the line of their unit.
+    """
     if not ids:
         raise InternalError("a window needs the ids of units")
     seen = [] if one.condition is None else [spark_sql(one.condition)]
     told = [identity(quoted(name), type_) for name, type_ in one.told]
     agree = [*ids, *seen, *told, *map(spark_sql, one.partition)]
-    order = [*map(_key, one.order), *([f"{line} ASC"] if one.lined else [])]
+    order = [*map(_key, one.order), *(least_first(line) if one.lined else ())]
     if one.value.function == "count_distinct":
         if order or (one.frame is not None and not one.frame.is_whole):
             raise InternalError("values of some rows of a window are counted")
         value = distinct_over(one.value, agree)
     else:
-        value = aggregate_sql(one.value, f" OVER ({_spec(one, agree, order)})")
+        value = f" OVER ({_spec(one, agree, order)})".join(aggregate_sql(one.value))
     if one.condition is None:
         return value
     return f"(CASE WHEN {seen[0]} THEN {value} ELSE {empty_sql(one.value)} END)"
