@@ -392,14 +392,14 @@ class RelationWriter(NodeVisitor[WrittenNode]):
     def _met_one_by_one(
         self, node: GroupJoin, left: WrittenNode, right: WrittenNode
     ) -> WrittenNode:
-        """Write a group for each row on the left, by a number that no other row has."""
+        """Write a group for each row on the left, by what tells it from others."""
         both = {**left.columns, **right.columns}
-        number = f"{self.call('row_number')} OVER () AS n"
-        rows = self._part(f"SELECT *, {number} FROM {left.name}", once=True)
-        adds = self._added(node, both)
-        groups = f"SELECT n, {_listed(*_values(adds))} FROM {rows} AS l "
-        groups += f"JOIN {right.name} AS r ON {self._meeting(node, both)} GROUP BY n"
-        return self._with_groups(rows, self._passed_on(node, left), adds, groups, ["l.n = g.n"])
+        looked = [left.columns[name] for name in left.columns if name in read_by(node)]
+        one = self.told_one_by_one(left, looked)
+        adds, by = self._added(node, both), _listed(*(f"l.{key}" for key in one.keys))
+        groups = f"SELECT {_listed(by, *_values(adds))} FROM {one.met} AS l "
+        groups += f"JOIN {right.name} AS r ON {self._meeting(node, both)} GROUP BY {by}"
+        return self._with_groups(one.rows, self._passed_on(node, left), adds, groups, one.same)
 
     def _added(self, node: GroupJoin, of: Mapping[Id, str]) -> list[_AddedColumn]:
         """Write the columns that are added: what each is in its group, and of no rows."""
@@ -415,7 +415,12 @@ class RelationWriter(NodeVisitor[WrittenNode]):
         ]
 
     def _with_groups(
-        self, rows: str, left: WrittenNode, adds: list[_AddedColumn], groups: str, same: list[str]
+        self,
+        rows: str,
+        left: WrittenNode,
+        adds: list[_AddedColumn],
+        groups: str,
+        same: Sequence[str],
     ) -> WrittenNode:
         """Write rows with what is computed of the group that each meets, or of no rows."""
         columns = {**left.columns, **{one.name: one.column for one in adds}}
@@ -524,6 +529,18 @@ class RelationWriter(NodeVisitor[WrittenNode]):
 
     # ── What a dialect says ─────────────────────────────────────────────────────────────────────
 
+    def told_one_by_one(self, of: WrittenNode, looked: Sequence[str]) -> RowsApart:
+        """Write what tells rows from others: a number that no other row has.
+
+        Args:
+            of: the rows.
+            looked: their columns that are looked at, so that rows of a unit that agree in all of
+                these may be told as one.
+        """
+        number = f"{self.call('row_number')} OVER () AS n"
+        rows = self._part(f"SELECT *, {number} FROM {of.name}", once=True)
+        return RowsApart(rows, rows, ("n",), ("l.n = g.n",))
+
     @abstractmethod
     def rows_with_units(self, table: Table) -> tuple[str, str, str]:
         """Write what stands after FROM for the rows of a table, each as often as it has units.
@@ -586,6 +603,23 @@ class RelationWriter(NodeVisitor[WrittenNode]):
             line: the keys of the order in which they stand in line, from the least, NULL first.
             agree: columns of numbers: so many count of those that agree in these.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class RowsApart:
+    """Rows that are told apart, so that groups can be made of what each of them meets.
+
+    Args:
+        rows: the name of all of them.
+        met: that of what meets other rows in their place.
+        keys: the columns of this that tell them apart.
+        same: whether a row `l` is the one of a group `g`, which has these columns.
+    """
+
+    rows: str
+    met: str
+    keys: tuple[str, ...]
+    same: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
