@@ -326,6 +326,7 @@ TRUSTED = (
     "engines/spark/bounded.py",
     "engines/spark/made.py",
     "engines/spark/parents.py",
+    "engines/spark/relations.py",
     "engines/spark/units.py",
     "engines/spark/windows.py",
     "engines/spark/columns.py",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -70,13 +70,20 @@ def _path(name: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Shop:
-    """The sources, by the type of the ids of units."""
+    """The sources, by the type of the ids of units.
+
+    Args:
+        id_type: that.
+        enforced: whether the database sees to it that keys are unique.
+    """
 
     id_type: str
+    enforced: bool = True
 
     def source(self, name: str) -> StoredRows:
         """Return one of the five tables."""
-        return getattr(self, f"_{name}")()
+        found: StoredRows = getattr(self, f"_{name}")()
+        return found if self.enforced else _without_keys(found)
 
     def _table(self, name: str, columns: Mapping[str, str], unit: ResolvedUnit) -> Table:
         domains = {own: DECLARED[name, own] for own in columns if (name, own) in DECLARED}
@@ -123,6 +130,13 @@ class Shop:
         step = Step("order_nr", _path("orders"), "nr", "INTEGER", enforced=False)
         table = self._table("notes", columns, self._unit("customer_id", step))
         return StoredRows(table, _IDS)
+
+
+def _without_keys(source: StoredRows) -> StoredRows:
+    unit = source.table.unit
+    steps = (replace(step, enforced=False) for step in unit.joins) if unit else ()
+    table = replace(source.table, unit=unit and replace(unit, joins=tuple(steps)))
+    return replace(source, table=table, unique=frozenset())
 
 
 TABLES = ("customers", "orders", "items", "visits", "notes")
@@ -254,7 +268,7 @@ class Relations:
     def _scan(self) -> Relation:
         name = self._rng.choice([*TABLES, "visits", "orders", "visits"])
         source, prefix, along = self._shop.source(name), f"{self._fresh()}.", ()
-        if name == "items" and self._rng.random() < 0.6:
+        if name == "items" and self._shop.enforced and self._rng.random() < 0.6:
             along = ((self._shop.source("orders"), f"{prefix}order_id."),)
         return Scan(source, prefix, along)
 

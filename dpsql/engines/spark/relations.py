@@ -1,0 +1,168 @@
+"""Spark's queries for relations: what it says otherwise than the base writer. Trusted.
+
+Guarantees:
+    Those of `dpsql/engines/relations.py`, also where a part of the job runs again.
+
+    *Proof.* That of the base writer, node by node, with what is written otherwise here:
+
+    - Scans are those of `parents.py`, which gives each (row, u) once, without any key that the
+      database would have to see to: Spark sees to none. So a scan that has columns along its way,
+      or of which keys are said to be unique, is refused, and with it whatever would follow from
+      that: that rows are met by one other row, or are alone of their unit.
+    - A text is passed on by its bytes, without the collation that its column may have.
+    - In a group join that compares rows, a row on the left has no number: it would be another one
+      if a part of the job ran again. Instead there is a group for each combination of an id and of
+      all that is looked at of the row, of which each row meets its own alone. In it a double is its
+      text, which tells -0.0 from 0.0 and is read as the same double, and a text its bytes: so rows
+      of one combination agree in all that is looked at.
+    - Windows, places in line and the rows that are kept are written by `windows.py`, `lines.py` and
+      `bounded.py`, with their proofs. A place is an INT that begins again below zero behind
+      2^31 - 1: no two of fewer than 2^32 rows have the same one.
+    - Parts of a query may be computed more than once, each time with other rows first of such as
+      are alike. Each part is determined as a multiset of rows in all of its columns, so what is
+      read of one time and of another one agrees. ∎
+
+Nothing fails: values are written by `sql/expressions.py`, sums by `aggregates.py`, and the session
+is one of our own (`sessions.py`). Stored rows are views of that session for as long as a query is
+read, with names that PySpark makes; within the query they are named by its first parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dpsql.engines.relations import (
+    UNIT,
+    PlacedColumn,
+    Query,
+    RelationWriter,
+    RowsApart,
+    WrittenNode,
+)
+from dpsql.engines.spark.aggregates import aggregate_sql
+from dpsql.engines.spark.bounded import among_those, check_units, is_kept
+from dpsql.engines.spark.columns import code_of
+from dpsql.engines.spark.lines import place_in_line, told_apart
+from dpsql.engines.spark.parents import OwnedRows, key_of, unit_of, value_of
+from dpsql.engines.spark.sql.expressions import spark_sql
+from dpsql.engines.spark.sql.text import call, constant, identity, quoted, whole
+from dpsql.engines.spark.tables import SparkTables
+from dpsql.engines.spark.windows import window_sql
+from dpsql.errors import InternalError
+from dpsql.rel.nodes import Scan
+from dpsql.rows.typed import RowAggregate, RowValue
+from dpsql.rows.windows import RowsWindow
+from dpsql.schema.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_OWN = "b_"
+"""What the names of columns begin with that are computed to keep rows: the writer has no others."""
+
+
+class SparkRelations(RelationWriter):
+    """Writes the query for one relation as Spark reads it.
+
+    Args:
+        tables: where rows come from.
+    """
+
+    def __init__(self, tables: SparkTables) -> None:
+        super().__init__()
+        self._tables = tables
+        self._stored: dict[str, DataFrame] = {}
+        """Rows with their units, by their names in the query."""
+        self._id: list[tuple[str, str]] = []
+        """What an id is made of, with its types; the same in all tables of a relation."""
+
+    def rows(self, query: Query) -> DataFrame:
+        """Build the job of a query that was written here; reads nothing."""
+        named = (f"{name} AS (SELECT * FROM {{{name}}})" for name in self._stored)
+        further = query.sql.removeprefix("WITH ").replace("{", "{{").replace("}", "}}")
+        return self._tables.session.sql(f"WITH {', '.join([*named, further])}", **self._stored)
+
+    def rows_with_units(self, table: Table) -> tuple[str, str, str]:
+        """Join the rows of a table with the ids of their units."""
+        check_units(table)
+        made, name = OwnedRows.of(self._tables, table), f"rows{len(self._stored)}"
+        self._stored[name] = made.with_ids(table, [*table.columns, *table.undeclared])
+        types, ids = [type_ for _, type_ in unit_of(table).columns], made.ids(table)
+        told = [f"{UNIT}.i{i}" for i in range(len(ids))] if ids[1:] else [UNIT]
+        self._id = list(zip(told, types, strict=True))
+        parts = [f"t0.{quoted(id_)}" for id_ in ids]
+        pairs = ((constant(f"i{i}", "STRING"), part) for i, part in enumerate(parts))
+        whole_id = call("named_struct", *(one for pair in pairs for one in pair))
+        return f"{name} AS t0", whole_id if ids[1:] else parts[0], "true"
+
+    def stored(self, row: str, column: str, type_: str) -> str:
+        """Write a column of a stored row: a text by its bytes."""
+        found = f"{row}.{quoted(column)}"
+        return f"CAST(CAST({found} AS BINARY) AS STRING)" if type_ == "VARCHAR" else found
+
+    def part(self, name: str, sql: str, *, once: bool) -> str:
+        """Write a query of WITH, which may be computed more than once."""
+        return f"{name} AS ({sql})"
+
+    def spelled(self, value: RowValue) -> str:
+        """Write a value of a row."""
+        return spark_sql(value)
+
+    def aggregate_parts(self, made: RowAggregate) -> tuple[str, ...]:
+        """Write an aggregate in pieces."""
+        return aggregate_sql(made)
+
+    def call(self, function: str, *arguments: str) -> str:
+        """Write a call of a built-in function; a star would stand for all columns."""
+        return call(function, *(whole(1) if one == "*" else one for one in arguments))
+
+    def identity(self, column: str, type_: str) -> str:
+        """Write the bytes of a text, and all else as it is."""
+        return identity(column, type_)
+
+    def told_apart(self, column: str, type_: str) -> Sequence[str]:
+        """Write the bytes of a text, and of a zero its sign as well."""
+        return tuple(told_apart(column, type_))
+
+    def place(self, line: Sequence[str]) -> str:
+        """Write the place of a row among those of its unit."""
+        return place_in_line(line, [UNIT])
+
+    def with_cells(self, of: WrittenNode, placed: Sequence[PlacedColumn]) -> str:
+        """Code the columns by their domains."""
+        cells = (
+            f"{code_of(quoted(one.column), one.domain, leaves_out=one.leaves_out)} AS {one.cell}"
+            for one in placed
+        )
+        return f"SELECT {', '.join([UNIT, *of.shown, *cells])} FROM {of.name}"
+
+    def kept(
+        self, of: WrittenNode, rows: int, line: Sequence[str], agree: Sequence[str] = ()
+    ) -> str:
+        """Write the rows that are kept, of all in their places."""
+        id_ = [*self._id, *((column, "BIGINT") for column in agree)]
+        lined = f"SELECT *, {', '.join(among_those(_OWN, id_, line))} FROM {of.name}"
+        shown = ", ".join([UNIT, *of.shown])
+        return f"SELECT {shown} FROM ({lined}) WHERE {is_kept(_OWN, id_, rows)}"
+
+    def told_one_by_one(self, of: WrittenNode, looked: Sequence[str]) -> RowsApart:
+        """Write what tells rows apart: the combination of an id and of what is looked at."""
+        keys = {f"k{i}": key_of(name, self._types[name]) for i, name in enumerate(looked)}
+        shown = ", ".join([UNIT, *(f"{key} AS {name}" for name, key in keys.items())])
+        told = self._part(f"SELECT DISTINCT {shown} FROM {of.name}")
+        pairs = zip(keys, looked, strict=True)
+        values = (f"{value_of(key, self._types[name])} AS {name}" for key, name in pairs)
+        met = self._part(f"SELECT {', '.join([UNIT, *keys, *values])} FROM {told}")
+        same = (f"{key} <=> g.{name}" for name, key in keys.items())
+        return RowsApart(of.name, met, (UNIT, *keys), (f"l.{UNIT} = g.{UNIT}", *same))
+
+    # ── What a node is written by otherwise ─────────────────────────────────────────────────────
+
+    def _scan(self, node: Scan) -> WrittenNode:
+        if node.along or node.source.unique:
+            raise InternalError("Spark sees to no key")
+        return super()._scan(node)
+
+    def _windowed(self, call: RowsWindow, of: WrittenNode) -> str:
+        return window_sql(call, [UNIT], of.line)
