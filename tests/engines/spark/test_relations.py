@@ -1,0 +1,261 @@
+"""The rows that Spark returns for a relation are those of each unit, as they are defined."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections import Counter
+from contextlib import nullcontext
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from dpsql.engines.spark.made import MadeTables
+from dpsql.engines.spark.relations import SparkRelations
+from dpsql.engines.spark.sessions import own_session
+from dpsql.errors import DpsqlError, InternalError, UnsupportedSqlError
+from dpsql.rel.check import check
+from dpsql.rel.facts import Known
+from dpsql.rel.nodes import Scan
+from dpsql.rows.types import is_integer
+from tests.engines.spark.conftest import ManyFiles
+from tests.engines.spark.test_rows_of_units import (
+    SEEDS,
+    kept_here,
+    loose,
+    multiset,
+    read_of,
+    tables_of,
+)
+from tests.rel import test_mutants as mutants
+from tests.rel.adapted import Adapter, NotAdaptedError
+from tests.rel.random_relations import TABLES, Database, Relations, Shop
+from tests.rel.test_units import by_meaning, shown
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::FutureWarning:pyspark")]
+
+ARROW = {
+    "TINYINT": pa.int8(), "SMALLINT": pa.int16(), "INTEGER": pa.int32(), "VARCHAR": pa.string(),
+    "DECIMAL(6,2)": pa.decimal128(6, 2), "BOOLEAN": pa.bool_(), "DOUBLE": pa.float64(),
+    "UUID": pa.binary(),
+}  # fmt: skip
+SPREAD = {
+    "spark.sql.shuffle.partitions": "3", "spark.sql.adaptive.coalescePartitions.enabled": "false",
+}  # fmt: skip
+"""Rows are in several pieces, however few they are."""
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}  # fmt: skip
+"""Of few rows, to compile a query takes most of the time."""
+
+
+class StoredDatabase:
+    """The tables of a random database, each in several files, of which rows come in any order."""
+
+    def __init__(self, spark, folder, database, shop, settings=SPREAD):
+        self.session, self.folder, self._frames = own_session(spark), folder, {}
+        for name, value in settings.items():
+            self.session.conf.set(name, value)
+        for name in TABLES:
+            columns = shop.source(name).table.undeclared
+            rows = database.rng.sample(database.rows[name], len(database.rows[name]))
+            (folder / name).mkdir(parents=True)
+            for i in range(3):
+                table = pa.table(
+                    {
+                        column: pa.array([_stored(row[column]) for row in rows[i::3]], ARROW[type_])
+                        for column, type_ in columns.items()
+                    }
+                )
+                pa.parquet.write_table(table, folder / name / f"{i}.parquet")
+
+    def snapshot(self):
+        return nullcontext()
+
+    def rows(self, table):
+        return self.at(table.path, {})
+
+    def at(self, path, types):
+        name = path[-1]
+        if name not in self._frames:
+            self._frames[name] = self.session.read.parquet(str(self.folder / name))
+        return self._frames[name]
+
+    def check_unchanged(self, path):
+        pass
+
+
+def _stored(value):
+    return value.bytes if isinstance(value, uuid.UUID) else value
+
+
+def _read(value, type_):
+    if isinstance(value, Decimal) and is_integer(type_):
+        return int(value)
+    return uuid.UUID(bytes=value) if value is not None and type_ == "UUID" else shown(value)
+
+
+def by_spark(tables, relation, writer=SparkRelations, columns=None):
+    """Return the rows of each unit as Spark has them."""
+    written, known = writer(tables), Known().of(relation).types
+    query = written.query(relation, columns)
+    types = [known[name] for name in query.columns]
+    found = dict[object, Counter[tuple[object, ...]]]()
+    rows = written.rows(query).toArrow()
+    for unit, *row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+        id_ = unit.decode() if isinstance(unit, bytes) else unit
+        found.setdefault(id_, Counter())[tuple(map(_read, row, types))] += 1
+    return found
+
+
+def cases(seed, trees):
+    """Yield random relations, and the two databases of them all: the second has a unit less."""
+    rng = random.Random(seed)  # noqa: S311
+    texts = seed % 2 == 1
+    shop = Shop("VARCHAR" if texts else "INTEGER", enforced=False)
+    database = Database(rng, texts)
+    databases = database, database.without(rng.choice(database.units))
+    relations = []
+    for number in range(trees):
+        relation = Relations(rng, shop).tree(1 + number % 5)
+        try:
+            check(relation)
+        except UnsupportedSqlError:
+            continue
+        relations.append(relation)
+    return relations, databases, shop, rng
+
+
+def compared(spark, folder, seed, trees, settings):
+    """Compare the rows of random relations; return how many were, and how many were refused."""
+    relations, databases, shop, rng = cases(seed, trees)
+    places = [
+        (StoredDatabase(spark, folder / f"{seed}_{i}", each, shop, settings), each)
+        for i, each in enumerate(databases)
+    ]
+    done = Counter()
+    for relation in relations:
+        for tables, database in places:
+            try:
+                found = by_spark(tables, relation)
+            except UnsupportedSqlError:
+                done["refused"] += 1
+                continue
+            assert found == by_meaning(database, relation, rng)
+            done["same"] += 1
+    return done
+
+
+@pytest.mark.parametrize(
+    ("seeds", "trees", "settings"),
+    [
+        (range(1, 3), 4, SPREAD),
+        (range(3, 5), 10, SPREAD | INTERPRETED),
+        pytest.param(range(5, 30), 15, SPREAD | INTERPRETED, marks=pytest.mark.long),
+    ],
+    ids=["compiled", "interpreted", "many"],
+)
+def test_rows_are_those_of_each_unit(spark, tmp_path, seeds, trees, settings):
+    """So a unit that goes takes its own with it, and changes no other's."""
+    done = Counter()
+    for seed in seeds:
+        done += compared(spark, tmp_path, seed, trees, settings)
+    assert done["same"] > 10 * done["refused"]
+
+
+def test_a_key_that_nothing_enforces_is_taken_for_none(tmp_path):
+    shop = Shop("INTEGER")
+    for scan in (
+        Scan(shop.source("customers"), "c."),
+        Scan(shop.source("items"), "i.", ((shop.source("orders"), "o."),)),
+    ):
+        with pytest.raises(InternalError, match="sees to no key"):
+            SparkRelations(StoredDatabase).query(scan)
+
+
+WRONG = [
+    mutants.JoinsOtherUnits, mutants.WindowsOverAll, mutants.NoLine, mutants.LineWithoutSigns,
+    mutants.LineOfOneColumn, mutants.LosesRows, mutants.KeepsOfAll, mutants.LimitsOverAll,
+    mutants.LimitsForgotten,
+]  # fmt: skip
+"""Texts have no collations here, so that it makes no difference whether they are compared."""
+
+
+class TurnedLine:
+    """Keeps as many rows of a unit, but others."""
+
+    def kept(self, of, rows, line, agree=()):
+        return super().kept(of, rows, line[::-1], agree)
+
+
+def is_wrong(tables, relation, wrong, database, rng):
+    """Whether a writer that says something else of a relation has other rows of it."""
+    right = SparkRelations(tables).query(relation).sql
+    try:
+        if wrong(tables).query(relation).sql == right:
+            return False
+        return by_spark(tables, relation, wrong) != by_meaning(database, relation, rng)
+    except UnsupportedSqlError:
+        return False
+    except Exception as error:
+        return "AnalysisException" in type(error).__name__
+
+
+def is_found(spark, folder, wrong):
+    for seed in range(40):
+        relations, (database, _), shop, rng = cases(seed, 25)
+        tables = StoredDatabase(spark, folder / f"{seed}", database, shop, SPREAD | INTERPRETED)
+        if any(is_wrong(tables, relation, wrong, database, rng) for relation in relations):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("writer", [*WRONG, TurnedLine])
+def test_a_wrong_writer_is_found(spark, tmp_path, writer):
+    assert is_found(spark, tmp_path, type(writer.__name__, (writer, SparkRelations), {}))
+
+
+def by_relation(tables, table, names):
+    relation, ids = Adapter().of(table, names)
+    writer = SparkRelations(tables)
+    query = writer.query(relation, [ids[name] for name in names])
+    rows = writer.rows(query)
+    if not names:
+        return Counter({(repr(1.0),): rows.count()})
+    columns = [query.columns[ids[name]] for name in names]
+    found = [column.to_pylist() for column in rows.select(*columns).toArrow().columns]
+    return multiset(zip(*found, strict=True))
+
+
+def compared_tables(spark, folder, seed):
+    """Compare the tables that a script counts; return how many were."""
+    rng, database, script = loose(seed)
+    con, done = database.connect(), 0
+    try:
+        found = tables_of(con, database, script)
+    except DpsqlError:
+        return 0
+    folder.mkdir()
+    tables = MadeTables(ManyFiles(spark, con, folder))
+    for table in found:
+        names = read_of(rng, table)
+        try:
+            rows = by_relation(tables, table, names)
+        except NotAdaptedError:
+            continue
+        assert rows == kept_here(tables, table, names), (script, table.name, names)
+        done += 1
+    return done
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [SEEDS[:4], pytest.param(SEEDS[4:60], marks=pytest.mark.long)],
+    ids=["some", "many"],
+)
+def test_rows_are_those_that_are_counted_today(spark, tmp_path, seeds):
+    done = sum(compared_tables(spark, tmp_path / str(seed), seed) for seed in seeds)
+    assert done > len(seeds) / 4
