@@ -18,6 +18,7 @@ Guarantees:
     - Windows, places in line and the rows that are kept are written by `windows.py`, `lines.py` and
       `bounded.py`, with their proofs. A place is an INT that begins again below zero behind
       2^31 - 1: no two of fewer than 2^32 rows have the same one.
+    - Nothing in a query is random, or depends on an order that Spark leaves open.
     - Parts of a query may be computed more than once, each time with other rows first of such as
       are alike. Each part is determined as a multiset of rows in all of its columns, so what is
       read of one time and of another one agrees. ∎
@@ -114,8 +115,13 @@ class SparkRelations(RelationWriter):
         return aggregate_sql(made)
 
     def call(self, function: str, *arguments: str) -> str:
-        """Write a call of a built-in function; a star would stand for all columns."""
-        return call(function, *(whole(1) if one == "*" else one for one in arguments))
+        """Write a call of a built-in function; a star would stand for all columns.
+
+        Any of values that are the same is the largest of them. Of `any_value` Spark thinks that it
+        might be another one each time.
+        """
+        given = (whole(1) if one == "*" else one for one in arguments)
+        return call("max" if function == "any_value" else function, *given)
 
     def identity(self, column: str, type_: str) -> str:
         """Write the bytes of a text, and all else as it is."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import uuid
 from collections import Counter
 from contextlib import nullcontext
@@ -12,15 +13,20 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from dpsql.engines.spark.bounded import kept_rows
 from dpsql.engines.spark.made import MadeTables
 from dpsql.engines.spark.relations import SparkRelations
 from dpsql.engines.spark.sessions import own_session
+from dpsql.engines.spark.sql.text import quoted
 from dpsql.errors import DpsqlError, InternalError, UnsupportedSqlError
 from dpsql.rel.check import check
 from dpsql.rel.facts import Known
-from dpsql.rel.nodes import Scan
+from dpsql.rel.nodes import Bound, Scan, StoredRows, Window
 from dpsql.rows.types import is_integer
-from tests.engines.spark.conftest import ManyFiles
+from dpsql.rows.windows import WindowCall
+from dpsql.schema.table import Table
+from dpsql.schema.units import ResolvedUnit
+from tests.engines.spark.conftest import ManyFiles, OneFile
 from tests.engines.spark.test_rows_of_units import (
     SEEDS,
     kept_here,
@@ -52,13 +58,17 @@ INTERPRETED = {
 """Of few rows, to compile a query takes most of the time."""
 
 
+def apply(session, settings):
+    for name, value in settings.items():
+        session.conf.set(name, value)
+
+
 class StoredDatabase:
     """The tables of a random database, each in several files, of which rows come in any order."""
 
     def __init__(self, spark, folder, database, shop, settings=SPREAD):
         self.session, self.folder, self._frames = own_session(spark), folder, {}
-        for name, value in settings.items():
-            self.session.conf.set(name, value)
+        apply(self.session, settings)
         for name in TABLES:
             columns = shop.source(name).table.undeclared
             rows = database.rng.sample(database.rows[name], len(database.rows[name]))
@@ -81,11 +91,19 @@ class StoredDatabase:
     def at(self, path, types):
         name = path[-1]
         if name not in self._frames:
-            self._frames[name] = self.session.read.parquet(str(self.folder / name))
+            found = self.session.read.parquet(str(self.folder / name))
+            columns = (collated(field) for field in found.schema.fields)
+            self._frames[name] = found.selectExpr(*columns)
         return self._frames[name]
 
     def check_unchanged(self, path):
         pass
+
+
+def collated(field):
+    """Read a text under a collation that takes ids for the same."""
+    name, is_text = quoted(field.name), field.dataType.simpleString() == "string"
+    return f"collate({name}, 'UTF8_LCASE') AS {name}" if is_text else name
 
 
 def _stored(value):
@@ -109,6 +127,12 @@ def by_spark(tables, relation, writer=SparkRelations, columns=None):
         id_ = unit.decode() if isinstance(unit, bytes) else unit
         found.setdefault(id_, Counter())[tuple(map(_read, row, types))] += 1
     return found
+
+
+def assert_rows_are_looked_at_by_unit(tables, relation):
+    """No window is over all rows, as a number of these would be: parts of a job run again."""
+    sql = SparkRelations(tables).query(relation).sql
+    assert not re.search(r"OVER \((?!PARTITION BY u\b)|increasing|rand|uuid", sql)
 
 
 def cases(seed, trees):
@@ -146,6 +170,7 @@ def compared(spark, folder, seed, trees, settings):
                 continue
             assert found == by_meaning(database, relation, rng)
             done["same"] += 1
+            assert_rows_are_looked_at_by_unit(tables, relation)
     return done
 
 
@@ -176,19 +201,30 @@ def test_a_key_that_nothing_enforces_is_taken_for_none(tmp_path):
             SparkRelations(StoredDatabase).query(scan)
 
 
-WRONG = [
-    mutants.JoinsOtherUnits, mutants.WindowsOverAll, mutants.NoLine, mutants.LineWithoutSigns,
-    mutants.LineOfOneColumn, mutants.LosesRows, mutants.KeepsOfAll, mutants.LimitsOverAll,
-    mutants.LimitsForgotten,
-]  # fmt: skip
-"""Texts have no collations here, so that it makes no difference whether they are compared."""
-
-
 class TurnedLine:
     """Keeps as many rows of a unit, but others."""
 
     def kept(self, of, rows, line, agree=()):
         return super().kept(of, rows, line[::-1], agree)
+
+
+class CollatedTexts(mutants.CollatedTexts):
+    """Passes texts on with their collations, and takes those for the same that these do."""
+
+    def stored(self, row, column, type_):
+        return super().stored(row, column, "")
+
+
+class CollatedLine(mutants.CollatedLine):
+    def stored(self, row, column, type_):
+        return super().stored(row, column, "")
+
+
+WRONG = [
+    mutants.JoinsOtherUnits, mutants.WindowsOverAll, mutants.NoLine, mutants.LineWithoutSigns,
+    mutants.LineOfOneColumn, mutants.LosesRows, mutants.KeepsOfAll, mutants.LimitsOverAll,
+    mutants.LimitsForgotten, TurnedLine, CollatedTexts, CollatedLine,
+]  # fmt: skip
 
 
 def is_wrong(tables, relation, wrong, database, rng):
@@ -213,7 +249,8 @@ def is_found(spark, folder, wrong):
     return False
 
 
-@pytest.mark.parametrize("writer", [*WRONG, TurnedLine])
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("writer", WRONG)
 def test_a_wrong_writer_is_found(spark, tmp_path, writer):
     assert is_found(spark, tmp_path, type(writer.__name__, (writer, SparkRelations), {}))
 
@@ -240,6 +277,7 @@ def compared_tables(spark, folder, seed):
         return 0
     folder.mkdir()
     tables = MadeTables(ManyFiles(spark, con, folder))
+    apply(tables.session, SPREAD | INTERPRETED)
     for table in found:
         names = read_of(rng, table)
         try:
@@ -259,3 +297,45 @@ def compared_tables(spark, folder, seed):
 def test_rows_are_those_that_are_counted_today(spark, tmp_path, seeds):
     done = sum(compared_tables(spark, tmp_path / str(seed), seed) for seed in seeds)
     assert done > len(seeds) / 4
+
+
+NAMES = ("a`b", "{rows0}", "{0}", "}}", "${x}", 'c"d', "--e", "select", "u", "c0", "n0", "rows0")
+
+
+def test_names_of_columns_are_names_and_nothing_else(connected, spark, tmp_path):
+    unit = ResolvedUnit("people", "unit", "INTEGER", (), None)
+    path = ("", "", "people")
+    table = Table("people", {}, {"unit": "INTEGER", **dict.fromkeys(NAMES, "INTEGER")}, path, unit)
+    rows = pa.table({"unit": [1, 1, 2], **{n: [i, i, i] for i, n in enumerate(NAMES)}})
+    pa.parquet.write_table(rows, tmp_path / "people.parquet")
+    scan = Scan(StoredRows(table, ("people", ("unit",))), "p.")
+    numbered = Window(scan, (("n", WindowCall("row_number")),))
+    asked = [*(f"p.{name}" for name in NAMES), "n"]
+    for session in (spark, connected):
+        tables = OneFile(session, tmp_path / "people.parquet")
+        writer = SparkRelations(tables)
+        found = writer.rows(writer.query(numbered, asked)).collect()
+        ids = range(len(NAMES))
+        assert sorted(map(tuple, found)) == [(1, *ids, 1), (1, *ids, 2), (2, *ids, 1)]
+        assert not tables.session.catalog.listTables()
+
+
+TWO = (("a", "VARCHAR"), ("b", "INTEGER"))
+
+
+def test_ids_of_several_columns_are_told_apart(spark, tmp_path):
+    """And the same rows are kept as of a table today."""
+    unit = ResolvedUnit("people", *TWO[0], (), 3, further=TWO[1:])
+    names = {**dict(TWO), "x": "INTEGER"}
+    table = Table("people", {}, names, ("", "", "people"), unit)
+    ids = [("a", 1), ("A", 1), ("a", 2), (None, 1), ("a", None)]
+    rows = [(*id_, number) for number in range(9) for id_ in ids]
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True))
+    pa.parquet.write_table(pa.table(columns), tmp_path / "people.parquet")
+    tables = OneFile(spark, tmp_path / "people.parquet")
+    scan = Scan(StoredRows(table, ("people", ("a", "b"))), "p.")
+    writer = SparkRelations(tables)
+    query = writer.query(Bound(scan, 3), [f"p.{name}" for name in names])
+    found = Counter(tuple(row[1:]) for row in writer.rows(query).collect())
+    assert found == Counter(map(tuple, kept_rows(tables, table, [*names]).collect()))
+    assert found.total() == 3 * 3
