@@ -22,6 +22,7 @@ from dpsql.rows.expression import (
 from dpsql.rows.functions import FUNCTIONS
 from dpsql.rows.types import RowType, row_type
 from dpsql.rows.write import RowWriter, copies
+from dpsql.sql.text.parse import parse_statement
 from tests.rows.test_total import hostile_rows
 from tests.rows.tools import TYPES, Random, benign, connect, create, parse, same, sql_of, written
 
@@ -88,6 +89,20 @@ def test_random_expressions_are_as_in_duckdb(con, hostile, seed):
         assert type_ == sql.type.sql
     if seed % 4 == 0:
         assert all(map(same, values(hostile, sql.sql), expected)), text
+
+
+@pytest.mark.sampled(120)
+@pytest.mark.parametrize("seed", range(1800))
+def test_random_expressions_of_statements_are_as_they_were_typed(con, seed):
+    """Of a statement's tree all is written that DuckDB evaluates, on rows and beside them."""
+    text = Random(seed).any(seed % 5)
+    (parsed,) = parse_statement(f"SELECT {text} AS k FROM r").query.expressions
+    again = parsed.this.sql(dialect="duckdb", comments=False, identify=True)
+    try:
+        expected = values(con, text)
+    except Exception:
+        return
+    assert all(map(same, values(con, again), expected)), text
 
 
 @pytest.mark.parametrize("limit", ["0.0", "-0.0", "5.0", "nan", "inf", "-inf"])
