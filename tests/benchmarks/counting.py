@@ -15,7 +15,6 @@ from itertools import combinations
 import duckdb
 import numpy as np
 
-from dpsql.engines.cover import cover
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.schema import Domain, Table
 
@@ -30,7 +29,7 @@ def make_table(con: duckdb.DuckDBPyConnection, rows: int) -> Table:
     )
     con.execute(f"CREATE TABLE t AS SELECT {columns} FROM range({rows}) AS r(i)").fetchall()
     domains = {f"c{k}": Domain("UTINYINT", range(n)) for k, n in enumerate(SIZES)}
-    return Table("t", domains, path=("memory", "main", "t"))
+    return Table("t", domains, path=("memory", "main", "t"), enforced=frozenset(domains))
 
 
 def cpu() -> float:
@@ -58,8 +57,8 @@ def main() -> None:
     con = duckdb.connect()
     table = make_table(con, rows)
     wanted = list(combinations(table.columns, 2))
-    sizes = {name: table.cells(name) for name in table.columns}
-    print(f"{rows:,} rows, {len(wanted)} marginals in {len(cover(wanted, sizes))} scans")
+    needed = DuckDBEngine(con).prepared(table, wanted).needed
+    print(f"{rows:,} rows, {len(wanted)} marginals in {len(needed)} scans")
     times: dict[str, list[float]] = {"blocks": [], "separate": []}
     for _ in range(5):
         start = cpu()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from fractions import Fraction
+from itertools import combinations
 
 import pytest
 
-from dpsql.engines.duckdb.blocks import MOST_CELLS, blocks_for
+from dpsql.engines.duckdb.blocks import MOST_CELLS, MOST_SPREAD, blocks_for
 from dpsql.engines.duckdb.coding import Coding
+from dpsql.engines.duckdb.grouped import MOST_PLACES, GroupedRows
 from dpsql.engines.duckdb.sums import RowSum
 from dpsql.rows.expression import RowColumn
 from dpsql.rows.key import line
@@ -70,3 +72,17 @@ def test_sums_are_added_up_in_few_groups():
     assert {block: set(added) for block, added in blocks.items()} == {
         tuple("abcde"): set(), ("a",): {"u", "v", "w"}
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("type_", ["UTINYINT", "INTEGER"])
+def test_large_blocks_are_those_that_have_few_places(type_):
+    """Of columns that aren't packed there are fewer cells in a block."""
+    sizes = (2, 2, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20)
+    columns = {f"c{i}": Domain(type_, range(n)) for i, n in enumerate(sizes)}
+    coding = Coding(Table("t", columns, {}, ("memory", "main", "t"), enforced=frozenset(columns)))
+    places = [(pair, {}) for pair in combinations(columns, 2)]
+    blocks = blocks_for(coding, places, total=False)
+    assert len(blocks) <= (8 if type_ == "UTINYINT" else 12)
+    for block in blocks:
+        spread = GroupedRows.of(coding, block, "").places > MOST_PLACES
+        assert cells(coding, block) <= (MOST_SPREAD if spread else MOST_CELLS)

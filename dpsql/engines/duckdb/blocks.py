@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from dpsql.engines.base import Marginal
 from dpsql.engines.duckdb.coding import Coding
-from dpsql.engines.duckdb.grouped import GroupedRows, array_of
+from dpsql.engines.duckdb.grouped import MOST_PLACES, GroupedRows
 from dpsql.engines.duckdb.one_pass import reading_cost
 from dpsql.engines.duckdb.settings import PERFECT_HASH_BITS
 from dpsql.engines.duckdb.sums import RowSum
@@ -22,8 +22,9 @@ from dpsql.engines.duckdb.sums import RowSum
 Sums = Mapping[str, RowSum]
 """Measure → what is added up of each row."""
 
-MOST_CELLS = 2**16
-"""Blocks are merged up to this many cells. A wanted marginal may be larger on its own."""
+MOST_CELLS, MOST_SPREAD = 2**16, 20_000
+"""Blocks are merged up to this many cells; up to so many where these are spread over more places of
+a plain array than `grouped.MOST_PLACES`. A wanted marginal may be larger on its own."""
 _BLOCK, _KEY, _CLASS = 8.0, 1.5, 5.0
 """Nanoseconds of a processor for a row, of a statement; of each of its keys; where what is stored
 is of more values than cells, to find which of these it is in."""
@@ -33,8 +34,9 @@ _NEAR = 256
 these are no longer at hand."""
 _ADDED = 7.0
 """To add up a sum."""
-_HASHED = 20.0
-"""To look for a group that has no place in a plain array."""
+_HASHED, _PLACES = 20.0, 10.0
+"""To look for a group that has no place in a plain array; for all places of the largest of these,
+which are looked through by themselves."""
 
 
 @dataclass(slots=True)
@@ -72,7 +74,7 @@ def blocks_for(
         best, least = None, costs.of(keys, len(added))
         for block in blocks:
             joint, more = block.keys | keys, {**block.added, **added}
-            if joint == block.keys or costs.cells(joint) <= MOST_CELLS:
+            if joint == block.keys or costs.is_small(joint):
                 dearer = costs.of(joint, len(more)) - costs.of(block.keys, len(block.added))
                 if dearer < least:
                     best, least = block, dearer
@@ -95,7 +97,7 @@ class _Costs:
     def __init__(self, coding: Coding) -> None:
         self._coding = coding
         self._sizes: dict[str, int] = {}
-        self._keys: dict[str, tuple[float, int]] = {}
+        self._made: dict[frozenset[str], GroupedRows] = {}
         self._known: dict[frozenset[str], tuple[float, float]] = {}
 
     def cells(self, keys: Marginal | frozenset[str]) -> int:
@@ -105,6 +107,13 @@ class _Costs:
                 self._sizes[name] = self._coding.size(name)
         return math.prod(self._sizes[name] for name in keys)
 
+    def is_small(self, keys: frozenset[str]) -> bool:
+        """Whether marginals may be put together in a block."""
+        cells = self.cells(keys)
+        if cells <= min(MOST_CELLS, MOST_SPREAD):
+            return True
+        return cells <= MOST_CELLS and self._rows(keys).places <= MOST_PLACES
+
     def of(self, keys: frozenset[str], sums: int) -> float:
         """Return what it costs to group a row, and to add up so many sums."""
         if keys not in self._known:
@@ -113,12 +122,17 @@ class _Costs:
         return grouped + _COUNT * doublings + sums * (_ADDED + _SUM * doublings)
 
     def _grouped(self, keys: frozenset[str]) -> tuple[float, float]:
-        block = tuple(sorted(keys))
-        rows = GroupedRows.of(self._coding, block, "")
+        rows = self._rows(keys)
         cost = _BLOCK + _CLASS * len(rows.grouping.classed)
-        for name in block:
+        for name in keys:
             cost += _KEY + (
                 _CLASS if name in rows.grouping.led else reading_cost(self._coding, name)
             )
-        cost += _HASHED * (array_of(rows.values) > 2**PERFECT_HASH_BITS)
+        full = rows.places / 2**PERFECT_HASH_BITS
+        cost += _HASHED if full > 1 else _PLACES * full
         return cost, max(0.0, math.log2(max(self.cells(keys), 1) / _NEAR))
+
+    def _rows(self, keys: frozenset[str]) -> GroupedRows:
+        if keys not in self._made:
+            self._made[keys] = GroupedRows.of(self._coding, tuple(sorted(keys)), "")
+        return self._made[keys]

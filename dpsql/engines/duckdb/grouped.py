@@ -107,7 +107,7 @@ class GroupedRows:
         columns: attribute → what is stored of it, and its code; of those that aren't led to.
         groups: attribute → the column that tells its groups.
         packing: those of these columns that are grouped by together.
-        values: how many values there are, at most, of each that is grouped by.
+        places: of a plain array for what is grouped by.
     """
 
     coding: Coding
@@ -115,7 +115,7 @@ class GroupedRows:
     columns: Mapping[str, CodedColumn]
     groups: Mapping[str, str]
     packing: Packing
-    values: tuple[int, ...]
+    places: int
 
     @classmethod
     def of(cls, coding: Coding, keys: Marginal, own: str) -> GroupedRows:
@@ -128,7 +128,7 @@ class GroupedRows:
         groups = {a: f"{own}{'k' if a in stored else 'g'}{i}" for a, i in places.items()}
         values = [columns[a].values if a in stored else coding.size(a) for a in keys]
         small = list[Packed]()
-        if array_of(values) > MOST_PLACES:
+        if _array(values) > MOST_PLACES:
             for a in keys:
                 size, most = _numbers(coding, a, columns.get(a), classed=a not in stored)
                 small += [Packed(groups[a], size, most)] if size else []
@@ -137,7 +137,7 @@ class GroupedRows:
         packed = {part.column for part in packing.parts}
         values = [n for a, n in zip(keys, values, strict=True) if groups[a] not in packed]
         values += [math.prod(part.size for part in packing.parts)] if packed else []
-        return cls(coding, grouping, columns, groups, packing, tuple(values))
+        return cls(coding, grouping, columns, groups, packing, _array(values))
 
     @property
     def by(self) -> list[str]:
@@ -186,7 +186,7 @@ class GroupedRows:
         return rows
 
 
-def array_of(values: Iterable[int]) -> int:
+def _array(values: Iterable[int]) -> int:
     """Return the places of a plain array for columns of so many values."""
     return math.prod(2 ** (n + 1).bit_length() for n in values)
 
