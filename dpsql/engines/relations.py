@@ -70,7 +70,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dpsql.rel.check import check
-from dpsql.rel.facts import Known, RelationFacts, columns_of_rows, is_opaque
+from dpsql.rel.facts import Known, RelationFacts, columns_of_rows, kinds_of_columns
 from dpsql.rel.keys import equal_columns, meets_one
 from dpsql.rel.nodes import (
     ONLY,
@@ -156,7 +156,11 @@ class RelationWriter(NodeVisitor[WrittenNode]):
         self._uses: dict[Relation, _Use] = {}
         self._read: frozenset[Id] = frozenset()
         """The columns that anything in the tree reads, or that are asked for."""
+        self._beside: dict[Scan, frozenset[Scan]] = {}
+        """Tables whose rows stand in one line as pairs."""
         self._parts: list[str] = []
+        self._kinds: dict[str, int] = {}
+        """Name of a column in the query → its kind, if it is one of a table's line."""
         self._types: dict[str, str] = {}
         """Name of a column in the query → its type."""
 
@@ -196,6 +200,19 @@ class RelationWriter(NodeVisitor[WrittenNode]):
                 lined = above.lined and not self._has_own_line(node, side)
                 before = self._uses.get(side, _Use())
                 self._uses[side] = _Use(before.columns | read, before.lined or lined)
+            scans = self._standing(node) if isinstance(node, Join) else frozenset[Scan]()
+            self._beside |= {scan: self._beside.get(scan, scans) | scans for scan in scans}
+
+    def _standing(self, node: Relation) -> frozenset[Scan]:
+        """Return the tables by whose columns the rows of a node stand in line."""
+        match node:
+            case Scan():
+                return frozenset({node})
+            case Project() | Group() | Union() | Public():
+                return frozenset()
+            case _:
+                lines = (side for side in inputs(node) if not self._has_own_line(node, side))
+                return frozenset[Scan]().union(*map(self._standing, lines))
 
     def _has_own_line(self, node: Relation, side: Relation) -> bool:
         """Whether the line of a node says nothing of that of one of its sides."""
@@ -221,30 +238,39 @@ class RelationWriter(NodeVisitor[WrittenNode]):
                     columns[name] = self._column(types[name])
                     stored_as = self.stored(f"t{i}", stored, types[name])
                     shown.append(f"{stored_as} AS {columns[name]}")
+        kinds = kinds_of_columns(node.source, node.prefix)
+        self._kinds |= {columns[name]: kinds[name] for name in line}
         sql = f"SELECT {_listed(f'{id_} AS {UNIT}', *shown)} FROM {source} WHERE {known}"
         return self._named(sql, columns, (columns[name] for name in line))
 
     def _line_of(self, node: Scan) -> list[Id]:
         """Return the columns of a table by which its rows stand in line, if anything looks at that.
 
-        Where nothing is read of columns without a domain they have no say: rows that agree in all
-        others are the same in all that is read. Nor have those that are only ever equal, unless
-        they are read; nor the id of their unit, which all of them have.
+        Those with a domain are among them, whatever is read. Where nothing is read of a further
+        kind its columns have no say: rows that agree in all others are the same in all that is
+        read. What is read beside these rows, of others that are paired with them, counts as well,
+        so that pairs stand in the same line whatever is read of them. The id of their unit, which
+        all rows have, has no say.
         """
         if not self._uses[node].lined:
             return []
-        table, own = node.source.table, columns_of_rows(node.source, node.prefix)
-        line = [name for name, stored in own.items() if stored in table.columns]
-        read = self._read
-        if node.along and table.unit is not None:  # which rows these are, the first step says
-            read |= {node.prefix + name for name in table.unit.joins[0].columns}
-        if read & (own.keys() - {*line}):
-            unread = {n for n, stored in own.items() if is_opaque(node.source, stored)} - read
-            line = [name for name in own if name not in unread]
-        if table.unit is None or table.unit.joins:
-            return line
-        ids = {node.prefix + name for name, _ in table.unit.columns}
-        return [name for name in line if name not in ids]
+        own = kinds_of_columns(node.source, node.prefix)
+        read = self._kinds_read(self._beside.get(node, [node]))
+        unit = node.source.table.unit
+        ids = () if unit is None or unit.joins else (name for name, _ in unit.columns)
+        rest = own.keys() - {node.prefix + name for name in ids}
+        return [name for name, kind in own.items() if name in rest and kind <= read]
+
+    def _kinds_read(self, scans: Iterable[Scan]) -> int:
+        """Return the last kind of columns of which something is read."""
+        last = 0
+        for scan in scans:
+            read, unit = self._read, scan.source.table.unit
+            if scan.along and unit is not None:  # which rows these are, the first step says
+                read |= {scan.prefix + name for name in unit.joins[0].columns}
+            kinds = kinds_of_columns(scan.source, scan.prefix).items()
+            last = max([last, *(kind for name, kind in kinds if name in read)])
+        return last
 
     def _public(self, node: Public) -> WrittenNode:
         columns = {name: self._column(type_) for name, type_ in node.columns}
@@ -286,7 +312,8 @@ class RelationWriter(NodeVisitor[WrittenNode]):
         sql = f"SELECT {_listed(*shown)} FROM {names[0]} AS l {kind} {names[1]} AS r ON {met}"
         if one:
             return self._after(left, sql, columns)
-        found = self._named(sql, columns, (*left.line, *right.line), left.places + right.places)
+        line = sorted((*left.line, *right.line), key=lambda name: self._kinds.get(name, 0))
+        found = self._named(sql, columns, line, left.places + right.places)
         return replace(found, placed=left.placed and right.placed)
 
     def _group_join(self, node: GroupJoin) -> WrittenNode:
@@ -666,8 +693,8 @@ class _Met:
     def of(cls, node: GroupJoin, left: RelationFacts, right: RelationFacts) -> _Met | None:
         """Read the condition of a node; None if it says something else, or adds it."""
         pairs, rest = equal_columns(node.on, left, right)
-        read = (*rest, *(value for value in expressions(node) if value is not node.on))
-        if not all(columns_of(value) <= right.columns.keys() for value in read):
+        added = expressions(replace(node, on=None))
+        if not all(columns_of(value) <= right.columns.keys() for value in (*rest, *added)):
             return None
         return cls(_but_units(pairs, left, right), all_of([*rest]) if rest else None)
 

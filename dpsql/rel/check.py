@@ -34,6 +34,7 @@ from dpsql.rel.keys import equal_columns
 from dpsql.rel.nodes import (
     ONLY,
     Bound,
+    CellsOf,
     Filter,
     Group,
     GroupJoin,
@@ -196,7 +197,10 @@ def _check_node(node: Relation, known: Known) -> None:
 def _check_bound(node: Bound, of: RelationFacts) -> None:
     if not all(1 <= rows <= MAX_ROWS for rows in (node.rows, *(one.rows for one in node.limits))):
         raise InternalError("no number of rows that could be kept")
+    placed = dict[Id, CellsOf]()
     for limit in node.limits:
+        if any(placed.setdefault(cells.column, cells) != cells for cells in limit.cells):
+            raise InternalError("a column has cells of two kinds")
         names = {cells.column for cells in limit.cells}
         typed = (of.types[cells.column] == type_of(cells.domain) for cells in limit.cells)
         if not limit.cells or len(names) < len(limit.cells) or not all(typed):

@@ -51,7 +51,7 @@ from dpsql.schema.keys import is_id
 
 UNIT: Key = (), ""
 """The key of the unit itself: a column that has it has one value for all rows of a unit."""
-_KINDS = _READABLE, _COLLATED, _OPAQUE = range(3)
+_KINDS = _DECLARED, _READABLE, _COLLATED, _OPAQUE = range(4)
 _COMPARED = frozenset({"=", "<>", "<", "<=", ">", ">="})
 _NEVER_NULL = frozenset({"exists", "count", "count_distinct"})
 
@@ -236,9 +236,13 @@ def columns_of_rows(source: StoredRows, prefix: str) -> dict[Id, str]:
     return {prefix + name: name for name in (*table.columns, *further)}
 
 
-def is_opaque(source: StoredRows, name: str) -> bool:
-    """Whether nothing is read of a column but whether two of its values are equal."""
-    return _kind(source.table.undeclared.get(name, "")) == _OPAQUE
+def kinds_of_columns(source: StoredRows, prefix: str) -> dict[Id, int]:
+    """Return of which kind the columns are that rows have, in their order; the first is 0."""
+    types = source.table.undeclared
+    return {
+        id_: _kind(types[name]) or _DECLARED if name in types else _DECLARED
+        for id_, name in columns_of_rows(source, prefix).items()
+    }
 
 
 def _kind(type_: str) -> int | None:

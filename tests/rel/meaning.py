@@ -16,7 +16,7 @@ from fractions import Fraction
 from functools import cmp_to_key
 from typing import Any
 
-from dpsql.rel.facts import Known, columns_of_rows
+from dpsql.rel.facts import Known, columns_of_rows, kinds_of_columns
 from dpsql.rel.keys import meets_one
 from dpsql.rel.nodes import (
     ONLY,
@@ -118,7 +118,8 @@ class Meaning(NodeVisitor[list[Row]]):
         for row in self.visit(node.left):
             met = [other for other in right if _holds(node.on, row, other)]
             if not met and node.kind == "left":
-                line, places = (((0,),) * n for n in self._shape(node.right)[:2])
+                kinds, count, _ = self._shape(node.right)
+                line, places = (((0,),) * n for n in (len(kinds), count))
                 met = [Row(empty, line, places)]
             for other in met:
                 both = {**row.values, **other.values}
@@ -127,8 +128,14 @@ class Meaning(NodeVisitor[list[Row]]):
                     continue
                 places = (*row.places, *other.places)
                 placed = row.is_placed and self._shape(node.right)[2]
-                found.append(Row(both, (*row.line, *other.line), places, placed))
+                found.append(Row(both, self._paired(node, row, other), places, placed))
         return found
+
+    def _paired(self, node: Join, row: Row, other: Row) -> tuple[Value, ...]:
+        """Return the line of a pair: first all that has a domain, then what expressions read."""
+        kinds = (*self._shape(node.left)[0], *self._shape(node.right)[0])
+        pairs = zip(kinds, (*row.line, *other.line), strict=True)
+        return tuple(key for _, key in sorted(pairs, key=lambda pair: pair[0]))
 
     def _group_join(self, node: GroupJoin) -> list[Row]:
         found, right = list[Row](), self.visit(node.right)
@@ -208,28 +215,28 @@ class Meaning(NodeVisitor[list[Row]]):
                 kept.append(row)
         return kept
 
-    def _shape(self, node: Relation) -> tuple[int, int, bool]:
-        """Return how many keys a relation's line has, how many are places; whether it is placed."""
+    def _shape(self, node: Relation) -> tuple[tuple[int, ...], int, bool]:
+        """Return the kinds of a line's keys, how many are places; whether it is placed."""
         match node:
             case Scan():
-                return len(columns_of_rows(node.source, node.prefix)), 0, False
+                return (*kinds_of_columns(node.source, node.prefix).values(),), 0, False
             case Public() | Union():
-                return len(self._known.of(node).columns), 0, False
+                return (0,) * len(self._known.of(node).columns), 0, False
             case Group():
-                return len(node.keys), 0, False
+                return (0,) * len(node.keys), 0, False
             case Join() if meets_one(node, self._known):
                 return self._shape(node.left)
             case Join():
                 (a, p, x), (b, q, y) = self._shape(node.left), self._shape(node.right)
-                return a + b, p + q, x and y
+                return tuple(sorted(a + b)), p + q, x and y
             case GroupJoin():
                 return self._shape(node.left)
             case Project():
                 line, places, placed = self._shape(node.of)
-                return (line if placed else places + len(node.columns)), places, placed
+                return (line if placed else (0,) * (places + len(node.columns))), places, placed
             case Window() if any(call.lined for _, call in node.adds):
                 line, places, placed = self._shape(node.of)
-                return (line, places, True) if placed else (1, 1, True)
+                return (line, places, True) if placed else ((0,), 1, True)
             case _:
                 return self._shape(node.of)
 

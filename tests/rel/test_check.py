@@ -178,6 +178,14 @@ BAD = {
     "a limit is for cells that aren't there": lambda: limited(cells("missing")),
     "a limit is for cells of another type": lambda: limited(cells("ok")),
     "a limit is for the cells of a column twice": lambda: limited(cells("day"), cells("day")),
+    "limits are for other cells of one column": lambda: Bound(
+        VISITS,
+        3,
+        (
+            CellLimit((cells("day"),), 1),
+            CellLimit((cells("day")._replace(domain=Domain("INTEGER", range(1, 2))),), 2),
+        ),
+    ),
     "the way has no such step": lambda: Scan(SHOP.source("orders"), "x.", ((CUSTOMERS, "y."),)),
     "the way leads elsewhere": lambda: Scan(ITEMS, "x.", ((CUSTOMERS, "y."),)),
     "a step isn't enforced": lambda: Scan(

@@ -10,7 +10,7 @@ import pytest
 from dpsql.engines.duckdb.relations import DuckDBRelations
 from dpsql.rel.facts import Known
 from dpsql.rel.keys import meets_one
-from dpsql.rel.nodes import Bound, Group, Join, Project, Scan, Window
+from dpsql.rel.nodes import Agg, Bound, Group, GroupJoin, Join, Project, Scan, Window
 from dpsql.rows.expression import RowCall, RowColumn, RowConstant
 from dpsql.rows.windows import WindowCall, WindowOrder
 from dpsql.schema.grain import stored_type
@@ -82,6 +82,32 @@ def test_rows_that_only_what_they_refer_to_tells_apart_stand_in_line_by_that():
         query = DuckDBRelations().query(Bound(of, 2), ["o.price"])
         found.add(tuple(sorted(con.execute(query.sql).fetchall())))
     assert len(found) == 1
+
+
+def test_pairs_stand_in_the_same_line_whatever_is_read_of_them():
+    """Rows that tie in the columns with a domain are told apart after the domains of both sides."""
+    customers, items = scan("c.", "customers"), scan("i.", "items")
+    con = duckdb.connect()
+    con.execute("CREATE TABLE customers (id INTEGER, region VARCHAR, born INTEGER)")
+    con.execute("CREATE TABLE orders (id INTEGER, customer_id INTEGER)")
+    con.execute("CREATE TABLE items (order_id INTEGER, qty SMALLINT, txt VARCHAR)")
+    con.execute("INSERT INTO customers SELECT 1, range, 1 FROM range(8)")
+    con.execute("INSERT INTO orders VALUES (1, 1)")
+    con.execute("INSERT INTO items SELECT 1, range % 4, range FROM range(8)")
+    for sides in ((customers, items), (items, customers)):
+        found = set()
+        for more in ([], ["c.region"], ["i.txt"], ["c.region", "i.txt"]):
+            query = DuckDBRelations().query(Bound(Join(*sides, None), 5), ["i.qty", *more])
+            rows = con.execute(f"SELECT {query.columns['i.qty']} FROM ({query.sql})").fetchall()
+            found.add(tuple(sorted(rows)))
+        assert len(found) == 1
+
+
+def test_what_is_joined_by_may_be_what_is_looked_at():
+    on = RowCall("=", (RowColumn("v.day"), RowColumn("n.born")))
+    counted = ("n", Agg("count", None, on))
+    joined = GroupJoin(scan("v."), scan("n.", "customers"), on, (counted,))
+    assert "row_number" in DuckDBRelations().query(joined, ["n"]).sql
 
 
 TIMES = (
