@@ -325,7 +325,8 @@ class Relations:
         names = {self._named(of, *DOMAINS) for _ in range(self._rng.randint(1, 2))} - {None}
         cells = []
         for name in sorted(filter(None, names)):
-            type_, nullable = self._types(of)[name], self._rng.random() < 0.5
+            type_ = self._types(of)[name]
+            nullable = len(name) % 2 == 1  # a column has cells of one kind
             domain = Domain(type_, DOMAINS[type_], nullable=nullable)
             cells.append(CellsOf(name, domain, not nullable))
         return CellLimit(tuple(cells), self._rng.randint(1, 2))
