@@ -43,12 +43,17 @@ Guarantees:
     are left out of the query, as soon as nothing above reads them. So is the line, where nothing
     above looks at rows one by one, as a bound does and some windows; what is said of the rows holds
     of the columns that are left. Of a scan the line is its columns without the id of the unit, of
-    which rows of a unit have the same; or, if none is read of those without a domain, those with
-    one; so there may be none. Of a filter, a window by values and a bound they
-    are those of the input; of a group join those of the left side, as what is added follows from
-    the row; of a join those of both sides, and of one by a key (`rel/keys.py`) those of the left;
-    of a group its keys; of a union its columns; of a projection its columns, and the places of its
-    input.
+    which rows of a unit have the same: those with a domain, and then, kind by kind, further ones,
+    up to the last kind of which one is read; so there may be none. Of a filter, a window by values
+    and a bound they are those of the input; of a group join those of the left side, as what is
+    added follows from the row; of a join those of both sides, and of one by a key (`rel/keys.py`)
+    those of the left; of a group its keys; of a union its columns; of a projection its columns, and
+    the places of its input.
+
+    *The same rows are kept whatever is read of a relation.* What is read says no more of a line
+    than where it ends: columns of pairs are sorted by their kinds as well, with all of a kind or
+    none, whichever side they are of. Rows that tie in a line which ends before another one are the
+    same in all that the statement reads; in the other line they stand at the same places. ∎
 
     A window that looks at rows one by one adds, if the rows are not *placed*, the place of each row
     in the line. Then they are: no two rows of a unit have one place, and the line is that place.
@@ -178,6 +183,7 @@ class RelationWriter(NodeVisitor[WrittenNode]):
         asked = list(self._known.of(relation).columns if columns is None else columns)
         self._read = frozenset(asked).union(*map(self._read_by, walk(relation)))
         self._find_uses(relation, frozenset(asked))
+        self._find_lines(relation)
         written = self.visit(relation)
         shown = {name: written.columns[name] for name in asked}
         names = ", ".join([UNIT, *shown.values()])
@@ -200,19 +206,21 @@ class RelationWriter(NodeVisitor[WrittenNode]):
                 lined = above.lined and not self._has_own_line(node, side)
                 before = self._uses.get(side, _Use())
                 self._uses[side] = _Use(before.columns | read, before.lined or lined)
-            scans = self._standing(node) if isinstance(node, Join) else frozenset[Scan]()
-            self._beside |= {scan: self._beside.get(scan, scans) | scans for scan in scans}
 
-    def _standing(self, node: Relation) -> frozenset[Scan]:
-        """Return the tables by whose columns the rows of a node stand in line."""
-        match node:
-            case Scan():
-                return frozenset({node})
-            case Project() | Group() | Union() | Public():
-                return frozenset()
-            case _:
-                lines = (side for side in inputs(node) if not self._has_own_line(node, side))
-                return frozenset[Scan]().union(*map(self._standing, lines))
+    def _find_lines(self, relation: Relation) -> None:
+        """Note of each table those whose columns rows stand in line by together with its own."""
+        standing = dict[Relation, frozenset[Scan]]()
+        for node in reversed(list(walk(relation))):  # what it is made of before itself
+            sides = (side for side in inputs(node) if not self._has_own_line(node, side))
+            scans = frozenset[Scan]().union(*(standing[side] for side in sides))
+            match node:
+                case Scan():
+                    standing[node] = frozenset({node})
+                case Project():
+                    standing[node] = frozenset()
+                case _:
+                    standing[node] = scans
+            self._beside |= dict.fromkeys(standing[node], standing[node])
 
     def _has_own_line(self, node: Relation, side: Relation) -> bool:
         """Whether the line of a node says nothing of that of one of its sides."""
@@ -255,7 +263,7 @@ class RelationWriter(NodeVisitor[WrittenNode]):
         if not self._uses[node].lined:
             return []
         own = kinds_of_columns(node.source, node.prefix)
-        read = self._kinds_read(self._beside.get(node, [node]))
+        read = self._kinds_read(self._beside[node])
         unit = node.source.table.unit
         ids = () if unit is None or unit.joins else (name for name, _ in unit.columns)
         rest = own.keys() - {node.prefix + name for name in ids}
