@@ -174,8 +174,10 @@ def one_pass(coding: Coding, blocks: Sequence[Marginal]) -> OnePass:
     """
     table, parameters = coding.table, Parameters()
     names = [name for name in table.columns if any(name in block for block in blocks)]
-    source, own = source_of(table), unused([*table.columns, *table.undeclared])
-    if table.unit is not None:
+    own = unused([*table.columns, *table.undeclared])
+    if table.unit is None:
+        source = source_of(table)
+    else:
         source = f"({kept_rows(table, coding.read(names, ()), parameters)})"
     columns = tuple(_column(coding, name) for name in names)
     cells = with_cells(source, coding, names, [], own, parameters)
