@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dpsql.errors import InternalError, SqlLimitError, UnsupportedSqlError
-from dpsql.rel.facts import Known, RelationFacts
+from dpsql.rel.facts import Known, RelationFacts, columns_of_rows
 from dpsql.rel.keys import equal_columns
 from dpsql.rel.nodes import (
     ONLY,
@@ -250,8 +250,11 @@ def _check_along(scan: Scan) -> None:
     """Check that columns are those of rows that the way to the unit leads to."""
     unit = scan.source.table.unit
     steps = () if unit is None else unit.joins
+    own = {*columns_of_rows(scan.source, "").values()}
     if len(scan.along) > len(steps):
         raise InternalError("there is no step along which a column could be read")
+    if scan.along and not own.issuperset(steps[0].columns):
+        raise InternalError("which row the way leads to is said by a column that can't be read")
     for (source, _), step in zip(scan.along, steps, strict=False):
         if not step.enforced or source.table.path != step.path:
             raise InternalError("a column is read of a row that the way doesn't lead to")

@@ -188,6 +188,11 @@ BAD = {
     ),
     "the way has no such step": lambda: Scan(SHOP.source("orders"), "x.", ((CUSTOMERS, "y."),)),
     "the way leads elsewhere": lambda: Scan(ITEMS, "x.", ((CUSTOMERS, "y."),)),
+    "a step is by a column that can't be read": lambda: Scan(
+        replace(ITEMS, table=replace(ITEMS.table, undeclared={"order_id": "TIMESTAMPTZ"})),
+        "x.",
+        ((SHOP.source("orders"), "y."),),
+    ),
     "a step isn't enforced": lambda: Scan(
         SHOP.source("notes"), "x.", ((SHOP.source("orders"), "y."),)
     ),
