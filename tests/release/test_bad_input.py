@@ -224,8 +224,8 @@ def test_failures_after_the_charge_say_nothing_and_keep_the_charge(session, step
 def test_what_was_measured_before_a_failure_is_handed_out_later(session, monkeypatch):
     real, made = planning.from_plan, []
 
-    def fail(*arguments):
-        made.append(real(*arguments)["query"])
+    def fail(*arguments, **named):
+        made.append(real(*arguments, **named)["query"])
         raise ValueError(SECRET)
 
     monkeypatch.setattr(planning, "from_plan", fail)

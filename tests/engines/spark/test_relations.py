@@ -25,6 +25,7 @@ from dpsql.rel.facts import Known
 from dpsql.rel.nodes import Bound, Scan, StoredRows, Window
 from dpsql.rows.types import is_integer
 from dpsql.rows.windows import WindowCall
+from dpsql.schema.grain import stored_type
 from dpsql.schema.table import Table
 from dpsql.schema.units import ResolvedUnit
 from tests.engines.spark.conftest import ManyFiles, OneFile
@@ -70,7 +71,8 @@ class StoredDatabase:
         self.session, self.folder, self._frames = own_session(spark), folder, {}
         apply(self.session, settings)
         for name in TABLES:
-            columns = shop.source(name).table.undeclared
+            stored = shop.source(name).table
+            columns = {column: stored_type(stored, column) for column in stored.order}
             rows = database.rng.sample(database.rows[name], len(database.rows[name]))
             (folder / name).mkdir(parents=True)
             for i in range(3):
