@@ -85,12 +85,12 @@ class _Text:
             case Join():
                 yield from (node.kind, self._all(node.on))
             case GroupJoin():
-                yield from (self._all(node.on), _listed(self._agg(agg) for _, agg in node.adds))
+                yield from (self._all(node.on), self._aggs(node.adds))
             case Window():
                 yield _listed(self._call(call) for _, call in node.adds)
             case Group():
                 yield _listed(self._value(value) for _, value in node.keys)
-                yield _listed(self._agg(agg) for _, agg in node.adds)
+                yield self._aggs(node.adds)
             case Union():
                 yield from ()
             case Bound():
@@ -103,8 +103,10 @@ class _Text:
     def _all(self, condition: RowExpression | None) -> str:
         return _listed(sorted(map(self._value, conjuncts(condition))))
 
-    def _agg(self, agg: Agg) -> str:
-        return _listed([agg.function, self._value(agg.value), self._all(agg.where)])
+    def _aggs(self, adds: Iterable[tuple[Id, Agg]]) -> str:
+        return _listed(
+            _listed([agg.function, self._value(agg.value), self._all(agg.where)]) for _, agg in adds
+        )
 
     def _limit(self, limit: CellLimit) -> str:
         cells = (

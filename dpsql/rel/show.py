@@ -38,9 +38,7 @@ def shown(relation: Relation) -> str:
 def _line(node: Relation) -> str:
     match node:
         case Scan():
-            named = f" as {as_sql(node.prefix.rstrip('.'))}" if node.prefix else ""
-            along = "".join(f" → {as_sql(source.table.name)}" for source, _ in node.along)
-            return f"Scan {as_sql(node.source.table.name)}{along}{named}"
+            return f"Scan {_stored(node)}"
         case Public():
             return f"Public ({_listed(as_sql(name) for name, _ in node.columns)})"
         case Filter():
@@ -61,6 +59,12 @@ def _line(node: Relation) -> str:
         case Bound():
             limits = (f"{one.rows:,} in each {_cells(one)}" for one in node.limits)
             return f"Bound {_listed([f'{node.rows:,}', *limits])}"
+
+
+def _stored(scan: Scan) -> str:
+    named = f" as {as_sql(scan.prefix.rstrip('.'))}" if scan.prefix else ""
+    along = "".join(f" → {as_sql(source.table.name)}" for source, _ in scan.along)
+    return f"{as_sql(scan.source.table.name)}{along}{named}"
 
 
 def _listed(parts: Iterable[str]) -> str:
