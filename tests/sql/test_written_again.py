@@ -7,8 +7,9 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from sqlglot import exp
 
-from dpsql.errors import SqlError
+from dpsql.errors import Span, SqlError, SqlParseError
 from dpsql.sql.binding.functions import SCALARS
 from dpsql.sql.text.parse import check_written, parse_statement
 
@@ -116,3 +117,29 @@ def test_a_function_has_the_values_of_what_was_typed(samples, name):
         if found is not None and is_read(f"{name}({', '.join(arguments)})"):
             written = parse_statement(sql).query.sql("duckdb", comments=False, identify=True)
             assert values(samples, written) == found, sql
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_no_argument_is_left_out(name):
+    """The parser makes a % b of mod(a, b, c); what it has no place for is refused."""
+    for count, form in product(range(1, 6), ("{}", "{} + 1", "2 * {}", "coalesce({}, 7)")):
+        names = [f"a{i}" for i in range(count)]
+        sql = f"SELECT {name}({', '.join(map(form.format, names))}) FROM t"
+        try:
+            tree = parse_statement(sql).query
+        except SqlError:
+            continue
+        there = {node.name.lower() for node in tree.find_all(exp.Identifier, exp.Var)}
+        assert {*names} <= there, sql
+
+
+def test_what_is_left_out_is_named():
+    with pytest.raises(SqlParseError, match="would be left out") as refused:
+        parse_statement("SELECT c, mod(a, b, c) FROM t LIMIT 3")
+    assert refused.value.span == Span(20, 21)
+    for sql in (
+        "SELECT date_trunc('yr', x) FROM t WHERE x < .5 AND y > 5e-1 AND z > 1_000 ORDER BY x, 'x'",
+        "SELECT (list(a))[2] FROM t WHERE d < now() - INTERVAL '1 day' AND NAME = 'a' || 'A'",
+        "SELECT a, b FROM t GROUP BY ALL ORDER BY a NULLS FIRST, (b + a) DESC NULLS LAST LIMIT 10",
+    ):
+        assert parse_statement(sql)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import ClassVar
 
 from sqlglot import exp
@@ -82,6 +85,7 @@ def parse_statement(sql: str) -> Parsed:
     _check_first_word(source)
     _check_signs(source)
     tree = parse_tokens(source)
+    _check_nothing_is_left_out(tree, source)
     if isinstance(tree, exp.Pivot):
         tree = _selected(tree)
     _check_depth(tree, source)
@@ -401,6 +405,75 @@ def _error_span(error: ParseError, source: SourceText) -> Span:
         if at >= 0 and marked:
             return Span(at + len(before), at + len(before) + len(marked))
     return source.whole()
+
+
+# ── A tree has all that was typed ────────────────────────────────────────────────────────────────
+
+_SIGNS = frozenset({
+    TokenType.L_PAREN, TokenType.R_PAREN, TokenType.COMMA, TokenType.DOT, TokenType.PLUS,
+    TokenType.DASH, TokenType.STAR, TokenType.SLASH, TokenType.MOD, TokenType.DPIPE, TokenType.EQ,
+    TokenType.NEQ, TokenType.LT, TokenType.LTE, TokenType.GT, TokenType.GTE,
+})  # fmt: skip
+_READ_OTHERWISE = frozenset({
+    TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.INTERVAL, TokenType.DOT,
+})  # fmt: skip
+"""Signs behind which a value may be another one in the tree: units of time come first in a call and
+have several names, places in lists are counted from 0, '1 day' is a number and a unit, and of .5
+the 5 comes by itself."""
+_VALUES = frozenset({TokenType.NUMBER, TokenType.STRING})
+
+
+def _check_nothing_is_left_out(tree: exp.Expr, source: SourceText) -> None:
+    """Refuse a statement with names or values that its tree hasn't as often as they were typed.
+
+    The parser reads `mod(a, b, c)` as a % b, which is well-formed.
+
+    Raises:
+        SqlParseError: there is one.
+    """
+    left = Counter(_in_tree(tree))
+    left.subtract(text for _, text, _ in _typed(source.tokens))
+    for token, text, is_sure in _typed(source.tokens):
+        if is_sure and left[text] < 0:
+            raise source.error(
+                Span(token.start, token.end + 1),
+                "This would be left out, as nothing can be read here.",
+                "leave it out, if it is an argument too many; or check the words around it.",
+                SqlParseError,
+            )
+
+
+def _typed(tokens: Sequence[Token]) -> Iterator[tuple[Token, str, bool]]:
+    """Yield names and values, how they are known, and whether they must be in the tree.
+
+    A word between other words may be one of the grammar.
+    """
+    for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
+        kinds = [None if one is None else one.token_type for one in (before, after)]
+        if token.token_type in _VALUES:
+            if kinds[0] not in _READ_OTHERWISE:
+                yield token, _known_as(token.text), True
+        elif token.token_type is TokenType.IDENTIFIER:
+            yield token, _known_as(token.text), True
+        elif token.token_type is TokenType.VAR and kinds[1] is not TokenType.L_PAREN:
+            yield token, _known_as(token.text), {*kinds} <= _SIGNS
+
+
+def _in_tree(tree: exp.Expr) -> Iterator[str]:
+    """Yield names and values of a tree, as they are known."""
+    for node in tree.walk():
+        for value in node.args.values():
+            for each in value if isinstance(value, list) else [value]:
+                if isinstance(each, (str, int, float)) and not isinstance(each, bool):
+                    yield _known_as(str(each))
+
+
+def _known_as(text: str) -> str:
+    """Return one text for all spellings of a name, or of a number."""
+    try:
+        return str(Decimal(text.replace("_", "")).normalize())
+    except InvalidOperation:
+        return folded(text)
 
 
 # ── A tree, written as SQL and read again, is the same tree ──────────────────────────────────────
