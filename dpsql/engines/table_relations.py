@@ -6,8 +6,12 @@ unit, windows, and the choice of rows by their places. Which rows of a unit coun
 with anything before; or, where they have windows or are chosen by these, above all of it, since
 windows look at all rows of a unit.
 
-Nothing here is trusted: whatever tree is made, `rel/check.py` looks at it before it is written, and
-each that passes has a meaning for each unit alone. What its rows mean is said here.
+Nothing else here is trusted: whatever tree is made, `rel/check.py` looks at it before it is
+written. Each that passes has a meaning for each unit alone, and no more rows of a unit than are
+charged for.
+
+Guarantees:
+    Columns are called unique only where the database enforces that they are (`KeyStep.enforced`).
 """
 
 from __future__ import annotations

@@ -26,11 +26,11 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from dpsql.errors import InternalError, SqlLimitError, UnsupportedSqlError
 from dpsql.rel.facts import Known, RelationFacts, columns_of_rows
-from dpsql.rel.keys import equal_columns
+from dpsql.rel.keys import equal_columns, meets_one
 from dpsql.rel.nodes import (
     ONLY,
     Bound,
@@ -56,12 +56,46 @@ from dpsql.rows.expression import columns as columns_of
 from dpsql.rows.types import BOOLEAN, NULL
 from dpsql.rows.windows import CHOSEN, MOST_AWAY, RANKS, SHARES, SHIFTED, WindowCall
 from dpsql.rows.write import RowWriter
+from dpsql.schema.domain import Domain
 from dpsql.schema.grain import type_of
 from dpsql.schema.keys import compared_as, is_id
 from dpsql.schema.units import MAX_ROWS
 
 MOST_RELATIONS, MOST_LEVELS = 1_000, 200
 """Nodes that a tree has at most, and how many of them stand one above the other."""
+
+
+def check_kept(
+    relation: Relation, rows: int, limits: Iterable[tuple[int, Sequence[Domain]]]
+) -> None:
+    """Check that a unit has no more rows than it is charged for, in all and in the same cells.
+
+    *Proof.* Its rows are those of the `Bound` that is found, each at most once: a `Filter` leaves
+    rows out, a `Project`, a `Window` and a `GroupJoin` have each row (on the left) once, and so has
+    a `Join` in which a row meets one at most (`keys.py`). ∎
+
+    Args:
+        relation: its root.
+        rows: how many there may be.
+        limits: how many there may be in the same cells of such domains.
+
+    Raises:
+        InternalError: there may be more.
+    """
+    known, node = Known(), relation
+    while not isinstance(node, Bound):
+        match node:
+            case Filter() | Project() | Window():
+                node = node.of
+            case GroupJoin():
+                node = node.left
+            case Join() if meets_one(node, known):
+                node = node.left
+            case _:
+                raise InternalError("nothing bounds the rows of units that would be counted")
+    kept = [(one.rows, tuple(cells.domain for cells in one.cells)) for one in node.limits]
+    if node.rows > rows or kept != [(most, tuple(domains)) for most, domains in limits]:
+        raise InternalError("more rows of a unit would be counted than are charged for")
 
 
 def check(relation: Relation, known: Known | None = None) -> None:

@@ -309,6 +309,7 @@ TRUSTED = (
     "rel/keys.py",
     "engines/codes.py",
     "engines/relations.py",
+    "engines/table_relations.py",
     "engines/duckdb/relations.py",
     "engines/duckdb/ways.py",
     "engines/duckdb/files.py",

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from dpsql.engines.duckdb.relations import DuckDBRelations
+from dpsql.engines.duckdb.relations import DuckDBRelations, kept_rows
+from dpsql.engines.table_relations import TableRelation
 from dpsql.errors import DpsqlError, InternalError, SqlLimitError, UnsupportedSqlError
-from dpsql.rel.check import MOST_LEVELS, MOST_RELATIONS, check
+from dpsql.rel.check import MOST_LEVELS, MOST_RELATIONS, check, check_kept
 from dpsql.rel.identity import digest
 from dpsql.rel.nodes import (
     ONLY,
@@ -31,6 +32,7 @@ from dpsql.rel.show import shown
 from dpsql.rows.expression import RowCall, RowColumn, RowConstant
 from dpsql.rows.windows import WindowCall, WindowFrame, WindowOrder
 from dpsql.schema.domain import Domain
+from dpsql.schema.units import RowLimit
 from tests.rel.random_relations import Relations, Shop
 
 REFUSED = (DpsqlError, InternalError)
@@ -273,3 +275,73 @@ def test_good_neighbors_of_the_bad_ones_pass():
     check(limited(cells("day")))
     check(Join(VISITS, MARKED, beside("=")))
     check(Group(VISITS, (("k", MARK),), (("m", Agg(ONLY, MARK)),)))
+
+
+BOUND = Bound(ORDERS, 3)
+BY_KEY = RowCall("=", (RowColumn("x.id"), RowColumn("k.id")))
+KEYED = Scan(SHOP.source("orders"), "k.")
+DAYS, HOURS = Domain("INTEGER", range(7)), Domain("INTEGER", range(24))
+
+
+def in_cells_of(*domains):
+    cells = [CellLimit((CellsOf("x.price", of, False),), 2) for of in domains]
+    return Bound(ORDERS, 3, tuple(cells))
+
+
+KEPT = {
+    "bound": BOUND,
+    "fewer": Bound(ORDERS, 2),
+    "filter": Filter(BOUND, RowCall(">", (PRICE, ONE))),
+    "columns": Project(BOUND, (("p", PRICE),)),
+    "window": Window(BOUND, (("r", WindowCall("rank", order=())),)),
+    "counts of others": GroupJoin(BOUND, NOTES, None, COUNT),
+    "rows by a key": Join(BOUND, KEYED, BY_KEY, "left"),
+}
+MORE = {
+    "nothing": ORDERS,
+    "more": Bound(ORDERS, 4),
+    "each with all others": Join(BOUND, NOTES, None),
+    "by no key": Join(BOUND, MARKED, beside("=")),
+    "bounded on the right alone": Join(NOTES, Bound(KEYED, 3), None),
+    "rows that count others": GroupJoin(ORDERS, BOUND, None, COUNT),
+    "union": Union((Project(BOUND, (("p", PRICE),)),) * 2, ("p",)),
+    "groups": Group(ORDERS, (("p", PRICE),)),
+    "limits that nobody is charged for": in_cells_of(DAYS),
+}
+
+
+@pytest.mark.parametrize("what", KEPT)
+def test_no_more_rows_are_kept_than_are_charged_for(what):
+    check_kept(KEPT[what], 3, [])
+
+
+@pytest.mark.parametrize("what", MORE)
+def test_more_rows_than_are_charged_for_are_refused(what):
+    with pytest.raises(InternalError, match="rows of"):
+        check_kept(MORE[what], 3, [])
+
+
+def test_limits_are_those_that_are_charged_for():
+    check_kept(in_cells_of(DAYS, HOURS), 3, [(2, [DAYS]), (2, [HOURS])])
+    for wrong in ([], [(2, [DAYS])], [(1, [DAYS]), (2, [HOURS])], [(2, [HOURS]), (2, [DAYS])]):
+        with pytest.raises(InternalError, match="than are charged"):
+            check_kept(in_cells_of(DAYS, HOURS), 3, wrong)
+
+
+@pytest.mark.parametrize("forgotten", ["bound", "limits", "rows"])
+def test_what_an_adapter_forgets_is_seen(forgotten, monkeypatch):
+    real = TableRelation.with_bound
+
+    def with_bound(of, table):
+        node = real(of, table).relation
+        wrong = {"bound": node.of, "limits": replace(node, limits=()), "rows": Bound(node.of, 99)}
+        return of.above(wrong[forgotten])
+
+    table = SHOP.source("visits").table
+    unit = replace(table.unit, max_rows=3, limits=(RowLimit(("day",), 2),))
+    rest = {name: type_ for name, type_ in table.undeclared.items() if name != "day"}
+    table = replace(table, columns={"day": DAYS}, undeclared=rest, unit=unit)
+    assert kept_rows(table, ["day"])
+    monkeypatch.setattr(TableRelation, "with_bound", with_bound)
+    with pytest.raises(InternalError, match="would be counted"):
+        kept_rows(table, ["day"])

@@ -21,6 +21,7 @@ from dpsql.engines.others import names_met
 from dpsql.engines.relations import UNIT, PlacedColumn, RelationWriter, WrittenNode
 from dpsql.engines.table_relations import TableRelation
 from dpsql.errors import InternalError
+from dpsql.rel.check import check_kept
 from dpsql.rows.typed import RowAggregate, RowValue, call
 from dpsql.schema import Table
 from dpsql.schema.names import quoted_name, unused
@@ -36,10 +37,15 @@ def kept_rows(table: Table, columns: Iterable[str], parameters: Parameters | Non
             cells of columns.
 
     Raises:
-        InternalError: the table has no privacy unit.
+        InternalError: the table has no privacy unit, or more rows of one would count.
     """
-    names = list(columns)
-    return _query(table_relations.kept_rows(table, names), names, parameters)
+    names, unit = list(columns), table.unit
+    if unit is None or unit.max_rows is None:
+        raise InternalError("nothing bounds the rows of units in this table")
+    rows = table_relations.kept_rows(table, names)
+    limits = [(one.rows, [table.columns[name] for name in one.columns]) for one in unit.limits]
+    check_kept(rows.relation, unit.max_rows, limits)
+    return _query(rows, names, parameters)
 
 
 def rows_of_units(table: Table, columns: Iterable[str], unit: str) -> str:
