@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import ClassVar
@@ -431,11 +431,12 @@ def _check_nothing_is_left_out(tree: exp.Expr, source: SourceText) -> None:
     Raises:
         SqlParseError: there is one.
     """
-    if tree.find(exp.JSONPath) is not None:  # a text that was taken apart; the allow-list has none
-        return
-    left = Counter(_in_tree(tree))
-    left.subtract(text for _, text, _ in _typed(source.tokens))
-    for token, text, is_sure in _typed(source.tokens):
+    nodes, typed = list(tree.walk()), list(_typed(source.tokens))
+    if any(isinstance(node, exp.JSONPath) for node in nodes):
+        return  # a text that was taken apart; the allow-list has none
+    left = Counter(_held_by(nodes))
+    left.subtract(text for _, text, _ in typed)
+    for token, text, is_sure in typed:
         if is_sure and left[text] < 0:
             raise source.error(
                 Span(token.start, token.end + 1),
@@ -461,9 +462,9 @@ def _typed(tokens: Sequence[Token]) -> Iterator[tuple[Token, str, bool]]:
             yield token, _known_as(token.text), {*kinds} <= _SIGNS
 
 
-def _in_tree(tree: exp.Expr) -> Iterator[str]:
-    """Yield names and values of a tree, as they are known."""
-    for node in tree.walk():
+def _held_by(nodes: Iterable[exp.Expr]) -> Iterator[str]:
+    """Yield names and values of a tree's nodes, as they are known."""
+    for node in nodes:
         for value in node.args.values():
             for each in value if isinstance(value, list) else [value]:
                 if isinstance(each, (str, int, float)) and not isinstance(each, bool):
@@ -472,6 +473,8 @@ def _in_tree(tree: exp.Expr) -> Iterator[str]:
 
 def _known_as(text: str) -> str:
     """Return one text for all spellings of a name, or of a number."""
+    if not text[:1].isdigit() and text[:1] not in {".", "-", "+"}:
+        return folded(text)
     try:
         return str(Decimal(text.replace("_", "")).normalize())
     except InvalidOperation:
