@@ -119,6 +119,22 @@ def windows_of(table: Table) -> list[RowsWindow]:
     return found
 
 
+def in_turns(windows: Iterable[RowsWindow]) -> Iterator[list[RowsWindow]]:
+    """Yield windows, as many at once as need nothing of each other.
+
+    Raises:
+        InternalError: one needs what comes after it.
+    """
+    left = list(windows)
+    while left:
+        waiting = {one.name for one in left}
+        ready = [one for one in left if waiting.isdisjoint(one.columns)]
+        if not ready:
+            raise InternalError("a window needs what comes after it")
+        yield ready
+        left = [one for one in left if one not in ready]
+
+
 def within_of(table: Table) -> list[RowsWithin]:
     """Return the columns that are computed of other rows, as engines write them."""
     found = [one for one in table.within if isinstance(one, RowsWithin)]

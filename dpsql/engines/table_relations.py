@@ -22,7 +22,7 @@ from itertools import count
 
 from dpsql.engines.combined import columns_of_side, equal_columns
 from dpsql.engines.lines import readable
-from dpsql.engines.others import Others, others_of, places_of, stored_columns
+from dpsql.engines.others import Others, in_turns, others_of, places_of, stored_columns
 from dpsql.errors import InternalError
 from dpsql.rel.facts import UNIT, columns_of_rows
 from dpsql.rel.nodes import (
@@ -269,16 +269,10 @@ class _Adapter:
 
     def _with_windows(self, of: TableRelation, windows: Sequence[RowsWindow]) -> TableRelation:
         """Add windows, as many at once as need nothing of each other."""
-        left = list(windows)
-        while left:
-            waiting = {one.name for one in left}
-            ready = [one for one in left if waiting.isdisjoint(one.columns)]
-            if not ready:
-                raise InternalError("a window needs what comes after it")
+        for ready in in_turns(windows):
             ids = {one.name: self._fresh("w") for one in ready}
             adds = ((ids[one.name], renamed_call(one.asked, of.ids)) for one in ready)
             of = of.above(Window(of.relation, tuple(adds)), ids)
-            left = [one for one in left if one not in ready]
         return of
 
     def _fresh(self, kind: str) -> str:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dpsql.engines.others import in_turns
 from dpsql.engines.spark.aggregates import aggregate_sql, distinct_over, empty_sql
 from dpsql.engines.spark.lines import least_first
 from dpsql.engines.spark.sql.expressions import spark_sql
@@ -43,15 +44,9 @@ def with_windows(
         ids: the columns with the ids of their units.
         line: that with their places in the line of their unit.
     """
-    left = list(windows)
-    while left:
-        waiting = {one.name for one in left}
-        ready = [one for one in left if waiting.isdisjoint(one.columns)]
-        if not ready:
-            raise InternalError("a window needs what comes after it")
+    for ready in in_turns(windows):
         shown = (f"{window_sql(one, ids, [line])} AS {quoted(one.name)}" for one in ready)
         rows = rows.selectExpr("*", *shown)
-        left = [one for one in left if one not in ready]
     return rows
 
 
