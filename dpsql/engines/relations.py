@@ -112,6 +112,8 @@ from dpsql.schema.table import Table
 
 UNIT = "u"
 """The column of the ids of units."""
+TO_KEEP = "b_"
+"""Beginning of the names of columns that a dialect computes to keep rows: no other one has it."""
 _FOUND = "found"
 """The column of a group that is there if the group is."""
 

@@ -18,7 +18,7 @@ from dpsql.engines.duckdb.columns import Parameters
 from dpsql.engines.duckdb.lines import identity, place_in_line, told_apart
 from dpsql.engines.duckdb.ways import has_unit, unit_id, way_to_unit
 from dpsql.engines.others import names_met
-from dpsql.engines.relations import UNIT, PlacedColumn, RelationWriter, WrittenNode
+from dpsql.engines.relations import TO_KEEP, UNIT, PlacedColumn, RelationWriter, WrittenNode
 from dpsql.engines.table_relations import TableRelation
 from dpsql.errors import InternalError
 from dpsql.rel.check import check_kept
@@ -78,10 +78,6 @@ def _query(
     return f"SELECT {', '.join(shown) or '0'} FROM ({query.sql})"
 
 
-_OWN = "b_"
-"""What the names of columns begin with that are computed to keep rows: the writer has no others."""
-
-
 class DuckDBRelations(RelationWriter):
     """Writes the query for one relation as DuckDB reads it.
 
@@ -136,8 +132,8 @@ class DuckDBRelations(RelationWriter):
         enforced = frozenset(one.column for one in placed if not one.leaves_out)
         domains = {one.column: one.domain for one in placed}
         coding, shown = Coding(Table("", domains, enforced=enforced)), [UNIT, *of.shown]
-        found = with_cells(of.name, coding, [*domains], shown, _OWN, self._parameters)
-        cells = (f"{_OWN}c{i} AS {one.cell}" for i, one in enumerate(placed))
+        found = with_cells(of.name, coding, [*domains], shown, TO_KEEP, self._parameters)
+        cells = (f"{TO_KEEP}c{i} AS {one.cell}" for i, one in enumerate(placed))
         return f"SELECT {', '.join([*shown, *cells])} FROM ({found})"
 
     def kept(
@@ -147,6 +143,6 @@ class DuckDBRelations(RelationWriter):
         id_ = f"t0.{UNIT}"
         if agree:
             id_ = call("row", id_, *(f"t0.{column}" for column in agree))
-        given = RowsWithIds(_OWN, f"{of.name} AS t0", id_, "true")
+        given = RowsWithIds(TO_KEEP, f"{of.name} AS t0", id_, "true")
         shown = {column: f"t0.{column}" for column in (UNIT, *of.shown)}
         return f"WITH {kept_of(given, rows, shown, line)}"

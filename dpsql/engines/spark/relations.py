@@ -34,6 +34,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpsql.engines.relations import (
+    TO_KEEP,
     UNIT,
     PlacedColumn,
     Query,
@@ -59,9 +60,6 @@ from dpsql.schema.table import Table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_OWN = "b_"
-"""What the names of columns begin with that are computed to keep rows: the writer has no others."""
-
 
 class SparkRelations(RelationWriter):
     """Writes the query for one relation as Spark reads it.
@@ -76,7 +74,7 @@ class SparkRelations(RelationWriter):
         self._stored: dict[str, DataFrame] = {}
         """Rows with their units, by their names in the query."""
         self._id: list[tuple[str, str]] = []
-        """What an id is made of, with its types; the same in all tables of a relation."""
+        """Parts of an id, with their types; the same in all tables of a relation."""
 
     def rows(self, query: Query) -> DataFrame:
         """Build the job of a query that was written here; reads nothing."""
@@ -148,9 +146,9 @@ class SparkRelations(RelationWriter):
     ) -> str:
         """Write the rows that are kept, of all in their places."""
         id_ = [*self._id, *((column, "BIGINT") for column in agree)]
-        lined = f"SELECT *, {', '.join(among_those(_OWN, id_, line))} FROM {of.name}"
+        lined = f"SELECT *, {', '.join(among_those(TO_KEEP, id_, line))} FROM {of.name}"
         shown = ", ".join([UNIT, *of.shown])
-        return f"SELECT {shown} FROM ({lined}) WHERE {is_kept(_OWN, id_, rows)}"
+        return f"SELECT {shown} FROM ({lined}) WHERE {is_kept(TO_KEEP, id_, rows)}"
 
     def told_one_by_one(self, of: WrittenNode, looked: Sequence[str]) -> RowsApart:
         """Write what tells rows apart: the combination of an id and of what is looked at."""
