@@ -41,7 +41,7 @@ which are looked through by themselves."""
 
 @dataclass(slots=True)
 class _Block:
-    """What is grouped by, and what is added up."""
+    """A block: its keys, and the sums of each of its groups."""
 
     keys: frozenset[str]
     added: dict[str, RowSum] = field(default_factory=dict)
@@ -92,7 +92,7 @@ def blocks_for(
 
 
 class _Costs:
-    """What blocks cost, in nanoseconds of a processor for a row."""
+    """Costs of blocks, in nanoseconds of a processor for a row."""
 
     def __init__(self, coding: Coding) -> None:
         self._coding = coding

@@ -70,7 +70,7 @@ _ENDS = {
 """Type → the least and the largest value that is neither infinite nor none at all."""
 _IN_MILLIS = " in milliseconds"
 _TICKS = {_IN_MILLIS: 1_000_000, "": 1_000, "_NS": 1}
-"""How times are counted → how many nanoseconds one more is."""
+"""Unit of stored times, as their types say it → its nanoseconds."""
 _MILLIS = (-9_223_372_022_400_000, 9_223_372_036_854_775)
 """The least and the largest millisecond within `_ENDS`."""
 _DAY = 86_400_000_000_000

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 PROTOCOL = "dpsql-numbers"
-"""What stands before the path of a file whose times are to be numbers; see `numbered.py`."""
+"""Protocol of the paths of files whose times are to be numbers; see `numbered.py`."""
 
 # How a footer is written: the format is called Thrift's compact protocol. A struct is a list of
 # fields, each with a header, which has the kind of its value and how much larger its number is
@@ -37,14 +37,14 @@ _STORED_AS = {7: _INT_32, 8: _INT_64, 9: _INT_64}
 """TIME_MILLIS, TIME_MICROS and TIMESTAMP_MILLIS, of the older way to say it → a number."""
 _DEEPEST = 16
 _BITS = 64
-"""What the largest number takes."""
+"""Bits of the largest number."""
 
 
 class _Field(NamedTuple):
     number: int
     kind: int
     place: int
-    """Where its header is."""
+    """Place of its header."""
 
 
 def times_in(footer: bytes) -> dict[int, int]:
@@ -106,7 +106,7 @@ def _is_in_millis(reader: _Reader, kind: _Field) -> bool:
 
 
 class _Reader:
-    """What reads a footer from its beginning on."""
+    """Reader of a footer, from its beginning on."""
 
     def __init__(self, content: bytes) -> None:
         self.content, self.place = content, 0

@@ -451,7 +451,7 @@ def _check_contributions(contributions: int) -> None:
 
 
 CLOSE = 1e-2
-"""How close the optimum over all strategies is bounded, where that is quick."""
+"""Tolerance of the bound on the optimum over all strategies, where that is quick."""
 QUICK = 256
 """Ranks of queries over one attribute up to which it is."""
 

@@ -79,7 +79,7 @@ SWEEPS = 10
 CLOSE = 1e-4
 """Part of the total by which marginals may differ after fitting."""
 LITTLE = 1e-9
-"""Of what was expected, is left of a cell in any case, so that marginals can still be fitted."""
+"""Share of its expected count that a cell keeps at least, so that marginals can still be fitted."""
 
 
 class EntropyTables(ABC):
