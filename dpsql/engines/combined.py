@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dpsql.engines.lines import readable
 from dpsql.errors import InternalError
+from dpsql.rel.related import OfRelation, RelatedRows
 from dpsql.schema import Table
 from dpsql.schema.combined import UNIT, OfCombination, Place, RowCombination
 from dpsql.schema.grain import origins
@@ -56,6 +57,32 @@ class CombinedRows(OfCombination, MadeOfTables):
             InternalError: always.
         """
         raise InternalError("rows of several tables are scanned as if they were stored")
+
+
+@dataclass(frozen=True)
+class RowsOfRelation(OfRelation, MadeOfTables):
+    """The source of the rows of a relation."""
+
+    @property
+    def sql(self) -> str:
+        """Nothing that could stand after FROM: a relation is written as a whole.
+
+        Raises:
+            InternalError: always.
+        """
+        raise InternalError("rows of a relation are scanned as if they were stored")
+
+
+def rows_of_relation(related: RelatedRows, root: str, rows: int | None) -> Table:
+    """Describe the rows of a relation as a table.
+
+    Args:
+        related: the relation, and what is public of its columns.
+        root: the table and the columns of the ids of their units.
+        rows: how many rows of a unit count; None if nothing says so.
+    """
+    unit = carried(related.read[0], root, rows)
+    return related.table(unit, RowsOfRelation(related, related.base(unit)))
 
 
 def combined_rows(combination: RowCombination, root: str, rows: int | None) -> Table:

@@ -43,6 +43,7 @@ from dpsql.rel.nodes import (
     StoredRows,
     Window,
 )
+from dpsql.rel.related import related_rows
 from dpsql.rel.rename import renamed, renamed_call
 from dpsql.rows.expression import RowCall, RowColumn, RowConstant, RowExpression, all_of
 from dpsql.rows.windows import RowsWindow
@@ -151,6 +152,10 @@ class _Adapter:
 
     def _base(self, others: Others) -> TableRelation:
         """Return the rows of a table, with those of the first steps of the way to their units."""
+        related = related_rows(others.table)
+        if related is not None:
+            names = (*related.columns, *related.undeclared)
+            return TableRelation(related.relation, {name: name for name in names})
         combination = combination_of(others.table.alone)
         if combination is not None:
             return self._combined(others.table.alone, combination, others.stored)

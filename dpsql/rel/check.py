@@ -17,7 +17,8 @@ Guarantees:
     looks at rows one by one is a function of the multiset up to an exchange of equal rows
     (`rows/windows.py`): its type is made by the same rules, and its numbers are such as it takes.
     (iv) Keys of a `Group` are exact: of values that are equal there is one, so that it doesn't
-    matter which of a group is shown. Zeros of a DOUBLE are equal and not the same.
+    matter which of a group is shown. Zeros of a DOUBLE are equal and not the same, so that it is a
+    key only as `with_one_zero` has it.
     (v) Cells of a `Bound` are of columns of their types, so that a row is in one of them, or in
     none, whatever it says (`engines/codes.py`).
     (vi) Columns of a `Union` that go together have one type, so that no cast is made by the
@@ -30,7 +31,7 @@ from collections.abc import Iterable, Sequence
 
 from dpsql.errors import InternalError, SqlLimitError, UnsupportedSqlError
 from dpsql.rel.facts import Known, RelationFacts, columns_of_rows
-from dpsql.rel.keys import equal_columns, meets_one
+from dpsql.rel.keys import equal_columns, has_one_zero, meets_one
 from dpsql.rel.nodes import (
     ONLY,
     Bound,
@@ -244,7 +245,11 @@ def _check_bound(node: Bound, of: RelationFacts) -> None:
 def _check_keys(node: Group, of: RelationFacts) -> None:
     writer = RowWriter(of.types)
     keys = (value for _, value in node.keys)
-    made = (value for value in keys if not isinstance(value, RowColumn) or not _is_id(value, of))
+    made = (
+        value
+        for value in keys
+        if not (isinstance(value, RowColumn) and _is_id(value, of)) and not has_one_zero(value)
+    )
     if any(writer.write(value).type.is_float for value in made):
         raise UnsupportedSqlError(
             "Rows of a unit can't be grouped by a DOUBLE: of its zeros it would be left open which "

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dpsql.rel.facts import Known, RelationFacts, conjuncts, equalities
 from dpsql.rel.nodes import Filter, Group, Id, Join, Project, Relation, Scan
-from dpsql.rows.expression import RowColumn, RowExpression
+from dpsql.rows.expression import RowCall, RowCase, RowColumn, RowConstant, RowExpression
 from dpsql.schema.keys import comparable
 
 
@@ -67,3 +67,16 @@ def _is_unique(relation: Relation, names: frozenset[Id]) -> bool:
             return {name for name, _ in relation.keys} <= names
         case _:
             return False
+
+
+_ZERO = RowConstant("DOUBLE", "0.0")
+
+
+def with_one_zero(value: RowExpression) -> RowExpression:
+    """Return a DOUBLE of which values that are equal are the same: the zero without a sign."""
+    return RowCase(((RowCall("=", (value, _ZERO)), _ZERO),), value)
+
+
+def has_one_zero(value: RowExpression) -> bool:
+    """Whether a value is one that `with_one_zero` has made."""
+    return isinstance(value, RowCase) and value == with_one_zero(value.otherwise)

@@ -155,6 +155,9 @@ def ids_of_units(table: Table) -> tuple[str, ...]:
     Where rows meet, they are those of each table: the rows that meet are of one unit, which each of
     them has, so these columns are as different as the units are.
     """
+    units: object = getattr(getattr(table.origin, "related", None), "units", None)
+    if isinstance(units, tuple):
+        return units
     combination = combination_of(table)
     if combination is None:
         return unit_columns(table)

@@ -333,6 +333,11 @@ class Table:
         return 1 if self.unit is None else self.unit.max_rows or 1
 
     @property
+    def unit_rows(self) -> int | None:
+        """The most rows of one unit that count; None if nothing says so."""
+        return None if self.unit is None else self.unit.max_rows
+
+    @property
     def is_bounded(self) -> bool:
         """Whether rows of it can be counted: a unit has one, or so many count at most."""
         return self.unit is None or self.unit.max_rows is not None

@@ -12,6 +12,7 @@ from itertools import chain, pairwise
 import polars as pl
 
 from dpsql.calls import check_path, check_switch
+from dpsql.engines.combined import rows_of_relation
 from dpsql.engines.public import PublicReader
 from dpsql.engines.source import DataSource
 from dpsql.engines.unit_rows import ROWS, no_units
@@ -31,12 +32,13 @@ from dpsql.linalg.arrays import Ints
 from dpsql.planner.plans.traits import LAPLACE
 from dpsql.planner.registry import plan
 from dpsql.privacy import Ledger
+from dpsql.rel.related import RelatedRows, related_rows
 from dpsql.request import Declared, Request
 from dpsql.schema import EachRow, Schema, Table, Unit
 from dpsql.schema.catalog import check_declared, unbounded, verify_unchanged
 from dpsql.schema.combined import RowCombination, bound_of, combination_of, made_of, unbounded_pairs
 from dpsql.schema.facts import Database
-from dpsql.schema.keys import check_references
+from dpsql.schema.keys import check_references, read_keys
 from dpsql.schema.lookup import meant, of_table
 from dpsql.schema.names import as_sql, folded, quoted_text
 from dpsql.schema.referred import check_same_units, root_of, with_parents
@@ -162,12 +164,17 @@ class DeclaredData:
             widen=self.widened,
             same_units=self.check_same_units,
             combine=self.combined,
+            relate=self.with_rows,
+            unique=self.unique_keys,
             unbounded=self.unbounded,
         )
 
     def unbounded(self, table: Table) -> UnboundedError:
         """Say that nothing bounds the rows of units in a table."""
+        related = related_rows(table)
         combination = combination_of(table)
+        if related is not None:
+            combination = RowCombination(related.counted)
         if combination is not None:
             return unbounded_pairs(self.source.catalog, combination, self.schema, self.unit)
         return unbounded(self.source.catalog, table, self.schema, self.unit)
@@ -189,6 +196,28 @@ class DeclaredData:
                 self.check_same_units(first, other)
         rows = bound_of(self.source.catalog, combination, self.schema, self.unit)
         return self.source.combined(combination, self.root_of(first), rows)
+
+    def with_rows(self, rows: RelatedRows) -> Table:
+        """Describe the rows of a relation of private tables.
+
+        Raises:
+            SchemaError: their units are not the same, or several bounds are declared.
+        """
+        first, *others = rows.read
+        for other in others:
+            self.check_same_units(first, other)
+        most = rows.most
+        if most is None:
+            met = RowCombination(rows.counted)
+            most = bound_of(self.source.catalog, met, self.schema, self.unit)
+        return rows_of_relation(rows, self.root_of(first), most)
+
+    def unique_keys(self, table: Table) -> frozenset[frozenset[str]]:
+        """Return the sets of columns in which no two rows agree, as the database sees to it."""
+        if table.origin is not None:
+            return frozenset()
+        keys = read_keys(self.source.catalog.keys(table.path), table.path)
+        return frozenset(columns for name, columns in keys.unique if name == table.path[-1])
 
     def unit_counts(
         self, table: Table, least: int, most: int, limits: tuple[RowLimit, ...] = ()

@@ -27,6 +27,7 @@ from dpsql.schema import Table
 from dpsql.schema.domain import Cuts
 from dpsql.schema.grain import chosen_rows
 from dpsql.schema.names import quoted_name, twins
+from dpsql.sql.algebra.outlined import RelationOutliner
 from dpsql.sql.allow import check_allowed
 from dpsql.sql.assemble import Asked, LoweredStatement, answered, assemble
 from dpsql.sql.binding.core import Core, Linear
@@ -36,12 +37,16 @@ from dpsql.sql.binding.tables import (
     Combine,
     NamedTables,
     Public,
+    Relate,
     Resolve,
     Unbounded,
+    Unique,
     Widen,
     no_bound,
     no_combinations,
     no_parents,
+    no_relations,
+    nothing_unique,
 )
 from dpsql.sql.compiled import Script
 from dpsql.sql.lowering.alike import alike_cells, of_all, of_first, with_one_of_each
@@ -94,6 +99,8 @@ def compile_script(
     choose: Choose = chosen_rows,
     same_units: SameUnits = one_table_only,
     unbounded: Unbounded = no_bound,
+    relate: Relate = no_relations,
+    unique: Unique = nothing_unique,
 ) -> Script:
     """Compile named statements over private tables to a workload; no row is touched.
 
@@ -115,6 +122,8 @@ def compile_script(
         choose: describes rows that are chosen among those of a private table.
         same_units: refuses a further table whose rows are not of the units of the first one.
         unbounded: words that nothing bounds the rows of units in a table whose rows are counted.
+        relate: describes the rows of a relation of private tables.
+        unique: returns the sets of columns in which no two rows of a private table agree.
 
     Raises:
         SqlError: a statement is malformed, too large, refused, or over another table.
@@ -134,6 +143,8 @@ def compile_script(
         choose=choose,
         same_units=same_units,
         unbounded=unbounded,
+        relate=relate,
+        unique=unique,
     )
     try:
         return ask(statements, weights=weights)
@@ -156,6 +167,8 @@ def _compiled(
     choose: Choose,
     same_units: SameUnits,
     unbounded: Unbounded,
+    relate: Relate,
+    unique: Unique,
 ) -> Script:
     """Compile statements, without trying what a hint may say; see `compile_script`."""
     _check_names(statements)
@@ -163,8 +176,10 @@ def _compiled(
     sandbox = Sandbox()
     sandbox.allow(len(statements))
     try:
-        tables = NamedTables(sandbox, resolve, public, widen, combine, choose, unbounded)
-        outliner, values = Outliner(tables, groups_above), tables.values
+        tables = NamedTables(
+            sandbox, resolve, public, widen, combine, choose, unbounded, relate, unique
+        )
+        outliner, values = RelationOutliner(tables, groups_above), tables.values
         parsed = [(name, naming(name, several, _read, sql, values)) for name, sql in statements]
         outlined = [(n, p, naming(n, several, outliner.outline, p)) for n, p in parsed]
         importance = Importance.of({name: tree.weight for name, tree in parsed}, weights)

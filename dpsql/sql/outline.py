@@ -79,7 +79,11 @@ class Outliner:
         Raises:
             SqlError: it joins private tables, or names something unknown.
         """
-        visitor = _Visitor(self.tables, self._above, parsed)
+        return self.outlined(parsed, Visitor)
+
+    def outlined(self, parsed: Parsed, visitor_of: type[Visitor]) -> Outlined:
+        """Outline one statement by a visitor."""
+        visitor = visitor_of(self.tables, self._above, parsed)
         query = visitor.root(parsed.query)
         public = without_unused(query)
         used = {table.name for table in public.find_all(exp.Table)}
@@ -88,12 +92,13 @@ class Outliner:
         return Outlined((), tuple(visitor.tables), public)
 
 
-class _Visitor:
+class Visitor:
     """Walks through one statement from the outside in, and rewrites it."""
 
     def __init__(self, tables: NamedTables, above: float | None, parsed: Parsed) -> None:
         self._existing, self._grain = tables.existing, tables.grain
         self._items = PrivateItems(parsed.source, tables, lambda of: self._of_unit.told(of))
+        self.relations = tables
         self._above, self._sandbox = above, tables.sandbox  # see `compile_script`
         self._source = source = parsed.source
         self._subqueries = Subqueries(parsed.source, self._sandbox, self._items, self._within)

@@ -79,6 +79,9 @@ def linear(node: Expr, binder: RowBinder) -> Linear:
     label = _label(node, binder)
     if isinstance(inner, exp.Count):
         if isinstance(inner.this, exp.Distinct):
+            found = _units_when(inner, binder)
+            if found is not None:  # COUNT(DISTINCT CASE WHEN p THEN id END) counts units where p
+                return Linear(label, filters=(*filters, *found), of_units=True)
             _check_unit(inner, binder)
             return Linear(label, filters=filters, of_units=True)
         argument = inner.this
@@ -221,6 +224,19 @@ def _check_unit(node: exp.Count, binder: RowBinder) -> None:
         if name is not None and name in ids_of_units(table):
             return
     raise _not_units(node, table.unit, name, binder)
+
+
+def _units_when(node: exp.Count, binder: RowBinder) -> tuple[BoundExpr, ...] | None:
+    """Return the conditions of COUNT(DISTINCT CASE WHEN … THEN id END); None if it is another."""
+    (argument, *others) = node.this.expressions
+    found = None if others or binder.table.unit is None else _when(argument)
+    if found is None or isinstance(found[1].unnest(), exp.Literal):
+        return None
+    condition, value = found
+    binder.bind(value)
+    if stored_place(value, binder.scope) not in ids_of_units(binder.table):
+        return None
+    return _conjuncts(condition, binder)
 
 
 def _not_units(

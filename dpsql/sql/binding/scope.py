@@ -126,7 +126,7 @@ class Scope:
 
     def owns(self, node: exp.Column) -> bool:
         """Whether a column may be one of the private table."""
-        return self._is_private(node.name) and self._is_table(_qualifier(node))
+        return self._is_private(node.name) and self._is_table(qualifier_of(node))
 
     def add(self, relation: Relation) -> None:
         """Make the columns of a relation visible."""
@@ -170,7 +170,7 @@ class Scope:
         """
         if isinstance(node.this, exp.Star):
             raise self._source.unsupported(node, "* can't stand here.", "name the columns.")
-        name, qualifier = node.name, _qualifier(node)
+        name, qualifier = node.name, qualifier_of(node)
         public = self._public(name, qualifier)
         private = [scope for scope in (self, *self._parents) if scope.owns(node)]
         if folded(name) in self._kept and not qualifier:
@@ -276,7 +276,7 @@ class Scope:
         return "did you mean " + instead(as_sql(meant)) + "?" if meant is not None else None
 
 
-def _qualifier(node: exp.Column) -> tuple[str, ...]:
+def qualifier_of(node: exp.Column) -> tuple[str, ...]:
     parts = (node.args.get(key) for key in ("catalog", "db", "table"))
     return tuple(folded(str(part.name)) for part in parts if part is not None)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import polars as pl
 
 from dpsql.errors import SchemaError, Span, UnboundedError, printable
+from dpsql.rel.related import RelatedRows
 from dpsql.rows.windows import WindowFrame
 from dpsql.schema import Table
 from dpsql.schema.combined import RowCombination
@@ -45,6 +47,29 @@ def no_combinations(combination: RowCombination) -> Table:
         f"Rows of {printable(combination.name)} can be joined only where they are stored.",
         hint="ask this in a session on the data.",
     )
+
+
+Relate = Callable[[RelatedRows], Table]
+"""Describes the rows of a relation."""
+Unique = Callable[[Table], frozenset[frozenset[str]]]
+"""Returns the sets of columns in which no two rows of a table agree."""
+
+
+def no_relations(rows: RelatedRows) -> Table:
+    """Know of no rows that are made of others.
+
+    Raises:
+        SchemaError: always.
+    """
+    raise SchemaError(
+        f"Rows made of those of {printable(rows.name)} can be asked only where these are stored.",
+        hint="ask this in a session on the data.",
+    )
+
+
+def nothing_unique(_: Table) -> frozenset[frozenset[str]]:
+    """Know of no keys."""
+    return frozenset()
 
 
 Unbounded = Callable[[Table], UnboundedError]
@@ -130,6 +155,17 @@ class UnitWindow:
         return replace(self, name=name)
 
 
+@dataclass(slots=True)
+class Tried:
+    """A statement that may be refused."""
+
+    kept: bool = False
+
+    def keep(self) -> None:
+        """Keep what was noted."""
+        self.kept = True
+
+
 class NamedTables:
     """The tables that the statements of one script name; each is read once.
 
@@ -141,6 +177,8 @@ class NamedTables:
         combine: describes rows that are made of rows of several tables.
         choose: describes rows that are chosen among those of a table.
         unbounded: words that nothing bounds the rows of units in a table.
+        relate: describes the rows of a relation.
+        unique: returns the sets of columns in which no two rows of a table agree.
     """
 
     def __init__(
@@ -152,9 +190,13 @@ class NamedTables:
         combine: Combine = no_combinations,
         choose: Choose = chosen_rows,
         unbounded: Unbounded = no_bound,
+        relate: Relate = no_relations,
+        unique: Unique = nothing_unique,
     ) -> None:
         self._sandbox = sandbox
         self._choose = choose
+        self._relate, self._unique = relate, unique
+        self._related: dict[str, Table] = {}
         self.unbounded = unbounded
         self._chosen: dict[str, Table | None] = {}
         self._widen = widen
@@ -224,6 +266,29 @@ class NamedTables:
         if combination.digest not in self._combined:
             self._combined[combination.digest] = self._combine(combination)
         return self._combined[combination.digest]
+
+    @contextmanager
+    def tried(self) -> Iterator[Tried]:
+        """Forget what is noted of rows of units in a statement, unless that is kept."""
+        before = {path: dict(found) for path, found in self._rows.items()}, list(self._all_rows)
+        tried = Tried()
+        yield tried
+        if not tried.kept:
+            self._rows, self._all_rows = before
+
+    def related(self, rows: RelatedRows) -> Table:
+        """Return the rows of a relation as a table.
+
+        Raises:
+            SchemaError: their units are not the same.
+        """
+        if rows.digest not in self._related:
+            self._related[rows.digest] = self._relate(rows)
+        return self._related[rows.digest]
+
+    def unique(self, table: Table) -> frozenset[frozenset[str]]:
+        """Return the sets of columns in which no two rows of a table agree."""
+        return self._unique(table)
 
     def chosen(self, table: Table, chosen: Chosen) -> Table | None:
         """Return rows that are chosen among those of a table; None if they are asked as these."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sqlglot import exp
 
@@ -61,6 +62,19 @@ _KNOWN = (
 _ALL = WindowFrame(rows=True, start=None, end=None)
 
 
+class WindowParts(NamedTuple):
+    """The parts of a window over rows of a unit, bound."""
+
+    table: Table
+    told: tuple[str, ...]
+    """Columns of PARTITION BY that tell to which rows these belong."""
+    partition: tuple[BoundExpr, ...]
+    order: tuple[WindowSort, ...]
+    asked: tuple[str, tuple[BoundExpr, ...], tuple[int, ...]]
+    """The function, what it is of, and the constants that it takes."""
+    frame: WindowFrame | None
+
+
 class UnitWindows:
     """Binds the windows of one SELECT over private rows.
 
@@ -92,12 +106,6 @@ class UnitWindows:
         Raises:
             SqlError: it isn't over rows of one unit, or its value would be left open.
         """
-        window = with_named(node, self._select.args.get("windows") or [])
-        if window is None:
-            name = printable(node.args["alias"].name)
-            raise self._source.error(
-                node, f"There is no window {name}.", "name it: WINDOW w AS (…)."
-            )
         if self._relations:
             raise self._source.unsupported(
                 node,
@@ -105,15 +113,8 @@ class UnitWindows:
                 "write it in a query of its own, and join that: FROM (SELECT *, … OVER (…) AS n "
                 "FROM …) AS t JOIN ….",
             )
-        table, span = self._table(node), self._source.node(node)
-        told, partition = self._partition(window, table, node)
-        order = tuple(self._sorted(window))
-        function, arguments, numbers = self._function(window.this, node)
-        frame = self._frame(function, window, node)
-        if function == "count_distinct" and frame is not None and not frame.is_whole:
-            raise self._refused(node, "COUNT(DISTINCT …) of some rows", "leave ORDER BY out.")
-        if frame is None and function not in _FUNCTIONS.values():
-            order = ()  # of all rows, in whatever order
+        span = self._source.node(node)
+        table, told, partition, order, (function, arguments, numbers), frame = self.parts(node)
         made = UnitWindow(
             "",
             table,
@@ -136,6 +137,30 @@ class UnitWindows:
         found.meta.update(start=span.start, end=span.end - 1)
         own = frozenset({made.name})
         return BoundExpr(found, render(found), frozenset(), frozenset(), span, own)
+
+    def parts(self, node: exp.Window) -> WindowParts:
+        """Return what a window asks, over columns of rows.
+
+        Raises:
+            SqlError: it isn't over rows of one unit, or its value would be left open.
+        """
+        window = with_named(node, self._select.args.get("windows") or [])
+        if window is None:
+            name = printable(node.args["alias"].name)
+            raise self._source.error(
+                node, f"There is no window {name}.", "name it: WINDOW w AS (…)."
+            )
+        table = self._table(node)
+        told, partition = self._partition(window, table, node)
+        order = tuple(self._sorted(window))
+        function, arguments, numbers = self._function(window.this, node)
+        frame = self._frame(function, window, node)
+        if function == "count_distinct" and frame is not None and not frame.is_whole:
+            raise self._refused(node, "COUNT(DISTINCT …) of some rows", "leave ORDER BY out.")
+        if frame is None and function not in _FUNCTIONS.values():
+            order = ()  # of all rows, in whatever order
+        asked = function, arguments, numbers
+        return WindowParts(table, told, partition, order, asked, frame)
 
     def _table(self, at: Expr) -> Table:
         try:

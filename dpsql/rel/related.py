@@ -1,0 +1,105 @@
+"""Relations as tables: the rows of a relation, with what is public of each of their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from dpsql.rel.identity import digest
+from dpsql.rel.nodes import Id, Relation
+from dpsql.schema.domain import Domain, NumberBounds
+from dpsql.schema.table import Origin, Parent, Table
+from dpsql.schema.units import ResolvedUnit
+
+
+@dataclass(frozen=True, eq=False)
+class RelatedRows:
+    """The rows of a relation, to be counted as those of a table.
+
+    Args:
+        relation: the relation.
+        columns: its columns with a domain.
+        undeclared: its other columns, with their types.
+        most: how many rows of a unit count at most; None if nothing says so.
+        counted: the stored tables whose rows are put together in each of them.
+        read: all stored tables that are read.
+        units: the columns that have the id of the unit in each row.
+        bounds: columns without a domain → their bounds.
+        enforced: columns of which each row has a value of the domain, or between the bounds.
+        filled: columns that are never NULL.
+    """
+
+    relation: Relation
+    columns: Mapping[Id, Domain]
+    undeclared: Mapping[Id, str]
+    most: int | None
+    counted: tuple[Table, ...]
+    read: tuple[Table, ...]
+    units: tuple[Id, ...] = ()
+    bounds: Mapping[Id, NumberBounds] = field(default_factory=dict)
+    enforced: frozenset[Id] = frozenset()
+    filled: frozenset[Id] = frozenset()
+
+    @property
+    def name(self) -> str:
+        """The name of the rows: of the tables that they are made of, also in `max_rows`."""
+        return ", ".join(sorted(table.name for table in self.counted))
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of which rows they are."""
+        return digest(self.relation)
+
+    def table(self, unit: ResolvedUnit, origin: Origin) -> Table:
+        """Return them as a table, whose rows come from there."""
+        return Table(
+            self.name,
+            self.columns,
+            self.undeclared,
+            self._path,
+            unit,
+            self.enforced,
+            bounds=self.bounds,
+            filled=self.filled,
+            origin=origin,
+            file=self.read[0].file,
+        )
+
+    def base(self, unit: ResolvedUnit) -> Table:
+        """Return the table that is charged for."""
+        return Table(self.name, {}, path=self._path, unit=replace(unit, column=unit.name))
+
+    @property
+    def _path(self) -> tuple[str, ...]:
+        (database, schema, *_) = self.read[0].path
+        return database, schema, f"{self.name} {self.digest[:16]}"
+
+
+def related_rows(table: Table) -> RelatedRows | None:
+    """Return the relation whose rows a table has; None if it has those of no relation."""
+    found = getattr(table.origin, "related", None)
+    return found if isinstance(found, RelatedRows) else None
+
+
+@dataclass(frozen=True)
+class OfRelation:
+    """The facts about the origin of a relation's rows, wherever they come from."""
+
+    related: RelatedRows
+    base: Table
+
+    @property
+    def digest(self) -> str:
+        """A hash of what is scanned."""
+        return self.related.digest
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The private tables that are read."""
+        return self.related.read
+
+    @property
+    def sides(self) -> tuple[Parent, ...]:
+        """Its columns are known by ids, and of no other table."""
+        return ()

@@ -1,0 +1,259 @@
+"""Subqueries for a row: each is a column of it, an aggregate of the rows of its unit that it meets.
+
+    WHERE EXISTS (SELECT 1 FROM orders o WHERE o.customer_id = c.id AND o.price > 7)
+
+adds to each customer whether one of its orders is of that kind. Conditions over the subquery's own
+rows are conditions on these; what else is said of both is what makes them meet, and it has to say
+that they are of one unit. That does for EXISTS, for IN, for SEMI and ANTI joins and for subqueries
+with one value, which are the classical cases of decorrelation (Neumann and Kemper, BTW 2015): a
+subquery that is of a row alone needs no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from dpsql.errors import SqlError
+from dpsql.rel.nodes import Agg, Filter, GroupJoin, Id, Join
+from dpsql.rows.expression import RowCall, RowColumn, RowExpression, all_of
+from dpsql.schema import Domain
+from dpsql.schema.domain import INTEGER_TYPES
+from dpsql.sql.algebra.described import (
+    Described,
+    NewColumn,
+    id_of,
+    integers_between,
+    joined,
+    moved,
+    with_columns,
+)
+from dpsql.sql.algebra.selects import RowsOfSelect, projected
+from dpsql.sql.algebra.visible import VisibleItem, made_column
+from dpsql.sql.binding.expressions import BoundExpr, Expr, has_aggregate, is_aggregate, paren
+from dpsql.sql.binding.row_queries import column_name
+from dpsql.sql.binding.units.group import joined_bound
+
+if TYPE_CHECKING:
+    from dpsql.rows.known import Interval
+
+_APART = ("group", "having", "distinct", "qualify", "with_", "limit", "offset")
+"""Clauses with which a query has rows of its own, whatever row it is for."""
+_UNIT = (
+    "limit it to rows of the same unit, WHERE o.customer_id = c.id; or release it first, and write "
+    "the result here."
+)
+
+
+def with_exists(rows: RowsOfSelect, right: Described, on: RowExpression | None) -> Expr:
+    """Add whether a row meets one of some others; return the column."""
+    id_ = rows.queries.fresh("exists")
+    relation = GroupJoin(rows.of.relation, right.relation, on, ((id_, Agg("exists")),))
+    new = NewColumn(id_, "BOOLEAN", nullable=False, domain=Domain.boolean())
+    made = with_columns(rows.of, relation, [new])
+    rows.become(replace(made, read=(*made.read, *right.read)))
+    return made_column(id_, rows.source.node(rows.select))
+
+
+def aside(rows: RowsOfSelect, node: Expr) -> Expr:
+    """Add what a subquery over private rows is for each row; return it over the relation.
+
+    Raises:
+        SqlError: it isn't of the row's own unit.
+    """
+    query = node.args["query"] if isinstance(node, exp.In) else node.this
+    while isinstance(query, exp.Subquery):
+        query = query.this
+    other = _Aside(rows, node, query)
+    if isinstance(node, exp.Exists):
+        return other.exists()
+    return other.among(node) if isinstance(node, exp.In) else other.value()
+
+
+class _Aside:
+    """One subquery for a row."""
+
+    def __init__(self, rows: RowsOfSelect, node: Expr, query: Expr) -> None:
+        self._rows, self._node, self._query = rows, node, query
+        self._source, self._queries = rows.source, rows.queries
+        self._items: list[Expr] = []
+        self._inner = self._translated(query)
+        own, met = list[BoundExpr](), list[BoundExpr]()
+        outside = set(rows.of.columns)
+        for one in self._inner.where:
+            (met if outside & (one.attributes | one.by_row) else own).append(one)
+        self._met = met
+        where = self._inner.holds(own)
+        of = self._inner.of
+        self._right = of if where is None else of.over(Filter(of.relation, where))
+
+    def _translated(self, query: Expr) -> RowsOfSelect:
+        rows, queries = self._rows, self._queries
+        apart = not isinstance(query, exp.Select) or any(query.args.get(key) for key in _APART)
+        if not apart and isinstance(query, exp.Select):
+            self._items = [item.unalias() for item in query.expressions]
+            return queries.select(query, rows.names, rows)
+        select = query if isinstance(query, exp.Select) else query.find(exp.Select)
+        if not isinstance(select, exp.Select):
+            raise self._refused()
+        found = queries.rows(query, rows.names)
+        alone = RowsOfSelect(queries, select, rows.names)
+        alone.become(found.of)
+        of, columns = projected(found, alone)
+        inner = RowsOfSelect(queries, exp.Select(expressions=[]), rows.names, rows)
+        inner.select.meta.update(select.meta)
+        inner.become(of)
+        inner.items = (VisibleItem("", (), columns),)
+        self._items = [exp.Column(this=exp.Identifier(this=c.name, quoted=True)) for c in columns]
+        return inner
+
+    def _refused(self) -> SqlError:
+        return self._source.unsupported(
+            self._node,
+            "This is computed from the rows of all units, so the rows of one could decide which "
+            "rows of others count.",
+            _UNIT,
+        )
+
+    def _on(self, further: Sequence[BoundExpr] = (), *, told: bool = False) -> list[RowExpression]:
+        """Return what makes rows meet, which must say that they are of one unit."""
+        found = [*self._met, *further]
+        pairs = [self._pair(one) for one in found]
+        if not told and not any(
+            self._rows.of.telling(a, b, self._right) for pair in pairs if pair for a, b in [pair]
+        ):
+            raise self._refused()
+        return [
+            self._inner.expression(one)
+            if pair is None
+            else RowCall("=", (RowColumn(pair[0]), RowColumn(pair[1])))
+            for one, pair in zip(found, pairs, strict=True)
+        ]
+
+    def _pair(self, bound: BoundExpr) -> tuple[Id, Id] | None:
+        """Return the columns outside and inside that a condition says are equal."""
+        node, table = bound.node.unnest(), self._inner.table()
+        if not isinstance(node, exp.EQ):
+            return None
+        a, b = (
+            id_of(replace(bound, node=side.unnest()), table)
+            for side in (node.this, node.expression)
+        )
+        outside, inside = self._rows.of.columns, self._inner.of.columns
+        for one, other in ((a, b), (b, a)):
+            if one in outside and other in inside and one is not None and other is not None:
+                return one, other
+        return None
+
+    def exists(self) -> Expr:
+        """Add whether there are rows."""
+        on = self._on()
+        return with_exists(self._rows, self._right, all_of(on) if on else None)
+
+    def among(self, node: exp.In) -> Expr:
+        """Add whether a value is equal to one of the rows'."""
+        if len(self._items) != 1:
+            raise self._source.unsupported(node, "IN takes one column here.", "list one.")
+        value = self._rows.bind(node.this)
+        theirs = self._inner.bind(self._items[0])
+        table = self._inner.table()
+        ours = moved(value, self._rows.table(), table)
+        equal = exp.EQ(this=paren(ours.node), expression=paren(theirs.node))
+        plain = id_of(ours, table) in table.filled and id_of(theirs, table) in table.filled
+        if not plain and not _is_positive(node):
+            raise self._source.unsupported(
+                node,
+                "IN of values that may be NULL is neither true nor false here.",
+                "write EXISTS, or NOT EXISTS: WHERE NOT EXISTS (SELECT 1 FROM … WHERE o.a = c.a).",
+            )
+        span = self._source.node(node)
+        on = self._on([joined_bound(equal, [ours, theirs], span)])
+        return with_exists(self._rows, self._right, all_of(on))
+
+    def value(self) -> Expr:
+        """Add one value: aggregates of the rows, or what the only one of them has."""
+        if len(self._items) != 1:
+            raise self._source.unsupported(self._node, "This returns several columns.", "list one.")
+        (item,) = self._items
+        if not has_aggregate(item):
+            return self._only(item)
+        adds, added = list[tuple[Id, Agg]](), list[NewColumn]()
+        on = self._on()
+        shown = self._aggregated(item, adds, added)
+        rows, right = self._rows, self._right
+        relation = GroupJoin(
+            rows.of.relation, right.relation, all_of(on) if on else None, tuple(adds)
+        )
+        facts = [self._queries.fact(relation, one.id) for one in added]
+        added = [
+            replace(
+                one,
+                type=type_,
+                nullable=nullable,
+                domain=one.domain
+                or (integers_between(one.between, type_) if type_ in INTEGER_TYPES else None),
+            )
+            for one, (type_, nullable) in zip(added, facts, strict=True)
+        ]
+        made = with_columns(rows.of, relation, added)
+        rows.become(replace(made, read=(*made.read, *right.read)))
+        return exp.Paren(this=rows.prepared(shown))
+
+    def _aggregated(self, node: Expr, adds: list[tuple[Id, Agg]], added: list[NewColumn]) -> Expr:
+        """Write columns in place of aggregates."""
+        if is_aggregate(node):
+            agg, domain, between = self._inner.aggregate(node)
+            id_ = self._queries.fresh(column_name(node, self._source))
+            adds.append((id_, agg))
+            added.append(_new(id_, domain, between))
+            return made_column(id_, self._source.node(node))
+        copy = node.copy()
+        for key, value in node.args.items():
+            if isinstance(value, exp.Expression):
+                copy.set(key, self._aggregated(value, adds, added))
+            elif isinstance(value, list):
+                copy.set(
+                    key,
+                    [
+                        self._aggregated(v, adds, added) if isinstance(v, exp.Expression) else v
+                        for v in value
+                    ],
+                )
+        return copy
+
+    def _only(self, item: Expr) -> Expr:
+        """Join the one row that there is at most, and return what it has."""
+        on, rows, right = self._on(), self._rows, self._right
+        pairs = [self._pair(one) for one in self._met]
+        facts = self._queries.known.of(right.relation)
+        if None in pairs or not facts.is_unique(pair[1] for pair in pairs if pair):
+            raise self._source.unsupported(
+                self._node,
+                "This subquery may return several rows for one.",
+                "aggregate it: MIN(…), MAX(…), COUNT(*).",
+            )
+        bound = self._inner.bind(item)
+        if not isinstance(bound.node.unnest(), exp.Column):
+            raise self._source.unsupported(
+                self._node, "This subquery has to return a column.", "compute with it outside."
+            )
+        id_ = id_of(bound, self._inner.table())
+        relation = Join(rows.of.relation, right.relation, all_of(on), "left")
+        counted = rows.of.counted
+        rows.become(joined(relation, rows.of, right, rows.of.most, counted, lost=True))
+        return made_column(str(id_), self._source.node(self._node))
+
+
+def _new(id_: Id, domain: Domain | None, between: Interval) -> NewColumn:
+    return NewColumn(id_, "", True, domain, between)
+
+
+def _is_positive(node: Expr) -> bool:
+    """Whether a condition leaves the same rows out if it is false as if it is NULL."""
+    above = node.parent
+    while isinstance(above, (exp.And, exp.Or, exp.Paren)):
+        above = above.parent
+    return isinstance(above, (exp.Where, exp.Join, exp.Filter)) or above is None

@@ -1,0 +1,346 @@
+"""Described relations: a relation, and what is public of each of its columns.
+
+A relation under translation is a table of which the columns are called by their ids. So what
+statements say of it is bound and read as of any table, and grows no other forms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from dpsql.errors import SchemaError, SqlError
+from dpsql.rel.facts import UNIT, Known, columns_of_rows
+from dpsql.rel.nodes import Id, Ids, Key, Relation, Scan, StoredRows
+from dpsql.rel.related import RelatedRows
+from dpsql.rows.known import Interval
+from dpsql.schema import Domain, Table
+from dpsql.schema.domain import INTEGER_TYPES, NumberBounds, Value
+from dpsql.sql.binding.expressions import BoundExpr, as_stored, column, render
+from dpsql.sql.lowering.measures import RowReader
+
+IDS: Ids = ("", ())
+"""The ids of units of all tables of a statement, which are checked to be the same."""
+MOST_VALUES = 10_000
+"""Values of a computed column, up to which it has a domain."""
+Tells = Mapping[Id, frozenset[Key]]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Described:
+    """A relation under translation.
+
+    Args:
+        relation: its rows.
+        table: its columns, by their ids, with their domains, bounds and types.
+        most: how many rows of a unit count at most; None if nothing says so.
+        tells: column → the keys whose value it has, each of a row of the same unit.
+        counted: the stored tables whose rows are put together in each of its rows.
+        read: all stored tables that are read; none for public rows.
+        ids_of: where a column is of a stored table: that, and its name there.
+    """
+
+    relation: Relation
+    table: Table
+    most: int | None
+    tells: Tells
+    counted: tuple[Table, ...]
+    read: tuple[Table, ...]
+    ids_of: Mapping[Id, tuple[Table, str]] = field(default_factory=dict)
+
+    @property
+    def private(self) -> bool:
+        """Whether its rows are of units."""
+        return bool(self.read)
+
+    @property
+    def columns(self) -> tuple[Id, ...]:
+        """All columns."""
+        return (*self.table.columns, *self.table.undeclared)
+
+    def over(self, relation: Relation, *, most: int | None = None) -> Described:
+        """Return a relation with the same columns."""
+        return replace(self, relation=relation, most=self.most if most is None else most)
+
+    def telling(self, a: Id, b: Id, other: Described) -> bool:
+        """Whether rows in which two columns are equal are of one unit."""
+        return not self.tells.get(a, frozenset()).isdisjoint(other.tells.get(b, ()))
+
+    def related(self, units: Sequence[Id]) -> RelatedRows:
+        """Return it as rows that can be counted."""
+        table = self.table
+        counted = tuple(sorted(self.counted, key=lambda one: one.path))
+        read = {one.path: one for one in (*counted, *self.read)}
+        return RelatedRows(
+            self.relation,
+            table.columns,
+            table.undeclared,
+            self.most,
+            counted,
+            tuple(read.values()),
+            tuple(units),
+            table.bounds,
+            table.enforced,
+            table.filled,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NewColumn:
+    """A column that is added to a relation.
+
+    Args:
+        id: its id.
+        type: its type.
+        nullable: whether it may be NULL.
+        domain: its values, if they are known.
+        between: between which numbers it lies, as far as that is known.
+        tells: the keys whose value it has.
+    """
+
+    id: Id
+    type: str
+    nullable: bool = True
+    domain: Domain | None = None
+    between: Interval = (None, None)
+    tells: frozenset[Key] = frozenset()
+
+
+def scanned(
+    table: Table, prefix: str, unique: Iterable[frozenset[str]], tells: Mapping[str, frozenset[Key]]
+) -> Described:
+    """Describe the rows of a stored table that belong to units."""
+    own, unit = table.alone, table.unit
+    if unit is None:
+        raise SchemaError("Rows without a unit can't be joined with others.")
+    plain = not unit.joins and not unit.further
+    source = StoredRows(own, IDS, frozenset(unique), {unit.column: UNIT} if plain else {})
+    relation = Scan(source, prefix)
+    names = {name: id_ for id_, name in columns_of_rows(source, prefix).items()}
+    facts = Known().of(relation)
+    described = Table(
+        table.name,
+        {names[n]: domain for n, domain in own.columns.items()},
+        {names[n]: type_ for n, type_ in own.undeclared.items() if n in names},
+        table.path,
+        unit,
+        frozenset(names[n] for n in own.enforced if n in names),
+        bounds={names[n]: bounds for n, bounds in own.bounds.items() if n in names},
+        filled=frozenset(n for n, c in facts.columns.items() if not c.nullable),
+        file=table.file,
+    )
+    keys = {names[n]: of for n, of in tells.items() if n in names and of}
+    most = facts.most if facts.most is not None else unit.max_rows
+    return Described(
+        relation,
+        described,
+        most,
+        keys,
+        (table,),
+        (table,),
+        {id_: (own, name) for name, id_ in names.items()},
+    )
+
+
+def merged(left: Described, right: Described, *, lost: bool = False) -> Table:
+    """Return the columns of two relations; those on the right may be missing if `lost`."""
+    a, b = left.table, right.table
+    columns = {
+        name: replace(domain, nullable=True, outside=_kept(domain)) if lost else domain
+        for name, domain in b.columns.items()
+    }
+    return replace(
+        a,
+        columns={**a.columns, **columns},
+        undeclared={**a.undeclared, **b.undeclared},
+        bounds={**a.bounds, **b.bounds},
+        enforced=a.enforced | b.enforced,
+        filled=a.filled if lost else a.filled | b.filled,
+    )
+
+
+def joined(
+    relation: Relation,
+    left: Described,
+    right: Described,
+    most: int | None,
+    counted: tuple[Table, ...],
+    *,
+    lost: bool = False,
+) -> Described:
+    """Describe rows that two relations make."""
+    return Described(
+        relation,
+        merged(left, right, lost=lost),
+        most,
+        {**left.tells, **({} if lost else right.tells)},
+        counted,
+        (*left.read, *right.read),
+        {**left.ids_of, **right.ids_of},
+    )
+
+
+def with_columns(of: Described, relation: Relation, added: Iterable[NewColumn]) -> Described:
+    """Describe a relation with further columns, behind those that there are."""
+    table, tells = of.table, dict(of.tells)
+    columns, undeclared, bounds = dict(table.columns), dict(table.undeclared), dict(table.bounds)
+    enforced, filled = set(table.enforced), set(table.filled)
+    for one in added:
+        if one.domain is not None:
+            columns[one.id] = one.domain.of_column(one.type)
+            enforced.add(one.id)
+        else:
+            undeclared[one.id] = one.type
+            low, high = one.between
+            if low is not None and high is not None and low <= high and _is_number(one.type):
+                bounds[one.id] = NumberBounds(low, high)
+        if not one.nullable:
+            filled.add(one.id)
+        if one.tells:
+            tells[one.id] = one.tells
+    described = replace(
+        table,
+        columns=columns,
+        undeclared=undeclared,
+        bounds=bounds,
+        enforced=frozenset(enforced),
+        filled=frozenset(filled),
+    )
+    return replace(of, relation=relation, table=described, tells=tells)
+
+
+def only(of: Described, relation: Relation, columns: Iterable[NewColumn]) -> Described:
+    """Describe a relation with other columns in place of its own."""
+    bare = replace(
+        of.table,
+        columns={},
+        undeclared={},
+        bounds={},
+        enforced=frozenset(),
+        filled=frozenset(),
+    )
+    return with_columns(replace(of, table=bare, tells={}, ids_of={}), relation, columns)
+
+
+def _kept(domain: Domain) -> object:
+    return None if domain.outside == "drop" else domain.outside
+
+
+def _is_number(type_: str) -> bool:
+    return type_ in INTEGER_TYPES or type_.startswith(("DECIMAL", "DOUBLE", "FLOAT", "HUGEINT"))
+
+
+# ── Expressions over the columns of a relation ───────────────────────────────────────────────────
+
+
+def places(table: Table) -> dict[Id, str]:
+    """Return the canonical names by which bound expressions know columns."""
+    found = {name: f"__a{i}" for i, name in enumerate(table.columns)}
+    return found | {name: f"__w{i}" for i, name in enumerate(table.undeclared)}
+
+
+def column_of(id_: Id, table: Table, span: tuple[int, int]) -> BoundExpr:
+    """Bind a column."""
+    node = column(places(table)[id_])
+    declared = id_ in table.columns
+    own = frozenset({id_})
+    none = frozenset[str]()
+    return BoundExpr(
+        node, render(node), own if declared else none, frozenset(), span, none if declared else own
+    )
+
+
+def id_of(bound: BoundExpr, table: Table) -> Id | None:
+    """Return the column that an expression is; None if it is computed."""
+    node = bound.node.unnest()
+    if not isinstance(node, exp.Column) or node.name[:3] not in {"__a", "__w"}:
+        return None
+    of = {place: name for name, place in places(table).items()}
+    return of.get(node.name)
+
+
+def moved(bound: BoundExpr, before: Table, after: Table) -> BoundExpr:
+    """Return an expression over the columns of one table as one over those of another one."""
+    old, new = places(before), places(after)
+    if all(new.get(name) == place for name, place in old.items()):
+        return bound
+    names = {place: new[name] for name, place in old.items() if name in new}
+    stored = {as_stored(i): name for i, name in enumerate(before.columns)}
+    at = {name: i for i, name in enumerate(after.columns)}
+    names |= {own: as_stored(at[name]) for own, name in stored.items() if name in at}
+    node = bound.node.copy()
+    for part in [part for part in node.find_all(exp.Column) if part.name in names]:
+        part.this.set("this", names[part.name])
+    return replace(bound, node=node, sql=render(node))
+
+
+def values_of(bound: BoundExpr, reader: RowReader) -> tuple[Domain | None, Interval, str]:
+    """Return the values of an expression of a row, as far as they are known, and its type.
+
+    Raises:
+        SqlError: it can't be evaluated row by row.
+    """
+    type_ = reader.type_of(bound).sql
+    key = reader.key(bound)
+    if key is not None and key.domain.uppers is None and key.domain.size <= MOST_VALUES:
+        return key.domain, (None, None), type_
+    try:
+        _, between = reader.known(bound)
+    except SqlError:
+        return None, (None, None), type_
+    return integers_between(between, type_), between, type_
+
+
+def integers_between(between: Interval, type_: str) -> Domain | None:
+    """Return the whole numbers between two, if they are few."""
+    low, high = between
+    if low is None or high is None or type_ not in INTEGER_TYPES or not low <= high:
+        return None
+    first, last = -(-low.numerator // low.denominator), high.numerator // high.denominator
+    if not 0 <= last - first < MOST_VALUES or not -(2**62) < first <= last < 2**62:
+        return None
+    return Domain.integers(first, last, nullable=True, outside="clamp")
+
+
+def domain_of_values(values: Sequence[Value | None], type_: str) -> Domain | None:
+    """Return the domain of listed values of one type, if they are few and it has one."""
+    given = sorted({value for value in values if value is not None}, key=_sorted)
+    nullable = any(value is None for value in values)
+    if not given or len(given) > MOST_VALUES:
+        return None
+    if type_ == "BOOLEAN":
+        return Domain.boolean(nullable=nullable)
+    if type_ == "VARCHAR":
+        return Domain.labels([str(value) for value in given], nullable=nullable)
+    if type_ in INTEGER_TYPES:
+        return Domain("BIGINT", tuple(given), nullable)
+    return Domain("DATE", tuple(given), nullable) if type_ == "DATE" else None
+
+
+def _sorted(value: Value) -> tuple[object]:
+    return (value,)
+
+
+def united(domains: Sequence[Domain | None]) -> Domain | None:
+    """Return the domain of what has one of several domains; None if nothing is known of it."""
+    if any(domain is None for domain in domains):
+        return None
+    given = [domain for domain in domains if domain is not None]
+    first, nullable = given[0], any(domain.nullable for domain in given)
+    if all(replace(one, nullable=nullable) == replace(first, nullable=nullable) for one in given):
+        return replace(
+            first, nullable=nullable, outside=_kept(first) if nullable else first.outside
+        )
+    plain = all(
+        one.type == first.type and one.uppers is None and one.other is None and one.zone is None
+        for one in given
+    )
+    values = [value for one in given for value in one.values] if plain else []
+    if not values or len(values) > MOST_VALUES:
+        return None
+    found = list(dict.fromkeys(values))
+    if first.type not in {"VARCHAR", "ENUM"}:
+        found = sorted(found, key=_sorted)
+    return Domain(first.type if first.type != "ENUM" else "VARCHAR", tuple(found), nullable)

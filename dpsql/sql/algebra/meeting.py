@@ -1,0 +1,577 @@
+"""FROM: rows of a unit that meet, in an order in which each join is by a key, if there is one.
+
+    FROM customers, orders, items WHERE orders.customer_id = customers.id AND …
+
+counts items, as each row of `items` meets one order and one customer. SQL has no order of inner
+joins, so it is looked for: from each private item on, others are joined of which a row meets one
+row at most. Where there is no such order rows of a unit are multiplied, and something has to say
+how many count.
+
+Two private items may be joined by an equality alone that says that both rows are of one unit. The
+nodes mean that anyway; but a statement that didn't say so would be answered with other rows than
+those that it asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from dpsql.errors import printable
+from dpsql.hints import never
+from dpsql.rel.nodes import Filter, Id, Join, Public
+from dpsql.rows.expression import RowCall, RowColumn, RowConstant, RowExpression, all_of
+from dpsql.schema import Table
+from dpsql.schema.keys import comparable
+from dpsql.schema.names import folded
+from dpsql.sql.algebra.described import (
+    Described,
+    NewColumn,
+    column_of,
+    domain_of_values,
+    id_of,
+    joined,
+    merged,
+    moved,
+    with_columns,
+)
+from dpsql.sql.algebra.visible import NamedColumn, Visible, VisibleItem
+from dpsql.sql.binding.core import Relation as PublicRows
+from dpsql.sql.binding.expressions import BoundExpr, Expr, conjuncts, paren, quoted_column
+from dpsql.sql.binding.joins import JoinedItem, name_parts
+from dpsql.sql.binding.named import NOISY, PRIVATE
+
+if TYPE_CHECKING:
+    from dpsql.sql.algebra.selects import RowsOfSelect
+
+MOST_PUBLIC = 10_000
+"""Rows of a public table that are joined with rows of units."""
+_KINDS = ("INTEGER", "DECIMAL", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAMP", "VARCHAR")
+
+
+@dataclass(eq=False, slots=True)
+class _Part:
+    """An item after FROM: its relation, and what is true of its rows."""
+
+    join: JoinedItem
+    of: Described
+    item: VisibleItem
+    where: tuple[BoundExpr, ...]
+    times: int = 1
+    """Of a public item, how many rows a row meets at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Equal:
+    """Two columns that are equal, and where that is written."""
+
+    a: Id
+    b: Id
+    node: Expr | None
+
+
+def met_rows(rows: RowsOfSelect, joins: Sequence[JoinedItem], *, cells: bool = False) -> list[Expr]:
+    """Translate FROM; return the conditions of WHERE, and of inner joins, that are left.
+
+    Args:
+        rows: the SELECT.
+        joins: its items after FROM.
+        cells: whether public items are left out, to be joined over cells.
+
+    Raises:
+        SqlError: rows of several units could meet.
+    """
+    joins = _turned(joins)
+    meeting = _Meeting(rows)
+    parts = [
+        meeting.part(join)
+        for join in joins
+        if not cells or rows.queries.item_kind(join.item, rows.names) == PRIVATE
+    ]
+    given = [part.join for part in parts]
+    lead = next((i for i, j in enumerate(given) if i and j.kind != "inner"), len(given))
+    where = rows.select.args.get("where")
+    said = [part for join in given[:lead] if join.on for part in conjuncts(join.on)]
+    said += [] if where is None else conjuncts(where.this)
+    left = meeting.inner(parts[:lead], said)
+    for part in parts[lead:]:
+        meeting.further(part)
+    return left
+
+
+def _turned(joins: Sequence[JoinedItem]) -> Sequence[JoinedItem]:
+    """Exchange the sides of a RIGHT JOIN of two items."""
+    if len(joins) >= 2 and joins[1].kind == "right":
+        first, second = joins[0], joins[1]
+        return [
+            replace(second, kind="inner", on=None, using=()),
+            replace(first, kind="left", on=second.on, using=second.using),
+            *joins[2:],
+        ]
+    return joins
+
+
+class _Meeting:
+    """Joins the items of one SELECT."""
+
+    def __init__(self, rows: RowsOfSelect) -> None:
+        self._rows, self._queries, self._source = rows, rows.queries, rows.source
+
+    # ── Items ───────────────────────────────────────────────────────────────────────────────────
+
+    def part(self, join: JoinedItem) -> _Part:
+        """Translate an item after FROM."""
+        kind = self._queries.item_kind(join.item, self._rows.names)
+        if kind == NOISY:
+            raise self._source.unsupported(
+                join.item,
+                "Noisy answers can't be joined with private rows.",
+                never("a statement has either private rows or noisy answers in one FROM."),
+            )
+        if kind != PRIVATE:
+            return self._public(join)
+        found = self._queries.item(join.item, self._rows.names)
+        path = name_parts(join.item) if isinstance(join.item, exp.Table) else ()
+        alias = join.item.alias_or_name or "unnamed_subquery"
+        path = () if join.item.alias else path
+        return _Part(join, found.of, VisibleItem(alias, path, found.columns), found.where)
+
+    def _public(self, join: JoinedItem) -> _Part:
+        """Write the rows of a public item as constants."""
+        stored = self._queries.store(0, join, self._rows.names)
+        if stored.rows > MOST_PUBLIC:
+            raise self._source.unsupported(
+                join.item,
+                f"A public table of more than {MOST_PUBLIC:,} rows can't be joined in a query of "
+                "rows of units.",
+                "join fewer of its rows: (SELECT … FROM … WHERE …).",
+            )
+        names = [f"__r0_{i}" for i in range(len(stored.columns))]
+        listed = ", ".join(names)
+        types = dict(self._queries.sandbox.types(f"SELECT {listed} FROM {stored.table}"))
+        shown = ", ".join(f"{name}::VARCHAR" for name in names)
+        texts = self._queries.sandbox.rows(f"SELECT {shown} FROM {stored.table}")
+        values = self._queries.sandbox.rows(f"SELECT {listed} FROM {stored.table}")
+        ids = [self._queries.fresh(name) for name in stored.columns]
+        kept = [i for i, name in enumerate(names) if _kind_of(types[name]) is not None]
+        relation = Public(
+            tuple((ids[i], types[names[i]]) for i in kept),
+            tuple(tuple(_constant(row[i], types[names[i]]) for i in kept) for row in texts),
+            self._unique(stored, [(ids[i], names[i]) for i in kept]),
+        )
+        table = Table(stored.alias, {})
+        of = Described(relation, table, None, {}, (), ())
+        added = [
+            NewColumn(
+                ids[i],
+                types[names[i]],
+                any(row[i] is None for row in values),
+                domain_of_values([row[i] for row in values], types[names[i]]),
+            )
+            for i in kept
+        ]
+        of = with_columns(of, relation, added)
+        span = self._source.node(join.item)
+        columns = tuple(
+            NamedColumn(stored.columns[i], column_of(ids[i], of.table, span)) for i in kept
+        )
+        return _Part(join, of, VisibleItem(stored.alias, (), columns), (), max(1, stored.rows))
+
+    def _unique(
+        self, stored: PublicRows, columns: Sequence[tuple[Id, str]]
+    ) -> frozenset[frozenset[Id]]:
+        found = {
+            frozenset({id_})
+            for id_, name in columns
+            if self._queries.tables.is_unique(stored.table, name)
+        }
+        return frozenset(found | ({frozenset[Id]()} if stored.rows <= 1 else set()))
+
+    # ── Inner joins ─────────────────────────────────────────────────────────────────────────────
+
+    def inner(self, parts: Sequence[_Part], said: Sequence[Expr]) -> list[Expr]:
+        """Join the first items, in whatever order; return the conditions that are left."""
+        pool = self._pool(parts, said)
+        order = self._order(parts, pool)
+        of, used = order[0].of, set[int]()
+        for part in order[1:]:
+            of, taken = self._attached(of, part, pool)
+            used |= taken
+        rows = self._rows
+        rows.become(of)
+        rows.items = tuple(p.item.moved(p.of.table, of.table) for p in parts)
+        rows.merged = frozenset(folded(name) for p in parts for name in p.join.using)
+        for part in parts:
+            table = rows.table()
+            rows.where = (*rows.where, *(moved(c, part.of.table, table) for c in part.where))
+        for one in pool:
+            if one.node is None and id(one) not in used:
+                rows.where = (*rows.where, self._equal_bound(one))
+        done = {id(one.node) for one in pool if one.node is not None and id(one) in used}
+        return [part for part in said if id(part) not in done]
+
+    def _equal_bound(self, one: _Equal) -> BoundExpr:
+        from dpsql.sql.algebra.visible import made_column
+
+        span = self._source.node(self._rows.select)
+        return self._rows.bound(
+            exp.EQ(this=made_column(one.a, span), expression=made_column(one.b, span))
+        )
+
+    def _pool(self, parts: Sequence[_Part], said: Sequence[Expr]) -> list[_Equal]:
+        """Return the columns of two items that conditions say are equal."""
+        owner = {id_: n for n, part in enumerate(parts) for id_ in part.of.columns}
+        found = list[_Equal]()
+        for node in said:
+            inner = node.unnest()
+            if not isinstance(inner, exp.EQ):
+                continue
+            sides = [self._column(side, parts) for side in (inner.this, inner.expression)]
+            a, b = sides
+            if a is not None and b is not None and owner[a] != owner[b]:
+                found.append(_Equal(a, b, node))
+        for number, part in enumerate(parts):
+            for name in part.join.using:
+                ids = [self._column(quoted_column(name), [one]) for one in parts[: number + 1]]
+                there = [id_ for id_ in ids if id_ is not None]
+                if len(there) < 2 or ids[-1] is None:
+                    raise self._source.error(
+                        part.join.item,
+                        f"USING names {printable(name)}, which is not a stored column on both "
+                        "sides of the join.",
+                        "write ON and the condition.",
+                    )
+                found.append(_Equal(there[0], there[-1], None))
+        return [one for one in found if self._comparable(one, parts)]
+
+    def _comparable(self, one: _Equal, parts: Sequence[_Part]) -> bool:
+        types = [
+            _type(part.of.table, id_)
+            for id_ in (one.a, one.b)
+            for part in parts
+            if id_ in part.of.columns
+        ]
+        good = comparable(types[0], types[1])
+        if not good and one.node is None:
+            raise self._source.unsupported(
+                self._rows.select, "USING names columns of different types.", "write ON."
+            )
+        return good
+
+    def _column(self, node: Expr, parts: Sequence[_Part]) -> Id | None:
+        """Return the stored column of one of some items that an expression is."""
+        inner = node.unnest()
+        if not isinstance(inner, exp.Column) or isinstance(inner.this, exp.Star):
+            return None
+        name = folded(inner.name)
+        found = list[Id | None]()
+        for part in parts:
+            if inner.table and not part.item.is_called(_parts(inner)):
+                continue
+            one = next((c for c in part.item.columns if folded(c.name) == name), None)
+            if one is not None:
+                found.append(id_of(one.value, part.of.table))
+        return found[0] if len(found) == 1 else None
+
+    def _order(self, parts: Sequence[_Part], pool: Sequence[_Equal]) -> list[_Part]:
+        """Return items in an order in which each is joined by a key, if there is one."""
+        private = [part for part in parts if part.of.private]
+        if not private:
+            if self._rows.outer is None:
+                raise self._source.unsupported(
+                    self._rows.select,
+                    "Rows of a public table are kept here whether or not a private row meets them.",
+                    "write the private table first: FROM orders LEFT JOIN regions ON …",
+                )
+            private = list(parts)
+        best: tuple[tuple[int, ...], list[_Part]] | None = None
+        for start in private:
+            order, faults = self._from(start, parts, pool)
+            if best is None or faults < best[0]:
+                best = faults, order
+        if best is None:
+            raise self._source.unsupported(self._rows.select, "Nothing stands after FROM.", "")
+        return best[1]
+
+    def _from(
+        self, start: _Part, parts: Sequence[_Part], pool: Sequence[_Equal]
+    ) -> tuple[list[_Part], tuple[int, ...]]:
+        """Return items in an order from one on, and how many are joined otherwise."""
+        order, left, bad, loose = [start], [p for p in parts if p is not start], 0, 0
+        while left:
+            ranked = []
+            for place, part in enumerate(left):
+                key, unit = self._fits(order, part, pool)
+                ranked.append(((not part.of.private, not unit, not key, place), part))
+            (public, foreign, many, _), part = min(ranked, key=lambda one: one[0])
+            bad += foreign and not public
+            loose += many and not public
+            order.append(part)
+            left.remove(part)
+        return order, (bad, loose)
+
+    def _fits(
+        self, before: Sequence[_Part], part: _Part, pool: Sequence[_Equal]
+    ) -> tuple[bool, bool]:
+        """Return whether an item is joined by its key, and whether its rows are of the unit."""
+        pairs = [
+            (other, a, b)
+            for one in pool
+            for a, b in ((one.a, one.b), (one.b, one.a))
+            if b in part.of.columns
+            for other in before
+            if a in other.of.columns
+        ]
+        facts = self._queries.known.of(part.of.relation)
+        key = facts.is_unique(b for _, _, b in pairs)
+        unit = not part.of.private or any(other.of.telling(a, b, part.of) for other, a, b in pairs)
+        return key, unit
+
+    def _attached(
+        self, of: Described, part: _Part, pool: Sequence[_Equal]
+    ) -> tuple[Described, set[int]]:
+        """Join an item with those before it."""
+        pairs, used = list[tuple[Id, Id]](), set[int]()
+        for one in pool:
+            for a, b in ((one.a, one.b), (one.b, one.a)):
+                if a in of.columns and b in part.of.columns:
+                    pairs.append((a, b))
+                    used.add(id(one))
+        if of.private and part.of.private:
+            self._check_unit(of, part, pairs)
+        if not of.private and part.of.private:
+            raise self._source.unsupported(
+                part.join.item, "The private table must come first here.", "write it first."
+            )
+        on = [RowCall("=", (RowColumn(a), RowColumn(b))) for a, b in pairs]
+        relation = Join(of.relation, part.of.relation, all_of(on) if on else None)
+        return self._described(relation, of, part, pairs, lost=False), used
+
+    def _check_unit(self, of: Described, part: _Part, pairs: Sequence[tuple[Id, Id]]) -> None:
+        if not any(of.telling(a, b, part.of) for a, b in pairs):
+            raise self._source.unsupported(
+                part.join.item,
+                "A join of private tables must say that both rows are of one unit; otherwise rows "
+                "of different units could be joined.",
+                f"join {printable(part.item.alias)} by an equality of columns that tell the unit.",
+            )
+
+    def _described(
+        self,
+        relation: Join,
+        of: Described,
+        part: _Part,
+        pairs: Sequence[tuple[Id, Id]],
+        *,
+        lost: bool,
+    ) -> Described:
+        """Say how many rows of a unit a join has, and of which tables these are."""
+        known = self._queries.known
+        right, left = known.of(part.of.relation), known.of(of.relation)
+        a, b = [a for a, _ in pairs], [b for _, b in pairs]
+        most, counted = of.most, of.counted
+        if not part.of.private:
+            times = 1 if right.is_unique(b) else part.times
+            most = None if most is None else most * times
+        elif not right.is_unique(b):
+            if left.is_unique(a):
+                counted = part.of.counted
+                most = part.of.most
+                if lost and most is not None:
+                    most = (
+                        None
+                        if of.most is None
+                        else max(most, 1)
+                        if of.most == 1
+                        else (most + of.most)
+                    )
+            else:
+                most, counted = None, (*of.counted, *part.of.counted)
+        facts = known.of(relation).most
+        if facts is not None:
+            most = facts if most is None else min(most, facts)
+        made = joined(relation, of, part.of, most, counted, lost=lost)
+        return replace(made, most=most)
+
+    # ── Other joins ─────────────────────────────────────────────────────────────────────────────
+
+    def further(self, part: _Part) -> None:
+        """Join an item by LEFT, SEMI or ANTI JOIN, or by an inner join after one."""
+        rows, kind = self._rows, part.join.kind
+        if kind not in {"inner", "left", "semi", "anti"}:
+            raise self._source.unsupported(
+                part.join.item,
+                f"A {kind.upper()} JOIN of private rows is not supported here.",
+                "exchange the sides, and use LEFT JOIN.",
+            )
+        if kind == "left":
+            self._materialize(part)
+        of, right = rows.of, part.of
+        both = merged(of, right)
+        items = tuple(item.moved(of.table, both) for item in rows.items)
+        own = part.item.moved(right.table, both)
+        pairs, rest = self._on(part, of, both, (items, own))
+        if right.private:
+            self._check_unit(of, part, pairs)
+        on: list[RowExpression] = [RowCall("=", (RowColumn(a), RowColumn(b))) for a, b in pairs]
+        if kind in {"semi", "anti"}:
+            self._exists(part, both, on, rest)
+            return
+        if kind == "left":
+            on += [self._read(one, both) for one in rest]
+        relation = Join(
+            of.relation,
+            right.relation,
+            all_of(on) if on else None,
+            "left" if kind == "left" else "inner",
+        )
+        made = self._described(relation, of, part, pairs, lost=kind == "left")
+        rows.become(made)
+        rows.items = (*rows.items, part.item.moved(right.table, made.table))
+        rows.merged |= {folded(name) for name in part.join.using}
+        if kind == "inner":
+            rows.where = (
+                *rows.where,
+                *(moved(one, right.table, rows.table()) for one in part.where),
+                *(moved(one, both, rows.table()) for one in rest),
+            )
+
+    def _exists(
+        self, part: _Part, both: Table, on: list[RowExpression], rest: Sequence[BoundExpr]
+    ) -> None:
+        from dpsql.sql.algebra.asides import with_exists
+
+        right = part.of
+        on += [self._read(one, both) for one in rest]
+        on += [self._read(moved(one, right.table, both), both) for one in part.where]
+        bound = with_exists(self._rows, right, all_of(on) if on else None)
+        if part.join.kind == "anti":
+            bound = self._rows.bound(exp.Not(this=paren(bound)))
+        else:
+            bound = self._rows.bound(bound)
+        self._rows.where = (*self._rows.where, bound)
+
+    def _materialize(self, part: _Part) -> None:
+        """Let what is true of the rows of an item be so before it is joined."""
+        from dpsql.sql.algebra.selects import Rows, RowsOfSelect, projected
+
+        plain = all(id_of(c.value, part.of.table) is not None for c in part.item.columns)
+        if not part.of.private or (plain and not part.where):
+            return
+        select = RowsOfSelect(self._queries, self._rows.select, self._rows.names)
+        select.become(part.of)
+        if plain:
+            where = select.holds(part.where)
+            assert where is not None  # noqa: S101
+            part.of, part.where = part.of.over(Filter(part.of.relation, where)), ()
+            return
+        made, columns = projected(Rows(part.of, part.item.columns, part.where), select)
+        part.of, part.where = made, ()
+        part.item = replace(part.item, columns=columns)
+
+    def _on(
+        self,
+        part: _Part,
+        of: Described,
+        both: Table,
+        visible: tuple[tuple[VisibleItem, ...], VisibleItem],
+    ) -> tuple[list[tuple[Id, Id]], list[BoundExpr]]:
+        """Bind a condition of a join; return the columns that are equal, and what else it says."""
+        items, own = visible
+        pairs, rest = list[tuple[Id, Id]](), list[BoundExpr]()
+        bounds = []
+        if part.join.on is not None:
+            bounds = [self._bound(node, both, (*items, own)) for node in conjuncts(part.join.on)]
+        for name in part.join.using:
+            first = next(
+                (i for i in items if any(folded(c.name) == folded(name) for c in i.columns)), None
+            )
+            if first is None:
+                raise self._source.error(
+                    part.join.item, f"USING names {printable(name)}, which is no column.", "use ON."
+                )
+            equal = exp.EQ(
+                this=quoted_column(name, first.alias), expression=quoted_column(name, own.alias)
+            )
+            bounds.append(self._bound(equal, both, (*items, own)))
+        for bound in bounds:
+            node = bound.node.unnest()
+            ids: list[Id | None] = [None, None]
+            if isinstance(node, exp.EQ):
+                ids = [
+                    id_of(replace(bound, node=side.unnest()), both)
+                    for side in (node.this, node.expression)
+                ]
+            a, b = ids
+            if a is not None and b is not None and a in part.of.columns:
+                a, b = b, a
+            good = (
+                a is not None
+                and b is not None
+                and a in of.columns
+                and b in part.of.columns
+                and comparable(_type(both, a), _type(both, b))
+            )
+            if good and a is not None and b is not None:
+                pairs.append((a, b))
+            else:
+                rest.append(bound)
+        return pairs, rest
+
+    def _bound(self, node: Expr, both: Table, items: tuple[VisibleItem, ...]) -> BoundExpr:
+        from dpsql.sql.algebra.visible import RelationHome
+        from dpsql.sql.binding.bind import RowBinder, Visits
+
+        rows = self._rows
+        home = RelationHome(
+            both, self._source.node(node), None, visible=Visible(both, items, rows.merged)
+        )
+        visits = Visits(rows.refuse, rows.public, rows.refuse)
+        return RowBinder(self._source, exp.Select(expressions=[]), home, visits).bind(node)
+
+    def _read(self, bound: BoundExpr, table: Table) -> RowExpression:
+        from dpsql.sql.lowering.measures import RowReader
+
+        return RowReader(self._queries.sandbox, table, self._source).expression(bound)
+
+
+def _parts(node: exp.Column) -> tuple[str, ...]:
+    parts = (node.args.get(key) for key in ("catalog", "db", "table"))
+    return tuple(folded(part.name) for part in parts if part is not None)
+
+
+def _type(table: Table, id_: Id) -> str:
+    domain = table.columns.get(id_)
+    return table.undeclared[id_] if domain is None else domain.column_type or domain.type
+
+
+def _kind_of(type_: str) -> str | None:
+    """Return the kind of constants of a type; None if there are none."""
+    if type_.startswith("ENUM"):
+        return "VARCHAR"
+    plain = type_.split("(")[0]
+    if plain in {
+        "TINYINT",
+        "SMALLINT",
+        "INTEGER",
+        "BIGINT",
+        "UTINYINT",
+        "USMALLINT",
+        "UINTEGER",
+        "UBIGINT",
+        "HUGEINT",
+    }:
+        return "INTEGER"
+    if plain in {"FLOAT", "DOUBLE"}:
+        return "DOUBLE"
+    return plain if plain in _KINDS else None
+
+
+def _constant(text: object, type_: str) -> RowConstant:
+    kind = _kind_of(type_)
+    if text is None or kind is None:
+        return RowConstant("NULL", "")
+    return RowConstant(kind, str(text))

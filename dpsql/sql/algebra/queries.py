@@ -1,0 +1,405 @@
+"""Queries of one statement: which are of private rows, and the relations that these are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from itertools import count
+
+from sqlglot import exp
+
+from dpsql.errors import SchemaError, SqlError, UnsupportedSqlError
+from dpsql.hints import never
+from dpsql.rel.facts import UNIT, Known
+from dpsql.rel.nodes import Id, Key, Project, Relation, Union
+from dpsql.rows.expression import RowCast, RowColumn, RowExpression
+from dpsql.rows.types import row_type
+from dpsql.schema import Table
+from dpsql.schema.domain import INTEGER_TYPES
+from dpsql.schema.grain import unit_columns
+from dpsql.schema.names import folded
+from dpsql.sql.algebra.asides import aside
+from dpsql.sql.algebra.described import Described, NewColumn, column_of, only, scanned, united
+from dpsql.sql.algebra.meeting import met_rows
+from dpsql.sql.algebra.selects import Rows, RowsOfSelect, projected
+from dpsql.sql.algebra.visible import NamedColumn
+from dpsql.sql.binding.core import Relation as PublicRows
+from dpsql.sql.binding.expressions import Expr, has_aggregate
+from dpsql.sql.binding.items import PrivateItems
+from dpsql.sql.binding.joins import JoinedItem, joins_of, name_parts
+from dpsql.sql.binding.named import (
+    NOISY,
+    PRIVATE,
+    PUBLIC,
+    Name,
+    Names,
+    WrittenRows,
+    given_names,
+)
+from dpsql.sql.binding.private.grains import keys_referred, own_unit, rows_told
+from dpsql.sql.binding.row_queries import inner_query
+from dpsql.sql.binding.subqueries import Subqueries
+from dpsql.sql.binding.unified import is_union_all, parts_of
+from dpsql.sql.binding.units.public_values import PublicValues
+from dpsql.sql.text.spans import SourceText
+
+Store = Callable[[int, JoinedItem, Names], PublicRows]
+"""Stores a public item after FROM."""
+MOST_STEPS = 200
+"""Queries that are translated for one statement, each as often as it is named."""
+
+
+class Queries:
+    """Translates the queries of one statement.
+
+    Args:
+        source: its text.
+        items: knows what names of tables mean.
+        subqueries: rewrites queries over public tables.
+        root: the statement.
+        store: stores a public item after FROM in the sandbox.
+        with_: returns what names mean in a query, with its CTEs.
+    """
+
+    def __init__(
+        self,
+        source: SourceText,
+        items: PrivateItems,
+        subqueries: Subqueries,
+        root: Expr,
+        store: Store,
+        with_: Callable[[Expr, Names], Names],
+    ) -> None:
+        self.source, self.items, self.tables = source, items, items.tables
+        self.sandbox, self.store, self._with = items.tables.sandbox, store, with_
+        self._root = root
+        self.public_values = PublicValues(source, items, subqueries)
+        self._subqueries = subqueries
+        self.known = Known()
+        self._steps = count()
+        self._kinds: dict[tuple[int, tuple[int, ...]], tuple[Expr, str]] = {}
+        self._used = dict[str, int]()
+        self.unbounded = dict[Id, Described]()
+        """Numbers of rows of which nothing says how many a unit has → these rows."""
+
+    def fresh(self, name: str) -> Id:
+        """Return an id for a column that is computed, after what it is called."""
+        plain = "".join(c for c in name if c.isprintable())[:60] or "column"
+        number = self._used[plain] = self._used.get(plain, 0) + 1
+        return plain if number == 1 else f"{plain} {number}"
+
+    def prefix(self, table: Table) -> str:
+        """Return what stands before the columns of a table, each time that it is scanned."""
+        number = self._used[f"{table.name}."] = self._used.get(f"{table.name}.", 0) + 1
+        return f"{table.name}." if number == 1 else f"{table.name} {number}."
+
+    def fact(self, relation: Relation, id_: Id) -> tuple[str, bool]:
+        """Return the type of a column, and whether it may be NULL."""
+        facts = Known().of(relation) if not isinstance(relation, Union) else self.known.of(relation)
+        return facts.columns[id_].type, facts.columns[id_].nullable
+
+    def unbounded_here(self, id_: Id) -> SchemaError | None:
+        """Say that nothing bounds the rows that a column counts, if it is one that does."""
+        of = self.unbounded.get(id_)
+        return None if of is None else self.tables.unbounded(self.tables.related(of.related(())))
+
+    def most(self, of: Described) -> int | None:
+        """Return how many rows of a unit count in a relation, as far as something says so."""
+        if of.most is None and of.private:
+            with suppress(SchemaError):
+                return self.tables.related(of.related(())).unit_rows
+        return of.most
+
+    # ── Kinds ───────────────────────────────────────────────────────────────────────────────────
+
+    def inside(self, query: Expr, names: Names) -> Names:
+        """Return what names mean in a query, with its CTEs of private rows."""
+        clause = query.args.get("with_")
+        found = dict(names)
+        for cte in clause.expressions if clause is not None else ():
+            known = found.get(folded(cte.alias))
+            if self.kind(cte.this, found) == PRIVATE:
+                found[folded(cte.alias)] = self.named(cte, found)
+            elif known is None or known.kind == PRIVATE:
+                kind = self.kind(cte.this, found)
+                found[folded(cte.alias)] = Name(kind, "")
+        return found
+
+    def named(self, cte: exp.CTE, names: Names) -> Name:
+        """Return the meaning of a CTE of private rows."""
+        columns = tuple(c.name for c in cte.args["alias"].args.get("columns") or [])
+        rows = WrittenRows(cte.this, dict(names), columns, self._first(cte.this, names), names)
+        return Name(PRIVATE, "", rows)
+
+    def _first(self, query: Expr, names: Names) -> Expr:
+        """Return a private table that a query names."""
+        for table in query.find_all(exp.Table):
+            parts = name_parts(table)
+            known = names.get(folded(parts[-1])) if len(parts) == 1 else None
+            if known is not None and known.rows is not None:
+                return known.rows.item
+            if known is None and self.item_kind(table, names) == PRIVATE:
+                return table
+        return query
+
+    def item_kind(self, item: Expr, names: Names) -> str:
+        """Return whether an item after FROM is of private rows, noisy answers or public."""
+        if isinstance(item, exp.Table) and isinstance(item.this, exp.Identifier):
+            kind, table = self.items.kind(item, names)
+            return NOISY if kind == PRIVATE and table else kind
+        query = inner_query(item)
+        return PUBLIC if query is None else self.kind(query, names)
+
+    def kind(self, query: Expr, names: Names) -> str:
+        """Return whether a query is of private rows, of noisy answers, or public."""
+        key = id(query), tuple(sorted(id(name) for name in names.values()))
+        if key not in self._kinds:
+            self._kinds[key] = query, self._kind(query, names)
+        return self._kinds[key][1]
+
+    def _kind(self, query: Expr, names: Names) -> str:
+        names = self.inside(query, names)
+        if isinstance(query, exp.Subquery):
+            return self.kind(query.this, names)
+        if isinstance(query, exp.SetOperation):
+            kinds = {self.kind(part, names) for part in parts_of(query)}
+            if kinds == {PRIVATE} and is_union_all(query):
+                return PRIVATE
+            return PUBLIC if kinds == {PUBLIC} else NOISY
+        if not isinstance(query, exp.Select):
+            return PUBLIC
+        joins = joins_of(query, self.source)
+        kinds = {self.item_kind(join.item, names) for join in joins}
+        if PRIVATE in kinds:
+            return self._of_rows(query, names)
+        inner = [s for s in query.find_all(exp.Table) if s.find_ancestor(exp.Select) is not query]
+        if any(self.item_kind(table, names) in {PRIVATE, NOISY} for table in inner):
+            return NOISY
+        return NOISY if NOISY in kinds else PUBLIC
+
+    def _of_rows(self, select: exp.Select, names: Names) -> str:
+        """Return whether a SELECT over private rows returns rows of units, or answers."""
+        aggregated = any(
+            has_aggregate(part, windows=False)
+            for part in (*select.expressions, select.args.get("having"))
+            if part is not None
+        )
+        if not (aggregated or select.args.get("group") or select.args.get("distinct")):
+            return PRIVATE
+        distinct = select.args.get("distinct")
+        if not aggregated and isinstance(distinct, exp.Distinct) and distinct.args.get("on"):
+            return PRIVATE
+        group = select.args.get("group")
+        if group is not None and any(group.find_all(exp.Rollup, exp.Cube, exp.GroupingSets)):
+            return NOISY
+        rows = self.select(select, self._with(select, names))
+        return PRIVATE if any(map(rows.tells, rows.key_nodes())) else NOISY
+
+    # ── Rows ────────────────────────────────────────────────────────────────────────────────────
+
+    def select(
+        self, select: exp.Select, names: Names, outer: RowsOfSelect | None = None
+    ) -> RowsOfSelect:
+        """Translate FROM and WHERE of a SELECT over private rows."""
+        if next(self._steps) > MOST_STEPS:
+            raise self.source.unsupported(
+                select, "The statement has too many queries of rows.", "ask parts of it."
+            )
+        rows = RowsOfSelect(self, select, names, outer)
+        left = met_rows(rows, joins_of(select, self.source))
+        for part in left:
+            rows.where = (*rows.where, rows.bind(part))
+        return rows
+
+    def rows(self, query: Expr, names: Names) -> Rows:
+        """Translate a query of private rows.
+
+        Raises:
+            SqlError: something in it isn't of one unit.
+        """
+        names = self._with(query, names)
+        if isinstance(query, exp.Subquery):
+            return self.rows(query.this, names)
+        if isinstance(query, exp.SetOperation):
+            return self._union(query, names)
+        if not isinstance(query, exp.Select):
+            raise self.source.unsupported(query, "This is no query of rows.", "write SELECT.")
+        return self.select(query, names).rows()
+
+    def item(self, item: Expr, names: Names) -> Rows:
+        """Translate an item after FROM that has private rows."""
+        given = given_names(item.args.get("alias"))
+        if not isinstance(item, exp.Table):
+            query = inner_query(item)
+            if query is None:
+                raise self.source.unsupported(item, "This has no private rows.", never("it can't."))
+            return self.rows(query, names).renamed(given)
+        parts = name_parts(item)
+        known = names.get(folded(parts[-1])) if len(parts) == 1 else None
+        if known is not None and known.rows is not None:
+            written = known.rows
+            found = self.rows(written.query, written.names)
+            return found.renamed(written.columns).renamed(given)
+        return self._scan(item).renamed(given)
+
+    def _scan(self, item: exp.Table) -> Rows:
+        bare = exp.Table(**{k: v for k, v in item.args.items() if k != "alias"})
+        bare.meta.update(item.meta)
+        alias = item.args.get("alias")
+        bare.set("alias", None if alias is None else exp.TableAlias(this=alias.this))
+        table, span = self.items.table(item if not given_names(alias) else bare)
+        if table.unit is None:
+            raise self.source.unsupported(
+                item, "Rows without a unit can't be joined with others.", "declare a unit."
+            )
+        try:
+            wide = self.tables.grain(table)
+        except SchemaError as error:
+            raise self.source.located(error, item) from None
+        prefix = self.prefix(table)
+        of = scanned(table, prefix, self.tables.unique(table), self.keys_told(wide))
+        columns = tuple(
+            NamedColumn(name, column_of(prefix + name, of.table, span))
+            for name in table.alone.listed
+            if prefix + name in of.columns
+        )
+        return Rows(of, columns)
+
+    def keys_told(self, table: Table) -> Mapping[str, frozenset[Key]]:
+        """Return for each column of a table the keys of rows of the same unit that it has."""
+        referred = keys_referred(table)
+        single = {next(iter(k)) for k in self.tables.unique(table) if len(k) == 1}
+        own = own_unit(table)
+        units = {*unit_columns(table), *(name for _, name in own)}
+        found = dict[str, frozenset[Key]]()
+        for name in (*table.alone.columns, *table.alone.undeclared):
+            keys = {key for key in rows_told(table, name) if key in referred}
+            if name in single or (table.path, name) in self._referred:
+                keys.add((table.path, name))
+            found[name] = frozenset(keys | ({UNIT} if name in units else set()))
+        return found
+
+    @cached_property
+    def _referred(self) -> frozenset[Key]:
+        """The keys that rows of the tables of the statement refer to."""
+        found = set[Key]()
+        ctes = {folded(cte.alias) for cte in self._root.find_all(exp.CTE)}
+        for node in self._root.find_all(exp.Table):
+            parts = name_parts(node)
+            if (len(parts) == 1 and folded(parts[0]) in ctes) or self.tables.stored(parts):
+                continue
+            with suppress(SchemaError, SqlError):
+                found |= keys_referred(self.tables.grain(self.tables.private(parts)))
+        return frozenset(found)
+
+    def _union(self, query: exp.SetOperation, names: Names) -> Rows:
+        """Put the rows of several queries together."""
+        parts = [self._part(part, names) for part in parts_of(query)]
+        if len({len(columns) for _, columns in parts}) > 1:
+            raise self.source.error(
+                query, "The queries of this UNION ALL have different columns.", "list the same."
+            )
+        listed = [self._in_common(each) for each in zip(*(c for _, c in parts), strict=True)]
+        ids = [self.fresh(name) for name, _ in listed]
+        relations = []
+        for number, (of, columns) in enumerate(parts):
+            trees = tuple(
+                (self.fresh(name), _cast(c.id, c.type, type_))
+                for (name, type_), (_, c) in zip(listed, columns, strict=True)
+                for _ in [number]
+            )
+            relations.append(Project(of.relation, trees))
+        relation = Union(tuple(relations), tuple(ids))
+        first = parts[0][0]
+        added = []
+        for id_, each, (_, type_) in zip(
+            ids, zip(*(c for _, c in parts), strict=True), listed, strict=True
+        ):
+            news = [new for _, new in each]
+            domain = united([new.domain for new in news])
+            tells = frozenset.intersection(*(new.tells for new in news))
+            added.append(NewColumn(id_, type_, any(n.nullable for n in news), domain, tells=tells))
+        most = [of.most for of, _ in parts]
+        made = only(first, relation, added)
+        total = None if None in most else sum(m for m in most if m is not None)
+        counted = tuple({t.path: t for of, _ in parts for t in of.counted}.values())
+        read = tuple(t for of, _ in parts for t in of.read)
+        made = Described(relation, made.table, total, made.tells, counted, read)
+        span = self.source.node(query)
+        return Rows(
+            made,
+            tuple(
+                NamedColumn(name, column_of(id_, made.table, span))
+                for (name, _), id_ in zip(listed, ids, strict=True)
+            ),
+        )
+
+    def _part(self, query: Expr, names: Names) -> tuple[Described, list[tuple[str, NewColumn]]]:
+        rows = self.rows(query, names)
+        inner = query
+        while isinstance(inner, exp.Subquery):
+            inner = inner.this
+        select = RowsOfSelect(self, _first_select(inner), names)
+        select.become(rows.of)
+        of, columns = projected(rows, select)
+        listed = []
+        for one in columns:
+            id_ = next(iter(one.value.attributes | one.value.by_row))
+            table = of.table
+            declared = table.columns.get(id_)
+            type_ = table.undeclared.get(id_) or _type_of(table, id_)
+            new = NewColumn(
+                id_,
+                type_,
+                id_ not in table.filled,
+                declared,
+                tells=of.tells.get(id_, frozenset()),
+            )
+            listed.append((one.name, new))
+        return of, listed
+
+    def _in_common(self, each: Sequence[tuple[str, NewColumn]]) -> tuple[str, str]:
+        """Return the name of a column of UNION ALL, and the type that all values have."""
+        name, types = each[0][0], {new.type for _, new in each}
+        if len(types) == 1:
+            return name, types.pop()
+        if types <= INTEGER_TYPES:
+            return name, "BIGINT"
+        if types <= {"VARCHAR"} or all(t == "VARCHAR" or t.startswith("ENUM") for t in types):
+            return name, "VARCHAR"
+        raise UnsupportedSqlError(
+            f"UNION ALL puts together columns of the types {' and '.join(sorted(types))}.",
+            hint="cast both to one type, for example CAST(x AS BIGINT).",
+        )
+
+    # ── Subqueries for a row ────────────────────────────────────────────────────────────────────
+
+    def is_aside(self, node: Expr, names: Names) -> bool:
+        """Whether a node is a subquery over private rows."""
+        if isinstance(node, exp.In):
+            query = node.args.get("query")
+            return query is not None and self._subqueries.names_private(query, names)
+        if not isinstance(node, (exp.Exists, exp.Subquery)):
+            return False
+        return self._subqueries.names_private(node, names)
+
+    def aside(self, rows: RowsOfSelect, node: Expr) -> Expr:
+        """Add what a subquery is for each row; return it over the columns of the relation."""
+        return aside(rows, node)
+
+
+def _type_of(table: Table, id_: Id) -> str:
+    domain = table.columns[id_]
+    return domain.column_type or domain.type
+
+
+def _first_select(query: Expr) -> exp.Select:
+    found = query if isinstance(query, exp.Select) else query.find(exp.Select)
+    if not isinstance(found, exp.Select):
+        raise SqlError("This is no query of rows.")
+    return found
+
+
+def _cast(id_: Id, type_: str, to: str) -> RowExpression:
+    return RowColumn(id_) if type_ == to else RowCast(RowColumn(id_), row_type(to))

@@ -1,0 +1,684 @@
+"""SELECTs over private rows: each clause adds a node to a relation, or a condition on its rows.
+
+    SELECT … FROM a JOIN b ON … WHERE EXISTS (…) QUALIFY …
+
+is translated from FROM on. A `RowsOfSelect` holds the relation as far as it has come: what stands
+after FROM and joins are its rows; subqueries and windows are columns that are added to it where an
+expression needs them; conditions are kept beside it, so that what counts under one of them is
+counted in the same relation as what counts without. Where they have to hold first, for groups and
+in windows, they are put into the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from dpsql.errors import InternalError, SqlError, printable
+from dpsql.hints import instead
+from dpsql.rel.keys import with_one_zero
+from dpsql.rel.nodes import Agg, Filter, Group, Id, Project, Relation, Window
+from dpsql.rows.expression import RowCast, RowColumn, RowExpression, all_of
+from dpsql.rows.known import Interval
+from dpsql.rows.types import BIGINT, DOUBLE, HUGEINT
+from dpsql.rows.windows import WindowCall, WindowOrder, of_rows
+from dpsql.schema import Domain, Table
+from dpsql.schema.domain import INTEGER_TYPES
+from dpsql.schema.names import folded
+from dpsql.sql.algebra.described import (
+    Described,
+    NewColumn,
+    column_of,
+    id_of,
+    integers_between,
+    moved,
+    only,
+    values_of,
+    with_columns,
+)
+from dpsql.sql.algebra.visible import (
+    NamedColumn,
+    RelationHome,
+    Visible,
+    VisibleItem,
+    made_column,
+)
+from dpsql.sql.binding.bind import RowBinder, Visits
+from dpsql.sql.binding.expressions import BoundExpr, Expr, conjuncts, is_aggregate, is_star
+from dpsql.sql.binding.grouping import key_nodes
+from dpsql.sql.binding.named import Names
+from dpsql.sql.binding.row_queries import column_name, unused
+from dpsql.sql.binding.units.group import AGGREGATES
+from dpsql.sql.binding.units.windows import UnitWindows, WindowParts
+from dpsql.sql.lowering.measures import RowReader
+from dpsql.sql.text.spans import SourceText
+
+if TYPE_CHECKING:
+    from dpsql.sql.algebra.queries import Queries
+
+_SUBQUERIES = (exp.Exists, exp.Subquery, exp.Select)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A query of private rows: a relation, its columns, and what is true of those that count."""
+
+    of: Described
+    columns: tuple[NamedColumn, ...]
+    where: tuple[BoundExpr, ...] = ()
+
+    def renamed(self, names: Sequence[str]) -> Rows:
+        """Return it with other names of the first columns."""
+        given = [NamedColumn(n, c.value) for n, c in zip(names, self.columns, strict=False)]
+        return replace(self, columns=(*given, *self.columns[len(given) :]))
+
+
+class RowsOfSelect:
+    """The rows of one SELECT under translation.
+
+    Args:
+        queries: translates other queries of the statement.
+        select: the SELECT.
+        names: what names after FROM mean.
+        outer: the SELECT around it, if it is a subquery for a row of that.
+        core: whether it counts, so that aliases, and windows over its groups, stay as they are.
+    """
+
+    def __init__(
+        self,
+        queries: Queries,
+        select: exp.Select,
+        names: Names,
+        outer: RowsOfSelect | None = None,
+        *,
+        core: bool = False,
+    ) -> None:
+        self._core = core
+        self.queries, self.select, self.names, self.outer = queries, select, names, outer
+        self.source: SourceText = queries.source
+        self.items: tuple[VisibleItem, ...] = ()
+        self.merged: frozenset[str] = frozenset()
+        self.where: tuple[BoundExpr, ...] = ()
+        self._of: Described | None = None
+        self.aliases = {
+            folded(n.alias): n.this for n in select.expressions if isinstance(n, exp.Alias)
+        }
+        self._open: list[Expr] = []
+        self._keys: dict[str, Id] = {}
+        """What is grouped by → its column; empty until there are groups."""
+        self._grouped = False
+
+    @property
+    def of(self) -> Described:
+        """The relation so far."""
+        if self._of is None:
+            raise InternalError("nothing after FROM was translated")
+        return self._of
+
+    def become(self, of: Described) -> None:
+        """Go on with another relation, over whose columns everything is said from now on."""
+        if self._of is None:
+            self._of = of
+            return
+        before, around = self._of.table, self.table()
+        self._of = of
+        self.items = tuple(item.moved(before, of.table) for item in self.items)
+        self.where = tuple(moved(one, around, self.table()) for one in self.where)
+
+    # ── Expressions ─────────────────────────────────────────────────────────────────────────────
+
+    def table(self) -> Table:
+        """Return the columns that expressions may read: those outside, too."""
+        if self.outer is None:
+            return self.of.table
+        own, around = self.of.table, self.outer.of.table
+        return replace(
+            own,
+            columns={**own.columns, **around.columns},
+            undeclared={**own.undeclared, **around.undeclared},
+            bounds={**own.bounds, **around.bounds},
+            enforced=own.enforced | around.enforced,
+            filled=own.filled | around.filled,
+        )
+
+    def visible(self) -> Visible:
+        """Return what is visible in its clauses."""
+        table = self.table()
+        items = tuple(item.moved(self.of.table, table) for item in self.items)
+        outer, owners = (), dict(self.of.ids_of)
+        if self.outer is not None:
+            outer = tuple(i.moved(self.outer.of.table, table) for i in self.outer.items)
+            owners |= self.outer.of.ids_of
+        return Visible(table, items, self.merged, outer, owners)
+
+    def home(self) -> RelationHome:
+        """Return it as what a SELECT counts."""
+        return RelationHome(
+            self.table(), self.source.node(self.select), None, visible=self.visible()
+        )
+
+    def bind(self, node: Expr) -> BoundExpr:
+        """Bind an expression, after what it needs was added to the relation.
+
+        Raises:
+            SqlError: something in it has no place here.
+        """
+        return self.bound(self.prepared(node))
+
+    def bound(self, prepared: Expr) -> BoundExpr:
+        """Bind an expression in which subqueries and windows are columns already."""
+        bare = exp.Select(expressions=[])
+        visits = Visits(self.refuse, self.public, self.refuse)
+        binder = RowBinder(self.source, bare, self.home(), visits)
+        return binder.bind(prepared)
+
+    def reader(self) -> RowReader:
+        """Return what reads bound expressions as those of a row."""
+        return RowReader(self.queries.sandbox, self.table(), self.source)
+
+    def expression(self, bound: BoundExpr) -> RowExpression:
+        """Read a bound expression; a column may be of any type."""
+        id_ = id_of(bound, self.table())
+        return self.reader().expression(bound) if id_ is None else self._column(bound, id_)
+
+    def _column(self, bound: BoundExpr, id_: Id) -> RowExpression:
+        if id_ in self.table().columns:
+            return self.reader().expression(bound)
+        return RowColumn(id_)
+
+    def conditions(self, node: Expr) -> tuple[BoundExpr, ...]:
+        """Bind the conjuncts of a condition."""
+        return tuple(self.bind(part) for part in conjuncts(node))
+
+    def holds(self, bounds: Sequence[BoundExpr]) -> RowExpression | None:
+        """Read conditions as one; None if there are none."""
+        return all_of([self.expression(one) for one in bounds]) if bounds else None
+
+    def public(self, node: Expr, binder: RowBinder) -> BoundExpr | None:
+        return self.queries.public_values.bind(node, binder, self.names)
+
+    def refuse(self, node: Expr, outer: object) -> Expr:
+        raise self.source.unsupported(
+            node,
+            "A subquery over private rows is not supported here.",
+            "limit it to rows of the same unit, in EXISTS (…), in x IN (…), or with COUNT, SUM, "
+            "MIN or MAX of its rows.",
+        )
+
+    def prepared(self, node: Expr) -> Expr:
+        """Write columns in place of subqueries, windows and aggregates, which are added."""
+        if isinstance(node, exp.Paren):
+            return exp.Paren(this=self.prepared(node.this))
+        if self._grouped:
+            key = self._as_key(node)
+            if key is not None:
+                return made_column(key, self.source.node(node))
+            if is_aggregate(node) and not isinstance(node.parent, exp.Window):
+                return made_column(self._aggregate(node), self.source.node(node))
+        if isinstance(node, exp.Column):
+            return self._meant(node)
+        if isinstance(node, exp.Window):
+            if self._core:
+                return node.copy()
+            if self._grouped:  # it is over groups, which aren't there yet
+                return self._rebuilt(node)
+            return made_column(self._window(node), self.source.node(node))
+        if self.queries.is_aside(node, self.names):
+            try:
+                return self.queries.aside(self, node)
+            except SqlError:
+                if not self._core:
+                    raise
+                return node.copy()  # it may be a noisy answer
+        if isinstance(node, (exp.Query, exp.Subquery)):
+            return node.copy()
+        return self._rebuilt(node)
+
+    def _rebuilt(self, node: Expr) -> Expr:
+        copy = node.copy()
+        for key, value in node.args.items():
+            if isinstance(value, exp.Expression):
+                copy.set(key, self.prepared(value))
+            elif isinstance(value, list) and any(isinstance(v, exp.Expression) for v in value):
+                copy.set(
+                    key,
+                    [self.prepared(v) if isinstance(v, exp.Expression) else v for v in value],
+                )
+        return copy
+
+    def _meant(self, node: exp.Column) -> Expr:
+        """Write what an alias of the SELECT list stands for in its place, where it is none else."""
+        name = folded(node.name)
+        if self._core:
+            return node.copy()
+        if node.table or is_star(node) or name not in self.aliases or self._is_visible(node):
+            if self._grouped and not is_star(node):
+                raise self.source.unsupported(
+                    node,
+                    f"The column {printable(node.name)} stands outside of aggregates, and is not "
+                    "grouped by.",
+                    "group by it, or aggregate it.",
+                )
+            return node.copy()
+        original = self.aliases[name]
+        if any(original is one for one in self._open):
+            raise self.source.error(
+                node, f"{printable(node.name)} is defined in terms of itself.", "rename it."
+            )
+        self._open.append(original)
+        try:
+            return exp.Paren(this=self.prepared(original))
+        finally:
+            self._open.pop()
+
+    def _is_visible(self, node: exp.Column) -> bool:
+        if self._grouped:
+            return False
+        items = (*self.items, *(() if self.outer is None else self.outer.items))
+        return any(folded(c.name) == folded(node.name) for i in items for c in i.columns)
+
+    # ── Windows ─────────────────────────────────────────────────────────────────────────────────
+
+    def _window(self, node: exp.Window) -> Id:
+        """Add a window; return its column."""
+        made = _Windows(self).parts(node)
+        reader, table = self.reader(), self.table()
+        id_ = self.queries.fresh(self._name(node))
+        arguments = tuple(map(self.expression, made.asked[1]))
+        function, _, numbers = made.asked
+        call = WindowCall(
+            function,
+            arguments,
+            numbers,
+            tuple(map(self.expression, made.partition)),
+            tuple((name, self.type_of(name)) for name in made.told),
+            tuple(
+                WindowOrder(self.expression(o.value), o.descending, o.nulls_first, stored=stored)
+                for o in made.order
+                for stored in [self._is_enum(o.value, table)]
+            ),
+            made.frame,
+            self.holds(self.where),
+        )
+        between = of_rows(function, reader.between(arguments), self.of.most)
+        relation = Window(self.of.relation, ((id_, call),))
+        type_, nullable = self.queries.fact(relation, id_)
+        domain = self._of_one(made, type_, between)
+        self.become(
+            with_columns(self.of, relation, [NewColumn(id_, type_, nullable, domain, between)])
+        )
+        return id_
+
+    def _is_enum(self, bound: BoundExpr, table: Table) -> bool:
+        id_ = id_of(bound, table)
+        return id_ is not None and self.type_of(id_).upper().startswith("ENUM")
+
+    def _of_one(self, made: WindowParts, type_: str, between: Interval) -> Domain | None:
+        """Return the values of a window that is a value of one of the rows, or a number."""
+        function, arguments, _ = made.asked
+        if function in {"min", "max", "lag", "lead", "first_value", "last_value", "nth_value"}:
+            return self._taken(arguments, type_)
+        if type_ in INTEGER_TYPES:
+            return integers_between(between, type_)
+        return None
+
+    def _taken(self, values: Sequence[BoundExpr], type_: str) -> Domain | None:
+        """Return the domain of what is one of some values, or NULL."""
+        if len(values) != 1:
+            return None
+        id_ = id_of(values[0], self.table())
+        domain = self.table().columns.get(id_ or "")
+        if domain is None:
+            try:
+                domain, _, _ = values_of(values[0], self.reader())
+            except SqlError:
+                return None
+        if domain is None or (domain.outside == "drop" and not domain.nullable):
+            return None if domain is None else replace(domain, nullable=True, outside="null")
+        return replace(domain, nullable=True)
+
+    def type_of(self, id_: Id) -> str:
+        """Return the type of a column."""
+        table = self.table()
+        if id_ in table.undeclared:
+            return table.undeclared[id_]
+        domain = table.columns[id_]
+        return domain.column_type or domain.type
+
+    # ── Groups ──────────────────────────────────────────────────────────────────────────────────
+
+    def key_nodes(self) -> list[Expr]:
+        """Return what it is grouped by; what it lists, if it is DISTINCT."""
+        found = list(key_nodes(self.select, self.source).values())
+        distinct = self.select.args.get("distinct")
+        if not found and isinstance(distinct, exp.Distinct) and not distinct.args.get("on"):
+            for node in self.select.expressions:
+                found += [column for _, column in self.listed(node)]
+        return found
+
+    def tells(self, node: Expr) -> bool:
+        """Whether an expression tells of which unit a row is."""
+        try:
+            id_ = id_of(self.bind(node), self.table())
+        except SqlError:
+            return False
+        return id_ is not None and bool(self.of.tells.get(id_))
+
+    def group(self, keys: Sequence[Expr]) -> None:
+        """Put rows that agree in some expressions together."""
+        bounds = [self.bind(key) for key in keys]
+        where = self.holds(self.where)
+        rows = self.of.relation if where is None else Filter(self.of.relation, where)
+        ids, columns, trees = list[Id](), list[NewColumn](), list[tuple[Id, RowExpression]]()
+        for key, bound in zip(keys, bounds, strict=True):
+            if bound.sql in self._keys:
+                continue
+            id_ = self.queries.fresh(self._name(key))
+            ids.append(id_)
+            tree, new = self.named(id_, bound)
+            trees.append((id_, tree))
+            columns.append(new)
+            self._keys[bound.sql] = id_
+        self._before, self._group = self.of, (rows, trees)
+        self._adds: list[tuple[Id, Agg]] = []
+        self._added: list[NewColumn] = list(columns)
+        self._rows_table, self._rows_items = self.table(), self.items
+        self._grouped = True
+
+    def _name(self, node: Expr) -> str:
+        """Return what an expression is called: by the SELECT list, or as it is typed."""
+        for item in self.select.expressions:
+            if isinstance(item, exp.Alias) and item.this is node:
+                return item.alias
+        return column_name(node, self.source)
+
+    def named(self, id_: Id, bound: BoundExpr) -> tuple[RowExpression, NewColumn]:
+        """Return an expression as a column of a relation: a column of rows is passed on."""
+        table = self.table()
+        own = id_of(bound, table)
+        if own is None:
+            value = self.expression(bound)
+            domain, between, type_ = values_of(bound, self.reader())
+            if type_ == HUGEINT.name and integers_between(between, BIGINT.name) is not None:
+                domain, type_ = integers_between(between, BIGINT.name), BIGINT.name
+                value = RowCast(value, BIGINT)  # in which it fits
+            elif type_ == DOUBLE.name:
+                value = with_one_zero(value)
+            return value, NewColumn(id_, type_, True, domain, between)
+        ends = table.bounds.get(own)
+        return RowColumn(own), NewColumn(
+            id_,
+            self.type_of(own),
+            own not in table.filled,
+            table.columns.get(own),
+            (None, None) if ends is None else (ends.low, ends.high),
+            self.of.tells.get(own, frozenset()),
+        )
+
+    def _as_key(self, node: Expr) -> Id | None:
+        if is_aggregate(node) or isinstance(node, (exp.Literal, exp.Star, exp.DataType, exp.Var)):
+            return None
+        if not isinstance(node, (exp.Condition, exp.Cast, exp.Func, exp.Column)):
+            return None
+        if node.find(exp.Window, exp.Query) or any(is_aggregate(part) for part in node.walk()):
+            return None
+        self._grouped = False
+        try:
+            return self._keys.get(self.bind(node).sql)
+        except SqlError:
+            return None
+        finally:
+            self._grouped = True
+
+    def _aggregate(self, node: Expr) -> Id:
+        """Add an aggregate of each group; return its column."""
+        self._grouped = False
+        try:
+            agg, domain, between = self.aggregate(node)
+        finally:
+            self._grouped = True
+        known = next((name for name, one in self._adds if one == agg), None)
+        if known is not None:
+            return known
+        id_ = self.queries.fresh(self._name(node))
+        if agg.function in {"count", "count_distinct", "sum"} and None in between:
+            self.queries.unbounded[id_] = self._before
+        self._adds.append((id_, agg))
+        rows, keys = self._group
+        type_, nullable = self.queries.fact(Group(rows, tuple(keys), tuple(self._adds)), id_)
+        if type_ in INTEGER_TYPES and domain is None:
+            domain = integers_between(between, type_)
+        self._added.append(NewColumn(id_, type_, nullable, domain, between))
+        return id_
+
+    def aggregate(self, node: Expr) -> tuple[Agg, Domain | None, Interval]:
+        """Read an aggregate of rows, with what is known of its values.
+
+        Raises:
+            UnsupportedSqlError: it isn't a function of rows in whatever order.
+        """
+        inner, where = node, None
+        if isinstance(node, exp.Filter):
+            inner, where = node.this, self.holds(self.conditions(node.expression.this))
+        function, of = AGGREGATES.get(type(inner)), inner.this
+        if isinstance(inner, exp.CountIf):
+            function, of = "count", exp.Case(ifs=[exp.If(this=of.copy(), true=exp.true())])
+        if isinstance(inner, exp.AnyValue):
+            function = None
+        if function is None or inner.expressions or isinstance(of, exp.Order):
+            raise self.source.unsupported(
+                node,
+                "This can't be computed from the rows of one unit.",
+                "use COUNT, SUM, AVG, MIN, MAX, BOOL_AND, BOOL_OR, or COUNT(DISTINCT …).",
+            )
+        if isinstance(of, exp.Distinct):
+            (of, *further) = of.expressions
+            if further or function not in {"count", "min", "max"}:
+                raise self.source.unsupported(
+                    node, "DISTINCT in this aggregate is not supported.", "leave it out."
+                )
+            function = "count_distinct" if function == "count" else function
+        most = self.queries.most(self.of)
+        if of is None or is_star(of):
+            return Agg("count", None, where), None, of_rows("count", (None, None), most)
+        bound = self.bind(of)
+        value = self.expression(bound)
+        between = of_rows(function, self.reader().between([value]), most)
+        domain = None
+        if function in {"min", "max"}:
+            domain = self._taken([bound], "")
+        if function in {"bool_and", "bool_or"}:
+            domain = Domain.boolean(nullable=True)
+        if function == "avg":
+            between = self.reader().between([value])
+        return Agg(function, value, where), domain, between
+
+    def grouped(self, items: Sequence[Expr], having: Expr | None) -> list[BoundExpr]:
+        """Close the groups; return items over them, and let a condition hold of them."""
+        prepared = [self.prepared(item) for item in items]
+        chosen = [self.prepared(part) for part in ([] if having is None else conjuncts(having))]
+        rows, keys = self._group
+        relation = Group(rows, tuple(keys), tuple(self._adds))
+        facts = self.queries.known.of(relation)
+        made = only(self._before, relation, self._added)
+        most, counted = self._before.most, self._before.counted
+        found = self._of_rows(keys)
+        if found is not None:
+            most, counted = found.unit_rows, (found,)
+        most = facts.most if facts.most is not None else most
+        self._of, self.items, self.where, self._grouped = None, (), (), False
+        self.merged, self.aliases = frozenset(), {}
+        self.become(replace(made, most=most, counted=counted))
+        bounds = [self.bind(item) for item in prepared]
+        self.where = tuple(self.bind(part) for part in chosen)
+        return bounds
+
+    def _of_rows(self, keys: Sequence[tuple[Id, RowExpression]]) -> Table | None:
+        """Return the table of which each group has rows of its own, as it is grouped by a key."""
+        named, tables = dict[tuple[tuple[str, ...], str], set[str]](), {}
+        for _, value in keys:
+            of = self._before.ids_of.get(value.name) if isinstance(value, RowColumn) else None
+            if of is not None and isinstance(value, RowColumn):
+                table, name = of
+                place = table.path, value.name.removesuffix(name)
+                tables[place] = table
+                named.setdefault(place, set()).add(name)
+        unique = self.queries.tables.unique
+        return next(
+            (
+                tables[place]
+                for place, names in named.items()
+                if any(key <= names for key in unique(tables[place]))
+            ),
+            None,
+        )
+
+    # ── SELECT ──────────────────────────────────────────────────────────────────────────────────
+
+    def listed(self, node: Expr) -> list[tuple[str, Expr]]:
+        """Return the columns that an item of the SELECT list stands for, with their names."""
+        inner = node.unalias()
+        if not is_star(inner):
+            return [(column_name(node, self.source), inner)]
+        owner = "" if isinstance(inner, exp.Star) else folded(inner.text("table"))
+        items = [i for i in self.items if not owner or folded(i.alias) == owner]
+        if not items:
+            raise self.source.error(inner, "This stands for no table's columns.", "name columns.")
+        found, seen = list[tuple[str, Expr]](), set[str]()
+        for item in items:
+            for one in item.columns:
+                merged = not owner and folded(one.name) in self.merged
+                if merged and folded(one.name) in seen:
+                    continue
+                seen.add(folded(one.name))
+                node_ = exp.Column(
+                    this=exp.Identifier(this=one.name, quoted=True),
+                    table=None if merged else exp.Identifier(this=item.alias, quoted=True),
+                )
+                node_.this.meta.update(inner.meta)
+                node_.meta.update(inner.meta)
+                found.append((one.name, node_))
+        return found
+
+    def rows(self) -> Rows:
+        """Return its rows with the columns of its SELECT list.
+
+        Raises:
+            SqlError: it isn't a query of private rows, or something in it isn't of one unit.
+        """
+        select, source = self.select, self.source
+        for key in ("limit", "offset"):
+            if select.args.get(key) is not None:
+                raise source.unsupported(
+                    select.args[key],
+                    "LIMIT of single rows is not supported: rows have no order.",
+                    "choose rows of each unit: QUALIFY row_number() OVER (PARTITION BY …) = 1.",
+                )
+        listed = [pair for node in select.expressions for pair in self.listed(node)]
+        keys = self.key_nodes()
+        having, distinct = select.args.get("having"), select.args.get("distinct")
+        if keys:
+            self.group(keys)
+            nodes = [node for _, node in listed]
+            bounds = self.grouped(nodes, None if having is None else having.this)
+        else:
+            if isinstance(distinct, exp.Distinct) and distinct.args.get("on"):
+                self._first_of_each(distinct.args["on"].expressions)
+            prepared = [self.prepared(node) for _, node in listed]
+            if select.args.get("qualify") is not None:
+                chosen = self.conditions(select.args["qualify"].this)
+                self.where = (*self.where, *chosen)
+            bounds = [self.bound(node) for node in prepared]
+        taken, columns = set[str](), list[NamedColumn]()
+        for (name, _), bound in zip(listed, bounds, strict=True):
+            unique = unused(name, taken)
+            taken.add(folded(unique))
+            columns.append(NamedColumn(unique, bound))
+        return Rows(self.of, tuple(columns), self.where)
+
+    def _first_of_each(self, nodes: Sequence[Expr]) -> None:
+        """Keep the first row of those that agree in some expressions, in the order of ORDER BY."""
+        order = self.select.args.get("order")
+        window = exp.Window(
+            this=exp.RowNumber(),
+            partition_by=[node.copy() for node in nodes],
+            order=None if order is None else order.copy(),
+            over="OVER",
+        )
+        window.meta.update(self.select.meta)
+        place = made_column(self._window(window), self.source.node(self.select))
+        first = exp.EQ(this=place, expression=exp.Literal.number(1))
+        self.where = (*self.where, self.bound(first))
+
+
+class _Windows(UnitWindows):
+    """Reads one window over the rows of a SELECT."""
+
+    def __init__(self, rows: RowsOfSelect) -> None:
+        bare = exp.Select(expressions=[])
+        binder = _Preparing(rows, bare)
+        super().__init__(rows.source, rows.queries.tables, rows.select, binder, (), ())
+        self._rows = rows
+
+    def _table(self, at: Expr) -> Table:
+        return self._rows.table()
+
+    def _partition(
+        self, window: exp.Window, table: Table, at: Expr
+    ) -> tuple[tuple[str, ...], tuple[BoundExpr, ...]]:
+        nodes = window.args.get("partition_by") or []
+        bounds = [self._binder.bind(node) for node in nodes]
+        of = self._rows.of
+        ids = [id_of(bound, self._rows.table()) for bound in bounds]
+        told = [id_ for id_ in ids if id_ is not None and of.tells.get(id_)]
+        if not told:
+            raise self._source.unsupported(
+                at,
+                "A window over single rows is not supported, but for rows of one unit.",
+                "partition it by the unit: " + instead("OVER (PARTITION BY …)") + ".",
+            )
+        rest = [b for b, id_ in zip(bounds, ids, strict=True) if id_ not in told]
+        return tuple(dict.fromkeys(told)), tuple(dict.fromkeys(rest))
+
+
+class _Preparing(RowBinder):
+    """Binds expressions after what they need was added to the relation."""
+
+    def __init__(self, rows: RowsOfSelect, select: exp.Select) -> None:
+        refuse = partial(rows.refuse)
+        super().__init__(
+            rows.source, select, rows.home(), Visits(refuse, lambda node, binder: None, refuse)
+        )
+        self._rows = rows
+
+    def bind(self, node: Expr) -> BoundExpr:
+        return self._rows.bind(node)
+
+
+def projected(rows: Rows, select: RowsOfSelect) -> tuple[Described, tuple[NamedColumn, ...]]:
+    """Return a query of rows as a relation with its columns alone, all of them stored there."""
+    ids, columns, trees = list[Id](), list[NewColumn](), list[tuple[Id, RowExpression]]()
+    relation: Relation = rows.of.relation
+    where = select.holds(rows.where)
+    if where is not None:
+        relation = Filter(relation, where)
+    for one in rows.columns:
+        id_ = select.queries.fresh(one.name)
+        ids.append(id_)
+        tree, new = select.named(id_, one.value)
+        trees.append((id_, tree))
+        columns.append(new)
+    made = only(rows.of, Project(relation, tuple(trees)), columns)
+    facts = select.queries.known.of(made.relation)
+    most = facts.most if facts.most is not None else rows.of.most
+    made = replace(made, most=most)
+    span = select.source.node(select.select)
+    named = tuple(
+        NamedColumn(c.name, column_of(id_, made.table, span))
+        for c, id_ in zip(rows.columns, ids, strict=True)
+    )
+    return made, named
