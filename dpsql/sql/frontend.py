@@ -17,6 +17,8 @@ from dpsql.errors import (
     SqlError,
     SqlLimitError,
     SqlParseError,
+    SqlSchemaError,
+    UnsupportedSqlError,
     printable,
 )
 from dpsql.hints import Hint, RemedyPlace
@@ -27,7 +29,8 @@ from dpsql.schema import Table
 from dpsql.schema.domain import Cuts
 from dpsql.schema.grain import chosen_rows
 from dpsql.schema.names import quoted_name, twins
-from dpsql.sql.algebra.outlined import RelationOutliner
+from dpsql.sql.algebra.outlined import RelationVisitor
+from dpsql.sql.algebra.visible import NotBoundedError
 from dpsql.sql.allow import check_allowed
 from dpsql.sql.assemble import Asked, LoweredStatement, answered, assemble
 from dpsql.sql.binding.core import Core, Linear
@@ -56,7 +59,7 @@ from dpsql.sql.lowering.keys import NO_CUTS, DerivedKeys
 from dpsql.sql.lowering.lower import lower
 from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.lowering.rows_of_units import RowsOfUnits
-from dpsql.sql.outline import Outlined, Outliner
+from dpsql.sql.outline import Outlined, Outliner, Visitor
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.several import SameUnits, by_table, check_bounded, one_table_only, over_all_tables
 from dpsql.sql.shorthands import Values, without_brackets, without_pivots, without_shorthands
@@ -75,6 +78,8 @@ def no_split(_: Table) -> Mapping[str, Ints]:
     return {}
 
 
+MOST_RELATED = 20
+"""Statements of a script that are compiled as relations after they were refused."""
 CutsOf = Callable[[Table], Mapping[str, Cuts]]
 """Says where the lines of a table's columns are cut."""
 
@@ -147,10 +152,43 @@ def compile_script(
         unique=unique,
     )
     try:
-        return ask(statements, weights=weights)
+        return _as_relations(partial(ask, statements, weights=weights), statements)
     except SqlError as error:
-        error.hint = first_answered(error, lambda sql: ask([("query", sql)], weights=None))
+        error.hint = first_answered(error, lambda sql: _answers(ask, sql))
         raise
+
+
+def _answers(ask: Callable[..., Script], sql: str) -> Script:
+    given = [("query", sql)]
+    return _as_relations(partial(ask, given, weights=None), given)
+
+
+def _as_relations(
+    ask: Callable[[frozenset[str]], Script], statements: Sequence[tuple[str, str]]
+) -> Script:
+    """Compile statements; one of which the form isn't answered is compiled as relations.
+
+    Raises:
+        SqlError: a statement is refused either way; it is that of the first way.
+    """
+    related, first = frozenset[str](), None
+    names = {printable(name): name for name, _ in statements}
+    while True:
+        try:
+            return ask(related=related)
+        except NotBoundedError:
+            raise
+        except (UnsupportedSqlError, SqlSchemaError) as error:
+            name = names.get(error.statement or "", statements[0][0])
+            if first is not None and name in related:
+                raise first from None
+            if name in related or len(related) >= MOST_RELATED:
+                raise
+            related, first = related | {name}, error
+        except DpsqlError:
+            if first is not None:
+                raise first from None
+            raise
 
 
 def _compiled(
@@ -169,6 +207,7 @@ def _compiled(
     unbounded: Unbounded,
     relate: Relate,
     unique: Unique,
+    related: frozenset[str] = frozenset(),
 ) -> Script:
     """Compile statements, without trying what a hint may say; see `compile_script`."""
     _check_names(statements)
@@ -179,9 +218,13 @@ def _compiled(
         tables = NamedTables(
             sandbox, resolve, public, widen, combine, choose, unbounded, relate, unique
         )
-        outliner, values = RelationOutliner(tables, groups_above), tables.values
+        outliner, values = Outliner(tables, groups_above), tables.values
         parsed = [(name, naming(name, several, _read, sql, values)) for name, sql in statements]
-        outlined = [(n, p, naming(n, several, outliner.outline, p)) for n, p in parsed]
+        visitors = [RelationVisitor if name in related else Visitor for name, _ in parsed]
+        outlined = [
+            (name, tree, naming(name, several, outliner.outline, tree, visitor))
+            for (name, tree), visitor in zip(parsed, visitors, strict=True)
+        ]
         importance = Importance.of({name: tree.weight for name, tree in parsed}, weights)
         of_units = RowsOfUnits(tables, sandbox)
         asked = [

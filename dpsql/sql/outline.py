@@ -73,16 +73,17 @@ class Outliner:
     def __init__(self, tables: NamedTables, above: float | None = None) -> None:
         self.tables, self._above = tables, above
 
-    def outline(self, parsed: Parsed) -> Outlined:
+    def outline(self, parsed: Parsed, visitor_of: type[Visitor] | None = None) -> Outlined:
         """Outline one statement whose syntax is allowed.
+
+        Args:
+            parsed: the statement.
+            visitor_of: walks through it.
 
         Raises:
             SqlError: it joins private tables, or names something unknown.
         """
-        return self.outlined(parsed, Visitor)
-
-    def outlined(self, parsed: Parsed, visitor_of: type[Visitor]) -> Outlined:
-        """Outline one statement by a visitor."""
+        visitor_of = visitor_of or Visitor
         visitor = visitor_of(self.tables, self._above, parsed)
         query = visitor.root(parsed.query)
         public = without_unused(query)

@@ -8,12 +8,8 @@ from functools import partial
 from sqlglot import exp
 
 from dpsql.errors import (
-    DpsqlError,
     SchemaError,
     SqlError,
-    SqlLimitError,
-    SqlSchemaError,
-    UnsupportedSqlError,
 )
 from dpsql.rel.check import check
 from dpsql.rel.facts import UNIT
@@ -30,32 +26,7 @@ from dpsql.sql.binding.joins import check_sides, joins_of
 from dpsql.sql.binding.named import NOISY, PRIVATE, PUBLIC, Kinds, Name, Names
 from dpsql.sql.binding.relations import materialize
 from dpsql.sql.binding.rewrite import CoreBinder
-from dpsql.sql.outline import Outlined, Outliner, Visitor
-from dpsql.sql.text.parse import Parsed
-
-
-class RelationOutliner(Outliner):
-    """Outlines statements; those of which the forms are not known as queries over relations."""
-
-    def outline(self, parsed: Parsed) -> Outlined:
-        """Outline one statement whose syntax is allowed.
-
-        Raises:
-            SqlError: it joins private tables, or names something unknown.
-        """
-        with self.tables.tried() as tried:
-            try:
-                found = super().outline(parsed)
-                tried.keep()
-                return found
-            except (UnsupportedSqlError, SqlSchemaError) as error:
-                refused = error
-        try:
-            return self.outlined(parsed, RelationVisitor)
-        except (SqlLimitError, NotBoundedError):
-            raise
-        except DpsqlError:
-            raise refused from None
+from dpsql.sql.outline import Visitor
 
 
 class RelationVisitor(Visitor):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -155,17 +154,6 @@ class UnitWindow:
         return replace(self, name=name)
 
 
-@dataclass(slots=True)
-class Tried:
-    """A statement that may be refused."""
-
-    kept: bool = False
-
-    def keep(self) -> None:
-        """Keep what was noted."""
-        self.kept = True
-
-
 class NamedTables:
     """The tables that the statements of one script name; each is read once.
 
@@ -266,15 +254,6 @@ class NamedTables:
         if combination.digest not in self._combined:
             self._combined[combination.digest] = self._combine(combination)
         return self._combined[combination.digest]
-
-    @contextmanager
-    def tried(self) -> Iterator[Tried]:
-        """Forget what is noted of rows of units in a statement, unless that is kept."""
-        before = {path: dict(found) for path, found in self._rows.items()}, list(self._all_rows)
-        tried = Tried()
-        yield tried
-        if not tried.kept:
-            self._rows, self._all_rows = before
 
     def related(self, rows: RelatedRows) -> Table:
         """Return the rows of a relation as a table.
