@@ -43,8 +43,9 @@ class RelatedRows:
 
     @property
     def name(self) -> str:
-        """The name of the rows: of the tables that they are made of, also in `max_rows`."""
-        return ", ".join(sorted(table.name for table in self.counted))
+        """The name of the rows: of the tables that they are made of."""
+        names = ", ".join(sorted(table.name for table in self.counted))
+        return names if len(self.counted) > 1 else f"rows made of {names}"
 
     @cached_property
     def digest(self) -> str:

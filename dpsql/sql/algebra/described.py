@@ -189,7 +189,7 @@ def with_columns(of: Described, relation: Relation, added: Iterable[NewColumn]) 
     enforced, filled = set(table.enforced), set(table.filled)
     for one in added:
         if one.domain is not None:
-            columns[one.id] = one.domain.of_column(one.type)
+            columns[one.id] = _of_column(one.domain, one.type)
             enforced.add(one.id)
         else:
             undeclared[one.id] = one.type
@@ -226,6 +226,14 @@ def only(of: Described, relation: Relation, columns: Iterable[NewColumn]) -> Des
 
 def _kept(domain: Domain) -> object:
     return None if domain.outside == "drop" else domain.outside
+
+
+def _of_column(domain: Domain, type_: str) -> Domain:
+    """Return a domain for a column of a type, which texts and truth values have none beside."""
+    if domain.type in {"VARCHAR", "ENUM", "BOOLEAN"}:
+        plain = domain.type if not type_ or type_.startswith(domain.type) else "VARCHAR"
+        return domain if plain == domain.type else domain.as_type(plain)
+    return domain.of_column(type_) if type_ else domain
 
 
 def _is_number(type_: str) -> bool:
