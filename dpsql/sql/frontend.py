@@ -29,7 +29,6 @@ from dpsql.schema import Table
 from dpsql.schema.domain import Cuts
 from dpsql.schema.grain import chosen_rows
 from dpsql.schema.names import quoted_name, twins
-from dpsql.sql.algebra.outlined import RelationVisitor
 from dpsql.sql.algebra.visible import NotBoundedError
 from dpsql.sql.allow import check_allowed
 from dpsql.sql.assemble import Asked, LoweredStatement, answered, assemble
@@ -60,6 +59,7 @@ from dpsql.sql.lowering.lower import lower
 from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.lowering.rows_of_units import RowsOfUnits
 from dpsql.sql.outline import Outlined, Outliner, Visitor
+from dpsql.sql.relational import RelationVisitor
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.several import SameUnits, by_table, check_bounded, one_table_only, over_all_tables
 from dpsql.sql.shorthands import Values, without_brackets, without_pivots, without_shorthands
@@ -163,9 +163,7 @@ def _answers(ask: Callable[..., Script], sql: str) -> Script:
     return _as_relations(partial(ask, given, weights=None), given)
 
 
-def _as_relations(
-    ask: Callable[[frozenset[str]], Script], statements: Sequence[tuple[str, str]]
-) -> Script:
+def _as_relations(ask: Callable[..., Script], statements: Sequence[tuple[str, str]]) -> Script:
     """Compile statements; one of which the form isn't answered is compiled as relations.
 
     Raises:

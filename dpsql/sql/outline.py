@@ -112,6 +112,7 @@ class Visitor:
         self.tables: list[tuple[Table, Span]] = []
 
     def root(self, query: exp.Query) -> exp.Query:
+        """Rewrite a statement."""
         for node in query.find_all(exp.Alias, exp.TableAlias):
             keys = ("alias",) if isinstance(node, exp.Alias) else ("this", "columns")
             for key in keys:

@@ -23,7 +23,7 @@ from dpsql.rows.expression import RowCall, RowColumn, RowExpression, all_of
 from dpsql.schema import Domain
 from dpsql.schema.domain import INTEGER_TYPES
 from dpsql.sql.algebra.described import (
-    Described,
+    DescribedRelation,
     NewColumn,
     id_of,
     integers_between,
@@ -48,7 +48,7 @@ _UNIT = (
 )
 
 
-def with_exists(rows: RowsOfSelect, right: Described, on: RowExpression | None) -> Expr:
+def with_exists(rows: RowsOfSelect, right: DescribedRelation, on: RowExpression | None) -> Expr:
     """Add whether a row meets one of some others; return the column."""
     id_ = rows.queries.fresh("exists")
     relation = GroupJoin(rows.of.relation, right.relation, on, ((id_, Agg("exists")),))

@@ -1,4 +1,4 @@
-"""Described relations: a relation, and what is public of each of its columns.
+"""DescribedRelation relations: a relation, and what is public of each of its columns.
 
 A relation under translation is a table of which the columns are called by their ids. So what
 statements say of it is bound and read as of any table, and grows no other forms.
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from dpsql.errors import SchemaError, SqlError
+from dpsql.errors import SchemaError, Span, SqlError
 from dpsql.rel.facts import UNIT, Known, columns_of_rows
 from dpsql.rel.nodes import Id, Ids, Key, Relation, Scan, StoredRows
 from dpsql.rel.related import RelatedRows
@@ -29,7 +29,7 @@ Tells = Mapping[Id, frozenset[Key]]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Described:
+class DescribedRelation:
     """A relation under translation.
 
     Args:
@@ -60,11 +60,11 @@ class Described:
         """All columns."""
         return (*self.table.columns, *self.table.undeclared)
 
-    def over(self, relation: Relation, *, most: int | None = None) -> Described:
+    def over(self, relation: Relation, *, most: int | None = None) -> DescribedRelation:
         """Return a relation with the same columns."""
         return replace(self, relation=relation, most=self.most if most is None else most)
 
-    def telling(self, a: Id, b: Id, other: Described) -> bool:
+    def telling(self, a: Id, b: Id, other: DescribedRelation) -> bool:
         """Whether rows in which two columns are equal are of one unit."""
         return not self.tells.get(a, frozenset()).isdisjoint(other.tells.get(b, ()))
 
@@ -110,11 +110,11 @@ class NewColumn:
 
 def scanned(
     table: Table, prefix: str, unique: Iterable[frozenset[str]], tells: Mapping[str, frozenset[Key]]
-) -> Described:
+) -> DescribedRelation:
     """Describe the rows of a stored table that belong to units."""
     own, unit = table.alone, table.unit
     if unit is None:
-        raise SchemaError("Rows without a unit can't be joined with others.")
+        raise SchemaError("RowsOfQuery without a unit can't be joined with others.")
     plain = not unit.joins and not unit.further
     source = StoredRows(own, IDS, frozenset(unique), {unit.column: UNIT} if plain else {})
     relation = Scan(source, prefix)
@@ -133,7 +133,7 @@ def scanned(
     )
     keys = {names[n]: of for n, of in tells.items() if n in names and of}
     most = facts.most if facts.most is not None else unit.max_rows
-    return Described(
+    return DescribedRelation(
         relation,
         described,
         most,
@@ -144,11 +144,11 @@ def scanned(
     )
 
 
-def merged(left: Described, right: Described, *, lost: bool = False) -> Table:
+def merged(left: DescribedRelation, right: DescribedRelation, *, lost: bool = False) -> Table:
     """Return the columns of two relations; those on the right may be missing if `lost`."""
     a, b = left.table, right.table
     columns = {
-        name: replace(domain, nullable=True, outside=_kept(domain)) if lost else domain
+        name: replace(domain, nullable=True) if lost else domain
         for name, domain in b.columns.items()
     }
     return replace(
@@ -163,15 +163,15 @@ def merged(left: Described, right: Described, *, lost: bool = False) -> Table:
 
 def joined(
     relation: Relation,
-    left: Described,
-    right: Described,
+    left: DescribedRelation,
+    right: DescribedRelation,
     most: int | None,
     counted: tuple[Table, ...],
     *,
     lost: bool = False,
-) -> Described:
+) -> DescribedRelation:
     """Describe rows that two relations make."""
-    return Described(
+    return DescribedRelation(
         relation,
         merged(left, right, lost=lost),
         most,
@@ -182,7 +182,9 @@ def joined(
     )
 
 
-def with_columns(of: Described, relation: Relation, added: Iterable[NewColumn]) -> Described:
+def with_columns(
+    of: DescribedRelation, relation: Relation, added: Iterable[NewColumn]
+) -> DescribedRelation:
     """Describe a relation with further columns, behind those that there are."""
     table, tells = of.table, dict(of.tells)
     columns, undeclared, bounds = dict(table.columns), dict(table.undeclared), dict(table.bounds)
@@ -211,7 +213,9 @@ def with_columns(of: Described, relation: Relation, added: Iterable[NewColumn]) 
     return replace(of, relation=relation, table=described, tells=tells)
 
 
-def only(of: Described, relation: Relation, columns: Iterable[NewColumn]) -> Described:
+def only(
+    of: DescribedRelation, relation: Relation, columns: Iterable[NewColumn]
+) -> DescribedRelation:
     """Describe a relation with other columns in place of its own."""
     bare = replace(
         of.table,
@@ -222,10 +226,6 @@ def only(of: Described, relation: Relation, columns: Iterable[NewColumn]) -> Des
         filled=frozenset(),
     )
     return with_columns(replace(of, table=bare, tells={}, ids_of={}), relation, columns)
-
-
-def _kept(domain: Domain) -> object:
-    return None if domain.outside == "drop" else domain.outside
 
 
 def _of_column(domain: Domain, type_: str) -> Domain:
@@ -249,7 +249,7 @@ def places(table: Table) -> dict[Id, str]:
     return found | {name: f"__w{i}" for i, name in enumerate(table.undeclared)}
 
 
-def column_of(id_: Id, table: Table, span: tuple[int, int]) -> BoundExpr:
+def column_of(id_: Id, table: Table, span: Span) -> BoundExpr:
     """Bind a column."""
     node = column(places(table)[id_])
     declared = id_ in table.columns
@@ -338,9 +338,7 @@ def united(domains: Sequence[Domain | None]) -> Domain | None:
     given = [domain for domain in domains if domain is not None]
     first, nullable = given[0], any(domain.nullable for domain in given)
     if all(replace(one, nullable=nullable) == replace(first, nullable=nullable) for one in given):
-        return replace(
-            first, nullable=nullable, outside=_kept(first) if nullable else first.outside
-        )
+        return replace(first, nullable=nullable)
     plain = all(
         one.type == first.type and one.uppers is None and one.other is None and one.zone is None
         for one in given

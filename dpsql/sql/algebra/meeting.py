@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
@@ -26,9 +25,10 @@ from dpsql.rel.nodes import Filter, Id, Join, Public
 from dpsql.rows.expression import RowCall, RowColumn, RowConstant, RowExpression, all_of
 from dpsql.schema import Table
 from dpsql.schema.keys import comparable
-from dpsql.schema.names import folded
+from dpsql.schema.names import capitals, folded
+from dpsql.sql.algebra.asides import with_exists
 from dpsql.sql.algebra.described import (
-    Described,
+    DescribedRelation,
     NewColumn,
     column_of,
     domain_of_values,
@@ -38,17 +38,18 @@ from dpsql.sql.algebra.described import (
     moved,
     with_columns,
 )
-from dpsql.sql.algebra.visible import NamedColumn, Visible, VisibleItem
+from dpsql.sql.algebra.selects import RowsOfQuery, RowsOfSelect, projected
+from dpsql.sql.algebra.visible import NamedColumn, RelationHome, Visible, VisibleItem, made_column
+from dpsql.sql.binding.bind import RowBinder, Visits
 from dpsql.sql.binding.core import Relation as PublicRows
 from dpsql.sql.binding.expressions import BoundExpr, Expr, conjuncts, paren, quoted_column
 from dpsql.sql.binding.joins import JoinedItem, name_parts
 from dpsql.sql.binding.named import NOISY, PRIVATE
-
-if TYPE_CHECKING:
-    from dpsql.sql.algebra.selects import RowsOfSelect
+from dpsql.sql.binding.scope import qualifier_of
+from dpsql.sql.lowering.measures import RowReader
 
 MOST_PUBLIC = 10_000
-"""Rows of a public table that are joined with rows of units."""
+"""RowsOfQuery of a public table that are joined with rows of units."""
 _KINDS = ("INTEGER", "DECIMAL", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAMP", "VARCHAR")
 
 
@@ -57,7 +58,7 @@ class _Part:
     """An item after FROM: its relation, and what is true of its rows."""
 
     join: JoinedItem
-    of: Described
+    of: DescribedRelation
     item: VisibleItem
     where: tuple[BoundExpr, ...]
     times: int = 1
@@ -163,7 +164,7 @@ class _Meeting:
             self._unique(stored, [(ids[i], names[i]) for i in kept]),
         )
         table = Table(stored.alias, {})
-        of = Described(relation, table, None, {}, (), ())
+        of = DescribedRelation(relation, table, None, {}, (), ())
         added = [
             NewColumn(
                 ids[i],
@@ -214,7 +215,6 @@ class _Meeting:
         return [part for part in said if id(part) not in done]
 
     def _equal_bound(self, one: _Equal) -> BoundExpr:
-        from dpsql.sql.algebra.visible import made_column
 
         span = self._source.node(self._rows.select)
         return self._rows.bound(
@@ -269,7 +269,7 @@ class _Meeting:
         name = folded(inner.name)
         found = list[Id | None]()
         for part in parts:
-            if inner.table and not part.item.is_called(_parts(inner)):
+            if inner.table and not part.item.is_called(qualifier_of(inner)):
                 continue
             one = next((c for c in part.item.columns if folded(c.name) == name), None)
             if one is not None:
@@ -283,7 +283,7 @@ class _Meeting:
             if self._rows.outer is None:
                 raise self._source.unsupported(
                     self._rows.select,
-                    "Rows of a public table are kept here whether or not a private row meets them.",
+                    "RowsOfQuery of a public table are kept here whether or not a private row meets them.",
                     "write the private table first: FROM orders LEFT JOIN regions ON …",
                 )
             private = list(parts)
@@ -331,8 +331,8 @@ class _Meeting:
         return key, unit
 
     def _attached(
-        self, of: Described, part: _Part, pool: Sequence[_Equal]
-    ) -> tuple[Described, set[int]]:
+        self, of: DescribedRelation, part: _Part, pool: Sequence[_Equal]
+    ) -> tuple[DescribedRelation, set[int]]:
         """Join an item with those before it."""
         pairs, used = list[tuple[Id, Id]](), set[int]()
         for one in pool:
@@ -350,7 +350,9 @@ class _Meeting:
         relation = Join(of.relation, part.of.relation, all_of(on) if on else None)
         return self._described(relation, of, part, pairs, lost=False), used
 
-    def _check_unit(self, of: Described, part: _Part, pairs: Sequence[tuple[Id, Id]]) -> None:
+    def _check_unit(
+        self, of: DescribedRelation, part: _Part, pairs: Sequence[tuple[Id, Id]]
+    ) -> None:
         if not any(of.telling(a, b, part.of) for a, b in pairs):
             raise self._source.unsupported(
                 part.join.item,
@@ -362,12 +364,12 @@ class _Meeting:
     def _described(
         self,
         relation: Join,
-        of: Described,
+        of: DescribedRelation,
         part: _Part,
         pairs: Sequence[tuple[Id, Id]],
         *,
         lost: bool,
-    ) -> Described:
+    ) -> DescribedRelation:
         """Say how many rows of a unit a join has, and of which tables these are."""
         known = self._queries.known
         right, left = known.of(part.of.relation), known.of(of.relation)
@@ -404,7 +406,7 @@ class _Meeting:
         if kind not in {"inner", "left", "semi", "anti"}:
             raise self._source.unsupported(
                 part.join.item,
-                f"A {kind.upper()} JOIN of private rows is not supported here.",
+                f"A {capitals(kind)} JOIN of private rows is not supported here.",
                 "exchange the sides, and use LEFT JOIN.",
             )
         if kind == "left":
@@ -442,40 +444,33 @@ class _Meeting:
     def _exists(
         self, part: _Part, both: Table, on: list[RowExpression], rest: Sequence[BoundExpr]
     ) -> None:
-        from dpsql.sql.algebra.asides import with_exists
 
         right = part.of
         on += [self._read(one, both) for one in rest]
         on += [self._read(moved(one, right.table, both), both) for one in part.where]
-        bound = with_exists(self._rows, right, all_of(on) if on else None)
-        if part.join.kind == "anti":
-            bound = self._rows.bound(exp.Not(this=paren(bound)))
-        else:
-            bound = self._rows.bound(bound)
-        self._rows.where = (*self._rows.where, bound)
+        there = with_exists(self._rows, right, all_of(on) if on else None)
+        said = exp.Not(this=paren(there)) if part.join.kind == "anti" else there
+        self._rows.where = (*self._rows.where, self._rows.bound(said))
 
     def _materialize(self, part: _Part) -> None:
         """Let what is true of the rows of an item be so before it is joined."""
-        from dpsql.sql.algebra.selects import Rows, RowsOfSelect, projected
-
         plain = all(id_of(c.value, part.of.table) is not None for c in part.item.columns)
         if not part.of.private or (plain and not part.where):
             return
         select = RowsOfSelect(self._queries, self._rows.select, self._rows.names)
         select.become(part.of)
         if plain:
-            where = select.holds(part.where)
-            assert where is not None  # noqa: S101
-            part.of, part.where = part.of.over(Filter(part.of.relation, where)), ()
+            holds = [select.expression(one) for one in part.where]
+            part.of, part.where = part.of.over(Filter(part.of.relation, all_of(holds))), ()
             return
-        made, columns = projected(Rows(part.of, part.item.columns, part.where), select)
+        made, columns = projected(RowsOfQuery(part.of, part.item.columns, part.where), select)
         part.of, part.where = made, ()
         part.item = replace(part.item, columns=columns)
 
     def _on(
         self,
         part: _Part,
-        of: Described,
+        of: DescribedRelation,
         both: Table,
         visible: tuple[tuple[VisibleItem, ...], VisibleItem],
     ) -> tuple[list[tuple[Id, Id]], list[BoundExpr]]:
@@ -522,8 +517,6 @@ class _Meeting:
         return pairs, rest
 
     def _bound(self, node: Expr, both: Table, items: tuple[VisibleItem, ...]) -> BoundExpr:
-        from dpsql.sql.algebra.visible import RelationHome
-        from dpsql.sql.binding.bind import RowBinder, Visits
 
         rows = self._rows
         home = RelationHome(
@@ -533,14 +526,8 @@ class _Meeting:
         return RowBinder(self._source, exp.Select(expressions=[]), home, visits).bind(node)
 
     def _read(self, bound: BoundExpr, table: Table) -> RowExpression:
-        from dpsql.sql.lowering.measures import RowReader
 
         return RowReader(self._queries.sandbox, table, self._source).expression(bound)
-
-
-def _parts(node: exp.Column) -> tuple[str, ...]:
-    parts = (node.args.get(key) for key in ("catalog", "db", "table"))
-    return tuple(folded(part.name) for part in parts if part is not None)
 
 
 def _type(table: Table, id_: Id) -> str:

@@ -20,9 +20,16 @@ from dpsql.schema.domain import INTEGER_TYPES
 from dpsql.schema.grain import unit_columns
 from dpsql.schema.names import folded
 from dpsql.sql.algebra.asides import aside
-from dpsql.sql.algebra.described import Described, NewColumn, column_of, only, scanned, united
+from dpsql.sql.algebra.described import (
+    DescribedRelation,
+    NewColumn,
+    column_of,
+    only,
+    scanned,
+    united,
+)
 from dpsql.sql.algebra.meeting import met_rows
-from dpsql.sql.algebra.selects import Rows, RowsOfSelect, projected
+from dpsql.sql.algebra.selects import RowsOfQuery, RowsOfSelect, Translator, projected
 from dpsql.sql.algebra.visible import NamedColumn
 from dpsql.sql.binding.core import Relation as PublicRows
 from dpsql.sql.binding.expressions import Expr, has_aggregate
@@ -44,13 +51,11 @@ from dpsql.sql.binding.unified import is_union_all, parts_of
 from dpsql.sql.binding.units.public_values import PublicValues
 from dpsql.sql.text.spans import SourceText
 
-Store = Callable[[int, JoinedItem, Names], PublicRows]
-"""Stores a public item after FROM."""
 MOST_STEPS = 200
 """Queries that are translated for one statement, each as often as it is named."""
 
 
-class Queries:
+class Queries(Translator):
     """Translates the queries of one statement.
 
     Args:
@@ -68,7 +73,7 @@ class Queries:
         items: PrivateItems,
         subqueries: Subqueries,
         root: Expr,
-        store: Store,
+        store: Callable[[int, JoinedItem, Names], PublicRows],
         with_: Callable[[Expr, Names], Names],
     ) -> None:
         self.source, self.items, self.tables = source, items, items.tables
@@ -80,7 +85,7 @@ class Queries:
         self._steps = count()
         self._kinds: dict[tuple[int, tuple[int, ...]], tuple[Expr, str]] = {}
         self._used = dict[str, int]()
-        self.unbounded = dict[Id, Described]()
+        self.unbounded = dict[Id, DescribedRelation]()
         """Numbers of rows of which nothing says how many a unit has → these rows."""
 
     def fresh(self, name: str) -> Id:
@@ -104,7 +109,7 @@ class Queries:
         of = self.unbounded.get(id_)
         return None if of is None else self.tables.unbounded(self.tables.related(of.related(())))
 
-    def most(self, of: Described) -> int | None:
+    def most(self, of: DescribedRelation) -> int | None:
         """Return how many rows of a unit count in a relation, as far as something says so."""
         if of.most is None and of.private:
             with suppress(SchemaError):
@@ -196,7 +201,7 @@ class Queries:
         rows = self.select(select, self._with(select, names))
         return PRIVATE if any(map(rows.tells, rows.key_nodes())) else NOISY
 
-    # ── Rows ────────────────────────────────────────────────────────────────────────────────────
+    # ── RowsOfQuery ────────────────────────────────────────────────────────────────────────────────────
 
     def select(
         self, select: exp.Select, names: Names, outer: RowsOfSelect | None = None
@@ -212,7 +217,7 @@ class Queries:
             rows.where = (*rows.where, rows.bind(part))
         return rows
 
-    def rows(self, query: Expr, names: Names) -> Rows:
+    def rows(self, query: Expr, names: Names) -> RowsOfQuery:
         """Translate a query of private rows.
 
         Raises:
@@ -227,7 +232,7 @@ class Queries:
             raise self.source.unsupported(query, "This is no query of rows.", "write SELECT.")
         return self.select(query, names).rows()
 
-    def item(self, item: Expr, names: Names) -> Rows:
+    def item(self, item: Expr, names: Names) -> RowsOfQuery:
         """Translate an item after FROM that has private rows."""
         given = given_names(item.args.get("alias"))
         if not isinstance(item, exp.Table):
@@ -243,7 +248,7 @@ class Queries:
             return found.renamed(written.columns).renamed(given)
         return self._scan(item).renamed(given)
 
-    def _scan(self, item: exp.Table) -> Rows:
+    def _scan(self, item: exp.Table) -> RowsOfQuery:
         bare = exp.Table(**{k: v for k, v in item.args.items() if k != "alias"})
         bare.meta.update(item.meta)
         alias = item.args.get("alias")
@@ -251,7 +256,7 @@ class Queries:
         table, span = self.items.table(item if not given_names(alias) else bare)
         if table.unit is None:
             raise self.source.unsupported(
-                item, "Rows without a unit can't be joined with others.", "declare a unit."
+                item, "RowsOfQuery without a unit can't be joined with others.", "declare a unit."
             )
         try:
             wide = self.tables.grain(table)
@@ -264,7 +269,7 @@ class Queries:
             for name in table.alone.listed
             if prefix + name in of.columns
         )
-        return Rows(of, columns)
+        return RowsOfQuery(of, columns)
 
     def keys_told(self, table: Table) -> Mapping[str, frozenset[Key]]:
         """Return for each column of a table the keys of rows of the same unit that it has."""
@@ -293,7 +298,7 @@ class Queries:
                 found |= keys_referred(self.tables.grain(self.tables.private(parts)))
         return frozenset(found)
 
-    def _union(self, query: exp.SetOperation, names: Names) -> Rows:
+    def _union(self, query: exp.SetOperation, names: Names) -> RowsOfQuery:
         """Put the rows of several queries together."""
         parts = [self._part(part, names) for part in parts_of(query)]
         if len({len(columns) for _, columns in parts}) > 1:
@@ -325,9 +330,9 @@ class Queries:
         total = None if None in most else sum(m for m in most if m is not None)
         counted = tuple({t.path: t for of, _ in parts for t in of.counted}.values())
         read = tuple(t for of, _ in parts for t in of.read)
-        made = Described(relation, made.table, total, made.tells, counted, read)
+        made = DescribedRelation(relation, made.table, total, made.tells, counted, read)
         span = self.source.node(query)
-        return Rows(
+        return RowsOfQuery(
             made,
             tuple(
                 NamedColumn(name, column_of(id_, made.table, span))
@@ -335,7 +340,9 @@ class Queries:
             ),
         )
 
-    def _part(self, query: Expr, names: Names) -> tuple[Described, list[tuple[str, NewColumn]]]:
+    def _part(
+        self, query: Expr, names: Names
+    ) -> tuple[DescribedRelation, list[tuple[str, NewColumn]]]:
         rows = self.rows(query, names)
         inner = query
         while isinstance(inner, exp.Subquery):

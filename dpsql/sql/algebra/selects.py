@@ -11,15 +11,16 @@ in windows, they are put into the node.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from sqlglot import exp
 
 from dpsql.errors import InternalError, SqlError, printable
 from dpsql.hints import instead
+from dpsql.rel.facts import Known
 from dpsql.rel.keys import with_one_zero
 from dpsql.rel.nodes import Agg, Filter, Group, Id, Project, Relation, Window
 from dpsql.rows.expression import RowCast, RowColumn, RowExpression, all_of
@@ -30,7 +31,7 @@ from dpsql.schema import Domain, Table
 from dpsql.schema.domain import INTEGER_TYPES
 from dpsql.schema.names import folded
 from dpsql.sql.algebra.described import (
-    Described,
+    DescribedRelation,
     NewColumn,
     column_of,
     id_of,
@@ -48,33 +49,76 @@ from dpsql.sql.algebra.visible import (
     made_column,
 )
 from dpsql.sql.binding.bind import RowBinder, Visits
+from dpsql.sql.binding.core import Relation as PublicRows
 from dpsql.sql.binding.expressions import BoundExpr, Expr, conjuncts, is_aggregate, is_star
 from dpsql.sql.binding.grouping import key_nodes
+from dpsql.sql.binding.joins import JoinedItem
 from dpsql.sql.binding.named import Names
 from dpsql.sql.binding.row_queries import column_name, unused
+from dpsql.sql.binding.tables import NamedTables
 from dpsql.sql.binding.units.group import AGGREGATES
+from dpsql.sql.binding.units.public_values import PublicValues
 from dpsql.sql.binding.units.windows import UnitWindows, WindowParts
 from dpsql.sql.lowering.measures import RowReader
+from dpsql.sql.sandbox.database import Sandbox
 from dpsql.sql.text.spans import SourceText
-
-if TYPE_CHECKING:
-    from dpsql.sql.algebra.queries import Queries
-
-_SUBQUERIES = (exp.Exists, exp.Subquery, exp.Select)
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowsOfQuery:
     """A query of private rows: a relation, its columns, and what is true of those that count."""
 
-    of: Described
+    of: DescribedRelation
     columns: tuple[NamedColumn, ...]
     where: tuple[BoundExpr, ...] = ()
 
-    def renamed(self, names: Sequence[str]) -> Rows:
+    def renamed(self, names: Sequence[str]) -> RowsOfQuery:
         """Return it with other names of the first columns."""
         given = [NamedColumn(n, c.value) for n, c in zip(names, self.columns, strict=False)]
         return replace(self, columns=(*given, *self.columns[len(given) :]))
+
+
+class Translator(Protocol):
+    """Translates the queries of one statement: see `queries.py`."""
+
+    source: SourceText
+    tables: NamedTables
+    sandbox: Sandbox
+    public_values: PublicValues
+    known: Known
+    unbounded: dict[Id, DescribedRelation]
+    """Numbers of rows of which nothing says how many a unit has → these rows."""
+    store: Callable[[int, JoinedItem, Names], PublicRows]
+    """Stores a public item after FROM."""
+
+    def fresh(self, name: str) -> Id:
+        """Return an id for a column that is computed, after what it is called."""
+
+    def fact(self, relation: Relation, id_: Id) -> tuple[str, bool]:
+        """Return the type of a column, and whether it may be NULL."""
+
+    def most(self, of: DescribedRelation) -> int | None:
+        """Return how many rows of a unit count in a relation, as far as something says so."""
+
+    def item_kind(self, item: Expr, names: Names) -> str:
+        """Return whether an item after FROM is of private rows, noisy answers or public."""
+
+    def item(self, item: Expr, names: Names) -> RowsOfQuery:
+        """Translate an item after FROM that has private rows."""
+
+    def select(
+        self, select: exp.Select, names: Names, outer: RowsOfSelect | None = None
+    ) -> RowsOfSelect:
+        """Translate FROM and WHERE of a SELECT over private rows."""
+
+    def rows(self, query: Expr, names: Names) -> RowsOfQuery:
+        """Translate a query of private rows."""
+
+    def is_aside(self, node: Expr, names: Names) -> bool:
+        """Whether a node is a subquery over private rows."""
+
+    def aside(self, rows: RowsOfSelect, node: Expr) -> Expr:
+        """Add what a subquery is for each row; return it over the columns of the relation."""
 
 
 class RowsOfSelect:
@@ -90,7 +134,7 @@ class RowsOfSelect:
 
     def __init__(
         self,
-        queries: Queries,
+        queries: Translator,
         select: exp.Select,
         names: Names,
         outer: RowsOfSelect | None = None,
@@ -103,7 +147,7 @@ class RowsOfSelect:
         self.items: tuple[VisibleItem, ...] = ()
         self.merged: frozenset[str] = frozenset()
         self.where: tuple[BoundExpr, ...] = ()
-        self._of: Described | None = None
+        self._of: DescribedRelation | None = None
         self.aliases = {
             folded(n.alias): n.this for n in select.expressions if isinstance(n, exp.Alias)
         }
@@ -113,13 +157,13 @@ class RowsOfSelect:
         self._grouped = False
 
     @property
-    def of(self) -> Described:
+    def of(self) -> DescribedRelation:
         """The relation so far."""
         if self._of is None:
             raise InternalError("nothing after FROM was translated")
         return self._of
 
-    def become(self, of: Described) -> None:
+    def become(self, of: DescribedRelation) -> None:
         """Go on with another relation, over whose columns everything is said from now on."""
         if self._of is None:
             self._of = of
@@ -149,7 +193,7 @@ class RowsOfSelect:
         """Return what is visible in its clauses."""
         table = self.table()
         items = tuple(item.moved(self.of.table, table) for item in self.items)
-        outer, owners = (), dict(self.of.ids_of)
+        outer, owners = tuple[VisibleItem, ...](), dict(self.of.ids_of)
         if self.outer is not None:
             outer = tuple(i.moved(self.outer.of.table, table) for i in self.outer.items)
             owners |= self.outer.of.ids_of
@@ -199,9 +243,11 @@ class RowsOfSelect:
         return all_of([self.expression(one) for one in bounds]) if bounds else None
 
     def public(self, node: Expr, binder: RowBinder) -> BoundExpr | None:
+        """Bind a subquery over public tables."""
         return self.queries.public_values.bind(node, binder, self.names)
 
     def refuse(self, node: Expr, outer: object) -> Expr:
+        """Refuse a subquery that is computed of rows of all units."""
         raise self.source.unsupported(
             node,
             "A subquery over private rows is not supported here.",
@@ -315,7 +361,7 @@ class RowsOfSelect:
 
     def _is_enum(self, bound: BoundExpr, table: Table) -> bool:
         id_ = id_of(bound, table)
-        return id_ is not None and self.type_of(id_).upper().startswith("ENUM")
+        return id_ is not None and self.type_of(id_).startswith("ENUM")
 
     def _of_one(self, made: WindowParts, type_: str, between: Interval) -> Domain | None:
         """Return the values of a window that is a value of one of the rows, or a number."""
@@ -337,8 +383,8 @@ class RowsOfSelect:
                 domain, _, _ = values_of(values[0], self.reader())
             except SqlError:
                 return None
-        if domain is None or (domain.outside == "drop" and not domain.nullable):
-            return None if domain is None else replace(domain, nullable=True, outside="null")
+        if domain is None:
+            return None
         return replace(domain, nullable=True)
 
     def type_of(self, id_: Id) -> str:
@@ -564,7 +610,7 @@ class RowsOfSelect:
                 found.append((one.name, node_))
         return found
 
-    def rows(self) -> Rows:
+    def rows(self) -> RowsOfQuery:
         """Return its rows with the columns of its SELECT list.
 
         Raises:
@@ -598,7 +644,7 @@ class RowsOfSelect:
             unique = unused(name, taken)
             taken.add(folded(unique))
             columns.append(NamedColumn(unique, bound))
-        return Rows(self.of, tuple(columns), self.where)
+        return RowsOfQuery(self.of, tuple(columns), self.where)
 
     def _first_of_each(self, nodes: Sequence[Expr]) -> None:
         """Keep the first row of those that agree in some expressions, in the order of ORDER BY."""
@@ -659,7 +705,9 @@ class _Preparing(RowBinder):
         return self._rows.bind(node)
 
 
-def projected(rows: Rows, select: RowsOfSelect) -> tuple[Described, tuple[NamedColumn, ...]]:
+def projected(
+    rows: RowsOfQuery, select: RowsOfSelect
+) -> tuple[DescribedRelation, tuple[NamedColumn, ...]]:
     """Return a query of rows as a relation with its columns alone, all of them stored there."""
     ids, columns, trees = list[Id](), list[NewColumn](), list[tuple[Id, RowExpression]]()
     relation: Relation = rows.of.relation

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from dpsql.errors import SchemaError, SqlError, SqlSchemaError, printable
+from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, printable
 from dpsql.schema import Domain, Table
 from dpsql.schema.names import as_sql, closest, folded, unknown
 from dpsql.sql.algebra.described import id_of, moved, places
@@ -27,7 +27,7 @@ MADE = "\x00"
 """The name of a column that a clause has added begins with it: none of an analyst does."""
 
 
-def made_column(id_: str, span: tuple[int, int]) -> exp.Column:
+def made_column(id_: str, span: Span) -> exp.Column:
     """Refer to a column of the relation by its id, in place of what it is computed from."""
     found = exp.Column(this=exp.Identifier(this=MADE + id_, quoted=True))
     found.this.meta.update(start=span[0], end=span[1] - 1)
@@ -96,24 +96,25 @@ class RelationScope(Scope):
         self._visible, self._at = visible, places(visible.table)
 
     def owns(self, node: exp.Column) -> bool:
+        """Whether a column is one of the relation."""
         return bool(self._named(node, self._visible.items))
 
     def has(self, name: str) -> bool:
+        """Whether the relation has a column of this name."""
         return any(folded(c.name) == folded(name) for i in self._visible.items for c in i.columns)
 
     def whole(self, name: str) -> str:
-        owner = next(
-            (
-                i
-                for i in self._visible.items
-                if any(folded(c.name) == folded(name) for c in i.columns)
-            ),
-            None,
-        )
-        alone = owner is None or len(self._visible.items) == 1
-        return as_sql(name) if alone else f"{as_sql(owner.alias)}.{as_sql(name)}"
+        """Write a column, with the item whose it is if there are several."""
+        owners = [
+            item
+            for item in self._visible.items
+            if any(folded(c.name) == folded(name) for c in item.columns)
+        ]
+        alone = not owners or len(self._visible.items) == 1
+        return as_sql(name) if alone else f"{as_sql(owners[0].alias)}.{as_sql(name)}"
 
     def resolve(self, node: exp.Column, *, by_row: bool = False) -> Found | exp.Expr:
+        """Return what a column means; see `Scope.resolve`."""
         if isinstance(node.this, exp.Star):
             raise self._source.unsupported(node, "* can't stand here.", "name the columns.")
         if node.name.startswith(MADE):

@@ -79,9 +79,9 @@ def linear(node: Expr, binder: RowBinder) -> Linear:
     label = _label(node, binder)
     if isinstance(inner, exp.Count):
         if isinstance(inner.this, exp.Distinct):
-            found = _units_when(inner, binder)
-            if found is not None:  # COUNT(DISTINCT CASE WHEN p THEN id END) counts units where p
-                return Linear(label, filters=(*filters, *found), of_units=True)
+            told = _units_when(inner, binder)
+            if told is not None:  # COUNT(DISTINCT CASE WHEN p THEN id END) counts units where p
+                return Linear(label, filters=(*filters, *told), of_units=True)
             _check_unit(inner, binder)
             return Linear(label, filters=filters, of_units=True)
         argument = inner.this

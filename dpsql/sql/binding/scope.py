@@ -277,6 +277,7 @@ class Scope:
 
 
 def qualifier_of(node: exp.Column) -> tuple[str, ...]:
+    """Return what stands before the name of a column, in small letters."""
     parts = (node.args.get(key) for key in ("catalog", "db", "table"))
     return tuple(folded(str(part.name)) for part in parts if part is not None)
 
