@@ -49,7 +49,7 @@ from dpsql.sql.binding.scope import qualifier_of
 from dpsql.sql.lowering.measures import RowReader
 
 MOST_PUBLIC = 10_000
-"""RowsOfQuery of a public table that are joined with rows of units."""
+"""Rows of a public table that are joined with rows of units."""
 _KINDS = ("INTEGER", "DECIMAL", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAMP", "VARCHAR")
 
 

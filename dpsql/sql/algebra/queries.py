@@ -201,7 +201,7 @@ class Queries(Translator):
         rows = self.select(select, self._with(select, names))
         return PRIVATE if any(map(rows.tells, rows.key_nodes())) else NOISY
 
-    # ── RowsOfQuery ────────────────────────────────────────────────────────────────────────────────────
+    # ── Rows ───────────────────────────────────────────────────────────────────────────────────────
 
     def select(
         self, select: exp.Select, names: Names, outer: RowsOfSelect | None = None

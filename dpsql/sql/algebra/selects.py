@@ -564,24 +564,19 @@ class RowsOfSelect:
         return bounds
 
     def _of_rows(self, keys: Sequence[tuple[Id, RowExpression]]) -> Table | None:
-        """Return the table of which each group has rows of its own, as it is grouped by a key."""
-        named, tables = dict[tuple[tuple[str, ...], str], set[str]](), {}
+        """Return the table of whose rows each group has one: all keys are its columns."""
+        found, names = dict[str, Table](), set[str]()
         for _, value in keys:
             of = self._before.ids_of.get(value.name) if isinstance(value, RowColumn) else None
-            if of is not None and isinstance(value, RowColumn):
-                table, name = of
-                place = table.path, value.name.removesuffix(name)
-                tables[place] = table
-                named.setdefault(place, set()).add(name)
-        unique = self.queries.tables.unique
-        return next(
-            (
-                tables[place]
-                for place, names in named.items()
-                if any(key <= names for key in unique(tables[place]))
-            ),
-            None,
-        )
+            if of is None or not isinstance(value, RowColumn):
+                return None
+            table, name = of
+            found[value.name.removesuffix(name)] = table
+            names.add(name)
+        if len(found) != 1:
+            return None
+        (table,) = found.values()
+        return table if any(key <= names for key in self.queries.tables.unique(table)) else None
 
     # ── SELECT ──────────────────────────────────────────────────────────────────────────────────
 
