@@ -18,6 +18,7 @@ from dpsql.errors import (
     SqlLimitError,
     SqlParseError,
     SqlSchemaError,
+    UnboundedError,
     UnsupportedSqlError,
     printable,
 )
@@ -29,7 +30,6 @@ from dpsql.schema import Table
 from dpsql.schema.domain import Cuts
 from dpsql.schema.grain import chosen_rows
 from dpsql.schema.names import quoted_name, twins
-from dpsql.sql.algebra.visible import NotBoundedError
 from dpsql.sql.allow import check_allowed
 from dpsql.sql.assemble import Asked, LoweredStatement, answered, assemble
 from dpsql.sql.binding.core import Core, Linear
@@ -59,7 +59,6 @@ from dpsql.sql.lowering.lower import lower
 from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.lowering.rows_of_units import RowsOfUnits
 from dpsql.sql.outline import Outlined, Outliner, Visitor
-from dpsql.sql.relational import RelationVisitor
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.several import SameUnits, by_table, check_bounded, one_table_only, over_all_tables
 from dpsql.sql.shorthands import Values, without_brackets, without_pivots, without_shorthands
@@ -174,9 +173,9 @@ def _as_relations(ask: Callable[..., Script], statements: Sequence[tuple[str, st
     while True:
         try:
             return ask(related=related)
-        except NotBoundedError:
-            raise
         except (UnsupportedSqlError, SqlSchemaError) as error:
+            if isinstance(error.__cause__, UnboundedError):
+                raise
             name = names.get(error.statement or "", statements[0][0])
             if first is not None and name in related:
                 raise first from None
@@ -218,10 +217,9 @@ def _compiled(
         )
         outliner, values = Outliner(tables, groups_above), tables.values
         parsed = [(name, naming(name, several, _read, sql, values)) for name, sql in statements]
-        visitors = [RelationVisitor if name in related else Visitor for name, _ in parsed]
         outlined = [
-            (name, tree, naming(name, several, outliner.outline, tree, visitor))
-            for (name, tree), visitor in zip(parsed, visitors, strict=True)
+            (name, tree, naming(name, several, outliner.outline, tree, visitor_of(name in related)))
+            for name, tree in parsed
         ]
         importance = Importance.of({name: tree.weight for name, tree in parsed}, weights)
         of_units = RowsOfUnits(tables, sandbox)
@@ -346,6 +344,15 @@ def _lowered(
     evaluator = Evaluator(sandbox, table, parsed.source)
     cores = tuple(lower(core, table, evaluator, reader) for core in outline.cores)
     return LoweredStatement(name, cores, importance)
+
+
+def visitor_of(related: bool) -> type[Visitor]:
+    """Return what walks through a statement: with or without relations."""
+    if not related:
+        return Visitor
+    from dpsql.sql.relational import RelationVisitor  # most statements need none
+
+    return RelationVisitor
 
 
 def _check_names(statements: Sequence[tuple[str, str]]) -> None:

@@ -17,7 +17,7 @@ from dpsql.schema.names import folded
 from dpsql.sql.algebra.meeting import met_rows
 from dpsql.sql.algebra.queries import Queries
 from dpsql.sql.algebra.selects import RowsOfSelect
-from dpsql.sql.algebra.visible import NotBoundedError, RelationHome
+from dpsql.sql.algebra.visible import RelationHome
 from dpsql.sql.binding.bind import RowBinder, Visits, check_name
 from dpsql.sql.binding.conditions import check_using, conditions_of
 from dpsql.sql.binding.core import Core, Relation
@@ -134,7 +134,7 @@ class RelationVisitor(Visitor):
             for id_ in key.by_row if isinstance(key.node, exp.Column) else ():
                 error = self._queries.unbounded_here(id_)
                 if error is not None:
-                    raise self._source.error(key.span, error.message, error.hint, NotBoundedError)
+                    raise self._source.located(error, key.span) from error
 
     def _no_rows(self, node: Expr, binder: RowBinder) -> BoundExpr | None:
         """Know of no subquery over private rows: these are columns already."""

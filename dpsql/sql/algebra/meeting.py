@@ -283,7 +283,7 @@ class _Meeting:
             if self._rows.outer is None:
                 raise self._source.unsupported(
                     self._rows.select,
-                    "RowsOfQuery of a public table are kept here whether or not a private row meets them.",
+                    "Rows of a public table are kept here whether or not a private row meets them.",
                     "write the private table first: FROM orders LEFT JOIN regions ON …",
                 )
             private = list(parts)
@@ -327,7 +327,7 @@ class _Meeting:
         ]
         facts = self._queries.known.of(part.of.relation)
         key = facts.is_unique(b for _, _, b in pairs)
-        unit = not part.of.private or any(other.of.telling(a, b, part.of) for other, a, b in pairs)
+        unit = not part.of.private or any(other.of.may_tell(a, b, part.of) for other, a, b in pairs)
         return key, unit
 
     def _attached(
@@ -353,13 +353,16 @@ class _Meeting:
     def _check_unit(
         self, of: DescribedRelation, part: _Part, pairs: Sequence[tuple[Id, Id]]
     ) -> None:
-        if not any(of.telling(a, b, part.of) for a, b in pairs):
+        if any(of.telling(a, b, part.of) for a, b in pairs):
+            return
+        if not any(of.may_tell(a, b, part.of) for a, b in pairs):
             raise self._source.unsupported(
                 part.join.item,
                 "A join of private tables must say that both rows are of one unit; otherwise rows "
                 "of different units could be joined.",
                 f"join {printable(part.item.alias)} by an equality of columns that tell the unit.",
             )
+        part.of = part.of.left_to_others()
 
     def _described(
         self,
@@ -390,7 +393,9 @@ class _Meeting:
                         if of.most == 1
                         else (most + of.most)
                     )
-            else:
+            elif of.most == 1:
+                most, counted = part.of.most, part.of.counted
+            elif part.of.most != 1:
                 most, counted = None, (*of.counted, *part.of.counted)
         facts = known.of(relation).most
         if facts is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import count
@@ -23,6 +23,7 @@ from dpsql.sql.algebra.asides import aside
 from dpsql.sql.algebra.described import (
     DescribedRelation,
     NewColumn,
+    Tells,
     column_of,
     only,
     scanned,
@@ -44,7 +45,7 @@ from dpsql.sql.binding.named import (
     WrittenRows,
     given_names,
 )
-from dpsql.sql.binding.private.grains import keys_referred, own_unit, rows_told
+from dpsql.sql.binding.private.grains import keys_referred, own_unit
 from dpsql.sql.binding.row_queries import inner_query
 from dpsql.sql.binding.subqueries import Subqueries
 from dpsql.sql.binding.unified import is_union_all, parts_of
@@ -201,7 +202,7 @@ class Queries(Translator):
         rows = self.select(select, self._with(select, names))
         return PRIVATE if any(map(rows.tells, rows.key_nodes())) else NOISY
 
-    # ── Rows ───────────────────────────────────────────────────────────────────────────────────────
+    # ── Rows ──────────────────────────────────────────────────────────────────────────────────────
 
     def select(
         self, select: exp.Select, names: Names, outer: RowsOfSelect | None = None
@@ -263,7 +264,8 @@ class Queries(Translator):
         except SchemaError as error:
             raise self.source.located(error, item) from None
         prefix = self.prefix(table)
-        of = scanned(table, prefix, self.tables.unique(table), self.keys_told(wide))
+        told, loosely = self.keys_told(wide)
+        of = scanned(table, prefix, self.tables.unique(table), told, loosely)
         columns = tuple(
             NamedColumn(name, column_of(prefix + name, of.table, span))
             for name in table.alone.listed
@@ -271,19 +273,24 @@ class Queries(Translator):
         )
         return RowsOfQuery(of, columns)
 
-    def keys_told(self, table: Table) -> Mapping[str, frozenset[Key]]:
-        """Return for each column of a table the keys of rows of the same unit that it has."""
-        referred = keys_referred(table)
+    def keys_told(self, table: Table) -> tuple[Tells, Tells]:
+        """Return for each column of a table the keys of rows of the same unit that it has.
+
+        Returns:
+            Those by the row itself and on the way to its unit, and those by other references.
+        """
         single = {next(iter(k)) for k in self.tables.unique(table) if len(k) == 1}
-        own = own_unit(table)
-        units = {*unit_columns(table), *(name for _, name in own)}
-        found = dict[str, frozenset[Key]]()
+        units = {*unit_columns(table), *(name for _, name in own_unit(table))}
+        told, loosely = dict[str, frozenset[Key]](), dict[str, frozenset[Key]]()
         for name in (*table.alone.columns, *table.alone.undeclared):
-            keys = {key for key in rows_told(table, name) if key in referred}
+            keys, other = {UNIT} if name in units else set[Key](), set[Key]()
             if name in single or (table.path, name) in self._referred:
                 keys.add((table.path, name))
-            found[name] = frozenset(keys | ({UNIT} if name in units else set()))
-        return found
+            for parent in table.parents:
+                if not parent.above and parent.join.columns == (name,):
+                    (keys if parent.on_way else other).add((parent.table.path, parent.join.key))
+            told[name], loosely[name] = frozenset(keys), frozenset(other)
+        return told, loosely
 
     @cached_property
     def _referred(self) -> frozenset[Key]:

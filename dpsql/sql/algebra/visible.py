@@ -84,10 +84,6 @@ class Visible:
     owners: Mapping[str, tuple[Table, str]] = field(default_factory=dict)
 
 
-class NotBoundedError(SqlSchemaError):
-    """Nothing says how many rows of a unit there are that a statement groups by the number of."""
-
-
 class RelationScope(Scope):
     """The columns of a relation under the names that a SELECT knows them by."""
 
