@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -13,7 +14,7 @@ from dpsql.errors import (
 )
 from dpsql.rel.check import check
 from dpsql.rel.facts import UNIT
-from dpsql.schema.names import folded
+from dpsql.schema.names import capitals, folded
 from dpsql.sql.algebra.meeting import met_rows
 from dpsql.sql.algebra.queries import Queries
 from dpsql.sql.algebra.selects import RowsOfSelect
@@ -22,11 +23,12 @@ from dpsql.sql.binding.bind import RowBinder, Visits, check_name
 from dpsql.sql.binding.conditions import check_using, conditions_of
 from dpsql.sql.binding.core import Core, Relation
 from dpsql.sql.binding.expressions import BoundExpr, Expr, rebuild, render
-from dpsql.sql.binding.joins import check_sides, joins_of
+from dpsql.sql.binding.joins import JoinedItem, check_sides, joins_of
 from dpsql.sql.binding.named import NOISY, PRIVATE, PUBLIC, Kinds, Name, Names
 from dpsql.sql.binding.relations import materialize
 from dpsql.sql.binding.rewrite import CoreBinder
 from dpsql.sql.outline import Visitor
+from dpsql.sql.text.spans import JOINS
 
 
 class RelationVisitor(Visitor):
@@ -83,13 +85,15 @@ class RelationVisitor(Visitor):
         source, queries = self._source, self._queries
         rows = RowsOfSelect(queries, node, names, core=True)
         joins = joins_of(node, source)
+        self._check_kept(joins, names)
         left = met_rows(rows, joins, cells=True)
         select = self._prepared(rows, node, left)
         of = rows.of
         units = [
             id_ for id_ in of.columns if UNIT in of.tells.get(id_, ()) and id_ in of.table.filled
         ]
-        private = next(j for j in joins if queries.item_kind(j.item, names) == PRIVATE)
+        others = [j for j in joins if queries.item_kind(j.item, names) != PRIVATE]
+        private = next(j for j in joins if j not in others)
         span = source.node(private.item)
         check(of.relation)
         try:
@@ -107,7 +111,6 @@ class RelationVisitor(Visitor):
         )
         binder = CoreBinder(source, select, home, visits)
         relations, joined = list[Relation](), list(rows.where)
-        others = [j for j in joins if queries.item_kind(j.item, names) != PRIVATE]
         for number, join in enumerate(others):
             relations.append(self._relation(number, join, names))
             binder.scope.add(relations[-1])
@@ -135,6 +138,18 @@ class RelationVisitor(Visitor):
                 error = self._queries.unbounded_here(id_)
                 if error is not None:
                     raise self._source.located(error, key.span) from error
+
+    def _check_kept(self, joins: Sequence[JoinedItem], names: Names) -> None:
+        """Refuse joins that keep public rows which no private row meets."""
+        public = [self._queries.item_kind(join.item, names) != PRIVATE for join in joins]
+        for number, join in enumerate(joins):
+            kept = join.kind in {"right", "full"} if public[number] else all(public[:number])
+            if kept and number and join.kind != "inner":
+                raise self._source.unsupported(
+                    self._source.clause(*JOINS) or self._source.node(join.item),
+                    f"A {capitals(join.kind)} join is not supported here: public rows are kept.",
+                    "write the private table first: FROM orders LEFT JOIN regions ON …",
+                )
 
     def _no_rows(self, node: Expr, binder: RowBinder) -> BoundExpr | None:
         """Know of no subquery over private rows: these are columns already."""

@@ -66,17 +66,18 @@ STATEMENTS = {
     " (SELECT customer_id FROM visits WHERE shop = 2)",
     "rows of two tables": "WITH u AS (SELECT customer_id, day FROM orders UNION ALL"
     " SELECT customer_id, day FROM visits), f AS (SELECT customer_id, MIN(day) AS first,"
-    " COUNT(*) AS k FROM u GROUP BY customer_id) SELECT month(first) AS m, AVG(k) AS n FROM f"
+    " COUNT(*) AS k FROM u GROUP BY customer_id) SELECT month(first) AS m, SUM(k) AS n FROM f"
     " GROUP BY m",
     "a public table inside": "SELECT city, COUNT(*) AS n FROM (SELECT DISTINCT v.customer_id,"
     " s.city FROM visits v JOIN shops s ON v.shop = s.shop) GROUP BY city",
     "public rows that are met twice": "SELECT size, COUNT(*) AS n FROM (SELECT v.customer_id,"
-    " y.size, COUNT(*) AS k FROM visits v JOIN shops s ON v.shop = s.shop JOIN cities y ON y.city = s.city"
+    " y.size, COUNT(*) AS k FROM visits v JOIN shops s ON v.shop = s.shop"
+    " JOIN cities y ON y.city = s.city"
     " GROUP BY v.customer_id, y.size) GROUP BY size",
     "a sum within": "SELECT region, SUM(m) AS n FROM (SELECT c.id, c.region, MAX(o.price) AS m"
     " FROM customers c JOIN orders o ON o.customer_id = c.id GROUP BY c.id, c.region)"
     " GROUP BY region",
-    "a median of numbers of rows": "SELECT region, MEDIAN(k) AS n FROM (SELECT c.id, c.region,"
+    "the largest number of rows": "SELECT region, MAX(k) AS n FROM (SELECT c.id, c.region,"
     " COUNT(o.id) AS k FROM customers c LEFT JOIN orders o ON o.customer_id = c.id"
     " GROUP BY c.id, c.region) GROUP BY region",
 }
@@ -192,7 +193,7 @@ def check_refused(sql):
         session.query(sql, budget=EXACT)
     assert error.value.span is not None
     assert error.value.hint
-    assert session.spent.rho == 0
+    assert not session.history.height
 
 
 # ── The rows as a table ──────────────────────────────────────────────────────────────────────────
@@ -233,7 +234,7 @@ def test_statements_over_the_same_rows_use_what_was_measured():
     release = session.release(statement, budget=dpsql.Budget(rho=1))
     fewer = f"SELECT region, COUNT(*) AS n FROM ({rows}) GROUP BY region"
     frame = session.query(fewer, budget=dpsql.Budget(rho=1e-6))
-    assert frame["n_variance"].max() < 100  # so little budget alone would give a million
+    assert frame["n_variance"].max() < 1_000  # so little budget alone would give a million
     assert release.plan is not None
 
 

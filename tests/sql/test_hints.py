@@ -282,7 +282,8 @@ def test_groups_of_a_unit_that_nobody_can_list_are_counted():
     con.execute("INSERT INTO people FROM range(4)").fetchall()
     con.execute("INSERT INTO stay SELECT i, i // 2 FROM range(8) r(i)").fetchall()
     moments = "TIMESTAMP '2024-01-01' + INTERVAL (i % 3) HOURS"
-    con.execute(f"INSERT INTO ev SELECT i % 8 // 2, i % 8, {moments} FROM range(30) r(i)").fetchall()
+    rows = f"SELECT i % 8 // 2, i % 8, {moments} FROM range(30) r(i)"
+    con.execute(f"INSERT INTO ev {rows}").fetchall()
     statement = f"WITH a AS ({groups}) SELECT COUNT(stay) AS n FROM a"
     found = session.query(statement, budget=dpsql.Budget(rho=10**12))["n"][0]
     assert found == pytest.approx(con.execute(statement).fetchall()[0][0], abs=1e-3)

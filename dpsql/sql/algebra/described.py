@@ -6,8 +6,10 @@ statements say of it is bound and read as of any table, and grows no other forms
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 from sqlglot import exp
 
@@ -25,6 +27,7 @@ IDS: Ids = ("", ())
 """The ids of units of all tables of a statement, which are checked to be the same."""
 MOST_VALUES = 10_000
 """Values of a computed column, up to which it has a domain."""
+_DIGITS = 10**6
 Tells = Mapping[Id, frozenset[Key]]
 
 
@@ -218,7 +221,7 @@ def with_columns(
             undeclared[one.id] = one.type
             low, high = one.between
             if low is not None and high is not None and low <= high and _is_number(one.type):
-                bounds[one.id] = NumberBounds(low, high)
+                bounds[one.id] = _written_out(low, high)
         if not one.nullable:
             filled.add(one.id)
         if one.tells:
@@ -247,6 +250,12 @@ def only(
         filled=frozenset(),
     )
     return with_columns(replace(of, table=bare, tells={}, ids_of={}, loosely={}), relation, columns)
+
+
+def _written_out(low: Fraction, high: Fraction) -> NumberBounds:
+    """Return bounds that hold all numbers between two, and have few digits."""
+    least, most = math.floor(low * _DIGITS), math.ceil(high * _DIGITS)
+    return NumberBounds(Fraction(least, _DIGITS), Fraction(most, _DIGITS))
 
 
 def _of_column(domain: Domain, type_: str) -> Domain:
