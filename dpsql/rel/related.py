@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -49,8 +50,23 @@ class RelatedRows:
 
     @cached_property
     def digest(self) -> str:
-        """A hash of which rows they are."""
-        return digest(self.relation)
+        """A hash of which rows they are, and of what is said of them.
+
+        Relations are told apart whatever their columns are called, and tables aren't: of two with
+        one digest a column has the same name in both, and the same values.
+        """
+        said = [
+            digest(self.relation),
+            [(name, repr(domain), domain.zone) for name, domain in self.columns.items()],
+            list(self.undeclared.items()),
+            sorted((name, repr(bounds)) for name, bounds in self.bounds.items()),
+            sorted(self.enforced),
+            sorted(self.filled),
+            self.units,
+            self.most,
+            [table.path[1:] for table in self.counted],
+        ]
+        return hashlib.sha256(repr(said).encode()).hexdigest()
 
     def table(self, unit: ResolvedUnit, origin: Origin) -> Table:
         """Return them as a table, whose rows come from there."""

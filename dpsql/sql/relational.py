@@ -79,7 +79,8 @@ class RelationVisitor(Visitor):
             check_sides(joins, None, self._source, plain=False)
             return rebuild(bare, lambda part: self._within(part, names, kinds))
         kinds.found.add(NOISY)
-        return self._core(node, names)
+        with self._queries.own_ids():
+            return self._core(node, names)
 
     def _core(self, node: exp.Select, names: Names) -> exp.Select:
         source, queries = self._source, self._queries

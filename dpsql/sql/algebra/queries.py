@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import count
 
@@ -88,6 +88,19 @@ class Queries(Translator):
         self._used = dict[str, int]()
         self.unbounded = dict[Id, DescribedRelation]()
         """Numbers of rows of which nothing says how many a unit has → these rows."""
+
+    @contextmanager
+    def own_ids(self) -> Iterator[None]:
+        """Translate a tree of its own: the same rows have the same ids then, whatever was before.
+
+        So they are one table, which is measured once.
+        """
+        before = self._used, self.unbounded
+        self._used, self.unbounded = {}, {}
+        try:
+            yield
+        finally:
+            self._used, self.unbounded = before
 
     def fresh(self, name: str) -> Id:
         """Return an id for a column that is computed, after what it is called."""
@@ -199,8 +212,9 @@ class Queries(Translator):
         group = select.args.get("group")
         if group is not None and any(group.find_all(exp.Rollup, exp.Cube, exp.GroupingSets)):
             return NOISY
-        rows = self.select(select, self._with(select, names))
-        return PRIVATE if any(map(rows.tells, rows.key_nodes())) else NOISY
+        with self.own_ids():
+            rows = self.select(select, self._with(select, names))
+            return PRIVATE if any(map(rows.tells, rows.key_nodes())) else NOISY
 
     # ── Rows ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -214,8 +228,8 @@ class Queries(Translator):
             )
         rows = RowsOfSelect(self, select, names, outer)
         left = met_rows(rows, joins_of(select, self.source))
-        for part in left:
-            rows.where = (*rows.where, rows.bind(part))
+        prepared = [rows.prepared(part) for part in left]  # which adds columns, and moves others
+        rows.where = (*rows.where, *map(rows.bound, prepared))
         return rows
 
     def rows(self, query: Expr, names: Names) -> RowsOfQuery:
@@ -257,7 +271,7 @@ class Queries(Translator):
         table, span = self.items.table(item if not given_names(alias) else bare)
         if table.unit is None:
             raise self.source.unsupported(
-                item, "RowsOfQuery without a unit can't be joined with others.", "declare a unit."
+                item, "Rows without a unit can't be joined with others.", "declare a unit."
             )
         try:
             wide = self.tables.grain(table)
