@@ -99,6 +99,9 @@ class RandomDatabase:
         rng: decides.
     """
 
+    further: Mapping[str, str] = {}
+    """Columns that each table has besides, with their types."""
+
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self._collated = rng.random() < 0.1
@@ -242,6 +245,7 @@ class RandomDatabase:
         """
         con = duckdb.connect(config={"threads": 2})
         text = "VARCHAR COLLATE NOCASE" if self._collated else "VARCHAR"
+        more = "".join(f", {name} {type_}" for name, type_ in self.further.items())
         for kind, rows in zip(self.kinds, self._rows, strict=True):
             named = {column: quoted_name(name) for column, name in kind.names.items()}
             links = ""
@@ -255,7 +259,7 @@ class RandomDatabase:
                 f"CREATE TABLE {kind.sql} ({named['id']} {kind.id_type}{key}, {links}"
                 f"{named['g']} VARCHAR CHECK ({named['g']} IN ('a', 'b')), "
                 f"{named['n']} INTEGER CHECK ({named['n']} BETWEEN 0 AND 5), "
-                f"{named['x']} INTEGER, {named['s']} {text}, {named['w']} DECIMAL(6, 2))"
+                f"{named['x']} INTEGER, {named['s']} {text}, {named['w']} DECIMAL(6, 2){more})"
             ).fetchall()
             for owner, row in rows:
                 if without is None or owner != without:

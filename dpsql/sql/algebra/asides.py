@@ -81,6 +81,8 @@ class _Aside:
         self._source, self._queries = rows.source, rows.queries
         self._items: list[Expr] = []
         self._inner = self._translated(query)
+        if not isinstance(node, exp.Exists):  # now, as this adds columns, and moves others
+            self._items = [self._inner.prepared(item) for item in self._items]
         own, met = list[BoundExpr](), list[BoundExpr]()
         outside = set(rows.of.columns)
         for one in self._inner.where:

@@ -1,4 +1,4 @@
-"""DescribedRelation relations: a relation, and what is public of each of its columns.
+"""Described relations: a relation, and what is public of each of its columns.
 
 A relation under translation is a table of which the columns are called by their ids. So what
 statements say of it is bound and read as of any table, and grows no other forms.
@@ -7,8 +7,10 @@ statements say of it is bound and read as of any table, and grows no other forms
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from fractions import Fraction
 
 from sqlglot import exp
@@ -28,6 +30,8 @@ IDS: Ids = ("", ())
 MOST_VALUES = 10_000
 """Values of a computed column, up to which it has a domain."""
 _DIGITS = 10**6
+_DAY = re.compile(r"(?!0000)\d{4}-\d\d-\d\d")
+"""A date that is neither infinite nor of a year that Python doesn't have."""
 Tells = Mapping[Id, frozenset[Key]]
 
 
@@ -136,7 +140,7 @@ def scanned(
     """Describe the rows of a stored table that belong to units."""
     own, unit = table.alone, table.unit
     if unit is None:
-        raise SchemaError("RowsOfQuery without a unit can't be joined with others.")
+        raise SchemaError("Rows without a unit can't be joined with others.")
     plain = not unit.joins and not unit.further
     source = StoredRows(own, IDS, frozenset(unique), {unit.column: UNIT} if plain else {})
     relation = Scan(source, prefix)
@@ -220,7 +224,7 @@ def with_columns(
         else:
             undeclared[one.id] = one.type
             low, high = one.between
-            if low is not None and high is not None and low <= high and _is_number(one.type):
+            if low is not None and high is not None and low < high and _is_number(one.type):
                 bounds[one.id] = _written_out(low, high)
         if not one.nullable:
             filled.add(one.id)
@@ -342,19 +346,27 @@ def integers_between(between: Interval, type_: str) -> Domain | None:
     return Domain.integers(first, last, nullable=True, outside="clamp")
 
 
-def domain_of_values(values: Sequence[Value | None], type_: str) -> Domain | None:
-    """Return the domain of listed values of one type, if they are few and it has one."""
-    given = sorted({value for value in values if value is not None}, key=_sorted)
-    nullable = any(value is None for value in values)
+def domain_of_texts(texts: Sequence[str | None], type_: str) -> Domain | None:
+    """Return the domain of listed values of one type, if they are few and it has one.
+
+    Args:
+        texts: the values as DuckDB writes them: dates and times may be infinite.
+        type_: their type.
+    """
+    given, nullable = {text for text in texts if text is not None}, None in texts
     if not given or len(given) > MOST_VALUES:
         return None
     if type_ == "BOOLEAN":
         return Domain.boolean(nullable=nullable)
     if type_ == "VARCHAR":
-        return Domain.labels([str(value) for value in given], nullable=nullable)
+        return Domain.labels(sorted(given), nullable=nullable)
     if type_ in INTEGER_TYPES:
-        return Domain("BIGINT", tuple(given), nullable)
-    return Domain("DATE", tuple(given), nullable) if type_ == "DATE" else None
+        numbers = sorted(map(int, given))
+        small = -(2**62) < numbers[0] and numbers[-1] < 2**62
+        return Domain("BIGINT", tuple(numbers), nullable) if small else None
+    if type_ == "DATE" and all(map(_DAY.fullmatch, given)):
+        return Domain("DATE", tuple(sorted(map(date.fromisoformat, given))), nullable)
+    return None
 
 
 def _sorted(value: Value) -> tuple[object]:

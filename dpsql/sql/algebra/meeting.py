@@ -14,12 +14,13 @@ those that it asks for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from dpsql.errors import printable
+from dpsql.errors import SqlError, printable
 from dpsql.hints import never
 from dpsql.rel.nodes import Filter, Id, Join, Public
 from dpsql.rows.expression import RowCall, RowColumn, RowConstant, RowExpression, all_of
@@ -31,7 +32,7 @@ from dpsql.sql.algebra.described import (
     DescribedRelation,
     NewColumn,
     column_of,
-    domain_of_values,
+    domain_of_texts,
     id_of,
     joined,
     merged,
@@ -154,13 +155,17 @@ class _Meeting:
         listed = ", ".join(names)
         types = dict(self._queries.sandbox.types(f"SELECT {listed} FROM {stored.table}"))
         shown = ", ".join(f"{name}::VARCHAR" for name in names)
-        texts = self._queries.sandbox.rows(f"SELECT {shown} FROM {stored.table}")
-        values = self._queries.sandbox.rows(f"SELECT {listed} FROM {stored.table}")
+        found = self._queries.sandbox.rows(f"SELECT {shown} FROM {stored.table}")
+        texts = sorted(found, key=repr)  # whatever order they are read in, it is one relation
         ids = [self._queries.fresh(name) for name in stored.columns]
-        kept = [i for i, name in enumerate(names) if _kind_of(types[name]) is not None]
+        constants = [
+            _constants((row[i] for row in texts), types[name]) for i, name in enumerate(names)
+        ]
+        kept = [i for i, values in enumerate(constants) if values is not None]
+        written = [values for values in constants if values is not None]
         relation = Public(
             tuple((ids[i], types[names[i]]) for i in kept),
-            tuple(tuple(_constant(row[i], types[names[i]]) for i in kept) for row in texts),
+            tuple(zip(*written, strict=True)),
             self._unique(stored, [(ids[i], names[i]) for i in kept]),
         )
         table = Table(stored.alias, {})
@@ -169,8 +174,8 @@ class _Meeting:
             NewColumn(
                 ids[i],
                 types[names[i]],
-                any(row[i] is None for row in values),
-                domain_of_values([row[i] for row in values], types[names[i]]),
+                any(row[i] is None for row in texts),
+                domain_of_texts([row[i] for row in texts], types[names[i]]),
             )
             for i in kept
         ]
@@ -562,8 +567,14 @@ def _kind_of(type_: str) -> str | None:
     return plain if plain in _KINDS else None
 
 
-def _constant(text: object, type_: str) -> RowConstant:
+def _constants(texts: Iterable[object], type_: str) -> tuple[RowConstant, ...] | None:
+    """Return values as constants; None if one can't be written: a date may be infinite."""
     kind = _kind_of(type_)
-    if text is None or kind is None:
-        return RowConstant("NULL", "")
-    return RowConstant(kind, str(text))
+    if kind is None:
+        return None
+    with suppress(SqlError):
+        return tuple(
+            RowConstant("NULL", "") if text is None else RowConstant(kind, str(text))
+            for text in texts
+        )
+    return None

@@ -236,7 +236,8 @@ class RowsOfSelect:
 
     def conditions(self, node: Expr) -> tuple[BoundExpr, ...]:
         """Bind the conjuncts of a condition."""
-        return tuple(self.bind(part) for part in conjuncts(node))
+        prepared = [self.prepared(part) for part in conjuncts(node)]  # which adds columns
+        return tuple(map(self.bound, prepared))
 
     def holds(self, bounds: Sequence[BoundExpr]) -> RowExpression | None:
         """Read conditions as one; None if there are none."""
@@ -399,12 +400,11 @@ class RowsOfSelect:
 
     def key_nodes(self) -> list[Expr]:
         """Return what it is grouped by; what it lists, if it is DISTINCT."""
-        found = list(key_nodes(self.select, self.source).values())
-        distinct = self.select.args.get("distinct")
-        if not found and isinstance(distinct, exp.Distinct) and not distinct.args.get("on"):
-            for node in self.select.expressions:
-                found += [column for _, column in self.listed(node)]
-        return found
+        group, distinct = self.select.args.get("group"), self.select.args.get("distinct")
+        if group is None and isinstance(distinct, exp.Distinct) and not distinct.args.get("on"):
+            found = [node for item in self.select.expressions for _, node in self.listed(item)]
+            return [node for node in found if not isinstance(node.unnest(), exp.Literal)]
+        return list(key_nodes(self.select, self.source).values())
 
     def tells(self, node: Expr) -> bool:
         """Whether an expression tells of which unit a row is."""
