@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations_with_replacement
+from types import MappingProxyType
 
 import duckdb
 
@@ -99,7 +100,7 @@ class RandomDatabase:
         rng: decides.
     """
 
-    further: Mapping[str, str] = {}
+    further: Mapping[str, str] = MappingProxyType({})
     """Columns that each table has besides, with their types."""
 
     def __init__(self, rng: random.Random) -> None:

@@ -12,6 +12,7 @@ import random
 import re
 from collections.abc import Iterator
 from itertools import combinations_with_replacement
+from types import MappingProxyType
 
 import duckdb
 
@@ -29,7 +30,7 @@ class RelatedDatabase(RandomDatabase):
         rng: decides.
     """
 
-    further = {"d_": "DOUBLE"}
+    further = MappingProxyType({"d_": "DOUBLE"})
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__(rng)

@@ -133,8 +133,11 @@ CREATE TABLE o (id INTEGER PRIMARY KEY, cid INTEGER NOT NULL REFERENCES c (id),
 INSERT INTO c SELECT i, CASE WHEN i % 2 = 0 THEN 'p' ELSE 'q' END FROM range(50) t (i);
 INSERT INTO o SELECT i, i % 37, CASE WHEN i % 5 = 0 THEN 'p' ELSE 'q' END,
   CASE WHEN i % 2 = 0 THEN 'p' ELSE 'q' END, i % 10 FROM range(200) t (i);
+CREATE TABLE "o 2" (id INTEGER PRIMARY KEY, cid INTEGER NOT NULL REFERENCES c (id),
+  n INTEGER NOT NULL CHECK (n BETWEEN 0 AND 9));
+INSERT INTO "o 2" SELECT i, i % 9, i % 4 FROM range(30) t (i);
 """
-UNIT = dpsql.Unit("c", max_rows={"c": 1, "o": 20, "o, o": 400})
+UNIT = dpsql.Unit("c", max_rows={"c": 1, "o": 20, "o 2": 20, "o, o": 400, "o, o, o 2": 4000})
 LARGE = dpsql.Budget(rho=10**10)
 
 
@@ -170,6 +173,11 @@ def check_answers(con, script, asked):
         "SELECT COUNT(*) AS n FROM (SELECT DISTINCT cid, 7 AS seven, a FROM o) AS t",
         "SELECT COUNT(*) AS n FROM (SELECT DISTINCT cid, 0.5 AS half, 'x' AS text FROM o) AS t",
         "SELECT SUM(k) AS n FROM (SELECT DISTINCT cid, 3 AS k FROM o) AS t",
+        # Names that are like those of the library's own.
+        'SELECT "o.n", COUNT(*) AS n FROM (SELECT DISTINCT cid, a AS "o.n", n FROM o) AS t '
+        'WHERE "o.n" = \'p\' GROUP BY "o.n"',
+        'SELECT COUNT(*) AS n FROM o AS a JOIN o AS b ON a.cid = b.cid JOIN "o 2" AS d '
+        "ON d.cid = a.cid",
     ],
 )
 def test_answers_are_those_of_the_database(shop, sql):

@@ -362,7 +362,7 @@ def domain_of_texts(texts: Sequence[str | None], type_: str) -> Domain | None:
         return Domain.labels(sorted(given), nullable=nullable)
     if type_ in INTEGER_TYPES:
         numbers = sorted(map(int, given))
-        small = -(2**62) < numbers[0] and numbers[-1] < 2**62
+        small = numbers[0] > -(2**62) and numbers[-1] < 2**62
         return Domain("BIGINT", tuple(numbers), nullable) if small else None
     if type_ == "DATE" and all(map(_DAY.fullmatch, given)):
         return Domain("DATE", tuple(sorted(map(date.fromisoformat, given))), nullable)

@@ -85,7 +85,7 @@ class Queries(Translator):
         self.known = Known()
         self._steps = count()
         self._kinds: dict[tuple[int, tuple[int, ...]], tuple[Expr, str]] = {}
-        self._used = dict[str, int]()
+        self._used = set[Id]()
         self.unbounded = dict[Id, DescribedRelation]()
         """Numbers of rows of which nothing says how many a unit has → these rows."""
 
@@ -96,7 +96,7 @@ class Queries(Translator):
         So they are one table, which is measured once.
         """
         before = self._used, self.unbounded
-        self._used, self.unbounded = {}, {}
+        self._used, self.unbounded = set(), {}
         try:
             yield
         finally:
@@ -105,13 +105,23 @@ class Queries(Translator):
     def fresh(self, name: str) -> Id:
         """Return an id for a column that is computed, after what it is called."""
         plain = "".join(c for c in name if c.isprintable())[:60] or "column"
-        number = self._used[plain] = self._used.get(plain, 0) + 1
-        return plain if number == 1 else f"{plain} {number}"
+        return self._unused(plain, [""])
 
     def prefix(self, table: Table) -> str:
         """Return what stands before the columns of a table, each time that it is scanned."""
-        number = self._used[f"{table.name}."] = self._used.get(f"{table.name}.", 0) + 1
-        return f"{table.name}." if number == 1 else f"{table.name} {number}."
+        own = table.alone
+        names = (*own.columns, *own.undeclared)
+        return self._unused(table.name, [f".{name}" for name in names]) + "."
+
+    def _unused(self, name: str, ends: Sequence[str]) -> str:
+        """Return a name with a number, so that no id has been given that is it and one of some ends."""
+        for number in count(1):
+            found = name if number == 1 else f"{name} {number}"
+            ids = {found + end for end in ends}
+            if self._used.isdisjoint(ids):
+                break
+        self._used |= ids
+        return found
 
     def fact(self, relation: Relation, id_: Id) -> tuple[str, bool]:
         """Return the type of a column, and whether it may be NULL."""
