@@ -17,8 +17,8 @@ Guarantees:
     looks at rows one by one is a function of the multiset up to an exchange of equal rows
     (`rows/windows.py`): its type is made by the same rules, and its numbers are such as it takes.
     (iv) Keys of a `Group` are exact: of values that are equal there is one, so that it doesn't
-    matter which of a group is shown. Zeros of a DOUBLE are equal and not the same, so that it is a
-    key only as `with_one_zero` has it.
+    matter which of a group is shown. Zeros of a DOUBLE are equal and not the same, and so are NaNs,
+    so that it is a key only as `with_one_zero` has it.
     (v) Cells of a `Bound` are of columns of their types, so that a row is in one of them, or in
     none, whatever it says (`engines/codes.py`).
     (vi) Columns of a `Union` that go together have one type, so that no cast is made by the

@@ -69,12 +69,13 @@ def _is_unique(relation: Relation, names: frozenset[Id]) -> bool:
             return False
 
 
-_ZERO = RowConstant("DOUBLE", "0.0")
+_ZERO, _NAN = RowConstant("DOUBLE", "0.0"), RowConstant("DOUBLE", "nan")
 
 
 def with_one_zero(value: RowExpression) -> RowExpression:
-    """Return a DOUBLE of which values that are equal are the same: the zero without a sign."""
-    return RowCase(((RowCall("=", (value, _ZERO)), _ZERO),), value)
+    """Return a DOUBLE of which values that are equal are the same: zero and NaN have no sign."""
+    same = ((RowCall("=", (value, one)), one) for one in (_ZERO, _NAN))
+    return RowCase(tuple(same), value)
 
 
 def has_one_zero(value: RowExpression) -> bool:

@@ -223,3 +223,23 @@ def test_public_values_that_no_constant_is_leave_their_column_out(shop):
     )
     asked = dpsql.Session(shop, unit=UNIT, public=["days"])
     check_answers(shop, {"s": sql}, asked)
+
+
+def test_which_of_equal_keys_is_shown_depends_on_no_order(shop):
+    """Zeros and NaNs have signs, which are seen in texts; and rows of others come in between."""
+    sql = "SELECT COUNT(*) AS n FROM (SELECT DISTINCT cid, d * 1 AS x FROM f) AS t WHERE x > -1"
+    seen = []
+    for order in ("ASC", "DESC"):
+        shop.execute(
+            "CREATE OR REPLACE TABLE f (id INTEGER PRIMARY KEY, cid INTEGER NOT NULL REFERENCES c "
+            "(id), d DOUBLE)"
+        )
+        shop.execute(
+            "INSERT INTO f SELECT i, i % 9, CASE i % 4 WHEN 0 THEN 'nan' WHEN 1 THEN '-nan' "
+            f"WHEN 2 THEN '-0' ELSE '0' END FROM range(40) t (i) ORDER BY i {order}"
+        )
+        asked = dpsql.Session(shop, unit=dpsql.Unit("c", max_rows={"c": 1, "f": 9}))
+        (table,) = asked._data.declared.compile(Request(named(sql), BUDGET)).tables
+        seen.append(kept(shop, table, table.alone.undeclared))
+    assert seen[0] == seen[1]
+    assert len({text for _, text in seen[0]}) == 2
