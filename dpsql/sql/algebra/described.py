@@ -19,9 +19,13 @@ from dpsql.errors import SchemaError, Span, SqlError
 from dpsql.rel.facts import UNIT, Known, columns_of_rows
 from dpsql.rel.nodes import Id, Ids, Key, Relation, Scan, StoredRows
 from dpsql.rel.related import RelatedRows
+from dpsql.rows.expression import RowCall, RowConstant, RowExpression
 from dpsql.rows.known import Interval
+from dpsql.rows.types import DOUBLE
+from dpsql.rows.write import RowWriter
 from dpsql.schema import Domain, Table
 from dpsql.schema.domain import INTEGER_TYPES, NumberBounds, Value
+from dpsql.schema.sequences import decimal_text
 from dpsql.sql.binding.expressions import BoundExpr, as_stored, column, render
 from dpsql.sql.lowering.measures import RowReader
 
@@ -329,10 +333,28 @@ def values_of(bound: BoundExpr, reader: RowReader) -> tuple[Domain | None, Inter
     if key is not None and key.domain.uppers is None and key.domain.size <= MOST_VALUES:
         return key.domain, (None, None), type_
     try:
-        _, between = reader.known(bound)
+        tree, between = reader.known(bound)
     except SqlError:
         return None, (None, None), type_
-    return integers_between(between, type_), between, type_
+    parts = _parts_of_wholes(tree, between, reader) if type_ == DOUBLE.name else None
+    return parts or integers_between(between, type_), between, type_
+
+
+def _parts_of_wholes(tree: RowExpression, between: Interval, reader: RowReader) -> Domain | None:
+    """Return the tenths and the like between two numbers, if a whole number is divided by ten."""
+    match tree, between:
+        case RowCall("/", (whole, RowConstant("INTEGER", "2" | "5" | "10" | "100" as by))), (
+            Fraction() as low,
+            Fraction() as high,
+        ) if RowWriter(reader.types).write(whole).type.is_integer and low < high:
+            step = Fraction(1, int(by))
+            first, last = math.floor(low / step), math.ceil(high / step)
+            if last - first < MOST_VALUES:
+                least, most, width = (
+                    decimal_text(end) for end in (first * step, last * step, step)
+                )
+                return Domain.decimals(least, most, width, nullable=True)
+    return None
 
 
 def integers_between(between: Interval, type_: str) -> Domain | None:

@@ -114,7 +114,7 @@ class Queries(Translator):
         return self._unused(table.name, [f".{name}" for name in names]) + "."
 
     def _unused(self, name: str, ends: Sequence[str]) -> str:
-        """Return a name with a number, so that no id has been given that is it and one of some ends."""
+        """Return a name with a number, with which no id was given that has one of some ends."""
         for number in count(1):
             found = name if number == 1 else f"{name} {number}"
             ids = {found + end for end in ends}
