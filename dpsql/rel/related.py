@@ -29,6 +29,7 @@ class RelatedRows:
         bounds: columns without a domain → their bounds.
         enforced: columns of which each row has a value of the domain, or between the bounds.
         filled: columns that are never NULL.
+        notes: where they may not be the rows that a statement asks for.
     """
 
     relation: Relation
@@ -41,6 +42,7 @@ class RelatedRows:
     bounds: Mapping[Id, NumberBounds] = field(default_factory=dict)
     enforced: frozenset[Id] = frozenset()
     filled: frozenset[Id] = frozenset()
+    notes: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

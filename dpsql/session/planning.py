@@ -27,6 +27,7 @@ from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
 from dpsql.planner.reconstruction.sources import Source, common_cuts, splits
 from dpsql.planner.reuse.past import Past, least_budget_given, plan_given
 from dpsql.privacy import Budget, Receipt
+from dpsql.rel.related import related_rows
 from dpsql.release import Before, Release, from_plan
 from dpsql.release.assembly import (
     from_estimates,
@@ -201,13 +202,15 @@ def notes_of(script: Script) -> tuple[str, ...]:
         for own in script.each
         if own.table.chosen is None and others_of(own.table, _names_read(own)).windows
     )
+    related = (related_rows(own.table) for own in script.each)
+    loose = (note for rows in related if rows is not None for note in rows.notes)
     groups = (
         f"{printable(statement.name)}: {note.text}"
         for statement in script.statements
         for note in statement.notes
         if note.avoidable
     )
-    return tuple(dict.fromkeys([*meet, *refer, *chosen, *windows, *groups]))
+    return tuple(dict.fromkeys([*meet, *loose, *refer, *chosen, *windows, *groups]))
 
 
 def compiled_over(data: PrivateData, own: Compiled, before: Before) -> Compiled:

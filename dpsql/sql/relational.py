@@ -98,7 +98,7 @@ class RelationVisitor(Visitor):
         span = source.node(private.item)
         check(of.relation)
         try:
-            table = self.relations.related(of.related(units))
+            table = self.relations.related(of.related(units, tuple(queries.notes)))
         except SqlError:
             raise
         except SchemaError as error:

@@ -85,9 +85,10 @@ def check_bounded(outlined: Sequence[Written], several: bool, unbounded: Unbound
         for (table, span), core in zip(outline.tables, outline.cores, strict=False):
             if table.is_bounded or all(counts_units(each) for each in core.statistics):
                 continue
-            located = parsed.source.located(unbounded(table), span)
+            error = unbounded(table)
+            located = parsed.source.located(error, span)
             located.statement = printable(name) if several else None
-            raise located
+            raise located from error
 
 
 def _key(table: Table) -> tuple[str, ...]:

@@ -124,9 +124,11 @@ class _Aside:
         """Return what makes rows meet, which must say that they are of one unit."""
         found = [*self._met, *further]
         pairs = [self._pair(one) for one in found]
-        if not told and not any(
-            self._rows.of.may_tell(a, b, self._right) for pair in pairs if pair for a, b in [pair]
-        ):
+        rows, right, loose = self._rows.of, self._right, self._queries.loose
+        telling = [pair for pair in pairs if pair and rows.telling(*pair, right)]
+        if telling and all(a in loose or b in loose for a, b in telling):
+            self._queries.rely_on(telling[0])
+        if not told and not telling:
             raise self._refused()
         return [
             self._inner.expression(one)

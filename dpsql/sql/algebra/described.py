@@ -51,8 +51,6 @@ class DescribedRelation:
         counted: the stored tables whose rows are put together in each of its rows.
         read: all stored tables that are read; none for public rows.
         ids_of: where a column is of a stored table: that, and its name there.
-        loosely: column → the keys whose value it has by a reference that isn't on the way to the
-            unit: it may lead to rows of others, which are not met.
     """
 
     relation: Relation
@@ -62,7 +60,6 @@ class DescribedRelation:
     counted: tuple[Table, ...]
     read: tuple[Table, ...]
     ids_of: Mapping[Id, tuple[Table, str]] = field(default_factory=dict)
-    loosely: Tells = field(default_factory=dict)
 
     @property
     def private(self) -> bool:
@@ -79,22 +76,10 @@ class DescribedRelation:
         return replace(self, relation=relation, most=self.most if most is None else most)
 
     def telling(self, a: Id, b: Id, other: DescribedRelation) -> bool:
-        """Whether rows in which two columns are equal are of one unit, as the data are declared."""
+        """Whether rows in which two columns are equal are of one unit."""
         return not self.tells.get(a, frozenset()).isdisjoint(other.tells.get(b, ()))
 
-    def may_tell(self, a: Id, b: Id, other: DescribedRelation) -> bool:
-        """Whether they are, but for rows of other units, which such a join leaves out."""
-        return not self._keys(a).isdisjoint(other._keys(b))
-
-    def _keys(self, name: Id) -> frozenset[Key]:
-        return self.tells.get(name, frozenset()) | self.loosely.get(name, frozenset())
-
-    def left_to_others(self) -> DescribedRelation:
-        """Return it without ids of units: rows that it is joined with loosely may have others."""
-        kept = {name: keys - {UNIT} for name, keys in self.tells.items()}
-        return replace(self, tells={name: keys for name, keys in kept.items() if keys})
-
-    def related(self, units: Sequence[Id]) -> RelatedRows:
+    def related(self, units: Sequence[Id], notes: Sequence[str] = ()) -> RelatedRows:
         """Return it as rows that can be counted."""
         table = self.table
         counted = tuple(sorted(self.counted, key=lambda one: one.path))
@@ -110,6 +95,7 @@ class DescribedRelation:
             table.bounds,
             table.enforced,
             table.filled,
+            tuple(notes),
         )
 
 
@@ -139,7 +125,6 @@ def scanned(
     prefix: str,
     unique: Iterable[frozenset[str]],
     tells: Mapping[str, frozenset[Key]],
-    loosely: Mapping[str, frozenset[Key]],
 ) -> DescribedRelation:
     """Describe the rows of a stored table that belong to units."""
     own, unit = table.alone, table.unit
@@ -171,7 +156,6 @@ def scanned(
         (table,),
         (table,),
         {id_: (own, name) for name, id_ in names.items()},
-        {names[n]: of for n, of in loosely.items() if n in names and of},
     )
 
 
@@ -210,7 +194,6 @@ def joined(
         counted,
         (*left.read, *right.read),
         {**left.ids_of, **right.ids_of},
-        {**left.loosely, **({} if lost else right.loosely)},
     )
 
 
@@ -257,7 +240,7 @@ def only(
         enforced=frozenset(),
         filled=frozenset(),
     )
-    return with_columns(replace(of, table=bare, tells={}, ids_of={}, loosely={}), relation, columns)
+    return with_columns(replace(of, table=bare, tells={}, ids_of={}), relation, columns)
 
 
 def _written_out(low: Fraction, high: Fraction) -> NumberBounds:

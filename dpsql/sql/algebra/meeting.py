@@ -332,7 +332,7 @@ class _Meeting:
         ]
         facts = self._queries.known.of(part.of.relation)
         key = facts.is_unique(b for _, _, b in pairs)
-        unit = not part.of.private or any(other.of.may_tell(a, b, part.of) for other, a, b in pairs)
+        unit = not part.of.private or any(other.of.telling(a, b, part.of) for other, a, b in pairs)
         return key, unit
 
     def _attached(
@@ -358,16 +358,17 @@ class _Meeting:
     def _check_unit(
         self, of: DescribedRelation, part: _Part, pairs: Sequence[tuple[Id, Id]]
     ) -> None:
-        if any(of.telling(a, b, part.of) for a, b in pairs):
-            return
-        if not any(of.may_tell(a, b, part.of) for a, b in pairs):
+        told = [(a, b) for a, b in pairs if of.telling(a, b, part.of)]
+        if not told:
             raise self._source.unsupported(
                 part.join.item,
                 "A join of private tables must say that both rows are of one unit; otherwise rows "
                 "of different units could be joined.",
                 f"join {printable(part.item.alias)} by an equality of columns that tell the unit.",
             )
-        part.of = part.of.left_to_others()
+        loose = self._queries.loose
+        if all(a in loose or b in loose for a, b in told):
+            self._queries.rely_on(told[0])
 
     def _described(
         self,

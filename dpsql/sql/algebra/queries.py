@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import count
 
 from sqlglot import exp
 
-from dpsql.errors import SchemaError, SqlError, UnsupportedSqlError
+from dpsql.errors import SchemaError, SqlError, UnsupportedSqlError, printable
 from dpsql.hints import never
 from dpsql.rel.facts import UNIT, Known
 from dpsql.rel.nodes import Id, Key, Project, Relation, Union
@@ -88,6 +88,7 @@ class Queries(Translator):
         self._used = set[Id]()
         self.unbounded = dict[Id, DescribedRelation]()
         """Numbers of rows of which nothing says how many a unit has → these rows."""
+        self.loose, self.notes = dict[Id, str](), dict[str, None]()
 
     @contextmanager
     def own_ids(self) -> Iterator[None]:
@@ -127,6 +128,14 @@ class Queries(Translator):
         """Return the type of a column, and whether it may be NULL."""
         facts = Known().of(relation) if not isinstance(relation, Union) else self.known.of(relation)
         return facts.columns[id_].type, facts.columns[id_].nullable
+
+    def rely_on(self, ids: Iterable[Id]) -> None:
+        """Note that rows are taken to be of one unit by columns that may say otherwise."""
+        for name in [self.loose[id_] for id_ in ids if id_ in self.loose]:
+            self.notes[
+                f"rows are joined, grouped and numbered by {printable(name)} within each unit: "
+                "where it leads to a row of another unit, they meet none"
+            ] = None
 
     def unbounded_here(self, id_: Id) -> SchemaError | None:
         """Say that nothing bounds the rows that a column counts, if it is one that does."""
@@ -288,8 +297,9 @@ class Queries(Translator):
         except SchemaError as error:
             raise self.source.located(error, item) from None
         prefix = self.prefix(table)
-        told, loosely = self.keys_told(wide)
-        of = scanned(table, prefix, self.tables.unique(table), told, loosely)
+        told, loose = self.keys_told(wide)
+        self.loose |= {prefix + name: f"{table.name}.{name}" for name in loose}
+        of = scanned(table, prefix, self.tables.unique(table), told)
         columns = tuple(
             NamedColumn(name, column_of(prefix + name, of.table, span))
             for name in table.alone.listed
@@ -297,24 +307,26 @@ class Queries(Translator):
         )
         return RowsOfQuery(of, columns)
 
-    def keys_told(self, table: Table) -> tuple[Tells, Tells]:
+    def keys_told(self, table: Table) -> tuple[Tells, frozenset[str]]:
         """Return for each column of a table the keys of rows of the same unit that it has.
 
         Returns:
-            Those by the row itself and on the way to its unit, and those by other references.
+            That, and the columns that have them by references alone which aren't on the way to the
+            unit: these may lead to rows of other units.
         """
         single = {next(iter(k)) for k in self.tables.unique(table) if len(k) == 1}
         units = {*unit_columns(table), *(name for _, name in own_unit(table))}
-        told, loosely = dict[str, frozenset[Key]](), dict[str, frozenset[Key]]()
+        told, loose = dict[str, frozenset[Key]](), set[str]()
         for name in (*table.alone.columns, *table.alone.undeclared):
-            keys, other = {UNIT} if name in units else set[Key](), set[Key]()
+            keys = {UNIT} if name in units else set[Key]()
             if name in single or (table.path, name) in self._referred:
                 keys.add((table.path, name))
-            for parent in table.parents:
-                if not parent.above and parent.join.columns == (name,):
-                    (keys if parent.on_way else other).add((parent.table.path, parent.join.key))
-            told[name], loosely[name] = frozenset(keys), frozenset(other)
-        return told, loosely
+            steps = [p for p in table.parents if not p.above and p.join.columns == (name,)]
+            if not keys and steps and not any(parent.on_way for parent in steps):
+                loose.add(name)
+            keys |= {(parent.table.path, parent.join.key) for parent in steps}
+            told[name] = frozenset(keys)
+        return told, frozenset(loose)
 
     @cached_property
     def _referred(self) -> frozenset[Key]:

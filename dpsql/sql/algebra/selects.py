@@ -11,7 +11,7 @@ in windows, they are put into the node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -88,6 +88,8 @@ class Translator(Protocol):
     known: Known
     unbounded: dict[Id, DescribedRelation]
     """Numbers of rows of which nothing says how many a unit has → these rows."""
+    loose: dict[Id, str]
+    """Columns that tell a unit by a reference that may lead to others → what they are called."""
     store: Callable[[int, JoinedItem, Names], PublicRows]
     """Stores a public item after FROM."""
 
@@ -99,6 +101,9 @@ class Translator(Protocol):
 
     def most(self, of: DescribedRelation) -> int | None:
         """Return how many rows of a unit count in a relation, as far as something says so."""
+
+    def rely_on(self, ids: Iterable[Id]) -> None:
+        """Note that rows are taken to be of one unit by columns that may say otherwise."""
 
     def item_kind(self, item: Expr, names: Names) -> str:
         """Return whether an item after FROM is of private rows, noisy answers or public."""
@@ -429,6 +434,11 @@ class RowsOfSelect:
             trees.append((id_, tree))
             columns.append(new)
             self._keys[bound.sql] = id_
+        told = [
+            id_ for bound in bounds if self.of.tells.get(id_ := id_of(bound, self.table()) or "")
+        ]
+        if all(id_ in self.queries.loose for id_ in told):
+            self.queries.rely_on(told[:1])
         self._before, self._group = self.of, (rows, trees)
         self._adds: list[tuple[Id, Agg]] = []
         self._added: list[NewColumn] = list(columns)
@@ -455,6 +465,8 @@ class RowsOfSelect:
             elif type_ == DOUBLE.name:
                 value = with_one_zero(value)
             return value, NewColumn(id_, type_, True, domain, between)
+        if own in self.queries.loose:
+            self.queries.loose[id_] = self.queries.loose[own]
         ends = table.bounds.get(own)
         return RowColumn(own), NewColumn(
             id_,
@@ -682,6 +694,8 @@ class _Windows(UnitWindows):
                 "A window over single rows is not supported, but for rows of one unit.",
                 "partition it by the unit: " + instead("OVER (PARTITION BY …)") + ".",
             )
+        if all(id_ in self._rows.queries.loose for id_ in told):
+            self._rows.queries.rely_on(told[:1])
         rest = [b for b, id_ in zip(bounds, ids, strict=True) if id_ not in told]
         return tuple(dict.fromkeys(told)), tuple(dict.fromkeys(rest))
 
