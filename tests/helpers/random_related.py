@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations_with_replacement
 from types import MappingProxyType
 
 import duckdb
 
-from tests.helpers.random_databases import Kind, RandomDatabase, RandomQuestions, _teller
+from tests.helpers.random_databases import Kind, Link, RandomDatabase, RandomQuestions, Row, _teller
 
 PUBLIC = ("pub", "odd_pub")
 """Public tables that stand beside the private ones."""
@@ -61,6 +62,38 @@ class RelatedDatabase(RandomDatabase):
         return con
 
 
+class PlainDatabase(RelatedDatabase):
+    """One of which DuckDB gives the same answers: each row is somebody's, and all rows count.
+
+    Args:
+        rng: decides.
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__(rng)
+        self._collated, self._enforced = False, True
+        self.kinds = [replace(kind, collation="", max_rows=99) for kind in self.kinds]
+        self._owners = [[] for _ in self.kinds]
+        self._rows = [list(self._made(kind)) for kind in self.kinds]
+        self._pairs = dict.fromkeys(self._pairs, 9_999)
+
+    def _kind(self, number: int) -> Kind:
+        kind = super()._kind(number)
+        return replace(kind, links=kind.links[:1])
+
+    def _made(self, kind: Kind) -> Iterator[tuple[int | None, Row]]:
+        if all(self._owners[link.parent] for link in kind.links):  # else they would be nobody's
+            yield from super()._made(kind)
+
+    def _referred(self, kind: Kind, link: Link, owners: list[int | None]) -> int | None:
+        rows = len(owners if link.parent == kind.number else self._owners[link.parent])
+        return self._rng.randrange(rows) if rows else None
+
+    def questions(self) -> RelatedQuestions:
+        """Return statements that have one answer."""
+        return RelatedQuestions(self._rng, self.kinds, enforced=True, tied=False)
+
+
 class RelatedQuestions(RandomQuestions):
     """Random statements over queries of rows of a random database.
 
@@ -68,10 +101,14 @@ class RelatedQuestions(RandomQuestions):
         rng: decides.
         kinds: its tables.
         enforced: whether their keys are enforced; else the ids of units alone tell of a unit.
+        tied: whether rows that are not the same may tie in the order of a window.
     """
 
-    def __init__(self, rng: random.Random, kinds: list[Kind], *, enforced: bool) -> None:
+    def __init__(
+        self, rng: random.Random, kinds: list[Kind], *, enforced: bool, tied: bool = True
+    ) -> None:
         super().__init__(rng, kinds)
+        self._tied = tied
         self._telling = [kind for kind in kinds if enforced or not _told(kind)]
 
     def statement(self) -> str:
@@ -160,7 +197,7 @@ class RelatedQuestions(RandomQuestions):
         a, rng = self._alias(), self._rng
         by = f"PARTITION BY {a}.o" + rng.choice(["", f", {a}.c_g", f", {a}.c_n > 1"])
         order = rng.choice([f"{a}.c_n", f"{a}.c_w DESC, {a}.c_s", f"{a}.c_d", f"{a}.c_x, {a}.c_g"])
-        over = f"OVER ({by} ORDER BY {order})"
+        over = f"OVER ({by} ORDER BY {order}{self._rest(a)})"
         n = rng.choice([f"row_number() {over}", f"lag({a}.c_n) {over}", f"rank() {over}"])
         x = rng.choice([f"lead({a}.c_x) {over}", f"SUM({a}.c_n) OVER ({by})", f"COUNT(*) {over}"])
         where = f" WHERE {self._true_of(a, kind, depth)}" if rng.random() < 0.3 else ""
@@ -176,6 +213,7 @@ class RelatedQuestions(RandomQuestions):
         return (
             f"SELECT DISTINCT ON ({on}) {self._all_of(a)} FROM {self._from(kind, depth, a)} "
             f"ORDER BY {self._rng.choice([f'{a}.c_n', f'{a}.c_d DESC', f'{a}.c_s, {a}.c_x'])}"
+            f"{self._rest(a)}"
         )
 
     def _met_rows(self, kind: Kind, depth: int) -> str:
@@ -229,6 +267,10 @@ class RelatedQuestions(RandomQuestions):
 
     def _all_of(self, alias: str) -> str:
         return ", ".join(f"{alias}.{name} AS {name}" for name in ("o", *self._names()))
+
+    def _rest(self, alias: str) -> str:
+        """Return further columns to sort by, if only equal rows may tie."""
+        return "" if self._tied else "".join(f", {alias}.{name}" for name in self._names())
 
     def _names(self) -> Iterator[str]:
         yield from (f"c_{name}" for name in _COLUMNS)
@@ -288,8 +330,35 @@ class RelatedQuestions(RandomQuestions):
             f"COUNT(DISTINCT CASE WHEN {alias}.c_n > 0 THEN {alias}.o END)",
             f"SUM(LEAST(GREATEST({alias}.c_n, 0), 4))", f"SUM(LEAST(GREATEST({alias}.c_w, -9), 9))",
             f"COUNT(*) FILTER (WHERE {alias}.c_g = 'a')",
-            f"AVG(LEAST(GREATEST({alias}.c_x, -1), 5))",
+            f"AVG(LEAST(GREATEST({alias}.c_x, -1), 5))" if self._tied else "COUNT(*)",
         ])  # fmt: skip
+
+
+def differences(
+    con: duckdb.DuckDBPyConnection, sql: str, found: Sequence[tuple[object, ...]]
+) -> list[tuple[object, ...]]:
+    """Return rows of a database's answer that were not found, and others that are not its own.
+
+    Of groups without rows there are noisy counts, near zero, which it doesn't list.
+    """
+    wanted = con.execute(sql)
+    keys = [place for place, column in enumerate(wanted.description) if column[0][:3] == "key"]
+    rows = wanted.fetchall()
+
+    def alike(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
+        pairs = enumerate(zip(one, other, strict=True))
+        return all(a == b if i in keys else abs(_of(a) - _of(b)) < 0.1 for i, (a, b) in pairs)
+
+    def empty(row: tuple[object, ...]) -> bool:
+        return all(abs(_of(value)) < 0.1 for i, value in enumerate(row) if i not in keys)
+
+    lost = [row for row in rows if not any(alike(row, one) for one in found)]
+    more = [one for one in found if not empty(one) and not any(alike(row, one) for row in rows)]
+    return lost + more
+
+
+def _of(value: object) -> float:
+    return 0.0 if value is None else float(value)  # type: ignore[arg-type]
 
 
 def _told(kind: Kind) -> int:

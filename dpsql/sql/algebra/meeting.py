@@ -25,6 +25,7 @@ from dpsql.hints import never
 from dpsql.rel.nodes import Filter, Id, Join, Public
 from dpsql.rows.expression import RowCall, RowColumn, RowConstant, RowExpression, all_of
 from dpsql.schema import Table
+from dpsql.schema.grain import stored_type
 from dpsql.schema.keys import comparable
 from dpsql.schema.names import capitals, folded
 from dpsql.sql.algebra.asides import with_exists
@@ -254,7 +255,7 @@ class _Meeting:
 
     def _comparable(self, one: _Equal, parts: Sequence[_Part]) -> bool:
         types = [
-            _type(part.of.table, id_)
+            stored_type(part.of.table, id_)
             for id_ in (one.a, one.b)
             for part in parts
             if id_ in part.of.columns
@@ -519,7 +520,7 @@ class _Meeting:
                 and b is not None
                 and a in of.columns
                 and b in part.of.columns
-                and comparable(_type(both, a), _type(both, b))
+                and comparable(stored_type(both, a), stored_type(both, b))
             )
             if good and a is not None and b is not None:
                 pairs.append((a, b))
@@ -539,11 +540,6 @@ class _Meeting:
     def _read(self, bound: BoundExpr, table: Table) -> RowExpression:
 
         return RowReader(self._queries.sandbox, table, self._source).expression(bound)
-
-
-def _type(table: Table, id_: Id) -> str:
-    domain = table.columns.get(id_)
-    return table.undeclared[id_] if domain is None else domain.column_type or domain.type
 
 
 def _kind_of(type_: str) -> str | None:
