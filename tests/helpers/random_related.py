@@ -291,14 +291,23 @@ class RelatedQuestions(RandomQuestions):
         ])  # fmt: skip
         if "SEMI" not in how and "ANTI" not in how:
             seen.append(alias)
-        return f" {how} {item} ON {before}.o = {alias}.o{more}"
+        told = f"{before}.o = {alias}.o"
+        if rng.random() < 0.04:  # which is refused
+            told = f"{before}.c_n = {alias}.c_n"
+        return f" {how} {item} ON {told}{more}"
 
     def _true_of(self, alias: str, kind: Kind, depth: int = 1) -> str:
         """Write a condition on a row of a query of rows."""
         rng, i = self._rng, self._alias()
         inner = self._from(rng.choice(self._alike(kind)), depth, i)
         if rng.random() < 0.5:
-            more = rng.choice(["", f" AND {i}.c_n > {alias}.c_n", f" AND {i}.c_g = 'a'"])
+            j = self._alias()
+            deeper = self._from(rng.choice(self._alike(kind)), 0, j)
+            more = rng.choice([
+                "", f" AND {i}.c_g = 'a'", f" AND {i}.c_n > {alias}.c_n",
+                f" AND {i}.c_n >= {alias}.c_n AND EXISTS (SELECT 1 FROM {deeper} WHERE {j}.o = "
+                f"{i}.o AND {j}.c_x > {i}.c_n)",
+            ])  # fmt: skip
             return rng.choice([
                 f"EXISTS (SELECT 1 FROM {inner} WHERE {i}.o = {alias}.o{more})",
                 f"NOT EXISTS (SELECT 1 FROM {inner} WHERE {i}.o = {alias}.o{more})",
