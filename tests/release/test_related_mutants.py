@@ -39,7 +39,8 @@ def changes_others(seed):
     for table in tables or ():
         names = [*table.alone.columns, *table.alone.undeclared]
         before, after = kept(con, table, names), kept(fewer, table, names)
-        if not after <= before or (before - after).total() > table.contributions:
+        most = table.unit_rows
+        if not after <= before or (most is not None and (before - after).total() > most):
             return True
     return False
 
