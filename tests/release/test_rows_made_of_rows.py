@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import duckdb
 import pytest
 
 import dpsql
@@ -54,6 +55,18 @@ STATEMENTS = {
     "a window over groups": "SELECT rk, COUNT(*) AS n FROM (SELECT customer_id, status, rank() OVER"
     " (PARTITION BY customer_id ORDER BY COUNT(*) DESC) AS rk FROM orders"
     " GROUP BY customer_id, status) GROUP BY rk",
+    "windows over groups that are left": "SELECT rk, COUNT(*) AS n FROM (SELECT customer_id,"
+    " status, rank() OVER (PARTITION BY customer_id ORDER BY status) AS rk FROM orders"
+    " GROUP BY customer_id, status HAVING MIN(price) > 5) GROUP BY rk",
+    "chosen groups": "SELECT status, COUNT(*) AS n FROM (SELECT customer_id, status FROM orders"
+    " GROUP BY customer_id, status HAVING MIN(price) > 2 QUALIFY row_number() OVER"
+    " (PARTITION BY customer_id ORDER BY COUNT(*) DESC, status) = 1) GROUP BY status",
+    "what chosen rows have": "SELECT status, COUNT(*) AS n FROM (SELECT DISTINCT customer_id,"
+    " status FROM orders QUALIFY row_number() OVER (PARTITION BY customer_id ORDER BY day, id)"
+    " <= 2) GROUP BY status",
+    "all columns of a RIGHT JOIN": "WITH t (a, b) AS (SELECT * FROM (SELECT status, customer_id"
+    " FROM orders) o RIGHT JOIN (SELECT id, region FROM customers) c ON o.customer_id = c.id)"
+    " SELECT a, COUNT(*) AS n FROM t GROUP BY a",
     "a first of each": "SELECT status, COUNT(*) AS n FROM (SELECT DISTINCT ON (customer_id) *"
     " FROM orders ORDER BY customer_id, day, id) GROUP BY status",
     "a subquery in a subquery": "SELECT region, COUNT(*) AS n FROM customers c WHERE EXISTS (SELECT"
@@ -172,7 +185,26 @@ OTHERS = (
     " GROUP BY customer_id) WHERE p > 3",
     "SELECT COUNT(*) AS n FROM (SELECT customer_id FROM orders UNION SELECT customer_id"
     " FROM visits)",
+    "SELECT COUNT(*) AS n FROM (SELECT DISTINCT customer_id FROM (SELECT customer_id FROM orders"
+    " UNION ALL SELECT customer_id FROM visits LIMIT 3))",
+    "SELECT COUNT(*) AS n FROM (SELECT DISTINCT customer_id, COUNT(*) > 1 AS k FROM orders"
+    " GROUP BY customer_id, status)",
+    "SELECT COUNT(*) AS n FROM (SELECT 1 AS k FROM orders HAVING true)",
+    "SELECT COUNT(*) AS n FROM customers c WHERE EXISTS (SELECT MAX(price) FROM orders o"
+    " WHERE o.customer_id = c.id)",
 )
+PLACES = {
+    "WHERE": "SELECT 1 FROM orders WHERE {} = 1",
+    "WHERE by an alias": "SELECT {} AS w FROM orders WHERE w = 1",
+    "HAVING": "SELECT customer_id, status FROM orders GROUP BY customer_id, status HAVING {} = 1",
+    "GROUP BY": "SELECT customer_id FROM orders GROUP BY customer_id, {}",
+    "an aggregate": "SELECT customer_id FROM orders GROUP BY customer_id, status"
+    " HAVING SUM({}) > 2",
+    "a window": "SELECT * FROM (SELECT SUM({}) OVER (PARTITION BY customer_id) AS k FROM orders)"
+    " WHERE k > 2",
+    "a window's order": "SELECT * FROM (SELECT rank() OVER (PARTITION BY customer_id"
+    " ORDER BY {}) AS k FROM orders) WHERE k > 2",
+}
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
@@ -183,6 +215,16 @@ def test_joins_that_say_nothing_of_the_unit_are_refused_where_they_stand(sql, co
 
 @pytest.mark.parametrize("sql", OTHERS)
 def test_what_is_of_several_units_is_refused_where_it_stands(sql):
+    check_refused(sql)
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+def test_windows_are_refused_where_duckdb_has_none(place):
+    """Also where what else is asked is known as relations alone."""
+    window = "rank() OVER (PARTITION BY customer_id ORDER BY status)"
+    sql = f"SELECT COUNT(*) AS n FROM ({place.format(window)})"
+    with pytest.raises(duckdb.Error):
+        filled(seeded(3)).execute(sql)
     check_refused(sql)
 
 

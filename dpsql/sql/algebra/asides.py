@@ -154,6 +154,13 @@ class _Aside:
 
     def exists(self) -> Expr:
         """Add whether there are rows."""
+        if any(has_aggregate(item, windows=False) for item in self._items):
+            raise self._source.unsupported(
+                self._node,
+                "Without GROUP BY, an aggregate returns a row also where there are none, so this "
+                "is always true.",
+                "leave the aggregate out: EXISTS (SELECT 1 FROM … WHERE …).",
+            )
         on = self._on()
         return with_exists(self._rows, self._right, all_of(on) if on else None)
 

@@ -87,6 +87,7 @@ def met_rows(rows: RowsOfSelect, joins: Sequence[JoinedItem], *, cells: bool = F
     Raises:
         SqlError: rows of several units could meet.
     """
+    typed = joins
     joins = _turned(joins)
     meeting = _Meeting(rows)
     parts = [
@@ -102,6 +103,10 @@ def met_rows(rows: RowsOfSelect, joins: Sequence[JoinedItem], *, cells: bool = F
     left = meeting.inner(parts[:lead], said)
     for part in parts[lead:]:
         meeting.further(part)
+    if joins is not typed:
+        _check_named(rows, typed[1])
+        first, second, *others = rows.items
+        rows.items = (second, first, *others)  # as * lists them
     return left
 
 
@@ -115,6 +120,16 @@ def _turned(joins: Sequence[JoinedItem]) -> Sequence[JoinedItem]:
             *joins[2:],
         ]
     return joins
+
+
+def _check_named(rows: RowsOfSelect, join: JoinedItem) -> None:
+    """Refuse a RIGHT JOIN of which a column is the second item's, and listed as the first's."""
+    if join.using:
+        raise rows.source.unsupported(
+            join.item,
+            "A RIGHT JOIN with USING is not supported here.",
+            "exchange the sides, and use LEFT JOIN.",
+        )
 
 
 class _Meeting:

@@ -30,7 +30,7 @@ from dpsql.sql.algebra.described import (
     united,
 )
 from dpsql.sql.algebra.meeting import met_rows
-from dpsql.sql.algebra.selects import RowsOfQuery, RowsOfSelect, Translator, projected
+from dpsql.sql.algebra.selects import RowsOfQuery, RowsOfSelect, Translator, no_limit, projected
 from dpsql.sql.algebra.visible import NamedColumn
 from dpsql.sql.binding.core import Relation as PublicRows
 from dpsql.sql.binding.expressions import Expr, has_aggregate
@@ -247,7 +247,8 @@ class Queries(Translator):
             )
         rows = RowsOfSelect(self, select, names, outer)
         left = met_rows(rows, joins_of(select, self.source))
-        prepared = [rows.prepared(part) for part in left]  # which adds columns, and moves others
+        with rows.before_windows():
+            prepared = [rows.prepared(part) for part in left]  # which adds columns
         rows.where = (*rows.where, *map(rows.bound, prepared))
         return rows
 
@@ -343,6 +344,9 @@ class Queries(Translator):
 
     def _union(self, query: exp.SetOperation, names: Names) -> RowsOfQuery:
         """Put the rows of several queries together."""
+        for key in ("limit", "offset"):
+            if query.args.get(key) is not None:
+                raise no_limit(self.source, query.args[key])
         parts = [self._part(part, names) for part in parts_of(query)]
         if len({len(columns) for _, columns in parts}) > 1:
             raise self.source.error(

@@ -11,7 +11,8 @@ in windows, they are put into the node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -157,6 +158,7 @@ class RowsOfSelect:
             folded(n.alias): n.this for n in select.expressions if isinstance(n, exp.Alias)
         }
         self._open: list[Expr] = []
+        self._closed = False
         self._keys: dict[str, Id] = {}
         """What is grouped by → its column; empty until there are groups."""
         self._grouped = False
@@ -239,6 +241,15 @@ class RowsOfSelect:
             return self.reader().expression(bound)
         return RowColumn(id_)
 
+    @contextmanager
+    def before_windows(self) -> Iterator[None]:
+        """Refuse windows for a while: in clauses that SQL computes before them."""
+        self._closed, closed = True, self._closed
+        try:
+            yield
+        finally:
+            self._closed = closed
+
     def conditions(self, node: Expr) -> tuple[BoundExpr, ...]:
         """Bind the conjuncts of a condition."""
         prepared = [self.prepared(part) for part in conjuncts(node)]  # which adds columns
@@ -276,6 +287,12 @@ class RowsOfSelect:
         if isinstance(node, exp.Window):
             if self._core:
                 return node.copy()
+            if self._closed:
+                raise self.source.unsupported(
+                    node,
+                    "A window function can't stand here.",
+                    "compute it in a query after FROM, as a column.",
+                )
             if self._grouped:  # it is over groups, which aren't there yet
                 return self._rebuilt(node)
             return made_column(self._window(node), self.source.node(node))
@@ -337,7 +354,8 @@ class RowsOfSelect:
 
     def _window(self, node: exp.Window) -> Id:
         """Add a window; return its column."""
-        made = _Windows(self).parts(node)
+        with self.before_windows():  # there are none within others
+            made = _Windows(self).parts(node)
         reader, table = self.reader(), self.table()
         id_ = self.queries.fresh(self._name(node))
         arguments = tuple(map(self.expression, made.asked[1]))
@@ -421,7 +439,8 @@ class RowsOfSelect:
 
     def group(self, keys: Sequence[Expr]) -> None:
         """Put rows that agree in some expressions together."""
-        bounds = [self.bind(key) for key in keys]
+        with self.before_windows():
+            bounds = [self.bind(key) for key in keys]
         where = self.holds(self.where)
         rows = self.of.relation if where is None else Filter(self.of.relation, where)
         ids, columns, trees = list[Id](), list[NewColumn](), list[tuple[Id, RowExpression]]()
@@ -496,7 +515,8 @@ class RowsOfSelect:
         """Add an aggregate of each group; return its column."""
         self._grouped = False
         try:
-            agg, domain, between = self.aggregate(node)
+            with self.before_windows():
+                agg, domain, between = self.aggregate(node)
         finally:
             self._grouped = True
         known = next((name for name, one in self._adds if one == agg), None)
@@ -555,10 +575,16 @@ class RowsOfSelect:
             between = self.reader().between([value])
         return Agg(function, value, where), domain, between
 
-    def grouped(self, items: Sequence[Expr], having: Expr | None) -> list[BoundExpr]:
-        """Close the groups; return items over them, and let a condition hold of them."""
+    def grouped(self, items: Sequence[Expr]) -> list[BoundExpr]:
+        """Close the groups; return items over them, and let HAVING and QUALIFY hold of them."""
+        having, qualify = self.select.args.get("having"), self.select.args.get("qualify")
+        if self.select.args.get("group") is None:
+            qualify = None  # it is of the rows that DISTINCT puts together
         prepared = [self.prepared(item) for item in items]
-        chosen = [self.prepared(part) for part in ([] if having is None else conjuncts(having))]
+        chosen, placed = (
+            [self.prepared(part) for part in ([] if clause is None else conjuncts(clause.this))]
+            for clause in (having, qualify)
+        )
         rows, keys = self._group
         relation = Group(rows, tuple(keys), tuple(self._adds))
         facts = self.queries.known.of(relation)
@@ -571,9 +597,11 @@ class RowsOfSelect:
         self._of, self.items, self.where, self._grouped = None, (), (), False
         self.merged, self.aliases = frozenset(), {}
         self.become(replace(made, most=most, counted=counted))
-        bounds = [self.bind(item) for item in prepared]
-        self.where = tuple(self.bind(part) for part in chosen)
-        return bounds
+        with self.before_windows():
+            self.where = tuple(self.bind(part) for part in chosen)
+        shown = [self.prepared(item) for item in prepared]  # windows are of groups that are left
+        self.where = (*self.where, *[self.bind(part) for part in placed])
+        return [self.bound(item) for item in shown]
 
     def _of_rows(self, keys: Sequence[tuple[Id, RowExpression]]) -> Table | None:
         """Return the table of whose rows each group has one: all keys are its columns."""
@@ -626,25 +654,22 @@ class RowsOfSelect:
         select, source = self.select, self.source
         for key in ("limit", "offset"):
             if select.args.get(key) is not None:
-                raise source.unsupported(
-                    select.args[key],
-                    "LIMIT of single rows is not supported: rows have no order.",
-                    "choose rows of each unit: QUALIFY row_number() OVER (PARTITION BY …) = 1.",
-                )
+                raise no_limit(source, select.args[key])
+        self._check_clauses()
         listed = [pair for node in select.expressions for pair in self.listed(node)]
         keys = self.key_nodes()
-        having, distinct = select.args.get("having"), select.args.get("distinct")
+        qualify, distinct = select.args.get("qualify"), select.args.get("distinct")
         if keys:
+            if qualify is not None and select.args.get("group") is None:
+                self.where = (*self.where, *self.conditions(qualify.this))
             self.group(keys)
-            nodes = [node for _, node in listed]
-            bounds = self.grouped(nodes, None if having is None else having.this)
+            bounds = self.grouped([node for _, node in listed])
         else:
-            if isinstance(distinct, exp.Distinct) and distinct.args.get("on"):
-                self._first_of_each(distinct.args["on"].expressions)
             prepared = [self.prepared(node) for _, node in listed]
-            if select.args.get("qualify") is not None:
-                chosen = self.conditions(select.args["qualify"].this)
-                self.where = (*self.where, *chosen)
+            if qualify is not None:
+                self.where = (*self.where, *self.conditions(qualify.this))
+            if distinct is not None:
+                self._first_of_each(distinct.args["on"].expressions)
             bounds = [self.bound(node) for node in prepared]
         taken, columns = set[str](), list[NamedColumn]()
         for (name, _), bound in zip(listed, bounds, strict=True):
@@ -652,6 +677,23 @@ class RowsOfSelect:
             taken.add(folded(unique))
             columns.append(NamedColumn(unique, bound))
         return RowsOfQuery(self.of, tuple(columns), self.where)
+
+    def _check_clauses(self) -> None:
+        """Refuse clauses that make other rows of groups, or of all rows."""
+        select, group = self.select, self.select.args.get("group")
+        having, distinct = select.args.get("having"), select.args.get("distinct")
+        if distinct is not None and group is not None:
+            raise self.source.unsupported(
+                distinct,
+                "DISTINCT of groups is not supported in the same query.",
+                "write it around: SELECT DISTINCT … FROM (SELECT … GROUP BY …).",
+            )
+        if having is not None and group is None:
+            raise self.source.unsupported(
+                having,
+                "HAVING without GROUP BY makes one group of the rows of all units.",
+                "use WHERE, or GROUP BY what tells the unit.",
+            )
 
     def _first_of_each(self, nodes: Sequence[Expr]) -> None:
         """Keep the first row of those that agree in some expressions, in the order of ORDER BY."""
@@ -712,6 +754,15 @@ class _Preparing(RowBinder):
 
     def bind(self, node: Expr) -> BoundExpr:
         return self._rows.bind(node)
+
+
+def no_limit(source: SourceText, node: Expr) -> SqlError:
+    """Refuse LIMIT or OFFSET of rows."""
+    return source.unsupported(
+        node,
+        "LIMIT of single rows is not supported: rows have no order.",
+        "choose rows of each unit: QUALIFY row_number() OVER (PARTITION BY …) = 1.",
+    )
 
 
 def projected(
