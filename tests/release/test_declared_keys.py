@@ -11,7 +11,7 @@ import pytest
 import dpsql
 from dpsql.errors import SchemaError
 from tests.release.test_private_joins import HUGE, answers
-from tests.release.test_sums_of_neighbors import charged, check_alike, recorded, spent
+from tests.release.test_sums_of_neighbors import charged, check_alike, recorded, recorded_in, spent
 
 TABLES = """
     CREATE TABLE customers (
@@ -415,17 +415,41 @@ def test_a_view_that_is_redefined_has_other_rows():
         session.query(STATEMENTS[4], budget=0)
 
 
-def test_views_of_one_table_are_charged_once():
-    con = viewed()
-    con.execute("CREATE VIEW others AS SELECT * FROM main.customers")
-    references = OF_VIEWS | {"others.id": "customers.id"}
-    unit = dpsql.Unit("customers", {"others": 2}, references=references)
-    schema = DOMAINS | {"others": DOMAINS["customers"]}
-    script = [
-        f"SELECT region, COUNT(*) AS n FROM {name} GROUP BY 1" for name in ("customers", "others")
-    ]
-    with pytest.raises(SchemaError, match="rows of the same table"):
-        dpsql.plan(con, script, budget=HUGE, unit=unit, schema=schema)
+BY_REGION = "SELECT region, COUNT(*) AS n FROM {} GROUP BY 1"
+OF_BOTH = {
+    "alone": [BY_REGION.format(name) for name in ("customers", "others")],
+    "three": [BY_REGION.format(name) for name in ("customers", "others", "more")],
+    "met": [
+        BY_REGION.format("others"),
+        "SELECT c.region, COUNT(*) AS n FROM customers c JOIN orders o ON o.customer_id = c.id "
+        "GROUP BY 1",
+    ],
+}
+
+
+@pytest.mark.parametrize("unit", [1, 2, 3])
+@pytest.mark.parametrize("script", OF_BOTH.values(), ids=OF_BOTH)
+def test_views_of_one_table_are_charged_for_each(script, unit):
+    """A row is seen by all of them, so that its unit changes what is counted of each."""
+    runs = []
+    for gone in (None, unit):
+        con = viewed()
+        con.execute("INSERT INTO main.customers SELECT 3, 'n', i, '' FROM range(5) r(i)")
+        con.execute("CREATE VIEW others AS FROM main.customers")
+        con.execute("CREATE VIEW more AS FROM main.customers")
+        con.execute("DELETE FROM main.customers WHERE id = ?", [gone])
+        con.execute("DELETE FROM main.orders WHERE customer_id = ?", [gone])
+        references = OF_VIEWS | {f"{name}.id": "customers.id" for name in ("others", "more")}
+        bounds = {"customers": 1, "orders": 6, "others": 2, "more": 2}
+        session = dpsql.Session(
+            con,
+            unit=dpsql.Unit("customers", bounds, references=references),
+            schema=DOMAINS | dict.fromkeys(("others", "more"), DOMAINS["customers"]),
+        )
+        named = {f"q{number}": sql for number, sql in enumerate(script)}
+        runs.append(recorded_in(session, named, budget=dpsql.Budget(rho=Fraction(1, 2))))
+    check_alike(*runs)
+    assert 0 < spent(*runs) <= charged(runs[0])
 
 
 def test_the_unit_of_a_view_is_a_column_of_it():
