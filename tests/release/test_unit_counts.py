@@ -9,6 +9,7 @@ import pytest
 import dpsql
 from dpsql.errors import SqlError
 from tests.release.test_distinct_units import BUDGET, HUGE, filled, rows_of, schema
+from tests.release.test_private_joins import answers
 from tests.release.test_sums_of_neighbors import charged, check_alike, recorded, spent
 
 PER = "SELECT id, COUNT(*) AS n, LEAST(GREATEST(MIN(m), 1), 6) AS m, COUNT(price) AS paid "
@@ -71,18 +72,33 @@ def test_all_rows_of_a_unit_have_a_say_and_not_only_those_that_count(con, sessio
     assert session.query(sql, budget=HUGE)["n"][0] == pytest.approx(true, abs=0.01)
 
 
+AVERAGE = f"SELECT AVG({{}}) FROM ({LATE.replace('COUNT(*) AS n', 'COUNT(price) AS paid')})"
+
+
+@pytest.mark.parametrize(
+    ("sql", "number"),
+    [
+        (f"SELECT SUM({{}}) FROM (SELECT id, n FROM ({PER}) WHERE n > 1)", "n"),
+        (AVERAGE, "paid"),
+        (f"SELECT SUM({{}}) FROM ({PER}) JOIN seasons ON m = month", "1"),
+        (f"SELECT SUM({{}}) FROM ({PER}) p, seasons WHERE month = p.m", "1"),
+        (f"SELECT SUM({{}}) FROM ({PER}) p, seasons WHERE season = 'x'", "n"),
+    ],
+)
+def test_numbers_of_rows_are_added_up_to_as_many_as_count(con, session, sql, number):
+    """Three visits count, so a number of them is taken as three at most; conditions see all."""
+    (true,) = con.execute(sql.format(f"LEAST({number}, 3)")).fetchone()
+    found = answers(session, sql.format(number)).item()
+    assert found == pytest.approx(float(true), rel=1e-3, abs=0.01)
+
+
 @pytest.mark.parametrize(
     "sql",
     [
-        f"SELECT SUM(n) FROM (SELECT id, n FROM ({PER}) WHERE n > 1)",
-        f"SELECT AVG(paid) FROM ({LATE.replace('COUNT(*) AS n', 'COUNT(price) AS paid')})",
         f"SELECT id, COUNT(*) FROM ({PER}) GROUP BY id",
         f"SELECT COUNT(*) OVER () FROM ({PER})",
         f"SELECT n, COUNT(*) FROM (SELECT LEAST(n, 3) AS n FROM ({PER}) LIMIT 7) GROUP BY n",
         f"SELECT COUNT(*) FROM (SELECT n FROM ({PER}) LIMIT 7 OFFSET 2)",
-        f"SELECT COUNT(*) FROM ({PER}) JOIN seasons ON m = month",
-        f"SELECT COUNT(*) FROM ({PER}) p, seasons WHERE month = p.m",
-        f"SELECT COUNT(*) FROM ({PER}) p, seasons WHERE season = 'x'",
         f"SELECT COUNT(*) FROM ({PER}) p, ({PER}) q",
         f"SELECT COUNT(*) FROM ({PER}) p, visits v",
         "SELECT COUNT(*) FROM (SELECT id, m FROM visits GROUP BY id, m) p, (SELECT price, COUNT(*) "
