@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpsql.engines.lines import readable
 from dpsql.errors import InternalError
 from dpsql.rel.related import OfRelation, RelatedRows
+from dpsql.rows.types import is_readable
 from dpsql.schema import Table
 from dpsql.schema.combined import UNIT, OfCombination, Place, RowCombination
 from dpsql.schema.grain import origins
@@ -106,7 +106,12 @@ def columns_of_side(combination: RowCombination, number: int) -> list[str]:
     """
     table = combination.sources[number]
     equal = (name for pair in _sorted(combination) for of, name in pair if of == number)
-    return list(dict.fromkeys([*table.columns, *(name for name, _ in readable(table)), *equal]))
+    return list(dict.fromkeys([*table.columns, *readable(table), *equal]))
+
+
+def readable(table: Table) -> Iterator[str]:
+    """Name the columns without a domain that expressions of rows can read."""
+    return (name for name, type_ in table.undeclared.items() if is_readable(type_))
 
 
 def equal_columns(combination: RowCombination, number: int) -> Iterator[tuple[Place, Place]]:

@@ -20,6 +20,7 @@ from dpsql.errors import InternalError
 from dpsql.rows.windows import RowsWindow
 from dpsql.rows.within import RowsWithin
 from dpsql.schema import Table
+from dpsql.schema.names import unused
 from dpsql.schema.table import Parent
 
 
@@ -42,15 +43,14 @@ class Others:
         parents: rows that these refer to, each after the one that refers to it.
         within: columns that are computed of other rows, each after those that it needs.
         windows: columns that are computed of the row among others of its unit, likewise.
-        joined: the columns that windows need, or all that are asked for without them.
-        needed: these, and those that are needed to compute them.
+        needed: the columns that windows need, or all that are asked for without them; and those
+            that are needed to compute them.
     """
 
     table: Table
     parents: tuple[Parent, ...]
     within: list[RowsWithin]
     windows: list[RowsWindow]
-    joined: list[str]
     needed: list[str]
 
     @property
@@ -82,17 +82,6 @@ class Others:
         on_way = self.on_way
         return tuple(parent for parent in self.parents if parent not in on_way)
 
-    @property
-    def wanted(self) -> frozenset[str]:
-        """The columns that are read in `way_to_unit`, under their names in the grain."""
-        refer = {p.above + name for p in self.left for name in p.join.columns}
-        return frozenset(refer.union(self.needed))
-
-    @property
-    def by_unit(self) -> bool:
-        """Whether something is joined behind it where the ids of units are equal."""
-        return bool(self.within) or not all(parent.on_way for parent in self.left)
-
 
 def others_of(table: Table, names: Iterable[str]) -> Others:
     """Return what some columns of a table need besides its rows."""
@@ -102,13 +91,12 @@ def others_of(table: Table, names: Iterable[str]) -> Others:
             windows.insert(0, window)
             asked += sorted(window.columns)
     made = {window.name for window in windows}
-    joined = list(dict.fromkeys(name for name in asked if name not in made))
-    needed = list(joined)
+    needed = list(dict.fromkeys(name for name in asked if name not in made))
     for one in reversed(within_of(table)):
         if one.name in needed:
             within.insert(0, one)
             needed += [*(outer for outer, _ in one.pairs), *one.outside]
-    return Others(table, parents_of(table, needed), within, windows, joined, needed)
+    return Others(table, parents_of(table, needed), within, windows, needed)
 
 
 def windows_of(table: Table) -> list[RowsWindow]:
@@ -143,13 +131,18 @@ def within_of(table: Table) -> list[RowsWithin]:
     return found
 
 
-def names_met(table: Table) -> Iterator[str]:
+def unit_name(table: Table) -> str:
+    """Return a name for ids of units that no column has which is read beside it."""
+    return f"{unused(_names_met(table))}unit"
+
+
+def _names_met(table: Table) -> Iterator[str]:
     """Name the columns of a table, and of all whose rows its rows meet."""
     yield from (*table.columns, *table.undeclared)
     for parent in table.parents:
         yield from stored_columns(parent.table)
     for one in table.within:
-        yield from names_met(one.table)
+        yield from _names_met(one.table)
 
 
 def places_of(table: Table) -> RowsWindow:

@@ -74,7 +74,9 @@ from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dpsql.rel.check import check
+from dpsql.engines import table_relations
+from dpsql.engines.table_relations import TableRelation
+from dpsql.rel.check import check, check_kept
 from dpsql.rel.facts import Known, RelationFacts, columns_of_rows, kinds_of_columns
 from dpsql.rel.keys import equal_columns, meets_one
 from dpsql.rel.nodes import (
@@ -171,17 +173,27 @@ class RelationWriter(NodeVisitor[WrittenNode]):
         self._types: dict[str, str] = {}
         """Name of a column in the query → its type."""
 
-    def query(self, relation: Relation, columns: Iterable[Id] | None = None) -> Query:
+    def query(
+        self,
+        relation: Relation,
+        columns: Iterable[Id] | None = None,
+        charged: Table | None = None,
+    ) -> Query:
         """Write the query for some columns of a relation.
 
         Args:
             relation: the relation, which is checked.
             columns: the ids of the columns; None for all of them.
+            charged: the table whose rows are counted, of which no unit may have more there than it
+                is charged for; None where all rows of units are looked at.
 
         Raises:
             UnsupportedSqlError: the relation has no meaning for each unit alone.
+            InternalError: a unit may have more rows.
         """
         check(relation, self._known)
+        if charged is not None:
+            check_kept(relation, charged, self._known)
         asked = list(self._known.of(relation).columns if columns is None else columns)
         self._read = frozenset(asked).union(*map(self._read_by, walk(relation)))
         self._find_uses(relation, frozenset(asked))
@@ -190,6 +202,38 @@ class RelationWriter(NodeVisitor[WrittenNode]):
         shown = {name: written.columns[name] for name in asked}
         names = ", ".join([UNIT, *shown.values()])
         return Query(f"WITH {', '.join(self._parts)} SELECT {names} FROM {written.name}", shown)
+
+    def kept_rows(self, table: Table, names: Sequence[str]) -> str:
+        """Write the query for columns of the rows of a table that count.
+
+        Raises:
+            InternalError: the table has no privacy unit, or more rows of one would count.
+        """
+        return self._of_table(table_relations.kept_rows(table, names), names, charged=table)
+
+    def rows_of_units(self, table: Table, names: Sequence[str], unit: str) -> str:
+        """Write the query for columns of all rows of a table that belong to units.
+
+        Args:
+            table: whose rows they are.
+            names: what is read of them.
+            unit: what the column with the ids is called; see `others.unit_name`.
+        """
+        return self._of_table(table_relations.rows_of_units(table, names), names, unit)
+
+    def _of_table(
+        self,
+        rows: TableRelation,
+        names: Sequence[str],
+        unit: str | None = None,
+        charged: Table | None = None,
+    ) -> str:
+        """Write the query for columns of rows, under their names in the table."""
+        ids = {name: rows.id_of(name) for name in names}
+        query = self.query(rows.relation, ids.values(), charged)
+        shown = [f"{query.columns[id_]} AS {self.quoted(name)}" for name, id_ in ids.items()]
+        shown += [] if unit is None else [f"{UNIT} AS {self.quoted(unit)}"]
+        return f"SELECT {', '.join(shown) or '0'} FROM ({query.sql})"
 
     def _read_by(self, node: Relation) -> frozenset[Id]:
         """Return the columns that a node reads: a union all that its parts have."""
@@ -480,10 +524,7 @@ class RelationWriter(NodeVisitor[WrittenNode]):
             for one in call.order
         ]
         order += map(_least_first, of.line) if call.lined else ()
-        by = f" ORDER BY {_listed(*order)}" if order else ""
-        frame = "" if call.frame is None else f" {call.frame.sql}"
-        over = f" OVER (PARTITION BY {_listed(*agree)}{by}{frame})"
-        value = over.join(self.aggregate_parts(call.value))
+        value = self.over(call, agree, order)
         if seen is None:
             return value
         return f"CASE WHEN {seen} THEN {value} ELSE {self.spelled(call.value.empty)} END"
@@ -566,6 +607,13 @@ class RelationWriter(NodeVisitor[WrittenNode]):
 
     # ── What a dialect says ─────────────────────────────────────────────────────────────────────
 
+    def over(self, call: RowsWindow, agree: Sequence[str], order: Sequence[str]) -> str:
+        """Write a window over the rows that agree in something, in an order."""
+        by = f" ORDER BY {_listed(*order)}" if order else ""
+        frame = "" if call.frame is None else f" {call.frame.sql}"
+        window = f" OVER (PARTITION BY {_listed(*agree)}{by}{frame})"
+        return window.join(self.aggregate_parts(call.value))
+
     def told_one_by_one(self, of: WrittenNode, looked: Sequence[str]) -> RowsApart:
         """Write what tells rows from others: a number that no other row has.
 
@@ -585,6 +633,10 @@ class RelationWriter(NodeVisitor[WrittenNode]):
         Returns:
             That, in which the row is `t0`; the unit's id; whether there is one.
         """
+
+    @abstractmethod
+    def quoted(self, name: str) -> str:
+        """Write the name of a column."""
 
     @abstractmethod
     def stored(self, row: str, column: str, type_: str) -> str:

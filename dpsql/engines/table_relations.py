@@ -20,8 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-from dpsql.engines.combined import columns_of_side, equal_columns
-from dpsql.engines.lines import readable
+from dpsql.engines.combined import columns_of_side, equal_columns, readable
 from dpsql.engines.others import Others, in_turns, others_of, places_of, stored_columns
 from dpsql.errors import InternalError
 from dpsql.rel.facts import UNIT, columns_of_rows
@@ -179,7 +178,7 @@ class _Adapter:
         """
         shown = list(table.columns)
         if not table.columns.keys() >= {*names}:
-            shown += [name for name, _ in readable(table)]
+            shown += readable(table)
         sides, made = list[TableRelation](), dict[str, Id]()
         for number, of in enumerate(combination.sources):
             prefix = combination.prefixes[number]

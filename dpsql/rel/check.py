@@ -27,7 +27,7 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from dpsql.errors import InternalError, SqlLimitError, UnsupportedSqlError
 from dpsql.rel.facts import Known, RelationFacts, columns_of_rows
@@ -57,18 +57,16 @@ from dpsql.rows.expression import columns as columns_of
 from dpsql.rows.types import BOOLEAN, NULL
 from dpsql.rows.windows import CHOSEN, MOST_AWAY, RANKS, SHARES, SHIFTED, WindowCall
 from dpsql.rows.write import RowWriter
-from dpsql.schema.domain import Domain
 from dpsql.schema.grain import type_of
 from dpsql.schema.keys import compared_as, is_id
+from dpsql.schema.table import Table
 from dpsql.schema.units import MAX_ROWS
 
 MOST_RELATIONS, MOST_LEVELS = 1_000, 200
 """Nodes that a tree has at most, and how many of them stand one above the other."""
 
 
-def check_kept(
-    relation: Relation, rows: int, limits: Iterable[tuple[int, Sequence[Domain]]]
-) -> None:
+def check_kept(relation: Relation, table: Table, known: Known) -> None:
     """Check that a unit has no more rows than it is charged for, in all and in the same cells.
 
     *Proof.* Its rows are those of the `Bound` that is found, each at most once: a `Filter` leaves
@@ -77,13 +75,13 @@ def check_kept(
 
     Args:
         relation: its root.
-        rows: how many there may be.
-        limits: how many there may be in the same cells of such domains.
+        table: whose rows they are: its unit says how many of them are charged for.
+        known: the facts about it.
 
     Raises:
         InternalError: there may be more.
     """
-    known, node = Known(), relation
+    node = relation
     while not isinstance(node, Bound):
         match node:
             case Filter() | Project() | Window():
@@ -94,8 +92,10 @@ def check_kept(
                 node = node.left
             case _:
                 raise InternalError("nothing bounds the rows of units that would be counted")
+    most, limits = (table.unit.max_rows, table.unit.limits) if table.unit else (None, ())
     kept = [(one.rows, tuple(cells.domain for cells in one.cells)) for one in node.limits]
-    if node.rows > rows or kept != [(most, tuple(domains)) for most, domains in limits]:
+    charged = [(one.rows, tuple(table.columns[name] for name in one.columns)) for one in limits]
+    if most is None or node.rows > most or kept != charged:
         raise InternalError("more rows of a unit would be counted than are charged for")
 
 

@@ -11,6 +11,7 @@ from dpsql.engines.duckdb.relations import DuckDBRelations, kept_rows
 from dpsql.engines.table_relations import TableRelation
 from dpsql.errors import DpsqlError, InternalError, SqlLimitError, UnsupportedSqlError
 from dpsql.rel.check import MOST_LEVELS, MOST_RELATIONS, check, check_kept
+from dpsql.rel.facts import Known
 from dpsql.rel.identity import digest
 from dpsql.rel.nodes import (
     ONLY,
@@ -288,6 +289,14 @@ def in_cells_of(*domains):
     return Bound(ORDERS, 3, tuple(cells))
 
 
+def charged(rows, *limits):
+    """Return a table of which so many rows count of a unit, and so many in the same cells."""
+    table = SHOP.source("orders").table
+    columns = {f"c{i}": domain for i, (_, domain) in enumerate(limits)}
+    said = tuple(RowLimit((f"c{i}",), most) for i, (most, _) in enumerate(limits))
+    return replace(table, columns=columns, unit=replace(table.unit, max_rows=rows, limits=said))
+
+
 KEPT = {
     "bound": BOUND,
     "fewer": Bound(ORDERS, 2),
@@ -312,20 +321,26 @@ MORE = {
 
 @pytest.mark.parametrize("what", KEPT)
 def test_no_more_rows_are_kept_than_are_charged_for(what):
-    check_kept(KEPT[what], 3, [])
+    check_kept(KEPT[what], charged(3), Known())
 
 
 @pytest.mark.parametrize("what", MORE)
 def test_more_rows_than_are_charged_for_are_refused(what):
     with pytest.raises(InternalError, match="rows of"):
-        check_kept(MORE[what], 3, [])
+        check_kept(MORE[what], charged(3), Known())
+
+
+@pytest.mark.parametrize("table", [charged(None), replace(charged(3), unit=None)])
+def test_no_rows_are_kept_where_nothing_is_charged(table):
+    with pytest.raises(InternalError, match="than are charged"):
+        check_kept(BOUND, table, Known())
 
 
 def test_limits_are_those_that_are_charged_for():
-    check_kept(in_cells_of(DAYS, HOURS), 3, [(2, [DAYS]), (2, [HOURS])])
-    for wrong in ([], [(2, [DAYS])], [(1, [DAYS]), (2, [HOURS])], [(2, [HOURS]), (2, [DAYS])]):
+    check_kept(in_cells_of(DAYS, HOURS), charged(3, (2, DAYS), (2, HOURS)), Known())
+    for wrong in ([], [(2, DAYS)], [(1, DAYS), (2, HOURS)], [(2, HOURS), (2, DAYS)]):
         with pytest.raises(InternalError, match="than are charged"):
-            check_kept(in_cells_of(DAYS, HOURS), 3, wrong)
+            check_kept(in_cells_of(DAYS, HOURS), charged(3, *wrong), Known())
 
 
 @pytest.mark.parametrize("forgotten", ["bound", "limits", "rows"])

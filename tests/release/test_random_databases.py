@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import dpsql
+from dpsql.engines.combined import readable
 from dpsql.engines.duckdb.relations import kept_rows
-from dpsql.engines.lines import readable
 from dpsql.engines.others import stored_columns
 from dpsql.errors import DpsqlError, ExecutionError
 from dpsql.request import Request, named
@@ -47,7 +47,7 @@ def read_of(rng, table):
     """Choose columns that are stored, of what rows refer to, and of other rows of their units."""
     names = stored_columns(table)
     if table.origin is not None and table.origin.tables:  # which have what can be read, and no more
-        names = [*table.columns, *(name for name, _ in readable(table))]
+        names = [*table.columns, *readable(table)]
     for parent in table.parents:
         names += [parent.matched, *parent.names.values()]
     names += table.computed

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb.relations import kept_rows, rows_of_units, unit_name
-from dpsql.engines.lines import readable
-from dpsql.engines.others import stored_columns
+from dpsql.engines.combined import readable
+from dpsql.engines.duckdb.relations import kept_rows, rows_of_units
+from dpsql.engines.others import stored_columns, unit_name
 from dpsql.errors import DpsqlError
 from dpsql.request import Request, named
 from tests.helpers.random_databases import RandomDatabase, RandomQuestions
@@ -54,7 +54,7 @@ def written(con, schema, script):
         return
     for table in script.tables:
         made = table.whole.origin is not None and table.whole.origin.tables
-        own = [name for name, _ in readable(table)]
+        own = list(readable(table))
         names = [*table.alone.columns, *own] if made else stored_columns(table)
         names = [*names, *table.computed]
         for parent in table.parents:

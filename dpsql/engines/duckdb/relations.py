@@ -10,21 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dpsql.engines import table_relations
 from dpsql.engines.duckdb.aggregates import aggregate_sql
 from dpsql.engines.duckdb.bounded import RowsWithIds, kept_of
 from dpsql.engines.duckdb.coding import Coding, with_cells
 from dpsql.engines.duckdb.columns import Parameters
 from dpsql.engines.duckdb.lines import identity, place_in_line, told_apart
 from dpsql.engines.duckdb.ways import has_unit, unit_id, way_to_unit
-from dpsql.engines.others import names_met
 from dpsql.engines.relations import TO_KEEP, UNIT, PlacedColumn, RelationWriter, WrittenNode
-from dpsql.engines.table_relations import TableRelation
 from dpsql.errors import InternalError
-from dpsql.rel.check import check_kept
 from dpsql.rows.typed import RowAggregate, RowValue, call
 from dpsql.schema import Table
-from dpsql.schema.names import quoted_name, unused
+from dpsql.schema.names import quoted_name
 
 
 def kept_rows(table: Table, columns: Iterable[str], parameters: Parameters | None = None) -> str:
@@ -39,43 +35,12 @@ def kept_rows(table: Table, columns: Iterable[str], parameters: Parameters | Non
     Raises:
         InternalError: the table has no privacy unit, or more rows of one would count.
     """
-    names, unit = list(columns), table.unit
-    if unit is None or unit.max_rows is None:
-        raise InternalError("nothing bounds the rows of units in this table")
-    rows = table_relations.kept_rows(table, names)
-    limits = [(one.rows, [table.columns[name] for name in one.columns]) for one in unit.limits]
-    check_kept(rows.relation, unit.max_rows, limits)
-    return _query(rows, names, parameters)
+    return DuckDBRelations(parameters).kept_rows(table, list(columns))
 
 
 def rows_of_units(table: Table, columns: Iterable[str], unit: str) -> str:
-    """Return a query for `columns` of all rows that belong to units.
-
-    Args:
-        table: whose rows they are.
-        columns: what is read of them.
-        unit: what the column with the ids is called; see `unit_name`.
-    """
-    names = list(columns)
-    return _query(table_relations.rows_of_units(table, names), names, unit=unit)
-
-
-def unit_name(*tables: Table) -> str:
-    """Return a name for ids of units that no column has which is read beside it."""
-    return f"{unused(name for table in tables for name in names_met(table))}unit"
-
-
-def _query(
-    rows: TableRelation,
-    names: Sequence[str],
-    parameters: Parameters | None = None,
-    unit: str | None = None,
-) -> str:
-    ids = {name: rows.id_of(name) for name in names}
-    query = DuckDBRelations(parameters).query(rows.relation, ids.values())
-    shown = [f"{query.columns[id_]} AS {quoted_name(name)}" for name, id_ in ids.items()]
-    shown += [] if unit is None else [f"{UNIT} AS {quoted_name(unit)}"]
-    return f"SELECT {', '.join(shown) or '0'} FROM ({query.sql})"
+    """Return a query for `columns` of all rows that belong to units, with the column `unit`."""
+    return DuckDBRelations().rows_of_units(table, list(columns), unit)
 
 
 class DuckDBRelations(RelationWriter):
@@ -94,6 +59,10 @@ class DuckDBRelations(RelationWriter):
         if table.unit is None:
             raise InternalError("rows of nobody are read")
         return way_to_unit(table), unit_id(table.unit), has_unit(table.unit)
+
+    def quoted(self, name: str) -> str:
+        """Write the name of a column."""
+        return quoted_name(name)
 
     def stored(self, row: str, column: str, type_: str) -> str:
         """Write a column of a stored row as it is."""

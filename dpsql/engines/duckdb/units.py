@@ -30,8 +30,9 @@ from dpsql.engines.base import Marginal, Measures, Units
 from dpsql.engines.duckdb.coding import Coding
 from dpsql.engines.duckdb.columns import Parameters, whole
 from dpsql.engines.duckdb.lines import in_order
-from dpsql.engines.duckdb.relations import rows_of_units, unit_name
+from dpsql.engines.duckdb.relations import rows_of_units
 from dpsql.engines.duckdb.sums import RowSum
+from dpsql.engines.others import unit_name
 from dpsql.errors import InternalError
 from dpsql.rows.typed import call
 from dpsql.schema.names import quoted_name

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dpsql.engines.spark.sql.expressions import spark_sql
 from dpsql.engines.spark.sql.text import call, whole
 from dpsql.rows.typed import RowAggregate
-from dpsql.rows.types import BIGINT, BOOLEAN, VARCHAR
+from dpsql.rows.types import BIGINT, VARCHAR
 from dpsql.rows.windows import CHOSEN, RANKS, SHARES, SHIFTED
 from dpsql.rows.within import MOST_ADDED
 
@@ -81,8 +81,3 @@ def _added(one: RowAggregate, value: str) -> tuple[str, ...]:
     # A call that begins in one piece, and ends in another.
     number = f"CAST(system.builtin.nullif({call('count', value)}"
     return f"({summed}", f" AS DOUBLE) / {number}", f", {whole(0)}) AS DOUBLE))"
-
-
-def empty_sql(one: RowAggregate) -> str:
-    """Write what it is where no row is looked at."""
-    return "false" if one.empty.type == BOOLEAN else spark_sql(one.empty)

@@ -22,16 +22,16 @@ Guarantees:
 
     Nothing fails: Spark numbers rows by INTs, which begin again below zero behind 2^31 - 1, where r
     would not take each value once; so of units with 2^31 rows and more none is kept. Elsewhere
-    r <= n < 2^31, and k <= 10^6, so that q·k is a BIGINT. A divisor is n, k or the length of a
-    stretch; where n > k all are positive, and elsewhere a quotient by zero, NULL without ANSI mode,
-    is never computed, as n is brought above k first. No text that is made of an id is longer than
-    six times that and 10,000 more, and none is sorted by. ∎
+    r <= n < 2^31, and k <= 10^6 (`rel/check.py`), so that q·k is a BIGINT. A divisor is n, k or the
+    length of a stretch; where n > k all are positive, and elsewhere a quotient by zero, NULL
+    without ANSI mode, is never computed, as n is brought above k first. No text that is made of an
+    id is longer than six times that and 10,000 more, and none is sorted by. ∎
 
-Where a row has columns of all rows of its unit (`windows.py`), or is one of those that a statement
-chooses, these columns and its place in line are computed before, and n and r are of what is left:
-that is, as a multiset, a function of the unit's rows alone (`parents.py`), and so is what is kept
-of it. What rows have of others besides is joined to the rows that are kept, each of which stays
-one row.
+The rows are those of a relation (`engines/relations.py`), of which some may be left out before, as
+where a statement chooses a few of each unit. What is left of a unit is, as a multiset, a function
+of its rows alone, and so is what is kept of it. Where rows have places in the line already, because
+windows look at them one by one, r follows from these. What rows have of others besides is joined to
+the rows that are kept, each of which stays one row.
 
 All rows with ids are shuffled by these, and sorted. To keep the first k of each by a hash, for
 which Spark cuts partitions before it shuffles them, would keep other rows than DuckDB does: its
@@ -42,25 +42,16 @@ rows are kept as in DuckDB.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from dpsql.engines.lines import line_columns
-from dpsql.engines.others import others_of
 from dpsql.engines.spark.columns import code_of
-from dpsql.engines.spark.lines import FLOATS, line_order, place_in_line
-from dpsql.engines.spark.parents import OwnedRows, unit_of
+from dpsql.engines.spark.lines import FLOATS, place_in_line
 from dpsql.engines.spark.sql.text import call, constant, let, quoted, whole
-from dpsql.engines.spark.tables import SparkTables
-from dpsql.errors import InternalError, SchemaError, printable
+from dpsql.errors import SchemaError, printable
 from dpsql.schema import Table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _NO_IDS = FLOATS | {"BLOB", "TIMESTAMP WITH TIME ZONE"}
 _MOST_ROWS = 2**31
 """Spark's `row_number` is an INT."""
-_MOST_KEPT = 10**6
 _LONG_TEXT = 10_000
 """Bytes of an id that are shown one by one, if not all of them are plain."""
 _PRIME = 2**31 - 1
@@ -85,47 +76,9 @@ def check_units(table: Table) -> None:
                 )
 
 
-def kept_rows(tables: SparkTables, table: Table, names: Sequence[str]) -> DataFrame:
-    """Return `names` of the rows that count, and of other rows of their units."""
-    made, others, alone = OwnedRows.of(tables, table), others_of(table, names), table.alone
-    limited = list(dict.fromkeys(n for limit in unit_of(table).limits for n in limit.columns))
-    if others.windows or table.chosen is not None:
-        seen = made.rows(table, list(dict.fromkeys([*names, *limited])), lined=True)
-        return _bounded(seen, alone, made, [made.line], limited).select(*map(quoted, names))
-    line = line_columns(alone, others.stored)
-    read = list(dict.fromkeys([*others.stored, *line, *limited]))
-    order = line_order(alone, others.stored)
-    kept = _bounded(made.with_ids(alone, read), alone, made, order, limited)
-    return made.with_others(kept, table, names).select(*map(quoted, names))
-
-
-def _bounded(
-    rows: DataFrame, table: Table, made: OwnedRows, order: Sequence[str], limited: Sequence[str]
-) -> DataFrame:
-    """Keep as many rows of a unit as count, of those that stand in some order."""
-    unit, own = unit_of(table), made.own
-    if unit.max_rows is None or unit.max_rows > _MOST_KEPT:
-        raise InternalError("nothing bounds the rows of units in this table")
-    cells = (f"{cell_of(table, name)} AS {own}c{i}" for i, name in enumerate(limited))
-    found = rows.selectExpr("*", *cells)
-    id_ = made.told(table)
-    for limit in unit.limits:
-        agree = [(f"{own}c{limited.index(name)}", "BIGINT") for name in limit.columns]
-        found = _kept_of(found, own, [*id_, *agree], order, limit.rows)
-    return _kept_of(found, own, id_, order, unit.max_rows)
-
-
 def cell_of(table: Table, name: str) -> str:
     """Write the code of the cell that a column of a row has."""
     return code_of(quoted(name), table.columns[name], leaves_out=table.leaves_out(name))
-
-
-def _kept_of(
-    rows: DataFrame, own: str, id_: Sequence[tuple[str, str]], order: Sequence[str], most: int
-) -> DataFrame:
-    """Keep at most so many of the rows that have the same id; see `bounded.py`."""
-    lined = rows.selectExpr("*", *among_those(own, id_, order))
-    return lined.where(is_kept(own, id_, most)).drop(f"{own}n", f"{own}r")
 
 
 def among_those(own: str, id_: Sequence[tuple[str, str]], order: Sequence[str]) -> tuple[str, str]:

@@ -7,8 +7,8 @@ Codes are columns of Spark's SQL (`columns.py`). What is done with them is one o
 - *In workers:* NumPy counts the codes of a part of the rows in all blocks (`partials.py`), and
   sums of parts are added up by key in Spark. It is faster for many.
 
-Units by groups are counted by a job of their own each (`units.py`), and rows of other tables that
-rows have columns of are read beside them (`parents.py`).
+Rows with units are those of a relation (`relations.py`). Units by groups are counted by a job of
+their own each (`units.py`).
 
 Either way keys come back with BIGINT counts as rows of the job, and are put into arrays as those of
 any engine are (`cover.tally`).
@@ -40,7 +40,7 @@ from dpsql.engines.base import (
 )
 from dpsql.engines.cover import low_word, roll_up, roll_up_sums, tally, tally_sums
 from dpsql.engines.names import folded_by_spark
-from dpsql.engines.spark.bounded import check_units, kept_rows
+from dpsql.engines.spark.bounded import check_units
 from dpsql.engines.spark.cancelling import cancelled, ended_apart, given_up
 from dpsql.engines.spark.coding import ComputedRow, class_of, placed
 from dpsql.engines.spark.following import followed
@@ -54,6 +54,7 @@ from dpsql.engines.spark.partials import (
     partial_counts,
     split,
 )
+from dpsql.engines.spark.relations import kept_rows
 from dpsql.engines.spark.sessions import functions_of, is_here_alone, quiet
 from dpsql.engines.spark.sql.text import array, quoted, whole
 from dpsql.engines.spark.tables import SparkTables

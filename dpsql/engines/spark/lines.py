@@ -5,36 +5,24 @@ Guarantees:
     in `by`: from them all together, not from how they are stored or spread, nor from which task
     runs twice. Nothing fails.
 
-    *Proof.* Rows are numbered within `by` by an order of every column that is read
-    (`line_columns`), but for the unit's ids, in which they agree. It is enough that two rows which
-    the order takes for equal have equal values of each: they then take each other's places without
-    a trace. By type: texts are sorted as bytes, which equal themselves alone. Integers, decimals of
-    one scale, days, times and booleans are equal only if they are the same. So are doubles, but
-    that -0.0 equals 0.0, for which their signs come after them; and that all NaN are one, as they
-    are to each function that is written here and are shown as one text. NULL is equal to NULL, and
-    comes first. Casts are to bytes, to DOUBLE from FLOAT, and from there to text: all are total. ∎
+    *Proof.* Rows are numbered within `by` by the line of a relation: columns in which rows of a
+    unit agree only if they are the same in all that is read (`engines/relations.py`). It is enough
+    that two rows which the order takes for equal have equal values of each: they then take each
+    other's places without a trace. By type: texts are sorted as bytes, which equal themselves
+    alone. Integers, decimals of one scale, days, times and booleans are equal only if they are the
+    same. So are doubles, but that -0.0 equals 0.0, for which their signs come after them; and that
+    all NaN are one, as they are to each function that is written here and are shown as one text.
+    NULL is equal to NULL, and comes first. Casts are to bytes, to DOUBLE from FLOAT, and from there
+    to text: all are total. ∎
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from dpsql.engines.lines import line_columns
-from dpsql.engines.spark.sql.text import call, constant, identity, quoted, whole
-from dpsql.schema import Table
+from dpsql.engines.spark.sql.text import call, constant, identity, whole
 
 FLOATS = frozenset({"FLOAT", "DOUBLE"})
-
-
-def line_order(table: Table, names: Iterable[str]) -> list[str]:
-    """Write what a unit's rows are sorted by: two that agree in all of it are the same row.
-
-    Args:
-        table: the table, with what is stored in it alone.
-        names: the columns that are read.
-    """
-    found = line_columns(table, names).items()
-    return [key for name, types in found for key in told_apart(quoted(name), *types)]
 
 
 def place_in_line(order: Sequence[str], by: Sequence[str]) -> str:
@@ -55,3 +43,17 @@ def told_apart(column: str, *types: str) -> Iterator[str]:
     if not FLOATS.isdisjoint(types):
         text = f"CAST(CAST({column} AS DOUBLE) AS STRING)"
         yield call("startswith", text, constant("-", "STRING"))
+
+
+def key_of(column: str, type_: str) -> str:
+    """Write what tells values apart, and can be read as the value."""
+    if type_ in FLOATS:
+        return f"CAST(CAST({column} AS DOUBLE) AS STRING)"
+    return identity(column, type_)
+
+
+def value_of(key: str, type_: str) -> str:
+    """Write the value that a key stands for."""
+    if type_ == "VARCHAR":
+        return f"CAST({key} AS STRING)"
+    return f"CAST({key} AS {type_})" if type_ in FLOATS else key

@@ -5,7 +5,7 @@ Guarantees:
 
     *Proof.* That of the base writer, node by node, with what is written otherwise here:
 
-    - Scans are those of `parents.py`, which gives each (row, u) once, without any key that the
+    - Scans are those of `ways.py`, which gives each (row, u) once, without any key that the
       database would have to see to: Spark sees to none. So a scan that has columns along its way,
       or of which keys are said to be unique, is refused, and with it whatever would follow from
       that: that rows are met by one other row, or are alone of their unit.
@@ -30,27 +30,26 @@ read, with names that PySpark makes; within the query they are named by its firs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from dpsql.engines.relations import (
     TO_KEEP,
     UNIT,
     PlacedColumn,
-    Query,
     RelationWriter,
     RowsApart,
     WrittenNode,
 )
+from dpsql.engines.spark import ways
 from dpsql.engines.spark.aggregates import aggregate_sql
 from dpsql.engines.spark.bounded import among_those, check_units, is_kept
 from dpsql.engines.spark.columns import code_of
-from dpsql.engines.spark.lines import place_in_line, told_apart
-from dpsql.engines.spark.parents import OwnedRows, key_of, unit_of, value_of
+from dpsql.engines.spark.lines import key_of, place_in_line, told_apart, value_of
 from dpsql.engines.spark.sql.expressions import spark_sql
-from dpsql.engines.spark.sql.text import call, constant, identity, quoted, whole
+from dpsql.engines.spark.sql.text import call, identity, quoted, whole
 from dpsql.engines.spark.tables import SparkTables
-from dpsql.engines.spark.windows import window_sql
+from dpsql.engines.spark.windows import over_sql
 from dpsql.errors import InternalError
 from dpsql.rel.nodes import Scan
 from dpsql.rows.typed import RowAggregate, RowValue
@@ -59,6 +58,29 @@ from dpsql.schema.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+def kept_rows(tables: SparkTables, table: Table, columns: Iterable[str]) -> DataFrame:
+    """Return `columns` of the rows that count, and of other rows of their units; reads none.
+
+    Args:
+        tables: where rows come from.
+        table: whose rows they are.
+        columns: what is read of them.
+
+    Raises:
+        InternalError: the table has no privacy unit, or more rows of one would count.
+    """
+    writer = SparkRelations(tables)
+    return writer.rows(writer.kept_rows(table, list(columns)))
+
+
+def rows_of_units(
+    tables: SparkTables, table: Table, columns: Iterable[str], unit: str
+) -> DataFrame:
+    """Return `columns` of all rows that belong to units, with the column `unit`; reads none."""
+    writer = SparkRelations(tables)
+    return writer.rows(writer.rows_of_units(table, list(columns), unit))
 
 
 class SparkRelations(RelationWriter):
@@ -76,24 +98,25 @@ class SparkRelations(RelationWriter):
         self._id: list[tuple[str, str]] = []
         """Parts of an id, with their types; the same in all tables of a relation."""
 
-    def rows(self, query: Query) -> DataFrame:
+    def rows(self, sql: str) -> DataFrame:
         """Build the job of a query that was written here; reads nothing."""
         named = (f"{name} AS (SELECT * FROM {{{name}}})" for name in self._stored)
-        further = query.sql.removeprefix("WITH ").replace("{", "{{").replace("}", "}}")
-        return self._tables.session.sql(f"WITH {', '.join([*named, further])}", **self._stored)
+        written = sql.replace("{", "{{").replace("}", "}}")
+        return self._tables.session.sql(
+            f"WITH {', '.join(named)} SELECT * FROM ({written})", **self._stored
+        )
 
     def rows_with_units(self, table: Table) -> tuple[str, str, str]:
         """Join the rows of a table with the ids of their units."""
         check_units(table)
-        made, name = OwnedRows.of(self._tables, table), f"rows{len(self._stored)}"
-        self._stored[name] = made.with_ids(table, [*table.columns, *table.undeclared])
-        types, ids = [type_ for _, type_ in unit_of(table).columns], made.ids(table)
-        told = [f"{UNIT}.i{i}" for i in range(len(ids))] if ids[1:] else [UNIT]
-        self._id = list(zip(told, types, strict=True))
-        parts = [f"t0.{quoted(id_)}" for id_ in ids]
-        pairs = ((constant(f"i{i}", "STRING"), part) for i, part in enumerate(parts))
-        whole_id = call("named_struct", *(one for pair in pairs for one in pair))
-        return f"{name} AS t0", whole_id if ids[1:] else parts[0], "true"
+        name = f"rows{len(self._stored)}"
+        self._stored[name], id_ = ways.rows_of_units(self._tables, table)
+        self._id = ways.parts_of_id(table, UNIT)
+        return f"{name} AS t0", f"t0.{id_}", "true"
+
+    def quoted(self, name: str) -> str:
+        """Write the name of a column."""
+        return quoted(name)
 
     def stored(self, row: str, column: str, type_: str) -> str:
         """Write a column of a stored row: a text by its bytes."""
@@ -150,6 +173,10 @@ class SparkRelations(RelationWriter):
         shown = ", ".join([UNIT, *of.shown])
         return f"SELECT {shown} FROM ({lined}) WHERE {is_kept(TO_KEEP, id_, rows)}"
 
+    def over(self, call: RowsWindow, agree: Sequence[str], order: Sequence[str]) -> str:
+        """Write a window over the rows that agree in something, in an order."""
+        return over_sql(call, agree, order)
+
     def told_one_by_one(self, of: WrittenNode, looked: Sequence[str]) -> RowsApart:
         """Write what tells rows apart: the combination of an id and of what is looked at."""
         keys = {f"k{i}": key_of(name, self._types[name]) for i, name in enumerate(looked)}
@@ -167,6 +194,3 @@ class SparkRelations(RelationWriter):
         if node.along or node.source.unique:
             raise InternalError("Spark sees to no key")
         return super()._scan(node)
-
-    def _windowed(self, call: RowsWindow, of: WrittenNode) -> str:
-        return window_sql(call, [UNIT], of.line)

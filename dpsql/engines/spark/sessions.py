@@ -34,6 +34,7 @@ PINNED = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.timestampType": "TIMESTAMP_NTZ",
     "spark.sql.caseSensitive": "false",
+    "spark.sql.crossJoin.enabled": "true",
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.parser.quotedRegexColumnNames": "false",
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
@@ -75,7 +76,8 @@ least and largest values of its columns decides nothing.
 
 Rows that meet are sorted, which Spark does on a disk where memory ends. Else it holds those of one
 side in memory, of which it takes the size of their files for a measure: and a million rows of a
-unit may be a few bytes there. So that unit would decide whether the job fails."""
+unit may be a few bytes there. So that unit would decide whether the job fails. Public rows may meet
+all others: no setting forbids a join without a condition."""
 _LOGGERS = (
     "SQLQueryContextLogger", "DataFrameQueryContextLogger", "pyspark.sql.connect.logging",
 )  # fmt: skip

@@ -4,11 +4,12 @@ Guarantees:
     A unit adds 0 or 1 to each group, and 1 to at most m = `UnitGroups.most` of them; to add or to
     remove it with all of its rows changes nothing else.
 
-    *Proof.* The rule is that of `engines/duckdb/units.py`. Rows are those of `OwnedRows.rows`: each
-    has the id of one unit, and all that it has is a function of the rows of that unit. What is
-    counted are pairs of an id and a number of a group: `distinct` leaves one row for each. Where m
-    is less than the number of groups, pairs are numbered by a window that is PARTITION BY all
-    columns of the id, and those with numbers from 1 to m stay. Their order is that of an MD5 of id
+    *Proof.* The rule is that of `engines/duckdb/units.py`. Rows are those of a relation, of
+    which a unit may have any number: each has the id of one unit, and all that it has is a function
+    of the rows of that unit (`engines/relations.py`). What is counted are pairs of an id and a
+    number of a group: `distinct` leaves one row for each. Where m is less than the number of
+    groups, pairs are numbered by a window that is PARTITION BY the id, and those with numbers from
+    1 to m stay. Their order is that of an MD5 of id
     and group, as DuckDB has it, and then of the group, which of one id no two pairs have: so the
     numbers follow from the unit's own groups, also if a part of the job runs again. They are INTs,
     which begin again below zero behind 2^31 - 1: there are no 2^32 groups, as their counts are held
@@ -30,13 +31,15 @@ import numpy as np
 
 from dpsql.engines.base import Counts, Marginal, Merged, Wanted, cells_counted
 from dpsql.engines.cover import tally
+from dpsql.engines.others import unit_name
 from dpsql.engines.spark.bounded import text_of_id
 from dpsql.engines.spark.coding import ComputedRow, class_of
-from dpsql.engines.spark.parents import OwnedRows
 from dpsql.engines.spark.partials import COUNT, KEY
+from dpsql.engines.spark.relations import rows_of_units
 from dpsql.engines.spark.sessions import functions_of
 from dpsql.engines.spark.sql.text import call, let, quoted, text, whole
 from dpsql.engines.spark.tables import SparkTables
+from dpsql.engines.spark.ways import parts_of_id
 from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.schema import Table
 from dpsql.workload.unit_groups import GroupedCells, UnitGroups, groups_of
@@ -100,10 +103,10 @@ class CountedUnits:
 
     def job(self, tables: SparkTables) -> DataFrame:
         """Build the job, whose rows are groups with how many units are in them; reads nothing."""
-        made = OwnedRows.of(tables, self.table)
-        pairs = self._pairs(tables, made)
+        own = unit_name(self.table)
+        pairs = self._pairs(tables, own)
         if self.groups.most < self.groups.count:
-            pairs = self._fewer(pairs, made)
+            pairs = self._fewer(pairs, own)
         functions = functions_of(pairs)
         return pairs.groupBy(KEY).agg(functions.count(functions.lit(1)).alias(COUNT))
 
@@ -111,12 +114,17 @@ class CountedUnits:
         """Return the counts of all groups."""
         return tally(self.shape, keys, counts)
 
-    def _pairs(self, tables: SparkTables, made: OwnedRows) -> DataFrame:
-        """Return units with the groups that they are in, each pair once."""
-        ids, own, groups = made.ids(self.table), made.own, self.groups
-        places = {name: f"{own}c{i}" for i, name in enumerate(self.computed.codes)}
-        rows = made.rows(self.table, self.computed.read)
-        coded = self.computed.selected(rows, places, ids)
+    def _pairs(self, tables: SparkTables, own: str) -> DataFrame:
+        """Return units with the groups that they are in, each pair once.
+
+        Args:
+            tables: where rows come from.
+            own: the column with the ids; our other names begin with it.
+        """
+        groups = self.groups
+        places = {name: f"{own}_c{i}" for i, name in enumerate(self.computed.codes)}
+        rows = rows_of_units(tables, self.table, self.computed.read, own)
+        coded = self.computed.selected(rows, places, [own])
         inside = [
             f"{place} BETWEEN {whole(0)} AND {whole(self.table.cells(name) - 1)}"
             for name, place in places.items()
@@ -125,18 +133,19 @@ class CountedUnits:
             inside.append(f"{self.computed.summands[0]} = {whole(1)}")
         if inside:
             coded = coded.where(" AND ".join(inside))
-        keys = [f"{self._cell(b, places)} AS {own}b{i}" for i, b in enumerate(groups.blocks)]
-        found, total = coded.selectExpr(*ids, *keys).distinct(), whole(0)
+        keys = [f"{self._cell(b, places)} AS {own}_b{i}" for i, b in enumerate(groups.blocks)]
+        found, total = coded.selectExpr(own, *keys).distinct(), whole(0)
         for i, block in enumerate(groups.blocks):
-            key, group = f"{own}b{i}", f"{own}b{i}"
+            key, group = f"{own}_b{i}", f"{own}_b{i}"
             if _is_same(block):
                 found = found.where(f"{key} < {whole(len(block.cells))}")
             else:
-                listed = _listed(tables, block, f"{own}l{i}", f"{own}g{i}")
-                group = f"{own}g{i}"
-                found = found.join(listed, functions_of(found).expr(f"{key} = {own}l{i}"), "inner")
+                listed = _listed(tables, block, f"{own}_l{i}", f"{own}_g{i}")
+                group = f"{own}_g{i}"
+                same = functions_of(found).expr(f"{key} = {own}_l{i}")
+                found = found.join(listed, same, "inner")
             total = f"({total} + {group})"
-        return found.selectExpr(*ids, f"{total} AS {KEY}").distinct()
+        return found.selectExpr(own, f"{total} AS {KEY}").distinct()
 
     def _cell(self, block: GroupedCells, places: dict[str, str]) -> str:
         """Write the number of a joint cell."""
@@ -148,16 +157,16 @@ class CountedUnits:
             key = f"({key} * {whole(size)} + {code})"
         return key
 
-    def _fewer(self, pairs: DataFrame, made: OwnedRows) -> DataFrame:
+    def _fewer(self, pairs: DataFrame, own: str) -> DataFrame:
         """Keep as many groups of each unit as count."""
-        ids, own = made.ids(self.table), made.own
-        shown = text_of_id(made.told(self.table), own)
+        shown = text_of_id(parts_of_id(self.table, own), f"{own}_")
         told = call("concat", shown, text(" "), f"CAST({KEY} AS STRING)")
-        order = let(f"{own}m", call("md5", f"CAST({told} AS BINARY)"), _reversed(f"{own}m"))
-        by = f"PARTITION BY {', '.join(ids)} ORDER BY {order} ASC, {KEY} ASC"
-        place = f"CAST({call('row_number')} OVER ({by}) AS BIGINT) AS {own}r"
+        hashed = call("md5", f"CAST({told} AS BINARY)")
+        order = let(f"{own}_m", hashed, _reversed(f"{own}_m"))
+        by = f"PARTITION BY {own} ORDER BY {order} ASC, {KEY} ASC"
+        place = f"CAST({call('row_number')} OVER ({by}) AS BIGINT) AS {own}_r"
         numbered = pairs.selectExpr(KEY, place)
-        few = f"{own}r BETWEEN {whole(1)} AND {whole(self.groups.most)}"
+        few = f"{own}_r BETWEEN {whole(1)} AND {whole(self.groups.most)}"
         return numbered.where(few).select(KEY)
 
 

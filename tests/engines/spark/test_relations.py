@@ -13,30 +13,19 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dpsql.engines import table_relations
-from dpsql.engines.spark.bounded import kept_rows
-from dpsql.engines.spark.made import MadeTables
-from dpsql.engines.spark.relations import SparkRelations
+from dpsql.engines.spark.relations import SparkRelations, kept_rows
 from dpsql.engines.spark.sessions import own_session
 from dpsql.engines.spark.sql.text import quoted
-from dpsql.errors import DpsqlError, InternalError, UnsupportedSqlError
+from dpsql.errors import InternalError, UnsupportedSqlError
 from dpsql.rel.check import check
 from dpsql.rel.facts import Known
-from dpsql.rel.nodes import Bound, Scan, StoredRows, Window
+from dpsql.rel.nodes import Scan, StoredRows, Window
 from dpsql.rows.types import is_integer
 from dpsql.rows.windows import WindowCall
 from dpsql.schema.grain import stored_type
 from dpsql.schema.table import Table
 from dpsql.schema.units import ResolvedUnit
-from tests.engines.spark.conftest import ManyFiles, OneFile
-from tests.engines.spark.test_rows_of_units import (
-    SEEDS,
-    kept_here,
-    loose,
-    multiset,
-    read_of,
-    tables_of,
-)
+from tests.engines.spark.conftest import OneFile
 from tests.rel import test_mutants as mutants
 from tests.rel.random_relations import TABLES, Database, Relations, Shop
 from tests.rel.test_units import by_meaning, shown
@@ -124,7 +113,7 @@ def by_spark(tables, relation, writer=SparkRelations, columns=None):
     query = written.query(relation, columns)
     types = [known[name] for name in query.columns]
     found = dict[object, Counter[tuple[object, ...]]]()
-    rows = written.rows(query).toArrow()
+    rows = written.rows(query.sql).toArrow()
     for unit, *row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
         id_ = unit.decode() if isinstance(unit, bytes) else unit
         found.setdefault(id_, Counter())[tuple(map(_read, row, types))] += 1
@@ -252,47 +241,6 @@ def test_a_wrong_writer_is_found(spark, tmp_path, writer):
     assert is_found(spark, tmp_path, type(writer.__name__, (writer, WithCollations), {}))
 
 
-def by_relation(tables, table, names):
-    relation = table_relations.kept_rows(table, names)
-    ids, writer = {name: relation.id_of(name) for name in names}, SparkRelations(tables)
-    query = writer.query(relation.relation, ids.values())
-    rows = writer.rows(query)
-    if not names:
-        return Counter({(repr(1.0),): rows.count()})
-    columns = [query.columns[ids[name]] for name in names]
-    found = [column.to_pylist() for column in rows.select(*columns).toArrow().columns]
-    return multiset(zip(*found, strict=True))
-
-
-def compared_tables(spark, folder, seed):
-    """Compare the tables that a script counts; return how many were."""
-    rng, database, script = loose(seed)
-    con, done = database.connect(), 0
-    try:
-        found = tables_of(con, database, script)
-    except DpsqlError:
-        return 0
-    folder.mkdir()
-    tables = MadeTables(ManyFiles(spark, con, folder))
-    apply(tables.session, SPREAD | INTERPRETED)
-    for table in found:
-        names = read_of(rng, table)
-        rows = by_relation(tables, table, names)
-        assert rows == kept_here(tables, table, names), (script, table.name, names)
-        done += 1
-    return done
-
-
-@pytest.mark.parametrize(
-    "seeds",
-    [SEEDS[:4], pytest.param(SEEDS[4:60], marks=pytest.mark.long)],
-    ids=["some", "many"],
-)
-def test_rows_are_those_that_are_counted_today(spark, tmp_path, seeds):
-    done = sum(compared_tables(spark, tmp_path / str(seed), seed) for seed in seeds)
-    assert done > len(seeds) / 4
-
-
 NAMES = ("a`b", "{rows0}", "{0}", "}}", "${x}", 'c"d', "--e", "select", "u", "c0", "n0", "rows0")
 
 
@@ -308,7 +256,7 @@ def test_names_of_columns_are_names_and_nothing_else(connected, spark, tmp_path)
     for session in (spark, connected):
         tables = OneFile(session, tmp_path / "people.parquet")
         writer = SparkRelations(tables)
-        found = writer.rows(writer.query(numbered, asked)).collect()
+        found = writer.rows(writer.query(numbered, asked).sql).collect()
         ids = range(len(NAMES))
         assert sorted(map(tuple, found)) == [(1, *ids, 1), (1, *ids, 2), (2, *ids, 1)]
         assert not tables.session.catalog.listTables()
@@ -318,7 +266,6 @@ TWO = (("a", "VARCHAR"), ("b", "INTEGER"))
 
 
 def test_ids_of_several_columns_are_told_apart(spark, tmp_path):
-    """And the same rows are kept as of a table today."""
     unit = ResolvedUnit("people", *TWO[0], (), 3, further=TWO[1:])
     names = {**dict(TWO), "x": "INTEGER"}
     table = Table("people", {}, names, ("", "", "people"), unit)
@@ -326,10 +273,6 @@ def test_ids_of_several_columns_are_told_apart(spark, tmp_path):
     rows = [(*id_, number) for number in range(9) for id_ in ids]
     columns = dict(zip(names, zip(*rows, strict=True), strict=True))
     pa.parquet.write_table(pa.table(columns), tmp_path / "people.parquet")
-    tables = OneFile(spark, tmp_path / "people.parquet")
-    scan = Scan(StoredRows(table, ("people", ("a", "b"))), "p.")
-    writer = SparkRelations(tables)
-    query = writer.query(Bound(scan, 3), [f"p.{name}" for name in names])
-    found = Counter(tuple(row[1:]) for row in writer.rows(query).collect())
-    assert found == Counter(map(tuple, kept_rows(tables, table, [*names]).collect()))
-    assert found.total() == 3 * 3
+    kept = kept_rows(OneFile(spark, tmp_path / "people.parquet"), table, [*names]).collect()
+    assert Counter((row["a"], row["b"]) for row in kept) == dict.fromkeys(ids[:3], 3)
+    assert len({*kept}) == 3 * 3
