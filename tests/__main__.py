@@ -30,6 +30,9 @@ CPU_MINUTES = {TESTS: 15, SLOW: 24}
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """Tests run in a process for each core: more threads would only wait for each other."""
 
+COMPILED = {"PYTHONDONTWRITEBYTECODE": ""}
+"""Else each process compiles all modules anew, those that tests start too: a second of each."""
+
 
 def main(arguments: list[str]) -> int:
     if {"-h", "--help"} & {*arguments}:
@@ -49,7 +52,7 @@ def _status(command: tuple[str, ...], note: str = "") -> int:
     ended = subprocess.run(
         [sys.executable, "-m", *command],
         cwd=ROOT,
-        env={**ONE_THREAD, **os.environ},
+        env={**ONE_THREAD, **os.environ, **COMPILED},
         check=False,
     )
     return ended.returncode
