@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 CHECKS = (
     ("ruff", "check", "--quiet", "."),
     ("ruff", "format", "--check", "--quiet", "."),
-    ("mypy",),
+    ("mypy", "--num-workers", "auto"),
 )
 TESTS = ("pytest", "-q", "-n", "auto", "--dist", "worksteal")
 SLOW = (*TESTS, "-m", "slow and not long")

@@ -80,6 +80,7 @@ class Written:
             "test": report.nodeid,
             "phase": report.when,
             "cpu": round(report.cpu, 4),
+            "clock": round(report.duration, 4),
             "worker": getattr(report, "worker_id", ""),
         }
         self._file.write(json.dumps(line) + "\n")
