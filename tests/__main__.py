@@ -30,6 +30,10 @@ CPU_MINUTES = {TESTS: 15, SLOW: 24}
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """Tests run in a process for each core: more threads would only wait for each other."""
 
+CORES = os.cpu_count() or 1
+WORKERS = {"PYTEST_XDIST_AUTO_NUM_WORKERS": str(CORES + 1)} if CORES <= 4 else {}
+"""One process more than cores, if these are few: tests wait for databases, browsers and Javas."""
+
 COMPILED = {"PYTHONDONTWRITEBYTECODE": ""}
 """Else each process compiles all modules anew, those that tests start too: a second of each."""
 
@@ -52,7 +56,7 @@ def _status(command: tuple[str, ...], note: str = "") -> int:
     ended = subprocess.run(
         [sys.executable, "-m", *command],
         cwd=ROOT,
-        env={**ONE_THREAD, **os.environ, **COMPILED},
+        env={**ONE_THREAD, **WORKERS, **os.environ, **COMPILED},
         check=False,
     )
     return ended.returncode
@@ -60,9 +64,8 @@ def _status(command: tuple[str, ...], note: str = "") -> int:
 
 def _expected(minutes: int) -> str:
     """Say how long the tests take, and how to see that they move."""
-    cores = os.cpu_count() or 1
     return (
-        f"These tests take about {round(minutes / cores) or 1} minutes on {cores} cores. "
+        f"These tests take about {round(minutes / CORES) or 1} minutes on {CORES} cores. "
         "Each dot is a test that passed; each full line says how many percent are done."
     )
 
