@@ -83,6 +83,23 @@ MOMENTS = {
     "before the job": (SparkCounting, "run"),
     "before the last look": (PinnedTables, "check_unchanged"),
 }
+REPEATED = {
+    append_version: ("before the job", "before the last look"),
+    compact_version: ("before the charge", "before the last look"),
+    overwrite_version: ("before the job",),
+    begin_to_compact: ("before the charge", "before the last look"),
+}
+"""Moments that are long: a version stays as it was at any, and a file more is one by any name."""
+CASES = [
+    pytest.param(
+        change,
+        moment,
+        id=f"{change.__name__}-{moment}",
+        marks=[pytest.mark.long] if moment in REPEATED.get(change, ()) else [],
+    )
+    for moment in MOMENTS
+    for change in (*FOLDER, *VERSIONS)
+]
 
 
 def made(spark, tmp_path, change, **how):
@@ -104,8 +121,7 @@ def asked(session, sql):
     return session.query(sql, budget=HUGE)["n"].round().to_list()
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("change", [*FOLDER, *VERSIONS], ids=lambda change: change.__name__)
+@pytest.mark.parametrize(("change", "moment"), CASES)
 def test_what_is_written_meanwhile(spark, tmp_path, monkeypatch, change, moment):
     path, session, sql = made(spark, tmp_path, change)
     of, name = MOMENTS[moment]
