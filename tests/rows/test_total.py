@@ -102,6 +102,21 @@ def accepted(expressions):
     return found
 
 
+@pytest.mark.parametrize("place", range(3))
+def test_limits_are_those_of_all_that_may_be_chosen(place):
+    """Sums of them would overflow, and tell of a row, if one result were left out."""
+    results = [RowConstant("INTEGER", "1")] * 3
+    results[place] = RowConstant("INTEGER", "1000000")
+    *cases, otherwise = results
+    condition = RowCall("is_null", (RowColumn("x"),))
+    made = [RowCall(name, tuple(results)) for name in ("coalesce", "greatest", "least")]
+    for chosen in (RowCase(tuple((condition, case) for case in cases), otherwise), *made):
+        limits = RowWriter(TYPES).write(chosen).limits
+        assert limits is not None
+        assert limits[0] <= 1
+        assert limits[1] >= 10**6
+
+
 def check_total(con, cases):
     """Run all of it; look for the culprit only if something fails."""
     assert cases
