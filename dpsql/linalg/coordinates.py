@@ -4,6 +4,9 @@ A sum over one column by groups of another asks for one row of values along the 
 group. If rows over joint cells are linear combinations of r_i rows along axis i, B = S·(⊗V_i)ᵀ for
 V_i with r_i orthonormal columns. Gram matrices, factorizations and inverses of B are those of S:
 B Bᵀ = S Sᵀ, and B⁺ = (⊗V_i) S⁺.
+
+So it is where columns are equal, B = S·Vᵀ with a column of V for each class of cells, of the entry
+1/√w at its w cells.
 """
 
 from __future__ import annotations
@@ -14,12 +17,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpsql.linalg.arrays import Array
+from dpsql.linalg.arrays import Array, Ints
 
 FEW = 4
 """Rows along an axis up to which it is narrowed; one less is found to be all there are."""
 WORTHWHILE = 4000
 """Cells from which it is."""
+FACTOR = 0x1E3779B97F4A7C15
 EXACT = 1e-12
 """How much may be left over, relative to the largest entry."""
 DEPENDENT = 1e-11
@@ -55,6 +59,39 @@ def narrow(rows: Array, shape: Sequence[int]) -> Narrow | None:
     left = _times(small, along)
     left -= rows  # in place, as there may be millions of entries
     return Narrow(small, along) if _largest(left) <= EXACT * _largest(rows) else None
+
+
+def alike(columns: Array) -> Ints:
+    """Return a number for each column: the same for those that are equal, and 0 for zeros.
+
+    They are told apart by a sum of their digits with odd factors, modulo 2^64, which is the same on
+    every processor; and looked at, should two of different columns be equal.
+    """
+    digits = np.ascontiguousarray(columns + 0.0).view(np.int64)  # −0.0 becomes 0.0
+    factors = np.arange(1, len(digits) + 1, dtype=np.int64) * FACTOR | 1
+    sums = factors @ (digits ^ digits >> 31)
+    _, first, numbers = np.unique(sums, return_index=True, return_inverse=True)
+    if (digits != digits[:, first[numbers]]).any():
+        numbers = np.unique(digits, axis=1, return_inverse=True)[1].ravel()
+    return np.asarray(np.where(digits.any(axis=0), numbers + 1, 0), dtype=np.int64)
+
+
+def merged(rows: Array) -> tuple[Array, Ints, Array] | None:
+    """Return rows over a cell of each class of equal columns, where these are at most half as many.
+
+    Returns:
+        S; the class of each cell, −1 where the column is zero; and 1/√w of each class.
+    """
+    if rows.shape[1] < WORTHWHILE:
+        return None
+    found, first, classes, counts = np.unique(
+        alike(rows), return_index=True, return_inverse=True, return_counts=True
+    )
+    zeros = int((found[:1] == 0).sum())
+    if 2 * len(found) > rows.shape[1] or len(found) == zeros:
+        return None
+    entries = 1 / np.sqrt(counts[zeros:])
+    return rows[:, first[zeros:]] / entries, classes - zeros, entries
 
 
 def _largest(values: Array) -> float:

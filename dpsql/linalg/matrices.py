@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
 from dpsql.linalg.arrays import Array, Ints
-from dpsql.linalg.coordinates import narrow
+from dpsql.linalg.coordinates import merged, narrow
 
 Runs = tuple[Ints, Ints]
 """For each row the first cell that it counts, and the one after the last; see
@@ -133,6 +133,10 @@ class StructuredMatrix(ABC):
                 along one, that saves time, see `narrow`.
         """
         matrix = self.matrix
+        if (classes := merged(matrix)) is not None and _is_wide(classes[0]):
+            small, of, entries = classes
+            inverse = independent_inverse(small) * entries[:, None]
+            return Dense(np.vstack([inverse, np.zeros((1, len(small)))])[of])
         if (found := narrow(matrix, shape)) is not None and _is_wide(found.small):
             return Dense(np.ascontiguousarray(found.widen(independent_inverse(found.small).T).T))
         if _is_wide(matrix):

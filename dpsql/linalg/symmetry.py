@@ -8,7 +8,8 @@ inverse and commute give 2^k blocks; factorizations take time in the cube of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
@@ -37,23 +38,32 @@ class Subspace:
     """A cell of each column: those of one column are alike."""
 
 
-def symmetries(rows: Array, shape: Sequence[int]) -> list[Permutation]:
+def symmetries(
+    rows: Array,
+    shape: Sequence[int],
+    moved: Callable[[Permutation], Permutation | None] = lambda permutation: permutation,
+) -> list[Permutation]:
     """Find commuting involutions that leave the Gram matrix of `rows` as it is.
 
     Tried are the reversal of all axes together, and exchanges of two axes of equal size. A
     permutation counts if it leaves the products with a few fixed, irregular vectors alone.
+
+    Args:
+        rows: rows over cells, or over classes of cells.
+        shape: the number of cells along each axis.
+        moved: what a permutation of the cells is over the classes; None if it parts some.
     """
-    cells = np.arange(rows.shape[1]).reshape(tuple(shape))
+    cells = np.arange(math.prod(shape)).reshape(tuple(shape))
     found = []
-    reverse = cells[tuple(slice(None, None, -1) for _ in shape)].ravel()
-    if _leaves_alone(rows, reverse):
+    reverse = moved(cells[tuple(slice(None, None, -1) for _ in shape)].ravel())
+    if reverse is not None and _leaves_alone(rows, reverse):
         found.append(reverse)
     used: set[int] = set()
     for i in range(len(shape)):
         for j in range(i + 1, len(shape)):
             if shape[i] == shape[j] and not {i, j} & used:
-                exchange = cells.swapaxes(i, j).ravel()
-                if _leaves_alone(rows, exchange):
+                exchange = moved(cells.swapaxes(i, j).ravel())
+                if exchange is not None and _leaves_alone(rows, exchange):
                     found.append(exchange)
                     used |= {i, j}
     return found

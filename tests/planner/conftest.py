@@ -22,4 +22,4 @@ def never_whole(monkeypatch):
 
 def _leave_whole_plans_out(patch):
     patch.setattr(querysmasher, "is_quick", lambda workload: False)
-    patch.setattr(querysmasher, "MODERATE_CELLS", 0)
+    patch.setattr(querysmasher, "MODERATE_WORK", 0)

@@ -19,9 +19,12 @@ KINDS = ["whole", "residuals", "uniform", "largest"]
 
 
 def workload(kind="residuals"):
-    made = Workload({"a": 24, "b": 40, "c": 2} if kind != "whole" else {"a": 4, "b": 3, "c": 2})
+    sizes = {"a": 4, "b": 3, "c": 2} if kind == "whole" else {"a": 24, "b": 40, "c": 2, "d": 500}
+    made = Workload(sizes)
     made.add(["a", "c"], [Prefix(), Identity()], name="one")
     made.add(["b"], [AllRange()], name="two", weight=0.5)
+    if kind != "whole":  # too much to be planned at once
+        made.add(["d"], [Identity()], name="three", weight=0.1)
     return made
 
 

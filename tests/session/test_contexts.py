@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import dpsql
+from dpsql.planner.mechanisms import querysmasher
 from dpsql.planner.residuals.spaces import References
 from dpsql.release.measurements import decode, encode
 
@@ -19,6 +20,14 @@ SCRIPT = {
     "GROUP BY c, b",
 }
 FEW = "SELECT a, COUNT(*) AS n FROM t WHERE b <= 3 GROUP BY a"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def spaces():
+    """Residual spaces are planned: else all columns would be at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(querysmasher, "MODERATE_WORK", 0)
+        yield
 
 
 @pytest.fixture(scope="module")

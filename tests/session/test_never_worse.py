@@ -39,7 +39,7 @@ def coarse(monkeypatch):
     """As before, when factors could be left with next to no bits."""
     monkeypatch.setattr(rounding.Rounding, "_wide", lambda *_: None)
     monkeypatch.setattr(rounding, "_bits", lambda cost: 1)
-    monkeypatch.setattr(querysmasher, "MODERATE_CELLS", 0)
+    monkeypatch.setattr(querysmasher, "MODERATE_WORK", 0)
 
 
 def test_a_good_plan_says_nothing():
@@ -101,7 +101,7 @@ def test_the_hint_works_when_typed(con, coarse, tmp_path):
 def test_the_plan_with_the_best_integers_is_taken(monkeypatch):
     """Weighted spaces that would lose by rounding give way to uniform ones."""
     monkeypatch.setattr(querysmasher, "closed_form", lambda *_: None)
-    monkeypatch.setattr(querysmasher, "MODERATE_CELLS", 0)
+    monkeypatch.setattr(querysmasher, "MODERATE_WORK", 0)
     workload = Workload({"a": 30, "b": 20})
     workload.add(["a"], [Prefix()]).add(["a", "b"], [Prefix(), Identity()])
     usual = querysmasher.plan(workload, BUDGET)

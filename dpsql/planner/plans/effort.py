@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dpsql.planner.strategies.dual import MAX_RANK
-from dpsql.planner.strategies.whole import is_quick
+from dpsql.planner.strategies.whole import MODERATE_WORK, is_quick, whole_work
 from dpsql.workload import Workload
 from dpsql.workload.workload import joint_cells, touched
 
-CUBE_SECONDS = 3e-9
-"""Seconds for each cube of a rank: some ten factorizations of a matrix, as measured on one core of
-2024. Twice as long, or half, is as it may be."""
+WORK_SECONDS = 3e-9
+"""Seconds for each r²N of a problem of the rank r over N cells: some ten factorizations of a matrix
+of full rank, or some thirty of few rows, as measured on one core of 2024. Twice as long, or half,
+is as it may be."""
 LONG = 3.0
 """Seconds from which it is worth saying."""
 
@@ -36,18 +37,18 @@ def expected_effort(workload: Workload) -> Effort | None:
     problems = dict(_problems(workload))
     if not problems:
         return None
-    seconds = CUBE_SECONDS * sum(rank**3 for rank in problems.values())
+    seconds = WORK_SECONDS * sum(work for _, work in problems.values())
     if seconds < LONG:
         return None
-    where, rank = max(problems.items(), key=lambda problem: problem[1])
+    where, (rank, _) = max(problems.items(), key=lambda problem: problem[1][1])
     return Effort(where[0], rank, seconds)
 
 
-def _problems(workload: Workload) -> Iterator[tuple[tuple[str, bytes], int]]:
-    """Name the problems that have to be solved, with their ranks.
+def _problems(workload: Workload) -> Iterator[tuple[tuple[str, bytes], tuple[int, float]]]:
+    """Name the problems that have to be solved, with their ranks and their r²N.
 
     Single cells and totals have closed forms. Of other queries each factor is a problem, but for
-    few joint cells, which are one.
+    joint cells that are planned at once, which are one.
     """
     hard = [
         (family, block)
@@ -55,11 +56,13 @@ def _problems(workload: Workload) -> Iterator[tuple[tuple[str, bytes], int]]:
         for block in family.blocks
         if not (block.queries.is_identity or block.queries.is_total) and block.bound is None
     ]
-    if hard and is_quick(workload):
-        rank = min(joint_cells(workload), workload.count)
-        if len({family.measure for family, _ in hard}) == 1:
-            yield (" x ".join(touched(workload)), b""), min(rank, MAX_RANK)
+    if hard and len({family.measure for family, _ in hard}) == 1:
+        work = whole_work(workload)
+        several = len(workload.families) > 1
+        if is_quick(workload) or (several and work <= MODERATE_WORK):
+            rank = min(joint_cells(workload), workload.count, MAX_RANK)
+            yield (" x ".join(touched(workload)), b""), (rank, work)
             return
     for _, block in hard:
         rank = min(block.queries.rows, block.queries.cells, MAX_RANK)
-        yield (" x ".join(block.attributes), block.queries.key), rank
+        yield (" x ".join(block.attributes), block.queries.key), (rank, float(rank) ** 3)

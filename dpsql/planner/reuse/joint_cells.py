@@ -55,10 +55,12 @@ from dpsql.planner.strategies.base import Solution, Triangular
 from dpsql.planner.strategies.dual import Dual, maximize
 from dpsql.planner.strategies.express import over_basis
 from dpsql.planner.strategies.rounding import Rounding
-from dpsql.planner.strategies.whole import QUICK_CELLS, integer_basis
+from dpsql.planner.strategies.whole import integer_basis
 from dpsql.workload import Workload
 from dpsql.workload.workload import gram, touched
 
+QUICK_CELLS = 400
+"""Joint cells up to which all that is known of them is put together."""
 SEARCHED_CELLS = 128
 """Cells up to which there is a search; beyond, the positive part has to do."""
 STEPS = 90
@@ -209,7 +211,7 @@ def plan_joint_cells(
     best = measure_given(root_of(asked), shape, known, budget, tolerance / 4)
     if not best.root.any():  # all is known so well that the budget would not tell
         return None
-    strategy = _strategy(workload, names, best.root)
+    strategy = _strategy(workload, best.root)
     component = Component(
         tuple(range(len(names))),
         tuple(Reference.of_cells(n) for n in shape),
@@ -311,11 +313,11 @@ def _summed_over_all_known(root: Array, cells: int, rest: int) -> Array:
     return np.asarray(np.linalg.inv(covariances))
 
 
-def _strategy(workload: Workload, names: tuple[str, ...], root: Array) -> Triangular:
+def _strategy(workload: Workload, root: Array) -> Triangular:
     """Express rows over the queries' own, where these span them, or over all cells."""
     values, vectors = np.linalg.eigh(root.T @ root)
     rank = int((values > 1e-9 * values[-1]).sum())
-    basis = integer_basis(workload, names, rank)
+    basis = integer_basis(workload, rank)
     if basis is not None and len(basis) == rank and _spans(basis, root):
         return over_basis(np.sqrt(np.maximum(values, 0.0))[-rank:, None] * vectors.T[-rank:], basis)
     scale = np.maximum(np.sqrt(np.maximum(values, 0.0)), FLOOR * math.sqrt(float(values[-1])))

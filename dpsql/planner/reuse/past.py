@@ -43,10 +43,9 @@ from dpsql.planner.reconstruction.parts import (
 from dpsql.planner.reconstruction.sources import Ground, Source, differences_in
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.residuals.spaces import References
-from dpsql.planner.reuse.joint_cells import least_joint_error, plan_joint_cells
+from dpsql.planner.reuse.joint_cells import QUICK_CELLS, least_joint_error, plan_joint_cells
 from dpsql.planner.shares import exact_shares, least_total, water_level
 from dpsql.planner.strategies.rounding import Rounding
-from dpsql.planner.strategies.whole import QUICK_CELLS
 from dpsql.privacy import Budget
 from dpsql.privacy.budget import SMALLEST_MU_SQUARED
 from dpsql.workload import Workload

@@ -59,6 +59,11 @@ ASTRAY = 3
 CHECK = 8
 PATIENCE = 25
 """Every `CHECK` fixed-point steps: does the rate promise an end within `PATIENCE` more?"""
+MANY = 4
+"""How many times r(r + 1)/2 cells there must be for a choice among them to be worth it."""
+MANY_JOINT = 100
+"""The same of joint cells. Where queries are a few dozen, thousands of these matter, and steps over
+all of them take less time than to choose."""
 LEAST = 3
 """Evaluations that are made at any rate."""
 MOST_STEPS = 600
@@ -119,11 +124,21 @@ class Dual:
     permutations: tuple[Permutation, ...] = ()
 
     @staticmethod
-    def of(rows: Array, shape: tuple[int, ...]) -> Dual:
-        """Look for structure and compress the rows."""
+    def of(
+        rows: Array,
+        shape: tuple[int, ...],
+        moved: Callable[[Permutation], Permutation | None] = lambda permutation: permutation,
+    ) -> Dual:
+        """Look for structure and compress the rows.
+
+        Args:
+            rows: the queries over cells, or over classes of cells.
+            shape: the number of cells along each axis.
+            moved: what a permutation of the cells is over the classes; None if it parts some.
+        """
         if len(rows) >= WORTHWHILE and (nested := Nested.of(rows)) is not None:
             return Dual(rows.shape[1], (QueryPart(rows, None, nested),))
-        found = symmetries(rows, shape) if min(rows.shape) >= WORTHWHILE else []
+        found = symmetries(rows, shape, moved) if min(rows.shape) >= WORTHWHILE else []
         n = rows.shape[1]
         if not found:
             return Dual(n, (QueryPart(compressed(rows), None),))
@@ -207,7 +222,11 @@ def eigen(q: Array, delta: Array) -> tuple[Array, Array]:
 
 
 def maximize(
-    dual: Dual, tolerance: float, start: Array | None = None, work: float = WORK
+    dual: Dual,
+    tolerance: float,
+    start: Array | None = None,
+    work: float = WORK,
+    many: int = MANY,
 ) -> DualPoint:
     """Maximize the dual until the gap is at most `tolerance` or the work is used up.
 
@@ -225,7 +244,7 @@ def maximize(
     nested = dual.parts[0].nested
     if nested is not None and start is None:
         start = _nearly_best(nested, tolerance / 2)
-    elif len(dual.parts) == 1 and is_worthwhile(dual.rank, dual.cells):
+    elif len(dual.parts) == 1 and is_worthwhile(dual.rank, dual.cells, many):
         tried = 0
         if start is None:
             even = _fixed_point(dual, tolerance, None, steps)
@@ -343,8 +362,6 @@ def _normalize(delta: Array) -> Array:
 
 Cells = NDArray[np.intp]
 
-MANY = 4
-"""How many times r(r + 1)/2 cells there must be for a choice among them to be worth it."""
 ROUNDS = 60
 ADDED = 4
 """Cells that a round adds, for each query and once more."""
@@ -373,9 +390,9 @@ class Tried:
         return float(self.diagonal.max()) / self.f
 
 
-def is_worthwhile(rank: int, cells: int) -> bool:
+def is_worthwhile(rank: int, cells: int, many: int = MANY) -> bool:
     """Whether there are far more cells than can matter."""
-    return cells > MANY * max(8, rank * (rank + 1) // 2)
+    return cells > many * max(8, rank * (rank + 1) // 2)
 
 
 def over_few_cells(

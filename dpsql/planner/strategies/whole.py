@@ -1,53 +1,77 @@
-"""The whole domain at once, where it is small: the best of all matrix mechanisms.
+"""The whole domain at once: the best of all matrix mechanisms, where that is not too much work.
 
-Residual spaces are measured apart, which is what makes large domains possible and costs a little.
-Where all attributes that a workload touches have few joint cells, or where there are few queries,
-the dual of `dual` is solved for the Gram matrix over all cells. Its lower bound holds for every
-matrix mechanism.
+Residual spaces are measured apart, which is what makes large domains possible and costs a little:
+of conditions that tie two columns together, a quarter of the error. Where it is no more than a few
+seconds' work, the dual of `dual` is solved for the Gram matrix over all joint cells. Its lower
+bound holds for every matrix mechanism.
+
+An evaluation of the dual takes r²N multiplications, for queries of the rank r over N classes of
+joint cells (see `merged`). So that, and not the number of cells or of answers, says where the whole
+domain is planned: a statement with one more threshold is a little more work, and never makes a plan
+another one.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.linalg.arrays import Array
-from dpsql.linalg.roots import root_of
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.references import Reference, row_basis
-from dpsql.planner.strategies.base import Solution
-from dpsql.planner.strategies.dual import MAX_RANK, Dual, maximize
+from dpsql.planner.strategies.base import Solution, Triangular
+from dpsql.planner.strategies.dual import MANY_JOINT, MAX_RANK, WORK, Dual, maximize
 from dpsql.planner.strategies.express import over_basis
+from dpsql.planner.strategies.merged import MergedCells, most_rank
 from dpsql.workload import Workload
-from dpsql.workload.workload import gram, joint_cells, spread_out, touched, written_out
+from dpsql.workload.workload import joint_cells, touched
 
 SOLVER = "dual over the whole domain"
 MAX_CELLS = 2000
-"""Joint cells up to which the whole domain can be planned at once."""
-QUICK_CELLS = 400
-"""Joint cells up to which that takes no longer than residual spaces do."""
+"""Joint cells up to which the whole domain can be planned at once, whatever is asked."""
+QUICK_WORK = 400.0**3
+"""r²N up to which planning the whole domain takes no longer than residual spaces do."""
+MODERATE_WORK = 1500.0**3
+"""r²N up to which it is planned where no product is: some seconds."""
 ALONE_CELLS = 1200
-"""Cells of a single attribute up to which it doesn't: the search for its reference solves problems
-of that size many times. Of cumulative counts there may be as many as a solver takes."""
-MODERATE_CELLS = 1500
-"""Joint cells up to which that takes some seconds, and is done where no other plan is certified
-against all mechanisms."""
+"""Cells of a single attribute up to which it takes no longer than residual spaces do: the search
+for its reference solves problems of that size many times. Of cumulative counts there may be as many
+as a solver takes."""
+MOST_ENTRIES = 2**24
+"""Rows of a strategy times joint cells: it is written out over all of them."""
 FEW = 64
-"""Queries that are written out over larger domains too: their dual is of low rank."""
-FEW_ENTRIES = 2**22
+"""Queries of which a basis is chosen, however few classes of cells there are."""
+FIRST_TOLERANCE = 1e-3
+EVALUATIONS = 60
+"""Of the dual, as many as it takes where queries are fewer than cells."""
+SHARPER_WORK = 2e10
+"""Multiplications up to which a smaller gap than the first is aimed for then: a second."""
 UNWEIGHTED = 1e-12
 """How far from whole numbers, relatively, rows are integers that were multiplied by weights."""
 
 
 def is_quick(workload: Workload) -> bool:
     """Whether planning the whole domain takes no longer than residual spaces do."""
-    n, m = joint_cells(workload), workload.count
-    most = QUICK_CELLS
-    if len(touched(workload)) == 1:
-        most = MAX_RANK if ALONE_CELLS < n <= MAX_RANK and _is_cumulative(workload) else ALONE_CELLS
-    return n <= most or (m <= FEW and m * n <= FEW_ENTRIES)
+    n = joint_cells(workload)
+    if len(touched(workload)) == 1 and n <= MAX_RANK:
+        return n <= ALONE_CELLS or _is_cumulative(workload)
+    return whole_work(workload) <= QUICK_WORK
+
+
+def whole_work(workload: Workload) -> float:
+    """Return r²N for all joint cells at once, or more than that; infinite where that can't be."""
+    n = joint_cells(workload)
+    rank = min(most_rank(workload), n)
+    if rank**2 * n <= QUICK_WORK and rank * n <= MOST_ENTRIES:
+        return float(rank**2 * n)
+    merged = MergedCells.of(workload)
+    if merged is None:
+        return math.inf
+    rank = min(rank, merged.count)
+    return float(rank**2 * merged.count) if rank * n <= MOST_ENTRIES else math.inf
 
 
 def _is_cumulative(workload: Workload) -> bool:
@@ -59,35 +83,51 @@ def _is_cumulative(workload: Workload) -> bool:
     return any(len(np.unique(np.concatenate(ends))) == 1 for ends in zip(*known, strict=True))
 
 
-def solve_whole(workload: Workload, tolerance: float) -> tuple[Component, Solution] | None:
-    """Find the best strategy over all cells; None if there is no way to measure it in integers."""
-    names = touched(workload)
-    shape = tuple(workload.domain[name] for name in names)
-    few = workload.count <= min(FEW, math.prod(shape))
-    rows = written_out(workload, names) if few else root_of(gram(workload, names))
-    if not rows.any():
+def solve_whole(
+    workload: Workload, tolerance: float, work: float = WORK
+) -> tuple[Component, Solution] | None:
+    """Find the best strategy over all cells; None if there is no way to measure it in integers.
+
+    Args:
+        workload: what is asked.
+        tolerance: the gap to aim for.
+        work: multiplications that it may take.
+    """
+    merged = MergedCells.of(workload)
+    if merged is None or not merged.count:
         return None
-    dual = Dual.of(rows, shape)
+    rows = merged.root(workload)
+    dual = Dual.of(rows, merged.shape, merged.moved)
     nested = dual.parts[0].nested
-    basis = nested.basis if nested else integer_basis(workload, names, dual.rank)
+    basis = nested.basis if nested else _basis(workload, merged, dual.rank)
     if basis is None:
         return None
-    best = maximize(dual, tolerance)
-    strategy = over_basis(best.root, basis)
-    references = tuple(Reference.of_cells(n) for n in shape)
-    component = Component(tuple(range(len(names))), references, b"whole", rows)
+    slow = dual.rank < merged.count and EVALUATIONS * dual.work > SHARPER_WORK
+    aim = max(tolerance, FIRST_TOLERANCE) if slow else tolerance
+    best = maximize(dual, aim, work=work, many=MANY_JOINT)
+    found = over_basis(best.root, basis)
+    strategy = Triangular(found.coefficients, merged.spread(found.basis))
+    references = tuple(Reference.of_cells(n) for n in merged.shape)
+    asked = merged.spread(rows)
+    component = Component(tuple(range(len(references))), references, b"whole", asked)
     return component, Solution(strategy, best.upper, best.lower, SOLVER)
 
 
-def integer_basis(
-    workload: Workload, names: tuple[str, ...], rank: int
-) -> NDArray[np.int64] | None:
-    """Take the queries' own rows if they are few and in integers, else all cells if few."""
-    n = joint_cells(workload)
+def integer_basis(workload: Workload, rank: int) -> NDArray[np.int64] | None:
+    """Return integer rows over the joint cells that span all queries; None if there are too many.
+
+    They are the queries' own, if these are few and in integers, else the classes of cells.
+    """
+    merged = MergedCells.of(workload)
+    basis = None if merged is None else _basis(workload, merged, rank)
+    return None if merged is None or basis is None else merged.spread(basis)
+
+
+def _basis(workload: Workload, merged: MergedCells, rank: int) -> NDArray[np.int64] | None:
+    """Return the same over the classes of cells."""
+    n = merged.count
     if rank < n and workload.count <= max(FEW, 2 * n):
-        families = [f for f in workload.families if f.count]
-        written = np.vstack([spread_out(f, names, workload.domain) for f in families])
-        rows = _unweighted(written)
+        rows = _unweighted(merged.rows(replace(f, weight=1.0) for f in workload.families))
         if (rows == np.rint(rows)).all() and np.abs(rows).max() < 2**20:
             basis = row_basis(rows.astype(np.int64))
             if len(basis) == rank:
