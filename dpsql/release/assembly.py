@@ -33,7 +33,7 @@ from dpsql.measurement.certify import is_laplace, privacy_cost
 from dpsql.measurement.distributions import Gaussian
 from dpsql.measurement.measure import NoisyMeasurements
 from dpsql.measurement.strategy import BlockStrategy
-from dpsql.planner.plans.plan import Plan
+from dpsql.planner.plans.plan import TOTAL, Plan
 from dpsql.planner.reconstruction.base import EXPECTED, Reconstruction, error_table
 from dpsql.planner.reconstruction.measured import Noisy
 from dpsql.planner.reconstruction.sources import Source, along, lies_on, with_values
@@ -117,7 +117,7 @@ def facts_of(script: Script, plan: Plan, before: Before, request: Request) -> Fa
         SqlError, ResourceLimitError: adjusted columns are asked for, and can't be made.
     """
     before = used(plan, before)
-    objective = "total weighted variance" if plan.objective is None else plan.objective.name
+    objective = TOTAL if plan.objective is None else plan.objective.name
     blocks = plan.certified.blocks
     facts = unmeasured(script, plan.expected_error(), objective, plan.held_for)
     return replace(
@@ -313,7 +313,7 @@ def facts_of_pairs(script: Script, plan: Plan, vintage: str) -> Facts:
         plan: what will be measured for it.
         vintage: of the rows.
     """
-    facts = unmeasured(script, without_errors(script), "total weighted variance of pairs")
+    facts = unmeasured(script, without_errors(script), f"{TOTAL} of pairs")
     return replace(
         facts,
         budget=plan.budget,

@@ -196,8 +196,8 @@ def _print(made: Plan, amounts: BudgetOptions, *, explain: bool) -> None:
         output.say(for_command(note))
     output.say()
     known = math.isfinite(made.gap)
-    bound = f"within {made.gap:.2%} of the certified bound" if known else "no bound is known"
-    output.say(f"overall RMSE {made.rmse:.4g}, {bound}")
+    bound = f"within {made.gap:.2%} of the certified bound ({made.gap_among})"
+    output.say(f"overall RMSE {made.rmse:.4g}, {bound if known else 'no bound is known'}")
     if made.warning is not None:
         output.say(f"WARNING: {made.warning}")
     output.say(f"budget: {output.budget_forms(made.budget, amounts.shown_delta)}")

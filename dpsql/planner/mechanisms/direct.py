@@ -30,7 +30,7 @@ from dpsql.measurement.factors import (
 )
 from dpsql.measurement.strategy import BlockStrategy, change_1, change_squared
 from dpsql.planner.mechanisms.base import Cost, Mechanism, Options, budget_of, reason_of_kind
-from dpsql.planner.plans.plan import Objective, Plan, PlannedBlock
+from dpsql.planner.plans.plan import TOTAL, Objective, Plan, PlannedBlock
 from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.reconstruction.marginals import MarginalReconstruction, of_marginals
 from dpsql.planner.reconstruction.measured import Space
@@ -204,7 +204,7 @@ def assemble(
         certified,
         reconstruction,
         reconstruction.references,
-        Objective("total weighted variance", (), math.inf, total),
+        Objective(TOTAL, (), math.inf, total),
     )
 
 

@@ -39,7 +39,7 @@ from dpsql.measurement.distributions import SCALE_BITS, VARIANCE_BITS, Gaussian,
 from dpsql.measurement.factors import UnitFactor
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.mechanisms.base import Cost
-from dpsql.planner.plans.plan import Objective, Plan, PlannedBlock
+from dpsql.planner.plans.plan import TOTAL, Objective, Plan, PlannedBlock
 from dpsql.planner.reconstruction.marginals import Place, of_marginals
 from dpsql.planner.reconstruction.measured import Space
 from dpsql.workload import Workload
@@ -171,5 +171,5 @@ def plan_units(workload: Workload, cost: Cost, most: int, *, best: bool, margina
         cost.certified((block,)),
         reconstruction,
         {},
-        Objective("total weighted variance", (), gap, total),
+        Objective(TOTAL, (), gap, total),
     )

@@ -30,6 +30,7 @@ from dpsql.planner.reconstruction.measured import Noisy, Values
 from dpsql.planner.reconstruction.parts import PartedCombination
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.shares import total_error
+from dpsql.planner.strategies.product_bound import product_bound
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Workload
 from dpsql.workload.spread import least_share
@@ -42,6 +43,10 @@ LOUD = 0.05
 """From so much avoidable variance on, relatively, a plan warns."""
 LOCKED = 1.0
 """From so much on it is released only if that is accepted."""
+
+ALL = "all mechanisms"
+TOTAL = "total weighted variance"
+"""What a plan makes small, if nothing else is asked for."""
 
 RECORD = "add or remove one record"
 """Neighbours, where nothing is known about whose records they are."""
@@ -108,7 +113,8 @@ class Plan:
     def __str__(self) -> str:
 
         found = self.expected_answers
-        gap = f", within {self.gap:.2%} of the certified bound" if math.isfinite(self.gap) else ""
+        known = f", within {self.gap:.2%} of the certified bound ({self.gap_among})"
+        gap = known if math.isfinite(self.gap) else ""
         return text_of(
             told_rows(found, self.expected_error(), self.mechanism),
             example_note(found),
@@ -121,7 +127,9 @@ class Plan:
             "budget": self.budget,
             "neighbours": self.neighbours,
             "overall RMSE": plain(self.rmse),
-            "certified gap": f"{self.gap:.2%}" if math.isfinite(self.gap) else "not known",
+            "certified gap": f"{self.gap:.2%} ({self.gap_among})"
+            if math.isfinite(self.gap)
+            else "not known",
         }
         if self.binding:
             known["decided by"] = ", ".join(self.binding)
@@ -196,6 +204,7 @@ class Plan:
         workload is a Kronecker product (`least` is known then); else of plans with these residual
         spaces. Of several tables, or sums beside counts, it is of plans that measure each by
         itself. With differences of totals of tables the plan may be better than all of these.
+        `gap_among` names the class, and `gap_to_all` is what is known for all mechanisms.
 
         The lower bound is `least`, or (Σ_A √lower_A)² · k² / μ² (QuerySmasher, 6.4), with k the
         `contributions`; the upper one the total of the variances above, rounding included. Where
@@ -218,6 +227,31 @@ class Plan:
         least = total_error([block.lower for block in self.planned], counts, cost)
         # Where the optimum is exact, rounding in floats could make this just negative.
         return max(0.0, self._total / least - 1.0)
+
+    @property
+    def gap_among(self) -> str:
+        """The plans among which `gap` is the distance to the best: all mechanisms, or a class."""
+        if self.given is not None:
+            return "given what was measured"
+        if self.parts:
+            return "each part by itself"
+        return ALL if self.whole or self.least or not self.planned else "these residual spaces"
+
+    @cached_property
+    @one_thread
+    def gap_to_all(self) -> float:
+        """The distance from a bound for all matrix mechanisms; infinite if none is known.
+
+        Where `gap` is among fewer, that bound is the best of the dual's at products of weights
+        along each attribute. It takes a second or two at most, of public numbers alone.
+        """
+        if self.gap_among == ALL and math.isfinite(self.gap):
+            return self.gap
+        another = self.objective is not None and self.objective.name != TOTAL
+        others = self.given or self.parts or self.aside or self.budget.pure or another
+        least = 0.0 if others else product_bound(self.workload)
+        cost = float(self.budget.mu_squared / self.agreeing**2) if least else 1.0
+        return max(0.0, self._total * cost / least - 1.0) if least else math.inf
 
     @cached_property
     def _total(self) -> float:
@@ -372,7 +406,11 @@ class Plan:
 
     def _explain_gap(self) -> str:
         known = math.isfinite(self.gap)
-        return f"certified gap {self.gap:.2e}" if known else "no certified gap"
+        gap = f"certified gap {self.gap:.2e} ({self.gap_among})" if known else "no certified gap"
+        most = known and self.gap_among == ALL
+        if most or not math.isfinite(self.gap_to_all):
+            return gap
+        return f"{gap}, at most {self.gap_to_all:.2e} ({ALL})"
 
     def _explain_objective(self) -> list[str]:
         if self.objective is None:
