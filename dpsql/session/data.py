@@ -161,6 +161,7 @@ class DeclaredData:
             request.groups_above,
             cuts,
             from_zero=from_zero,
+            wherever=request.targets is not None or request.objective == "largest",
             widen=self.widened,
             same_units=self.check_same_units,
             combine=self.combined,

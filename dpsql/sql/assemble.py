@@ -27,6 +27,7 @@ from dpsql.sql.computing.postprocess import (
     notes,
     prepare,
 )
+from dpsql.sql.computing.worth import Worth, around_half
 from dpsql.sql.lowering.alike import Classes
 from dpsql.sql.lowering.lower import GroupsOf, LoweredCore, LoweredSet, LoweredStatistic
 from dpsql.sql.lowering.matrices import AddedUp, LoweredBlock
@@ -39,6 +40,10 @@ from dpsql.workload import Family, Identity, Measure, Workload
 from dpsql.workload.unit_groups import GroupedCells, UnitGroups, grouped_cells, groups_of
 from dpsql.workload.workload import Block
 
+HALF = 0.5
+"""The most that a row is from the middle, of what is 0 or 1."""
+LEAST_WORTH = 1e-6
+"""By which at least a weight is multiplied: what follows from others has to be answered as well."""
 MAX_SCRIPT_ENTRIES = 2**24
 """Coefficients of all statements together that are written out: they take memory and time."""
 
@@ -51,6 +56,8 @@ class LoweredStatement:
     cores: tuple[LoweredCore, ...]
     importance: Importance
     """Of all statements."""
+    worths: Mapping[str, Worth]
+    """Table of answers of a core → what its statistics are worth."""
 
     def over(self, table: Table) -> LoweredStatement:
         """Return it over all cells into which the table is counted."""
@@ -322,28 +329,31 @@ class _Builder:
     def _grouping_set(
         self, group: LoweredSet, item: LoweredStatement, core: LoweredCore
     ) -> GroupingSet:
+        worth = item.worths.get(core.core.table, Worth())
         columns = tuple(
             replace(
-                self._column(group, s, item),
+                self._column(group, s, item, worth.of.get(number, 1.0)),
                 over=measured_columns(s.statistic, core.core.conjuncts),
             )
-            for s in group.columns
+            for number, s in enumerate(group.columns)
         )
+        for above, below in worth.shares:
+            self._share(columns[above], columns[below], item.weight(group) / HALF**2)
         return GroupsOf(group.axes, columns)
 
     def _column(
-        self, group: LoweredSet, lowered: LoweredStatistic, item: LoweredStatement
+        self, group: LoweredSet, lowered: LoweredStatistic, item: LoweredStatement, worth: float
     ) -> StatisticColumn:
         """Add the family of one statistic to the workload.
 
         Weights are such that statistics count alike, whatever their units: the variance of a sum
         is divided by the square of what one row can add, and the points of a distribution count
-        as one.
+        as one. What is shown in quotients only is worth less, see `computing.worth`.
         """
         if isinstance(lowered.statistic, Linear) and lowered.statistic.of_units:
             return self._units(group, lowered, item)
         blocks = self._merged(lowered.blocks)
-        share = item.weight(group) / lowered.scale**2
+        share = max(worth, LEAST_WORTH) * item.weight(group) / lowered.scale**2
         quantile = lowered.statistic if isinstance(lowered.statistic, Quantile) else None
         if quantile is not None and lowered.values is not None:
             share /= lowered.values.len()
@@ -363,6 +373,18 @@ class _Builder:
             counts(lowered.statistic),
             lowered.ends,
         )
+
+    def _share(self, part: StatisticColumn, whole: StatisticColumn, weight: float) -> None:
+        """Let a share be planned as the average that it is: of A − N/2, to which a row adds ±1/2.
+
+        Nothing else is asked of that. What is shown follows from A and N, as it would without.
+        """
+        families = self.workload.families
+        counts, all_ = ((families[of.family], of.axes) for of in (part, whole))
+        around = around_half(counts, all_, self.workload.domain)
+        if around is not None:
+            self.workload = Workload.of(self.workload.domain, [*families, around])
+            self.weights.append(weight)
 
     def _units(
         self, group: LoweredSet, lowered: LoweredStatistic, item: LoweredStatement

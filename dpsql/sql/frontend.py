@@ -51,6 +51,7 @@ from dpsql.sql.binding.tables import (
     nothing_unique,
 )
 from dpsql.sql.compiled import Script
+from dpsql.sql.computing.worth import worths
 from dpsql.sql.lowering.alike import alike_cells, of_all, of_first, with_one_of_each
 from dpsql.sql.lowering.derive import derived_core
 from dpsql.sql.lowering.evaluate import Evaluator
@@ -98,6 +99,7 @@ def compile_script(
     cuts: CutsOf = no_cuts,
     *,
     from_zero: bool = False,
+    wherever: bool = False,
     widen: Widen = no_parents,
     combine: Combine = no_combinations,
     choose: Choose = chosen_rows,
@@ -121,6 +123,7 @@ def compile_script(
             before anything else is computed on the answers.
         cuts: for a table, line of a column → where it is cut although no statement asks for that.
         from_zero: add values up as they are, and not around a middle that is put back with counts.
+        wherever: let averages be exact wherever they lie, and not on average of that.
         widen: gives a private table the columns of the rows that it refers to.
         combine: describes rows that are made of rows of several private tables.
         choose: describes rows that are chosen among those of a private table.
@@ -142,6 +145,7 @@ def compile_script(
         groups_above=groups_above,
         cuts=cuts,
         from_zero=from_zero,
+        wherever=wherever,
         widen=widen,
         combine=combine,
         choose=choose,
@@ -197,6 +201,7 @@ def _compiled(
     groups_above: float | None,
     cuts: CutsOf,
     from_zero: bool,
+    wherever: bool,
     widen: Widen,
     combine: Combine,
     choose: Choose,
@@ -221,7 +226,8 @@ def _compiled(
             (name, tree, naming(name, several, outliner.outline, tree, visitor_of(name in related)))
             for name, tree in parsed
         ]
-        importance = Importance.of({name: tree.weight for name, tree in parsed}, weights)
+        written = {name: tree.weight for name, tree in parsed}
+        importance = replace(Importance.of(written, weights), wherever=wherever)
         of_units = RowsOfUnits(tables, sandbox)
         asked = [
             _OverOne(of_units.of(table), own, sandbox, importance, several).asked(
@@ -343,7 +349,8 @@ def _lowered(
     parsed, outline = item
     evaluator = Evaluator(sandbox, table, parsed.source)
     cores = tuple(lower(core, table, evaluator, reader) for core in outline.cores)
-    return LoweredStatement(name, cores, importance)
+    worth = {} if importance.wherever else worths(outline.query, outline.cores)
+    return LoweredStatement(name, cores, importance, worth)
 
 
 def visitor_of(related: bool) -> type[Visitor]:

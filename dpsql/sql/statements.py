@@ -39,6 +39,8 @@ class Importance:
     weights: Mapping[str, float]
     """Statement → what is written, or given for it; 1 is usual."""
     by_table: bool = False
+    wherever: bool = False
+    """Whether averages are to be exact wherever they lie, and not on average of that."""
 
     @classmethod
     def of(

@@ -66,7 +66,7 @@ def errors(con, sql):
 
 
 def test_sums_and_averages_of_one_expression_share_what_is_measured(con):
-    alone = errors(con, "SELECT k, AVG(x) AS a FROM t GROUP BY k")
+    alone = errors(con, "SELECT k, AVG(x) AS a, COUNT(*) AS n FROM t GROUP BY k")
     both = errors(con, "SELECT k, AVG(x) AS a, SUM(x) AS s, COUNT(*) AS n FROM t GROUP BY k")
     assert both["query"] < 1.1 * alone["query"]
     assert both["query: AVG(x) x COUNT"] < 1.1 * alone["query: AVG(x) x COUNT"]
@@ -75,13 +75,14 @@ def test_sums_and_averages_of_one_expression_share_what_is_measured(con):
 def test_sums_averages_and_counts_of_a_column_with_nulls_share_what_is_measured(con):
     """It is measured once, and the count of its values is that which puts the middle back.
 
-    By Σ M√E: the weights are 1/50² for the sum, 1/25² for that around the middle, and 1 for each
-    of two equal counts; so sums have √(1/4 + 1) parts and counts √(1/4 + 2).
+    By Σ M√E: the weights are 1/50² for the sum, 1/25² for that around the middle, and of two equal
+    counts 1 for that which is shown and 1/3 for that of the average; so sums have √(1/4 + 1) parts
+    and counts √(1/4 + 1 + 1/3).
     """
     sql = "SELECT k, SUM(y) AS s, AVG(y) AS a, COUNT(y) AS n FROM t GROUP BY k"
     plan = session(con, 1).plan(sql, budget=dpsql.Budget(rho=0.5))
     assert len(plan.parts) == 2
-    roots = np.sqrt([1 / 4 + 1, 1 / 4 + 2])
+    roots = np.sqrt([1 / 4 + 1, 1 / 4 + 1 + 1 / 3])
     counts = (1 / roots[1]) * roots.sum()
     found = dict(plan.expected_error().select("statement", "rmse").iter_rows())
     assert found["query"] ** 2 == pytest.approx(counts, rel=1e-3)
