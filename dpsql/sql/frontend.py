@@ -60,6 +60,7 @@ from dpsql.sql.lowering.lower import lower
 from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.lowering.rows_of_units import RowsOfUnits
 from dpsql.sql.outline import Outlined, Outliner, Visitor
+from dpsql.sql.ranked.quantiles import with_quantiles
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.several import SameUnits, by_table, check_bounded, one_table_only, over_all_tables
 from dpsql.sql.shorthands import Values, without_brackets, without_pivots, without_shorthands
@@ -223,7 +224,7 @@ def _compiled(
         outliner, values = Outliner(tables, groups_above), tables.values
         parsed = [(name, naming(name, several, _read, sql, values)) for name, sql in statements]
         outlined = [
-            (name, tree, naming(name, several, outliner.outline, tree, visitor_of(name in related)))
+            (name, tree, naming(name, several, _outlined, tree, outliner, name in related))
             for name, tree in parsed
         ]
         written = {name: tree.weight for name, tree in parsed}
@@ -382,6 +383,21 @@ def _read(sql: str, values: Values) -> Parsed:
     check_allowed(parsed)
     check_written(parsed.query, parsed.source)
     return parsed
+
+
+def _outlined(parsed: Parsed, outliner: Outliner, related: bool) -> Outlined:
+    """Outline a statement; if it numbers rows and is refused, as one of quantiles."""
+    known, visitor = outliner.tables.rows_of_units, visitor_of(related)
+    try:
+        return outliner.outline(parsed, visitor)
+    except UnsupportedSqlError:
+        ranked = with_quantiles(parsed)
+        if ranked is None:
+            raise
+    check_allowed(ranked)
+    check_written(ranked.query, ranked.source)
+    outliner.tables.forget_rows(known)
+    return outliner.outline(ranked, visitor)
 
 
 # ── Remedies: of what a refusal could say to type, the first that is answered ────────────────────

@@ -21,7 +21,7 @@ from sqlglot.tokenizer_core import TokenType
 from dpsql.errors import SchemaError, Span, SqlError, SqlLimitError, printable
 from dpsql.hints import first_that_works, write
 from dpsql.schema.names import capitals, folded, quoted_text
-from dpsql.sql.binding.expressions import is_star
+from dpsql.sql.binding.expressions import is_star, meant
 from dpsql.sql.text.edits import swapped
 from dpsql.sql.text.parse import Parsed
 from dpsql.sql.text.spans import SourceText
@@ -85,10 +85,10 @@ def _write_first(select: exp.Select) -> None:
     if starred and any(isinstance(n, exp.Literal) for n in (*keys, *(o.this for o in sorted_by))):
         return  # a number counts columns that aren't written
     for part in sorted_by:
-        part.set("this", _meant(part.this, select))
+        part.set("this", meant(part.this, select))
     place = exp.Window(
         this=exp.RowNumber(),
-        partition_by=[_meant(key, select) for key in keys],
+        partition_by=[meant(key, select) for key in keys],
         order=exp.Order(expressions=sorted_by) if sorted_by else None,
         over="OVER",
     )
@@ -96,19 +96,6 @@ def _write_first(select: exp.Select) -> None:
     first.meta["written"] = "DISTINCT ON"
     select.set("distinct", None)
     select.set("qualify", first)
-
-
-def _meant(node: exp.Expr, select: exp.Select) -> exp.Expr:
-    """Return what an item of ORDER BY stands for: a number or an alias is one of the list."""
-    found, items = node.unnest(), select.expressions
-    if isinstance(found, exp.Literal) and not found.is_string and found.name.isdecimal():
-        at = int(found.name) - 1
-        found = items[at].unalias() if at in range(len(items)) else found
-    elif isinstance(found, exp.Column) and not found.table:
-        named = {folded(item.alias): item.this for item in items if isinstance(item, exp.Alias)}
-        found = named.get(folded(found.name), found)
-    copied: exp.Expr = found.copy()
-    return copied
 
 
 # ── Joins in parentheses, written without them where that makes no difference ────────────────────

@@ -351,7 +351,8 @@ def _quantile(
     probability = 0.5 if isinstance(inner, exp.Median) else _probability(level, node, binder)
     continuous = isinstance(inner, (exp.Median, exp.PercentileCont))
     probability = 1 - probability if descending else probability
-    return Quantile(label, value, probability, continuous, filters)
+    all_rows = bool(inner.meta.get("all_rows"))
+    return Quantile(label, value, probability, continuous, filters, all_rows)
 
 
 def _probability(level: Expr | None, node: Expr, binder: RowBinder) -> float:

@@ -198,6 +198,8 @@ class Quantile:
     probability: float
     continuous: bool
     filters: tuple[BoundExpr, ...] = ()
+    all_rows: bool = False
+    """Whether rows without a value would count, as the last ones: then there may be none."""
 
     @property
     def weights(self) -> tuple[BoundExpr, ...]:

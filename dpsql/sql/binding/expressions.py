@@ -139,6 +139,19 @@ def ratio(top: Expr, bottom: Expr) -> Expr:
     return exp.Div(this=top, expression=bottom, typed=False, safe=False)
 
 
+def meant(node: Expr, select: exp.Select) -> Expr:
+    """Return what an item of ORDER BY stands for: a number or an alias is one of the list."""
+    found, items = node.unnest(), select.expressions
+    if isinstance(found, exp.Literal) and not found.is_string and found.name.isdecimal():
+        at = int(found.name) - 1
+        found = items[at].unalias() if at in range(len(items)) else found
+    elif isinstance(found, exp.Column) and not found.table:
+        named = {folded(item.alias): item.this for item in items if isinstance(item, exp.Alias)}
+        found = named.get(folded(found.name), found)
+    copied: Expr = found.copy()
+    return copied
+
+
 def with_named(node: exp.Window, named: Sequence[exp.Window]) -> exp.Window | None:
     """Return a window with what it takes from the one that it names, as in `OVER w`.
 

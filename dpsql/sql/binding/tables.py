@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -293,6 +293,12 @@ class NamedTables:
     def names_of_rows(self, table: Table) -> tuple[str, ...]:
         """Name what is computed of rows of the same unit for those of a table, so far."""
         return tuple(self._rows.get(table.path, {}))
+
+    def forget_rows(self, known: Sequence[UnitRows | UnitWindow]) -> None:
+        """Forget what has been noted of rows of the same unit since it was no more than this."""
+        for rows in self._all_rows[len(known) :]:
+            del self._rows[rows.around.path][rows.name]
+        del self._all_rows[len(known) :]
 
     @property
     def rows_of_units(self) -> tuple[UnitRows | UnitWindow, ...]:

@@ -202,6 +202,13 @@ class Evaluator:
             )
             return self._matrix(1, component, self._sandbox.arrays(query))
 
+    def may_be_null(self, component: CoupledColumns, value: BoundExpr) -> bool:
+        """Whether an expression has no value for some cells that are counted."""
+        with self._locating(component, [value]):
+            query = f"{self._joined(component)} SELECT count(*) FROM j WHERE __kept AND "
+            ((rows,),) = self._sandbox.rows(f"{query}({self._key(value)}) IS NULL")
+        return bool(rows)
+
     def values(
         self, component: CoupledColumns, value: BoundExpr, key: int, *, discrete: bool
     ) -> StoredAxis:

@@ -359,6 +359,8 @@ class _Set:
                 found.append(self._counted(component, count)[0])
                 continue
             axes = self._inside(component)
+            if quantile.all_rows and self._evaluator.may_be_null(component, quantile.value):
+                raise self._without_value(quantile.value)
             axis = self._evaluator.values(
                 component, quantile.value, key, discrete=not quantile.continuous
             )
@@ -415,6 +417,15 @@ class _Set:
         """Write a quantile that is one of the values."""
         of = self._source.text(quantile.value.span)
         return f"QUANTILE_DISC({of}, {quantile.probability:g})"
+
+    def _without_value(self, value: BoundExpr) -> SqlError:
+        text = self._source.text(value.span)
+        return self._source.error(
+            value.span,
+            "Rows without a value have places here, the last ones, but a quantile is of values.",
+            f"leave them out where rows are numbered: WHERE {text} IS NOT NULL.",
+            UnsupportedSqlError,
+        )
 
     def _no_value(self, value: BoundExpr) -> SqlError:
         return self._source.error(

@@ -552,6 +552,8 @@ def _leaves(node: exp.Expr) -> set[tuple[type, str]]:
 
 def _plain(node: exp.Expr) -> exp.Expr:
     """Write a node as it comes back: IF as CASE, units in full, functions in small letters."""
+    if isinstance(node, exp.WindowSpec) and node.args.get("end") is None:
+        return exp.WindowSpec(**{**node.copy().args, "end": "CURRENT ROW"})
     if isinstance(node, exp.Join) and node.args.get("on") == exp.true():
         return exp.Join(**{**node.copy().args, "on": None})  # what unnest gets after a comma
     if isinstance(node, exp.If) and not _is_branch(node):

@@ -54,6 +54,7 @@ _FUNCTIONS: dict[type, str] = {
     exp.LastValue: "last_value",
     exp.NthValue: "nth_value",
 }
+_PLACES = (exp.RowNumber, exp.Rank, exp.PercentRank, exp.CumeDist, exp.Ntile)
 _FRAMED = frozenset({"first_value", "last_value", "nth_value"})
 _KNOWN = (
     "use row_number, rank, dense_rank, ntile, lag, lead, first_value, last_value, COUNT(*) FILTER "
@@ -197,10 +198,11 @@ class UnitWindows:
         """Name the quantile for which rows may have been numbered by what they are sorted by."""
         order = window.args.get("order")
         sorted_by = order.expressions if isinstance(order, exp.Order) else []
-        if not isinstance(window.this, exp.RowNumber | exp.Ntile) or len(sorted_by) != 1:
+        if not isinstance(window.this, _PLACES) or not sorted_by:
             return ""
         value = self._source.text(self._source.node(sorted_by[0].this))
-        return "quantiles need no window: " + ask(f"SELECT MEDIAN({value}) AS median …") + "; or "
+        statement = f"SELECT QUANTILE_DISC({value}, 0.25) AS quartile …"
+        return "quantiles need no window: " + ask(statement) + "; or "
 
     def _sorted(self, window: exp.Window) -> Iterator[WindowSort]:
         order = window.args.get("order")

@@ -1,0 +1,394 @@
+"""Rows that are numbered: queries over all rows of another, and what each column is.
+
+    SELECT … FROM (SELECT x, row_number() OVER (ORDER BY x) AS place, COUNT(*) OVER () AS n
+                   FROM t WHERE …)
+
+A query that only names and computes columns has as many rows as the one that it is over, so that
+windows look at the same rows in whichever of such a chain they stand. The same rows are counted by
+`(SELECT COUNT(*) FROM t WHERE …)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from dpsql.schema.names import capitals, folded
+from dpsql.sql.binding.expressions import Expr, has_aggregate, is_star, with_named
+from dpsql.sql.ranked.places import Leaf, PlaceKind, UnreadableError
+
+_RANKS: dict[type[Expr], PlaceKind] = {
+    exp.RowNumber: PlaceKind.PLACE,
+    exp.Rank: PlaceKind.RANK,
+    exp.PercentRank: PlaceKind.PERCENT_RANK,
+    exp.CumeDist: PlaceKind.CUME_DIST,
+    exp.Ntile: PlaceKind.NTILE,
+}
+_CLAUSES = ("from_", "joins", "where", "group", "having")
+"""The parts of a query that tell which rows it has."""
+_KNOWN = {*_CLAUSES, "expressions", "order", "with_", "windows"}
+_MOST_PARTS = 100
+"""Into which NTILE may divide rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A window over rows that tells where a row stands, or how many there are."""
+
+    leaf: Leaf
+    partition: frozenset[str]
+    order: str = ""
+    """What the rows are sorted by, first of all."""
+    descending: bool = False
+    of: str = ""
+    """An expression, if only rows are counted in which it has a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A query whose windows look at the rows in question."""
+
+    select: exp.Select
+    alias: str
+    columns: tuple[str, ...]
+    """Names that are given to its first columns."""
+
+    def items(self) -> Iterator[tuple[str, Expr]]:
+        """Yield the name of each column, and what it is."""
+        for i, item in enumerate(self.select.expressions):
+            given = self.columns[i] if i < len(self.columns) else item.alias_or_name
+            yield given, item.unalias()
+
+
+@dataclass(slots=True)
+class NumberedRows:
+    """The queries between a query and its rows.
+
+    Expressions are read as over the innermost: each window that numbers rows is a word in them.
+    """
+
+    levels: tuple[Level, ...]
+    _words: dict[str, Ranked] = field(default_factory=dict)
+
+    def expanded(self, node: Expr, depth: int = 0) -> Expr:
+        """Write an expression over the columns of a level as one over those of the innermost.
+
+        Raises:
+            UnreadableError: it has columns of which that isn't known.
+        """
+        node = node.unnest()
+        if isinstance(node, exp.Column):
+            return self._column(node, depth)
+        if isinstance(node, exp.Window):
+            return self._window(node, depth)
+        if isinstance(node, exp.Query):
+            return self._counted_again(node)
+        return self._rebuilt(node, depth)
+
+    def key(self, node: Expr, depth: int = 0) -> str:
+        """Return a text that two expressions have if they are the same."""
+        return text_of(self.expanded(node, depth))
+
+    def ranked(self, node: Expr) -> Ranked | None:
+        """Return the window that a part of an expanded expression stands for."""
+        return self._words.get(node.name) if isinstance(node, exp.Var) else None
+
+    def is_ranked(self, node: Expr, depth: int = 0) -> bool:
+        """Whether an expression tells where a row stands, or how many rows there are."""
+        return any(self.ranked(part) for part in self.expanded(node, depth).find_all(exp.Var))
+
+    def without_ranks(self) -> exp.Subquery:
+        """Return the queries without the columns that tell where rows stand."""
+        made: exp.Subquery | None = None
+        for depth in reversed(range(len(self.levels))):
+            level, select = self.levels[depth], self.levels[depth].select.copy()
+            select.set("expressions", list(self._kept(depth)))
+            select.set("order", None)
+            if made is not None:
+                select.args["from_"].set("this", made)
+            alias = exp.TableAlias(this=exp.to_identifier(level.alias, quoted=True))
+            made = exp.Subquery(this=select, alias=alias if level.alias else None)
+        if made is None or any(not level.select.expressions for level in self.levels):
+            raise UnreadableError
+        return made
+
+    def _kept(self, depth: int) -> Iterator[Expr]:
+        level = self.levels[depth]
+        for i, (name, value) in enumerate(level.items()):
+            if is_star(value):
+                yield value.copy()
+            elif not self.is_ranked(value, depth + 1):
+                named = exp.Alias(this=value.copy(), alias=exp.to_identifier(name, quoted=True))
+                yield named if i < len(level.columns) else level.select.expressions[i].copy()
+
+    def _rebuilt(self, node: Expr, depth: int) -> Expr:
+        made = node.copy()
+        parts = zip(list(made.iter_expressions()), node.iter_expressions(), strict=True)
+        for old, part in parts:
+            if not isinstance(part, exp.DataType | exp.Identifier):
+                old.replace(self.expanded(part, depth))
+        return made
+
+    # ── Columns ────────────────────────────────────────────────────────────────────────────
+
+    def _column(self, node: exp.Column, depth: int) -> Expr:
+        if depth == len(self.levels):
+            plain = not self.levels[-1].select.args.get("joins")
+            table = None if plain or not node.table else folded(node.table)
+            return exp.column(exp.to_identifier(folded(node.name), quoted=True), table=table)
+        level = self.levels[depth]
+        if node.table and folded(node.table) != folded(level.alias):
+            raise UnreadableError
+        found = [value for name, value in level.items() if folded(name) == folded(node.name)]
+        if len(found) == 1 and not is_star(found[0]):
+            return self.expanded(found[0], depth + 1)
+        stars = [value for _, value in level.items() if is_star(value)]
+        if found or len(stars) != 1 or not _is_bare(stars[0]):
+            raise UnreadableError
+        return self._column(exp.column(node.this.copy()), depth + 1)
+
+    # ── Windows, and counts of the same rows ───────────────────────────────────────────────
+
+    def _window(self, node: exp.Window, depth: int) -> Expr:
+        if not depth:
+            raise UnreadableError  # its rows may be fewer
+        window = with_named(node, self.levels[depth - 1].select.args.get("windows") or [])
+        if window is None:
+            raise UnreadableError
+        ranked = self._rank(window, depth)
+        return self._rebuilt(window, depth) if ranked is None else self._word(ranked)
+
+    def _word(self, ranked: Ranked) -> exp.Var:
+        known = next((word for word, one in self._words.items() if one == ranked), None)
+        word = known or f"ranked {len(self._words)}"
+        self._words[word] = ranked
+        return exp.Var(this=word)
+
+    def _rank(self, window: exp.Window, depth: int) -> Ranked | None:
+        partition = self.keys(window.args.get("partition_by") or [], depth)
+        order, spec, of = window.args.get("order"), window.args.get("spec"), window.this
+        if order is None:
+            counted = None if spec is not None else self._counted(of, depth)
+            if counted is None:
+                return None
+            return Ranked(Leaf(PlaceKind.NUMBER), partition, of=counted)
+        first = self._first(order, partition, depth)
+        kind, parts = _RANKS.get(type(of)), _parts(of) if isinstance(of, exp.Ntile) else 1
+        if _is_all(of):
+            kind = (
+                PlaceKind.UP_TO if spec is None else PlaceKind.PLACE if _counts_up(spec) else None
+            )
+        elif spec is not None:
+            return None
+        if first is None or kind is None or not parts:
+            return None
+        return Ranked(Leaf(kind, parts), partition, *first)
+
+    def keys(self, nodes: list[Expr], depth: int = 0) -> frozenset[str]:
+        """Return what rows are grouped by, without constants."""
+        expanded = [self.expanded(node, depth) for node in nodes]
+        return frozenset(text_of(node) for node in expanded if not is_constant(node))
+
+    def _counted(self, node: Expr, depth: int) -> str | None:
+        """Return in which rows a window counts values, "" if all; None if it does not count."""
+        if _is_all(node):
+            return ""
+        if isinstance(node, exp.Max):
+            ranked = self.ranked(self.expanded(node.this, depth))
+            last = ranked is not None and ranked.leaf.counted is PlaceKind.PLACE
+            return "" if last else None
+        plain = isinstance(node, exp.Count) and not isinstance(node.this, exp.Distinct)
+        return self.key(node.this, depth) if plain and not node.expressions else None
+
+    def _first(
+        self, order: exp.Order, partition: frozenset[str], depth: int
+    ) -> tuple[str, bool] | None:
+        """Return what rows of a partition are sorted by first, and whether from its last value."""
+        for part in order.expressions:
+            node = self.expanded(part.this, depth)
+            if text_of(node) not in partition and not is_constant(node):
+                nulls_last = not part.args.get("nulls_first")
+                return (text_of(node), bool(part.args.get("desc"))) if nulls_last else None
+        return None
+
+    def _counted_again(self, query: exp.Query) -> Expr:
+        """Read a subquery that counts the same rows."""
+        select = query.unnest() if isinstance(query, exp.Subquery) else query
+        count = _count(select) if isinstance(select, exp.Select) else None
+        if count is None or not isinstance(select, exp.Select):
+            return query.copy()
+        if rows_of(select) != rows_of(self.levels[-1].select):
+            return query.copy()
+        of = ""
+        if not _is_all(count):
+            inner = NumberedRows(levels_of(select))
+            of = inner.key(count.this) if inner.levels else ""
+            if not of:
+                return query.copy()
+        return self._word(Ranked(Leaf(PlaceKind.NUMBER), frozenset(), of=of))
+
+
+# ── Queries after FROM, and which rows they have ─────────────────────────────────────────────────
+
+
+def levels_of(select: exp.Select) -> tuple[Level, ...]:
+    """Return the queries over whose rows a query is, from the outside in."""
+    found: list[Level] = []
+    clause = select.args.get("from_")
+    while clause is not None:
+        level = _level(clause.this)
+        if level is None or not _is_plain(level.select):
+            break
+        found.append(level)
+        clause = level.select.args.get("from_") if _is_passing(level.select) else None
+    return tuple(found)
+
+
+def rows_of(select: exp.Select) -> str:
+    """Return a text that two queries have if they have the same rows."""
+    clause = select.args.get("from_")
+    level = _level(clause.this) if clause is not None else None
+    if level is not None and _is_plain(level.select) and not _chooses(select):
+        return rows_of(level.select)
+    name = clause.this.alias_or_name if clause is not None else ""
+    found: list[str] = []
+    for key in _CLAUSES:
+        value = select.args.get(key)
+        for part in value if isinstance(value, list) else [value]:
+            plain = not select.args.get("joins")
+            found.append(_told(part, name, plain=plain) if part is not None else "")
+    return "\n".join(found)
+
+
+def _told(part: Expr, name: str, *, plain: bool) -> str:
+    """Write a clause with queries in place of their names; if it can, with bare columns."""
+    made = _written_out(part)
+    if plain:
+        for column in made.find_all(exp.Column):
+            if folded(column.table) == folded(name):
+                column.set("table", None)
+        if isinstance(made, exp.From):
+            made.this.set("alias", None)
+    return text_of(made)
+
+
+def _written_out(part: Expr) -> Expr:
+    made = part.copy()
+    pairs = zip(list(made.find_all(exp.Table)), list(part.find_all(exp.Table)), strict=True)
+    for table, original in pairs:
+        cte = query_named(original)
+        if cte is not None:
+            alias = table.args.get("alias") or exp.TableAlias(this=table.this.copy())
+            table.replace(exp.Subquery(this=_written_out(cte.this), alias=alias))
+    return made
+
+
+def query_named(table: exp.Table) -> exp.CTE | None:
+    """Return the CTE that a name after FROM means."""
+    if table.db or not isinstance(table.this, exp.Identifier):
+        return None
+    node: Expr | None = table
+    while node is not None:
+        known = [node.args["with_"]] if node.args.get("with_") is not None else []
+        ctes: list[exp.CTE] = [cte for clause in known for cte in clause.expressions]
+        if isinstance(node.parent, exp.With):  # a CTE sees those before it
+            before = node.parent.expressions
+            ctes, node = before[: [cte is node for cte in before].index(True)], node.parent
+        named = [cte for cte in ctes if folded(cte.alias) == folded(table.name)]
+        if named:
+            return named[0]
+        node = node.parent if not isinstance(node, exp.With) else _above(node)
+    return None
+
+
+def _above(clause: exp.With) -> Expr | None:
+    """Return what is around the query that a WITH belongs to."""
+    return clause.parent.parent if clause.parent is not None else None
+
+
+def _level(item: Expr) -> Level | None:
+    """Return the SELECT that an item after FROM is."""
+    alias = item.args.get("alias")
+    given = alias.args.get("columns") if isinstance(alias, exp.TableAlias) else None
+    if any(value for key, value in item.args.items() if key not in {"this", "alias"}):
+        return None
+    inner: Expr | None = item
+    if isinstance(item, exp.Table):
+        inner = query_named(item)
+        given = given or (inner.args["alias"].args.get("columns") if inner is not None else None)
+    if not isinstance(inner, exp.Subquery | exp.CTE) or not isinstance(inner.this, exp.Select):
+        return None
+    return Level(inner.this, item.alias_or_name, tuple(column.name for column in given or []))
+
+
+def _is_plain(select: exp.Select) -> bool:
+    """Whether its windows look at the same rows of which it has one each."""
+    values = [item.unalias() for item in select.expressions]
+    spread = any(value.find(exp.Unnest, exp.Explode) for value in values)
+    single = not select.args.get("group") and any(has_aggregate(v, windows=False) for v in values)
+    return not (spread or single or any(v for k, v in select.args.items() if k not in _KNOWN))
+
+
+def _chooses(select: exp.Select) -> bool:
+    """Whether a query has other rows than the first item after its FROM."""
+    return any(select.args.get(key) for key in ("joins", "where", "group", "having"))
+
+
+def _is_passing(select: exp.Select) -> bool:
+    return not _chooses(select) and _is_plain(select)
+
+
+def _count(select: exp.Select) -> Expr | None:
+    """Return the COUNT of a query that has no other value."""
+    if len(select.expressions) != 1:
+        return None
+    others = [key for key in ("group", "having") if select.args.get(key)]
+    others += [key for key, value in select.args.items() if value and key not in _KNOWN]
+    value = select.expressions[0].unalias()
+    counted = isinstance(value, exp.Count) and not value.expressions
+    return value if counted and not others and not isinstance(value.this, exp.Distinct) else None
+
+
+def _is_all(node: Expr) -> bool:
+    """Whether an aggregate counts rows, whatever is in them."""
+    of = node.this
+    if isinstance(node, exp.Sum):
+        return bool(of == exp.Literal.number(1))
+    return isinstance(node, exp.Count) and (is_star(of) or isinstance(of, exp.Literal))
+
+
+def _counts_up(spec: Expr) -> bool:
+    """Whether a frame reaches from the first row to the row itself."""
+    start, end = spec.args.get("start"), spec.args.get("end")
+    up = start == "UNBOUNDED" and end in {None, "CURRENT ROW"}
+    return up and capitals(spec.text("kind")) == "ROWS" and not spec.args.get("exclude")
+
+
+def _parts(node: exp.Ntile) -> int:
+    """Return into how many parts NTILE divides rows; 0 if that isn't known."""
+    of = node.this
+    known = isinstance(of, exp.Literal) and not of.is_string and of.name.isdecimal()
+    return int(of.name) if known and 0 < int(of.name) <= _MOST_PARTS else 0
+
+
+def is_constant(node: Expr) -> bool:
+    """Whether an expanded expression is the same for all rows."""
+    return node.find(exp.Column, exp.Query, exp.Window, exp.Var, exp.AggFunc) is None
+
+
+def _is_bare(star: Expr) -> bool:
+    inner = star.this if isinstance(star, exp.Column) else star
+    return not any(inner.args.values())
+
+
+def text_of(node: Expr) -> str:
+    """Write an expression so that what differs in cases and parentheses alone is equal."""
+    made: Expr = exp.Paren(this=node.copy())
+    for name in made.find_all(exp.Identifier):
+        name.set("this", folded(name.name))
+    for paren in list(made.find_all(exp.Paren)):
+        if paren is not made:
+            paren.replace(paren.this)
+    return str(made.this.sql(dialect="duckdb", comments=False, identify=True))
