@@ -63,7 +63,13 @@ from dpsql.sql.outline import Outlined, Outliner, Visitor
 from dpsql.sql.ranked.quantiles import with_quantiles
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.several import SameUnits, by_table, check_bounded, one_table_only, over_all_tables
-from dpsql.sql.shorthands import Values, without_brackets, without_pivots, without_shorthands
+from dpsql.sql.shorthands import (
+    Values,
+    with_short_chains,
+    without_brackets,
+    without_pivots,
+    without_shorthands,
+)
 from dpsql.sql.statements import Importance, naming
 from dpsql.sql.text.limits import MAX_STATEMENTS
 from dpsql.sql.text.parse import Parsed, check_written, parse_statement
@@ -379,7 +385,8 @@ def _check_names(statements: Sequence[tuple[str, str]]) -> None:
 
 
 def _read(sql: str, values: Values) -> Parsed:
-    parsed = without_shorthands(without_brackets(without_pivots(parse_statement(sql), values)))
+    parsed = without_brackets(without_pivots(with_short_chains(parse_statement(sql)), values))
+    parsed = without_shorthands(parsed)
     check_allowed(parsed)
     check_written(parsed.query, parsed.source)
     return parsed

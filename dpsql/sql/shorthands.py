@@ -155,6 +155,63 @@ def _is_inner(join: exp.Join) -> bool:
     return plain and capitals(join.kind or "") in _INNER
 
 
+# ── UNION of many queries, as that of a first and a second half ──────────────────────────────────
+#
+# A chain of UNION ALL, or of UNION, is read from the left: ((a ∪ b) ∪ c) ∪ d, as deep as it is
+# long. Both are associative, so it's (a ∪ b) ∪ (c ∪ d) as well, in the same order of rows, and not
+# deeper than the number of its queries has digits.
+
+
+_LONG = 16
+"""So many queries may stay as they are written."""
+_ITS_OWN = frozenset({"this", "expression", "distinct"})
+"""What a UNION inside a chain may have: ORDER BY and WITH belong to it alone."""
+
+
+def with_short_chains(parsed: Parsed) -> Parsed:
+    """Halve long chains of UNION, so that no pass over them is deep."""
+    outermost = [
+        union
+        for union in parsed.query.find_all(exp.Union)
+        if not (isinstance(union.parent, exp.Union) and union.arg_key == "this")
+    ]
+    for union in outermost:
+        queries = _chain(union)
+        if len(queries) > _LONG:
+            half = len(queries) // 2
+            union.set("this", _halved(queries[:half], union))
+            union.set("expression", _bracketed(_halved(queries[half:], union)))
+    return parsed
+
+
+def _chain(union: exp.Union) -> list[exp.Expr]:
+    """Return the queries of a chain in order."""
+    found: list[exp.Expr] = [union.expression]
+    node = union.this
+    while _continues(node, union):
+        found.append(node.expression)
+        node = node.this
+    return [node, *reversed(found)]
+
+
+def _continues(node: exp.Expr, union: exp.Union) -> bool:
+    own = any(value for key, value in node.args.items() if key not in _ITS_OWN)
+    same = node.args.get("distinct") == union.args.get("distinct")
+    return isinstance(node, exp.Union) and same and not own and not union.args.get("by_name")
+
+
+def _halved(queries: Sequence[exp.Expr], like: exp.Union) -> exp.Expr:
+    if len(queries) == 1:
+        return queries[0]
+    half = len(queries) // 2
+    first, second = _halved(queries[:half], like), _halved(queries[half:], like)
+    return exp.Union(this=first, expression=_bracketed(second), distinct=like.args.get("distinct"))
+
+
+def _bracketed(query: exp.Expr) -> exp.Expr:
+    return exp.Subquery(this=query) if isinstance(query, exp.Union) else query
+
+
 # ── PIVOT and UNPIVOT, written as the SELECT that they stand for ─────────────────────────────────
 #
 #     FROM q PIVOT (SUM(n) FOR sex IN ('F', 'M') GROUP BY edu)

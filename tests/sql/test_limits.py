@@ -313,6 +313,30 @@ def test_nested_calls_are_refused_before_they_take_exponential_time(opening):
     assert error.value.hint
 
 
+def test_calls_may_be_nested_as_conversions_nest_them():
+    calls = "CAST(ROUND(" * 5 + "a" + ", 1) AS DOUBLE)" * 5
+    (statement,) = compile_text(f"SELECT SUM({calls}) AS total FROM t").statements
+    assert [output.name for output in statement.outputs] == ["total"]
+
+
+CHAINED = {
+    "all": " UNION ALL ".join(f"SELECT {i % 40} AS x, '{i % 7}' AS g" for i in range(119)),
+    "distinct": " UNION ".join(f"SELECT {i % 40} AS x, '{i % 7}' AS g" for i in range(300)),
+    "ordered": " UNION ALL ".join(f"SELECT {i} AS x, 'a' AS g" for i in range(50))
+    + " ORDER BY x DESC LIMIT 20",
+    "mixed": "SELECT 20 AS x, 'a' AS g UNION SELECT 21, 'a' EXCEPT SELECT 21, 'a' UNION ALL "
+    + " UNION ALL ".join(f"SELECT {i % 40}, '{i % 7}'" for i in range(60)),
+    "by itself": " UNION ALL ".join(f"SELECT {i}, 'a'" for i in range(17, 40)),
+}
+
+
+@pytest.mark.parametrize("name", CHAINED)
+def test_chains_of_union_are_not_deep(name):
+    counted = "SELECT g, COUNT(*) AS n FROM people JOIN w ON age = x GROUP BY g"
+    con = reference.connect()
+    assert not reference.differences(con, f"WITH w(x, g) AS ({CHAINED[name]}) {counted}")
+
+
 @pytest.mark.parametrize(
     "joins",
     [

@@ -28,8 +28,10 @@ MAX_TOKENS = 10_000
 MAX_PARENTHESES = 32
 MAX_PREFIXES = 32
 MAX_DEPTH = 100
-MAX_CALLS = 6
-"""Calls in calls: the parser tries each as a type first, and so takes time exponential in them."""
+MAX_CALLS = 12
+"""Calls in calls: of some functions the parser copies arguments, in time exponential in them."""
+MAX_TYPES = 6
+"""Such calls that are named as a type, as `date(…)`: the parser reads each as one first."""
 MAX_JOINS = 32
 MAX_BARE_JOINS = 8
 MAX_PARSING = 100_000
@@ -160,18 +162,22 @@ def _bare_joins(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _check_calls(source: SourceText) -> None:
-    calls: list[bool] = []
-    before = ""
+    calls: list[tuple[bool, bool]] = []
+    before, kind = "", TokenType.SELECT
+    types = DuckDB.Parser.TYPE_TOKENS
     for token in source.tokens:
         if token.token_type is TokenType.L_PAREN:
             word = before.replace("_", "a").isalnum() and before not in _GROUPING
-            calls.append(word)
-            if sum(calls) > MAX_CALLS:
+            calls.append((word, word and kind in types and kind is not TokenType.INTERVAL))
+            if sum(call for call, _ in calls) > MAX_CALLS:
                 raise _too_large(source, token, f"nests more than {MAX_CALLS} function calls")
+            if sum(typed for _, typed in calls) > MAX_TYPES:
+                message = f"nests more than {MAX_TYPES} calls that are named as types"
+                raise _too_large(source, token, message)
         elif token.token_type is TokenType.R_PAREN and calls:
             calls.pop()
         quoted = token.token_type in {TokenType.STRING, TokenType.IDENTIFIER}
-        before = "" if quoted else capitals(token.text)
+        before, kind = "" if quoted else capitals(token.text), token.token_type
 
 
 def too_long(node: exp.Expr, source: SourceText) -> SqlError:

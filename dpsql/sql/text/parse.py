@@ -381,7 +381,8 @@ def parse_tokens(source: SourceText) -> exp.Expr:
 def _check_depth(tree: exp.Expr, source: SourceText) -> None:
     """Refuse trees that are too deep for the recursive passes that follow.
 
-    Chains of AND and OR are as deep as they are long, but those passes flatten them.
+    Chains of AND and OR are as deep as they are long, but those passes flatten them; chains of
+    UNION are halved before them (`shorthands.with_short_chains`).
     """
     pending = [(tree, 0)]
     while pending:
@@ -390,11 +391,11 @@ def _check_depth(tree: exp.Expr, source: SourceText) -> None:
             raise source.error(
                 source.whole(),
                 f"The statement nests more than {MAX_DEPTH} operators.",
-                "shorten the arithmetic; many rows of constants make one list: (VALUES (0, 'a'), "
-                "(1, 'b')) AS t(n, name).",
+                "shorten the arithmetic.",
                 SqlLimitError,
             )
-        flat = isinstance(node, exp.Connector) and type(node.parent) is type(node)
+        chained = isinstance(node, exp.Connector | exp.Union)
+        flat = chained and type(node.parent) is type(node)
         pending += [(child, depth + (not flat)) for child in node.iter_expressions()]
 
 
