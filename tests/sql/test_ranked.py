@@ -113,6 +113,29 @@ EXACT = {
             MIN(CASE WHEN rn < {p} * n THEN 99 ELSE x END) AS q, COUNT(*) AS rows
         FROM ({t}) GROUP BY n
     """,
+    "a joined number": """
+        SELECT MIN(CASE WHEN rn < {p} * n THEN 99 ELSE x END) AS q
+        FROM (SELECT x, row_number() OVER (ORDER BY x) AS rn FROM t) AS a
+        CROSS JOIN (SELECT COUNT(*) AS n FROM t) AS b
+    """,
+    "joined numbers": """
+        WITH o AS (SELECT g, x, row_number() OVER w AS rn FROM t WHERE x > 0
+                WINDOW w AS (PARTITION BY g ORDER BY g, x)),
+            c AS (SELECT g, COUNT(*) AS n FROM t WHERE x > 0 GROUP BY g)
+        SELECT c.g, MIN(CASE WHEN rn < {p} * n THEN 99 ELSE x END) AS q
+        FROM o JOIN c ON o.g = c.g GROUP BY c.g
+    """,
+    "numbers of the same query": """
+        WITH o AS (SELECT g, x, row_number() OVER (PARTITION BY g ORDER BY x) AS rn FROM t)
+        SELECT g, MIN(x) AS q
+        FROM o JOIN (SELECT g, COUNT(*) AS n FROM o GROUP BY g) AS c USING (g)
+        WHERE rn >= {p} * n GROUP BY g
+    """,
+    "a number after a comma": """
+        WITH o AS (SELECT x AS v, row_number() OVER (ORDER BY x) AS rn FROM t),
+            c AS (SELECT COUNT(*) AS n FROM o)
+        SELECT v AS q, n FROM c, o WHERE rn = CEIL({p} * c.n)
+    """,
     "a window of its own": """
         SELECT MIN(x) FILTER (WHERE rn >= {p} * n) AS q FROM (
             SELECT x, row_number() OVER w AS rn, COUNT(*) OVER () AS n
@@ -176,6 +199,8 @@ def test_quantiles_are_at_most_one_row_away(seed):
     "sql",
     [
         "SELECT MIN(x) FILTER (WHERE rn >= 0.5 * (SELECT COUNT(*) FROM t WHERE x > 3)) FROM r",
+        "SELECT MIN(x) FILTER (WHERE 2 * rn >= m) FROM r, (SELECT COUNT(*) m FROM t WHERE x > 3) c",
+        "SELECT MIN(x) FILTER (WHERE gn >= m) FROM r, (SELECT g, COUNT(*) m FROM t GROUP BY g) c",
         "SELECT MIN(CASE WHEN rn < 5 THEN 99 ELSE x END) AS q FROM r",
         "SELECT AVG(rn) AS q FROM r",
         "SELECT SUM(CASE WHEN rn < 0.5 * n THEN x END) AS q FROM r",

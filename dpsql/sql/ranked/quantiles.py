@@ -25,6 +25,7 @@ from sqlglot import exp
 
 from dpsql.schema.names import folded
 from dpsql.sql.binding.expressions import Expr, has_aggregate, is_aggregate, meant
+from dpsql.sql.ranked.numbers import conjuncts, with_windows
 from dpsql.sql.ranked.places import Leaf, Pick, PlaceKind, UnreadableError, selection
 from dpsql.sql.ranked.rows import (
     Level,
@@ -53,17 +54,29 @@ _CLAUSES = frozenset(
 
 def with_quantiles(parsed: Parsed) -> Parsed | None:
     """Write all quantiles of a statement that are told by places; None if there are none."""
-    query, written = parsed.query.copy(), False
-    while any(_write(select, parsed.source) for select in query.find_all(exp.Select)):
+    whole, written = exp.Subquery(this=parsed.query.copy()), False
+    while any(_write(select, parsed.source) for select in whole.find_all(exp.Select)):
         written = True
     if not written:
         return None
+    query: exp.Query = whole.this
     _drop_unused(query)
-    return Parsed(query, parsed.source, parsed.weight)
+    return Parsed(query.copy(), parsed.source, parsed.weight)
 
 
 def _write(select: exp.Select, source: SourceText) -> bool:
     """Write a SELECT over numbered rows without numbers; return whether it is one."""
+    alone = with_windows(select)
+    if alone is None:
+        return _write_alone(select, source)
+    select.replace(alone)
+    written = _write_alone(alone, source)
+    if not written:
+        alone.replace(select)
+    return written
+
+
+def _write_alone(select: exp.Select, source: SourceText) -> bool:
     levels = levels_of(select)
     if not any(level.select.find(exp.Window) for level in levels):
         return False
@@ -118,7 +131,7 @@ class _OverNumbered:
         self._partitions: set[frozenset[str]] = set()
         """By what the rows are told apart that have places among each other."""
         where = select.args.get("where")
-        parts = [] if where is None else _conjuncts(where.this)
+        parts = [] if where is None else conjuncts(where.this)
         self._placed = [self._rows.expanded(p) for p in parts if self._rows.is_ranked(p)]
         self._kept = [part for part in parts if not self._rows.is_ranked(part)]
         self._names = {folded(i.alias) for i in select.expressions if isinstance(i, exp.Alias)}
@@ -416,13 +429,6 @@ def _least(value: Expr, constant: Expr, pick: Pick, *, nulls: bool) -> Expr:
 
 def _count() -> Expr:
     return exp.Count(this=exp.Star(), big_int=True)
-
-
-def _conjuncts(node: Expr) -> list[Expr]:
-    node = node.unnest()
-    if isinstance(node, exp.And):
-        return [part for side in (node.this, node.expression) for part in _conjuncts(side)]
-    return [node]
 
 
 def _named(item: Expr, value: Expr) -> Expr:

@@ -176,7 +176,7 @@ class NumberedRows:
             return Ranked(Leaf(PlaceKind.NUMBER), partition, of=counted)
         first = self._first(order, partition, depth)
         kind, parts = _RANKS.get(type(of)), _parts(of) if isinstance(of, exp.Ntile) else 1
-        if _is_all(of):
+        if counts_rows(of):
             kind = (
                 PlaceKind.UP_TO if spec is None else PlaceKind.PLACE if _counts_up(spec) else None
             )
@@ -193,7 +193,7 @@ class NumberedRows:
 
     def _counted(self, node: Expr, depth: int) -> str | None:
         """Return in which rows a window counts values, "" if all; None if it does not count."""
-        if _is_all(node):
+        if counts_rows(node):
             return ""
         if isinstance(node, exp.Max):
             ranked = self.ranked(self.expanded(node.this, depth))
@@ -222,7 +222,7 @@ class NumberedRows:
         if rows_of(select) != rows_of(self.levels[-1].select):
             return query.copy()
         of = ""
-        if not _is_all(count):
+        if not counts_rows(count):
             inner = NumberedRows(levels_of(select))
             of = inner.key(count.this) if inner.levels else ""
             if not of:
@@ -235,27 +235,40 @@ class NumberedRows:
 
 def levels_of(select: exp.Select) -> tuple[Level, ...]:
     """Return the queries over whose rows a query is, from the outside in."""
-    found: list[Level] = []
     clause = select.args.get("from_")
-    while clause is not None:
-        level = _level(clause.this)
+    return () if clause is None else levels_from(clause.this)
+
+
+def levels_from(item: Expr | None) -> tuple[Level, ...]:
+    """Return the query that an item after FROM is, and those over whose rows that is."""
+    found: list[Level] = []
+    while item is not None:
+        level = level_of(item)
         if level is None or not _is_plain(level.select):
             break
         found.append(level)
         clause = level.select.args.get("from_") if _is_passing(level.select) else None
+        item = None if clause is None else clause.this
     return tuple(found)
 
 
-def rows_of(select: exp.Select) -> str:
-    """Return a text that two queries have if they have the same rows."""
+def rows_of(select: exp.Select, *, grouped: bool = True) -> str:
+    """Return a text that two queries have if they have the same rows.
+
+    Args:
+        select: the query.
+        grouped: whether its rows are groups, if it has any, and not those that these are of.
+    """
     clause = select.args.get("from_")
-    level = _level(clause.this) if clause is not None else None
-    if level is not None and _is_plain(level.select) and not _chooses(select):
+    level = level_of(clause.this) if clause is not None else None
+    own = _CLAUSES if grouped else ("from_", "joins", "where")
+    chooses = any(select.args.get(key) for key in own[1:])
+    if level is not None and _is_plain(level.select) and not chooses:
         return rows_of(level.select)
     name = clause.this.alias_or_name if clause is not None else ""
     found: list[str] = []
     for key in _CLAUSES:
-        value = select.args.get(key)
+        value = select.args.get(key) if key in own else None
         for part in value if isinstance(value, list) else [value]:
             plain = not select.args.get("joins")
             found.append(_told(part, name, plain=plain) if part is not None else "")
@@ -308,7 +321,7 @@ def _above(clause: exp.With) -> Expr | None:
     return clause.parent.parent if clause.parent is not None else None
 
 
-def _level(item: Expr) -> Level | None:
+def level_of(item: Expr) -> Level | None:
     """Return the SELECT that an item after FROM is."""
     alias = item.args.get("alias")
     given = alias.args.get("columns") if isinstance(alias, exp.TableAlias) else None
@@ -331,13 +344,9 @@ def _is_plain(select: exp.Select) -> bool:
     return not (spread or single or any(v for k, v in select.args.items() if k not in _KNOWN))
 
 
-def _chooses(select: exp.Select) -> bool:
-    """Whether a query has other rows than the first item after its FROM."""
-    return any(select.args.get(key) for key in ("joins", "where", "group", "having"))
-
-
 def _is_passing(select: exp.Select) -> bool:
-    return not _chooses(select) and _is_plain(select)
+    """Whether a query has the rows of the first item after its FROM."""
+    return not any(select.args.get(key) for key in _CLAUSES[1:]) and _is_plain(select)
 
 
 def _count(select: exp.Select) -> Expr | None:
@@ -351,7 +360,7 @@ def _count(select: exp.Select) -> Expr | None:
     return value if counted and not others and not isinstance(value.this, exp.Distinct) else None
 
 
-def _is_all(node: Expr) -> bool:
+def counts_rows(node: Expr) -> bool:
     """Whether an aggregate counts rows, whatever is in them."""
     of = node.this
     if isinstance(node, exp.Sum):
