@@ -51,6 +51,7 @@ from dpsql.rows.expression import NOTHING, RowCall, RowCase, RowColumn, RowConst
 from dpsql.rows.expression import columns as columns_of
 from dpsql.rows.known import Interval
 from dpsql.rows.operands import cast
+from dpsql.rows.steps import from_steps
 from dpsql.rows.typed import RowAggregate, RowValue, as_stored, bytes_of
 from dpsql.rows.types import BIGINT, BOOLEAN, DOUBLE
 from dpsql.rows.within import AGGREGATES, aggregated, truth
@@ -137,6 +138,7 @@ class WindowCall:
         labels: all texts that it can be, if they are known.
         ends: between which whole numbers it is, if that is known.
         between: between which numbers it lies, see `of_rows`.
+        scale: that of the steps that are added up in place of doubles, see `steps.py`.
     """
 
     function: str
@@ -150,6 +152,7 @@ class WindowCall:
     labels: tuple[str, ...] = ()
     ends: tuple[int, int] | None = None
     between: Interval = (None, None)
+    scale: int | None = None
 
     def __post_init__(self) -> None:
         """Leave no frame to what SQL takes for one: up to the rows that are equal in order."""
@@ -201,6 +204,7 @@ class RowsWindow:
     frame: WindowFrame | None
     columns: frozenset[str]
     between: Interval
+    scale: int | None
 
 
 def rows_window(name: str, asked: WindowCall, types: Mapping[str, str]) -> RowsWindow:
@@ -236,6 +240,7 @@ def rows_window(name: str, asked: WindowCall, types: Mapping[str, str]) -> RowsW
         asked.frame,
         asked.read,
         asked.between,
+        asked.scale,
     )
 
 
@@ -263,6 +268,8 @@ def of_rows(function: str, value: Interval, most: int | None) -> Interval:
 def window_seen(window: WindowColumn) -> RowExpression:
     """Return what SQL sees of such a column, so that it says itself which values it can have."""
     found = RowColumn(window.name)
+    if window.scale is not None:
+        return from_steps(found, window.scale)
     if window.type == BOOLEAN.name:
         return truth(found)
     if window.least is not None:

@@ -15,10 +15,11 @@ Guarantees:
     the functions below, each of which is a function of the multiset of what it is given: how many
     there are, or how many that differ; their sum, as exact integers or decimals, and what that is
     divided by how many; whether all are true, or one; the least or the largest of values of which
-    equal ones are the same, texts by their bytes, labels as their ENUM has them. Not among them are
+    equal ones are the same, texts by their bytes, labels as their ENUM has them, and of doubles one
+    zero for two, and one NaN. Not among them are
     those that look at an order which SQL leaves open (FIRST, ANY_VALUE, MODE, ARG_MIN, STRING_AGG),
     or that round as they go (SUM and AVG of DOUBLE): of these, rows of other units decide, by how a
-    scan is cut into pieces.
+    scan is cut into pieces. In their place, whole numbers of steps are added up (`steps.py`).
 
     What they are given, and the condition on rows, are total functions of one row, or of that and
     the one that it is for (`write.py`). A sum can't overflow: of integers of at most 64 bits and of
@@ -39,12 +40,14 @@ from dpsql.rows.expression import (
     NOTHING,
     RowCall,
     RowCase,
+    RowCast,
     RowColumn,
     RowConstant,
     RowExpression,
     columns,
 )
 from dpsql.rows.known import Interval
+from dpsql.rows.steps import from_steps
 from dpsql.rows.typed import RowAggregate, RowValue, as_stored, bytes_of
 from dpsql.rows.types import (
     BIGINT,
@@ -89,6 +92,7 @@ class RowsWithin:
         holds: what is true of the rows, as it was asked for; None if all are looked at.
         outside: what is read of the row that has it, with `OUTSIDE` before it in the trees.
         between: between which numbers it lies, see `windows.of_rows`.
+        scale: that of the steps that are added up in place of doubles, see `steps.py`.
     """
 
     name: str
@@ -102,6 +106,7 @@ class RowsWithin:
     holds: RowExpression | None
     outside: tuple[str, ...] = ()
     between: Interval = (None, None)
+    scale: int | None = None
 
     @property
     def is_counted(self) -> bool:
@@ -159,6 +164,8 @@ def rows_within(
 def seen(within: Within) -> RowExpression:
     """Return what SQL sees of a column, so that it says itself which values it can have."""
     found = RowColumn(within.name)
+    if within.scale is not None:
+        return from_steps(found, within.scale)
     if within.is_counted:  # which is never negative
         return RowCall("greatest", (found, _ZERO))
     if within.type == BOOLEAN.name:
@@ -203,9 +210,18 @@ def aggregated(function: str, argument: RowExpression | None, writer: RowWriter)
             raise _unsupported(capitals(function), type_)
     elif type_ == VARCHAR:  # the text itself, of that which comes first or last
         told = _in_order(argument, written, writer)
+    elif type_.is_float:
+        written = writer.write(_canonical(argument, type_))
     elif not type_.is_exact and not type_.is_time:
         raise _unsupported(capitals(function), type_)
     return RowAggregate(function, type_, (written,), told)
+
+
+def _canonical(value: RowExpression, type_: RowType) -> RowExpression:
+    """Return a number of which equal ones are the same: one zero, and one NaN, the largest."""
+    nan, zero = (RowCast(RowConstant("DOUBLE", text), type_) for text in ("nan", "0.0"))
+    cases = ((RowCall("isnan", (value,)), nan), (RowCall("=", (value, zero)), zero))
+    return RowCase(cases, value)
 
 
 def _added(function: str, type_: RowType) -> RowType:
@@ -230,10 +246,8 @@ def _unsupported(function: str, type_: RowType) -> UnsupportedSqlError:
     elif type_.is_number:
         hint = "use whole numbers or decimals, for example CAST(x AS DECIMAL(18, 2))."
         why = "it could be too large"
-        if not type_.is_exact and function in {"SUM", "AVG"}:
+        if not type_.is_exact:
             why = "it would depend on the order in which rows are read"
-        elif not type_.is_exact:
-            why = "only exact numbers are compared among rows of a unit"
     return UnsupportedSqlError(
         f"{function} of {type_.sql} within a unit is not supported: {why}.", hint=hint
     )

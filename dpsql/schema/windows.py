@@ -50,6 +50,10 @@ class ComputedColumn(Protocol):
     def between(self) -> tuple[Fraction | None, Fraction | None]:
         """Between which numbers it lies, days of 1970 for times, where units keep to `max_rows`."""
 
+    @property
+    def scale(self) -> int | None:
+        """The scale of a number of steps that stands for a DOUBLE, see `dpsql/rows/steps.py`."""
+
 
 @runtime_checkable
 class WindowColumn(ComputedColumn, Protocol):

@@ -304,6 +304,7 @@ TRUSTED = (
     "rows/write.py",
     "rows/typed.py",
     "rows/measure.py",
+    "rows/steps.py",
     "rows/windows.py",
     "rel/check.py",
     "rel/keys.py",

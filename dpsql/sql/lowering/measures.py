@@ -454,6 +454,14 @@ class RowReader:
         """Return between which numbers all of some expressions lie, days of 1970 for times."""
         return union([self._bounds.of(row.ordered(value)) for value in values])
 
+    def bounded(self, bound: BoundExpr) -> tuple[row.RowExpression, tuple[Fraction, Fraction]]:
+        """Return a number of a row, and its public bounds.
+
+        Raises:
+            SqlError: it can't be evaluated row by row, or has no public bounds.
+        """
+        return self._value(bound, ())
+
     def _value(
         self, bound: BoundExpr, within: Within
     ) -> tuple[row.RowExpression, tuple[Fraction, Fraction]]:

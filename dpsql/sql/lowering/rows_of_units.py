@@ -10,6 +10,8 @@ from sqlglot import exp
 
 from dpsql.errors import SchemaError, SqlError
 from dpsql.rows import expression as row
+from dpsql.rows.steps import in_steps, scale_of
+from dpsql.rows.types import DOUBLE
 from dpsql.rows.windows import (
     CHOSEN,
     SHIFTED,
@@ -26,7 +28,9 @@ from dpsql.schema.names import capitals
 from dpsql.schema.windows import OUTSIDE
 from dpsql.sql.binding.expressions import BoundExpr, named_by, render
 from dpsql.sql.binding.tables import AROUND, NamedTables, UnitRows, UnitWindow, WindowSort
+from dpsql.sql.binding.units.group import SUMS
 from dpsql.sql.lowering.measures import RowReader
+from dpsql.sql.lowering.stored_values import clamped, number
 from dpsql.sql.sandbox.database import Sandbox
 
 _ONE_OF = frozenset({*SHIFTED, *CHOSEN, "min", "max"})
@@ -91,10 +95,13 @@ class RowsOfUnits:
         holds = [reader.expression(_placed(one, places)) for one in rows.conditions]
         value = None if rows.value is None else reader.expression(_placed(rows.value, places))
         types = dict(read.undeclared) | {name: stored_type(read, name) for name in read.columns}
-        condition = row.all_of(holds) if holds else None
+        condition, scale = row.all_of(holds) if holds else None, None
+        if value is not None and rows.value is not None:
+            value, scale = _added(rows.function, value, rows.value, reader)
         found = rows_within(rows.name, table, rows.pairs, (rows.function, value), condition, types)
         given = (None, None) if value is None else reader.between([value])
-        found = replace(found, between=of_rows(rows.function, given, _most(table)))
+        between = of_rows(rows.function, given, _most(table))
+        found = replace(found, between=between, scale=scale)
         if any(one.name in found.outside for one in made if isinstance(one, RowsWindow)):
             raise rows.source.unsupported(
                 rows.span,
@@ -109,7 +116,10 @@ class RowsOfUnits:
         reader = RowReader(self._sandbox, table, rows.source)
         types = dict(table.undeclared) | {name: stored_type(table, name) for name in table.columns}
         holds = [reader.expression(one) for one in rows.conditions]
-        arguments = tuple(map(reader.expression, rows.arguments))
+        arguments, scale = tuple(map(reader.expression, rows.arguments)), None
+        if arguments:
+            first, scale = _added(rows.function, arguments[0], rows.arguments[0], reader)
+            arguments = (first, *arguments[1:])
         asked = WindowCall(
             rows.function,
             arguments,
@@ -122,8 +132,30 @@ class RowsOfUnits:
             _labels(rows, table),
             _ends(rows, reader),
             of_rows(rows.function, reader.between(arguments), _most(table)),
+            scale,
         )
         return rows_window(rows.name, asked, types)
+
+
+def _added(
+    function: str, value: row.RowExpression, bound: BoundExpr, reader: RowReader
+) -> tuple[row.RowExpression, int | None]:
+    """Return what is added up of each row, in integers where it is a double, and their scale.
+
+    Raises:
+        SqlSchemaError: it is a double without public bounds.
+    """
+    if function not in SUMS:
+        return value, None
+    type_ = reader.type_of(bound)
+    if not type_.is_float:
+        return value, None
+    value, (low, high) = reader.bounded(bound)
+    scale = scale_of((low, high))
+    if scale is None:
+        return value, None
+    inside = clamped(row.RowCast(value, DOUBLE), number(low), number(high))
+    return in_steps(inside, scale), scale
 
 
 def _most(table: Table) -> int | None:

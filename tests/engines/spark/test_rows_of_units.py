@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from contextlib import suppress
 from decimal import Decimal
+from types import SimpleNamespace
 
 import duckdb
 import pytest
@@ -20,7 +21,9 @@ from dpsql.errors import DpsqlError
 from dpsql.request import Request, named
 from dpsql.schema.names import quoted_name
 from tests.engines.spark.conftest import ManyFiles
+from tests.helpers.inserted import insert
 from tests.helpers.random_databases import RandomDatabase, RandomQuestions
+from tests.release.test_sums_of_doubles import visits
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::FutureWarning:pyspark")]
 BUDGET = dpsql.Budget(rho=1)
@@ -253,3 +256,24 @@ def test_numbers_of_rows_of_units_are_those_of_duckdb(spark, tmp_path, seed):
     for before, after in zip(*found, strict=True):
         assert after <= before
         assert (before - after).total() <= 1
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_sums_and_extremes_of_doubles_are_those_of_duckdb(spark, tmp_path, seed):
+    """Of each unit the same steps, whatever order they are read in."""
+    con = duckdb.connect()
+    con.execute("CREATE TABLE people (id INTEGER); INSERT INTO people FROM range(6)").fetchall()
+    con.execute("CREATE TABLE visits (person INTEGER, x DOUBLE)").fetchall()
+    insert(con, "visits", visits(seed))
+    unit = dpsql.Unit(
+        "people", {"people": 1, "visits": 400}, references={"visits.person": "people.id"}
+    )
+    bounds = {"visits": {"x": dpsql.Domain.number(-100, 100)}}
+    schema = dpsql.Schema(bounds, units={"people": unit, "visits": unit})
+    database = SimpleNamespace(schema=schema)
+    tables = MadeTables(ManyFiles(spark, con, tmp_path))
+    for computed in ("SUM(x)", "AVG(x)", "MIN(x)", "MAX(x)", "SUM(x * x)", "SUM(x / 7)"):
+        sql = f"SELECT COUNT(*) FROM people p WHERE (SELECT {computed} FROM visits v WHERE "
+        (table,) = tables_of(con, database, {"q": f"{sql} v.person = p.id) > 1"})
+        assert kept_here(tables, table, table.computed) == kept_there(con, table, table.computed)
+        assert table.computed

@@ -261,7 +261,8 @@ def _to_decimal(x: str, of: RowType, to: RowType) -> str:
 def _to_double(x: str, of: RowType) -> str:
     if of == BOOLEAN:
         return f"CAST(CAST({x} AS INT) AS DOUBLE)"
-    if of == FLOAT or (of.is_integer and is_small(of)) or (of.name == "DECIMAL" and of.width < 16):
+    # Of an integer of whatever size both take the double that is nearest: `typed.huge_as_float`.
+    if of == FLOAT or of.is_integer or (of.name == "DECIMAL" and of.width < 16):
         return f"CAST({x} AS DOUBLE)"
     if of.name == "DECIMAL" and of.width <= 18 and of.scale <= 15:
         # More than 2^53 last digits: DuckDB adds up what is before the point and after it.

@@ -15,6 +15,7 @@ from sqlglot import exp
 from dpsql.errors import Span, SqlError
 from dpsql.hints import ask
 from dpsql.schema import Table
+from dpsql.schema.sequences import FLOATS
 from dpsql.schema.windows import OUTSIDE
 from dpsql.sql.binding.bind import RowBinder
 from dpsql.sql.binding.expressions import (
@@ -48,6 +49,8 @@ AGGREGATES: dict[type, str] = {
     exp.LogicalOr: "bool_or",
 }
 """Aggregates of a unit's rows → what `rows/within.py` calls them."""
+SUMS = frozenset({"sum", "avg"})
+"""Those of them that add numbers up."""
 
 
 class UnitGroup:
@@ -276,6 +279,8 @@ class UnitGroup:
             list(pairs),
         ]
         parts += [] if read.isdisjoint(around) else [described(self._around, around, read)]
+        parts += bounds_of_sum(function, self._table, inside, read)
+        parts += bounds_of_sum(function, self._around, around, read)
         text = repr(tuple(parts))
         digest = hashlib.sha256(text.encode()).hexdigest()[:32]
         return f"{function} of {self._table.name} {digest}"
@@ -365,6 +370,21 @@ def described(table: Table, names: Mapping[str, str], read: Collection[str]) -> 
     named = sorted(names[name] for name in read if name in names)
     # What is computed of other rows has all that it depends on in its name.
     return table.path[1:], unit, steps, [(name, types.get(name)) for name in named]
+
+
+def bounds_of_sum(
+    function: str, table: Table, names: Mapping[str, str], read: Collection[str]
+) -> list[object]:
+    """Return what a sum of doubles depends on besides: the bounds that its steps follow from."""
+    types = {n: d.column_type or d.type for n, d in table.columns.items()} | dict(table.undeclared)
+    named = sorted(names[name] for name in read if name in names)
+    computed = [name for name in named if name not in types]
+    floats = [name for name in named if types.get(name) in FLOATS]
+    if function not in SUMS or not (computed or floats):
+        return []
+    most = table.unit.max_rows if computed and table.unit is not None else None
+    bounds = [(n, str(table.bounds[n])) for n in named if n in table.bounds]
+    return [(bounds, most)] if bounds or most is not None else []
 
 
 def canonical_names(table: Table, within: Sequence[str], before: str = "__") -> dict[str, str]:

@@ -38,7 +38,12 @@ from dpsql.sql.binding.expressions import (
 from dpsql.sql.binding.private.grains import own_unit, rows_told
 from dpsql.sql.binding.scope import stored_place
 from dpsql.sql.binding.tables import NamedTables, UnitWindow, WindowSort
-from dpsql.sql.binding.units.group import AGGREGATES, canonical_names, described
+from dpsql.sql.binding.units.group import (
+    AGGREGATES,
+    bounds_of_sum,
+    canonical_names,
+    described,
+)
 from dpsql.sql.text.spans import SourceText
 
 _FUNCTIONS: dict[type, str] = {
@@ -331,6 +336,7 @@ class UnitWindows:
             [(written(one.value), one.descending, one.nulls_first) for one in made.order],
             None if made.frame is None else made.frame.sql,
             sorted(map(written, made.conditions)),
+            *bounds_of_sum(made.function, table, names, read),
         )
         digest = hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
         return f"{made.function} over {table.name} {digest}"
