@@ -64,12 +64,12 @@ from dpsql.sql.ranked.quantiles import with_quantiles
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.several import SameUnits, by_table, check_bounded, one_table_only, over_all_tables
 from dpsql.sql.shorthands import (
-    Values,
     with_short_chains,
     without_brackets,
     without_pivots,
     without_shorthands,
 )
+from dpsql.sql.spellings import without_spellings
 from dpsql.sql.statements import Importance, naming
 from dpsql.sql.text.limits import MAX_STATEMENTS
 from dpsql.sql.text.parse import Parsed, check_written, parse_statement
@@ -227,8 +227,8 @@ def _compiled(
         tables = NamedTables(
             sandbox, resolve, public, widen, combine, choose, unbounded, relate, unique
         )
-        outliner, values = Outliner(tables, groups_above), tables.values
-        parsed = [(name, naming(name, several, _read, sql, values)) for name, sql in statements]
+        outliner = Outliner(tables, groups_above)
+        parsed = [(name, naming(name, several, _read, sql, tables)) for name, sql in statements]
         outlined = [
             (name, tree, naming(name, several, _outlined, tree, outliner, name in related))
             for name, tree in parsed
@@ -384,8 +384,9 @@ def _check_names(statements: Sequence[tuple[str, str]]) -> None:
         )
 
 
-def _read(sql: str, values: Values) -> Parsed:
-    parsed = without_brackets(without_pivots(with_short_chains(parse_statement(sql)), values))
+def _read(sql: str, tables: NamedTables) -> Parsed:
+    parsed = without_pivots(with_short_chains(parse_statement(sql)), tables.values)
+    parsed = without_spellings(without_brackets(parsed), tables.columns, tables.is_private)
     parsed = without_shorthands(parsed)
     check_allowed(parsed)
     check_written(parsed.query, parsed.source)

@@ -228,7 +228,7 @@ def _bracketed(query: exp.Expr) -> exp.Expr:
 
 Values = Callable[[tuple[str, ...], str], Sequence[str] | None]
 """Returns the public values of a table's column as text, sorted; None if they aren't known."""
-_Queries = Mapping[str, tuple[exp.Expr, tuple[str, ...]]]
+Queries = Mapping[str, tuple[exp.Expr, tuple[str, ...]]]
 """The CTEs that a name may mean, and what they call their columns."""
 _UNPIVOTED = "unpivoted"
 _MAX_NODES = 100_000
@@ -300,7 +300,7 @@ class _Pivots:
     def _written(
         self, pivot: exp.Pivot, given: exp.Expr, place: exp.Expr | None = None
     ) -> exp.Select:
-        around = _queries_around(place or pivot)
+        around = queries_around(place or pivot)
         columns = _columns(given, around)
         if pivot.args.get("unpivot"):
             return self._unpivoted(pivot, given, columns)
@@ -313,7 +313,7 @@ class _Pivots:
         pivot: exp.Pivot,
         given: exp.Expr,
         columns: list[str] | None,
-        around: _Queries,
+        around: Queries,
     ) -> exp.Select:
         fields = pivot.args.get("fields") or pivot.expressions
         items = pivot.args["using"] if pivot.this is not None else pivot.expressions
@@ -361,7 +361,7 @@ class _Pivots:
         plain = isinstance(item, exp.Count) and isinstance(item.this, exp.Star)
         return item.alias or ("count_star()" if plain else folded(name) + bracket + rest)
 
-    def _choices(self, field: exp.Expr, given: exp.Expr, around: _Queries) -> list[_Choice]:
+    def _choices(self, field: exp.Expr, given: exp.Expr, around: Queries) -> list[_Choice]:
         """Return the values that an expression is compared with."""
         if not isinstance(field, exp.In):
             listed = self._values_of(field, given, around)
@@ -399,11 +399,11 @@ class _Pivots:
             name, condition = _text(plain), exp.EQ(this=of.copy(), expression=plain.copy())
         return _Choice(value.alias or name, condition)
 
-    def _values_of(self, field: exp.Expr, item: exp.Expr, around: _Queries) -> Sequence[str] | None:
+    def _values_of(self, field: exp.Expr, item: exp.Expr, around: Queries) -> Sequence[str] | None:
         """Return all values of a column, which are public; None if they aren't known."""
         if not isinstance(field, exp.Column):
             return None
-        query, names = _pivoted_item(item, around)
+        query, names = pivoted_item(item, around)
         if isinstance(query, exp.Table):
             parts = (query.args.get(key) for key in ("catalog", "db", "this"))
             try:
@@ -412,7 +412,7 @@ class _Pivots:
                 raise self._source.located(error, query) from None
         if not isinstance(query, exp.Select):
             return None
-        inner, known = query.args.get("from_"), _queries_around(query)
+        inner, known = query.args.get("from_"), queries_around(query)
         for i, column in enumerate(query.expressions):
             name = names[i] if i < len(names) else column.alias_or_name
             if folded(name) == folded(field.name) and inner and not query.args.get("joins"):
@@ -523,7 +523,7 @@ def _text(value: exp.Expr) -> str:
     return _text(value.this) if isinstance(value, exp.Cast) else value.name
 
 
-def _queries_around(node: exp.Expr) -> _Queries:
+def queries_around(node: exp.Expr) -> Queries:
     """Return the CTEs in front of the queries around a node; the innermost of a name counts."""
     queries: dict[str, tuple[exp.Expr, tuple[str, ...]]] = {}
     above: exp.Expr | None = node
@@ -536,7 +536,7 @@ def _queries_around(node: exp.Expr) -> _Queries:
     return queries
 
 
-def _pivoted_item(item: exp.Expr, around: _Queries) -> tuple[exp.Expr, tuple[str, ...]]:
+def pivoted_item(item: exp.Expr, around: Queries) -> tuple[exp.Expr, tuple[str, ...]]:
     """Return the query or the table that an item after FROM is, and names of first columns."""
     names: tuple[str, ...] = ()
     while True:
@@ -553,16 +553,16 @@ def _pivoted_item(item: exp.Expr, around: _Queries) -> tuple[exp.Expr, tuple[str
             return item, names
 
 
-def _columns(item: exp.Expr, around: _Queries) -> list[str] | None:
+def _columns(item: exp.Expr, around: Queries) -> list[str] | None:
     """Return the names of the columns of an item after FROM; None if they aren't known."""
-    query, given = _pivoted_item(item, around)
+    query, given = pivoted_item(item, around)
     if not isinstance(query, exp.Select):
         return None
     names: list[str] = []
     for column in query.expressions:
         clause = query.args.get("from_")
         if isinstance(column, exp.Star) and clause is not None and not query.args.get("joins"):
-            inner = _columns(clause.this, {**around, **_queries_around(query)})
+            inner = _columns(clause.this, {**around, **queries_around(query)})
         else:
             inner = [column.alias_or_name] if column.alias_or_name not in {"", "*"} else None
         if inner is None:

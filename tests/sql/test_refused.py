@@ -128,10 +128,6 @@ def test_refused_without_asserts():
         ("SELECT sex, age, COUNT(*) FROM people GROUP BY sex", "GROUP BY sex, age"),
         ("SELECT COUNT(*) FROM people a JOIN people b USING (age)", "into a column of this one"),
         ("SELECT COUNT(*) FROM people RIGHT JOIN bands ON age = lo", "people, COUNT(age), or"),
-        (
-            "SELECT COUNT(*) FROM people NATURAL JOIN regions",
-            "write the condition out: JOIN regions",
-        ),
         ("SELECT edu, COUNT(*) FROM people, regions GROUP BY edu", "people.edu"),
         ("SELECT lo, COUNT(*) FROM people, bands, bands b GROUP BY lo", "bands.lo"),
         ("SELECT sex, COUNT(*) FROM people GROUP BY sex FETCH FIRST ROW WITH TIES", "LIMIT 10"),

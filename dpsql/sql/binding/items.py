@@ -10,7 +10,7 @@ from typing import TypeVar
 from sqlglot import exp
 
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, printable
-from dpsql.hints import Hint, instead, never
+from dpsql.hints import Hint, never
 from dpsql.schema import Table
 from dpsql.schema.names import as_sql, capitals, folded, quoted_text
 from dpsql.sql.binding.expressions import Expr, conjuncts, is_star
@@ -376,16 +376,6 @@ class PrivateItems:
 
     def table(self, item: Expr) -> tuple[Table, Span]:
         """Return the private table of an item after FROM, and where its name stands."""
-        alias = item.args.get("alias")
-        if alias is not None and alias.args.get("columns"):
-            raise self._source.unsupported(
-                alias,
-                "Renaming the columns of a private table is not supported.",
-                "leave the names out, "
-                + instead(as_sql(alias.name))
-                + "; or rename columns in the "
-                "SELECT list.",
-            )
         parts = name_parts(item)
         nodes = [item.args[key] for key in ("catalog", "db", "this") if item.args.get(key)]
         spans = [self._source.node(part) for part in nodes]

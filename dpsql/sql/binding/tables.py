@@ -211,6 +211,20 @@ class NamedTables:
             self._tables[key] = self._resolve(parts)
         return self._tables[key]
 
+    def is_private(self, parts: tuple[str, ...]) -> bool:
+        """Whether a name is that of a private table, and not of a public one."""
+        try:
+            return self.stored(parts) is None and bool(self.private(parts).name)
+        except SchemaError:  # which is told where the table is bound
+            return False
+
+    def columns(self, parts: tuple[str, ...]) -> list[str] | None:
+        """Return the names of a table's columns, in the order of `*`; None if there is none."""
+        name = self.stored(parts)
+        if name is not None:
+            return [known for known, _ in self._sandbox.types(f"SELECT * FROM {name}")]
+        return list(self.private(parts).listed) if self.is_private(parts) else None
+
     def values(self, parts: tuple[str, ...], column: str) -> list[str] | None:
         """Return the public values of a column as text, sorted; None if it has none."""
         name = self.stored(parts)

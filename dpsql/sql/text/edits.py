@@ -232,16 +232,6 @@ def plain_names(source: SourceText) -> list[Hint]:
     return [write(" ".join(text.split()), of=(0, len(source.sql)))]
 
 
-def turned(source: SourceText, first: Span) -> list[Hint]:
-    """Write FROM behind the SELECT list that it stands before."""
-    rest = [i for i in source.top_level() if source.tokens[i].start >= first.end]
-    ends = [source.tokens[i].start for i in rest if source.word(i) in CLAUSES]
-    stop = ends[0] if ends else len(source.sql)
-    list_ = source.sql[first.end : stop].strip()
-    end = len(source.sql[:stop].rstrip())
-    return [written(source, f"{list_} {source.text(first)}", Span(first.start, end))]
-
-
 def on_groups(
     source: SourceText,
     select: exp.Select,

@@ -15,9 +15,9 @@ from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import Span, SqlError, SqlLimitError, SqlParseError, printable
-from dpsql.hints import ask, first_that_works, instead, never, remedies_of
+from dpsql.hints import first_that_works, instead, never, remedies_of
 from dpsql.schema.names import capitals, folded, nearest, quoted_name, quoted_text
-from dpsql.sql.text.edits import closed, turned, unlisted
+from dpsql.sql.text.edits import closed, unlisted
 from dpsql.sql.text.limits import MAX_DEPTH, check_text, check_tokens, tokenize
 from dpsql.sql.text.spans import SourceText
 
@@ -43,7 +43,6 @@ _OF_UNITS = {"DATE_TRUNC", "DATETRUNC", "DATE_DIFF", "DATEDIFF"}
 _UNITS = ("second", "minute", "hour", "day", "week", "month", "quarter", "year")
 IN_LIST = 'a list of values is written IN (1, 2), and a quoted name "age".'
 ONLY_SELECT = never("the only statement is SELECT, and nothing is ever written.")
-_COMPARED = (["ANY", "("], ["ALL", "("], ["SOME", "("])
 _EXAMPLE = "SELECT sex, COUNT(*) FROM people GROUP BY sex"
 
 
@@ -159,19 +158,8 @@ def _check_first_word(source: SourceText) -> None:
     """Tell other kinds of statements by their first word; the parser accepts too many."""
     word = source.word(0)
     first = Span(source.tokens[0].start, source.tokens[0].end + 1)
-    if word in {"SELECT", "WITH", "(", "PIVOT", "UNPIVOT"}:
+    if word in {"SELECT", "WITH", "FROM", "(", "PIVOT", "UNPIVOT"}:
         return
-    if word == "FROM":
-        raise source.unsupported(
-            source.before("SELECT"),
-            "A statement that begins with FROM is not supported.",
-            first_that_works(
-                turned(source, source.before("SELECT")),
-                "begin with SELECT, and write FROM behind it.",
-            )
-            if "SELECT" in map(source.word, range(len(source.tokens)))
-            else "begin with SELECT: " + ask("SELECT COUNT(*) AS n …") + ".",
-        )
     if word in _OTHER_STATEMENTS:
         raise source.unsupported(
             first,
@@ -309,7 +297,7 @@ def _list_hint(source: SourceText, at: int) -> str | None:
             + "."
         )
     of_type = at > 1 and tokens[at - 2].token_type is TokenType.DCOLON
-    return IN_LIST if of_type or words[-1:] == ["IN"] or words in _COMPARED else None
+    return IN_LIST if of_type or words[-1:] == ["IN"] else None
 
 
 def _template(source: SourceText, at: int) -> SqlError:

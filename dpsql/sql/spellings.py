@@ -1,0 +1,321 @@
+"""Spellings that say the same in other words: ANY and ALL, UNNEST in a SELECT list, NATURAL, `*`.
+
+    x = ANY (q)                        x IN q
+    x > ALL ([1, 2])                   x > 1 AND x > 2
+    SELECT UNNEST(v) AS k              SELECT k FROM UNNEST(v) AS unnested(k)
+    a NATURAL JOIN b                   a JOIN b USING (…), with the columns that both have
+    SELECT * EXCLUDE (c) FROM t        SELECT t.a, t.b FROM t
+    FROM people AS p (a, b)            FROM (SELECT * FROM people) AS p (a, b)
+
+Only names of columns are looked up, which are public. What comes out is a statement like one that
+was written, and goes through the same checks; what is left is refused with the rest of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from sqlglot import exp
+
+from dpsql.errors import SqlLimitError, SqlSchemaError, printable
+from dpsql.schema.names import capitals, folded
+from dpsql.sql.binding.expressions import Expr, is_star
+from dpsql.sql.binding.joins import name_parts
+from dpsql.sql.shorthands import Queries, pivoted_item, queries_around
+from dpsql.sql.text.parse import Parsed
+from dpsql.sql.text.spans import SourceText
+
+Columns = Callable[[tuple[str, ...]], Sequence[str] | None]
+"""Returns the names of a table's columns in the order of `*`; None if there is no such table."""
+IsPrivate = Callable[[tuple[str, ...]], bool]
+"""Whether a name is that of a table whose rows are private."""
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
+_MOST_COLUMNS = 10_000
+"""Of the lists that the stars of one statement stand for."""
+_UNNESTED = "unnested"
+_ONE_SIDED = frozenset({"SEMI", "ANTI"})
+
+
+def without_spellings(parsed: Parsed, columns: Columns, is_private: IsPrivate) -> Parsed:
+    """Write a statement in the words that the rest of the front end knows.
+
+    Args:
+        parsed: the statement.
+        columns: names the columns of tables.
+        is_private: tells private tables.
+
+    Raises:
+        SqlError: a star stands for unknown columns, or leaves out one that isn't there.
+    """
+    selects = list(parsed.query.find_all(exp.Select))
+    for node in list(parsed.query.find_all(exp.Any, exp.All, exp.Anonymous)):
+        _write_compared(node)
+    for select in selects:
+        _write_unnested(select)
+    stars = _Stars(parsed.source, columns)
+    for select in selects:
+        stars.write_natural(select)
+    for select in selects:
+        stars.write(select)
+    for table in list(parsed.query.find_all(exp.Table)):
+        _write_renamed(table, is_private)
+    return parsed
+
+
+# ── Comparisons with any of several values, or with all of them ──────────────────────────────────
+
+
+def _write_compared(node: Expr) -> None:
+    """Write `= ANY` and `<> ALL` as IN and NOT IN, and others of a list value by value.
+
+    That is the definition of ANY and ALL, also where a value is NULL.
+    """
+    comparison = node.parent
+    compared = isinstance(comparison, _COMPARISONS) and comparison.expression is node
+    of_all = isinstance(node, exp.All) or _is_all(node)
+    if comparison is None or not compared or not (of_all or isinstance(node, exp.Any)):
+        return
+    given = _given(node.expressions[0] if _is_all(node) else node.this)
+    one = comparison.this
+    if isinstance(comparison, exp.NEQ if of_all else exp.EQ):
+        found = _listed(one, given)
+        if found is not None:
+            comparison.replace(exp.Not(this=found) if of_all else found)
+        return
+    values = _values(given)
+    if values:
+        each = [type(comparison)(this=one.copy(), expression=v.copy()) for v in values]
+        joined = exp.and_(*each) if of_all else exp.or_(*each)
+        comparison.replace(exp.Paren(this=joined))
+
+
+def _is_all(node: Expr) -> bool:
+    called = isinstance(node, exp.Anonymous) and capitals(node.name) == "ALL"
+    return called and len(node.expressions) == 1
+
+
+def _given(node: Expr) -> Expr:
+    """Return what stands in parentheses."""
+    while isinstance(node, exp.Paren) or (
+        isinstance(node, exp.Subquery) and not node.args.get("alias")
+    ):
+        node = node.this
+    return node
+
+
+def _listed(one: Expr, given: Expr) -> exp.In | None:
+    values = _values(given)
+    if values:
+        found = exp.In(this=one.copy(), expressions=[value.copy() for value in values])
+    elif isinstance(given, exp.Query):
+        found = exp.In(this=one.copy(), query=exp.Subquery(this=given.copy()))
+    else:
+        return None
+    return found
+
+
+def _values(given: Expr) -> list[Expr]:
+    """Return the values of a list, or of VALUES with one in each row; none of anything else."""
+    if isinstance(given, exp.Array) and not any(e.find(exp.Query) for e in given.expressions):
+        return list(given.expressions)
+    rows = given.expressions if isinstance(given, exp.Values) else []
+    single = all(isinstance(row, exp.Tuple) and len(row.expressions) == 1 for row in rows)
+    return [row.expressions[0] for row in rows] if single else []
+
+
+# ── UNNEST in a SELECT list without FROM, as a table after FROM ──────────────────────────────────
+
+
+def _write_unnested(select: exp.Select) -> None:
+    if select.args.get("from_") is not None:
+        return
+    found = [node for item in select.expressions for node in item.find_all(exp.Explode)]
+    if len(found) != 1 or found[0].find(exp.Column, exp.Query) or found[0].expressions:
+        return
+    (node,) = found
+    whole = node.parent is select
+    item = node.parent if isinstance(node.parent, exp.Alias) else None
+    name = exp.to_identifier("unnest" if item is None else item.alias, quoted=True)
+    alias = exp.TableAlias(this=exp.to_identifier(_UNNESTED), columns=[name])
+    rows: Expr
+    if isinstance(node.this, exp.GenerateSeries):
+        rows = exp.Table(this=node.this.copy(), alias=alias)
+    else:
+        rows = exp.Unnest(expressions=[node.this.copy()], alias=alias, offset=False)
+    column = exp.Column(this=name.copy())
+    node.replace(exp.Alias(this=column, alias=name.copy()) if whole else column)
+    select.set("from_", exp.From(this=rows))
+
+
+# ── Columns by their names: what `*` stands for, and which ones two tables have in common ────────
+
+
+class _Stars:
+    """Names what stars of one statement stand for."""
+
+    def __init__(self, source: SourceText, columns: Columns) -> None:
+        self._source, self._columns = source, columns
+        self._known: dict[int, tuple[str, ...] | None] = {}
+        self._made = 0
+
+    def write_natural(self, select: exp.Select) -> None:
+        """Write the columns that both sides of NATURAL joins have after USING."""
+        first = select.args.get("from_")
+        joins = select.args.get("joins") or []
+        if not any(capitals(join.method) == "NATURAL" for join in joins) or first is None:
+            return
+        around = queries_around(select)
+        before = self._of_item(first.this, around)
+        for join in joins:
+            own = self._of_item(join.this, around)
+            if before is None or own is None:
+                return
+            here = {folded(name) for name in own}
+            if capitals(join.method) == "NATURAL":
+                both = [name for name in dict.fromkeys(before) if folded(name) in here]
+                if not both:
+                    return
+                using = [exp.to_identifier(name, quoted=True) for name in both]
+                join.set("method", None)
+                join.set("using", using)
+            used = {folded(name.name) for name in join.args.get("using") or []}
+            if capitals(join.kind) not in _ONE_SIDED:
+                before += tuple(name for name in own if folded(name) not in used)
+
+    def write(self, select: exp.Select) -> None:
+        """Write the columns of stars with EXCLUDE, REPLACE and RENAME one by one."""
+        items = select.expressions
+        if not any(_options(item) for item in items):
+            return
+        around, found = queries_around(select), list[Expr]()
+        for item in items:
+            star = _options(item)
+            found += [item] if star is None else self._written(item, star, select, around)
+        select.set("expressions", found)
+
+    def _written(
+        self, item: Expr, star: exp.Star, select: exp.Select, around: Queries
+    ) -> list[Expr]:
+        columns = self._starred(item, select, around)
+        if columns is None:
+            message = "It isn't known which columns this star stands for."
+            raise self._source.error(item, message, "name the columns.")
+        excluded = {folded(c.name) for c in star.args.get("except_") or []}
+        replaced = {folded(a.alias): a.this for a in star.args.get("replace") or []}
+        named = {folded(a.this.name): a.args["alias"] for a in star.args.get("rename") or []}
+        here = {folded(name) for name, _ in columns}
+        lacking = next((n for n in (*excluded, *replaced, *named) if n not in here), None)
+        if lacking is not None:
+            message = f"The star has no column {printable(lacking)[:100]} to leave out or change."
+            hint = "it has " + ", ".join(printable(name) for name, _ in columns[:20]) + "."
+            raise self._source.error(item, message, hint, SqlSchemaError)
+        span, found = self._source.node(item), list[Expr]()
+        for name, owner in columns:
+            if folded(name) in excluded:
+                continue
+            shown = exp.to_identifier(name, quoted=True)
+            column: Expr = exp.Column(this=shown)
+            if owner:
+                column.set("table", exp.to_identifier(owner, quoted=True))
+            column.meta.update(start=span.start, end=span.end - 1)
+            if folded(name) in replaced:
+                column = exp.Alias(this=replaced[folded(name)].copy(), alias=shown.copy())
+            elif folded(name) in named:
+                column = exp.Alias(this=column, alias=named[folded(name)].copy())
+            found.append(column)
+        return found
+
+    def _starred(
+        self, item: Expr, select: exp.Select, around: Queries
+    ) -> list[tuple[str, str]] | None:
+        """Return the columns that a star stands for, each with what it is qualified by."""
+        owner = folded(item.text("table")) if isinstance(item, exp.Column) else ""
+        first, found = select.args.get("from_"), list[tuple[str, str]]()
+        if first is None:
+            return None
+        for of, using in [(first.this, []), *_joined(select)]:
+            alias = of.alias_or_name
+            if owner and folded(alias) != owner:
+                continue
+            names = self._of_item(of, around)
+            if names is None:
+                return None
+            merged = set() if owner else {folded(name) for name in using}
+            found += [(name, alias) for name in names if folded(name) not in merged]
+        self._made += len(found)
+        if self._made > _MOST_COLUMNS:
+            message = "The stars stand for too many columns."
+            raise self._source.error(item, message, "name the columns.", SqlLimitError)
+        return found or None
+
+    def _of_item(self, item: Expr, around: Queries) -> tuple[str, ...] | None:
+        """Return the names of the columns of an item after FROM; None if they aren't known."""
+        query, given = pivoted_item(item, around)
+        if isinstance(query, exp.Table) and isinstance(query.this, exp.Identifier):
+            listed = self._columns(name_parts(query))
+            names = None if listed is None else tuple(listed)
+        elif isinstance(query, exp.Select):
+            names = self._of_query(query)
+        else:
+            return given or None
+        return None if names is None else (*given, *names[len(given) :])
+
+    def _of_query(self, query: exp.Select) -> tuple[str, ...] | None:
+        if id(query) not in self._known:
+            self._known[id(query)] = None  # of one that is in itself nothing is known
+            self._known[id(query)] = self._named(query)
+        return self._known[id(query)]
+
+    def _named(self, query: exp.Select) -> tuple[str, ...] | None:
+        found = list[str]()
+        for item in query.expressions:
+            star = _options(item)
+            if star is not None:
+                written = self._written(item, star, query, queries_around(query))
+                found += [one.alias_or_name for one in written]
+            elif is_star(item):
+                columns = self._starred(item, query, queries_around(query))
+                if columns is None:
+                    return None
+                found += [name for name, _ in columns]
+            elif item.alias_or_name in {"", "*"}:
+                return None
+            else:
+                found.append(item.alias_or_name)
+        return tuple(found)
+
+
+def _options(item: Expr) -> exp.Star | None:
+    """Return the star that an item is, if it leaves something out or changes it."""
+    star = item.this if isinstance(item, exp.Column) else item
+    if not isinstance(star, exp.Star):
+        return None
+    options = ("except_", "replace", "rename")
+    return star if any(star.args.get(key) for key in options) else None
+
+
+def _joined(select: exp.Select) -> Iterable[tuple[Expr, list[str]]]:
+    """Return what is joined after the first item, and by which columns of the same name."""
+    for join in select.args.get("joins") or []:
+        if capitals(join.kind) not in _ONE_SIDED:
+            yield join.this, [name.name for name in join.args.get("using") or []]
+
+
+# ── Names that an alias gives to the columns of a private table ──────────────────────────────────
+
+
+def _write_renamed(table: exp.Table, is_private: IsPrivate) -> None:
+    """Write a private table as a query of it, whose columns may have other names."""
+    alias, name = table.args.get("alias"), table.this
+    if not isinstance(alias, exp.TableAlias) or not alias.args.get("columns"):
+        return
+    if not isinstance(name, exp.Identifier) or not alias.name:
+        return
+    if (not table.db and folded(table.name) in queries_around(table)) or not is_private(
+        name_parts(table)
+    ):
+        return
+    inner = table.copy()
+    inner.set("alias", None)
+    rows = exp.Select(expressions=[exp.Star()], from_=exp.From(this=inner))
+    table.replace(exp.Subquery(this=rows, alias=alias.copy()))
