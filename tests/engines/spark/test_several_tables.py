@@ -87,6 +87,30 @@ SCRIPT = {
     "AS n FROM orders o JOIN customers c ON o.customer_id = c.id GROUP BY 1",
 }
 
+RELATED = {
+    "least_of_each": "WITH f AS (SELECT customer_id AS k, MIN(price) AS p FROM orders GROUP BY 1) "
+    "SELECT o.status, COUNT(*) AS n FROM orders o JOIN f ON f.k = o.customer_id WHERE o.price "
+    "> f.p GROUP BY 1",
+    "groups": "SELECT status, k, COUNT(*) AS n FROM (SELECT customer_id, status, COUNT(*) AS k "
+    "FROM orders GROUP BY ALL) GROUP BY ALL",
+    "on_windows": f"WITH a AS (SELECT *, row_number() {OVER} AS w FROM orders), b AS (SELECT *, "
+    "MAX(price) OVER (PARTITION BY customer_id) AS m FROM a WHERE w <= 3) "
+    "SELECT status, COUNT(*) AS n FROM b WHERE price = m GROUP BY 1",
+    "left_groups": "SELECT c.region, COUNT(g.k) AS n FROM customers c LEFT JOIN (SELECT "
+    "customer_id, COUNT(*) AS k FROM orders GROUP BY 1 HAVING COUNT(*) > 1) g "
+    "ON g.customer_id = c.id GROUP BY 1",
+    "united": "WITH u AS (SELECT customer_id, price FROM orders WHERE status = 'o' UNION ALL "
+    "SELECT customer_id, price // 2 FROM orders), g AS (SELECT customer_id, SUM(price) AS s "
+    "FROM u GROUP BY 1) SELECT s > 60 AS k, COUNT(*) AS n FROM g GROUP BY 1",
+    "looked_up": "SELECT city, COUNT(*) AS n FROM (SELECT DISTINCT o.customer_id, v.city FROM "
+    "orders o JOIN (VALUES ('o', 'x'), ('f', 'y')) v(state, city) ON v.state = o.status) "
+    "GROUP BY 1",
+    "meeting": "SELECT LEAST(k, 9) AS k, COUNT(*) AS n FROM (SELECT a.customer_id, COUNT(*) AS k "
+    "FROM orders a JOIN orders b ON a.customer_id = b.customer_id AND a.price < b.price "
+    "GROUP BY 1) GROUP BY 1",
+}
+"""Statements of rows that are made of rows."""
+
 
 def rows(seed=1, customers=40, without=None):
     """Make rows: keys that several rows have or none, ties, NULLs, odd doubles, odd texts."""
@@ -178,6 +202,12 @@ def check_same(both, script):
 @pytest.mark.parametrize("name", SCRIPT)
 def test_integers_are_those_of_duckdb(both, name):
     check_same(both, {name: SCRIPT[name]})
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", RELATED)
+def test_rows_made_of_rows_are_those_of_duckdb(both, name):
+    check_same(both, {name: RELATED[name]})
 
 
 def test_one_release_of_all_is_that_of_duckdb(both):
