@@ -12,10 +12,10 @@ from fractions import Fraction
 import duckdb
 import numpy as np
 import pytest
+from dpsql.engines.lines import readable
 
 import dpsql
 from dpsql.engines.duckdb.relations import kept_rows, rows_of_units
-from dpsql.engines.lines import readable
 from dpsql.errors import DpsqlError, ExecutionError, InternalError
 from dpsql.rel.nodes import Group, GroupJoin, Join, Public, Union, Window, walk
 from dpsql.rel.related import related_rows
