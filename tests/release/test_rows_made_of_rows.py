@@ -172,6 +172,7 @@ FOREIGN = {
 }
 CONDITIONS = ("o.price > 3", "o.price = o.id", "o.day IS NOT NULL", "o.id = o.price + 1", "true")
 OTHERS = (
+    "SELECT COUNT(*) AS n FROM (SELECT DISTINCT COUNT(*) AS k FROM orders GROUP BY customer_id)",
     "SELECT COUNT(*) AS n FROM (SELECT *, row_number() OVER (ORDER BY day) AS p FROM orders)"
     " WHERE p <= 3",
     "SELECT COUNT(*) AS n FROM (SELECT *, COUNT(*) OVER (PARTITION BY status) AS p FROM orders)"

@@ -254,14 +254,18 @@ def test_a_bound_of_rows_that_meet_is_asked_for_last(more, said):
     assert 'max_rows={"orders, orders": 9, "orders": 3}' in (refused.value.hint or "")
 
 
-def test_rows_that_meet_in_a_subquery_are_bounded_too():
+def test_rows_that_meet_in_a_subquery_need_no_bound_of_theirs():
+    """They say of an order whether there are some, however many there are."""
     con = duckdb.connect()
     con.execute("CREATE TABLE orders (customer INTEGER, day INTEGER, note VARCHAR)").fetchall()
+    con.execute("INSERT INTO orders SELECT i % 5, i, '' FROM range(12) r(i)")
     inner = "SELECT 1 FROM orders p JOIN orders q ON p.customer = q.customer"
-    sql = f"SELECT COUNT(*) AS n FROM orders o WHERE EXISTS ({inner} WHERE p.customer = o.customer)"
+    met = f"{inner} WHERE p.customer = o.customer AND p.day < q.day - 5"
+    sql = f"SELECT COUNT(*) AS n FROM orders o WHERE EXISTS ({met})"
     bounds = {"orders": 3}
-    with pytest.raises(dpsql.SqlError):
-        dpsql.Session(con, unit="customer", max_rows=bounds).plan(sql, budget=SMALL)
+    session = dpsql.Session(con, unit="customer", max_rows=bounds)
+    found = session.query(sql, budget=dpsql.Budget(rho=10**12))["n"][0]
+    assert [round(found)] == list(con.execute(sql).fetchone())
     sql = f"SELECT COUNT(DISTINCT o.customer) AS n FROM orders o WHERE EXISTS ({inner})"
     with pytest.raises(dpsql.SqlError):
         dpsql.Session(con, unit="customer", max_rows=bounds).plan(sql, budget=SMALL)

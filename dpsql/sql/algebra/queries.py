@@ -418,7 +418,7 @@ class Queries(Translator):
         name, types = each[0][0], {new.type for _, new in each}
         if len(types) == 1:
             return name, types.pop()
-        if types <= INTEGER_TYPES:
+        if types <= INTEGER_TYPES - {"UBIGINT"}:
             return name, "BIGINT"
         if types <= {"VARCHAR"} or all(t == "VARCHAR" or t.startswith("ENUM") for t in types):
             return name, "VARCHAR"

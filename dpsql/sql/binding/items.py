@@ -260,6 +260,9 @@ class PrivateItems:
         if not private or more or self._per_unit(query, names) is not None:
             return None
         keys = tuple(key_nodes(query, self._source).values())
+        shown = [node.unalias() for node in query.expressions]
+        if group is not None and query.args.get("distinct") and not all(k in shown for k in keys):
+            return None  # several groups may be one row
         plain = all(isinstance(key, exp.Column) for key in keys)
         starred = any(is_star(node.unalias()) for node in query.expressions)
         owned = self.table(self.base(private[0].item, inside))[0].unit is not None
