@@ -399,7 +399,8 @@ def _outlined(parsed: Parsed, outliner: Outliner, related: bool) -> Outlined:
     try:
         return outliner.outline(parsed, visitor)
     except UnsupportedSqlError:
-        ranked = with_quantiles(parsed)
+        stored = outliner.tables.stored
+        ranked = with_quantiles(parsed, lambda parts: stored(parts) is not None)
         if ranked is None:
             raise
     check_allowed(ranked)

@@ -1,13 +1,14 @@
 """Percentiles by the places of rows are answered as quantiles, and equal DuckDB's answers."""
 
 import random
-from itertools import product
+from contextlib import nullcontext
+from itertools import pairwise, product
 
 import duckdb
 import pytest
 
 import dpsql
-from dpsql.errors import UnsupportedSqlError
+from dpsql.errors import SqlError, UnsupportedSqlError
 from dpsql.hints import remedies_of
 from tests.sql import reference
 
@@ -230,6 +231,39 @@ def test_quantiles_are_at_most_one_row_away(seed):
 def test_other_uses_of_places_stay_refused(sql):
     with pytest.raises(UnsupportedSqlError):
         reference.compile_one(CON, f"WITH r AS ({NUMBERED}) {sql}")
+
+
+def test_places_in_public_tables_are_as_they_are():
+    """Quantiles are the same up to one row; without noise that would be seen."""
+    con = connect(1)
+    con.execute("CREATE TABLE public AS SELECT range AS v FROM range(5)")
+    sql = """
+        SELECT MIN(x) FILTER (WHERE rn >= 0.5 * n) AS q, (
+            SELECT MAX(v) FILTER (WHERE place <= 0.5 * many) FROM (
+                SELECT v, row_number() OVER (ORDER BY v) AS place, COUNT(*) OVER () AS many
+                FROM public)) AS fixed
+        FROM (SELECT x, row_number() OVER (ORDER BY x) AS rn, COUNT(*) OVER () AS n FROM t)
+    """
+    released = dpsql.Session(con, public=["public"]).release(sql, budget=NO_NOISE)
+    assert released["query"]["fixed"].to_list() == [1]
+
+
+@pytest.mark.parametrize(
+    ("more", "refused"),
+    [
+        ("SELECT v + v AS v FROM {0}", True),
+        ("SELECT v, (SELECT COUNT(*) FROM {0}) FROM {0}", False),
+    ],
+)
+def test_columns_of_inner_queries_are_read_a_bounded_number_of_times(more, refused):
+    """Twice at each of 24 levels would be 2^24 times."""
+    names = [f"q{i}" for i in range(25)]
+    ctes = ["q0 AS (SELECT x AS v FROM t)"]
+    ctes += [f"{to} AS ({more.format(of)})" for of, to in pairwise(names)]
+    numbered = "SELECT v, row_number() OVER (ORDER BY v) AS rn, COUNT(*) OVER () AS n FROM q24"
+    sql = f"SELECT MIN(v) FILTER (WHERE rn >= 0.5 * n) AS q FROM ({numbered})"
+    with pytest.raises(SqlError) if refused else nullcontext():
+        reference.compile_one(CON, f"WITH {', '.join(ctes)} {sql}")
 
 
 def test_rows_without_a_value_have_places():

@@ -34,6 +34,7 @@ from dpsql.sql.ranked.rows import (
     is_constant,
     levels_of,
     query_named,
+    tables_of,
     text_of,
 )
 from dpsql.sql.text.parse import Parsed
@@ -52,10 +53,17 @@ _CLAUSES = frozenset(
 """The parts that a SELECT over numbered rows may have."""
 
 
-def with_quantiles(parsed: Parsed) -> Parsed | None:
-    """Write all quantiles of a statement that are told by places; None if there are none."""
+IsPublic = Callable[[tuple[str, ...]], bool]
+"""Whether a name after FROM, as its parts, is a public table's."""
+
+
+def with_quantiles(parsed: Parsed, is_public: IsPublic) -> Parsed | None:
+    """Write all quantiles of a statement that are told by places; None if there are none.
+
+    Over public tables places are answered as they are.
+    """
     whole, written = exp.Subquery(this=parsed.query.copy()), False
-    while any(_write(select, parsed.source) for select in whole.find_all(exp.Select)):
+    while sum(_write(one, parsed.source, is_public) for one in list(whole.find_all(exp.Select))):
         written = True
     if not written:
         return None
@@ -64,23 +72,25 @@ def with_quantiles(parsed: Parsed) -> Parsed | None:
     return Parsed(query.copy(), parsed.source, parsed.weight)
 
 
-def _write(select: exp.Select, source: SourceText) -> bool:
+def _write(select: exp.Select, source: SourceText, is_public: IsPublic) -> bool:
     """Write a SELECT over numbered rows without numbers; return whether it is one."""
     alone = with_windows(select)
     if alone is None:
-        return _write_alone(select, source)
+        return _write_alone(select, source, is_public)
     select.replace(alone)
-    written = _write_alone(alone, source)
+    written = _write_alone(alone, source, is_public)
     if not written:
         alone.replace(select)
     return written
 
 
-def _write_alone(select: exp.Select, source: SourceText) -> bool:
+def _write_alone(select: exp.Select, source: SourceText, is_public: IsPublic) -> bool:
     levels = levels_of(select)
     if not any(level.select.find(exp.Window) for level in levels):
         return False
     try:
+        if all(map(is_public, tables_of(levels[-1].select))):
+            return False
         clauses = _OverNumbered(select, levels, source).clauses()
     except UnreadableError:
         return False

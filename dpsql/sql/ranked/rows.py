@@ -31,6 +31,10 @@ _CLAUSES = ("from_", "joins", "where", "group", "having")
 _KNOWN = {*_CLAUSES, "expressions", "order", "with_", "windows"}
 _MOST_PARTS = 100
 """Into which NTILE may divide rows."""
+_MOST_STEPS = 10_000
+"""Expressions of one SELECT that are read: each query around another may use its columns twice."""
+_MOST_NAMES = 1000
+"""Queries that are written in place of their names, for the same reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,7 @@ class NumberedRows:
 
     levels: tuple[Level, ...]
     _words: dict[str, Ranked] = field(default_factory=dict)
+    _left: int = _MOST_STEPS
 
     def expanded(self, node: Expr, depth: int = 0) -> Expr:
         """Write an expression over the columns of a level as one over those of the innermost.
@@ -78,6 +83,9 @@ class NumberedRows:
         Raises:
             UnreadableError: it has columns of which that isn't known.
         """
+        self._left -= 1
+        if self._left < 0:
+            raise UnreadableError
         node = node.unnest()
         if isinstance(node, exp.Column):
             return self._column(node, depth)
@@ -219,6 +227,7 @@ class NumberedRows:
         count = _count(select) if isinstance(select, exp.Select) else None
         if count is None or not isinstance(select, exp.Select):
             return query.copy()
+        self._left -= _MOST_STEPS // 100
         if rows_of(select) != rows_of(self.levels[-1].select):
             return query.copy()
         of = ""
@@ -287,15 +296,23 @@ def _told(part: Expr, name: str, *, plain: bool) -> str:
     return text_of(made)
 
 
-def _written_out(part: Expr) -> Expr:
-    made = part.copy()
+def _written_out(part: Expr, left: Iterator[int] | None = None) -> Expr:
+    made, left = part.copy(), iter(range(_MOST_NAMES)) if left is None else left
     pairs = zip(list(made.find_all(exp.Table)), list(part.find_all(exp.Table)), strict=True)
     for table, original in pairs:
         cte = query_named(original)
         if cte is not None:
+            if next(left, None) is None:
+                raise UnreadableError
             alias = table.args.get("alias") or exp.TableAlias(this=table.this.copy())
-            table.replace(exp.Subquery(this=_written_out(cte.this), alias=alias))
+            table.replace(exp.Subquery(this=_written_out(cte.this, left), alias=alias))
     return made
+
+
+def tables_of(select: exp.Select) -> list[tuple[str, ...]]:
+    """Return the names of the tables whose rows a query has, as their parts."""
+    tables = _written_out(select).find_all(exp.Table)
+    return [tuple(part.name for part in table.parts) for table in tables]
 
 
 def query_named(table: exp.Table) -> exp.CTE | None:
