@@ -122,3 +122,14 @@ def test_what_is_too_much_work_has_no_bound():
     plan = dpsql.plan(workload, budget=BUDGET)
     assert product_bound(workload) == 0.0
     assert plan.gap_among == "these residual spaces" or plan.least
+
+
+@pytest.mark.parametrize("far", [1.0, 1e9, 1e-9])
+def test_a_total_and_weights_far_apart_have_bounds(far):
+    alone = Workload({"a": 3}).add([], [], weight=2.0)
+    assert product_bound(alone) == pytest.approx(2.0)
+    plan = dpsql.plan(alone, budget=BUDGET, mechanism="gaussian")
+    assert plan.gap_to_all == pytest.approx(0.0, abs=1e-3)
+    both = Workload({"a": 6, "b": 5}).add(["a"], [Prefix()]).add(["b"], [Prefix()], weight=far)
+    best = querysmasher.plan(both, BUDGET, residuals="none", tolerance=1e-4)
+    assert 0 < product_bound(both) <= total(best) * (1 + 1e-6)

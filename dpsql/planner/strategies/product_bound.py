@@ -36,6 +36,8 @@ def product_bound(workload: Workload) -> float:
         return 0.0
     rows = compressed(merged.root(workload))
     dual = Dual(merged.count, (QueryPart(rows, None),))
+    if not merged.shape:  # all that is asked is the total
+        return evaluate(dual, np.ones(1)).lower
     ends = np.cumsum((0, *merged.shape))
     best = 0.0
 

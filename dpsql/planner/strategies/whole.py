@@ -62,11 +62,18 @@ def is_quick(workload: Workload) -> bool:
 
 
 def whole_work(workload: Workload) -> float:
-    """Return r²N for all joint cells at once, or more than that; infinite where that can't be."""
+    """Return r²N for all joint cells at once, or more than that; infinite where that can't be.
+
+    Or needn't be: one Kronecker product over single attributes is planned as well by its factors.
+    """
     n = joint_cells(workload)
     rank = min(most_rank(workload), n)
     if rank**2 * n <= QUICK_WORK and rank * n <= MOST_ENTRIES:
         return float(rank**2 * n)
+    families = [family for family in workload.families if family.count]
+    single = all(len(block.attributes) <= 1 for family in families for block in family.blocks)
+    if len(families) == 1 and single and len(touched(workload)) > 1:
+        return math.inf
     merged = MergedCells.of(workload)
     if merged is None:
         return math.inf
