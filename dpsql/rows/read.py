@@ -189,9 +189,9 @@ def _function(tree: Tree, level: int) -> RowExpression:
     if any(argument.get("name") for argument in tree["arguments"]):
         raise unlisted(f"{name} with arguments by name")
     given = [argument.get("expression", argument) for argument in tree["arguments"]]
-    shifted = _shifted(name, given, level)
-    if shifted is not None:
-        return shifted
+    made = _shifted(name, given, level) or _age(name, given, level)
+    if made is not None:
+        return made
     arguments = _all(given, level)
     if name in _NEGATED_NAMES:
         return _not(RowCall(_NEGATED_NAMES[name], arguments))
@@ -211,6 +211,42 @@ def _shifted(name: str, given: list[Tree], level: int) -> RowExpression | None:
         return None
     text = " ".join(str(sign * part) for part in span)
     return RowCall("shift", (read_expression(given[0], level), RowConstant("VARCHAR", text)))
+
+
+def _age(name: str, given: list[Tree], level: int) -> RowExpression | None:
+    """Read the years that lie between two moments, `year(age(late, early))`; None if it isn't that.
+
+    They are one fewer than the years are apart where the later day of the year isn't over yet.
+    """
+    part = str(given[0].get("literal", {}).get("text")) if given else ""
+    whole = name in {"date_part", "datepart"} and ALIASES.get(folded(part)) == "year"
+    of = given[-1] if given and (whole or _PARTS.get(name) == "year") else {}
+    if folded(str(of.get("function_name", ""))) != "age" or len(of["arguments"]) != 2:
+        return None
+    times = [argument.get("expression", argument) for argument in of["arguments"]]
+    late, early = _all(times, level)
+    backward = RowCall("negative", (_years(early, late),))
+    return RowCase(((RowCall("<", (late, early)), backward),), _years(late, early))
+
+
+def _years(late: RowExpression, early: RowExpression) -> RowExpression:
+    one, zero = (RowConstant("INTEGER", digit) for digit in "10")
+    apart = RowCall("-", (_part_of("year", late), _part_of("year", early)))
+    over = RowCall("<", (_in_year(late), _in_year(early)))
+    return RowCall("-", (apart, RowCase(((over, one),), zero)))
+
+
+def _in_year(time: RowExpression) -> RowExpression:
+    """Return a number that grows with the day of the year, by its name, and with the time of it."""
+    day = RowCall("*", (_part_of("month", time), RowConstant("INTEGER", "31")))
+    day = RowCall("+", (day, _part_of("day", time)))
+    begun, unit = (RowConstant("VARCHAR", unit) for unit in ("day", "microsecond"))
+    since = RowCall("date_diff", (unit, RowCall("date_trunc", (begun, time)), time))
+    return RowCall("+", (RowCall("*", (day, RowConstant("INTEGER", "86400000000"))), since))
+
+
+def _part_of(part: str, time: RowExpression) -> RowExpression:
+    return RowCall("date_part", (RowConstant("VARCHAR", part), time))
 
 
 def _call(name: str, arguments: tuple[RowExpression, ...]) -> RowExpression:

@@ -126,7 +126,8 @@ LENGTHS: dict[str, Span] = {
     "decade": (120, 0, 0),
 }  # fmt: skip
 """Unit of time → one of it."""
-_SPELLED = re.compile(r"\s*(-?[0-9]{1,9})\s+([A-Za-z]+?)s?\b\s*")
+_SPELLED = re.compile(r"\s*(-?[0-9]{1,9}(?:\.[0-9]{1,6})?)\s*([A-Za-z]+)\b\s*")
+_CLOCK = re.compile(r"\s*(-?)([0-9]{1,4}):([0-5][0-9])(?::([0-5][0-9](?:\.[0-9]{1,6})?))?\s*")
 
 
 def read_interval(tree: Mapping[str, Any]) -> Span | None:
@@ -134,6 +135,8 @@ def read_interval(tree: Mapping[str, Any]) -> Span | None:
     if tree.get("class") == "CAST" and tree["type_expr"].get("type_name") == "INTERVAL":
         return _spelled(tree["child"])
     name = folded(str(tree.get("function_name", "")))
+    if tree.get("class") == "FUNCTION" and name == "*" and len(tree["arguments"]) == 2:
+        return _multiple(*(argument.get("expression", argument) for argument in tree["arguments"]))
     if tree.get("class") != "FUNCTION" or len(tree["arguments"]) != 1:
         return None
     unit = LENGTHS.get(name.removeprefix("to_").removesuffix("s"))
@@ -142,6 +145,15 @@ def read_interval(tree: Mapping[str, Any]) -> Span | None:
     argument = tree["arguments"][0]
     number = _number(argument.get("expression", argument))
     return None if number is None else _times(unit, number)
+
+
+def _multiple(*factors: Mapping[str, Any]) -> Span | None:
+    """Read a constant interval times a whole number."""
+    spans = [span for span in map(read_interval, factors) if span is not None]
+    numbers = [number for number in map(_number, factors) if number is not None]
+    if len(spans) != 1 or len(numbers) != 1 or numbers[0] != int(numbers[0]):
+        return None
+    return _times(spans[0], numbers[0])
 
 
 def as_interval(text: str) -> Span | None:
@@ -192,15 +204,25 @@ def _spelled(tree: Mapping[str, Any]) -> Span | None:
     """Read an interval that is written as text: '1 day 2 hours'."""
     if tree.get("class") != "CONSTANT":
         return None
-    text, total, place = str(tree["literal"].get("text") or ""), [0, 0, 0], 0
+    text, total, place = str(tree["literal"].get("text") or ""), (0, 0, 0), 0
     while place < len(text):
-        found = _SPELLED.match(text, place)
-        unit = None if found is None else LENGTHS.get(folded(found[2]))
-        if found is None or unit is None:
+        found = _SPELLED.match(text, place) or _CLOCK.match(text, place)
+        part = None if found is None else _part(found)
+        if found is None or part is None:
             return None
-        total = [a + int(found[1]) * b for a, b in zip(total, unit, strict=True)]
+        total = (total[0] + part[0], total[1] + part[1], total[2] + part[2])
         place = found.end()
-    return (total[0], total[1], total[2]) if text.strip() else None
+    return total if text.strip() else None
+
+
+def _part(found: re.Match[str]) -> Span | None:
+    """Return what '3 days' or '02:30:00' is; None if there is no such unit, or no whole part."""
+    if found.re is _SPELLED:
+        unit = LENGTHS.get(ALIASES.get(folded(found[2]), ""))
+        return None if unit is None else _times(unit, Decimal(found[1]))
+    sign, hours, minutes, seconds = found.groups(default="0")
+    rest = (int(hours) * 60 + int(minutes)) * 60 + Decimal(seconds)
+    return 0, 0, int(rest * 1_000_000) * (-1 if sign == "-" else 1)
 
 
 # ── Instants in expressions of rows: what a clock shows at them, in UTC or in a declared zone ────

@@ -287,7 +287,8 @@ def _listed(node: exp.Expr) -> bool:
     if type(node) in STRUCTURE or type(node) in EXPRESSIONS or type(node) in FUNCTIONS:
         return True
     if isinstance(node, exp.Anonymous):
-        return folded(node.name) in NAMED
+        of_now = folded(node.name) == "age" and len(node.expressions) != 2
+        return folded(node.name) in NAMED and not of_now
     if isinstance(node, exp.IgnoreNulls):  # the parser adds it to ANY_VALUE
         return isinstance(node.this, exp.AnyValue)
     if type(node) in WINDOWS:
@@ -309,8 +310,26 @@ def _check_place(node: exp.Expr, source: SourceText) -> None:
         raise _error("An integer of so many digits", source, node, hint)
     elif isinstance(node, exp.GenerateSeries) and not isinstance(node.parent, exp.Table):
         raise _error("A list", source, node, _behind_from(node, source))
+    elif isinstance(node, exp.Repeat | exp.Pad):
+        _check_length(node, source)
     elif isinstance(node, (exp.PropertyEQ, exp.Dot)) and not _names_field(node):
         raise _error("This name", source, node, _field_hint(node, source))
+
+
+def _check_length(node: exp.Repeat | exp.Pad, source: SourceText) -> None:
+    """Refuse a text that may be made very long: by a number that isn't small, or once more."""
+    key = "times" if isinstance(node, exp.Repeat) else "expression"
+    given = node.args[key]
+    parts = given.iter_expressions() if isinstance(given, exp.Least) else [given]
+    numbers = [part.name for part in parts if isinstance(part, exp.Literal) and not part.is_string]
+    small = any(name.isdecimal() and int(name[:9]) <= _LONGEST_MADE for name in numbers)
+    if not small:
+        hint = (
+            f"bound its length: repeat('*', least(n, 100)); {_LONGEST_MADE:,} is the largest bound."
+        )
+        raise _error("A text of any length", source, node, hint)
+    if node.find_ancestor(exp.Repeat, exp.Pad) is not None:
+        raise _error("A text that is made longer twice", source, node, "make it longer once.")
 
 
 def _check_name(node: exp.Identifier, source: SourceText) -> None:
@@ -558,6 +577,9 @@ def _refused_function(node: exp.Expr, span: Span, source: SourceText) -> SqlErro
 def _spelled_out(node: exp.Func, word: str, source: SourceText) -> Hint | None:
     """Write what a function of its arguments shows, or looks for, without it."""
     arguments = [source.text(source.node(part)) for part in node.iter_expressions()]
+    if word == "age" and len(arguments) == 1:
+        today = f"age(DATE '{datetime.now().astimezone().date()}', {arguments[0]})"
+        return "write the day until which it is counted, " + instead(today) + "."
     if word in {"printf", "format"} and len(arguments) > 1:
         shown = " || ".join(f"CAST({value} AS VARCHAR)" for value in arguments[1:])
         return "put texts together by ||: " + instead(shown) + "."
@@ -641,6 +663,8 @@ _WORDS = frozenset(_SHAPES.split()) | {"CURRENT ROW"}
 _NUMBER = re.compile(r"(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)([eE][+-]?\d[\d_]*)?", re.ASCII)
 _INTEGER = re.compile(r"[\d_]+", re.ASCII)
 _LONGEST_INTEGER = 2**128
+_LONGEST_MADE = 1_000
+"""Characters that `lpad` and `rpad` make, and how often `repeat` repeats."""
 _SIZE = re.compile(r"\d{1,5}", re.ASCII)
 
 

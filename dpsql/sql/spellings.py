@@ -2,6 +2,8 @@
 
     x = ANY (q)                        x IN q
     x > ALL ([1, 2])                   x > 1 AND x > 2
+    INTERVAL '3 secs'                  INTERVAL '3' SECOND
+    date_add(d, INTERVAL 3 DAY)        d + INTERVAL 3 DAY
     SELECT UNNEST(v) AS k              SELECT k FROM UNNEST(v) AS unnested(k)
     a NATURAL JOIN b                   a JOIN b USING (…), with the columns that both have
     SELECT * EXCLUDE (c) FROM t        SELECT t.a, t.b FROM t
@@ -18,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from sqlglot import exp
 
 from dpsql.errors import SqlLimitError, SqlSchemaError, printable
+from dpsql.rows.times import ALIASES, LENGTHS
 from dpsql.schema.names import capitals, folded
 from dpsql.sql.binding.expressions import Expr, is_star
 from dpsql.sql.binding.joins import name_parts
@@ -50,6 +53,10 @@ def without_spellings(parsed: Parsed, columns: Columns, is_private: IsPrivate) -
     selects = list(parsed.query.find_all(exp.Select))
     for node in list(parsed.query.find_all(exp.Any, exp.All, exp.Anonymous)):
         _write_compared(node)
+    for interval in list(parsed.query.find_all(exp.Interval)):
+        _write_interval(interval)
+    for added in list(parsed.query.find_all(exp.DateAdd)):
+        _write_added(added)
     for select in selects:
         _write_unnested(select)
     stars = _Stars(parsed.source, columns)
@@ -121,6 +128,30 @@ def _values(given: Expr) -> list[Expr]:
     rows = given.expressions if isinstance(given, exp.Values) else []
     single = all(isinstance(row, exp.Tuple) and len(row.expressions) == 1 for row in rows)
     return [row.expressions[0] for row in rows] if single else []
+
+
+# ── Intervals with the one name of their unit, which DuckDB takes behind a number ────────────────
+
+
+def _write_interval(interval: exp.Interval) -> None:
+    """Write INTERVAL '3 secs' as INTERVAL '3' SECOND, and '1.5 hours' and '02:30' as a cast."""
+    unit, text = interval.args.get("unit"), interval.this
+    if unit is None or interval.args.get("fraction_in_string"):
+        if isinstance(text, exp.Literal) and text.is_string:
+            whole = text.name if unit is None else f"{text.name} {unit.name}"
+            interval.replace(exp.cast(exp.Literal.string(whole), "INTERVAL"))
+        return
+    name = ALIASES.get(folded(unit.name))
+    if isinstance(unit, exp.Var) and name in LENGTHS:
+        unit.set("this", capitals(name))
+
+
+def _write_added(added: exp.DateAdd) -> None:
+    """Write date_add(d, INTERVAL 3 DAY) as the sum that it is."""
+    if isinstance(added.expression, exp.Interval | exp.Cast) and added.args.get("unit") is None:
+        added.replace(
+            exp.Paren(this=exp.Add(this=added.this.copy(), expression=added.expression.copy()))
+        )
 
 
 # ── UNNEST in a SELECT list without FROM, as a table after FROM ──────────────────────────────────

@@ -28,20 +28,21 @@ _SCALARS = """
     ||: ~~: !~~: ~~*: !~~*: ~~~: like_escape: not_like_escape: ilike_escape: not_ilike_escape:
     ascii:Ascii chr:Chr concat:Concat concat_ws:ConcatWs contains:Contains encode:
     ends_with:EndsWith hamming instr:StrPosition jaccard left:Left left_grapheme length:Length
-    levenshtein:Levenshtein lower:Lower ltrim:Trim md5:MD5 nfc_normalize ord prefix
+    levenshtein:Levenshtein lower:Lower lpad:Pad ltrim:Trim md5:MD5 nfc_normalize ord prefix
     regexp_extract:RegexpExtract regexp_full_match:RegexpFullMatch regexp_matches:RegexpLike
-    regexp_replace:RegexpReplace replace:Replace reverse:Reverse right:Right right_grapheme
-    rtrim:Trim starts_with:StartsWith strip_accents strlen strpos:StrPosition substring:Substring
-    suffix translate:Translate trim:Trim unicode:Unicode upper:Upper
+    regexp_replace:RegexpReplace repeat:Repeat replace:Replace reverse:Reverse right:Right
+    right_grapheme rpad:Pad rtrim:Trim split_part:SplitPart starts_with:StartsWith strip_accents
+    strlen strpos:StrPosition substring:Substring suffix translate:Translate trim:Trim
+    unicode:Unicode upper:Upper
 
-    century date_diff:DateDiff date_part date_part:Extract date_sub date_trunc:DateTrunc
+    age century date_diff:DateDiff date_part date_part:Extract date_sub date_trunc:DateTrunc
     date_trunc:TimestampTrunc datepart datesub day:Day dayname:Dayname dayofmonth:DayOfMonth
     dayofweek:DayOfWeek dayofyear:DayOfYear decade epoch:TimeToUnix hour:Hour isodow:DayOfWeekIso
     isoyear julian last_day:LastDay make_date:DateFromParts millennium minute:Minute month:Month
     monthname:Monthname quarter:Quarter second:Second strftime:TimeToStr strptime:StrToTime
-    to_centuries: to_days: to_decades: to_hours: to_microseconds: to_millennia: to_milliseconds:
-    to_minutes: to_months: to_quarters: to_seconds: to_weeks: to_years: week:Week weekday
-    weekofyear:WeekOfYear year:Year yearweek
+    time_bucket:DateBin to_centuries: to_days:ToDays to_decades: to_hours to_microseconds:
+    to_millennia: to_milliseconds: to_minutes to_months to_quarters: to_seconds to_weeks to_years
+    week:Week weekday weekofyear:WeekOfYear year:Year yearweek
 
     :Case :Coalesce :If nullif:Nullif row struct_pack: flatten: len: list_resize: list_transform:
     list_value: list_zip:

@@ -87,6 +87,8 @@ def _check(node: Tree, names: Names) -> None:
         raise NotPermittedError("a collation can't run here")
     if "function_name" in node and node["function_name"] not in RUN:
         raise NotPermittedError(f"the function {node['function_name']} can't run here")
+    if node.get("function_name") == "age" and len(node["arguments"]) != 2:
+        raise NotPermittedError("age of one time depends on the clock")
     if type_ == "TABLE_FUNCTION" and node["function"]["function_name"] not in TABLES:
         raise NotPermittedError("this table function can't run here")
     if type_ == "BASE_TABLE":

@@ -279,8 +279,9 @@ class UnitGroup:
             list(pairs),
         ]
         parts += [] if read.isdisjoint(around) else [described(self._around, around, read)]
-        parts += bounds_of_sum(function, self._table, inside, read)
-        parts += bounds_of_sum(function, self._around, around, read)
+        added = set() if value is None else {c.name for c in value.node.find_all(exp.Column)}
+        parts += bounds_of_sum(function, self._table, inside, added)
+        parts += bounds_of_sum(function, self._around, around, added)
         text = repr(tuple(parts))
         digest = hashlib.sha256(text.encode()).hexdigest()[:32]
         return f"{function} of {self._table.name} {digest}"

@@ -326,6 +326,7 @@ class UnitWindows:
             return render(found)
 
         read = {part.name for one in made.bound for part in one.node.find_all(exp.Column)}
+        added = {part.name for one in made.arguments for part in one.node.find_all(exp.Column)}
         parts = (
             *described(table, names, read),
             made.function,
@@ -336,7 +337,7 @@ class UnitWindows:
             [(written(one.value), one.descending, one.nulls_first) for one in made.order],
             None if made.frame is None else made.frame.sql,
             sorted(map(written, made.conditions)),
-            *bounds_of_sum(made.function, table, names, read),
+            *bounds_of_sum(made.function, table, names, added),
         )
         digest = hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
         return f"{made.function} over {table.name} {digest}"
