@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from dpsql.rel.identity import digest
 from dpsql.rel.nodes import Id, Relation
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.table import Origin, Parent, Table
@@ -57,6 +56,8 @@ class RelatedRows:
         Relations are told apart whatever their columns are called, and tables aren't: of two with
         one digest a column has the same name in both, and the same values.
         """
+        from dpsql.rel.identity import digest  # which most statements don't need
+
         said = [
             digest(self.relation),
             [(name, repr(domain), domain.zone) for name, domain in self.columns.items()],

@@ -324,9 +324,9 @@ def _check_length(node: exp.Repeat | exp.Pad, source: SourceText) -> None:
     numbers = [part.name for part in parts if isinstance(part, exp.Literal) and not part.is_string]
     small = any(name.isdecimal() and int(name[:9]) <= _LONGEST_MADE for name in numbers)
     if not small:
-        hint = (
-            f"bound its length: repeat('*', least(n, 100)); {_LONGEST_MADE:,} is the largest bound."
-        )
+        span = source.node(given)
+        bounded = instead(f"least({source.text(span)}, 100)", of=span)
+        hint = "bound its length, " + bounded + f"; {_LONGEST_MADE:,} is the largest bound."
         raise _error("A text of any length", source, node, hint)
     if node.find_ancestor(exp.Repeat, exp.Pad) is not None:
         raise _error("A text that is made longer twice", source, node, "make it longer once.")

@@ -60,7 +60,6 @@ from dpsql.sql.lowering.lower import lower
 from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.lowering.rows_of_units import RowsOfUnits
 from dpsql.sql.outline import Outlined, Outliner, Visitor
-from dpsql.sql.ranked.quantiles import with_quantiles
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.several import SameUnits, by_table, check_bounded, one_table_only, over_all_tables
 from dpsql.sql.shorthands import (
@@ -185,9 +184,10 @@ def _as_relations(ask: Callable[..., Script], statements: Sequence[tuple[str, st
         try:
             return ask(related=related)
         except (UnsupportedSqlError, SqlSchemaError) as error:
-            if isinstance(error.__cause__, UnboundedError):
-                raise
             name = names.get(error.statement or "", statements[0][0])
+            if name in related and isinstance(error.__cause__, UnboundedError):
+                known = first is not None and isinstance(first.__cause__, UnboundedError)
+                raise first or error if known else error from error.__cause__
             if first is not None and name in related:
                 raise first from None
             if name in related or len(related) >= MOST_RELATED:
@@ -400,6 +400,8 @@ def _outlined(parsed: Parsed, outliner: Outliner, related: bool) -> Outlined:
         return outliner.outline(parsed, visitor)
     except UnsupportedSqlError:
         stored = outliner.tables.stored
+        from dpsql.sql.ranked.quantiles import with_quantiles  # most number no rows
+
         ranked = with_quantiles(parsed, lambda parts: stored(parts) is not None)
         if ranked is None:
             raise

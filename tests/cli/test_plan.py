@@ -105,7 +105,7 @@ def test_amounts_are_taken_as_the_decimals_that_are_typed(commands):
 
 def test_explaining_is_asked_for(commands):
     arguments = ("plan", commands.script, "--db", commands.db, "--rho", "0.1")
-    assert "residual space" not in commands.done(*arguments)
+    assert "worst standard error" not in commands.done(*arguments)
     explained = commands.done(*arguments, "--explain")
     assert "residual space" in explained
     assert "worst standard error" in explained

@@ -132,7 +132,6 @@ BAD = {
     ),
     "a condition of a window is a number": lambda: rank(holds=DAY),
     "doubles are added up": lambda: Group(VISITS, (), (("n", Agg("sum", DOUBLE)),)),
-    "doubles are compared": lambda: Group(VISITS, (), (("n", Agg("max", DOUBLE)),)),
     "doubles are added up along a window": lambda: total(arguments=(DOUBLE,)),
     "rows are grouped by doubles": lambda: Group(VISITS, (("k", DOUBLE),)),
     "windows are parted by doubles": lambda: rank(partition=(DOUBLE,)),

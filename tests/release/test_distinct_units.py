@@ -228,10 +228,19 @@ def test_without_a_unit_rows_are_counted(con):
 
 
 def test_what_refers_to_units_by_another_way_does_not_count_them():
-    """Orders have addresses of customers, and these needn't be those whose orders they are."""
+    """Orders have addresses of customers, and these needn't be those whose orders they are.
+
+    So an address of another customer is not met, of which a plan tells.
+    """
     con = filled_shop()
     session = dpsql.Session(con, schema=units_of_shop())
-    for column in ("a.customer_id", "o.address_id", "o.id"):
+    own = "SELECT COUNT(DISTINCT a.customer_id) AS n FROM orders o "
+    own += "JOIN addresses a ON o.address_id = a.id"
+    met = con.execute(f"{own} WHERE o.customer_id = a.customer_id").fetchall()[0][0]
+    exact = dpsql.Budget(rho=10**12)
+    assert session.query(own, budget=exact)["n"][0] == pytest.approx(met, abs=1e-3)
+    assert any("orders.address_id" in note for note in session.plan(own, budget=BUDGET).notes)
+    for column in ("o.address_id", "o.id"):
         sql = f"SELECT COUNT(DISTINCT {column}) AS n FROM orders o "
         sql += "JOIN addresses a ON o.address_id = a.id"
         with pytest.raises(SqlError, match="What is counted here is not"):

@@ -12,9 +12,9 @@ from fractions import Fraction
 import duckdb
 import numpy as np
 import pytest
-from dpsql.engines.lines import readable
 
 import dpsql
+from dpsql.engines.combined import readable
 from dpsql.engines.duckdb.relations import kept_rows, rows_of_units
 from dpsql.errors import DpsqlError, ExecutionError, InternalError
 from dpsql.rel.nodes import Group, GroupJoin, Join, Public, Union, Window, walk
@@ -85,7 +85,7 @@ def test_a_unit_takes_its_own_rows_with_it_and_changes_no_others(seed):
         assert related is not None
         kinds.update({type(node) for node in walk(related.relation)})
         own = table.alone
-        names = [n for n in (*own.columns, *(n for n, _ in readable(own))) if rng.random() < 0.8]
+        names = [n for n in (*own.columns, *readable(own)) if rng.random() < 0.8]
         before, after = kept(con, table, names), kept(fewer, table, names)
         assert after <= before, script
         most = table.unit_rows

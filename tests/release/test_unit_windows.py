@@ -300,7 +300,6 @@ def test_no_column_is_taken_for_one_of_ours(name):
         ("SELECT row_number() OVER (ORDER BY id) AS w FROM orders", "single rows"),
         ("SELECT COUNT(*) OVER () AS w FROM orders", "single rows"),
         ("SELECT rank() OVER (PARTITION BY status ORDER BY id) AS w FROM orders", "single rows"),
-        ("SELECT rank() OVER (PARTITION BY address_id ORDER BY id) AS w FROM orders", "single"),
         ("SELECT rank() OVER (PARTITION BY id + 0) AS w FROM orders", "single rows"),
         ("SELECT rank() OVER (PARTITION BY customer_id + 0) AS w FROM orders", "single rows"),
         ("SELECT rank() OVER (PARTITION BY COALESCE(customer_id, 1)) AS w FROM orders", "single"),

@@ -30,7 +30,6 @@ from dpsql.planner.reconstruction.measured import Noisy, Values
 from dpsql.planner.reconstruction.parts import PartedCombination
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.shares import total_error
-from dpsql.planner.strategies.product_bound import product_bound
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Workload
 from dpsql.workload.spread import least_share
@@ -247,6 +246,8 @@ class Plan:
         """
         if self.gap_among == ALL and math.isfinite(self.gap):
             return self.gap
+        from dpsql.planner.strategies.product_bound import product_bound  # which is asked for
+
         another = self.objective is not None and self.objective.name != TOTAL
         others = self.given or self.parts or self.aside or self.budget.pure or another
         least = 0.0 if others else product_bound(self.workload)
