@@ -387,7 +387,10 @@ def united(domains: Sequence[Domain | None]) -> Domain | None:
     if all(replace(one, nullable=nullable) == replace(first, nullable=nullable) for one in given):
         return replace(first, nullable=nullable)
     plain = all(
-        one.type == first.type and one.uppers is None and one.other is None and one.zone is None
+        one.type == first.type
+        and one.uppers is None
+        and one.zone is None
+        and one.outside in {"drop", "null"}
         for one in given
     )
     values = [value for one in given for value in one.values] if plain else []

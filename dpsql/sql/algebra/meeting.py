@@ -170,7 +170,8 @@ class _Meeting:
         names = [f"__r0_{i}" for i in range(len(stored.columns))]
         listed = ", ".join(names)
         types = dict(self._queries.sandbox.types(f"SELECT {listed} FROM {stored.table}"))
-        shown = ", ".join(f"{name}::VARCHAR" for name in names)
+        plain = [name for name in names if _kind_of(types[name]) is not None]
+        shown = ", ".join(f"{name}::VARCHAR" if name in plain else "NULL" for name in names)
         found = self._queries.sandbox.rows(f"SELECT {shown} FROM {stored.table}")
         texts = sorted(found, key=repr)  # whatever order they are read in, it is one relation
         ids = [self._queries.fresh(name) for name in stored.columns]
@@ -179,6 +180,12 @@ class _Meeting:
         ]
         kept = [i for i, values in enumerate(constants) if values is not None]
         written = [values for values in constants if values is not None]
+        if not kept:
+            raise self._source.unsupported(
+                join.item,
+                "No column of this public table can be read in a query of rows of units.",
+                "cast one to a text, a number or a date: (SELECT CAST(x AS VARCHAR) AS x FROM …).",
+            )
         relation = Public(
             tuple((ids[i], types[names[i]]) for i in kept),
             tuple(zip(*written, strict=True)),
@@ -503,48 +510,32 @@ class _Meeting:
     ) -> tuple[list[tuple[Id, Id]], list[BoundExpr]]:
         """Bind a condition of a join; return the columns that are equal, and what else it says."""
         items, own = visible
+        said = [] if part.join.on is None else conjuncts(part.join.on)
+        said += [self._equal_in_both(name, part, items, own) for name in part.join.using]
         pairs, rest = list[tuple[Id, Id]](), list[BoundExpr]()
-        bounds = []
-        if part.join.on is not None:
-            bounds = [self._bound(node, both, (*items, own)) for node in conjuncts(part.join.on)]
-        for name in part.join.using:
-            first = next(
-                (i for i in items if any(folded(c.name) == folded(name) for c in i.columns)), None
-            )
-            if first is None:
-                raise self._source.error(
-                    part.join.item, f"USING names {printable(name)}, which is no column.", "use ON."
-                )
-            equal = exp.EQ(
-                this=quoted_column(name, first.alias), expression=quoted_column(name, own.alias)
-            )
-            bounds.append(self._bound(equal, both, (*items, own)))
-        for bound in bounds:
-            node = bound.node.unnest()
-            ids: list[Id | None] = [None, None]
-            if isinstance(node, exp.EQ):
-                ids = [
-                    id_of(replace(bound, node=side.unnest()), both)
-                    for side in (node.this, node.expression)
-                ]
-            a, b = ids
-            if a is not None and b is not None and a in part.of.columns:
-                a, b = b, a
-            good = (
-                a is not None
-                and b is not None
-                and a in of.columns
-                and b in part.of.columns
-                and comparable(stored_type(both, a), stored_type(both, b))
-            )
-            if good and a is not None and b is not None:
-                pairs.append((a, b))
-            else:
+        for bound in [self._bound(node, both, (*items, own)) for node in said]:
+            pair = _equal_columns(bound, of, part.of, both)
+            if pair is None:
                 rest.append(bound)
+            else:
+                pairs.append(pair)
         return pairs, rest
 
-    def _bound(self, node: Expr, both: Table, items: tuple[VisibleItem, ...]) -> BoundExpr:
+    def _equal_in_both(
+        self, name: str, part: _Part, items: Sequence[VisibleItem], own: VisibleItem
+    ) -> Expr:
+        """Write what USING a name means."""
+        first = next(
+            (i for i in items if any(folded(c.name) == folded(name) for c in i.columns)), None
+        )
+        if first is None:
+            raise self._source.error(
+                part.join.item, f"USING names {printable(name)}, which is no column.", "use ON."
+            )
+        sides = (quoted_column(name, item.alias) for item in (first, own))
+        return exp.EQ(**dict(zip(("this", "expression"), sides, strict=True)))
 
+    def _bound(self, node: Expr, both: Table, items: tuple[VisibleItem, ...]) -> BoundExpr:
         rows = self._rows
         home = RelationHome(
             both, self._source.node(node), None, visible=Visible(both, items, rows.merged)
@@ -553,8 +544,23 @@ class _Meeting:
         return RowBinder(self._source, exp.Select(expressions=[]), home, visits).bind(node)
 
     def _read(self, bound: BoundExpr, table: Table) -> RowExpression:
-
         return RowReader(self._queries.sandbox, table, self._source).expression(bound)
+
+
+def _equal_columns(
+    bound: BoundExpr, left: DescribedRelation, right: DescribedRelation, both: Table
+) -> tuple[Id, Id] | None:
+    """Return the columns of two relations that a condition equates, if their types compare."""
+    node = bound.node.unnest()
+    if not isinstance(node, exp.EQ):
+        return None
+    sides = (side.unnest() for side in (node.this, node.expression))
+    a, b = (id_of(replace(bound, node=side), both) for side in sides)
+    if a in right.columns:
+        a, b = b, a
+    if a is None or b is None or a not in left.columns or b not in right.columns:
+        return None
+    return (a, b) if comparable(stored_type(both, a), stored_type(both, b)) else None
 
 
 def _kind_of(type_: str) -> str | None:
@@ -571,7 +577,6 @@ def _kind_of(type_: str) -> str | None:
         "USMALLINT",
         "UINTEGER",
         "UBIGINT",
-        "HUGEINT",
     }:
         return "INTEGER"
     if plain in {"FLOAT", "DOUBLE"}:

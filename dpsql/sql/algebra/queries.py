@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cached_property
 from itertools import count
 
@@ -352,40 +353,34 @@ class Queries(Translator):
             raise self.source.error(
                 query, "The queries of this UNION ALL have different columns.", "list the same."
             )
-        listed = [self._in_common(each) for each in zip(*(c for _, c in parts), strict=True)]
+        each = list(zip(*(columns for _, columns in parts), strict=True))
+        listed = [self._in_common(columns) for columns in each]
         ids = [self.fresh(name) for name, _ in listed]
-        relations = []
-        for number, (of, columns) in enumerate(parts):
-            trees = tuple(
-                (self.fresh(name), _cast(c.id, c.type, type_))
-                for (name, type_), (_, c) in zip(listed, columns, strict=True)
-                for _ in [number]
-            )
-            relations.append(Project(of.relation, trees))
-        relation = Union(tuple(relations), tuple(ids))
-        first = parts[0][0]
-        added = []
-        for id_, each, (_, type_) in zip(
-            ids, zip(*(c for _, c in parts), strict=True), listed, strict=True
-        ):
-            news = [new for _, new in each]
-            domain = united([new.domain for new in news])
-            tells = frozenset.intersection(*(new.tells for new in news))
-            added.append(NewColumn(id_, type_, any(n.nullable for n in news), domain, tells=tells))
-        most = [of.most for of, _ in parts]
-        made = only(first, relation, added)
-        total = None if None in most else sum(m for m in most if m is not None)
-        counted = tuple({t.path: t for of, _ in parts for t in of.counted}.values())
-        read = tuple(t for of, _ in parts for t in of.read)
-        made = DescribedRelation(relation, made.table, total, made.tells, counted, read)
+        relations = [self._as_listed(of, columns, listed) for of, columns in parts]
+        added = [
+            _of_all(id_, type_, [new for _, new in columns])
+            for id_, (_, type_), columns in zip(ids, listed, each, strict=True)
+        ]
+        made = _all_rows([of for of, _ in parts], Union(tuple(relations), tuple(ids)), added)
         span = self.source.node(query)
-        return RowsOfQuery(
-            made,
-            tuple(
-                NamedColumn(name, column_of(id_, made.table, span))
-                for (name, _), id_ in zip(listed, ids, strict=True)
-            ),
+        columns = (
+            NamedColumn(name, column_of(id_, made.table, span))
+            for (name, _), id_ in zip(listed, ids, strict=True)
         )
+        return RowsOfQuery(made, tuple(columns))
+
+    def _as_listed(
+        self,
+        of: DescribedRelation,
+        columns: Sequence[tuple[str, NewColumn]],
+        listed: Sequence[tuple[str, str]],
+    ) -> Relation:
+        """Return the rows of one query with columns of the types that those of all have."""
+        trees = (
+            (self.fresh(name), _cast(new.id, new.type, type_))
+            for (name, type_), (_, new) in zip(listed, columns, strict=True)
+        )
+        return Project(of.relation, tuple(trees))
 
     def _part(
         self, query: Expr, names: Names
@@ -453,6 +448,25 @@ def _first_select(query: Expr) -> exp.Select:
     if not isinstance(found, exp.Select):
         raise SqlError("This is no query of rows.")
     return found
+
+
+def _of_all(id_: Id, type_: str, news: Sequence[NewColumn]) -> NewColumn:
+    """Describe a column of UNION ALL by what it is in each query."""
+    tells = frozenset.intersection(*(new.tells for new in news))
+    nullable = any(new.nullable for new in news)
+    return NewColumn(id_, type_, nullable, united([new.domain for new in news]), tells=tells)
+
+
+def _all_rows(
+    parts: Sequence[DescribedRelation], relation: Relation, added: Sequence[NewColumn]
+) -> DescribedRelation:
+    """Describe the rows of several relations."""
+    known = [of.most for of in parts if of.most is not None]
+    most = sum(known) if len(known) == len(parts) else None
+    counted = {table.path: table for of in parts for table in of.counted}
+    read = tuple(table for of in parts for table in of.read)
+    made = only(parts[0], relation, added)
+    return replace(made, most=most, counted=tuple(counted.values()), read=read)
 
 
 def _cast(id_: Id, type_: str, to: str) -> RowExpression:
