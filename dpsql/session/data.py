@@ -29,6 +29,7 @@ from dpsql.errors import (
 )
 from dpsql.hints import Hint, option
 from dpsql.linalg.arrays import Ints
+from dpsql.planner.mechanisms.base import check_how
 from dpsql.planner.plans.traits import LAPLACE
 from dpsql.planner.registry import plan
 from dpsql.privacy import Ledger
@@ -152,6 +153,7 @@ class DeclaredData:
         *,
         from_zero: bool,
     ) -> Script:
+        check_how(request.tolerance, request.residuals, request.objective)
         return compile_script(
             request.statements,
             self.private,

@@ -62,7 +62,7 @@ def test_past_counts_tell_errors_in_units_of_the_answer(commands):
     options = ("plan", script, "--db", commands.db, "--rho", "0.1")
     assert commands.document(*options)["expected_answers"][0]["group_rows"] == 700
     told = " ".join(commands.done(*options).split())
-    assert "± 0.22 for a group of 700 rows, ± 0.022 for 7,000" in told
+    assert "± 0.2 for a group of 700 rows, ± 0.02 for 7,000" in told
     assert "for others add --assume rows=100000." in told
     commands.done("query", BY_SEX, "--db", commands.db, "--rho", "0.1")
     (row,) = commands.document(*options)["expected_answers"]

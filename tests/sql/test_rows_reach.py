@@ -26,11 +26,14 @@ def lineitem():
 
 @pytest.mark.parametrize("name", reach.FLIGHTS)
 def test_flights_are_answered_with_the_least_variance_of_bounded_sums(flights, name):
-    """Of P sums for G groups, Σ variance / M² = P²·G/C; `rows_reach` derives it."""
+    """Of P sums for G groups, Σ variance / M² = P²·G/C; `rows_reach` derives it.
+
+    An average is planned for its own error, which costs its sum and its count 7.7 %.
+    """
     sql, needed = reach.FLIGHTS[name]
     found = reach.reached(flights, reach.FLIGHTS_SCHEMA, sql, needed)
     assert found.error < 1e-5
-    assert abs(found.excess) < 0.01
+    assert -0.01 < found.excess < (0.08 if "AVG(" in sql else 0.01)
     assert found.planned < FAST
 
 
