@@ -32,7 +32,7 @@ from dpsql.rows.known import Interval
 from dpsql.rows.types import BIGINT, DOUBLE
 
 DIGITS = 13
-"""Of the number of steps that a row adds: doubles have more, so that rounding finds all of them."""
+"""Digits of the number of steps that a row adds: doubles have more, so rounding finds all."""
 _MOST_TENS = 22
 """10^22 is the largest power of ten that is a double."""
 

@@ -165,7 +165,7 @@ def _is_inner(join: exp.Join) -> bool:
 _LONG = 16
 """So many queries may stay as they are written."""
 _ITS_OWN = frozenset({"this", "expression", "distinct"})
-"""What a UNION inside a chain may have: ORDER BY and WITH belong to it alone."""
+"""Parts that a UNION inside a chain may have: ORDER BY and WITH belong to it alone."""
 
 
 def with_short_chains(parsed: Parsed) -> Parsed:

@@ -34,7 +34,7 @@ IsPrivate = Callable[[tuple[str, ...]], bool]
 """Whether a name is that of a table whose rows are private."""
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 _MOST_COLUMNS = 10_000
-"""Of the lists that the stars of one statement stand for."""
+"""The most that the stars of one statement stand for."""
 _UNNESTED = "unnested"
 _ONE_SIDED = frozenset({"SEMI", "ANTI"})
 

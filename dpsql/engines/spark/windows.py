@@ -25,7 +25,7 @@ from dpsql.errors import InternalError
 from dpsql.rows.windows import RowsWindow
 
 _SORTED = frozenset({"rank", "dense_rank", "percent_rank", "cume_dist"})
-"""What Spark computes of sorted rows alone."""
+"""The functions that Spark computes of sorted rows alone."""
 
 
 def over_sql(one: RowsWindow, agree: Sequence[str], order: Sequence[str]) -> str:

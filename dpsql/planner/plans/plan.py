@@ -45,7 +45,7 @@ LOCKED = 1.0
 
 ALL = "all mechanisms"
 TOTAL = "total weighted variance"
-"""What a plan makes small, if nothing else is asked for."""
+"""The objective of a plan, if no other is asked for."""
 
 RECORD = "add or remove one record"
 """Neighbours, where nothing is known about whose records they are."""

@@ -60,7 +60,7 @@ CHECK = 8
 PATIENCE = 25
 """Every `CHECK` fixed-point steps: does the rate promise an end within `PATIENCE` more?"""
 MANY = 4
-"""How many times r(r + 1)/2 cells there must be for a choice among them to be worth it."""
+"""The cells for each of r(r + 1)/2 from which on a choice among them is worth it."""
 MANY_JOINT = 100
 """The same of joint cells. Where queries are a few dozen, thousands of these matter, and steps over
 all of them take less time than to choose."""

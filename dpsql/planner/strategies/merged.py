@@ -109,7 +109,7 @@ class MergedCells:
 
 
 _Key = tuple[tuple[tuple[str, ...], bytes], ...]
-"""What a family asks, block by block."""
+"""The queries of a family, block by block."""
 
 
 def _asked(workload: Workload) -> dict[_Key, Family]:

@@ -46,7 +46,7 @@ FEW = 64
 """Queries of which a basis is chosen, however few classes of cells there are."""
 FIRST_TOLERANCE = 1e-3
 EVALUATIONS = 60
-"""Of the dual, as many as it takes where queries are fewer than cells."""
+"""Evaluations of the dual that it takes where queries are fewer than cells."""
 SHARPER_WORK = 2e10
 """Multiplications up to which a smaller gap than the first is aimed for then: a second."""
 UNWEIGHTED = 1e-12

@@ -64,7 +64,7 @@ class _Part:
     item: VisibleItem
     where: tuple[BoundExpr, ...]
     times: int = 1
-    """Of a public item, how many rows a row meets at most."""
+    """The most rows of it that a row meets, if it is public."""
 
 
 @dataclass(frozen=True, slots=True)

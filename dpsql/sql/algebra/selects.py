@@ -160,7 +160,7 @@ class RowsOfSelect:
         self._open: list[Expr] = []
         self._closed = False
         self._keys: dict[str, Id] = {}
-        """What is grouped by → its column; empty until there are groups."""
+        """Keys of the groups → their columns; empty until there are groups."""
         self._grouped = False
 
     @property

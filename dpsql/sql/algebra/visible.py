@@ -195,7 +195,7 @@ class _Computed:
 
 @dataclass(frozen=True, slots=True)
 class RelationHome(Home):
-    """What a SELECT counts that is over a relation."""
+    """The rows that a SELECT over a relation counts."""
 
     visible: Visible | None = None
 

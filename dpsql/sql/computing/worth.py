@@ -1,4 +1,4 @@
-"""What statistics are worth that a statement shows in quotients only.
+"""The worth of statistics that a statement shows in quotients only.
 
 An average is c + S/N, for the sum S of what rows add around the middle c of its range and their
 number N. Its error is that of S − m·N, over N, where m is how far the mean is from the middle. With
@@ -28,7 +28,7 @@ from dpsql.workload import Family
 from dpsql.workload.workload import Block, spread_out
 
 THIRD = 1 / 3
-"""Of m uniform in [−1, 1], the mean of m²."""
+"""The mean of m² for m uniform in [−1, 1]."""
 _SCALED = (
     *(exp.Paren, exp.Cast, exp.Nullif, exp.Mul),
     *(exp.Literal, exp.Column, exp.Identifier, exp.DataType),
@@ -37,7 +37,7 @@ _SCALED = (
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """What the statistics of a core are worth."""
+    """The worth of the statistics of a core."""
 
     of: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
     """Statistic → by what its weight is multiplied; 1 for others."""

@@ -21,7 +21,7 @@ from sqlglot import exp
 
 Expr = exp.Expr
 Number = Callable[[int, int], Fraction]
-"""What an expression is for a row at a place, from 1, among n."""
+"""The value of an expression for a row at a place, from 1, among n."""
 Condition = Callable[[int, int], bool]
 """Whether a condition is true for it."""
 
@@ -103,7 +103,7 @@ class Selection:
 
     @property
     def slack(self) -> Fraction:
-        """How many rows the written place may be away from the quantile's.
+        """The rows by which the written place may be away from the quantile's.
 
         The first parts of NTILE are longer by one row, so the k-th of m begins up to m/4 rows
         later than at (k - 1)/m of n.

@@ -120,10 +120,10 @@ class _Picked:
 
     value: Expr
     condition: Expr
-    """Of which rows, over the innermost columns."""
+    """The rows of which it is taken, over the innermost columns."""
     pick: Pick
     sentinel: Expr | None = None
-    """What stands in place of the values of all others."""
+    """The value in place of those of all others."""
 
 
 class _OverNumbered:

@@ -44,7 +44,7 @@ class Ranked:
     leaf: Leaf
     partition: frozenset[str]
     order: str = ""
-    """What the rows are sorted by, first of all."""
+    """The first expression that the rows are sorted by."""
     descending: bool = False
     of: str = ""
     """An expression, if only rows are counted in which it has a value."""

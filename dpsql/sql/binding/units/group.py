@@ -50,7 +50,7 @@ AGGREGATES: dict[type, str] = {
 }
 """Aggregates of a unit's rows → what `rows/within.py` calls them."""
 SUMS = frozenset({"sum", "avg"})
-"""Those of them that add numbers up."""
+"""Aggregates of them that add numbers up."""
 
 
 class UnitGroup:
