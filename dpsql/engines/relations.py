@@ -102,7 +102,7 @@ from dpsql.rel.nodes import (
     walk,
 )
 from dpsql.rel.rename import renamed, renamed_aggregate, renamed_call
-from dpsql.rows.expression import NOTHING, RowCast, RowColumn, RowExpression, all_of
+from dpsql.rows.expression import NOTHING, RowCast, RowColumn, RowExpression, all_if_any
 from dpsql.rows.expression import columns as columns_of
 from dpsql.rows.typed import RowAggregate, RowValue
 from dpsql.rows.types import BIGINT, row_type
@@ -758,7 +758,7 @@ class _Met:
         added = expressions(replace(node, on=None))
         if not all(columns_of(value) <= right.columns.keys() for value in (*rest, *added)):
             return None
-        return cls(_but_units(pairs, left, right), all_of([*rest]) if rest else None)
+        return cls(_but_units(pairs, left, right), all_if_any([*rest]))
 
 
 def _but_units(

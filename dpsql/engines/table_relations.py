@@ -44,7 +44,14 @@ from dpsql.rel.nodes import (
 )
 from dpsql.rel.related import related_rows
 from dpsql.rel.rename import renamed, renamed_call
-from dpsql.rows.expression import RowCall, RowColumn, RowConstant, RowExpression, all_of
+from dpsql.rows.expression import (
+    RowCall,
+    RowColumn,
+    RowConstant,
+    all_if_any,
+    all_of,
+    same_value,
+)
 from dpsql.rows.windows import RowsWindow
 from dpsql.rows.within import RowsWithin
 from dpsql.schema import Table
@@ -190,8 +197,8 @@ class _Adapter:
         relation = sides[0].relation
         for number in range(1, len(sides)):
             pairs = equal_columns(combination, number)
-            on = [_equal(*(sides[of].ids[name] for of, name in pair)) for pair in pairs]
-            relation = Join(relation, sides[number].relation, all_of(on) if on else None)
+            on = [same_value(*(sides[of].ids[name] for of, name in pair)) for pair in pairs]
+            relation = Join(relation, sides[number].relation, all_if_any(on))
         ids = {name: self._fresh("q") for name in shown if name in made}
         columns = tuple((id_, RowColumn(made[name])) for name, id_ in ids.items())
         return TableRelation(Project(relation, columns), ids)
@@ -234,7 +241,7 @@ class _Adapter:
         made = {parent.names[name]: id_ for name, id_ in ids.items()}
         made[parent.matched] = self._fresh("p")
         project = Project(right.relation, (*columns, (made[parent.matched], _TRUE)))
-        on = [_equal(of.ids[parent.above + pair.column], ids[pair.key]) for pair in keys]
+        on = [same_value(of.ids[parent.above + pair.column], ids[pair.key]) for pair in keys]
         return of.above(Join(of.relation, project, all_of(on), "left"), made)
 
     def _parent(self, parent: Parent) -> TableRelation:
@@ -265,10 +272,10 @@ class _Adapter:
         inner = [*sorted(one.columns), *(name for _, name in one.pairs)]
         right = self.all_rows(one.table, list(dict.fromkeys(inner)))
         both = {**right.ids, **{OUTSIDE + name: id_ for name, id_ in of.ids.items()}}
-        on = [_equal(of.ids[outer], right.ids[inner]) for outer, inner in one.pairs]
+        on = [same_value(of.ids[outer], right.ids[inner]) for outer, inner in one.pairs]
         on += [] if one.holds is None else [renamed(one.holds, both)]
         agg, id_ = Agg(function, None if value is None else renamed(value, both)), self._fresh("w")
-        added = GroupJoin(of.relation, right.relation, all_of(on) if on else None, ((id_, agg),))
+        added = GroupJoin(of.relation, right.relation, all_if_any(on), ((id_, agg),))
         return of.above(added, {one.name: id_})
 
     def _with_windows(self, of: TableRelation, windows: Sequence[RowsWindow]) -> TableRelation:
@@ -308,7 +315,3 @@ def _unit_of(table: Table) -> ResolvedUnit:
     if table.unit is None:
         raise InternalError("a table without a unit has no bound on its rows")
     return table.unit
-
-
-def _equal(a: Id, b: Id) -> RowExpression:
-    return RowCall("=", (RowColumn(a), RowColumn(b)))

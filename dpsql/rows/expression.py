@@ -157,6 +157,16 @@ def all_of(conditions: Sequence[RowExpression]) -> RowExpression:
     return RowCall("and", (first, *others)) if others else first
 
 
+def all_if_any(conditions: Sequence[RowExpression]) -> RowExpression | None:
+    """Return the condition that several hold; None if there are none."""
+    return all_of(conditions) if conditions else None
+
+
+def same_value(a: str, b: str) -> RowExpression:
+    """Return the condition that two columns are equal."""
+    return RowCall("=", (RowColumn(a), RowColumn(b)))
+
+
 def parts(expression: RowExpression) -> tuple[RowExpression, ...]:
     """Return the expressions that an expression is made of."""
     if isinstance(expression, RowCall):

@@ -149,11 +149,9 @@ class Visitor:
         for cte in clause.expressions:
             alias = cte.args["alias"]
             name = check_name(cte.alias, alias, self._source)
-            rows = self._items.rows_of(cte.this, known, alias)
-            grouped = self._items.grouped_of(cte.this, known, alias)
-            if rows is not None or not self._items.is_answer(cte.this, known):
-                kind = NOISY if rows is None else PRIVATE
-                known[folded(name)] = Name(kind, "", rows, grouped)
+            inlined = self._inlined(cte, known)
+            if inlined is not None:
+                known[folded(name)] = inlined
                 continue
             inside = Kinds()
             query = self._query(cte.this, known, inside)
@@ -166,6 +164,15 @@ class Visitor:
                 known[folded(name)] = Name(NOISY, name)
                 kept.append(exp.CTE(this=query, alias=alias.copy()))
         return known, kept
+
+    def _inlined(self, cte: exp.CTE, names: Names) -> Name | None:
+        """Return the meaning of a CTE that is inlined where it is named; None if it isn't."""
+        alias = cte.args["alias"]
+        rows = self._items.rows_of(cte.this, names, alias)
+        grouped = self._items.grouped_of(cte.this, names, alias)
+        if rows is None and self._items.is_answer(cte.this, names):
+            return None
+        return Name(NOISY if rows is None else PRIVATE, "", rows, grouped)
 
     def _within(self, node: Expr, names: Names, kinds: Kinds) -> Expr:
         """Rewrite anything inside a query that isn't a core."""

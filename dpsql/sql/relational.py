@@ -14,18 +14,17 @@ from dpsql.errors import (
 )
 from dpsql.rel.check import check
 from dpsql.rel.facts import UNIT
-from dpsql.schema.names import capitals, folded
+from dpsql.schema.names import capitals
 from dpsql.sql.algebra.meeting import met_rows
 from dpsql.sql.algebra.queries import Queries
 from dpsql.sql.algebra.selects import RowsOfSelect
 from dpsql.sql.algebra.visible import RelationHome
-from dpsql.sql.binding.bind import RowBinder, Visits, check_name
+from dpsql.sql.binding.bind import RowBinder, Visits
 from dpsql.sql.binding.conditions import check_using, conditions_of
 from dpsql.sql.binding.core import Core, Relation
-from dpsql.sql.binding.expressions import BoundExpr, Expr, rebuild, render
+from dpsql.sql.binding.expressions import BoundExpr, Expr, rebuild
 from dpsql.sql.binding.joins import JoinedItem, check_sides, joins_of
-from dpsql.sql.binding.named import NOISY, PRIVATE, PUBLIC, Kinds, Name, Names
-from dpsql.sql.binding.relations import materialize
+from dpsql.sql.binding.named import NOISY, PRIVATE, Kinds, Name, Names
 from dpsql.sql.binding.rewrite import CoreBinder
 from dpsql.sql.outline import Visitor
 from dpsql.sql.text.spans import JOINS
@@ -50,28 +49,9 @@ class RelationVisitor(Visitor):
             self._meant[key] = node, self._with(node, names)[0]
         return self._meant[key][1]
 
-    def _with(self, node: Expr, names: Names) -> tuple[Names, list[Expr]]:
-        clause = node.args.get("with_")
-        if clause is None:
-            return names, []
-        known, kept = dict(names), list[Expr]()
-        for cte in clause.expressions:
-            alias = cte.args["alias"]
-            name = check_name(cte.alias, alias, self._source)
-            if self._queries.kind(cte.this, known) == PRIVATE:
-                known[folded(name)] = self._queries.named(cte, known)
-                continue
-            inside = Kinds()
-            query = self._query(cte.this, known, inside)
-            if inside.all == PUBLIC:
-                shown = [c.name for c in alias.args.get("columns") or []]
-                table = self._sandbox.new_name("public")
-                materialize(self._sandbox, self._source, table, render(query), shown, None, alias)
-                known[folded(name)] = Name(PUBLIC, table)
-            else:
-                known[folded(name)] = Name(NOISY, name)
-                kept.append(exp.CTE(this=query, alias=alias.copy()))
-        return known, kept
+    def _inlined(self, cte: exp.CTE, names: Names) -> Name | None:
+        private = self._queries.kind(cte.this, names) == PRIVATE
+        return self._queries.named(cte, names) if private else None
 
     def _select(self, node: exp.Select, bare: Expr, names: Names, kinds: Kinds) -> Expr:
         joins = joins_of(node, self._source)

@@ -19,12 +19,12 @@ from sqlglot import exp
 
 from dpsql.errors import SqlError
 from dpsql.rel.nodes import Agg, Filter, GroupJoin, Id, Join
-from dpsql.rows.expression import RowCall, RowColumn, RowExpression, all_of
+from dpsql.rows.expression import RowExpression, all_if_any, all_of, same_value
 from dpsql.schema import Domain
-from dpsql.schema.domain import INTEGER_TYPES
 from dpsql.sql.algebra.described import (
     DescribedRelation,
     NewColumn,
+    equated_columns,
     id_of,
     integers_between,
     joined,
@@ -33,7 +33,14 @@ from dpsql.sql.algebra.described import (
 )
 from dpsql.sql.algebra.selects import RowsOfSelect, projected
 from dpsql.sql.algebra.visible import VisibleItem, made_column
-from dpsql.sql.binding.expressions import BoundExpr, Expr, has_aggregate, is_aggregate, paren
+from dpsql.sql.binding.expressions import (
+    BoundExpr,
+    Expr,
+    has_aggregate,
+    is_aggregate,
+    paren,
+    with_parts,
+)
 from dpsql.sql.binding.row_queries import column_name
 from dpsql.sql.binding.units.group import joined_bound
 
@@ -131,26 +138,13 @@ class _Aside:
         if not told and not telling:
             raise self._refused()
         return [
-            self._inner.expression(one)
-            if pair is None
-            else RowCall("=", (RowColumn(pair[0]), RowColumn(pair[1])))
+            self._inner.expression(one) if pair is None else same_value(*pair)
             for one, pair in zip(found, pairs, strict=True)
         ]
 
     def _pair(self, bound: BoundExpr) -> tuple[Id, Id] | None:
         """Return the columns outside and inside that a condition says are equal."""
-        node, table = bound.node.unnest(), self._inner.table()
-        if not isinstance(node, exp.EQ):
-            return None
-        a, b = (
-            id_of(replace(bound, node=side.unnest()), table)
-            for side in (node.this, node.expression)
-        )
-        outside, inside = self._rows.of.columns, self._inner.of.columns
-        for one, other in ((a, b), (b, a)):
-            if one in outside and other in inside and one is not None and other is not None:
-                return one, other
-        return None
+        return equated_columns(bound, self._inner.table(), self._rows.of, self._inner.of)
 
     def exists(self) -> Expr:
         """Add whether there are rows."""
@@ -162,7 +156,7 @@ class _Aside:
                 "leave the aggregate out: EXISTS (SELECT 1 FROM … WHERE …).",
             )
         on = self._on()
-        return with_exists(self._rows, self._right, all_of(on) if on else None)
+        return with_exists(self._rows, self._right, all_if_any(on))
 
     def among(self, node: exp.In) -> Expr:
         """Add whether a value is equal to one of the rows'."""
@@ -195,17 +189,14 @@ class _Aside:
         on = self._on()
         shown = self._aggregated(item, adds, added)
         rows, right = self._rows, self._right
-        relation = GroupJoin(
-            rows.of.relation, right.relation, all_of(on) if on else None, tuple(adds)
-        )
+        relation = GroupJoin(rows.of.relation, right.relation, all_if_any(on), tuple(adds))
         facts = [self._queries.fact(relation, one.id) for one in added]
         added = [
             replace(
                 one,
                 type=type_,
                 nullable=nullable,
-                domain=one.domain
-                or (integers_between(one.between, type_) if type_ in INTEGER_TYPES else None),
+                domain=one.domain or integers_between(one.between, type_),
             )
             for one, (type_, nullable) in zip(added, facts, strict=True)
         ]
@@ -221,19 +212,7 @@ class _Aside:
             adds.append((id_, agg))
             added.append(_new(id_, domain, between))
             return made_column(id_, self._source.node(node))
-        copy = node.copy()
-        for key, value in node.args.items():
-            if isinstance(value, exp.Expression):
-                copy.set(key, self._aggregated(value, adds, added))
-            elif isinstance(value, list):
-                copy.set(
-                    key,
-                    [
-                        self._aggregated(v, adds, added) if isinstance(v, exp.Expression) else v
-                        for v in value
-                    ],
-                )
-        return copy
+        return with_parts(node, lambda part: self._aggregated(part, adds, added))
 
     def _only(self, item: Expr) -> Expr:
         """Join the one row that there is at most, and return what it has."""

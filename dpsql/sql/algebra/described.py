@@ -290,6 +290,29 @@ def id_of(bound: BoundExpr, table: Table) -> Id | None:
     return of.get(node.name)
 
 
+def equated_columns(
+    bound: BoundExpr, table: Table, left: DescribedRelation, right: DescribedRelation
+) -> tuple[Id, Id] | None:
+    """Return the columns of two relations that a condition equates; None if it isn't of that kind.
+
+    Args:
+        bound: the condition.
+        table: the columns that it is over: those of both.
+        left: the relation whose column comes first.
+        right: the other one.
+    """
+    node = bound.node.unnest()
+    if not isinstance(node, exp.EQ):
+        return None
+    sides = (side.unnest() for side in (node.this, node.expression))
+    a, b = (id_of(replace(bound, node=side), table) for side in sides)
+    if a in right.columns:
+        a, b = b, a
+    if a is None or b is None or a not in left.columns or b not in right.columns:
+        return None
+    return a, b
+
+
 def moved(bound: BoundExpr, before: Table, after: Table) -> BoundExpr:
     """Return an expression over the columns of one table as one over those of another one."""
     old, new = places(before), places(after)

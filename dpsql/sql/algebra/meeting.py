@@ -23,8 +23,9 @@ from sqlglot import exp
 from dpsql.errors import SqlError, printable
 from dpsql.hints import never
 from dpsql.rel.nodes import Filter, Id, Join, Public
-from dpsql.rows.expression import RowCall, RowColumn, RowConstant, RowExpression, all_of
+from dpsql.rows.expression import RowConstant, RowExpression, all_if_any, all_of, same_value
 from dpsql.schema import Table
+from dpsql.schema.domain import INTEGER_TYPES
 from dpsql.schema.grain import stored_type
 from dpsql.schema.keys import comparable
 from dpsql.schema.names import capitals, folded
@@ -34,6 +35,7 @@ from dpsql.sql.algebra.described import (
     NewColumn,
     column_of,
     domain_of_texts,
+    equated_columns,
     id_of,
     joined,
     merged,
@@ -42,7 +44,6 @@ from dpsql.sql.algebra.described import (
 )
 from dpsql.sql.algebra.selects import RowsOfQuery, RowsOfSelect, projected
 from dpsql.sql.algebra.visible import NamedColumn, RelationHome, Visible, VisibleItem, made_column
-from dpsql.sql.binding.bind import RowBinder, Visits
 from dpsql.sql.binding.core import Relation as PublicRows
 from dpsql.sql.binding.expressions import BoundExpr, Expr, conjuncts, paren, quoted_column
 from dpsql.sql.binding.joins import JoinedItem, name_parts
@@ -243,7 +244,6 @@ class _Meeting:
         return [part for part in said if id(part) not in done]
 
     def _equal_bound(self, one: _Equal) -> BoundExpr:
-
         span = self._source.node(self._rows.select)
         return self._rows.bound(
             exp.EQ(this=made_column(one.a, span), expression=made_column(one.b, span))
@@ -374,8 +374,8 @@ class _Meeting:
             raise self._source.unsupported(
                 part.join.item, "The private table must come first here.", "write it first."
             )
-        on = [RowCall("=", (RowColumn(a), RowColumn(b))) for a, b in pairs]
-        relation = Join(of.relation, part.of.relation, all_of(on) if on else None)
+        on = [same_value(a, b) for a, b in pairs]
+        relation = Join(of.relation, part.of.relation, all_if_any(on))
         return self._described(relation, of, part, pairs, lost=False), used
 
     def _check_unit(
@@ -413,15 +413,7 @@ class _Meeting:
         elif not right.is_unique(b):
             if left.is_unique(a):
                 counted = part.of.counted
-                most = part.of.most
-                if lost and most is not None:
-                    most = (
-                        None
-                        if of.most is None
-                        else max(most, 1)
-                        if of.most == 1
-                        else (most + of.most)
-                    )
+                most = _with_lost(of.most, part.of.most) if lost else part.of.most
             elif of.most == 1:
                 most, counted = part.of.most, part.of.counted
             elif part.of.most != 1:
@@ -429,8 +421,7 @@ class _Meeting:
         facts = known.of(relation).most
         if facts is not None:
             most = facts if most is None else min(most, facts)
-        made = joined(relation, of, part.of, most, counted, lost=lost)
-        return replace(made, most=most)
+        return joined(relation, of, part.of, most, counted, lost=lost)
 
     # ── Other joins ─────────────────────────────────────────────────────────────────────────────
 
@@ -452,7 +443,7 @@ class _Meeting:
         pairs, rest = self._on(part, of, both, (items, own))
         if right.private:
             self._check_unit(of, part, pairs)
-        on: list[RowExpression] = [RowCall("=", (RowColumn(a), RowColumn(b))) for a, b in pairs]
+        on: list[RowExpression] = [same_value(a, b) for a, b in pairs]
         if kind in {"semi", "anti"}:
             self._exists(part, both, on, rest)
             return
@@ -461,7 +452,7 @@ class _Meeting:
         relation = Join(
             of.relation,
             right.relation,
-            all_of(on) if on else None,
+            all_if_any(on),
             "left" if kind == "left" else "inner",
         )
         made = self._described(relation, of, part, pairs, lost=kind == "left")
@@ -478,11 +469,10 @@ class _Meeting:
     def _exists(
         self, part: _Part, both: Table, on: list[RowExpression], rest: Sequence[BoundExpr]
     ) -> None:
-
         right = part.of
         on += [self._read(one, both) for one in rest]
         on += [self._read(moved(one, right.table, both), both) for one in part.where]
-        there = with_exists(self._rows, right, all_of(on) if on else None)
+        there = with_exists(self._rows, right, all_if_any(on))
         said = exp.Not(this=paren(there)) if part.join.kind == "anti" else there
         self._rows.where = (*self._rows.where, self._rows.bound(said))
 
@@ -514,11 +504,11 @@ class _Meeting:
         said += [self._equal_in_both(name, part, items, own) for name in part.join.using]
         pairs, rest = list[tuple[Id, Id]](), list[BoundExpr]()
         for bound in [self._bound(node, both, (*items, own)) for node in said]:
-            pair = _equal_columns(bound, of, part.of, both)
-            if pair is None:
-                rest.append(bound)
-            else:
+            pair = equated_columns(bound, both, of, part.of)
+            if pair is not None and comparable(*(stored_type(both, id_) for id_ in pair)):
                 pairs.append(pair)
+            else:
+                rest.append(bound)
         return pairs, rest
 
     def _equal_in_both(
@@ -540,27 +530,17 @@ class _Meeting:
         home = RelationHome(
             both, self._source.node(node), None, visible=Visible(both, items, rows.merged)
         )
-        visits = Visits(rows.refuse, rows.public, rows.refuse)
-        return RowBinder(self._source, exp.Select(expressions=[]), home, visits).bind(node)
+        return rows.bound(node, home)
 
     def _read(self, bound: BoundExpr, table: Table) -> RowExpression:
         return RowReader(self._queries.sandbox, table, self._source).expression(bound)
 
 
-def _equal_columns(
-    bound: BoundExpr, left: DescribedRelation, right: DescribedRelation, both: Table
-) -> tuple[Id, Id] | None:
-    """Return the columns of two relations that a condition equates, if their types compare."""
-    node = bound.node.unnest()
-    if not isinstance(node, exp.EQ):
+def _with_lost(most: int | None, others: int | None) -> int | None:
+    """Return how many rows a unit has of a LEFT JOIN in which each right one meets one at most."""
+    if most is None or others is None:
         return None
-    sides = (side.unnest() for side in (node.this, node.expression))
-    a, b = (id_of(replace(bound, node=side), both) for side in sides)
-    if a in right.columns:
-        a, b = b, a
-    if a is None or b is None or a not in left.columns or b not in right.columns:
-        return None
-    return (a, b) if comparable(stored_type(both, a), stored_type(both, b)) else None
+    return max(others, 1) if most == 1 else others + most
 
 
 def _kind_of(type_: str) -> str | None:
@@ -568,16 +548,7 @@ def _kind_of(type_: str) -> str | None:
     if type_.startswith("ENUM"):
         return "VARCHAR"
     plain = type_.split("(")[0]
-    if plain in {
-        "TINYINT",
-        "SMALLINT",
-        "INTEGER",
-        "BIGINT",
-        "UTINYINT",
-        "USMALLINT",
-        "UINTEGER",
-        "UBIGINT",
-    }:
+    if plain in INTEGER_TYPES:
         return "INTEGER"
     if plain in {"FLOAT", "DOUBLE"}:
         return "DOUBLE"

@@ -18,7 +18,7 @@ from dpsql.rows.expression import RowCast, RowColumn, RowExpression
 from dpsql.rows.types import row_type
 from dpsql.schema import Table
 from dpsql.schema.domain import INTEGER_TYPES
-from dpsql.schema.grain import unit_columns
+from dpsql.schema.grain import declared_type, unit_columns
 from dpsql.schema.names import folded
 from dpsql.sql.algebra.asides import aside
 from dpsql.sql.algebra.described import (
@@ -127,8 +127,8 @@ class Queries(Translator):
 
     def fact(self, relation: Relation, id_: Id) -> tuple[str, bool]:
         """Return the type of a column, and whether it may be NULL."""
-        facts = Known().of(relation) if not isinstance(relation, Union) else self.known.of(relation)
-        return facts.columns[id_].type, facts.columns[id_].nullable
+        column = self.known.of(relation).columns[id_]
+        return column.type, column.nullable
 
     def rely_on(self, ids: Iterable[Id]) -> None:
         """Note that rows are taken to be of one unit by columns that may say otherwise."""
@@ -397,7 +397,7 @@ class Queries(Translator):
             id_ = next(iter(one.value.attributes | one.value.by_row))
             table = of.table
             declared = table.columns.get(id_)
-            type_ = table.undeclared.get(id_) or _type_of(table, id_)
+            type_ = declared_type(table, id_)
             new = NewColumn(
                 id_,
                 type_,
@@ -436,11 +436,6 @@ class Queries(Translator):
     def aside(self, rows: RowsOfSelect, node: Expr) -> Expr:
         """Add what a subquery is for each row; return it over the columns of the relation."""
         return aside(rows, node)
-
-
-def _type_of(table: Table, id_: Id) -> str:
-    domain = table.columns[id_]
-    return domain.column_type or domain.type
 
 
 def _first_select(query: Expr) -> exp.Select:

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Protocol
 
 from sqlglot import exp
@@ -24,12 +23,12 @@ from dpsql.hints import instead
 from dpsql.rel.facts import Known
 from dpsql.rel.keys import with_one_zero
 from dpsql.rel.nodes import Agg, Filter, Group, Id, Project, Relation, Window
-from dpsql.rows.expression import RowCast, RowColumn, RowExpression, all_of
+from dpsql.rows.expression import RowCast, RowColumn, RowExpression, all_if_any
 from dpsql.rows.known import Interval
 from dpsql.rows.types import BIGINT, DOUBLE, HUGEINT
 from dpsql.rows.windows import WindowCall, WindowOrder, of_rows
 from dpsql.schema import Domain, Table
-from dpsql.schema.domain import INTEGER_TYPES
+from dpsql.schema.grain import declared_type
 from dpsql.schema.names import folded
 from dpsql.sql.algebra.described import (
     DescribedRelation,
@@ -37,6 +36,7 @@ from dpsql.sql.algebra.described import (
     column_of,
     id_of,
     integers_between,
+    merged,
     moved,
     only,
     values_of,
@@ -51,7 +51,14 @@ from dpsql.sql.algebra.visible import (
 )
 from dpsql.sql.binding.bind import RowBinder, Visits
 from dpsql.sql.binding.core import Relation as PublicRows
-from dpsql.sql.binding.expressions import BoundExpr, Expr, conjuncts, is_aggregate, is_star
+from dpsql.sql.binding.expressions import (
+    BoundExpr,
+    Expr,
+    conjuncts,
+    is_aggregate,
+    is_star,
+    with_parts,
+)
 from dpsql.sql.binding.grouping import key_nodes
 from dpsql.sql.binding.joins import JoinedItem
 from dpsql.sql.binding.named import Names
@@ -186,15 +193,7 @@ class RowsOfSelect:
         """Return the columns that expressions may read: those outside, too."""
         if self.outer is None:
             return self.of.table
-        own, around = self.of.table, self.outer.of.table
-        return replace(
-            own,
-            columns={**own.columns, **around.columns},
-            undeclared={**own.undeclared, **around.undeclared},
-            bounds={**own.bounds, **around.bounds},
-            enforced=own.enforced | around.enforced,
-            filled=own.filled | around.filled,
-        )
+        return merged(self.of, self.outer.of)
 
     def visible(self) -> Visible:
         """Return what is visible in its clauses."""
@@ -220,11 +219,16 @@ class RowsOfSelect:
         """
         return self.bound(self.prepared(node))
 
-    def bound(self, prepared: Expr) -> BoundExpr:
-        """Bind an expression in which subqueries and windows are columns already."""
+    def bound(self, prepared: Expr, home: RelationHome | None = None) -> BoundExpr:
+        """Bind an expression in which subqueries and windows are columns already.
+
+        Args:
+            prepared: the expression.
+            home: what it is over, if it isn't these rows.
+        """
         bare = exp.Select(expressions=[])
         visits = Visits(self.refuse, self.public, self.refuse)
-        binder = RowBinder(self.source, bare, self.home(), visits)
+        binder = RowBinder(self.source, bare, home or self.home(), visits)
         return binder.bind(prepared)
 
     def reader(self) -> RowReader:
@@ -257,7 +261,7 @@ class RowsOfSelect:
 
     def holds(self, bounds: Sequence[BoundExpr]) -> RowExpression | None:
         """Read conditions as one; None if there are none."""
-        return all_of([self.expression(one) for one in bounds]) if bounds else None
+        return all_if_any([self.expression(one) for one in bounds])
 
     def public(self, node: Expr, binder: RowBinder) -> BoundExpr | None:
         """Bind a subquery over public tables."""
@@ -294,7 +298,7 @@ class RowsOfSelect:
                     "compute it in a query after FROM, as a column.",
                 )
             if self._grouped:  # it is over groups, which aren't there yet
-                return self._rebuilt(node)
+                return with_parts(node, self.prepared)
             return made_column(self._window(node), self.source.node(node))
         if self.queries.is_aside(node, self.names):
             try:
@@ -305,19 +309,7 @@ class RowsOfSelect:
                 return node.copy()  # it may be a noisy answer
         if isinstance(node, (exp.Query, exp.Subquery)):
             return node.copy()
-        return self._rebuilt(node)
-
-    def _rebuilt(self, node: Expr) -> Expr:
-        copy = node.copy()
-        for key, value in node.args.items():
-            if isinstance(value, exp.Expression):
-                copy.set(key, self.prepared(value))
-            elif isinstance(value, list) and any(isinstance(v, exp.Expression) for v in value):
-                copy.set(
-                    key,
-                    [self.prepared(v) if isinstance(v, exp.Expression) else v for v in value],
-                )
-        return copy
+        return with_parts(node, self.prepared)
 
     def _meant(self, node: exp.Column) -> Expr:
         """Write what an alias of the SELECT list stands for in its place, where it is none else."""
@@ -392,9 +384,7 @@ class RowsOfSelect:
         function, arguments, _ = made.asked
         if function in {"min", "max", "lag", "lead", "first_value", "last_value", "nth_value"}:
             return self._taken(arguments, type_)
-        if type_ in INTEGER_TYPES:
-            return integers_between(between, type_)
-        return None
+        return integers_between(between, type_)
 
     def _taken(self, values: Sequence[BoundExpr], type_: str) -> Domain | None:
         """Return the domain of what is one of some values, or NULL."""
@@ -413,11 +403,7 @@ class RowsOfSelect:
 
     def type_of(self, id_: Id) -> str:
         """Return the type of a column."""
-        table = self.table()
-        if id_ in table.undeclared:
-            return table.undeclared[id_]
-        domain = table.columns[id_]
-        return domain.column_type or domain.type
+        return declared_type(self.table(), id_)
 
     # ── Groups ──────────────────────────────────────────────────────────────────────────────────
 
@@ -461,7 +447,6 @@ class RowsOfSelect:
         self._before, self._group = self.of, (rows, trees)
         self._adds: list[tuple[Id, Agg]] = []
         self._added: list[NewColumn] = list(columns)
-        self._rows_table, self._rows_items = self.table(), self.items
         self._grouped = True
 
     def _name(self, node: Expr) -> str:
@@ -478,8 +463,9 @@ class RowsOfSelect:
         if own is None:
             value = self.expression(bound)
             domain, between, type_ = values_of(bound, self.reader())
-            if type_ == HUGEINT.name and integers_between(between, BIGINT.name) is not None:
-                domain, type_ = integers_between(between, BIGINT.name), BIGINT.name
+            few = integers_between(between, BIGINT.name) if type_ == HUGEINT.name else None
+            if few is not None:
+                domain, type_ = few, BIGINT.name
                 value = RowCast(value, BIGINT)  # in which it fits
             elif type_ == DOUBLE.name:
                 value = with_one_zero(value)
@@ -528,8 +514,7 @@ class RowsOfSelect:
         self._adds.append((id_, agg))
         rows, keys = self._group
         type_, nullable = self.queries.fact(Group(rows, tuple(keys), tuple(self._adds)), id_)
-        if type_ in INTEGER_TYPES and domain is None:
-            domain = integers_between(between, type_)
+        domain = domain or integers_between(between, type_)
         self._added.append(NewColumn(id_, type_, nullable, domain, between))
         return id_
 
@@ -746,10 +731,8 @@ class _Preparing(RowBinder):
     """Binds expressions after what they need was added to the relation."""
 
     def __init__(self, rows: RowsOfSelect, select: exp.Select) -> None:
-        refuse = partial(rows.refuse)
-        super().__init__(
-            rows.source, select, rows.home(), Visits(refuse, lambda node, binder: None, refuse)
-        )
+        visits = Visits(rows.refuse, lambda node, binder: None, rows.refuse)
+        super().__init__(rows.source, select, rows.home(), visits)
         self._rows = rows
 
     def bind(self, node: Expr) -> BoundExpr:

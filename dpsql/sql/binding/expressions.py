@@ -116,6 +116,17 @@ def rebuild(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
     return type(node)(**args)
 
 
+def with_parts(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """Return a copy of a node, where it was written, whose children were changed one by one."""
+    copy = node.copy()
+    for key, value in node.args.items():
+        if isinstance(value, Expr):
+            copy.set(key, change(value))
+        elif isinstance(value, list):
+            copy.set(key, [change(v) if isinstance(v, Expr) else v for v in value])
+    return copy
+
+
 def _wrapped(part: Expr, parent: Expr) -> Expr:
     other = isinstance(part, exp.Connector) and type(part) is not type(parent)
     return exp.Paren(this=part) if other else part

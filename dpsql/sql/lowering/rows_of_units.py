@@ -95,7 +95,7 @@ class RowsOfUnits:
         holds = [reader.expression(_placed(one, places)) for one in rows.conditions]
         value = None if rows.value is None else reader.expression(_placed(rows.value, places))
         types = dict(read.undeclared) | {name: stored_type(read, name) for name in read.columns}
-        condition, scale = row.all_of(holds) if holds else None, None
+        condition, scale = row.all_if_any(holds), None
         if value is not None and rows.value is not None:
             value, scale = _added(rows.function, value, rows.value, reader)
         found = rows_within(rows.name, table, rows.pairs, (rows.function, value), condition, types)
@@ -128,7 +128,7 @@ class RowsOfUnits:
             tuple((name, stored_type(table, name)) for name in rows.told),
             tuple(_sorted(one, table, reader) for one in rows.order),
             rows.frame,
-            row.all_of(holds) if holds else None,
+            row.all_if_any(holds),
             _labels(rows, table),
             _ends(rows, reader),
             of_rows(rows.function, reader.between(arguments), _most(table)),

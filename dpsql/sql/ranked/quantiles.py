@@ -34,6 +34,7 @@ from dpsql.sql.ranked.rows import (
     is_constant,
     levels_of,
     query_named,
+    rebuilt,
     tables_of,
     text_of,
 )
@@ -229,7 +230,7 @@ class _OverNumbered:
             if self._rows.is_ranked(node):
                 raise UnreadableError
             return node.copy()
-        return _rebuilt(node, self._grouped)
+        return rebuilt(node, self._grouped)
 
     def _is_number(self, node: Expr) -> bool:
         """Whether an expression is how many rows there are in each group."""
@@ -295,7 +296,7 @@ class _OverNumbered:
             if isinstance(node, exp.Query | exp.Window) or is_aggregate(node):
                 raise UnreadableError
             if not isinstance(node, exp.Column):
-                return _rebuilt(node, changed)
+                return rebuilt(node, changed)
             if self._rows.is_ranked(node):
                 return self._grouped(node)
             if self._rows.key(node) in self._partition_of(condition):
@@ -446,14 +447,6 @@ def _named(item: Expr, value: Expr) -> Expr:
     if isinstance(value, exp.Alias | exp.Column) or not isinstance(item, exp.Column):
         return value
     return exp.Alias(this=value, alias=item.this.copy())
-
-
-def _rebuilt(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    made = node.copy()
-    for old, part in zip(list(made.iter_expressions()), node.iter_expressions(), strict=True):
-        if not isinstance(part, exp.DataType | exp.Identifier):
-            old.replace(change(part))
-    return made
 
 
 def _rises_with(node: Expr, order: str) -> bool:

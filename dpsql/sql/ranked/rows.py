@@ -10,13 +10,13 @@ windows look at the same rows in whichever of such a chain they stand. The same 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from sqlglot import exp
 
 from dpsql.schema.names import capitals, folded
-from dpsql.sql.binding.expressions import Expr, has_aggregate, is_star, with_named
+from dpsql.sql.binding.expressions import Expr, has_aggregate, is_star, with_named, with_parts
 from dpsql.sql.ranked.places import Leaf, PlaceKind, UnreadableError
 
 _RANKS: dict[type[Expr], PlaceKind] = {
@@ -132,12 +132,7 @@ class NumberedRows:
                 yield named if i < len(level.columns) else level.select.expressions[i].copy()
 
     def _rebuilt(self, node: Expr, depth: int) -> Expr:
-        made = node.copy()
-        parts = zip(list(made.iter_expressions()), node.iter_expressions(), strict=True)
-        for old, part in parts:
-            if not isinstance(part, exp.DataType | exp.Identifier):
-                old.replace(self.expanded(part, depth))
-        return made
+        return rebuilt(node, lambda part: self.expanded(part, depth))
 
     # ── Columns ────────────────────────────────────────────────────────────────────────────
 
@@ -397,6 +392,12 @@ def _parts(node: exp.Ntile) -> int:
     of = node.this
     known = isinstance(of, exp.Literal) and not of.is_string and of.name.isdecimal()
     return int(of.name) if known and 0 < int(of.name) <= _MOST_PARTS else 0
+
+
+def rebuilt(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """Return a copy of an expression whose parts, but for names and types, were changed."""
+    kept = (exp.DataType, exp.Identifier)
+    return with_parts(node, lambda part: part.copy() if isinstance(part, kept) else change(part))
 
 
 def is_constant(node: Expr) -> bool:
