@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from dpsql.errors import InternalError
 from dpsql.rows.windows import RowsWindow
@@ -22,6 +23,9 @@ from dpsql.rows.within import RowsWithin
 from dpsql.schema import Table
 from dpsql.schema.names import unused
 from dpsql.schema.table import Parent
+
+if TYPE_CHECKING:
+    from dpsql.rel.added import AddedColumn
 
 
 def parents_of(table: Table, names: Collection[str]) -> tuple[Parent, ...]:
@@ -43,6 +47,7 @@ class Others:
         parents: rows that these refer to, each after the one that refers to it.
         within: columns that are computed of other rows, each after those that it needs.
         windows: columns that are computed of the row among others of its unit, likewise.
+        added: columns that nodes add to rows with all of these, likewise.
         needed: the columns that windows need, or all that are asked for without them; and those
             that are needed to compute them.
     """
@@ -51,7 +56,13 @@ class Others:
     parents: tuple[Parent, ...]
     within: list[RowsWithin]
     windows: list[RowsWindow]
+    added: list[AddedColumn]
     needed: list[str]
+
+    @property
+    def over_all(self) -> list[str]:
+        """The columns that look at all rows of a unit, also at those that don't count."""
+        return [w.name for w in self.windows] + [one.name for one in self.added if one.is_window]
 
     @property
     def stored(self) -> list[str]:
@@ -86,17 +97,23 @@ class Others:
 def others_of(table: Table, names: Iterable[str]) -> Others:
     """Return what some columns of a table need besides its rows."""
     asked, within, windows = list(names), list[RowsWithin](), list[RowsWindow]()
+    added: list[AddedColumn] = []
+    for one in reversed(added_to(table)):  # each comes after those that it needs
+        if one.name in asked:
+            added.insert(0, one)
+            asked += sorted(one.columns)
+    asked = [name for name in asked if name not in {one.name for one in added}]
     for window in reversed(windows_of(table)):  # each comes after those that it needs
         if window.name in asked:
             windows.insert(0, window)
             asked += sorted(window.columns)
     made = {window.name for window in windows}
     needed = list(dict.fromkeys(name for name in asked if name not in made))
-    for one in reversed(within_of(table)):
-        if one.name in needed:
-            within.insert(0, one)
-            needed += [*(outer for outer, _ in one.pairs), *one.outside]
-    return Others(table, parents_of(table, needed), within, windows, needed)
+    for other in reversed(within_of(table)):
+        if other.name in needed:
+            within.insert(0, other)
+            needed += [*(outer for outer, _ in other.pairs), *other.outside]
+    return Others(table, parents_of(table, needed), within, windows, added, needed)
 
 
 def windows_of(table: Table) -> list[RowsWindow]:
@@ -107,8 +124,18 @@ def windows_of(table: Table) -> list[RowsWindow]:
     return found
 
 
-def in_turns(windows: Iterable[RowsWindow]) -> Iterator[list[RowsWindow]]:
-    """Yield windows, as many at once as need nothing of each other.
+class _Needing(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def columns(self) -> frozenset[str]: ...
+
+
+N = TypeVar("N", bound=_Needing)
+
+
+def in_turns(windows: Iterable[N]) -> Iterator[list[N]]:
+    """Yield computed columns, as many at once as need nothing of each other.
 
     Raises:
         InternalError: one needs what comes after it.
@@ -128,6 +155,18 @@ def within_of(table: Table) -> list[RowsWithin]:
     found = [one for one in table.within if isinstance(one, RowsWithin)]
     if len(found) < len(table.within):
         raise InternalError("nothing says how a column is computed")
+    return found
+
+
+def added_to(table: Table) -> list[AddedColumn]:
+    """Return the columns that nodes add to rows, as engines write them."""
+    if not table.added:
+        return []
+    from dpsql.rel.added import AddedColumn  # which most statements don't need
+
+    found = [one for one in table.added if isinstance(one, AddedColumn)]
+    if len(found) < len(table.added):
+        raise InternalError("nothing says how a column is added")
     return found
 
 

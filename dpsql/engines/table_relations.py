@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import TYPE_CHECKING
 
 from dpsql.engines.combined import columns_of_side, equal_columns, readable
 from dpsql.engines.others import Others, in_turns, others_of, places_of, stored_columns
@@ -43,7 +44,7 @@ from dpsql.rel.nodes import (
     Window,
 )
 from dpsql.rel.related import related_rows
-from dpsql.rel.rename import renamed, renamed_call
+from dpsql.rel.rename import Prefixed, renamed, renamed_aggregate, renamed_call, with_prefix
 from dpsql.rows.expression import (
     RowCall,
     RowColumn,
@@ -52,13 +53,16 @@ from dpsql.rows.expression import (
     all_of,
     same_value,
 )
-from dpsql.rows.windows import RowsWindow
+from dpsql.rows.windows import RowsWindow, WindowCall
 from dpsql.rows.within import RowsWithin
 from dpsql.schema import Table
 from dpsql.schema.combined import RowCombination, combination_of
 from dpsql.schema.table import Parent
 from dpsql.schema.units import ResolvedUnit
 from dpsql.schema.windows import OUTSIDE, Chosen
+
+if TYPE_CHECKING:
+    from dpsql.rel.added import AddedColumn, MetRows
 
 _IDS: Ids = ("", ())
 """The ids of units of all tables of a statement: that these are the same was checked where tables
@@ -144,9 +148,9 @@ class _Adapter:
     def kept_rows(self, table: Table, names: Sequence[str]) -> TableRelation:
         limits = [name for limit in _unit_of(table).limits for name in limit.columns]
         others = others_of(table, [*names, *limits])
-        if table.chosen is None and not others.windows:
+        windows = others.over_all
+        if table.chosen is None and not windows:
             return self._with_others(self._base(others).with_bound(table), others)
-        windows = [one.name for one in others.windows]
         before = [*windows, *limits, *(places_of(table).columns if table.chosen else ())]
         early, late = others_of(table, before), _beyond(others, others_of(table, before))
         needed = [*others.needed, *(p.above + n for p in late.parents for n in p.join.columns)]
@@ -225,7 +229,7 @@ class _Adapter:
             of = self._with_parent(of, parent)
         for within in others.within:
             of = self._with_group(of, within)
-        return self._with_windows(of, others.windows)
+        return self._with_added(self._with_windows(of, others.windows), others.added)
 
     def _with_match(self, of: TableRelation, parent: Parent) -> TableRelation:
         """Add that there is a row on the way to the unit, which there always is."""
@@ -286,6 +290,35 @@ class _Adapter:
             of = of.above(Window(of.relation, tuple(adds)), ids)
         return of
 
+    def _with_added(self, of: TableRelation, added: Sequence[AddedColumn]) -> TableRelation:
+        """Add columns, as many at once as need nothing of each other."""
+        for ready in in_turns(added):
+            calls = [(one, one.computed) for one in ready if isinstance(one.computed, WindowCall)]
+            ids = {one.name: self._fresh("w") for one in ready}
+            adds = tuple((ids[one.name], renamed_call(call, of.ids)) for one, call in calls)
+            of = of.above(Window(of.relation, adds), ids) if adds else of
+            met: dict[MetRows, list[tuple[Id, Agg]]] = {}
+            for one in ready:
+                if not isinstance(one.computed, WindowCall):
+                    rows, agg = one.computed
+                    met.setdefault(rows, []).append((ids[one.name], agg))
+            for rows, aggs in met.items():
+                of = self._meeting(of, rows, aggs)
+            of = of.above(of.relation, ids)
+        return of
+
+    def _meeting(
+        self, of: TableRelation, met: MetRows, aggs: Sequence[tuple[Id, Agg]]
+    ) -> TableRelation:
+        """Add what rows have of those that they meet, which get ids of their own."""
+        prefix = self._fresh("r")
+        outside = {OUTSIDE + name: id_ for name, id_ in of.ids.items()}
+        to = Prefixed(prefix, outside)
+        right = with_prefix(met.relation, prefix)
+        on = None if met.on is None else renamed(met.on, to)
+        adds = tuple((id_, renamed_aggregate(agg, to)) for id_, agg in aggs)
+        return of.above(GroupJoin(of.relation, right, on, adds))
+
     def _fresh(self, kind: str) -> str:
         return f"{kind}{next(self._numbers)}."
 
@@ -302,12 +335,15 @@ def _beyond(others: Others, early: Others) -> Others:
     seen = {one.name for one in early.within}
     parents = tuple(parent for parent in others.parents if parent.prefix not in met)
     within = [one for one in others.within if one.name not in seen]
-    return replace(others, parents=parents, within=within, windows=[])
+    early_added = {one.name for one in early.added}
+    added = [one for one in others.added if one.name not in early_added]
+    return replace(others, parents=parents, within=within, windows=[], added=added)
 
 
 def _made(late: Others) -> frozenset[str]:
     """Name the columns that this gives."""
-    own = {parent.matched for parent in late.parents} | {one.name for one in late.within}
+    own = {parent.matched for parent in late.parents}
+    own |= {one.name for one in late.within} | {one.name for one in late.added}
     return frozenset(own.union(*(parent.names.values() for parent in late.parents)))
 
 

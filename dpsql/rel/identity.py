@@ -14,7 +14,7 @@ budget, and a false one would put measurements of different rows together.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from dpsql.rel.facts import Known, conjuncts
 from dpsql.rel.nodes import (
@@ -40,6 +40,7 @@ from dpsql.rows.expression import RowColumn, RowExpression, canonical
 from dpsql.rows.windows import WindowCall
 from dpsql.schema.grain import stored_type
 from dpsql.schema.names import quoted_text
+from dpsql.schema.windows import OUTSIDE
 
 
 def digest(relation: Relation) -> str:
@@ -52,11 +53,38 @@ def text_of(relation: Relation) -> str:
     return _Text().of(relation)
 
 
-class _Text:
-    """Writes one text, and numbers the columns as it comes to them."""
+def text_of_window(call: WindowCall, around: Mapping[str, str]) -> str:
+    """Return a text that says which window is added to a row; see `text_of_met`."""
+    text = _Text({name: quoted_text(of) for name, of in around.items()})
+    return f"Window({text.call(call)})"
 
-    def __init__(self) -> None:
+
+def text_of_met(
+    relation: Relation, on: RowExpression | None, agg: Agg, around: Mapping[str, str]
+) -> str:
+    """Return a text that says which aggregate is added to a row; see `added.py`.
+
+    Args:
+        relation: the rows that it meets.
+        on: by which condition.
+        agg: the aggregate of them.
+        around: each column of the row → a text that says what that is.
+    """
+    text = _Text({OUTSIDE + name: quoted_text(of) for name, of in around.items()})
+    rows = text.of(relation)
+    return f"GroupJoin({rows}, {text.all(on)}, {text.aggs([('', agg)])})"
+
+
+class _Text:
+    """Writes one text, and numbers the columns as it comes to them.
+
+    Args:
+        named: columns that no node gives, as they are written.
+    """
+
+    def __init__(self, named: Mapping[Id, str] | None = None) -> None:
         self._known = Known()
+        self._named = dict(named or {})
         self._numbers: dict[Id, str] = {}
 
     def of(self, node: Relation) -> str:
@@ -79,18 +107,18 @@ class _Text:
                 yield _listed(quoted_text(type_) for _, type_ in node.columns)
                 yield _listed(_listed(map(canonical, row)) for row in node.rows)
             case Filter():
-                yield self._all(node.where)
+                yield self.all(node.where)
             case Project():
                 yield _listed(self._value(value) for _, value in node.columns)
             case Join():
-                yield from (node.kind, self._all(node.on))
+                yield from (node.kind, self.all(node.on))
             case GroupJoin():
-                yield from (self._all(node.on), self._aggs(node.adds))
+                yield from (self.all(node.on), self.aggs(node.adds))
             case Window():
-                yield _listed(self._call(call) for _, call in node.adds)
+                yield _listed(self.call(call) for _, call in node.adds)
             case Group():
                 yield _listed(self._value(value) for _, value in node.keys)
-                yield self._aggs(node.adds)
+                yield self.aggs(node.adds)
             case Union():
                 yield from ()
             case Bound():
@@ -98,14 +126,16 @@ class _Text:
                 yield _listed(self._limit(limit) for limit in node.limits)
 
     def _value(self, value: RowExpression | None) -> str:
-        return "-" if value is None else canonical(renamed(value, self._numbers))
+        return "-" if value is None else canonical(renamed(value, self._named | self._numbers))
 
-    def _all(self, condition: RowExpression | None) -> str:
+    def all(self, condition: RowExpression | None) -> str:
+        """Write conditions that all hold."""
         return _listed(sorted(map(self._value, conjuncts(condition))))
 
-    def _aggs(self, adds: Iterable[tuple[Id, Agg]]) -> str:
+    def aggs(self, adds: Iterable[tuple[Id, Agg]]) -> str:
+        """Write aggregates."""
         return _listed(
-            _listed([agg.function, self._value(agg.value), self._all(agg.where)]) for _, agg in adds
+            _listed([agg.function, self._value(agg.value), self.all(agg.where)]) for _, agg in adds
         )
 
     def _limit(self, limit: CellLimit) -> str:
@@ -122,7 +152,8 @@ class _Text:
         )
         return _listed([str(limit.rows), *cells])
 
-    def _call(self, call: WindowCall) -> str:
+    def call(self, call: WindowCall) -> str:
+        """Write a window."""
         told = (self._value(RowColumn(name)) for name, _ in call.told)
         order = (
             _listed([self._value(o.value), str(o.descending), str(o.nulls_first), str(o.stored)])
@@ -137,7 +168,7 @@ class _Text:
                 _listed(sorted(map(self._value, call.partition))),
                 _listed(order),
                 "-" if call.frame is None else call.frame.sql,
-                self._all(call.holds),
+                self.all(call.holds),
             ]
         )
 

@@ -26,7 +26,7 @@ from dataclasses import replace
 
 from dpsql.errors import InternalError, SchemaError, printable
 from dpsql.schema.domain import COLLATED, Domain
-from dpsql.schema.table import Origin, Parent, Table, Within
+from dpsql.schema.table import Added, Origin, Parent, Table, Within
 from dpsql.schema.units import KeyStep, RowLimit
 from dpsql.schema.windows import OUTSIDE, Chosen, WindowColumn
 
@@ -134,19 +134,42 @@ def _way(parent: Parent, above: str) -> str:
     return hashlib.sha256(repr(way).encode()).hexdigest()
 
 
-def with_computed(table: Table, computed: Sequence[Within | WindowColumn]) -> Table:
+def with_computed(table: Table, computed: Sequence[Within | WindowColumn | Added]) -> Table:
     """Give a table columns that are computed of rows of the same unit, behind all others.
 
     Args:
         table: the table.
         computed: what is computed, each after what it needs.
     """
+    found = table
+    for one in computed:
+        if isinstance(one, Added):
+            found = with_added(found, one)
+            continue
+        found = replace(
+            found,
+            undeclared={**found.undeclared, one.name: one.type},
+            filled=found.filled.union([one.name] if one.filled else []),
+        )
+        if isinstance(one, WindowColumn):
+            found = replace(found, windows=(*found.windows, one))
+        else:
+            found = replace(found, within=(*found.within, one))
+    return found
+
+
+def with_added(table: Table, one: Added) -> Table:
+    """Give a table a column that is computed of a row and others of its unit, behind all others."""
     return replace(
         table,
-        undeclared={**table.undeclared, **{one.name: one.type for one in computed}},
-        filled=table.filled.union(one.name for one in computed if one.filled),
-        within=tuple(one for one in computed if not isinstance(one, WindowColumn)),
-        windows=tuple(one for one in computed if isinstance(one, WindowColumn)),
+        columns=table.columns if one.domain is None else {**table.columns, one.name: one.domain},
+        undeclared={**table.undeclared, one.name: one.type}
+        if one.domain is None
+        else table.undeclared,
+        enforced=table.enforced if one.domain is None else table.enforced | {one.name},
+        filled=table.filled | ({one.name} if one.filled else set()),
+        derived={**table.derived, one.name: one.digest} if one.domain else table.derived,
+        added=(*table.added, one),
     )
 
 
@@ -173,10 +196,14 @@ def without_computed(table: Table) -> Table:
     names = set(table.computed)
     return replace(
         table,
+        columns={name: domain for name, domain in table.columns.items() if name not in names},
         undeclared={name: type_ for name, type_ in table.undeclared.items() if name not in names},
+        enforced=table.enforced - names,
         filled=table.filled - names,
+        derived={name: of for name, of in table.derived.items() if name not in names},
         within=(),
         windows=(),
+        added=(),
     )
 
 

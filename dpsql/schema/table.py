@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import (
@@ -98,6 +98,47 @@ class Within(ComputedColumn, Protocol):
         """The columns read of the row that has it; beside the others, `OUTSIDE` precedes them."""
 
 
+@runtime_checkable
+class Added(Protocol):
+    """A column that is computed of a row and others of its unit: see `dpsql/rel/added.py`."""
+
+    @property
+    def name(self) -> str:
+        """The name of the column, which says in full what it is."""
+
+    @property
+    def type(self) -> str:
+        """Its type."""
+
+    @property
+    def filled(self) -> bool:
+        """Whether it is never NULL."""
+
+    @property
+    def domain(self) -> Domain | None:
+        """Its values, if they are known."""
+
+    @property
+    def between(self) -> tuple[Fraction | None, Fraction | None]:
+        """Between which numbers it lies, as far as that is known."""
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns of the row that are read."""
+
+    @property
+    def is_window(self) -> bool:
+        """Whether it looks at the other rows of its table."""
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The other private tables that are read."""
+
+    @property
+    def digest(self) -> str:
+        """A hash of what it is, and of its values."""
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A base table, or a view of one, with the public domains of its columns.
@@ -139,6 +180,8 @@ class Table:
     """Columns that are computed of other rows of the same unit."""
     windows: tuple[WindowColumn, ...] = field(default=(), compare=False, repr=False)
     """Columns that are computed of the row among others of its unit, each after what it needs."""
+    added: tuple[Added, ...] = field(default=(), compare=False, repr=False)
+    """Columns that are computed of the row and others of its unit, each after what it needs."""
     chosen: Chosen | None = None
     """Which rows of a table these are, if a statement chooses a few of each unit."""
     order: tuple[str, ...] = field(default=(), compare=False, repr=False)
@@ -172,7 +215,7 @@ class Table:
         """The table with the columns alone that are stored in it."""
         if not (self.derived or self.joined):
             return self
-        stored = replace(self, derived={}, parents=(), within=(), windows=())
+        stored = replace(self, derived={}, parents=(), within=(), windows=(), added=())
         return replace(
             stored,
             columns=self._stored(self.columns),
@@ -194,6 +237,7 @@ class Table:
         The rows of a combination are those of the tables that it is made of.
         """
         seen = [parent.table for parent in self.parents] + [one.table for one in self.within]
+        seen += [table for one in self.added for table in one.tables]
         return (self, *(other for table in (*self.made_of, *seen) for other in table.read))
 
     @property
@@ -210,7 +254,11 @@ class Table:
     @property
     def computed(self) -> tuple[str, ...]:
         """The columns that are computed of rows of the same unit."""
-        return tuple(o.name for o in self.within) + tuple(o.name for o in self.windows)
+        return tuple(one.name for one in self._computed)
+
+    @property
+    def _computed(self) -> tuple[Within | WindowColumn | Added, ...]:
+        return *self.within, *self.windows, *self.added
 
     @property
     def without_keys(self) -> Table:
@@ -249,7 +297,7 @@ class Table:
             for column, joined in parent.names.items():
                 if joined == name:
                     parent.table.column(column)
-        computed = next((each for each in (*self.within, *self.windows) if each.name == name), None)
+        computed = next((each for each in self._computed if each.name == name), None)
         if computed is not None:
             number = computed.type in INTEGER_TYPES
             raise SchemaError(

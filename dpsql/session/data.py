@@ -154,7 +154,7 @@ class DeclaredData:
         from_zero: bool,
     ) -> Script:
         check_how(request.tolerance, request.residuals, request.objective)
-        return compile_script(
+        script = compile_script(
             request.statements,
             self.private,
             self.public.read,
@@ -171,6 +171,19 @@ class DeclaredData:
             unique=self.unique_keys,
             unbounded=self.unbounded,
         )
+        for own in script.each:
+            self._check_met(own.table)
+        return script
+
+    def _check_met(self, table: Table) -> None:
+        """Check that rows of a table meet none but those of their own units, whoever asked so.
+
+        Raises:
+            SchemaError: units of another table are others.
+        """
+        for other in {of.path: of for one in table.added for of in one.tables}.values():
+            if other.path != table.whole.path:
+                self.check_same_units(table.whole, other)
 
     def unbounded(self, table: Table) -> UnboundedError:
         """Say that nothing bounds the rows of units in a table."""

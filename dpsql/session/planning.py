@@ -159,6 +159,7 @@ def _read(script: Script) -> Iterator[tuple[Table, Sequence[Parent]]]:
             yield table, others.parents
             looked = [(w.table, [*w.columns, *(own for _, own in w.pairs)]) for w in others.within]
             asked += looked
+            asked += [(met, []) for one in others.added for met in one.tables]
 
 
 def _names_read(own: Script) -> list[str]:
@@ -200,7 +201,7 @@ def notes_of(script: Script) -> tuple[str, ...]:
         f"{own.table.contributions:,} of these rows count: the first row of a unit counts only if "
         "it is one of them; COUNT(DISTINCT unit) counts all units"
         for own in script.each
-        if own.table.chosen is None and others_of(own.table, _names_read(own)).windows
+        if own.table.chosen is None and others_of(own.table, _names_read(own)).over_all
     )
     related = (related_rows(own.table) for own in script.each)
     loose = (note for rows in related if rows is not None for note in rows.notes)

@@ -41,6 +41,7 @@ from dpsql.sql.binding.tables import (
     Public,
     Relate,
     Resolve,
+    SameUnits,
     Unbounded,
     Unique,
     Widen,
@@ -61,7 +62,7 @@ from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.lowering.rows_of_units import RowsOfUnits
 from dpsql.sql.outline import Outlined, Outliner, Visitor
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
-from dpsql.sql.several import SameUnits, by_table, check_bounded, one_table_only, over_all_tables
+from dpsql.sql.several import by_table, check_bounded, one_table_only, over_all_tables
 from dpsql.sql.shorthands import (
     with_short_chains,
     without_brackets,
@@ -225,7 +226,7 @@ def _compiled(
     sandbox.allow(len(statements))
     try:
         tables = NamedTables(
-            sandbox, resolve, public, widen, combine, choose, unbounded, relate, unique
+            sandbox, resolve, public, widen, combine, choose, unbounded, relate, unique, same_units
         )
         outliner = Outliner(tables, groups_above)
         parsed = [(name, naming(name, several, _read, sql, tables)) for name, sql in statements]

@@ -250,6 +250,7 @@ class Visitor:
             counted, table = self._chosen(tightened(core, home.table), home.table)
             self.cores.append(counted)
             self.tables.append((table, home.span))
+            self.relations.count(table)
         return left
 
     def _branch(self, node: exp.Select, names: Names, bound_by: type[B]) -> Branch[B]:

@@ -3,31 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from sqlglot import exp
 
-from dpsql.errors import (
-    SchemaError,
-    SqlError,
-)
+from dpsql.errors import SchemaError, Span, SqlError
 from dpsql.rel.check import check
 from dpsql.rel.facts import UNIT
+from dpsql.rel.nodes import Id
 from dpsql.schema.names import capitals
+from dpsql.sql.algebra.described import DescribedRelation
 from dpsql.sql.algebra.meeting import met_rows
+from dpsql.sql.algebra.normal import NormalRows, normal_rows
 from dpsql.sql.algebra.queries import Queries
 from dpsql.sql.algebra.selects import RowsOfSelect
-from dpsql.sql.algebra.visible import RelationHome
+from dpsql.sql.algebra.visible import RelationHome, Visible
 from dpsql.sql.binding.bind import RowBinder, Visits
 from dpsql.sql.binding.conditions import check_using, conditions_of
 from dpsql.sql.binding.core import Core, Relation
-from dpsql.sql.binding.expressions import BoundExpr, Expr, rebuild
+from dpsql.sql.binding.existing import Existing
+from dpsql.sql.binding.expressions import BoundExpr, Expr, conjuncts, rebuild
 from dpsql.sql.binding.joins import JoinedItem, check_sides, joins_of
 from dpsql.sql.binding.named import NOISY, PRIVATE, Kinds, Name, Names
 from dpsql.sql.binding.rewrite import CoreBinder
 from dpsql.sql.outline import Visitor
 from dpsql.sql.text.spans import JOINS
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """The rows that a SELECT counts: what it sees of them, and what is true of them."""
+
+    visible: Visible
+    where: tuple[BoundExpr, ...]
+    exist: Sequence[Existing] = ()
+    normal: NormalRows | None = None
+
+
+def _units(of: DescribedRelation) -> list[Id]:
+    """Return the columns that have the id of the unit in each row."""
+    return [id_ for id_ in of.columns if UNIT in of.tells.get(id_, ()) and id_ in of.table.filled]
 
 
 class RelationVisitor(Visitor):
@@ -69,29 +85,26 @@ class RelationVisitor(Visitor):
         self._check_kept(joins, names)
         left = met_rows(rows, joins, cells=True)
         select = self._prepared(rows, node, left)
-        of = rows.of
-        units = [
-            id_ for id_ in of.columns if UNIT in of.tells.get(id_, ()) and id_ in of.table.filled
-        ]
+        self._choose(rows, select)
         others = [j for j in joins if queries.item_kind(j.item, names) != PRIVATE]
         private = next(j for j in joins if j not in others)
         span = source.node(private.item)
-        check(of.relation)
+        check(rows.of.relation)
         try:
-            table = self.relations.related(of.related(units, tuple(queries.notes)))
+            counted = self._counted(rows, span)
         except SqlError:
             raise
         except SchemaError as error:
             raise source.located(error, span) from None
-        visible = replace(rows.visible(), table=table)
-        home = RelationHome(table, span, None, visible=visible)
+        table = counted.visible.table
+        home = RelationHome(table, span, None, visible=counted.visible)
         visits = Visits(
             partial(self._subqueries.public, names=names),
             self._no_rows,
             partial(self._subqueries.noisy, names=names),
         )
         binder = CoreBinder(source, select, home, visits)
-        relations, joined = list[Relation](), list(rows.where)
+        relations, joined = list[Relation](), list(counted.where)
         for number, join in enumerate(others):
             relations.append(self._relation(number, join, names))
             binder.scope.add(relations[-1])
@@ -106,17 +119,46 @@ class RelationVisitor(Visitor):
                 binder.scope.hide(relations[i])
             check_using(join.kind, join.using, join, source)
         name = self._sandbox.new_name("answer")
-        core, rest = binder.core(name, relations, joined, (), self._above)
-        self._check_bounded(core)
+        core, rest = binder.core(name, relations, joined, counted.exist, self._above)
+        core = core if counted.normal is None else counted.normal.tightened(core)
+        self._check_bounded(core, counted.visible)
         self.cores.append(core)
         self.tables.append((table, span))
         return rest
 
-    def _check_bounded(self, core: Core) -> None:
+    def _choose(self, rows: RowsOfSelect, select: exp.Select) -> None:
+        """Let conditions hold first by which a unit has fewer rows: those on places of rows."""
+        where = select.args.get("where")
+        said = [] if where is None else conjuncts(where.this)
+        left = [part for part in said if not self._is_place(rows, part)]
+        if len(left) < len(said):
+            select.set("where", exp.Where(this=exp.and_(*left)) if left else None)
+        rows.where = tuple(one for one in rows.where if not rows.choose(one))
+
+    def _is_place(self, rows: RowsOfSelect, part: Expr) -> bool:
+        try:
+            return rows.choose(rows.bound(part))
+        except SqlError:  # it isn't about rows alone
+            return False
+
+    def _counted(self, rows: RowsOfSelect, span: Span) -> _Counted:
+        """Return the rows that are counted as those of a table, with conditions on them."""
+        of, notes = rows.of, tuple(self._queries.notes)
+        normal, visible = normal_rows(of, self.relations), rows.visible()
+        loose = normal is not None and normal.adds and notes
+        if normal is None or loose or not self.relations.count(normal.table):
+            table = self.relations.related(of.related(_units(of), notes))
+            return _Counted(replace(visible, table=table), rows.where)
+        where = [normal.moved(one, visible.table) for one in rows.where]
+        exist = self._existing.of(normal.table)
+        return _Counted(normal.visible(visible), (*where, *normal.conditions(span)), exist)
+
+    def _check_bounded(self, core: Core, visible: Visible) -> None:
         """Refuse groups by a number of rows, of which nothing says how many there can be."""
+        ids = {name: id_ for id_, name in visible.ids.items()}
         for key in core.keys:
-            for id_ in key.by_row if isinstance(key.node, exp.Column) else ():
-                error = self._queries.unbounded_here(id_)
+            for name in key.by_row if isinstance(key.node, exp.Column) else ():
+                error = self._queries.unbounded_here(ids.get(name, name))
                 if error is not None:
                     raise self._source.located(error, key.span) from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -12,7 +12,7 @@ from dpsql.schema import Table
 from dpsql.schema.referred import over_both
 from dpsql.sql.assemble import Asked, AskedPart, scale_of
 from dpsql.sql.binding.core import counts_units
-from dpsql.sql.binding.tables import Unbounded
+from dpsql.sql.binding.tables import SameUnits, Unbounded
 from dpsql.sql.compiled import GroupingSet, Script, StatisticColumn
 from dpsql.sql.lowering.lower import GroupsOf
 from dpsql.sql.outline import Outlined
@@ -21,10 +21,6 @@ from dpsql.workload import Family
 from dpsql.workload.workload import UnitTable, named, over_all
 
 T = TypeVar("T")
-SameUnits = Callable[[Table, Table], None]
-"""Raises a SchemaError if the rows of a second table are not of the same units as of the first."""
-
-
 Written = tuple[str, Parsed, Outlined]
 
 

@@ -313,19 +313,37 @@ def equated_columns(
     return a, b
 
 
-def moved(bound: BoundExpr, before: Table, after: Table) -> BoundExpr:
-    """Return an expression over the columns of one table as one over those of another one."""
+def moved(
+    bound: BoundExpr, before: Table, after: Table, called: Mapping[Id, str] | None = None
+) -> BoundExpr:
+    """Return an expression over the columns of one table as one over those of another one.
+
+    Args:
+        bound: the expression.
+        before: the table that it is over.
+        after: the other one.
+        called: what columns are called there; none if as here.
+    """
     old, new = places(before), places(after)
-    if all(new.get(name) == place for name, place in old.items()):
-        return bound
-    names = {place: new[name] for name, place in old.items() if name in new}
-    stored = {as_stored(i): name for i, name in enumerate(before.columns)}
+    called = called or {name: name for name in old}
+    if all(new.get(called.get(name, "")) == place for name, place in old.items()):
+        return _named(bound, after, called)
+    names = {place: new[called[n]] for n, place in old.items() if called.get(n) in new}
+    stored = {as_stored(i): called.get(name) for i, name in enumerate(before.columns)}
     at = {name: i for i, name in enumerate(after.columns)}
     names |= {own: as_stored(at[name]) for own, name in stored.items() if name in at}
     node = bound.node.copy()
     for part in [part for part in node.find_all(exp.Column) if part.name in names]:
         part.this.set("this", names[part.name])
-    return replace(bound, node=node, sql=render(node))
+    return _named(replace(bound, node=node, sql=render(node)), after, called)
+
+
+def _named(bound: BoundExpr, table: Table, called: Mapping[Id, str]) -> BoundExpr:
+    """Name the columns of an expression as a table calls them."""
+    declared = frozenset(called.get(name, name) for name in bound.attributes)
+    by_row = frozenset(called.get(name, name) for name in bound.by_row)
+    lost = declared - table.columns.keys()
+    return replace(bound, attributes=declared - lost, by_row=by_row | lost)
 
 
 def values_of(bound: BoundExpr, reader: RowReader) -> tuple[Domain | None, Interval, str]:

@@ -355,8 +355,30 @@ class _Meeting:
         ]
         facts = self._queries.known.of(part.of.relation)
         key = facts.is_unique(b for _, _, b in pairs)
-        unit = not part.of.private or any(other.of.telling(a, b, part.of) for other, a, b in pairs)
-        return key, unit
+        if not part.of.private:
+            return key, True
+        unit = any(other.of.telling(a, b, part.of) for other, a, b in pairs)
+        apart = ([(a, b) for o, a, b in pairs if o is other] for other in before)
+        own = ((other.of, part.of, said) for other, said in zip(before, apart, strict=True))
+        return key, unit or any(self._refer(*one) for one in own)
+
+    def _refer(
+        self, of: DescribedRelation, other: DescribedRelation, pairs: Sequence[tuple[Id, Id]]
+    ) -> bool:
+        """Whether one row refers to the other by all of several columns that are equal."""
+        sides = [(of.ids_of.get(a), other.ids_of.get(b)) for a, b in pairs]
+        said = [(a, b) for a, b in sides if a is not None and b is not None]
+        ways = (said, [(b, a) for a, b in said])
+        return any(self._is_step(way) for way in ways if len(said) > 1)
+
+    def _is_step(self, said: Sequence[tuple[tuple[Table, str], tuple[Table, str]]]) -> bool:
+        (child, _), _ = said[0]
+        return any(
+            not parent.above
+            and {(pair.column, parent.table.path, pair.key) for pair in parent.join.pairs}
+            <= {(a, to.path, b) for (of, a), (to, b) in said if of.path == child.path}
+            for parent in self._queries.tables.grain(child).parents
+        )
 
     def _attached(
         self, of: DescribedRelation, part: _Part, pool: Sequence[_Equal]
@@ -382,6 +404,8 @@ class _Meeting:
         self, of: DescribedRelation, part: _Part, pairs: Sequence[tuple[Id, Id]]
     ) -> None:
         told = [(a, b) for a, b in pairs if of.telling(a, b, part.of)]
+        if not told and self._refer(of, part.of, pairs):
+            return
         if not told:
             raise self._source.unsupported(
                 part.join.item,

@@ -263,6 +263,23 @@ class RowsOfSelect:
         """Read conditions as one; None if there are none."""
         return all_if_any([self.expression(one) for one in bounds])
 
+    def choose(self, bound: BoundExpr) -> bool:
+        """Leave the rows out of which a condition isn't true, if a unit has fewer by that.
+
+        Returns:
+            Whether they are left out: a condition on the places of rows among others.
+        """
+        known = self.queries.known
+        places = {id_ for ids, _ in known.of(self.of.relation).shared for id_ in ids}
+        if places.isdisjoint(bound.attributes | bound.by_row) or self._of is None:
+            return False
+        chosen = Filter(self.of.relation, self.expression(bound))
+        most = known.of(chosen).most
+        if most is None:
+            return False
+        self._of = self.of.over(chosen, most=min(most, self.of.most or most))
+        return True
+
     def public(self, node: Expr, binder: RowBinder) -> BoundExpr | None:
         """Bind a subquery over public tables."""
         return self.queries.public_values.bind(node, binder, self.names)

@@ -75,6 +75,7 @@ class Visible:
         merged: names after USING, in small letters, that mean the first item that has them.
         outer: what is visible around it.
         owners: columns → the stored table and column that they are, for messages.
+        ids: columns of the relation → what the table calls them, where that is something else.
     """
 
     table: Table
@@ -82,6 +83,7 @@ class Visible:
     merged: frozenset[str] = frozenset()
     outer: tuple[VisibleItem, ...] = ()
     owners: Mapping[str, tuple[Table, str]] = field(default_factory=dict)
+    ids: Mapping[str, str] = field(default_factory=dict)
 
 
 class RelationScope(Scope):
@@ -95,8 +97,7 @@ class RelationScope(Scope):
         """Whether a column is one of the relation."""
         return bool(self._named(node, self._visible.items))
 
-    def has(self, name: str) -> bool:
-        """Whether the relation has a column of this name."""
+    def _is_private(self, name: str) -> bool:
         return any(folded(c.name) == folded(name) for i in self._visible.items for c in i.columns)
 
     def whole(self, name: str) -> str:
@@ -114,12 +115,13 @@ class RelationScope(Scope):
         if isinstance(node.this, exp.Star):
             raise self._source.unsupported(node, "* can't stand here.", "name the columns.")
         if node.name.startswith(MADE):
-            id_ = node.name.removeprefix(MADE)
+            made = node.name.removeprefix(MADE)
+            id_ = self._visible.ids.get(made, made)
             return PrivateColumn(id_, id_, self._at[id_], id_ in self._visible.table.undeclared)
         name, qualifier = node.name, qualifier_of(node)
         public: list[PublicColumn] = self._public(name, qualifier)
         found = self._named(node, self._visible.items)
-        if not qualifier and folded(name) in self._visible.merged:
+        if not qualifier and folded(name) in {*self._visible.merged, *self._merged}:
             public, found = [], found[:1]
         if len(found) + len(public) > 1:
             owner = found[0][0].alias

@@ -301,7 +301,7 @@ class RowBinder:
             return found.inside.domain_of(found.at(node))
         if not isinstance(found, PrivateColumn) or found.by_row:
             return None
-        return found.name, self._home.table.columns[found.name]
+        return found.shown, self._home.table.columns[found.name]
 
     def _check_plain(self, node: Expr) -> None:
         """Refuse what has a meaning for answers, and none for the value of a row."""

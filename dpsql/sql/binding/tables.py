@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
 
 import polars as pl
 
@@ -12,13 +13,16 @@ from dpsql.rel.related import RelatedRows
 from dpsql.rows.windows import WindowFrame
 from dpsql.schema import Table
 from dpsql.schema.combined import RowCombination
-from dpsql.schema.grain import chosen_rows
+from dpsql.schema.grain import chosen_rows, with_added
 from dpsql.schema.names import aside, folded, quoted_name
 from dpsql.schema.windows import Chosen
 from dpsql.sql.binding.existing import ExistingGroups
 from dpsql.sql.binding.expressions import BoundExpr
 from dpsql.sql.sandbox.database import Sandbox
 from dpsql.sql.text.spans import SourceText
+
+if TYPE_CHECKING:
+    from dpsql.rel.added import AddedColumn
 
 MAX_VALUES = 10_001
 """Values of a column that are listed; more are too many for all that is made of them."""
@@ -64,6 +68,14 @@ def no_relations(rows: RelatedRows) -> Table:
         f"Rows made of those of {printable(rows.name)} can be asked only where these are stored.",
         hint="ask this in a session on the data.",
     )
+
+
+SameUnits = Callable[[Table, Table], None]
+"""Raises a SchemaError if the rows of a second table are not of the same units as of the first."""
+
+
+def any_table(_: Table, __: Table) -> None:
+    """Know of no units that tables could have."""
 
 
 def nothing_unique(_: Table) -> frozenset[frozenset[str]]:
@@ -154,6 +166,24 @@ class UnitWindow:
         return replace(self, name=name)
 
 
+@dataclass(frozen=True, slots=True)
+class AddedRows:
+    """A column that a relation adds to the rows of a table."""
+
+    around: Table
+    """The table."""
+    column: AddedColumn
+
+    @property
+    def name(self) -> str:
+        """What it is, in full."""
+        return self.column.name
+
+
+RowsOfUnit: TypeAlias = UnitRows | UnitWindow | AddedRows
+"""A column that is computed of a row and others of its unit."""
+
+
 class NamedTables:
     """The tables that the statements of one script name; each is read once.
 
@@ -167,6 +197,7 @@ class NamedTables:
         unbounded: words that nothing bounds the rows of units in a table.
         relate: describes the rows of a relation.
         unique: returns the sets of columns in which no two rows of a table agree.
+        same_units: refuses a table whose rows are not of the units of another one.
     """
 
     def __init__(
@@ -180,8 +211,9 @@ class NamedTables:
         unbounded: Unbounded = no_bound,
         relate: Relate = no_relations,
         unique: Unique = nothing_unique,
+        same_units: SameUnits = any_table,
     ) -> None:
-        self._sandbox = sandbox
+        self._sandbox, self.check_same_units = sandbox, same_units
         self._choose = choose
         self._relate, self._unique = relate, unique
         self._related: dict[str, Table] = {}
@@ -191,8 +223,9 @@ class NamedTables:
         self._combine = combine
         self._combined: dict[str, Table] = {}
         self._grains: dict[tuple[str, ...], Table] = {}
-        self._rows: dict[tuple[str, ...], dict[str, UnitRows | UnitWindow]] = {}
-        self._all_rows: list[UnitRows | UnitWindow] = []
+        self._rows: dict[tuple[str, ...], dict[str, RowsOfUnit]] = {}
+        self._all_rows: list[RowsOfUnit] = []
+        self._counted: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._resolve = resolve
         self._public = public
         self._stored: dict[tuple[str, ...], str | None] = {}
@@ -292,30 +325,58 @@ class NamedTables:
     def window(self, table: Table, column: str) -> UnitWindow | None:
         """Return the window that a column of a table is, by its canonical name; None if none."""
         place = int(column.removeprefix("__w")) - len(table.undeclared)
-        found = list(self._rows.get(table.path, {}).values())
-        one = found[place] if place in range(len(found)) else None
+        found = self.names_of_rows(table)
+        one = self._rows[table.path][found[place]] if place in range(len(found)) else None
         return one if isinstance(one, UnitWindow) else None
 
     def add_rows(self, rows: UnitRows | UnitWindow) -> int:
         """Note what is computed of rows of the same unit; return its place among the columns."""
+        self._note(rows)
+        return len(rows.around.undeclared) + self.names_of_rows(rows.around).index(rows.name)
+
+    def add_column(self, rows: AddedRows) -> None:
+        """Note a column that a relation adds to the rows of a table."""
+        self._note(rows)
+
+    def _note(self, rows: RowsOfUnit) -> None:
         found = self._rows.setdefault(rows.around.path, {})
         if rows.name not in found:
             found[rows.name] = rows
             self._all_rows.append(rows)
-        return len(rows.around.undeclared) + list(found).index(rows.name)
 
     def names_of_rows(self, table: Table) -> tuple[str, ...]:
-        """Name what is computed of rows of the same unit for those of a table, so far."""
-        return tuple(self._rows.get(table.path, {}))
+        """Name the columns without a domain that are computed for the rows of a table, so far."""
+        found = self._rows.get(table.path, {}).values()
+        return tuple(
+            one.name for one in found if not isinstance(one, AddedRows) or not one.column.domain
+        )
 
-    def forget_rows(self, known: Sequence[UnitRows | UnitWindow]) -> None:
+    def with_rows(self, table: Table) -> Table:
+        """Return a private table with all columns that its rows have of others, so far."""
+        found = self.grain(table)
+        for one in self._rows.get(table.path, {}).values():
+            if isinstance(one, AddedRows):
+                found = with_added(found, one.column)
+            else:  # which has its place, and isn't read yet
+                found = replace(found, undeclared={**found.undeclared, one.name: "BOOLEAN"})
+        return found
+
+    def count(self, table: Table) -> bool:
+        """Note that rows of a table are counted.
+
+        Returns:
+            Whether none of another one are that is stored in the same: a view beside its table.
+        """
+        return self._counted.setdefault(table.stored.path, table.path) == table.path
+
+    def forget_rows(self, known: Sequence[RowsOfUnit]) -> None:
         """Forget what has been noted of rows of the same unit since it was no more than this."""
         for rows in self._all_rows[len(known) :]:
             del self._rows[rows.around.path][rows.name]
         del self._all_rows[len(known) :]
 
     @property
-    def rows_of_units(self) -> tuple[UnitRows | UnitWindow, ...]:
+    def rows_of_units(self) -> tuple[RowsOfUnit, ...]:
         """The values computed from rows of the same unit, each after those that it needs itself."""
         return tuple(self._all_rows)
 

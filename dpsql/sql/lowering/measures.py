@@ -139,6 +139,7 @@ class RowReader:
             name: ends for name, d in table.columns.items() if (ends := ends_of(d)) is not None
         }
         known |= {one.name: one.between for one in (*table.within, *table.windows)}
+        known |= {one.name: one.between for one in table.added if one.domain is None}
         self._bounds = RowBounds(known, table.filled, declared, typed=False)
         # A row counts only if it has a value of the domain in each column that is named.
         always = (name for name, domain in table.columns.items() if not domain.nullable)
@@ -516,6 +517,7 @@ class RowReader:
     def _likely(self, value: row.RowExpression) -> tuple[int, int]:
         """Return bounds to propose: as far as days of declared columns are apart, if it has any."""
         computed = {one.name: one.columns for one in (*self._table.within, *self._table.windows)}
+        computed |= {one.name: one.columns for one in self._table.added}
         names = {n for name in row.columns(value) for n in computed.get(name, {name})}
         ends = [(d.values[0], d.values[-1]) for n, d in self._table.columns.items() if n in names]
         days = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
@@ -27,11 +28,22 @@ from dpsql.schema.grain import beside, stored_type, with_computed
 from dpsql.schema.names import capitals
 from dpsql.schema.windows import OUTSIDE
 from dpsql.sql.binding.expressions import BoundExpr, named_by, render
-from dpsql.sql.binding.tables import AROUND, NamedTables, UnitRows, UnitWindow, WindowSort
+from dpsql.sql.binding.tables import (
+    AROUND,
+    AddedRows,
+    NamedTables,
+    RowsOfUnit,
+    UnitRows,
+    UnitWindow,
+    WindowSort,
+)
 from dpsql.sql.binding.units.group import SUMS
 from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.lowering.stored_values import clamped, number
 from dpsql.sql.sandbox.database import Sandbox
+
+if TYPE_CHECKING:
+    from dpsql.rel.added import AddedColumn
 
 _ONE_OF = frozenset({*SHIFTED, *CHOSEN, "min", "max"})
 """Windows that are a value of one of the rows."""
@@ -48,7 +60,7 @@ class RowsOfUnits:
 
     def __init__(self, tables: NamedTables, sandbox: Sandbox) -> None:
         self._tables, self._sandbox = tables, sandbox
-        self._made: dict[tuple[str, ...], list[RowsWithin | RowsWindow]] = {}
+        self._made: dict[tuple[str, ...], list[RowsWithin | RowsWindow | AddedColumn]] = {}
 
     def of(self, table: Table) -> Table:
         """Give a table the columns that are computed of other rows of the same unit.
@@ -69,7 +81,9 @@ class RowsOfUnits:
         made = self._made.get(table.path)
         return table if made is None else with_computed(self._tables.grain(table), made)
 
-    def _within(self, rows: UnitRows | UnitWindow) -> RowsWithin | RowsWindow:
+    def _within(self, rows: RowsOfUnit) -> RowsWithin | RowsWindow | AddedColumn:
+        if isinstance(rows, AddedRows):
+            return rows.column
         try:
             return self._window(rows) if isinstance(rows, UnitWindow) else self._written(rows)
         except SqlError as error:
@@ -82,8 +96,8 @@ class RowsOfUnits:
     def _written(self, rows: UnitRows) -> RowsWithin:
         table, around = self._so_far(rows.table), self._so_far(rows.around)
         made = self._made.get(around.path, ())
-        own = [replace(one, name=OUTSIDE + one.name) for one in made]
-        read = beside(table, around, [one for one in own if isinstance(one, RowsWithin)])
+        own = [replace(one, name=OUTSIDE + one.name) for one in made if isinstance(one, RowsWithin)]
+        read = beside(table, around, own)
         places = {
             f"{AROUND}a{i}": f"__a{len(table.columns) + i}" for i in range(len(around.columns))
         }

@@ -1,0 +1,309 @@
+"""The normal form of rows that are counted: those of one table, with columns that are added.
+
+    SELECT region, COUNT(*) FROM orders o JOIN customers c ON o.customer_id = c.id
+    WHERE EXISTS (SELECT 1 FROM visits v WHERE v.customer_id = c.id) GROUP BY region
+
+counts orders: a join by the key of a row that is referred to, a `GroupJoin` and a `Window` give
+each order once. So the relation is the scan of orders, and what is beside it are columns of an
+order: those of its customer (`schema/grain.py`), and others that are added (`rel/added.py`). Then
+all statements about orders are planned together, share what was measured of orders before, and
+count the same rows: a bound keeps orders, before anything is joined with them.
+
+Conditions and expressions stand beside a relation as it is (`selects.py`), so nothing else has to
+go up. Whatever is of another kind (pairs, groups, UNION ALL, rows that were chosen first) has rows
+of its own, and is counted as a relation (`rel/related.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from dpsql.errors import Span, UnsupportedSqlError
+from dpsql.rel.added import AddedColumn, Met, MetRows, added_column
+from dpsql.rel.facts import Known, RelationFacts, columns_of_rows
+from dpsql.rel.keys import equal_columns
+from dpsql.rel.nodes import Agg, GroupJoin, Id, Join, Relation, Scan, Window
+from dpsql.rel.rename import Prefixed, renamed, renamed_aggregate, renamed_call
+from dpsql.rows.expression import RowColumn, RowExpression
+from dpsql.rows.known import Interval
+from dpsql.rows.windows import WindowCall
+from dpsql.rows.within import aggregated
+from dpsql.rows.write import RowWriter
+from dpsql.schema import Domain, Table
+from dpsql.schema.windows import OUTSIDE
+from dpsql.sql.algebra.described import DescribedRelation, moved, places
+from dpsql.sql.algebra.visible import NamedColumn, Visible, VisibleItem
+from dpsql.sql.binding.core import Core
+from dpsql.sql.binding.expressions import BoundExpr, Expr, column, render
+from dpsql.sql.binding.tables import AddedRows, NamedTables
+
+_THERE = ""
+"""The id of the column that says whether a row is met, which no other has."""
+
+
+@dataclass(frozen=True, slots=True)
+class NormalRows:
+    """The rows of a table as those of a relation.
+
+    Args:
+        table: the table, with all columns of the relation.
+        names: column of the relation → its name in the table.
+        met: for each other row that one must meet, to be one of the relation: the column by which
+            it does, and those that have a value only then.
+    """
+
+    table: Table
+    names: Mapping[Id, str]
+    met: tuple[tuple[str, frozenset[str]], ...] = ()
+
+    @property
+    def adds(self) -> bool:
+        """Whether rows have columns that are computed of others."""
+        return not set(self.table.computed).isdisjoint(self.names.values())
+
+    def conditions(self, span: Span) -> list[BoundExpr]:
+        """Return what is true of the rows of the relation alone."""
+        return [self._has_value(name, span) for name, _ in self.met]
+
+    def _has_value(self, name: str, span: Span) -> BoundExpr:
+        """Say that a row has a value in a column; in one that is true or false, that it is true."""
+        place, declared = column(places(self.table)[name]), name in self.table.columns
+        node: Expr = exp.Not(this=exp.Paren(this=exp.Is(this=place, expression=exp.Null())))
+        node = place if name in self.table.filled else node
+        own, none = frozenset({name}), frozenset[str]()
+        return BoundExpr(
+            node,
+            render(node),
+            own if declared else none,
+            frozenset(),
+            span,
+            none if declared else own,
+        )
+
+    def tightened(self, core: Core) -> Core:
+        """Say that rows meet others by that columns of these have values, where a core names such.
+
+        A column that is never NULL in the row that is met is NULL where there is none, and only
+        there. So groups of NULL are ruled out, and nothing else has to be looked at in rows.
+        """
+        by_row, said = list(core.by_row), list(core.conjuncts)
+        for name, filled in self.met:
+            columns = sorted(filled & core.named)
+            for condition in (*by_row, *said):
+                if columns and condition.sql == self._has_value(name, condition.span).sql:
+                    said += [self._has_value(one, condition.span) for one in columns]
+                    by_row = [one for one in by_row if one is not condition]
+                    said = [one for one in said if one is not condition]
+        return replace(core, conjuncts=tuple(dict.fromkeys(said)), by_row=tuple(by_row))
+
+    def moved(self, bound: BoundExpr, before: Table) -> BoundExpr:
+        """Return an expression over the columns of the relation as one over those of the table."""
+        return moved(bound, before, self.table, self.names)
+
+    def visible(self, visible: Visible) -> Visible:
+        """Return what is visible in a SELECT, over the columns of the table."""
+        items = tuple(
+            VisibleItem(
+                item.alias,
+                item.path,
+                tuple(
+                    NamedColumn(c.name, self.moved(c.value, visible.table)) for c in item.columns
+                ),
+            )
+            for item in visible.items
+        )
+        owners = {self.names[id_]: of for id_, of in visible.owners.items() if id_ in self.names}
+        return replace(
+            visible, table=self.table, items=items, outer=(), owners=owners, ids=self.names
+        )
+
+
+def normal_rows(of: DescribedRelation, tables: NamedTables) -> NormalRows | None:
+    """Return the table whose rows those of a relation are; None if it has rows of its own.
+
+    Args:
+        of: the relation.
+        tables: what the names of tables mean; columns that are added are noted there.
+
+    Raises:
+        SchemaError: it looks at rows of other units.
+    """
+    found = _Normal(of, tables).rows(of.relation)
+    if found is None or not found.names.keys() >= set(of.columns):
+        return None
+    read = {table.path: table for table in of.read}
+    own = read.pop(found.table.path)
+    for other in read.values():
+        tables.check_same_units(own, other)
+    return replace(found, table=own) if all(map(own.has, found.names.values())) else found
+
+
+@dataclass(frozen=True, slots=True)
+class _Adding:
+    """A column that is to be added."""
+
+    computed: Met | WindowCall
+    type: str
+    filled: bool
+    domain: Domain | None = None
+    between: Interval = (None, None)
+
+    def column(self, table: Table) -> AddedColumn:
+        """Return it as a column of a table's rows."""
+        fact = self.type, not self.filled
+        return added_column(self.computed, table, fact, self.domain, self.between)
+
+
+class _Normal:
+    """Finds out what the rows of one relation are."""
+
+    def __init__(self, of: DescribedRelation, tables: NamedTables) -> None:
+        self._of, self._tables, self._known = of, tables, Known()
+        self._read = {table.path: table for table in of.read}
+
+    def rows(self, relation: Relation) -> NormalRows | None:
+        match relation:
+            case Scan():
+                return self._scan(relation)
+            case Join():
+                return self._join(relation)
+            case GroupJoin():
+                return self._group_join(relation)
+            case Window():
+                return self._window(relation)
+            case _:
+                return None
+
+    def _scan(self, node: Scan) -> NormalRows | None:
+        table = self._read.get(node.source.table.path)
+        if table is None or node.along:
+            return None
+        own = columns_of_rows(node.source, node.prefix)
+        return NormalRows(self._tables.with_rows(table), own)
+
+    def _join(self, node: Join) -> NormalRows | None:
+        left = self.rows(node.left)
+        if left is None:
+            return None
+        return self._referring(node, left) or self._meeting_one(node, left)
+
+    def _referring(self, node: Join, left: NormalRows) -> NormalRows | None:
+        """Return the rows on the left, if on the right stands what they refer to."""
+        right = self.rows(node.right) if isinstance(node.right, Scan | Join) else None
+        if right is None or right.met or right.adds:
+            return None
+        pairs, rest = equal_columns(node.on, self._known.of(node.left), self._known.of(node.right))
+        told = {(left.names[a], right.names[b]) for a, b in pairs}
+        parents = (
+            parent
+            for parent in left.table.parents
+            if parent.table.path == right.table.path
+            and told == {(parent.above + pair.column, pair.key) for pair in parent.join.pairs}
+        )
+        parent = next(parents, None)
+        if rest or parent is None:
+            return None
+        there = {*left.table.columns, *left.table.undeclared}
+        theirs = {id_: parent.prefix + name for id_, name in right.names.items()}
+        if not there.issuperset(theirs.values()):
+            return None
+        met = left.met
+        if node.kind == "inner" and not parent.on_way:
+            filled = frozenset(
+                parent.names[name] for name, of in parent.table.columns.items() if not of.nullable
+            )
+            met = tuple(dict.fromkeys((*met, (parent.matched, filled))))
+        return NormalRows(left.table, {**left.names, **theirs}, met)
+
+    def _meeting_one(self, node: Join, left: NormalRows) -> NormalRows | None:
+        """Return the rows on the left, if each meets one row on the right at most."""
+        of, right, inner = (
+            self._known.of(node.left),
+            self._known.of(node.right),
+            node.kind == "inner",
+        )
+        pairs, _ = equal_columns(node.on, of, right)
+        met, _ = self._met(left, node.right, node.on)
+        if met is None or not right.is_unique(b for _, b in pairs):
+            return None
+        equal = {b: left.names[a] for a, b in pairs} if inner else {}
+        made = {_THERE: _Adding((met, Agg("exists")), "BOOLEAN", True, Domain.boolean())}
+        for id_ in [id_ for id_ in self._of.columns if id_ in right.columns and id_ not in equal]:
+            one = self._only(met, id_, right)
+            if one is None:
+                return None
+            made[id_] = one
+        found = self._adding(left, made)
+        names = dict(found.names)
+        there = names.pop(_THERE)
+        filled = frozenset(
+            names[id_] for id_ in made if id_ in right.columns and not right.columns[id_].nullable
+        )
+        further = ((there, filled),) if inner else ()
+        return replace(found, names={**names, **equal}, met=(*found.met, *further))
+
+    def _only(self, met: MetRows, id_: Id, right: RelationFacts) -> _Adding | None:
+        """Return a column of the one row that is met: the least of its values is the only one."""
+        type_, domain = right.columns[id_].type, self._of.table.columns.get(id_)
+        function = "bool_or" if type_ == "BOOLEAN" else "min"
+        with suppress(UnsupportedSqlError):
+            if aggregated(function, RowColumn(id_), RowWriter(right.types)).type.sql == type_:
+                domain = None if domain is None else replace(domain, nullable=True)
+                agg = Agg(function, RowColumn(id_))
+                return _Adding((met, agg), type_, False, domain, self._between(id_))
+        return None
+
+    def _met(
+        self, left: NormalRows, right: Relation, on: RowExpression | None
+    ) -> tuple[MetRows | None, Prefixed]:
+        """Return the rows that a row meets, and what columns are called in what is said of both."""
+        to = Prefixed("", {id_: OUTSIDE + name for id_, name in left.names.items()})
+        if any(id_.startswith(OUTSIDE) for id_ in self._known.of(right).columns):
+            return None, to
+        return MetRows(right, None if on is None else renamed(on, to)), to
+
+    def _group_join(self, node: GroupJoin) -> NormalRows | None:
+        left = self.rows(node.left)
+        if left is None:
+            return None
+        met, to = self._met(left, node.right, node.on)
+        if met is None:
+            return None
+        computed = {id_: (met, renamed_aggregate(agg, to)) for id_, agg in node.adds}
+        return self._of_node(left, node, computed)
+
+    def _window(self, node: Window) -> NormalRows | None:
+        left = self.rows(node.of)
+        if left is None:
+            return None
+        calls = {id_: renamed_call(call, left.names) for id_, call in node.adds}
+        return self._of_node(left, node, calls)
+
+    def _of_node(
+        self, left: NormalRows, node: Relation, computed: Mapping[Id, Met | WindowCall]
+    ) -> NormalRows:
+        facts, domains = self._known.of(node).columns, self._of.table.columns
+        made = {
+            id_: _Adding(
+                one, facts[id_].type, not facts[id_].nullable, domains.get(id_), self._between(id_)
+            )
+            for id_, one in computed.items()
+        }
+        return self._adding(left, made)
+
+    def _adding(self, left: NormalRows, made: Mapping[Id, _Adding]) -> NormalRows:
+        """Add columns to the table, if they aren't there yet."""
+        names, table = dict(left.names), self._read[left.table.path]
+        for id_, one in made.items():
+            column_ = one.column(left.table)
+            self._tables.add_column(AddedRows(table, column_))
+            names[id_] = column_.name
+        return replace(left, table=self._tables.with_rows(table), names=names)
+
+    def _between(self, id_: Id) -> Interval:
+        bounds = self._of.table.bounds.get(id_)
+        return (None, None) if bounds is None else (bounds.low, bounds.high)
