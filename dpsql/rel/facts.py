@@ -147,7 +147,7 @@ class Known(NodeVisitor[RelationFacts]):
             n: replace(c, nullable=c.nullable and n not in there) for n, c in of.columns.items()
         }
         limits = [of.most] if of.most is not None else []
-        for name, last in _places(parts):
+        for name, last in most_of_places(parts):
             limits += [each * last for by, each in of.shared if by == {name}]
         most = min(limits, default=None)
         return replace(of, columns=columns, most=most, unique=_single(of.unique, most))
@@ -341,13 +341,18 @@ def _needed(part: RowExpression) -> frozenset[Id]:
             return frozenset()
 
 
-def _places(parts: Iterable[RowExpression]) -> Iterable[tuple[Id, int]]:
-    """Yield columns that conditions hold at some whole number at most, from 1."""
+def most_of_places(parts: Iterable[RowExpression]) -> Iterable[tuple[Id, int]]:
+    """Yield columns that conditions hold at so many whole numbers from 1 at most."""
     for part in parts:
         match part:
             case RowCall(("=" | "<=" | "<") as sign, (RowColumn(name), RowConstant("INTEGER", n))):
                 last = 1 if sign == "=" else int(n) - (sign == "<")
                 yield name, max(last, 0)
+            case RowCall(
+                "between",
+                (RowColumn(name), RowConstant("INTEGER", low), RowConstant("INTEGER", high)),
+            ):
+                yield name, max(int(high) - max(int(low), 1) + 1, 0)
 
 
 def _renamed(names: Iterable[Id], to: Mapping[Id, Id]) -> frozenset[Id]:

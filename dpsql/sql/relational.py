@@ -10,10 +10,8 @@ from sqlglot import exp
 
 from dpsql.errors import SchemaError, Span, SqlError
 from dpsql.rel.check import check
-from dpsql.rel.facts import UNIT
-from dpsql.rel.nodes import Id
 from dpsql.schema.names import capitals
-from dpsql.sql.algebra.described import DescribedRelation
+from dpsql.sql.algebra.described import units_of
 from dpsql.sql.algebra.meeting import met_rows
 from dpsql.sql.algebra.normal import NormalRows, normal_rows
 from dpsql.sql.algebra.queries import Queries
@@ -39,11 +37,6 @@ class _Counted:
     where: tuple[BoundExpr, ...]
     exist: Sequence[Existing] = ()
     normal: NormalRows | None = None
-
-
-def _units(of: DescribedRelation) -> list[Id]:
-    """Return the columns that have the id of the unit in each row."""
-    return [id_ for id_ in of.columns if UNIT in of.tells.get(id_, ()) and id_ in of.table.filled]
 
 
 class RelationVisitor(Visitor):
@@ -147,11 +140,12 @@ class RelationVisitor(Visitor):
         normal, visible = normal_rows(of, self.relations), rows.visible()
         loose = normal is not None and normal.adds and notes
         if normal is None or loose or not self.relations.count(normal.table):
-            table = self.relations.related(of.related(_units(of), notes))
+            table = self.relations.related(of.related(units_of(of), notes))
             return _Counted(replace(visible, table=table), rows.where)
         where = [normal.moved(one, visible.table) for one in rows.where]
         exist = self._existing.of(normal.table)
-        return _Counted(normal.visible(visible), (*where, *normal.conditions(span)), exist)
+        where += normal.conditions(span)
+        return _Counted(normal.visible(visible), tuple(where), exist, normal)
 
     def _check_bounded(self, core: Core, visible: Visible) -> None:
         """Refuse groups by a number of rows, of which nothing says how many there can be."""

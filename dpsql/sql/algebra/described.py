@@ -261,6 +261,11 @@ def _is_number(type_: str) -> bool:
     return type_ in INTEGER_TYPES or type_.startswith(("DECIMAL", "DOUBLE", "FLOAT", "HUGEINT"))
 
 
+def units_of(of: DescribedRelation) -> list[Id]:
+    """Return the columns that have the id of the unit in each row."""
+    return [id_ for id_ in of.columns if UNIT in of.tells.get(id_, ()) and id_ in of.table.filled]
+
+
 # ── Expressions over the columns of a relation ───────────────────────────────────────────────────
 
 

@@ -16,7 +16,7 @@ of its own, and is counted as a relation (`rel/related.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -24,18 +24,20 @@ from sqlglot import exp
 
 from dpsql.errors import Span, UnsupportedSqlError
 from dpsql.rel.added import AddedColumn, Met, MetRows, added_column
-from dpsql.rel.facts import Known, RelationFacts, columns_of_rows
+from dpsql.rel.facts import Known, RelationFacts, columns_of_rows, conjuncts
 from dpsql.rel.keys import equal_columns
-from dpsql.rel.nodes import Agg, GroupJoin, Id, Join, Relation, Scan, Window
+from dpsql.rel.nodes import Agg, Filter, GroupJoin, Id, Join, Relation, Scan, Window
 from dpsql.rel.rename import Prefixed, renamed, renamed_aggregate, renamed_call
-from dpsql.rows.expression import RowColumn, RowExpression
+from dpsql.rows.expression import RowColumn, RowExpression, all_if_any, all_of
+from dpsql.rows.expression import columns as columns_of
 from dpsql.rows.known import Interval
 from dpsql.rows.windows import WindowCall
 from dpsql.rows.within import aggregated
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Domain, Table
+from dpsql.schema.grain import stored_type, unit_columns
 from dpsql.schema.windows import OUTSIDE
-from dpsql.sql.algebra.described import DescribedRelation, moved, places
+from dpsql.sql.algebra.described import DescribedRelation, moved, places, units_of
 from dpsql.sql.algebra.visible import NamedColumn, Visible, VisibleItem
 from dpsql.sql.binding.core import Core
 from dpsql.sql.binding.expressions import BoundExpr, Expr, column, render
@@ -139,7 +141,16 @@ def normal_rows(of: DescribedRelation, tables: NamedTables) -> NormalRows | None
     own = read.pop(found.table.path)
     for other in read.values():
         tables.check_same_units(own, other)
+    found = _with_units(found, of)
+    if found is None:
+        return None
     return replace(found, table=own) if all(map(own.has, found.names.values())) else found
+
+
+def _among(call: WindowCall, met: Sequence[RowExpression]) -> WindowCall:
+    """Let a window look at those rows alone of which more is true."""
+    holds = () if call.holds is None else (call.holds,)
+    return replace(call, holds=all_if_any([*holds, *met]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +167,21 @@ class _Adding:
         """Return it as a column of a table's rows."""
         fact = self.type, not self.filled
         return added_column(self.computed, table, fact, self.domain, self.between)
+
+
+def _with_units(rows: NormalRows, of: DescribedRelation) -> NormalRows | None:
+    """Let columns with the id of the unit be that of the table; None if it has none.
+
+    Whatever row of its unit a row meets has the same id, wherever there is one.
+    """
+    known = unit_columns(rows.table)
+    others = [id_ for id_ in units_of(of) if rows.names[id_] not in known]
+    if not others:
+        return rows
+    types = {stored_type(of.table, id_) for id_ in others}
+    if not known or types != {stored_type(rows.table, known[0])}:
+        return None
+    return replace(rows, names={**rows.names, **dict.fromkeys(others, known[0])})
 
 
 class _Normal:
@@ -262,9 +288,16 @@ class _Normal:
     ) -> tuple[MetRows | None, Prefixed]:
         """Return the rows that a row meets, and what columns are called in what is said of both."""
         to = Prefixed("", {id_: OUTSIDE + name for id_, name in left.names.items()})
-        if any(id_.startswith(OUTSIDE) for id_ in self._known.of(right).columns):
+        theirs = self._known.of(right).columns.keys()
+        if any(id_.startswith(OUTSIDE) for id_ in theirs):
             return None, to
-        return MetRows(right, None if on is None else renamed(on, to)), to
+        said = conjuncts(on)
+        own = [part for part in said if columns_of(part) <= theirs]  # wherever it was written
+        if own:
+            (rows, before) = (right.of, right.where) if isinstance(right, Filter) else (right, None)
+            right = Filter(rows, all_of([*conjuncts(before), *own]))
+        both = all_if_any([part for part in said if part not in own])
+        return MetRows(right, None if both is None else renamed(both, to)), to
 
     def _group_join(self, node: GroupJoin) -> NormalRows | None:
         left = self.rows(node.left)
@@ -280,7 +313,8 @@ class _Normal:
         left = self.rows(node.of)
         if left is None:
             return None
-        calls = {id_: renamed_call(call, left.names) for id_, call in node.adds}
+        met = [RowColumn(name) for name, _ in left.met]  # other rows aren't there
+        calls = {id_: _among(renamed_call(call, left.names), met) for id_, call in node.adds}
         return self._of_node(left, node, calls)
 
     def _of_node(

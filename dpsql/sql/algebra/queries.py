@@ -90,6 +90,7 @@ class Queries(Translator):
         self.unbounded = dict[Id, DescribedRelation]()
         """Numbers of rows of which nothing says how many a unit has → these rows."""
         self.loose, self.notes = dict[Id, str](), dict[str, None]()
+        self.places = dict[Id, RowExpression | None]()
 
     @contextmanager
     def own_ids(self) -> Iterator[None]:
@@ -97,12 +98,12 @@ class Queries(Translator):
 
         So they are one table, which is measured once.
         """
-        before = self._used, self.unbounded
-        self._used, self.unbounded = set(), {}
+        before = self._used, self.unbounded, self.places
+        self._used, self.unbounded, self.places = set(), {}, {}
         try:
             yield
         finally:
-            self._used, self.unbounded = before
+            self._used, self.unbounded, self.places = before
 
     def fresh(self, name: str) -> Id:
         """Return an id for a column that is computed, after what it is called."""

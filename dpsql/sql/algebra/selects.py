@@ -20,10 +20,11 @@ from sqlglot import exp
 
 from dpsql.errors import InternalError, SqlError, printable
 from dpsql.hints import instead
-from dpsql.rel.facts import Known
+from dpsql.rel.facts import UNIT, Known, most_of_places
+from dpsql.rel.facts import conjuncts as conjuncts_of
 from dpsql.rel.keys import with_one_zero
 from dpsql.rel.nodes import Agg, Filter, Group, Id, Project, Relation, Window
-from dpsql.rows.expression import RowCast, RowColumn, RowExpression, all_if_any
+from dpsql.rows.expression import RowCast, RowColumn, RowExpression, all_if_any, all_of
 from dpsql.rows.known import Interval
 from dpsql.rows.types import BIGINT, DOUBLE, HUGEINT
 from dpsql.rows.windows import WindowCall, WindowOrder, of_rows
@@ -96,6 +97,8 @@ class Translator(Protocol):
     known: Known
     unbounded: dict[Id, DescribedRelation]
     """Numbers of rows of which nothing says how many a unit has → these rows."""
+    places: dict[Id, RowExpression | None]
+    """The columns with the place of each row among those of its unit of which something is true."""
     loose: dict[Id, str]
     """Columns that tell a unit by a reference that may lead to others → what they are called."""
     store: Callable[[int, JoinedItem, Names], PublicRows]
@@ -269,15 +272,17 @@ class RowsOfSelect:
         Returns:
             Whether they are left out: a condition on the places of rows among others.
         """
-        known = self.queries.known
-        places = {id_ for ids, _ in known.of(self.of.relation).shared for id_ in ids}
-        if places.isdisjoint(bound.attributes | bound.by_row) or self._of is None:
+        places = self.queries.places
+        if self._of is None or places.keys().isdisjoint(bound.attributes | bound.by_row):
             return False
-        chosen = Filter(self.of.relation, self.expression(bound))
-        most = known.of(chosen).most
-        if most is None:
+        said = conjuncts_of(self.expression(bound))
+        known = {name: n for name, n in most_of_places(said) if name in places and n > 0}
+        if not known:
             return False
-        self._of = self.of.over(chosen, most=min(most, self.of.most or most))
+        among = [places[name] for name in known]  # other rows have places of their own
+        holds = all_of([*said, *(one for one in among if one is not None)])
+        most = min([*known.values(), *(() if self.of.most is None else (self.of.most,))])
+        self._of = self.of.over(Filter(self.of.relation, holds), most=most)
         return True
 
     def public(self, node: Expr, binder: RowBinder) -> BoundExpr | None:
@@ -386,11 +391,18 @@ class RowsOfSelect:
         between = of_rows(function, reader.between(arguments), self.of.most)
         relation = Window(self.of.relation, ((id_, call),))
         type_, nullable = self.queries.fact(relation, id_)
+        if function == "row_number" and self._of_unit(made):
+            self.queries.places[id_] = call.holds
         domain = self._of_one(made, type_, between)
         self.become(
             with_columns(self.of, relation, [NewColumn(id_, type_, nullable, domain, between)])
         )
         return id_
+
+    def _of_unit(self, made: WindowParts) -> bool:
+        """Whether a window looks at all rows of a unit together."""
+        tells = (self.of.tells.get(name, frozenset()) for name in made.told)
+        return not made.partition and all(UNIT in of for of in tells)
 
     def _is_enum(self, bound: BoundExpr, table: Table) -> bool:
         id_ = id_of(bound, table)

@@ -1,0 +1,244 @@
+"""Rows with columns that nodes add: they are those of their table, and are measured with it.
+
+Every statement is compiled as a relation, also where another way would answer it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from fractions import Fraction
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.errors import SchemaError
+from dpsql.rel.related import related_rows
+from dpsql.request import Request, named
+from dpsql.sql import frontend
+from dpsql.sql.algebra import normal
+from dpsql.sql.binding.tables import NamedTables
+from dpsql.sql.relational import RelationVisitor
+from tests.release.test_random_databases import kept
+
+SHOP = """
+CREATE TABLE c (id INTEGER PRIMARY KEY, b VARCHAR NOT NULL CHECK (b IN ('p', 'q')));
+CREATE TABLE o (id INTEGER PRIMARY KEY, cid INTEGER NOT NULL REFERENCES c (id),
+  a VARCHAR NOT NULL CHECK (a IN ('p', 'q')), n INTEGER CHECK (n BETWEEN 0 AND 9));
+CREATE TABLE v (id INTEGER PRIMARY KEY, cid INTEGER REFERENCES c (id), oid INTEGER REFERENCES o
+  (id), k INTEGER NOT NULL CHECK (k BETWEEN 0 AND 3));
+CREATE TABLE s (id INTEGER PRIMARY KEY); CREATE TABLE names (k INTEGER, name VARCHAR);
+INSERT INTO c SELECT i, CASE WHEN i % 2 = 0 THEN 'p' ELSE 'q' END FROM range(50) t (i);
+INSERT INTO o SELECT i, i % 37, CASE WHEN i % 5 = 0 THEN 'p' ELSE 'q' END,
+  CASE WHEN i % 11 = 0 THEN NULL ELSE i % 10 END FROM range(200) t (i);
+INSERT INTO v SELECT i, i % 41, CASE WHEN i % 4 > 0 THEN i % 200 END, i % 4 FROM range(160) t (i);
+INSERT INTO names VALUES (0, 'x'), (1, 'y'), (2, NULL);
+"""
+UNIT = dpsql.Unit("c", max_rows={"c": 1, "o": 12, "v": 12, "o, o": 90})
+LARGE, BUDGET = dpsql.Budget(rho=10**10), dpsql.Budget(rho=Fraction(1, 2))
+
+
+@pytest.fixture(autouse=True)
+def relations_alone(monkeypatch):
+    monkeypatch.setattr(frontend, "Visitor", RelationVisitor)
+
+
+@pytest.fixture
+def shop():
+    con = duckdb.connect()
+    con.execute(SHOP)
+    return con
+
+
+@pytest.fixture
+def asked(shop):
+    return dpsql.Session(shop, unit=UNIT, public=["names"])
+
+
+def tables_of(asked, *statements):
+    script = {f"s{number}": sql for number, sql in enumerate(statements)}
+    return asked._data.declared.compile(Request(named(script), BUDGET)).tables
+
+
+COUNTS = "SELECT {} AS x, COUNT(*) AS n FROM o AS a{} GROUP BY 1"
+OF_ORDERS = {
+    "parent": COUNTS.format("c.b", " JOIN c ON c.id = a.cid"),
+    "left parent": COUNTS.format("c.b", " LEFT JOIN c ON c.id = a.cid"),
+    "using": "SELECT a, COUNT(*) AS n FROM o AS a NATURAL LEFT JOIN (SELECT id AS cid, b FROM c) "
+    "GROUP BY a",
+    "exists": COUNTS.format("EXISTS (SELECT 1 FROM v WHERE v.cid = a.cid AND v.k > a.n)", ""),
+    "semi": "SELECT a, COUNT(*) AS n FROM o AS a SEMI JOIN v ON v.cid = a.cid AND k = n GROUP BY a",
+    "number": COUNTS.format("LEAST((SELECT COUNT(*) FROM v WHERE v.cid = a.cid), 3)", ""),
+    "window": "SELECT w, COUNT(*) AS n FROM (SELECT *, lag(n) OVER (PARTITION BY cid ORDER BY id) "
+    "AS w FROM o) GROUP BY w",
+    "window of a window": "SELECT w, COUNT(*) AS n FROM (SELECT *, MAX(u) OVER (PARTITION BY cid) "
+    "AS w FROM (SELECT *, lag(n) OVER (PARTITION BY cid ORDER BY id) AS u FROM o)) GROUP BY w",
+    "window of what is met": "SELECT w, COUNT(*) AS n FROM (SELECT *, MAX(u) OVER (PARTITION BY "
+    "cid) AS w FROM (SELECT *, (SELECT MIN(k) FROM v WHERE v.oid = o.id AND v.cid = o.cid) AS u "
+    "FROM o)) GROUP BY w",
+    "group": "SELECT g.k, COUNT(*) AS n FROM o JOIN (SELECT cid, MIN(k) AS k FROM v GROUP BY cid) "
+    "AS g ON g.cid = o.cid WHERE o.n > 2 GROUP BY g.k",
+    "left group": "SELECT g.k, COUNT(*) AS n FROM o LEFT JOIN (SELECT cid, MIN(k) AS k FROM v "
+    "WHERE k > 1 GROUP BY cid) AS g ON g.cid = o.cid GROUP BY g.k",
+    "units": "SELECT m, COUNT(DISTINCT g.cid) AS n FROM o JOIN (SELECT cid, MAX(k) AS m FROM v "
+    "GROUP BY cid) AS g ON g.cid = o.cid WHERE m > 2 GROUP BY m",
+}
+
+
+@pytest.mark.parametrize("sql", OF_ORDERS.values(), ids=OF_ORDERS)
+def test_they_are_rows_of_the_table_and_answers_those_of_the_database(shop, asked, sql):
+    (table,) = tables_of(asked, sql)
+    assert related_rows(table) is None
+    assert table.path[-1] == "o"
+    wanted = {tuple(row[:-1]): row[-1] for row in shop.execute(sql).fetchall()}
+    columns = [column[0] for column in shop.description]
+    found = asked.query(sql, budget=LARGE).select(columns).rows()
+    rounded = {tuple(row[:-1]): round(row[-1]) for row in found}
+    assert {key: n for key, n in rounded.items() if n or key in wanted} == wanted
+
+
+def test_all_that_is_asked_of_a_table_is_measured_together(asked):
+    """So many statements cost as much as the one that says all that they say."""
+    statements = [sql for name, sql in OF_ORDERS.items() if name != "units"]
+    (table,) = tables_of(asked, "SELECT a, COUNT(*) AS n FROM o GROUP BY a", *statements)
+    assert len(table.added) >= 8
+    script = {"all": "SELECT COUNT(*) AS n FROM o", "e": OF_ORDERS["exists"]}
+    once = asked.release(script, budget=LARGE)
+    assert once["all"]["n"].round().to_list() == [200]
+    assert asked.query(OF_ORDERS["exists"], budget=0)["n"].sum() == pytest.approx(200, abs=0.1)
+
+
+SAME = {
+    "exists": [
+        "SELECT COUNT(*) AS n FROM c WHERE EXISTS (SELECT 1 FROM o WHERE o.cid = c.id AND n > 3)",
+        "SELECT COUNT(*) AS m FROM c AS d WHERE EXISTS (SELECT * FROM o AS p WHERE p.n > 3 AND "
+        "d.id = p.cid)",
+        "SELECT COUNT(*) FROM c SEMI JOIN (SELECT cid AS x, n AS y FROM o) AS q ON x = id AND "
+        "y > 3",
+        "SELECT COUNT(*) FROM c WHERE id IN (SELECT cid FROM o WHERE n > 3)",
+    ],
+    "window": [
+        "SELECT x, COUNT(*) AS n FROM (SELECT MAX(n) OVER (PARTITION BY cid) AS x FROM o) GROUP "
+        "BY x",
+        "SELECT y, COUNT(*) FROM (SELECT a, MAX(p.n) OVER (PARTITION BY p.cid) AS y FROM o AS p) "
+        "GROUP BY y",
+    ],
+}
+OTHER = [
+    "SELECT COUNT(*) FROM c WHERE EXISTS (SELECT 1 FROM o WHERE o.cid = c.id AND n > 4)",
+    "SELECT COUNT(*) FROM c WHERE EXISTS (SELECT 1 FROM o WHERE o.cid = c.id AND n >= 3)",
+    "SELECT COUNT(*) FROM c WHERE EXISTS (SELECT 1 FROM o WHERE o.cid = c.id AND id > 3)",
+    "SELECT COUNT(*) FROM c WHERE EXISTS (SELECT 1 FROM v WHERE v.cid = c.id AND k > 3)",
+    "SELECT COUNT(*) FROM c WHERE (SELECT COUNT(*) FROM o WHERE o.cid = c.id AND n > 3) > 1",
+    "SELECT COUNT(*) FROM c WHERE (SELECT MAX(n) FROM o WHERE o.cid = c.id AND n > 3) > 1",
+    "SELECT COUNT(*) FROM c WHERE (SELECT MIN(n) FROM o WHERE o.cid = c.id AND n > 3) > 1",
+    "SELECT COUNT(*) FROM c WHERE EXISTS (SELECT 1 FROM o WHERE o.cid = c.id AND b = 'p' AND n > "
+    "3)",
+]
+
+
+def added_to(asked, sql):
+    (table,) = tables_of(asked, sql)
+    return [one.name for one in table.added]
+
+
+@pytest.mark.parametrize("statements", SAME.values(), ids=SAME)
+def test_what_is_the_same_has_one_name(asked, statements):
+    first, *others = (added_to(asked, sql) for sql in statements)
+    assert len(first) == 1
+    assert all(names == first for names in others)
+
+
+def test_what_is_another_has_another_name(asked):
+    names = [added_to(asked, sql) for sql in [*(sql for sql, *_ in SAME.values()), *OTHER]]
+    assert all(len(of) == 1 for of in names)
+    assert len({name for (name,) in names}) == len(names)
+
+
+def test_a_bound_keeps_rows_before_anything_is_joined_with_them(shop):
+    """Which orders count doesn't depend on what is asked of them."""
+    unit = dpsql.Unit("c", max_rows={"c": 1, "o": 2, "v": 3})
+    asked = dpsql.Session(shop, unit=unit)
+    plain = kept(shop, tables_of(asked, "SELECT a, COUNT(*) FROM o GROUP BY a")[0], ["id"])
+    assert plain.total() == 2 * 37
+    for name in ("parent", "exists", "number", "group"):
+        (table,) = tables_of(asked, OF_ORDERS[name])
+        assert kept(shop, table, ["id"]) == plain
+        names = ["id", *(name for name in table.computed)]
+        assert Counter(row[:1] for row in kept(shop, table, names).elements()) == plain
+
+
+def test_rows_with_windows_are_kept_after_these(shop):
+    """A window looks at all rows of a unit, also at those that don't count."""
+    unit = dpsql.Unit("c", max_rows={"c": 1, "o": 1, "v": 3})
+    (table,) = tables_of(dpsql.Session(shop, unit=unit), OF_ORDERS["window"])
+    (name,) = table.computed
+    rows = kept(shop, table, ["id", name])
+    before = "lag(n) OVER (PARTITION BY cid ORDER BY id)"
+    wanted = dict(shop.execute(f"SELECT id::VARCHAR, ({before})::VARCHAR FROM o").fetchall())
+    assert rows.total() == 37
+    assert {id_.decode(): None if w is None else w.decode() for id_, w in rows}.items() <= (
+        wanted.items()
+    )
+
+
+def test_rows_that_are_chosen_by_place_have_a_bound_of_their_own(asked):
+    sql = (
+        "SELECT a, COUNT(*) AS n FROM (SELECT * FROM o QUALIFY row_number() OVER (PARTITION BY cid "
+        "ORDER BY id) <= {}) GROUP BY a"
+    )
+    for places, most in ((1, 1), (2, 2), (40, 12)):
+        (table,) = tables_of(asked, sql.format(places))
+        assert related_rows(table) is not None
+        assert table.unit_rows == most
+
+
+# ── Units ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_rows_of_other_units_are_met_by_no_front_end(shop, monkeypatch):
+    """The session itself looks at whose rows are met, whatever a front end has said of them."""
+    units = {"o": dpsql.Unit("id", 3), "s": dpsql.Unit("id", 3)}
+    asked = dpsql.Session(shop, schema=dpsql.Schema({}, units=units))
+    monkeypatch.setattr(NamedTables, "check_same_units", lambda *_: None, raising=False)
+    monkeypatch.setattr(normal._Normal, "__init__", trusting(normal._Normal.__init__))
+    monkeypatch.setattr(RelationVisitor, "_check_bounded", lambda *_: None)
+    sql = "SELECT COUNT(*) AS n FROM o WHERE EXISTS (SELECT 1 FROM s WHERE s.id = o.id)"
+    with pytest.raises(SchemaError, match="no FOREIGN KEYs say that these are the same"):
+        asked.plan(sql, budget=BUDGET)
+
+
+def trusting(init):
+    """Let whoever describes tables refuse none."""
+
+    def changed(self, of, tables):
+        tables.check_same_units = lambda *_: None
+        init(self, of, tables)
+
+    return changed
+
+
+# ── Units that go ────────────────────────────────────────────────────────────────────────────────
+
+PAIRS = list(itertools.product(OF_ORDERS, (0, 4, 36)))
+
+
+@pytest.mark.parametrize(("name", "gone"), PAIRS)
+def test_a_unit_takes_its_own_rows_with_it_and_changes_no_others(name, gone):
+    rows = []
+    for without in (None, gone):
+        con = duckdb.connect()
+        con.execute(re.sub(r"PRIMARY KEY|REFERENCES \w\s+\(id\)", "", SHOP))
+        if without is not None:
+            con.execute(f"DELETE FROM v WHERE cid = {gone}; DELETE FROM o WHERE cid = {gone}")
+            con.execute(f"DELETE FROM c WHERE id = {gone}")
+        references = {"o.cid": "c.id", "v.cid": "c.id"}
+        unit = dpsql.Unit("c", max_rows={"c": 1, "o": 3, "v": 3}, references=references)
+        (table,) = tables_of(dpsql.Session(con, unit=unit, public=["names"]), OF_ORDERS[name])
+        names = ["id", "n", *table.computed]
+        rows.append(kept(con, table, names))
+    before, after = rows
+    assert after <= before
+    assert 0 < (before - after).total() <= 3
