@@ -19,7 +19,6 @@ from typing import Protocol
 from sqlglot import exp
 
 from dpsql.errors import InternalError, SqlError, printable
-from dpsql.hints import instead
 from dpsql.rel.facts import UNIT, Known, most_of_places
 from dpsql.rel.facts import conjuncts as conjuncts_of
 from dpsql.rel.keys import with_one_zero
@@ -50,6 +49,7 @@ from dpsql.sql.algebra.visible import (
     VisibleItem,
     made_column,
 )
+from dpsql.sql.algebra.window_parts import PartsOfWindows
 from dpsql.sql.binding.bind import RowBinder, Visits
 from dpsql.sql.binding.core import Relation as PublicRows
 from dpsql.sql.binding.expressions import (
@@ -67,7 +67,7 @@ from dpsql.sql.binding.row_queries import column_name, unused
 from dpsql.sql.binding.tables import NamedTables
 from dpsql.sql.binding.units.group import AGGREGATES
 from dpsql.sql.binding.units.public_values import PublicValues
-from dpsql.sql.binding.units.windows import UnitWindows, WindowParts
+from dpsql.sql.binding.units.windows import WindowParts
 from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.sandbox.database import Sandbox
 from dpsql.sql.text.spans import SourceText
@@ -369,7 +369,7 @@ class RowsOfSelect:
     def _window(self, node: exp.Window) -> Id:
         """Add a window; return its column."""
         with self.before_windows():  # there are none within others
-            made = _Windows(self).parts(node)
+            made = PartsOfWindows(self).parts(node)
         reader, table = self.reader(), self.table()
         id_ = self.queries.fresh(self._name(node))
         arguments = tuple(map(self.expression, made.asked[1]))
@@ -722,50 +722,6 @@ class RowsOfSelect:
         place = made_column(self._window(window), self.source.node(self.select))
         first = exp.EQ(this=place, expression=exp.Literal.number(1))
         self.where = (*self.where, self.bound(first))
-
-
-class _Windows(UnitWindows):
-    """Reads one window over the rows of a SELECT."""
-
-    def __init__(self, rows: RowsOfSelect) -> None:
-        bare = exp.Select(expressions=[])
-        binder = _Preparing(rows, bare)
-        super().__init__(rows.source, rows.queries.tables, rows.select, binder, (), ())
-        self._rows = rows
-
-    def _table(self, at: Expr) -> Table:
-        return self._rows.table()
-
-    def _partition(
-        self, window: exp.Window, table: Table, at: Expr
-    ) -> tuple[tuple[str, ...], tuple[BoundExpr, ...]]:
-        nodes = window.args.get("partition_by") or []
-        bounds = [self._binder.bind(node) for node in nodes]
-        of = self._rows.of
-        ids = [id_of(bound, self._rows.table()) for bound in bounds]
-        told = [id_ for id_ in ids if id_ is not None and of.tells.get(id_)]
-        if not told:
-            raise self._source.unsupported(
-                at,
-                "A window over single rows is not supported, but for rows of one unit.",
-                "partition it by the unit: " + instead("OVER (PARTITION BY …)") + ".",
-            )
-        if all(id_ in self._rows.queries.loose for id_ in told):
-            self._rows.queries.rely_on(told[:1])
-        rest = [b for b, id_ in zip(bounds, ids, strict=True) if id_ not in told]
-        return tuple(dict.fromkeys(told)), tuple(dict.fromkeys(rest))
-
-
-class _Preparing(RowBinder):
-    """Binds expressions after what they need was added to the relation."""
-
-    def __init__(self, rows: RowsOfSelect, select: exp.Select) -> None:
-        visits = Visits(rows.refuse, lambda node, binder: None, rows.refuse)
-        super().__init__(rows.source, select, rows.home(), visits)
-        self._rows = rows
-
-    def bind(self, node: Expr) -> BoundExpr:
-        return self._rows.bind(node)
 
 
 def no_limit(source: SourceText, node: Expr) -> SqlError:
