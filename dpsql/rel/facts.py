@@ -40,8 +40,15 @@ from dpsql.rel.nodes import (
     Window,
     walk,
 )
-from dpsql.rows.expression import RowCall, RowColumn, RowConstant, RowExpression
-from dpsql.rows.types import is_readable
+from dpsql.rows.expression import (
+    RowCall,
+    RowCase,
+    RowCast,
+    RowColumn,
+    RowConstant,
+    RowExpression,
+)
+from dpsql.rows.types import BIGINT, is_readable
 from dpsql.rows.windows import RANKS, SHARES, WindowCall, rows_window
 from dpsql.rows.within import aggregated
 from dpsql.rows.write import RowWriter
@@ -345,14 +352,30 @@ def most_of_places(parts: Iterable[RowExpression]) -> Iterable[tuple[Id, int]]:
     """Yield columns that conditions hold at so many whole numbers from 1 at most."""
     for part in parts:
         match part:
-            case RowCall(("=" | "<=" | "<") as sign, (RowColumn(name), RowConstant("INTEGER", n))):
+            case RowCall(("=" | "<=" | "<") as sign, (value, RowConstant("INTEGER", n))):
                 last = 1 if sign == "=" else int(n) - (sign == "<")
-                yield name, max(last, 0)
             case RowCall(
-                "between",
-                (RowColumn(name), RowConstant("INTEGER", low), RowConstant("INTEGER", high)),
+                "between", (value, RowConstant("INTEGER", low), RowConstant("INTEGER", high))
             ):
-                yield name, max(int(high) - max(int(low), 1) + 1, 0)
+                last = int(high) - max(int(low), 1) + 1
+            case _:
+                continue
+        place = _at_least_one(value)
+        if isinstance(place, RowColumn):
+            yield place.name, max(last, 0)
+
+
+def _at_least_one(value: RowExpression) -> RowExpression:
+    """Return a place that was said to be a whole number from 1 on, which each is."""
+    match value:
+        case RowCast(inner, to) if to == BIGINT:
+            return _at_least_one(inner)
+        case RowCase(
+            ((_, RowConstant("NULL", "")),),
+            RowCall("greatest", (place, RowConstant("INTEGER", "1"))),
+        ):
+            return place
+    return value
 
 
 def _renamed(names: Iterable[Id], to: Mapping[Id, Id]) -> frozenset[Id]:

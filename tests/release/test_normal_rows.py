@@ -195,6 +195,58 @@ def test_rows_that_are_chosen_by_place_have_a_bound_of_their_own(asked):
         assert table.unit_rows == most
 
 
+# ── Numbers of rows ──────────────────────────────────────────────────────────────────────────────
+
+NUMBERS = [
+    "COUNT(*)", "COUNT(n)", "COUNT(DISTINCT n)", "SUM(n)", "SUM(n + 3)", "COUNT(*) * 2 - 7",
+    "COUNT(*) FILTER (WHERE a = 'p')",
+]  # fmt: skip
+OF_EACH = "(SELECT cid, {} AS x FROM o GROUP BY cid)"
+COUNTED = "SELECT COUNT(*) AS n FROM "
+FORMS = {
+    "groups": f"{COUNTED} {OF_EACH} WHERE {{}}",
+    "joined groups": f"{COUNTED} c JOIN {OF_EACH} AS g ON cid = c.id WHERE {{}}",
+    "left joined": f"{COUNTED} c LEFT JOIN {OF_EACH} AS g ON cid = c.id WHERE {{}}",
+    "subquery": f"{COUNTED} (SELECT c.id, (SELECT {{}} FROM o WHERE o.cid = c.id) AS x FROM c) "
+    "WHERE {}",
+    "groups of groups": f"{COUNTED} (SELECT cid, MAX(y) AS x FROM (SELECT cid, a, {{}} AS y FROM o "
+    "GROUP BY cid, a) GROUP BY cid) WHERE {}",
+    "groups of windows": f"{COUNTED} (SELECT cid, MAX(y) AS x FROM (SELECT cid, {{}} OVER "
+    "(PARTITION BY cid) AS y FROM o) GROUP BY cid) WHERE {}",
+    "put together": f"{COUNTED} (SELECT k + 1 AS x, cid FROM (SELECT cid, {{}} AS k FROM o GROUP "
+    "BY cid) UNION ALL SELECT k, id FROM c, (SELECT 0 AS k)) WHERE {}",
+}
+CONDITIONS = [
+    "x > 3", "x >= 6", "x BETWEEN 4 AND 30", "x IN (5, 6, 12)", "x <> 3", "LEAST(x, 9) > 5",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_conditions_see_all_rows_of_a_unit_however_many_count(shop, form, number):
+    """Nobody has to keep to `max_rows`: it says how many rows of a unit count, and no more."""
+    unit = dpsql.Unit("c", max_rows={"c": 1, "o": 3, "v": 3})
+    asked = dpsql.Session(shop, unit=unit)
+    if "OVER" in form and not number.endswith(")"):
+        number = "SUM(n)"
+    script = {said: form.format(number, said) for said in CONDITIONS}
+    release = asked.release(script, budget=LARGE)
+    for said, sql in script.items():
+        (true,) = shop.execute(sql).fetchone()
+        assert round(release[said]["n"][0]) == true, sql
+
+
+def test_groups_by_places_see_all_rows(shop):
+    unit = dpsql.Unit("c", max_rows={"c": 1, "o": 2})
+    asked = dpsql.Session(shop, unit=unit)
+    sql = (
+        "SELECT LEAST(x, 9) AS x, COUNT(*) AS n FROM (SELECT cid, MAX(k) AS x FROM (SELECT cid, "
+        "row_number() OVER (PARTITION BY cid ORDER BY id) AS k FROM o) GROUP BY cid) GROUP BY 1"
+    )
+    found = {x: round(n) for x, n in asked.query(sql, budget=LARGE)["x", "n"].rows() if round(n)}
+    assert found == dict(shop.execute(sql).fetchall())
+
+
 # ── Units ────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -26,13 +26,12 @@ from dpsql.sql.algebra.described import (
     NewColumn,
     equated_columns,
     id_of,
-    integers_between,
     joined,
     moved,
     with_columns,
 )
 from dpsql.sql.algebra.selects import RowsOfSelect, projected
-from dpsql.sql.algebra.visible import VisibleItem, made_column
+from dpsql.sql.algebra.visible import VisibleItem, made_column, made_value
 from dpsql.sql.binding.expressions import (
     BoundExpr,
     Expr,
@@ -45,7 +44,7 @@ from dpsql.sql.binding.row_queries import column_name
 from dpsql.sql.binding.units.group import joined_bound
 
 if TYPE_CHECKING:
-    from dpsql.rows.known import Interval
+    pass
 
 _APART = ("group", "having", "distinct", "qualify", "with_", "limit", "offset")
 """Clauses with which a query has rows of its own, whatever row it is for."""
@@ -191,15 +190,7 @@ class _Aside:
         rows, right = self._rows, self._right
         relation = GroupJoin(rows.of.relation, right.relation, all_if_any(on), tuple(adds))
         facts = [self._queries.fact(relation, one.id) for one in added]
-        added = [
-            replace(
-                one,
-                type=type_,
-                nullable=nullable,
-                domain=one.domain or integers_between(one.between, type_),
-            )
-            for one, (type_, nullable) in zip(added, facts, strict=True)
-        ]
+        added = [one.column(one.id, *fact) for one, fact in zip(added, facts, strict=True)]
         made = with_columns(rows.of, relation, added)
         rows.become(replace(made, read=(*made.read, *right.read)))
         return exp.Paren(this=rows.prepared(shown))
@@ -207,11 +198,11 @@ class _Aside:
     def _aggregated(self, node: Expr, adds: list[tuple[Id, Agg]], added: list[NewColumn]) -> Expr:
         """Write columns in place of aggregates."""
         if is_aggregate(node):
-            agg, domain, between = self._inner.aggregate(node)
+            agg, new = self._inner.aggregate(node)
             id_ = self._queries.fresh(column_name(node, self._source))
             adds.append((id_, agg))
-            added.append(_new(id_, domain, between))
-            return made_column(id_, self._source.node(node))
+            added.append(replace(new, id=id_))
+            return made_value(agg.function, id_, self._source.node(node))
         return with_parts(node, lambda part: self._aggregated(part, adds, added))
 
     def _only(self, item: Expr) -> Expr:
@@ -235,10 +226,6 @@ class _Aside:
         counted = rows.of.counted
         rows.become(joined(relation, rows.of, right, rows.of.most, counted, lost=True))
         return made_column(str(id_), self._source.node(self._node))
-
-
-def _new(id_: Id, domain: Domain | None, between: Interval) -> NewColumn:
-    return NewColumn(id_, "", True, domain, between)
 
 
 def _is_positive(node: Expr) -> bool:

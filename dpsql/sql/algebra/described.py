@@ -109,6 +109,8 @@ class NewColumn:
         nullable: whether it may be NULL.
         domain: its values, if they are known.
         between: between which numbers it lies, as far as that is known.
+        expected: between which it lies where units keep to `max_rows`, and stored values to
+            declared bounds; None if that says no more.
         tells: the keys whose value it has.
     """
 
@@ -117,7 +119,13 @@ class NewColumn:
     nullable: bool = True
     domain: Domain | None = None
     between: Interval = (None, None)
+    expected: Interval | None = None
     tells: frozenset[Key] = frozenset()
+
+    def column(self, id_: Id, type_: str, nullable: bool) -> NewColumn:
+        """Return it with an id and a type."""
+        domain = self.domain or integers_between(self.between, type_)
+        return replace(self, id=id_, type=type_, nullable=nullable, domain=domain)
 
 
 def scanned(
@@ -210,9 +218,10 @@ def with_columns(
             enforced.add(one.id)
         else:
             undeclared[one.id] = one.type
-            low, high = one.between
+            low, high = one.between if one.expected is None else one.expected
             if low is not None and high is not None and low < high and _is_number(one.type):
                 bounds[one.id] = _written_out(low, high)
+                enforced |= {one.id} if one.between == (low, high) else set()
         if not one.nullable:
             filled.add(one.id)
         if one.tells:

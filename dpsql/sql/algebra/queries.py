@@ -416,6 +416,8 @@ class Queries(Translator):
             return name, types.pop()
         if types <= INTEGER_TYPES - {"UBIGINT"}:
             return name, "BIGINT"
+        if types <= {*INTEGER_TYPES, "HUGEINT"}:
+            return name, "HUGEINT"
         if types <= {"VARCHAR"} or all(t == "VARCHAR" or t.startswith("ENUM") for t in types):
             return name, "VARCHAR"
         raise UnsupportedSqlError(

@@ -48,6 +48,7 @@ from dpsql.sql.algebra.visible import (
     Visible,
     VisibleItem,
     made_column,
+    made_value,
 )
 from dpsql.sql.algebra.window_parts import PartsOfWindows
 from dpsql.sql.binding.bind import RowBinder, Visits
@@ -234,9 +235,18 @@ class RowsOfSelect:
         binder = RowBinder(self.source, bare, home or self.home(), visits)
         return binder.bind(prepared)
 
-    def reader(self) -> RowReader:
-        """Return what reads bound expressions as those of a row."""
-        return RowReader(self.queries.sandbox, self.table(), self.source)
+    def reader(self, *, expected: bool = False) -> RowReader:
+        """Return what reads bound expressions as those of a row.
+
+        Args:
+            expected: whether it takes columns to be between bounds that rows need not keep to:
+                numbers of rows up to `max_rows`, and stored values between declared ones.
+        """
+        table = self.table()
+        if not expected:
+            kept = {name: ends for name, ends in table.bounds.items() if name in table.enforced}
+            table = replace(table, bounds=kept)
+        return RowReader(self.queries.sandbox, table, self.source)
 
     def expression(self, bound: BoundExpr) -> RowExpression:
         """Read a bound expression; a column may be of any type."""
@@ -307,7 +317,9 @@ class RowsOfSelect:
             if key is not None:
                 return made_column(key, self.source.node(node))
             if is_aggregate(node) and not isinstance(node.parent, exp.Window):
-                return made_column(self._aggregate(node), self.source.node(node))
+                id_ = self._aggregate(node)
+                function = next(agg.function for name, agg in self._adds if name == id_)
+                return made_value(function, id_, self.source.node(node))
         if isinstance(node, exp.Column):
             return self._meant(node)
         if isinstance(node, exp.Window):
@@ -321,7 +333,7 @@ class RowsOfSelect:
                 )
             if self._grouped:  # it is over groups, which aren't there yet
                 return with_parts(node, self.prepared)
-            return made_column(self._window(node), self.source.node(node))
+            return made_value(*self._window(node), self.source.node(node))
         if self.queries.is_aside(node, self.names):
             try:
                 return self.queries.aside(self, node)
@@ -366,11 +378,11 @@ class RowsOfSelect:
 
     # ── Windows ─────────────────────────────────────────────────────────────────────────────────
 
-    def _window(self, node: exp.Window) -> Id:
-        """Add a window; return its column."""
+    def _window(self, node: exp.Window) -> tuple[str, Id]:
+        """Add a window; return its function, and its column."""
         with self.before_windows():  # there are none within others
             made = PartsOfWindows(self).parts(node)
-        reader, table = self.reader(), self.table()
+        table = self.table()
         id_ = self.queries.fresh(self._name(node))
         arguments = tuple(map(self.expression, made.asked[1]))
         function, _, numbers = made.asked
@@ -388,16 +400,28 @@ class RowsOfSelect:
             made.frame,
             self.holds(self.where),
         )
-        between = of_rows(function, reader.between(arguments), self.of.most)
+        between, expected = self._ends(function, arguments, self.of.most)
         relation = Window(self.of.relation, ((id_, call),))
         type_, nullable = self.queries.fact(relation, id_)
         if function == "row_number" and self._of_unit(made):
             self.queries.places[id_] = call.holds
         domain = self._of_one(made, type_, between)
         self.become(
-            with_columns(self.of, relation, [NewColumn(id_, type_, nullable, domain, between)])
+            with_columns(
+                self.of, relation, [NewColumn(id_, type_, nullable, domain, between, expected)]
+            )
         )
-        return id_
+        return function, id_
+
+    def _ends(
+        self, function: str, values: Sequence[RowExpression], most: int | None
+    ) -> tuple[Interval, Interval]:
+        """Return between which numbers lies what is computed of rows; and as it is expected."""
+        sure = self.queries.known.of(self.of.relation).most
+        return (
+            of_rows(function, self.reader().between(values), sure),
+            of_rows(function, self.reader(expected=True).between(values), most),
+        )
 
     def _of_unit(self, made: WindowParts) -> bool:
         """Whether a window looks at all rows of a unit together."""
@@ -492,22 +516,25 @@ class RowsOfSelect:
         if own is None:
             value = self.expression(bound)
             domain, between, type_ = values_of(bound, self.reader())
+            expected = self.reader(expected=True).between([value])
             few = integers_between(between, BIGINT.name) if type_ == HUGEINT.name else None
             if few is not None:
                 domain, type_ = few, BIGINT.name
                 value = RowCast(value, BIGINT)  # in which it fits
             elif type_ == DOUBLE.name:
                 value = with_one_zero(value)
-            return value, NewColumn(id_, type_, True, domain, between)
+            return value, NewColumn(id_, type_, True, domain, between, expected)
         if own in self.queries.loose:
             self.queries.loose[id_] = self.queries.loose[own]
-        ends = table.bounds.get(own)
+        bounds, none = table.bounds.get(own), (None, None)
+        ends: Interval = none if bounds is None else (bounds.low, bounds.high)
         return RowColumn(own), NewColumn(
             id_,
             self.type_of(own),
             own not in table.filled,
             table.columns.get(own),
-            (None, None) if ends is None else (ends.low, ends.high),
+            ends if own in table.enforced else none,
+            ends,
             self.of.tells.get(own, frozenset()),
         )
 
@@ -531,24 +558,23 @@ class RowsOfSelect:
         self._grouped = False
         try:
             with self.before_windows():
-                agg, domain, between = self.aggregate(node)
+                agg, new = self.aggregate(node)
         finally:
             self._grouped = True
         known = next((name for name, one in self._adds if one == agg), None)
         if known is not None:
             return known
         id_ = self.queries.fresh(self._name(node))
-        if agg.function in {"count", "count_distinct", "sum"} and None in between:
+        if agg.function in {"count", "count_distinct", "sum"} and None in (new.expected or ()):
             self.queries.unbounded[id_] = self._before
         self._adds.append((id_, agg))
         rows, keys = self._group
         type_, nullable = self.queries.fact(Group(rows, tuple(keys), tuple(self._adds)), id_)
-        domain = domain or integers_between(between, type_)
-        self._added.append(NewColumn(id_, type_, nullable, domain, between))
+        self._added.append(new.column(id_, type_, nullable))
         return id_
 
-    def aggregate(self, node: Expr) -> tuple[Agg, Domain | None, Interval]:
-        """Read an aggregate of rows, with what is known of its values.
+    def aggregate(self, node: Expr) -> tuple[Agg, NewColumn]:
+        """Read an aggregate of rows, with what is known of its values: a column without a name.
 
         Raises:
             UnsupportedSqlError: it isn't a function of rows in whatever order.
@@ -576,18 +602,16 @@ class RowsOfSelect:
             function = "count_distinct" if function == "count" else function
         most = self.queries.most(self.of)
         if of is None or is_star(of):
-            return Agg("count", None, where), None, of_rows("count", (None, None), most)
+            return Agg("count", None, where), _new(None, self._ends("count", (), most))
         bound = self.bind(of)
         value = self.expression(bound)
-        between = of_rows(function, self.reader().between([value]), most)
         domain = None
         if function in {"min", "max"}:
             domain = self._taken([bound], "")
         if function in {"bool_and", "bool_or"}:
             domain = Domain.boolean(nullable=True)
-        if function == "avg":
-            between = self.reader().between([value])
-        return Agg(function, value, where), domain, between
+        ends = self._ends("max" if function == "avg" else function, [value], most)
+        return Agg(function, value, where), _new(domain, ends)
 
     def grouped(self, items: Sequence[Expr]) -> list[BoundExpr]:
         """Close the groups; return items over them, and let HAVING and QUALIFY hold of them."""
@@ -719,9 +743,16 @@ class RowsOfSelect:
             over="OVER",
         )
         window.meta.update(self.select.meta)
-        place = made_column(self._window(window), self.source.node(self.select))
+        _, id_ = self._window(window)
+        place = made_column(id_, self.source.node(self.select))
         first = exp.EQ(this=place, expression=exp.Literal.number(1))
         self.where = (*self.where, self.bound(first))
+
+
+def _new(domain: Domain | None, ends: tuple[Interval, Interval]) -> NewColumn:
+    """Describe a column that has neither an id nor a type yet."""
+    between, expected = ends
+    return NewColumn("", "", True, domain, between, expected)
 
 
 def no_limit(source: SourceText, node: Expr) -> SqlError:

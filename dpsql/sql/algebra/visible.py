@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, printable
+from dpsql.rows.windows import RANKS
 from dpsql.schema import Domain, Table
 from dpsql.schema.names import as_sql, closest, folded, unknown
 from dpsql.sql.algebra.described import id_of, moved, places
@@ -23,6 +24,8 @@ from dpsql.sql.binding.scope import (
 )
 from dpsql.sql.text.spans import SourceText
 
+_NUMBERS = {"count": 0, "count_distinct": 0, **dict.fromkeys(RANKS, 1)}
+"""Functions that are numbers of rows, or of places → the least that they can be."""
 MADE = "\x00"
 """The name of a column that a clause has added begins with it: none of an analyst does."""
 
@@ -33,6 +36,23 @@ def made_column(id_: str, span: Span) -> exp.Column:
     found.this.meta.update(start=span[0], end=span[1] - 1)
     found.meta.update(start=span[0], end=span[1] - 1)
     return found
+
+
+def made_value(function: str, id_: str, span: Span) -> Expr:
+    """Refer to a column by its id, in words that say what is the least that it can be.
+
+    So expressions of it have known values where they have a largest one: `LEAST(n, 5)`. And it is
+    said to be whole, so that groups by it are of numbers between its bounds.
+    """
+    made = made_column(id_, span)
+    if function not in _NUMBERS:
+        return made
+    least = exp.Literal.number(_NUMBERS[function])
+    found = exp.Greatest(this=made, expressions=[least])
+    whole = exp.Cast(this=found, to=exp.DataType.build("BIGINT"))
+    for node in (whole, found, least):
+        node.meta.update(made.meta)
+    return whole
 
 
 @dataclass(frozen=True, slots=True)
