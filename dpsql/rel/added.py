@@ -23,6 +23,7 @@ from dpsql.rows.expression import columns as columns_of
 from dpsql.rows.known import Interval
 from dpsql.rows.windows import WindowCall
 from dpsql.schema.domain import Domain
+from dpsql.schema.grain import stored_type
 from dpsql.schema.table import Table
 from dpsql.schema.windows import OUTSIDE
 
@@ -114,7 +115,7 @@ def added_column(
     from dpsql.rel.identity import text_of_met, text_of_window  # which few statements need
 
     known = (*table.columns, *table.undeclared)
-    around = {name: repr((name, table.derived.get(name, ""))) for name in known}
+    around = {n: repr((n, stored_type(table, n), table.derived.get(n, ""))) for n in known}
     values = "" if domain is None else f"{domain!r} {domain.zone}"
     if isinstance(computed, WindowCall):
         shown, text = f"{computed.function} over rows", text_of_window(computed, around)

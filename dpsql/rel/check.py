@@ -31,7 +31,7 @@ from collections.abc import Iterable
 
 from dpsql.errors import InternalError, SqlLimitError, UnsupportedSqlError
 from dpsql.rel.facts import Known, RelationFacts, columns_of_rows
-from dpsql.rel.keys import equal_columns, has_one_zero, meets_one
+from dpsql.rel.keys import equal_columns, has_one_zero, same_rows
 from dpsql.rel.nodes import (
     ONLY,
     Bound,
@@ -69,9 +69,7 @@ MOST_RELATIONS, MOST_LEVELS = 1_000, 200
 def check_kept(relation: Relation, table: Table, known: Known) -> None:
     """Check that a unit has no more rows than it is charged for, in all and in the same cells.
 
-    *Proof.* Its rows are those of the `Bound` that is found, each at most once: a `Filter` leaves
-    rows out, a `Project`, a `Window` and a `GroupJoin` have each row (on the left) once, and so has
-    a `Join` in which a row meets one at most (`keys.py`). ∎
+    *Proof.* Its rows are those of the `Bound` that is found, each at most once (`same_rows`). ∎
 
     Args:
         relation: its root.
@@ -81,17 +79,10 @@ def check_kept(relation: Relation, table: Table, known: Known) -> None:
     Raises:
         InternalError: there may be more.
     """
-    node = relation
-    while not isinstance(node, Bound):
-        match node:
-            case Filter() | Project() | Window():
-                node = node.of
-            case GroupJoin():
-                node = node.left
-            case Join() if meets_one(node, known):
-                node = node.left
-            case _:
-                raise InternalError("nothing bounds the rows of units that would be counted")
+    found = (node for node in same_rows(relation, known) if isinstance(node, Bound))
+    node = next(found, None)
+    if node is None:
+        raise InternalError("nothing bounds the rows of units that would be counted")
     most, limits = (table.unit.max_rows, table.unit.limits) if table.unit else (None, ())
     kept = [(one.rows, tuple(cells.domain for cells in one.cells)) for one in node.limits]
     charged = [(one.rows, tuple(table.columns[name] for name in one.columns)) for one in limits]

@@ -154,8 +154,9 @@ class Known(NodeVisitor[RelationFacts]):
             n: replace(c, nullable=c.nullable and n not in there) for n, c in of.columns.items()
         }
         limits = [of.most] if of.most is not None else []
-        for name, last in most_of_places(parts):
-            limits += [each * last for by, each in of.shared if by == {name}]
+        for name, first, last in known_places(parts):
+            many = max(last - first + 1, 0)
+            limits += [each * many for by, each in of.shared if by == {name}]
         most = min(limits, default=None)
         return replace(of, columns=columns, most=most, unique=_single(of.unique, most))
 
@@ -348,21 +349,23 @@ def _needed(part: RowExpression) -> frozenset[Id]:
             return frozenset()
 
 
-def most_of_places(parts: Iterable[RowExpression]) -> Iterable[tuple[Id, int]]:
-    """Yield columns that conditions hold at so many whole numbers from 1 at most."""
+def known_places(parts: Iterable[RowExpression]) -> Iterable[tuple[Id, int, int]]:
+    """Yield columns that conditions say are between two whole numbers from 1, with these."""
     for part in parts:
         match part:
-            case RowCall(("=" | "<=" | "<") as sign, (value, RowConstant("INTEGER", n))):
-                last = 1 if sign == "=" else int(n) - (sign == "<")
+            case RowCall("=", (value, RowConstant("INTEGER", n))) if int(n) > 0:
+                first, last = int(n), int(n)
+            case RowCall(("<=" | "<") as sign, (value, RowConstant("INTEGER", n))):
+                first, last = 1, int(n) - (sign == "<")
             case RowCall(
                 "between", (value, RowConstant("INTEGER", low), RowConstant("INTEGER", high))
             ):
-                last = int(high) - max(int(low), 1) + 1
+                first, last = max(int(low), 1), int(high)
             case _:
                 continue
         place = _at_least_one(value)
         if isinstance(place, RowColumn):
-            yield place.name, max(last, 0)
+            yield place.name, first, last
 
 
 def _at_least_one(value: RowExpression) -> RowExpression:

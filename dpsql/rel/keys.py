@@ -1,7 +1,8 @@
 """Key joins: each row on the left meets at most one row of its unit. Trusted.
 
 Guarantees:
-    Where `meets_one` is true, a row on the left meets at most one row on the right.
+    Where `meets_one` is true, a row on the left meets at most one row on the right; and each of
+    `same_rows` is at the root at most once.
 
     *Proof.* Rows on the right that it meets agree in the columns that are equal to columns on the
     left, as values of their types are equal only if they are the same (`equal_columns`). On the way
@@ -17,8 +18,20 @@ stays where it stands in line (`engines/relations.py`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from dpsql.rel.facts import Known, RelationFacts, conjuncts, equalities
-from dpsql.rel.nodes import Filter, Group, Id, Join, Project, Relation, Scan
+from dpsql.rel.nodes import (
+    Filter,
+    Group,
+    GroupJoin,
+    Id,
+    Join,
+    Project,
+    Relation,
+    Scan,
+    Window,
+)
 from dpsql.rows.expression import RowCall, RowCase, RowColumn, RowConstant, RowExpression
 from dpsql.schema.keys import comparable
 
@@ -27,6 +40,26 @@ def meets_one(join: Join, known: Known) -> bool:
     """Whether each row on the left meets at most one row on the right; see the module."""
     pairs, _ = equal_columns(join.on, known.of(join.left), known.of(join.right))
     return _is_unique(join.right, frozenset(b for _, b in pairs))
+
+
+def same_rows(relation: Relation, known: Known) -> Iterator[Relation]:
+    """Yield a relation, and those below it of which it has each row at most once.
+
+    *Proof.* A `Filter` leaves rows out, a `Project`, a `Window` and a `GroupJoin` have each row (on
+    the left) once, and so has a `Join` in which a row meets one at most. ∎
+    """
+    node: Relation | None = relation
+    while node is not None:
+        yield node
+        match node:
+            case Filter() | Project() | Window():
+                node = node.of
+            case GroupJoin():
+                node = node.left
+            case Join() if meets_one(node, known):
+                node = node.left
+            case _:
+                node = None
 
 
 def equal_columns(

@@ -126,7 +126,9 @@ class RelationVisitor(Visitor):
         left = [part for part in said if not self._is_place(rows, part)]
         if len(left) < len(said):
             select.set("where", exp.Where(this=exp.and_(*left)) if left else None)
-        rows.where = tuple(one for one in rows.where if not rows.choose(one))
+        for number in reversed(range(len(rows.where))):  # which are moved with the rows
+            if rows.choose(rows.where[number]):
+                rows.where = (*rows.where[:number], *rows.where[number + 1 :])
 
     def _is_place(self, rows: RowsOfSelect, part: Expr) -> bool:
         try:

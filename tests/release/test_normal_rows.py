@@ -14,7 +14,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.errors import SchemaError
+from dpsql.errors import SchemaError, UnsupportedSqlError
 from dpsql.rel.related import related_rows
 from dpsql.request import Request, named
 from dpsql.sql import frontend
@@ -245,6 +245,71 @@ def test_groups_by_places_see_all_rows(shop):
     )
     found = {x: round(n) for x, n in asked.query(sql, budget=LARGE)["x", "n"].rows() if round(n)}
     assert found == dict(shop.execute(sql).fetchall())
+
+
+FIRST_TWO = (
+    "(SELECT *, row_number() OVER (PARTITION BY cid ORDER BY id) AS r FROM o QUALIFY r <= 2) AS f"
+)
+WITH_PLACES = {
+    "one met": f"SELECT a, COUNT(*) AS n FROM {FIRST_TWO} JOIN c ON c.id = f.cid GROUP BY a",
+    "several met": f"SELECT a, COUNT(*) AS n FROM {FIRST_TWO} JOIN v ON v.cid = f.cid GROUP BY a",
+    "several groups met": f"SELECT a, COUNT(*) AS n FROM {FIRST_TWO} LEFT JOIN (SELECT cid, k "
+    "FROM v GROUP BY cid, k) AS g ON g.cid = f.cid GROUP BY a",
+    "several public": f"SELECT a, COUNT(*) AS n FROM {FIRST_TWO} JOIN names ON k < r GROUP BY a",
+    "by place": "SELECT r, COUNT(*) AS n FROM (SELECT row_number() OVER (PARTITION BY cid ORDER BY "
+    "id) AS r FROM o) WHERE r <= 2 GROUP BY r",
+    "between": "SELECT r, COUNT(*) AS n FROM (SELECT row_number() OVER (PARTITION BY cid ORDER BY "
+    "id) AS r FROM o) WHERE r BETWEEN 2 AND 3 GROUP BY r",
+    "one place": "SELECT r, COUNT(*) AS n FROM (SELECT row_number() OVER (PARTITION BY cid ORDER "
+    "BY id) AS r FROM o) WHERE r = 3 GROUP BY r",
+}
+
+
+@pytest.mark.parametrize("sql", WITH_PLACES.values(), ids=WITH_PLACES)
+def test_places_bound_no_rows_but_those_that_have_them(shop, sql):
+    """Pairs of a row have its place, and there are more of them. No group has another place."""
+    unit = dpsql.Unit("c", max_rows={"c": 1, "o": 12, "v": 12, "o, v": 90})
+    asked = dpsql.Session(shop, unit=unit, public=["names"])
+    wanted = dict(shop.execute(sql).fetchall())
+    found = asked.query(sql, budget=LARGE)
+    assert dict(zip(found[found.columns[0]], found["n"].round(), strict=True)) == wanted
+
+
+WIDE = """
+CREATE TABLE c (id INTEGER PRIMARY KEY);
+CREATE TABLE p (a INTEGER, b INTEGER, cid INTEGER NOT NULL REFERENCES c (id), UNIQUE (a, b));
+CREATE TABLE o (id INTEGER PRIMARY KEY, cid INTEGER NOT NULL REFERENCES c (id), a INTEGER, b
+  INTEGER, FOREIGN KEY (a, b) REFERENCES p (a, b));
+"""
+
+
+@pytest.fixture
+def wide():
+    con = duckdb.connect()
+    con.execute(WIDE)
+    rows = {"o": 9, "p": 9, "o, o": 81, "o, p": 81, "o, o, p": 729}
+    return dpsql.Session(con, unit=dpsql.Unit("c", max_rows={"c": 1, **rows}))
+
+
+@pytest.mark.parametrize("joined", ["JOIN", "SEMI JOIN", "ANTI JOIN"])
+def test_references_of_several_columns_may_lead_to_other_units(wide, joined):
+    """So a note says that these rows are not met, whatever way the statement goes."""
+    of = "(SELECT *, row_number() OVER (PARTITION BY cid ORDER BY a, b) AS r FROM p) AS p"
+    for right in ("p", of):
+        sql = f"SELECT COUNT(*) AS n FROM o {joined} {right} ON o.a = p.a AND o.b = p.b"
+        notes = wide.plan(sql, budget=BUDGET).notes
+        assert any("a, b" in note and "another unit" in note for note in notes)
+
+
+@pytest.mark.parametrize("joined", ["JOIN", "LEFT JOIN", "SEMI JOIN"])
+def test_a_reference_is_that_of_one_row(wide, joined):
+    sql = (
+        "SELECT COUNT(*) AS n FROM o AS x JOIN o AS y ON x.cid = y.cid "
+        f"{joined} p ON x.a = p.a AND {{}}.b = p.b"
+    )
+    assert wide.plan(sql.format("x"), budget=BUDGET).notes
+    with pytest.raises(UnsupportedSqlError, match="must say that both rows are of one unit"):
+        wide.plan(sql.format("y"), budget=BUDGET)
 
 
 # ── Units ────────────────────────────────────────────────────────────────────────────────────────

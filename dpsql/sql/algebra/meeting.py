@@ -14,9 +14,10 @@ those that it asks for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from sqlglot import exp
 
@@ -29,6 +30,7 @@ from dpsql.schema.domain import INTEGER_TYPES
 from dpsql.schema.grain import stored_type
 from dpsql.schema.keys import comparable
 from dpsql.schema.names import capitals, folded
+from dpsql.schema.table import Parent
 from dpsql.sql.algebra.asides import with_exists
 from dpsql.sql.algebra.described import (
     DescribedRelation,
@@ -53,6 +55,8 @@ from dpsql.sql.lowering.measures import RowReader
 
 MOST_PUBLIC = 10_000
 """Rows of a public table that are joined with rows of units."""
+_Stored: TypeAlias = tuple[Table, str]
+"""A column of a stored table."""
 _KINDS = ("INTEGER", "DECIMAL", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAMP", "VARCHAR")
 
 
@@ -360,25 +364,29 @@ class _Meeting:
         unit = any(other.of.telling(a, b, part.of) for other, a, b in pairs)
         apart = ([(a, b) for o, a, b in pairs if o is other] for other in before)
         own = ((other.of, part.of, said) for other, said in zip(before, apart, strict=True))
-        return key, unit or any(self._refer(*one) for one in own)
+        return key, unit or any(self._reference(*one) is not None for one in own)
 
-    def _refer(
-        self, of: DescribedRelation, other: DescribedRelation, pairs: Sequence[tuple[Id, Id]]
-    ) -> bool:
-        """Whether one row refers to the other by all of several columns that are equal."""
-        sides = [(of.ids_of.get(a), other.ids_of.get(b)) for a, b in pairs]
-        said = [(a, b) for a, b in sides if a is not None and b is not None]
-        ways = (said, [(b, a) for a, b in said])
-        return any(self._is_step(way) for way in ways if len(said) > 1)
+    def _reference(
+        self, of: DescribedRelation, other: DescribedRelation, pairs: Iterable[tuple[Id, Id]]
+    ) -> Parent | None:
+        """Return by which columns one row refers to another, if these are several and all equal."""
+        found: dict[tuple[str, str], list[tuple[_Stored, _Stored]]] = {}
+        for a, b in pairs:
+            if a in of.ids_of and b in other.ids_of:
+                one, to = of.ids_of[a], other.ids_of[b]
+                scans = a.removesuffix(one[1]), b.removesuffix(to[1])  # rows may be there twice
+                found.setdefault(scans, []).append((one, to))
+        ways = (way for said in found.values() for way in (said, [(to, one) for one, to in said]))
+        return next((step for way in ways for step in self._steps(way)), None)
 
-    def _is_step(self, said: Sequence[tuple[tuple[Table, str], tuple[Table, str]]]) -> bool:
-        (child, _), _ = said[0]
-        return any(
-            not parent.above
-            and {(pair.column, parent.table.path, pair.key) for pair in parent.join.pairs}
-            <= {(a, to.path, b) for (of, a), (to, b) in said if of.path == child.path}
-            for parent in self._queries.tables.grain(child).parents
-        )
+    def _steps(self, said: Sequence[tuple[_Stored, _Stored]]) -> Iterator[Parent]:
+        """Yield the references of several columns that equal columns of two rows are."""
+        (child, _), (to, _) = said[0]
+        equal = {(column, key) for (_, column), (_, key) in said}
+        for parent in self._queries.tables.grain(child).parents if len(equal) > 1 else ():
+            own = {(pair.column, pair.key) for pair in parent.join.pairs}
+            if not parent.above and parent.table.path == to.path and own <= equal:
+                yield parent
 
     def _attached(
         self, of: DescribedRelation, part: _Part, pool: Sequence[_Equal]
@@ -404,7 +412,10 @@ class _Meeting:
         self, of: DescribedRelation, part: _Part, pairs: Sequence[tuple[Id, Id]]
     ) -> None:
         told = [(a, b) for a, b in pairs if of.telling(a, b, part.of)]
-        if not told and self._refer(of, part.of, pairs):
+        wide = None if told else self._reference(of, part.of, pairs)
+        if wide is not None:
+            if not wide.on_way:
+                self._queries.rely_by(", ".join(wide.join.columns))
             return
         if not told:
             raise self._source.unsupported(

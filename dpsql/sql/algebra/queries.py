@@ -134,10 +134,14 @@ class Queries(Translator):
     def rely_on(self, ids: Iterable[Id]) -> None:
         """Note that rows are taken to be of one unit by columns that may say otherwise."""
         for name in [self.loose[id_] for id_ in ids if id_ in self.loose]:
-            self.notes[
-                f"rows are joined, grouped and numbered by {printable(name)} within each unit: "
-                "where it leads to a row of another unit, they meet none"
-            ] = None
+            self.rely_by(name)
+
+    def rely_by(self, called: str) -> None:
+        """Note that of columns which are called so; see `rely_on`."""
+        self.notes[
+            f"rows are joined, grouped and numbered by {printable(called)} within each unit: "
+            "where it leads to a row of another unit, they meet none"
+        ] = None
 
     def unbounded_here(self, id_: Id) -> SchemaError | None:
         """Say that nothing bounds the rows that a column counts, if it is one that does."""

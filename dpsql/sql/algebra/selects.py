@@ -19,11 +19,11 @@ from typing import Protocol
 from sqlglot import exp
 
 from dpsql.errors import InternalError, SqlError, printable
-from dpsql.rel.facts import UNIT, Known, most_of_places
+from dpsql.rel.facts import UNIT, Known
 from dpsql.rel.facts import conjuncts as conjuncts_of
 from dpsql.rel.keys import with_one_zero
 from dpsql.rel.nodes import Agg, Filter, Group, Id, Project, Relation, Window
-from dpsql.rows.expression import RowCast, RowColumn, RowExpression, all_if_any, all_of
+from dpsql.rows.expression import RowCast, RowColumn, RowExpression, all_if_any
 from dpsql.rows.known import Interval
 from dpsql.rows.types import BIGINT, DOUBLE, HUGEINT
 from dpsql.rows.windows import WindowCall, WindowOrder, of_rows
@@ -42,6 +42,7 @@ from dpsql.sql.algebra.described import (
     values_of,
     with_columns,
 )
+from dpsql.sql.algebra.places import chosen_by_places
 from dpsql.sql.algebra.visible import (
     NamedColumn,
     RelationHome,
@@ -116,6 +117,9 @@ class Translator(Protocol):
 
     def rely_on(self, ids: Iterable[Id]) -> None:
         """Note that rows are taken to be of one unit by columns that may say otherwise."""
+
+    def rely_by(self, called: str) -> None:
+        """Note that of columns which are called so; see `rely_on`."""
 
     def item_kind(self, item: Expr, names: Names) -> str:
         """Return whether an item after FROM is of private rows, noisy answers or public."""
@@ -286,14 +290,10 @@ class RowsOfSelect:
         if self._of is None or places.keys().isdisjoint(bound.attributes | bound.by_row):
             return False
         said = conjuncts_of(self.expression(bound))
-        known = {name: n for name, n in most_of_places(said) if name in places and n > 0}
-        if not known:
-            return False
-        among = [places[name] for name in known]  # other rows have places of their own
-        holds = all_of([*said, *(one for one in among if one is not None)])
-        most = min([*known.values(), *(() if self.of.most is None else (self.of.most,))])
-        self._of = self.of.over(Filter(self.of.relation, holds), most=most)
-        return True
+        found = chosen_by_places(self.of, said, places, self.queries.known)
+        if found is not None:
+            self.become(found)
+        return found is not None
 
     def public(self, node: Expr, binder: RowBinder) -> BoundExpr | None:
         """Bind a subquery over public tables."""
