@@ -52,6 +52,7 @@ from dpsql.sql.binding.tables import (
     nothing_unique,
 )
 from dpsql.sql.compiled import Script
+from dpsql.sql.computing.whole import with_whole_statistics
 from dpsql.sql.computing.worth import worths
 from dpsql.sql.lowering.alike import alike_cells, of_all, of_first, with_one_of_each
 from dpsql.sql.lowering.derive import derived_core
@@ -356,7 +357,8 @@ def _lowered(
 ) -> LoweredStatement:
     parsed, outline = item
     evaluator = Evaluator(sandbox, table, parsed.source)
-    cores = tuple(lower(core, table, evaluator, reader) for core in outline.cores)
+    lowered = [lower(core, table, evaluator, reader) for core in outline.cores]
+    cores = with_whole_statistics(outline.query, lowered, reader)
     worth = {} if importance.wherever else worths(outline.query, outline.cores)
     return LoweredStatement(name, cores, importance, worth)
 

@@ -110,6 +110,8 @@ class LoweredCore:
     """Key → its DuckDB type."""
     whole_units: bool = False
     """Whether a unit is counted in each group that it is in, and left out of none."""
+    whole: tuple[bool, ...] = ()
+    """For each statistic whether it is an integer in SQL, where that matters."""
 
 
 def lower(core: Core, table: Table, evaluator: Evaluator, reader: RowReader) -> LoweredCore:
