@@ -20,7 +20,7 @@ from dpsql.sql.binding.expressions import Expr, render
 from dpsql.sql.computing.fractions import COLUMNS, Placed, with_fractions
 from dpsql.sql.computing.gradient import NotSmoothError
 from dpsql.sql.computing.propagate import NONE, UNKNOWN, NumberedStatistics, Output, Propagation
-from dpsql.sql.computing.whole import with_whole_texts
+from dpsql.sql.computing.whole import with_whole_numbers
 from dpsql.sql.lowering.lower import LoweredCore
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.text.edits import renamed, swapped
@@ -125,7 +125,7 @@ def prepare(
     Raises:
         SqlError: it refuses the query, for its types for example.
     """
-    query = _guarded(with_whole_texts(query, lowered))
+    query = _guarded(with_whole_numbers(query, lowered))
     tables = []
     for core in lowered:
         columns = (*_columns(core), (ROW, "BIGINT"))

@@ -1,4 +1,4 @@
-"""Texts of noisy answers: of what is an integer in SQL, that of the nearest whole number."""
+"""Noisy answers that are integers in SQL: compared, and written, as the nearest whole numbers."""
 
 import itertools
 import random
@@ -130,3 +130,66 @@ def test_numbers_beside_texts_keep_their_fractions_and_variances(con):
 )  # fmt: skip
 def test_texts_in_other_places(con, sql, text):
     assert released(con, sql, 1e12)["t"].to_list() == [text]
+
+
+COMPARED = (
+    "SELECT a FROM p GROUP BY a HAVING {} = 100",
+    "SELECT a FROM p GROUP BY a HAVING {} >= 100",
+    "SELECT a FROM p GROUP BY a HAVING NOT {} > 100",
+    "SELECT a FROM p GROUP BY a HAVING {} < 101 AND {} <> 99",
+    "SELECT a FROM p GROUP BY a HAVING {} BETWEEN 100 AND 100",
+    "SELECT a FROM p GROUP BY a HAVING {} IN (99, 100)",
+    "SELECT a FROM p GROUP BY a HAVING {} % 10 = 0",
+    "SELECT a FROM p GROUP BY a HAVING {} // 10 = 10",
+    "SELECT a, CASE {} WHEN 100 THEN 'y' ELSE 'n' END AS c FROM p GROUP BY a",
+    "SELECT a, CASE WHEN {} = 100 THEN 'y' ELSE 'n' END AS c FROM p GROUP BY a",
+    "SELECT a, {} IS NOT DISTINCT FROM 100 AS c FROM p GROUP BY a",
+    "SELECT a, RANK() OVER (ORDER BY {} DESC) AS r FROM p GROUP BY a",
+    "SELECT a, r FROM (SELECT a, DENSE_RANK() OVER (ORDER BY {}) AS r FROM p GROUP BY a) "
+    "WHERE r < 2",
+    "SELECT a, ROW_NUMBER() OVER (ORDER BY {} DESC, a DESC) AS r FROM p GROUP BY a",
+    "SELECT a FROM (SELECT a, {} AS n FROM p GROUP BY a) ORDER BY n DESC, a DESC LIMIT 1",
+    "SELECT n, COUNT(*) AS c FROM (SELECT a, {} AS n FROM p GROUP BY a) GROUP BY n",
+    "SELECT n, COUNT(*) AS c FROM (SELECT a, {} AS n FROM p GROUP BY a) GROUP BY 1 HAVING n > 0",
+    "SELECT COUNT(DISTINCT n) AS c FROM (SELECT a, {} AS n FROM p GROUP BY a)",
+    "WITH q AS (SELECT a, {} AS n FROM p GROUP BY a) SELECT a FROM q "
+    "WHERE n = (SELECT MAX(n) FROM q)",
+    "WITH q AS (SELECT a, {} AS n FROM p GROUP BY a) SELECT x.a FROM q x JOIN q y ON x.a > y.a "
+    "AND x.n = y.n",
+)
+"""Each group has 100 rows, so that all of these are about ties."""
+
+
+@pytest.mark.parametrize("sql", COMPARED)
+@pytest.mark.parametrize("value", ["COUNT(*)", "COUNT(*) + SUM(h) - SUM(h)"])
+def test_integers_are_compared_as_whole_numbers(con, sql, value):
+    asked = sql.replace("{}", f"({value})")
+    exact = con.execute(asked).fetchall()
+    names = [column[0] for column in con.description]
+    assert sorted(released(con, asked, 1e12).select(names).rows()) == sorted(exact)
+
+
+def test_groups_are_chosen_by_the_nearest_whole_number(con):
+    every = released(con, "SELECT h, COUNT(*) AS n FROM p GROUP BY h", 3)["n"].to_list()
+    assert any(n != round(n) for n in every)
+    sql = "SELECT h, COUNT(*) AS n FROM p GROUP BY h HAVING COUNT(*) {} 30 -- {}"
+    for sign, holds in (("=", int.__eq__), (">=", int.__ge__), ("<", int.__lt__)):
+        for turn in range(5):
+            for n in released(con, sql.format(sign, turn), 0.5)["n"].to_list():
+                assert holds(round(n), 30)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT a, CASE WHEN COUNT(*) >= 0 THEN sqrt(COUNT(*)) END AS v FROM p GROUP BY a",
+        "SELECT a, CASE WHEN COUNT(*) > 0 THEN SUM(h) / COUNT(*) END AS v FROM p GROUP BY a",
+        "SELECT a, SUM(h) / NULLIF(COUNT(*), 0) AS v FROM p GROUP BY a",
+        "SELECT a, AVG(h) AS v FROM p GROUP BY a",
+        "SELECT a, COUNT(*) AS v FROM p GROUP BY a ORDER BY COUNT(*) DESC LIMIT 2",
+    ],
+)
+def test_guards_and_order_are_of_the_numbers_themselves(con, sql):
+    found = released(con, sql, 3)
+    assert all(v is not None and v != round(v) for v in found["v"].to_list())
+    assert all(variance is not None for variance in found["v_variance"].to_list())
