@@ -123,7 +123,7 @@ class RandomQueries:
             return self._stored()
         made = [
             self._filtered, self._joined, self._grouped, self._distinct, self._windowed,
-            self._asked, self._united, self._looked_up, self._first, self._outer,
+            self._asked, self._united, self._looked_up, self._first, self._outer, self._set,
         ]  # fmt: skip
         return self._rng.choice(made)(depth - 1)
 
@@ -261,6 +261,23 @@ class RandomQueries:
             shown = [f"{part.of(kind)[0]} AS {name}" for name, kind in columns]
             sql.append(f"SELECT {', '.join(['u', *shown])} FROM ({part.sql}) p")
         return Query(" UNION ALL ".join(sql), columns)
+
+    def _set(self, depth: int) -> Query:
+        """Return units that are in a set operation of others, with rows that they have."""
+        a, b, rows = self.rows(depth), self.rows(0), self.rows(0)
+        where = [f" WHERE {self._condition(q)}" if self._rng.random() < 0.5 else "" for q in (a, b)]
+        operation = self._rng.choice(["INTERSECT", "EXCEPT", "UNION"])
+        units = (
+            f"SELECT u FROM ({a.sql}) e{where[0]} {operation} SELECT u FROM ({b.sql}) e{where[1]}"
+        )
+        if self._rng.random() < 0.4:
+            return Query(f"SELECT * FROM ({rows.sql}) t WHERE t.u IN ({units})", rows.columns)
+        if self._rng.random() < 0.4:
+            return Query(units, ())
+        shown = ", ".join(f"t.{name}" for name in ("u", *(name for name, _ in rows.columns)))
+        return Query(
+            f"SELECT {shown} FROM ({rows.sql}) t JOIN ({units}) s ON s.u = t.u", rows.columns
+        )
 
     def _looked_up(self, depth: int) -> Query:
         query, name = self.rows(depth), self._name()

@@ -75,6 +75,13 @@ STATEMENTS = {
     "two numbers compared": "SELECT region, COUNT(*) AS n FROM customers c WHERE (SELECT COUNT(*)"
     " FROM orders o WHERE o.customer_id = c.id) > (SELECT COUNT(*) FROM visits v"
     " WHERE v.customer_id = c.id) GROUP BY region",
+    "units of both": "SELECT COUNT(*) AS n FROM (SELECT customer_id FROM orders WHERE price > 5"
+    " INTERSECT SELECT DISTINCT customer_id FROM visits)",
+    "units of one alone": "WITH q AS (SELECT customer_id FROM orders EXCEPT SELECT v.customer_id"
+    " FROM visits v WHERE shop = 2) SELECT region, COUNT(*) AS n FROM customers c JOIN q"
+    " ON q.customer_id = c.id GROUP BY region",
+    "units of either": "SELECT COUNT(*) AS n FROM customers WHERE id IN (SELECT customer_id FROM"
+    " orders WHERE price > 15 UNION SELECT customer_id FROM visits WHERE shop = 1)",
     "not among": "SELECT COUNT(*) AS n FROM customers WHERE id NOT IN"
     " (SELECT customer_id FROM visits WHERE shop = 2)",
     "rows of two tables": "WITH u AS (SELECT customer_id, day FROM orders UNION ALL"
@@ -184,8 +191,17 @@ OTHERS = (
     " JOIN orders o ON o.status = a.status",
     "SELECT COUNT(*) AS n FROM (SELECT customer_id, ANY_VALUE(price) AS p FROM orders"
     " GROUP BY customer_id) WHERE p > 3",
-    "SELECT COUNT(*) AS n FROM (SELECT customer_id FROM orders UNION SELECT customer_id"
+    *(
+        f"SELECT COUNT(*) AS n FROM (SELECT {one} FROM orders {operation} SELECT {other} FROM"
+        " visits)"
+        for operation in ("UNION", "INTERSECT", "EXCEPT")
+        for one, other in (("price", "shop"), ("day", "day"), ("customer_id, day",) * 2)
+    ),
+    "SELECT COUNT(*) AS n FROM (SELECT customer_id FROM orders INTERSECT SELECT shop FROM visits)",
+    "SELECT COUNT(*) AS n FROM (SELECT customer_id FROM orders EXCEPT SELECT price FROM orders)",
+    "SELECT COUNT(*) AS n FROM (SELECT customer_id FROM orders INTERSECT ALL SELECT customer_id"
     " FROM visits)",
+    "SELECT COUNT(*) AS n FROM (SELECT customer_id FROM orders EXCEPT SELECT shop FROM shops)",
     "SELECT COUNT(*) AS n FROM (SELECT DISTINCT customer_id FROM (SELECT customer_id FROM orders"
     " UNION ALL SELECT customer_id FROM visits LIMIT 3))",
     "SELECT COUNT(*) AS n FROM (SELECT DISTINCT customer_id, COUNT(*) > 1 AS k FROM orders"

@@ -34,7 +34,7 @@ from dpsql.sql.algebra.meeting import met_rows
 from dpsql.sql.algebra.selects import RowsOfQuery, RowsOfSelect, Translator, no_limit, projected
 from dpsql.sql.algebra.visible import NamedColumn
 from dpsql.sql.binding.core import Relation as PublicRows
-from dpsql.sql.binding.expressions import Expr, has_aggregate
+from dpsql.sql.binding.expressions import Expr, has_aggregate, is_star, quoted, quoted_column
 from dpsql.sql.binding.items import PrivateItems
 from dpsql.sql.binding.joins import JoinedItem, joins_of, name_parts
 from dpsql.sql.binding.named import (
@@ -86,6 +86,7 @@ class Queries(Translator):
         self.known = Known()
         self._steps = count()
         self._kinds: dict[tuple[int, tuple[int, ...]], tuple[Expr, str]] = {}
+        self._written: dict[int, tuple[Expr, exp.Select]] = {}
         self._used = set[Id]()
         self.unbounded = dict[Id, DescribedRelation]()
         """Numbers of rows of which nothing says how many a unit has → these rows."""
@@ -210,6 +211,8 @@ class Queries(Translator):
             kinds = {self.kind(part, names) for part in parts_of(query)}
             if kinds == {PRIVATE} and is_union_all(query):
                 return PRIVATE
+            if kinds == {PRIVATE} and _is_of_one_column(query):
+                return self.kind(self._as_select(query), names)
             return PUBLIC if kinds == {PUBLIC} else NOISY
         if not isinstance(query, exp.Select):
             return PUBLIC
@@ -268,6 +271,8 @@ class Queries(Translator):
         if isinstance(query, exp.Subquery):
             return self.rows(query.this, names)
         if isinstance(query, exp.SetOperation):
+            if not is_union_all(query) and _is_of_one_column(query):
+                return self.rows(self._as_select(query), names)
             return self._union(query, names)
         if not isinstance(query, exp.Select):
             raise self.source.unsupported(query, "This is no query of rows.", "write SELECT.")
@@ -374,6 +379,18 @@ class Queries(Translator):
         )
         return RowsOfQuery(made, tuple(columns))
 
+    def _as_select(self, query: exp.SetOperation) -> exp.Select:
+        """Write INTERSECT, EXCEPT and UNION of ids of units by EXISTS and DISTINCT.
+
+        For a query x of the rows of a unit u, let x(u) be whether it has any. As each id is that of
+        one unit, u is in `a INTERSECT b` if a(u) and b(u), in `a EXCEPT b` if a(u) and not b(u), in
+        `a UNION b` if either: which rows of u tell, by a subquery for rows of the same unit. Of any
+        other column that subquery is refused, as rows of others would decide.
+        """
+        if id(query) not in self._written:
+            self._written[id(query)] = query, _of_one_column(query)
+        return self._written[id(query)][1]
+
     def _as_listed(
         self,
         of: DescribedRelation,
@@ -443,6 +460,42 @@ class Queries(Translator):
     def aside(self, rows: RowsOfSelect, node: Expr) -> Expr:
         """Add what a subquery is for each row; return it over the columns of the relation."""
         return aside(rows, node)
+
+
+def _is_of_one_column(query: exp.SetOperation) -> bool:
+    """Whether a set operation, as it is without ALL, is of one column that is written out."""
+    if query.args.get("distinct") is False or query.args.get("by_name"):
+        return False
+    if any(query.args.get(key) for key in ("limit", "offset", "order", "with_")):
+        return False
+    listed = (_first_select(side).expressions for side in (query.this, query.expression))
+    return all(len(items) == 1 and not is_star(items[0]) for items in listed)
+
+
+def _of_one_column(query: exp.SetOperation) -> exp.Select:
+    """Write one of these as a SELECT."""
+    sides = [query.this, query.expression]
+    if isinstance(query, exp.Union):
+        sides = [exp.Union(this=sides[0].copy(), expression=sides[1].copy(), distinct=False)]
+    items = []
+    for alias, side in zip(("__left", "__right"), sides, strict=False):
+        whole = exp.TableAlias(this=quoted(alias), columns=[quoted("__id")])
+        items.append(exp.Subquery(this=side.copy(), alias=whole))
+    left, right = (quoted_column("__id", alias) for alias in ("__left", "__right"))
+    name = _first_select(query).expressions[0].alias_or_name
+    listed = [exp.Alias(this=left.copy(), alias=quoted(name))]
+    found = exp.Select(expressions=listed, from_=exp.From(this=items[0]), distinct=exp.Distinct())
+    if len(items) > 1:
+        same = exp.Where(this=exp.EQ(this=right, expression=left))
+        one = exp.Literal.number(1)
+        inner = exp.Select(expressions=[one], from_=exp.From(this=items[1]), where=same)
+        there: Expr = exp.Exists(this=inner)
+        there = exp.Not(this=there) if isinstance(query, exp.Except) else there
+        found.set("where", exp.Where(this=there))
+    for node in found.walk():
+        if not node.meta:
+            node.meta.update(query.meta)
+    return found
 
 
 def _first_select(query: Expr) -> exp.Select:
