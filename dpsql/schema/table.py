@@ -299,11 +299,12 @@ class Table:
                     parent.table.column(column)
         computed = next((each for each in self._computed if each.name == name), None)
         if computed is not None:
-            number = computed.type in INTEGER_TYPES
+            number = computed.type in {*INTEGER_TYPES, "HUGEINT", "FLOAT", "DOUBLE"}
             raise SchemaError(
                 "What is computed from other rows of a unit has no public domain.",
-                hint="limit it to few values by LEAST(…, 20), or compare it with a constant."
-                if number
+                hint="round it, or limit it, to few values: floor(… / 100) * 100 or LEAST(…, 20); "
+                "or compare it with a constant."
+                if number or computed.type.startswith("DECIMAL")
                 else "compare it with a constant: a condition has two values.",
             )
         for known, type_ in self.undeclared.items():

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import dpsql
-from dpsql.errors import SqlSchemaError
+from dpsql.errors import SqlError, SqlSchemaError
 from dpsql.sql.text.script import split_script
 
 BUDGET = dpsql.Budget(rho=1)
@@ -287,3 +287,42 @@ def test_groups_of_a_unit_that_nobody_can_list_are_counted():
     statement = f"WITH a AS ({groups}) SELECT COUNT(stay) AS n FROM a"
     found = session.query(statement, budget=dpsql.Budget(rho=10**12))["n"][0]
     assert found == pytest.approx(con.execute(statement).fetchall()[0][0], abs=1e-3)
+
+
+SHOP = """
+    CREATE TABLE customers (id INTEGER PRIMARY KEY, region VARCHAR CHECK (region IN ('a', 'b')));
+    CREATE TABLE orders (id INTEGER PRIMARY KEY, customer_id INTEGER NOT NULL
+        REFERENCES customers (id));
+    CREATE TABLE items (id INTEGER PRIMARY KEY, order_id INTEGER NOT NULL REFERENCES orders (id),
+        kind VARCHAR CHECK (kind IN ('x', 'y')));
+    INSERT INTO customers VALUES (1, 'a'), (2, 'b');
+    INSERT INTO orders VALUES (10, 1), (11, 1), (12, 2);
+    INSERT INTO items VALUES (100, 10, 'x'), (101, 10, 'x'), (102, 11, 'y'), (103, 12, 'x');
+"""
+
+
+def hint_in_shop(sql):
+    con = duckdb.connect()
+    con.execute(SHOP).fetchall()
+    session = dpsql.Session(con, unit=dpsql.Unit("customers", max_rows={"orders": 3, "items": 9}))
+    with pytest.raises(SqlError) as error:
+        session.query(sql, budget=dpsql.Budget(rho=1e12))
+    return session, error.value.hint
+
+
+def test_ids_of_rows_are_not_said_to_be_those_of_units():
+    _, hint = hint_in_shop("SELECT COUNT(DISTINCT id) AS n FROM orders")
+    assert "COUNT(DISTINCT customer_id)" in hint
+    assert "the same" not in hint
+
+
+def test_ids_on_the_way_to_the_unit_are_counted_as_rows():
+    session, hint = hint_in_shop(
+        "SELECT kind, COUNT(DISTINCT order_id) AS n FROM items GROUP BY kind"
+    )
+    assert "SELECT COUNT(*) FROM (SELECT DISTINCT order_id, … FROM …)" in hint
+    typed = (
+        "SELECT kind, COUNT(*) AS n FROM (SELECT DISTINCT order_id, kind FROM items) GROUP BY kind"
+    )
+    found = session.query(typed, budget=dpsql.Budget(rho=1e12))
+    assert {row[0]: round(row[1]) for row in found.rows() if row[0]} == {"x": 2, "y": 1}

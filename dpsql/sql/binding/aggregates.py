@@ -257,10 +257,16 @@ def _not_units(
     own = next((name for name in sorted(ids_of_units(table)) if binder.scope.has(name)), None)
     arguments = node.this.expressions
     named = len(arguments) == 1 and isinstance(arguments[0], exp.Column)
-    if called and own is not None:
+    beside = stored is not None and "." not in stored + (own or "")
+    if called and own is not None and not beside:  # orders.id is none of orders.customer_id
         counted = instead(f"COUNT(DISTINCT {binder.scope.whole(own)})")
         same = "count " + counted + ", which is the same."
         hint: str = first_that_works([same], _units_elsewhere(unit))
+    elif stored is not None and _is_of_one_unit(stored, unit):
+        hint = "count them as rows, " + ask(
+            f"SELECT COUNT(*) FROM (SELECT DISTINCT {argument_of(node, source)}, … FROM …)"
+        )
+        hint += ", with what is grouped by."
     elif named and own is None and folded(arguments[0].name) == folded(id_):
         hint = _units_elsewhere(unit)  # groups of each unit's rows are no step forward
     else:
@@ -271,6 +277,16 @@ def _not_units(
         "values can be counted with this noise.",
         hint,
     )
+
+
+def _is_of_one_unit(stored: str, unit: ResolvedUnit) -> bool:
+    """Whether a column refers to rows on the way to the unit, so that each value is of one unit."""
+    above = ""
+    for join in unit.joins:
+        if stored == above + join.column:
+            return True
+        above += join.column + "."
+    return False
 
 
 def _units_counted(node: exp.Count, unit: ResolvedUnit, binder: RowBinder) -> Hint:
