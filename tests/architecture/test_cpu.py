@@ -10,7 +10,7 @@ import pytest
 
 from tests.architecture.test_structure import ROOT, tree_of
 from tests.helpers.cpu import Measured
-from tests.helpers.dear import DEAR
+from tests.helpers.dear import DEAR, DOORS
 from tests.helpers.slow import FILE, MISSING, listed, slow
 
 
@@ -26,7 +26,7 @@ def names_of(node: ast.AST, before: str = "") -> set[str]:
 
 
 def test_dear_and_slow_tests_exist(request):
-    for test in DEAR.keys() | {test.partition("[")[0] for test in listed()}:
+    for test in DEAR.keys() | DOORS | {test.partition("[")[0] for test in listed()}:
         file, _, name = test.partition("::")
         assert name in names_of(tree_of(ROOT / file)), test
     missing = request.config.stash[MISSING]
@@ -42,12 +42,13 @@ def test_slow_tests_are_sorted():
 @pytest.mark.parametrize(
     ("seconds", "before", "expected"),
     [
-        ({"t[1]": 0.1, "t[2]": 0.15, "t[3]": 0.5, "t[4]": 0.6, "t[5]": 1.1}, (), ["t[3]", "t[5]"]),
+        ({"t[1]": 0.05, "t[2]": 0.1, "t[3]": 0.5, "t[4]": 0.6, "t[5]": 1.1}, (), ["t[3]", "t[5]"]),
         ({"t[1]": 0.6, "t[2]": 0.7, "t[3]": 0.8}, ("t[1]", "t[3]"), ["t[1]", "t[3]"]),
-        ({"t[1]": 0.15, "t[2]": 0.15, "t[3]": 0.05, "t[4]": 0.8}, ("t[2]", "t[3]"), ["t[2]"]),
+        ({"t[1]": 0.08, "t[2]": 0.08, "t[3]": 0.05, "t[4]": 0.8}, ("t[2]", "t[3]"), ["t[2]"]),
         ({"t[1]": 1.2, "t[2]": 1.3}, (), ["t[1]", "t[2]"]),
         ({"t": 0.9, "u": 1.1, "v": 0.6}, ("v",), ["u"]),
         ({f"{next(iter(DEAR))}[{i}]": i for i in (8.0, 9.0)}, (), [f"{next(iter(DEAR))}[9.0]"]),
+        ({f"{min(DOORS)}[{i}]": i for i in (0.3, 0.9, 1.2)}, (), [f"{min(DOORS)}[1.2]"]),
     ],
 )
 def test_a_case_of_each_test_runs_by_default_unless_all_are_dear(seconds, before, expected):

@@ -1,6 +1,7 @@
-"""Tests that run by default whatever they take, by the reason why.
+"""Tests that run by default though they take long, by the reason why.
 
-Of each that has several cases, the quickest is meant.
+Of those in `REASONS` the quickest case is meant, whatever it takes; of those in `DOORS` all cases
+that take less than a second.
 """
 
 from __future__ import annotations
@@ -76,3 +77,23 @@ REASONS = {
 """Reason → tests, without their cases."""
 
 DEAR = {f"tests/{name}": reason for reason, names in REASONS.items() for name in names}
+
+DOORS = frozenset(
+    f"tests/{name}"
+    for name in (
+        "engines/test_numbered.py::test_neighbors_differ_in_noisy_integers_alone",
+        "engines/test_one_pass.py::test_hostile_values_of_every_domain",
+        "rel/test_mutants.py::test_a_wrong_writer_is_found",
+        "rel/test_units.py::test_facts_are_true_of_the_rows_of_each_unit",
+        "rel/test_units.py::test_rows_are_those_of_each_unit",
+        "release/test_combined_rows.py::test_other_joins_are_refused_before_the_charge",
+        "release/test_combined_rows.py::test_other_rows_that_meet_are_charged_beside_them",
+        "rows/test_functions.py::test_its_values_are_between_its_bounds",
+        "rows/test_total.py::test_no_listed_function_fails_on_any_row",
+        "session/test_attached.py::test_no_way_to_a_table_gives_it_a_fresh_budget",
+        "session/test_files.py::test_changes_before_the_charge_cost_nothing",
+        "session/test_opened.py::test_a_line_that_is_no_row_is_told_of_before_the_charge_and_without_a_word_of_it",
+        "session/test_sessions.py::test_interrupts_by_phase",
+    )
+)
+"""Each case is a way of its own past an account, a bound or a guard, which others don't see."""

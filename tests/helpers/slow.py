@@ -5,10 +5,11 @@ The list is measured, never guessed:
     python -m pytest -n 2 -m "not long" --cpu cpu.jsonl
     python -m tests.helpers.slow cpu.jsonl
 
-A case is slow above `LIMIT`. Of each test one case stays, the one that takes longest of those up to
-`ALONE`: the quickest may be one that is refused, and sees nothing. Where all take longer, the test
-is slow as a whole, but for the quickest case of one in `dear.py`. Where what is made for several
-tests takes long, these have the marker themselves.
+A case is slow above `LIMIT`, or above `ALONE` where each case is a door of its own (`dear.py`). Of
+each test one case stays, the one that takes longest of those up to `ALONE`: the quickest may be one
+that is refused, and sees nothing. Where all take longer, the test is slow as a whole, but for the
+quickest case of one in `dear.py`. Where what is made for several tests takes long, these have the
+marker themselves.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.dear import DEAR
+from tests.helpers.dear import DEAR, DOORS
 
-LIMIT = 0.2
+LIMIT = 0.1
 ALONE = 1.0
 """CPU seconds. What is listed stays until it takes half of them: no two runs take the same."""
 
@@ -57,8 +58,9 @@ def slow(seconds: Mapping[str, float], before: frozenset[str]) -> list[str]:
         test
         for name, tests in cases.items()
         for kept in [_kept(name, tests, seconds, before)]
+        for limit in [ALONE if name in DOORS else LIMIT]
         for test in tests
-        if test != kept and seconds[test] > LIMIT / (2 if test in before else 1)
+        if test != kept and seconds[test] > limit / (2 if test in before else 1)
     )
 
 
