@@ -1,11 +1,41 @@
-"""Rows of one file, whatever table is asked for."""
+"""Rows of one file, whatever table is asked for, and Ctrl-C while they are counted."""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+import os
+import signal
+import threading
+from contextlib import contextmanager, nullcontext
 
+from dpsql.engines.spark.engine import SparkCounting
 from dpsql.engines.spark.sessions import own_session
 from dpsql.schema.names import quoted_name
+
+
+@contextmanager
+def ctrl_c_while_counting(spark, monkeypatch):
+    """Press Ctrl-C once a task of Spark counts rows, which is after the charge."""
+    tracker, run, over = spark.sparkContext.statusTracker(), SparkCounting.run, threading.Event()
+
+    def is_busy():
+        found = map(tracker.getStageInfo, tracker.getActiveStageIds())
+        return any(stage is not None and stage.numActiveTasks > 0 for stage in found)
+
+    def press():
+        while not over.wait(0.05):
+            if is_busy():
+                os.kill(os.getpid(), signal.SIGINT)
+                return
+
+    def begun(counting):
+        threading.Thread(target=press, daemon=True).start()
+        return run(counting)
+
+    monkeypatch.setattr(SparkCounting, "run", begun)
+    try:
+        yield
+    finally:
+        over.set()
 
 
 class OneFile:

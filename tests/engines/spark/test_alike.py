@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-
 import duckdb
 import pytest
 
 import dpsql
+from tests.engines.spark.conftest import ctrl_c_while_counting
 from tests.engines.spark.test_session import ROWS, SCHEMA, SCRIPT
 from tests.release.test_sums_of_neighbors import (
     check_equal_counts,
@@ -53,12 +50,7 @@ def test_ctrl_c_ends_the_job_and_keeps_the_charge(both, spark, monkeypatch):
     slow = f"CAST(array_max({squares}) % 2 AS BIGINT)"  # some minutes for all rows
     monkeypatch.setattr("dpsql.engines.spark.coding.code_of", lambda *_, **__: slow)
     _, (session, script) = both
-    pressed = threading.Timer(15, os.kill, (os.getpid(), signal.SIGINT))
-    pressed.start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            session.query(script["by_sex"], budget=BUDGET)
-    finally:
-        pressed.cancel()
+    with ctrl_c_while_counting(spark, monkeypatch), pytest.raises(KeyboardInterrupt):
+        session.query(script["by_sex"], budget=BUDGET)
     assert session.history["state"].to_list() == ["charged"]
     assert spark.sparkContext.statusTracker().getActiveJobsIds() == []

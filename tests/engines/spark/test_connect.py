@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from dpsql.errors import ExecutionError, LedgerError, SchemaError, StaleSchemaEr
 from dpsql.privacy import begin_named, bind_table
 from dpsql.schema import Domain, Schema, Unit
 from tests.engines.spark import test_several_tables as several
-from tests.engines.spark.conftest import OneFile
+from tests.engines.spark.conftest import OneFile, ctrl_c_while_counting
 from tests.engines.spark.test_columns import hostile  # noqa: F401
 from tests.engines.spark.test_sources import COLUMNS, ROWS, counted, described, folder
 from tests.helpers import spark as sparks
@@ -188,20 +187,8 @@ def test_ctrl_c_ends_the_job_and_keeps_the_charge(spark, connected, people, acco
     monkeypatch.setattr("dpsql.engines.spark.coding.code_of", lambda *_, **__: slow)
     _, schema, sql = people
     session = dpsql.Session(connected, schema=schema, **account)
-    pressed = threading.Timer(0, os.kill, (os.getpid(), signal.SIGINT))
-    run = engines.SparkCounting.run
-
-    def soon(counting):
-        pressed.interval = 3
-        pressed.start()
-        return run(counting)
-
-    monkeypatch.setattr(engines.SparkCounting, "run", soon)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            session.query(sql, budget=BUDGET)
-    finally:
-        pressed.cancel()
+    with ctrl_c_while_counting(spark, monkeypatch), pytest.raises(KeyboardInterrupt):
+        session.query(sql, budget=BUDGET)
     assert session.history["state"].to_list() == ["charged"]
     assert spark.sparkContext.statusTracker().getActiveJobsIds() == []
 
