@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
 
 from dpsql.errors import Span, SqlError, SqlSchemaError, printable
 from dpsql.hints import Hint, ask, first_that_works, instead, leave_out, never, write
@@ -307,7 +308,7 @@ class RowBinder:
         """Refuse what has a meaning for answers, and none for the value of a row."""
         if isinstance(node, exp.Order):
             raise self.source.unsupported(
-                node.this,
+                node.this or node,
                 "ORDER BY in an aggregate of rows is not supported.",
                 leave_out(of=_order_of(node, self.source)) + ".",
             )
@@ -417,10 +418,13 @@ class RowBinder:
 
 
 def _order_of(node: exp.Order, source: SourceText) -> Span:
-    """Return where ORDER BY stands in an aggregate."""
-    first = source.node(node.this).end
+    """Return where ORDER BY stands in an aggregate, be it of anything or of nothing."""
     last = max(source.node(part).end for part in node.expressions)
-    return Span(first, last)
+    if node.this is not None:
+        return Span(source.node(node.this).end, last)
+    by = source.node(node.expressions[0]).start
+    words = (token.start for token in source.tokens if token.token_type is TokenType.ORDER_BY)
+    return Span(max(start for start in words if start < by), last)
 
 
 def check_aliases(aliases: Mapping[str, Expr], source: SourceText) -> None:
