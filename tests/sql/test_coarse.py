@@ -462,6 +462,26 @@ def check_expressions(seed, count):
     return answered, refused
 
 
+@pytest.mark.parametrize("part", ["hour", "minute"])
+@pytest.mark.parametrize("sign", [">=", "<", "="])
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT COUNT(*) AS n FROM private JOIN (VALUES (10), (23)) v(x) ON {}",
+        "SELECT x, COUNT(*) AS n FROM private JOIN (VALUES (10), (23)) v(x) ON {} GROUP BY x",
+        "SELECT COUNT(*) AS n FROM private WHERE EXISTS (SELECT 1 FROM (VALUES (10)) v(x) WHERE "
+        "{})",
+    ],
+)
+def test_conditions_with_public_values_are_on_what_is_stored(sql, sign, part):
+    """The time of a moment that counts as the end of the last day is its own."""
+    con, asked = coarse_table.connect(), sql.format(f"{part}(came) {sign} v.x")
+    found = coarse_table.exact(con, asked).rows()
+    assert sorted(row for row in found if row[-1]) == sorted(
+        row for row in con.sql(asked).fetchall() if row[-1]
+    )
+
+
 def test_random_expressions_equal_duckdb_and_no_domain_takes_an_answer_away():
     answered, refused = check_expressions(seed=1, count=75)
     assert answered >= 50

@@ -113,6 +113,8 @@ class _Statement:
         """The attributes of the groups."""
         self._fine = False
         """Whether what is looked at depends on more than the cells of its columns tell."""
+        self._counted = True
+        """Whether it is of values as they count; conditions on joined rows are of stored ones."""
         self._where: tuple[BoundExpr, ...] = ()
         """The conditions of the core, as they are written."""
 
@@ -293,7 +295,11 @@ class _Statement:
             SqlError: something else in it has no domain.
         """
         node = self._with_lookups(self._in_subqueries(bound.node)) if bound.by_row else bound.node
-        return self._needed(replace(bound, node=node, sql=render(node)))
+        self._counted, before = False, self._counted
+        try:
+            return self._needed(replace(bound, node=node, sql=render(node)))
+        finally:
+            self._counted = before
 
     def _with_lookups(self, node: Expr) -> Expr:
         """Put keys in place of columns that are looked up, wherever the whole is true only then."""
@@ -470,7 +476,7 @@ class _Statement:
                 over = self._keys.over(self._reader.expression(alone), where)
                 if over is not None:
                     return over
-            key = self._reader.key(alone, rounded=rounded)
+            key = self._reader.key(alone, rounded=rounded, counted=self._counted)
         except SqlError:
             return None
         return None if key is None else self._keys.typed(key)

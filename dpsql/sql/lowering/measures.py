@@ -147,7 +147,7 @@ class RowReader:
         self._made = {one.name: seen(one) for one in table.within}
         self._made |= {one.name: window_seen(one) for one in table.windows}
         self._read: dict[str, row.RowExpression] = {}
-        self._keys: dict[tuple[str, bool], RowKey | None] = {}
+        self._keys: dict[tuple[str, bool, bool], RowKey | None] = {}
 
     def added_up(
         self,
@@ -284,27 +284,30 @@ class RowReader:
             return not RowWriter(self.types).write_double(value).may_lack
         return adds_always(value, self.types, filled)
 
-    def key(self, bound: BoundExpr, *, rounded: bool = False) -> RowKey | None:
+    def key(
+        self, bound: BoundExpr, *, rounded: bool = False, counted: bool = True
+    ) -> RowKey | None:
         """Return the key that an expression is, if its values are known.
 
         Args:
             bound: the expression.
             rounded: whether they may be those of a number that is rounded, by declared bounds.
+            counted: whether it is of values as they count; a part of a condition is of stored ones.
 
         Raises:
             SqlError: it has something in it that can't be evaluated row by row, or a column has
                 the name of the key.
         """
-        asked = bound.sql, rounded
+        asked = bound.sql, rounded, counted
         if asked not in self._keys:  # conditions are looked at more than once
-            self._keys[asked] = self._key(bound, rounded=rounded)
+            self._keys[asked] = self._key(bound, rounded=rounded, counted=counted)
         found = self._keys[asked]
         if found is not None:
             self._check_name(found.name, bound.span)
         return found
 
-    def _key(self, bound: BoundExpr, *, rounded: bool) -> RowKey | None:
-        expression = self.expression(bound)
+    def _key(self, bound: BoundExpr, *, rounded: bool, counted: bool) -> RowKey | None:
+        expression = self._as_stored(self._within(self._plain(bound), counted=counted))
         with self._at(bound.span):
             label = spelled(self._as_stored(self._plain(bound)))
             found = row_key(expression, self.types, self._table.filled, label)
