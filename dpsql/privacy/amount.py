@@ -4,8 +4,9 @@ An `Amount` says how much releases may tell of one unit. Units are of kinds, her
 those of the root r are the rows of one table, each with all that belongs to it elsewhere. An
 amount has a μ² for the units of each root, and Δ, a probability of failing: releases that cost it
 are (ε, δ_μ(ε) + Δ)-private for the units of r at every ε, with μ² = `of(r)` and δ_μ as in
-`conversions`. Amounts of releases that are chosen after seeing earlier ones add up by name, see
-docs/explanation/accounting.md.
+`conversions`. Amounts of releases that are chosen after seeing earlier ones add up by name, if each
+name has a limit that was fixed before the first of them; see docs/explanation/accounting.md, which
+has the proof, and why what is left of one limit can't be exchanged for more of another.
 
 What is booked on `EVERY` counts for the units of all roots. Everything is, as long as the units of
 different tables are not compared: they may be the same persons.
@@ -19,6 +20,7 @@ Guarantees:
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,6 +34,7 @@ EVERY = "*"
 """Stands for all roots."""
 _ZERO = Fraction(0)
 _GRID = 10**30
+_FINE_GRID = 10**60
 # Python reads integers of up to 4,300 digits.
 _FRACTION = re.compile(r"(0|[1-9][0-9]{0,3999})/([1-9][0-9]{0,3999})")
 _ROOT = re.compile(r"\*|[0-9a-f]{1,128}")
@@ -105,6 +108,16 @@ class Amount:
 def on_grid(mu_squared: Fraction) -> Fraction:
     """Round an amount up to a multiple of 10^−30, so that sums of many stay short."""
     return Fraction(-(-mu_squared * _GRID // 1), _GRID)
+
+
+def on_fine_grid(delta: Fraction, *, up: bool) -> Fraction:
+    """Round a δ to a multiple of 10^−60: up what is charged, and down what may be charged.
+
+    A total is on the grid therefore, and so is all that is left of it: what fits into that exactly
+    fits rounded up as well.
+    """
+    steps = delta * _FINE_GRID
+    return Fraction(math.ceil(steps) if up else math.floor(steps), _FINE_GRID)
 
 
 def fraction(text: str) -> Fraction:

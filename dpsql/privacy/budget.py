@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from copy import copy
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
@@ -12,6 +13,7 @@ from typing import Literal, Protocol, SupportsFloat, overload
 from dpsql.errors import BudgetError, printable
 from dpsql.hints import Hint
 from dpsql.hints import budget as budget_hint
+from dpsql.privacy.amount import on_fine_grid
 from dpsql.privacy.conversions import (
     LARGEST_EPSILON,
     delta_of,
@@ -29,12 +31,17 @@ _LARGEST_EXPONENT = 400
 _LARGEST_BITS = 1400
 _SHOWN_DIGITS = 6
 
+KEY_SHARE = Fraction(1, 10)
+"""The part of the δ of a total that is set aside by default where keys are to be found. It costs
+0.63 % of μ² at ε = 1, δ = 1e-9; and a threshold for keys grows only as √(log 1/δ)."""
+
 _EXAMPLES = {
     "rho": "dpsql.Budget(rho=0.5)",
     "mu": "dpsql.Budget(mu=1)",
     "epsilon": "dpsql.Budget(epsilon=1, delta=1e-9)",
     "delta": "dpsql.Budget(epsilon=1, delta=1e-9)",
     "pure": "dpsql.Budget(epsilon=1, delta=0)",
+    "key_delta": "key_delta=1e-10",
 }
 
 
@@ -69,6 +76,8 @@ class Budget:
     """ρ, μ or ε as stated."""
     delta: Fraction | None
     """δ as stated, if the form is (ε, δ)."""
+    key_delta: Fraction
+    """The δ that is set aside, see `setting_aside`; else 0."""
 
     @overload
     def __init__(self, *, rho: Number) -> None: ...
@@ -93,9 +102,29 @@ class Budget:
         if not SMALLEST_MU_SQUARED <= mu_squared <= LARGEST_MU_SQUARED:
             raise _useless("pure" if delta == 0 else form, mu_squared)
         for name, value in (
-            ("form", form), ("mu_squared", mu_squared), ("amount", amount), ("delta", delta)
+            ("form", form), ("mu_squared", mu_squared), ("amount", amount), ("delta", delta),
+            ("key_delta", Fraction(0)),
         ):  # fmt: skip
             object.__setattr__(self, name, value)
+
+    def setting_aside(self, key_delta: Number) -> Budget:
+        """Return this budget with a δ set aside, from which it is paid which keys exist.
+
+        Whatever is spent of μ² and of that δ, within both, keeps what the budget states. Of (ε, δ)
+        it is a part: μ² is the largest one that implies (ε, δ − `key_delta`). To ρ or μ it comes in
+        addition, and what is promised holds but for a probability of `key_delta`. It is rounded
+        down to a multiple of 10^−60; a pure ε has none.
+
+        Raises:
+            BudgetError: it is not between 0 and 1, or leaves nothing of δ; or the budget is pure.
+        """
+        aside = on_fine_grid(_probability(key_delta, zero=True, name="key_delta"), up=False)
+        made = copy(self)
+        if self.delta is not None and aside != self.key_delta:
+            mu_squared = _beside(self.amount, self.delta, aside)
+            object.__setattr__(made, "mu_squared", mu_squared)
+        object.__setattr__(made, "key_delta", aside)
+        return made
 
     @property
     def rho(self) -> Fraction:
@@ -120,10 +149,13 @@ class Budget:
     def epsilon_at(self, delta: Number) -> float:
         """Give an ε that this budget implies at `delta`, rounded up: the smallest that μ² does.
 
-        For a pure budget at most the stated ε.
+        For a pure budget at most the stated ε. Where δ is set aside, that of μ² at the rest of δ.
+
+        Raises:
+            BudgetError: no more δ is named than is set aside.
         """
         if not self.pure:
-            return epsilon_of(self.mu_squared, _probability(delta))
+            return epsilon_of(self.mu_squared, self._rest_of(_probability(delta)))
         value = _probability(delta, zero=True)
         stated = _above(self.amount)
         return min(epsilon_of(self.mu_squared, value), stated) if value else stated
@@ -131,14 +163,27 @@ class Budget:
     def delta_at(self, epsilon: Number) -> float:
         """Give a δ that this budget implies at `epsilon`, rounded up: the smallest that μ² does.
 
-        For a pure budget 0 from the stated ε on.
+        For a pure budget 0 from the stated ε on. With the δ that is set aside.
         """
         value = _exact("epsilon", epsilon)
         if value < 0:
             raise BudgetError(
                 f"ε can't be negative ({_shown(epsilon)}).", hint="for example delta_at(1)."
             )
-        return 0.0 if self.pure and value >= self.amount else delta_of(self.mu_squared, value)
+        if self.pure and value >= self.amount:
+            return 0.0
+        found = delta_of(self.mu_squared, value)
+        return _above(Fraction(found) + self.key_delta) if self.key_delta else found
+
+    def _rest_of(self, delta: Fraction) -> Fraction:
+        """Return what is left of δ beside what is set aside; see `epsilon_at`."""
+        if delta <= self.key_delta:
+            raise BudgetError(
+                f"Of this budget δ = {_shown_fraction(self.key_delta)} is set aside for keys that "
+                f"are found, so that nothing is left of δ = {_shown_fraction(delta)}.",
+                hint="name a larger δ.",
+            )
+        return delta - self.key_delta
 
     def describe(self, mu_squared: Fraction, *, up: bool = True) -> str:
         """Word any amount of μ² in the form of this budget, such as "ρ = 0.3".
@@ -156,7 +201,8 @@ class Budget:
         if self.delta is None:
             return f"μ = {stated or _decimal_root(mu_squared, up=up)} (ρ = {rho})"
         if not stated:
-            stated = _decimal(Fraction(epsilon_of(mu_squared, self.delta)), up=up)
+            rest = self.delta - self.key_delta
+            stated = _decimal(Fraction(epsilon_of(mu_squared, rest)), up=up)
         return f"ε = {stated} at δ = {_shown_fraction(self.delta)} (ρ = {rho})"
 
     def at_most(self, mu_squared: Fraction) -> Budget | None:
@@ -175,16 +221,19 @@ class Budget:
                 return Budget(mu=Fraction(_decimal_root(mu_squared, up=False)))
             if self.pure:
                 return _pure_at_most(mu_squared)
-            epsilon = Fraction(epsilon_of(mu_squared, self.delta))
+            epsilon = Fraction(epsilon_of(mu_squared, self.delta - self.key_delta))
             budget = Budget(epsilon=Fraction(_decimal(epsilon, up=False)), delta=self.delta)
+            budget = budget.setting_aside(self.key_delta)
         except BudgetError:
             return None  # what is left is too small for this form
         return budget if budget.mu_squared <= mu_squared else None
 
     def __str__(self) -> str:
         if self.delta is not None:
-            return f"ε = {_shown_fraction(self.amount)}, δ = {_shown_fraction(self.delta)}"
-        return f"{'ρ' if self.form == 'rho' else 'μ'} = {_shown_fraction(self.amount)}"
+            part = f" ({_shown_fraction(self.key_delta)} for keys)" if self.key_delta else ""
+            return f"ε = {_shown_fraction(self.amount)}, δ = {_shown_fraction(self.delta)}{part}"
+        part = f" and {shown_delta(self.key_delta)}" if self.key_delta else ""
+        return f"{'ρ' if self.form == 'rho' else 'μ'} = {_shown_fraction(self.amount)}{part}"
 
     @property
     def typed(self) -> Hint:
@@ -194,7 +243,8 @@ class Budget:
 
     def __repr__(self) -> str:
         tail = "" if self.delta is None else f", delta={_literal(self.delta)}"
-        return f"Budget({self.form}={_literal(self.amount)}{tail})"
+        aside = f".setting_aside({_literal(self.key_delta)})" if self.key_delta else ""
+        return f"Budget({self.form}={_literal(self.amount)}{tail}){aside}"
 
 
 def _exact(name: str, value: object) -> Fraction:
@@ -259,10 +309,42 @@ def _pure_at_most(mu_squared: Fraction) -> Budget | None:
     return budget if budget.mu_squared <= mu_squared else None
 
 
-def _probability(value: object, *, zero: bool = False) -> Fraction:
-    result = _exact("delta", value)
+def _beside(epsilon: Fraction, delta: Fraction, aside: Fraction) -> Fraction:
+    """Return the μ² of (ε, δ) of which a part of δ is set aside.
+
+    Raises:
+        BudgetError: that leaves nothing.
+    """
+    if aside and aside >= delta:
+        raise BudgetError(
+            "A pure ε has no δ of which some could be set aside."
+            if delta == 0
+            else f"Of δ = {_shown_fraction(delta)} nothing is left where "
+            f"δ = {_shown_fraction(aside)} is set aside for keys that are found.",
+            hint="name a larger δ, or a budget in ρ.",
+        )
+    mu_squared = _converted(epsilon, delta - aside)
+    if not SMALLEST_MU_SQUARED <= mu_squared <= LARGEST_MU_SQUARED:
+        raise _useless("epsilon", mu_squared)
+    return mu_squared
+
+
+def beside(budget: Budget, aside: Fraction) -> Budget:
+    """Return a budget that sets so much δ aside; as it is, where that leaves nothing of its own."""
+    if budget.delta is not None and budget.delta <= aside:
+        return budget
+    return budget.setting_aside(aside)
+
+
+def shown_delta(delta: Fraction, *, up: bool = True) -> str:
+    """Word a δ that pays for keys, such as "δ = 1e-10 for keys"."""
+    return f"δ = {_plain(delta) or _decimal(delta, up=up)} for keys"
+
+
+def _probability(value: object, *, zero: bool = False, name: str = "delta") -> Fraction:
+    result = _exact(name, value)
     if not (0 < result < 1 or (zero and result == 0)):
-        raise _bad("delta", f"must lie strictly between 0 and 1, not {_shown(value)}")
+        raise _bad(name, f"must lie strictly between 0 and 1, not {_shown(value)}")
     return result
 
 

@@ -20,8 +20,11 @@ The text of an event is JSON with sorted keys and without spaces or empty fields
 A charge may be for the rows of several tables: the amount is for a unit with rows in all of them.
 Versions of dpsql that don't know such charges refuse to read a ledger with one.
 
-Some of the text is room that dpsql does not use yet: amounts for single roots and Δ; rows that are
-of units of several roots; and `data`, the identity that a catalog gives a table, for those that
+Amounts of totals and charges have a μ²; and `delta` besides, as "1/10000000000", where δ is set
+aside or spent. Versions of dpsql that don't know such amounts refuse to read a ledger with one.
+
+Some of the text is room that dpsql does not use yet: amounts for single roots; rows that are of
+units of several roots; and `data`, the identity that a catalog gives a table, for those that
 their path alone doesn't identify. The text doesn't depend on where a ledger is kept.
 
 Guarantees:
@@ -203,7 +206,6 @@ def _refuse_later(event: Event) -> None:
         "several kinds of units": any(len(r.roots) > 1 for r in rows)
         or not {EVERY}.issuperset(amounts.mu_squared),
         "a table that a catalog identifies": any(r.data for r in rows),
-        "a probability of failing": bool(amounts.delta),
     }
     for what, used in uses.items():
         if used:

@@ -3,9 +3,9 @@
 Guarantees:
     `History.add` accepts an event only if it is well formed, follows the one before in number
     and hash, and is possible: one total; each table bound to one unit for good, and to one
-    schema until another is accepted; charges above 0, within the total, for a table as it is
-    bound; each failed and retried at most once, released at most once and never between the two,
-    and delivered at most once after that. Sums are exact.
+    schema until another is accepted; charges above 0, the sums of μ² and of δ each within its
+    total, for a table as it is bound; each failed and retried at most once, released at most once
+    and never between the two, and delivered at most once after that. Sums are exact.
 """
 
 from __future__ import annotations
@@ -64,11 +64,18 @@ class Entry:
     """The other tables, if it was charged for several."""
     unkept: str = ""
     """SHA-256 of the noisy integers, if they were too long to be kept; else empty."""
+    delta: Fraction = Fraction(0)
+    """The δ that was charged besides μ²."""
 
     @property
     def digest(self) -> str:
         """SHA-256 of what it has paid for, kept or not; empty if nothing says so."""
         return self.content or self.unkept
+
+    @property
+    def cost(self) -> Amount:
+        """All that was charged."""
+        return Amount({EVERY: self.mu_squared}, self.delta)
 
     @property
     def is_open(self) -> bool:
@@ -146,16 +153,19 @@ class History:
         """The μ² that is left of the total, if that was fixed."""
         return None if self.total is None else self.total.of(EVERY) - self.spent.of(EVERY)
 
+    @property
+    def remaining_delta(self) -> Fraction | None:
+        """The δ that is left of what the total sets aside, if that was fixed."""
+        return None if self.total is None else self.total.delta - self.spent.delta
+
     def covers(self, cost: Amount) -> bool:
         """Tell whether that much more can be spent within the total."""
         return self.total is None or self.spent + cost <= self.total
 
-    def failed(self, purpose: Purpose, mu_squared: Fraction) -> Entry | None:
+    def failed(self, purpose: Purpose, cost: Amount) -> Entry | None:
         """Return a charge of this amount for just this purpose whose counting failed."""
         for entry in self.entries.values():
-            if entry.state == "failed" and (entry.purpose, entry.mu_squared) == (
-                purpose, mu_squared,
-            ):  # fmt: skip
+            if entry.state == "failed" and (entry.purpose, entry.cost) == (purpose, cost):
                 return entry
         return None
 
@@ -298,6 +308,7 @@ def _is_well_formed(event: Event) -> bool:
     return (
         given in _FIELDS.get(event.kind, [])
         and bool(event.time)
+        and bool(event.amounts) == bool(event.amounts.of(EVERY))
         and _is_of_tables(event)
         and all(
             rows.table and rows.schema and all(rows.roots) and rows.roots
@@ -329,4 +340,5 @@ def _charged(seq: int, event: Event) -> Entry:
     return Entry(
         seq, event.request, event.amounts.of(EVERY), "charged", event.plan, event.script, *first,
         content="", released=0, owner=event.owner, time=event.time, others=tuple(others),
+        delta=event.amounts.delta,
     )  # fmt: skip

@@ -7,8 +7,12 @@ Guarantees:
     1. When `charge` returns, the charge is durable. A crash before loses at most the answer; a
        crash after keeps the charge.
     2. Reading what was spent, deciding and writing are one transaction of the store, so that any
-       number of threads and processes together never pass the total. Amounts are exact
-       (`amount`); all that is charged today counts for the units of every table.
+       number of threads and processes together never pass the total: neither that of μ² nor that
+       of δ. Amounts are exact (`amount`); all that is charged today counts for the units of every
+       table. A charge is one event, which has both of its sums: there is no state with one of
+       them. Both totals are fixed at once, and δ is set aside only before anything was spent, so
+       that they don't depend on what came out; and they keep what the budget states
+       (`Budget.setting_aside`, and docs/explanation/accounting.md for the proof).
     3. Each decision rests on a history that the store has checked (`store`). If anything is amiss,
        or the ledger can't be written, `LedgerError` is raised and nothing is released. (What fails
        may keep a charge that was reported as failed, never lose one that was reported as made.)
@@ -45,8 +49,8 @@ from pathlib import Path
 
 from dpsql.errors import LedgerError
 from dpsql.privacy import owner, pointer, refusals
-from dpsql.privacy.amount import EVERY, Amount, on_grid
-from dpsql.privacy.budget import Budget
+from dpsql.privacy.amount import EVERY, Amount, on_fine_grid, on_grid
+from dpsql.privacy.budget import KEY_SHARE, Budget, Number, beside
 from dpsql.privacy.event import Event
 from dpsql.privacy.files import ledger_errors
 from dpsql.privacy.history import Entry, History, Protected, rows_of
@@ -149,29 +153,78 @@ class Ledger:
         """The μ² that is left, if the total was fixed."""
         return self._read().remaining
 
+    @property
+    def total_delta(self) -> Fraction | None:
+        """The most δ that may be spent besides μ², if the total was fixed; 0 if none was set aside.
+
+        It pays for finding out which keys exist; what is left of it can't become μ².
+        """
+        total = self._read().total
+        return None if total is None else total.delta
+
+    @property
+    def spent_delta(self) -> Fraction:
+        """The δ spent so far."""
+        return self._read().spent.delta
+
+    @property
+    def remaining_delta(self) -> Fraction | None:
+        """The δ that is left of what was set aside, if the total was fixed."""
+        return self._read().remaining_delta
+
     def entries(self) -> tuple[Entry, ...]:
         """All charges, oldest first."""
         return tuple(self._read().entries.values())
 
-    def set_total(self, budget: Budget) -> None:
+    def set_total(
+        self, budget: Budget, *, key_delta: Number | None = None, finds_keys: bool = False
+    ) -> None:
         """Fix the total. The same one again is fine.
 
+        Args:
+            budget: the total.
+            key_delta: the δ that is set aside of it, or in addition to it, to pay for finding out
+                which keys exist; see `Budget.setting_aside`. By default what was set aside before;
+                of a new total a tenth of its δ if it `finds_keys`, and else nothing.
+            finds_keys: whether keys are to be found that nobody has declared.
+
         Raises:
-            LedgerError: another total was fixed before, or more was spent already.
-            BudgetError: the total is a pure ε, which amounts of μ² would not keep.
+            LedgerError: another total was fixed before, more was spent already, or anything was
+                and δ is to be set aside.
+            BudgetError: the total is a pure ε, which amounts of μ² would not keep; or no such δ can
+                be set aside, or it has none and `key_delta` is needed.
         """
         if budget.pure:
             raise refusals.pure_total(budget)
-        total = Amount({EVERY: budget.mu_squared})
+        stated = None if key_delta is None else budget.setting_aside(key_delta)
         with self._store.writing() as now:
-            if now.history.total == total:
+            total, spent = now.history.total, now.history.spent
+            if total is not None:
+                wanted = stated or beside(budget, total.delta)
+                if _amount(wanted) != total:
+                    raise refusals.other_total(self.dataset, self.place, wanted, total)
                 return
-            if now.history.total is not None:
-                found = now.history.total.of(EVERY)
-                raise refusals.other_total(self.dataset, self.place, budget, found)
-            if not now.history.spent <= total:
-                raise refusals.total_too_small(self.dataset, budget, now.history.spent.of(EVERY))
-            now.append(Event("total", amounts=total))
+            wanted = stated or (_with_keys(budget) if finds_keys else budget)
+            if wanted.key_delta and spent:
+                raise refusals.set_aside_late(self.dataset, wanted)
+            if not spent <= _amount(wanted):
+                raise refusals.total_too_small(self.dataset, wanted, spent)
+            now.append(Event("total", amounts=_amount(wanted)))
+
+    def understood(self, budget: Budget) -> Budget:
+        """Return what a budget for a release is in this account.
+
+        (ε, δ) stands for a release with all keys that are ever found, as it does in the total: so
+        it is converted as the total was, beside the δ that is set aside, and what the total states
+        always fits into it. Other budgets are what they are.
+
+        Raises:
+            BudgetError: it has no more δ than is set aside.
+        """
+        if budget.form != "epsilon" or budget.pure:
+            return budget
+        aside = self.total_delta
+        return budget.setting_aside(aside) if aside else budget
 
     @property
     def protected(self) -> Protected:
@@ -197,6 +250,7 @@ class Ledger:
         *,
         asked: Budget,
         purpose: Purpose,
+        delta: Fraction = Fraction(0),
         accept_schema: Accepted = False,
         each_row: bool = False,
         referred: Sequence[ChargedTable] = (),
@@ -212,6 +266,8 @@ class Ledger:
             asked: the budget given for it; words the messages.
             purpose: what is charged for. The first charge for a table binds it to its schema and
                 its unit.
+            delta: what it costs besides: it is μ-GDP but for a probability of that, in which it may
+                tell that a unit is there.
             accept_schema: bind the table to another schema than before; of several, these.
             each_row: the owner says that a table without a unit has no rows of those who are
                 units of others.
@@ -220,17 +276,21 @@ class Ledger:
 
         Raises:
             StaleSchemaError: a table is bound to another schema.
-            BudgetError: more than is left; nothing is charged.
+            BudgetError: more than is left, of μ² or of δ; nothing is charged.
             LedgerError: a table is bound to another unit, or has none where others have; or the
                 charge can't be recorded.
         """
         refusals.check_cost(mu_squared, asked)
-        cost = min(on_grid(mu_squared), asked.mu_squared)  # no more than what was asked
+        refusals.check_delta(delta)
+        # No more than what was asked of μ², and of δ no more than fits if `delta` does.
+        cost = min(on_grid(mu_squared), asked.mu_squared)
+        cost_delta = on_fine_grid(delta, up=True)
+        amounts = Amount({EVERY: cost}, cost_delta)
         charge = Event(
-            "charged", uuid.uuid4().hex, Amount({EVERY: cost}), tuple(map(rows_of, purpose.tables)),
+            "charged", uuid.uuid4().hex, amounts, tuple(map(rows_of, purpose.tables)),
             plan=purpose.plan, script=purpose.script, owner=owner.this_process(),
         )  # fmt: skip
-        what = self.id, purpose, cost
+        what = self.id, purpose, cost, cost_delta
         unsure = owner.settle(what)
         with owner.doubting(what, charge.request), self._store.writing() as now:
             before = now.history.entries.get(unsure)
@@ -242,17 +302,15 @@ class Ledger:
                 if now.history.must_bind(table, accept_schema=accepted, each_row=each_row):
                     rows = replace(rows_of(table), version="")
                     now.append(Event("bound", uuid.uuid4().hex, rows=(rows,)))
-            failed = now.history.failed(purpose, cost)
+            failed = now.history.failed(purpose, amounts)
             if failed is not None:
                 now.append(Event("retried", failed.request, owner=charge.owner))
                 owner.begin(failed.request)
                 return self._receipt(failed)
-            left = now.history.remaining
-            if left is not None and not now.history.covers(charge.amounts):
-                raise refusals.too_much(asked, cost, left)
+            _refuse_uncovered(now.history, asked, amounts)
             seq = now.append(charge)
         owner.begin(charge.request)
-        return Receipt(self.id, seq, charge.request, cost, purpose)
+        return Receipt(self.id, seq, charge.request, cost, purpose, cost_delta)
 
     def fail(self, receipt: Receipt) -> None:
         """Note that counting failed before any noise was drawn for a receipt. Only once.
@@ -305,11 +363,11 @@ class Ledger:
         owner.end(receipt.request)
 
     def undelivered(
-        self, purpose: Purpose, mu_squared: Fraction | None
+        self, purpose: Purpose, mu_squared: Fraction | None, delta: Fraction = Fraction(0)
     ) -> tuple[Receipt, bytes] | None:
         """Find a release that was paid for and never handed out, for the same question and cost.
 
-        Whatever it cost, if that is None: where the amount was found and not asked for.
+        Whatever it cost, if `mu_squared` is None: where the amount was found and not asked for.
 
         Whoever charged for it must be gone. It is the newest, by whatever plan; handing it out
         costs nothing.
@@ -317,13 +375,16 @@ class Ledger:
         Raises:
             LedgerError: the ledger is damaged, or what it keeps of that release is.
         """
-        amounts = None if mu_squared is None else (mu_squared, on_grid(mu_squared))
+        amounts = None
+        if mu_squared is not None:
+            aside = on_fine_grid(delta, up=True)
+            amounts = (mu_squared, aside), (on_grid(mu_squared), aside)
         with self._store.reading() as now:
             for entry in reversed(now.history.entries.values()):
                 if (
                     entry.state == "released"
                     and entry.content
-                    and (amounts is None or entry.mu_squared in amounts)
+                    and (amounts is None or (entry.mu_squared, entry.delta) in amounts)
                     and entry.purpose.same_question(purpose)
                     and now.is_orphaned(entry)
                 ):
@@ -381,7 +442,9 @@ class Ledger:
         return f"<Ledger of {self.dataset!r} in {self.place}>"
 
     def _receipt(self, entry: Entry) -> Receipt:
-        return Receipt(self.id, entry.seq, entry.request, entry.mu_squared, entry.purpose)
+        return Receipt(
+            self.id, entry.seq, entry.request, entry.mu_squared, entry.purpose, entry.delta
+        )
 
     def _entry(self, history: History, receipt: Receipt) -> Entry:
         entry = history.entries.get(receipt.request)
@@ -395,6 +458,37 @@ class Ledger:
     def _read(self) -> History:
         with self._store.reading() as now:
             return now.history
+
+
+def _amount(budget: Budget) -> Amount:
+    """Return what may be spent within a budget."""
+    return Amount({EVERY: budget.mu_squared}, budget.key_delta)
+
+
+def _with_keys(budget: Budget) -> Budget:
+    """Set δ aside as it is by default where keys are to be found.
+
+    Raises:
+        BudgetError: the budget has no δ.
+    """
+    if budget.delta is None:
+        raise refusals.without_delta(budget)
+    return budget.setting_aside(KEY_SHARE * budget.delta)
+
+
+def _refuse_uncovered(history: History, asked: Budget, cost: Amount) -> None:
+    """Refuse a charge that is above what is left of one of the totals.
+
+    Raises:
+        BudgetError: it is.
+    """
+    left, left_delta = history.remaining, history.remaining_delta
+    if left is None or left_delta is None or history.covers(cost):
+        return
+    if cost.of(EVERY) > left:
+        raise refusals.too_much(asked, cost.of(EVERY), left)
+    any_aside = history.total is not None and bool(history.total.delta)
+    raise refusals.too_much_delta(cost.delta, left_delta, any_aside=any_aside)
 
 
 def _refuse_used(entry: Entry) -> None:

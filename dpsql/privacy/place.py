@@ -44,7 +44,15 @@ from dpsql.hints import Hint, option, word
 from dpsql.privacy import pointer
 from dpsql.privacy.files import ledger_errors
 from dpsql.privacy.ledger import Ledger
-from dpsql.privacy.postgres import PostgresStore, create, find, find_bound, is_address, take_over
+from dpsql.privacy.postgres import (
+    PostgresStore,
+    bring_up,
+    create,
+    find,
+    find_bound,
+    is_address,
+    take_over,
+)
 from dpsql.privacy.postgres import bind as bind_on_server
 from dpsql.privacy.refusals import EXAMPLE
 from dpsql.privacy.sqlite import SqliteStore, close_for_good, exported
@@ -479,6 +487,7 @@ def begin_shared(usual: Path, address: str, dataset: str) -> tuple[Ledger, bool]
         LedgerError: there is a ledger of this name that the rows aren't bound to, or they have
             another account; or this user may not.
     """
+    bring_up(address)
     made = not os.path.lexists(usual)
     if made:
         store, made = create(address, dataset or usual.with_suffix("").name)

@@ -116,6 +116,8 @@ class Receipt:
     mu_squared: Fraction
     """What was charged: at least what was asked for, by less than 10^−30."""
     purpose: Purpose
+    delta: Fraction = Fraction(0)
+    """The δ that was charged besides: at least what was asked for, by less than 10^−60."""
 
     @property
     def plan(self) -> str:

@@ -6,7 +6,8 @@ from fractions import Fraction
 
 from dpsql.errors import BudgetError, LedgerError
 from dpsql.hints import option
-from dpsql.privacy.budget import Budget
+from dpsql.privacy.amount import EVERY, Amount
+from dpsql.privacy.budget import Budget, beside, shown_delta
 
 EXAMPLE = "postgresql://db.example.org/accounts"
 """An address of a server."""
@@ -40,20 +41,68 @@ def check_cost(cost: Fraction, asked: Budget) -> None:
         )
 
 
-def other_total(dataset: str, place: str, budget: Budget, total: Fraction) -> LedgerError:
+def check_delta(delta: Fraction) -> None:
+    """Refuse what no release can cost besides μ².
+
+    Raises:
+        BudgetError: it is.
+    """
+    if not isinstance(delta, Fraction) or not 0 <= delta < 1:
+        raise BudgetError(
+            "A charge of δ must be a fraction from 0 to below 1.", hint="pass a Fraction."
+        )
+
+
+def too_much_delta(cost: Fraction, left: Fraction, *, any_aside: bool) -> BudgetError:
+    """Word that a charge is more δ than is left of what was set aside, if any was."""
+    if not any_aside:
+        return BudgetError(
+            f"This account sets no δ aside to find keys with, and {shown_delta(cost)} was asked.",
+            hint="declare the keys, as a domain; only a new account can set δ aside, by "
+            + option("key_delta", "1e-10")
+            + " beside its total.",
+        )
+    return BudgetError(
+        f"Not enough δ for keys: asked {shown_delta(cost)}, left {shown_delta(left, up=False)}.",
+        hint="nothing is left; use the keys that were found before, or declare them, as a domain."
+        if left <= 0
+        else f"ask for at most {shown_delta(left, up=False)}.",
+    )
+
+
+def without_delta(budget: Budget) -> BudgetError:
+    """Word that a total has no δ of which some could be set aside."""
+    return BudgetError(
+        f"Keys are to be found, which takes some δ, and the total has none: {budget}.",
+        hint="pass "
+        + option("key_delta", "1e-10")
+        + ", the probability with which the promise may fail; or 0, and declare the keys.",
+    )
+
+
+def set_aside_late(dataset: str, budget: Budget) -> LedgerError:
+    """Word that δ can't be set aside any more."""
+    return LedgerError(
+        f"Something was spent on {dataset} already, and {shown_delta(budget.key_delta)} can be set "
+        "aside only before: else it could depend on what was answered.",
+        hint="pass " + option("key_delta", "0") + ".",
+    )
+
+
+def other_total(dataset: str, place: str, budget: Budget, total: Amount) -> LedgerError:
     """Word that another total was fixed before."""
     return LedgerError(
-        f"The total of {dataset} was fixed before, at {budget.describe(total)}, and can't become "
-        f"{budget.describe(budget.mu_squared)}.",
+        f"The total of {dataset} was fixed before, at {_both(budget, total)}, and can't become "
+        f"{_both(budget, Amount({EVERY: budget.mu_squared}, budget.key_delta))}.",
         hint="leave the total out to go on with what is left of the first one. The account is "
         f"kept in {place}.",
     )
 
 
-def total_too_small(dataset: str, budget: Budget, spent: Fraction) -> LedgerError:
+def total_too_small(dataset: str, budget: Budget, spent: Amount) -> LedgerError:
     """Word that a total would not cover what was spent before it was fixed."""
     return LedgerError(
-        f"{budget.describe(spent)} was spent on {dataset} already, "
+        f"{_both(budget, spent)} was spent on {dataset} already, "
         f"more than {budget.describe(budget.mu_squared)}.",
         hint="choose a total that covers what was spent.",
     )
@@ -74,6 +123,12 @@ def moved() -> LedgerError:
         "This data set has its account in PostgreSQL.",
         hint="name the server, " + option("ledger", EXAMPLE) + "; ask the owner which it is.",
     )
+
+
+def _both(budget: Budget, amount: Amount) -> str:
+    """Word an amount in the form of a budget, with its δ if it has one."""
+    words = beside(budget, amount.delta).describe(amount.of(EVERY))
+    return f"{words}, {shown_delta(amount.delta)}" if amount.delta else words
 
 
 def _difference(asked: Budget, amount: Fraction) -> str:

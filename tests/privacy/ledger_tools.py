@@ -36,9 +36,11 @@ def spend(ledger: Ledger, rho: object = 0.1, **fields: str) -> Receipt:
     return ledger.charge(asked.mu_squared, asked=asked, purpose=purpose(**fields))
 
 
-def answer(ledger: Ledger, content: bytes | None = CONTENT, **fields: str) -> Receipt:
+def answer(
+    ledger: Ledger, content: bytes | None = CONTENT, rho: object = 0.1, **fields: str
+) -> Receipt:
     """Charge and release, but don't deliver."""
-    receipt = spend(ledger, **fields)
+    receipt = spend(ledger, rho, **fields)
     ledger.release(receipt, content)
     return receipt
 

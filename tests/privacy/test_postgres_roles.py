@@ -102,8 +102,8 @@ def line(**fields: Any) -> str:
     return json.dumps({name: value for name, value in said.items() if value is not None})
 
 
-def amount(text: str) -> dict[str, Any]:
-    return {"mu_squared": {"*": text}}
+def amount(text: str, delta: object = None) -> dict[str, Any]:
+    return {"mu_squared": {"*": text}} | ({} if delta is None else {"delta": delta})
 
 
 ATTACKS = {
@@ -156,7 +156,20 @@ ATTACKS = {
     "an amount and another root": LINE.format(
         line(amounts={"mu_squared": {"*": "1/500", "ab": "1/5"}})
     ),
-    "an amount with a delta": LINE.format(line(amounts={**amount("1/5"), "delta": "1/9"})),
+    "a delta where none is set aside": LINE.format(line(amounts=amount("1/5", "1/9"))),
+    "a negative delta": LINE.format(line(amounts=amount("1/5", "-1/9"))),
+    "a delta of nothing": LINE.format(line(amounts=amount("1/5", "0/1"))),
+    "a delta divided by nothing": LINE.format(line(amounts=amount("1/5", "1/0"))),
+    "a decimal delta": LINE.format(line(amounts=amount("1/5", "0.1"))),
+    "a delta that is a number": LINE.format(line(amounts=amount("1/5", 1))),
+    "a delta of null": LINE.format(line(amounts={**amount("1/5"), "delta": None})),
+    "a delta in NaN": LINE.format(line(amounts=amount("1/5", "NaN/1"))),
+    "a delta alone": LINE.format(line(amounts={"delta": "1/9"})),
+    "a huge delta": LINE.format(line(amounts=amount("1/5", "1/1" + "0" * 5000))),
+    "spend delta backwards": "UPDATE dpsql.ledger SET spent_delta_over = -1",
+    "raise the total of delta": "UPDATE dpsql.ledger SET total_delta_over = 1",
+    "no constraint of delta": "ALTER TABLE dpsql.ledger DROP CONSTRAINT delta_within_total",
+    "the owner's sums": "SELECT dpsql.plus(ARRAY[0, 1], '1/2')",
     "more than is left": LINE.format(line(amounts=amount("7/5000") | amount("7001/5000"))),
     "a huge amount": LINE.format(line(amounts=amount("1" + "0" * 5000 + "/1"))),
     "another kind": LINE.format(line(kind="forgiven")),
@@ -212,6 +225,37 @@ def test_the_attacks_would_work_but_for_the_rules(owned: Ledger, server: postgre
         found = connection.execute("SELECT spent_over, spent_under FROM dpsql.ledger").fetchone()
     assert found is not None
     assert Q(int(found[0]), int(found[1])) == Q(3, 5) + Q(1, 7)
+
+
+def test_the_server_adds_up_delta(owned: Ledger, server: postgres.Postgres) -> None:
+    store, _ = create(server.address(user="owner"), "keys")
+    ledger = Ledger(store)
+    ledger.set_total(Budget(rho=1), key_delta=1e-10)
+    head = "SELECT spent_delta_over, spent_delta_under FROM dpsql.ledger WHERE dataset = 'keys'"
+    append = f"{LINE} WHERE dataset = 'keys'"
+    with psycopg.connect(server.address(user="ann"), autocommit=True) as connection:
+        for part in ("1/30000000000", "1/15000000000"):
+            with pytest.raises(psycopg.errors.CheckViolation, match="delta_within_total"):
+                connection.execute(append.format(line(request="12", amounts=amount("1/7", "1/9"))))
+            said = line(request=part[2:6], amounts=amount("1/7", part))
+            connection.execute(append.format(said))
+        with pytest.raises(psycopg.errors.CheckViolation, match="delta_within_total"):
+            connection.execute(
+                append.format(line(request="12", amounts=amount("1/7", f"1/1{'0' * 100}")))
+            )
+        connection.execute(append.format(line(request="12", amounts=amount("1/7"))))
+        found = connection.execute(head).fetchone()
+    assert found is not None
+    assert Q(int(found[0]), int(found[1])) == Q(1, 10**10)
+    for change in ("spent_delta_over = 0", "total_delta_over = 2", "total_delta_under = 1"):
+        with (
+            psycopg.connect(server.address(user="owner"), autocommit=True) as connection,
+            pytest.raises(psycopg.DatabaseError, match="only appended"),
+        ):
+            connection.execute(
+                f"UPDATE dpsql.ledger SET seq = seq + 1, kept = kept + 1, {change}"
+                " WHERE dataset = 'keys'"
+            )
 
 
 def test_the_server_knows_what_may_become_of_a_charge(

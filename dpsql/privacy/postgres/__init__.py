@@ -1,7 +1,7 @@
 """Ledgers in PostgreSQL, which several machines share. Importing this doesn't need psycopg."""
 
 from dpsql.privacy.postgres.address import is_address
-from dpsql.privacy.postgres.ledgers import bind, create, find, find_bound, take_over
+from dpsql.privacy.postgres.ledgers import bind, bring_up, create, find, find_bound, take_over
 from dpsql.privacy.postgres.store import PostgresStore
 from dpsql.privacy.postgres.tables import GRANTS
 
@@ -9,6 +9,7 @@ __all__ = [
     "GRANTS",
     "PostgresStore",
     "bind",
+    "bring_up",
     "create",
     "find",
     "find_bound",

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     import psycopg
 
 _ALL = "SELECT seq, event, hash FROM dpsql.chain WHERE ledger = %s ORDER BY seq"
-_SUMS = """SELECT spent_over || '/' || spent_under, total_over || '/' || total_under
+_SUMS = """SELECT spent_over || '/' || spent_under,
+    spent_delta_over || '/' || spent_delta_under, total_over || '/' || total_under,
+    total_delta_over || '/' || total_delta_under
     FROM dpsql.ledger WHERE ledger = %s"""
 _RULES = """SELECT
     (SELECT array_agg(tgname::text || tgenabled::text ORDER BY tgname)
@@ -39,7 +41,8 @@ _TRIGGERS = {
 }  # fmt: skip
 _CONSTRAINTS = {
     "within_total", "spent_is_exact", "total_is_exact", "bounded", "chain_pkey", "ledger_pkey",
-    "ledger_dataset_key", "binding_pkey", "measurement_pkey",
+    "ledger_dataset_key", "binding_pkey", "measurement_pkey", "delta_is_exact",
+    "delta_within_total",
 }  # fmt: skip
 
 
@@ -115,10 +118,11 @@ def audit(connection: psycopg.Connection[Any], history: History) -> Audit:
 
 def _check_sums(connection: psycopg.Connection[Any], history: History) -> None:
     """Check that the server's sums are those of the chain."""
-    spent, total = connection.execute(_SUMS, (history.ledger,)).fetchone() or ("0/1", None)
-    expected = None if history.total is None else history.total.of(EVERY)
-    found = Fraction(spent), None if total is None else Fraction(total)
-    if found != (history.spent.of(EVERY), expected):
+    found = connection.execute(_SUMS, (history.ledger,)).fetchone() or ()
+    sums = [None if text is None else Fraction(text) for text in found]
+    spent, total = history.spent, history.total
+    limits = (None, Fraction(0)) if total is None else (total.of(EVERY), total.delta)
+    if sums != [spent.of(EVERY), spent.delta, *limits]:
         raise damaged("the server's sums are not those of its entries")
 
 

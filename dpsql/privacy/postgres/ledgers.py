@@ -3,7 +3,8 @@
 Guarantees:
     1. There is one ledger of each name in a database, and each identity of rows is bound to one
        ledger, for good: both are keys of the server. Whoever is first decides, also at once.
-    2. Only the owner creates and binds: the tables allow it to nobody else.
+    2. Only the owner creates and binds: the tables allow it to nobody else. Whoever creates brings
+       tables of the version before up to this one, and changes nothing that they hold.
     3. A ledger that is begun for rows with an identity is bound to them in the same transaction.
 """
 
@@ -19,13 +20,14 @@ from dpsql.privacy.event import FORMAT, Line, damaged
 from dpsql.privacy.history import History
 from dpsql.privacy.postgres.connection import Server, server_errors
 from dpsql.privacy.postgres.store import PostgresStore
-from dpsql.privacy.postgres.tables import DDL, LAYOUT, MAX_CONTENT
+from dpsql.privacy.postgres.tables import BEFORE, DDL, LAYOUT, MAX_CONTENT, UPGRADE
 from dpsql.privacy.store import check_dataset
 
 if TYPE_CHECKING:
     import psycopg
 
 _IS_THERE = "SELECT to_regnamespace('dpsql') IS NOT NULL"
+_VERSION = "SELECT version FROM dpsql.layout"
 _LISTED = "SELECT ledger, format, dataset FROM dpsql.ledger ORDER BY dataset"
 _MADE = """INSERT INTO dpsql.ledger (ledger, format, dataset, hash) VALUES (%s, %s, %s, %s)
     ON CONFLICT DO NOTHING"""
@@ -89,6 +91,16 @@ def create(address: str, dataset: str, uid: str = "") -> tuple[PostgresStore, bo
         if made and uid and connection.execute(_BOUND, (uid, start.ledger)).rowcount != 1:
             raise _bound_elsewhere(_place(connection))
     return find(address, dataset=dataset), made
+
+
+def bring_up(address: str) -> None:
+    """Bring tables of the version before up to this one, if there are such.
+
+    Raises:
+        LedgerError: this user may not, or the server can't be asked.
+    """
+    with Server(address).connection() as connection, server_errors(), connection.transaction():
+        _bring_up(connection)
 
 
 def find_bound(address: str, uid: str) -> PostgresStore | None:
@@ -173,11 +185,20 @@ def _bound_elsewhere(place: str) -> LedgerError:
     )
 
 
-def _begin(connection: psycopg.Connection[Any], start: History) -> bool:
-    """Begin a ledger within a transaction, unless there is one; tell whether it is new."""
+def _bring_up(connection: psycopg.Connection[Any]) -> bool:
+    """Bring tables up to this version within a transaction; tell whether there are any."""
     connection.execute("SELECT pg_advisory_xact_lock(hashtext('dpsql'))")
     connection.execute("SET LOCAL synchronous_commit = on")
     if connection.execute(_IS_THERE).fetchone() != (True,):
+        return False
+    if connection.execute(_VERSION).fetchall() == [(BEFORE,)]:
+        connection.execute(UPGRADE)
+    return True
+
+
+def _begin(connection: psycopg.Connection[Any], start: History) -> bool:
+    """Begin a ledger within a transaction, unless there is one; tell whether it is new."""
+    if not _bring_up(connection):
         connection.execute(DDL)
     _check_layout(connection)
     row = start.ledger, FORMAT, start.dataset, start.hash
@@ -194,7 +215,13 @@ def _listed(connection: psycopg.Connection[Any]) -> list[tuple[str, int, str]]:
 
 
 def _check_layout(connection: psycopg.Connection[Any]) -> None:
-    rows = connection.execute("SELECT version FROM dpsql.layout").fetchall()
+    rows = connection.execute(_VERSION).fetchall()
+    if rows == [(BEFORE,)]:
+        raise LedgerError(
+            f"The server's tables have version {BEFORE}; this dpsql needs version {LAYOUT}.",
+            hint="the owner brings them up to it, without a change of what they hold, by any "
+            "dpsql ledger init on this server.",
+        )
     if len(rows) == 1 and rows[0][0] > LAYOUT:
         raise LedgerError(
             f"The server's tables have version {rows[0][0]}; this dpsql knows version {LAYOUT}.",

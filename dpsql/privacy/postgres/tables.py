@@ -10,7 +10,8 @@ Guarantees:
     1. Lines and contents are only ever appended, each with the next number and the hash of its
        text after the line before. (Triggers keep the owner from anything else by mistake.)
     2. What was spent is the exact sum of all charges, as a fraction, and never above the total:
-       a CHECK of integers. Only the owner fixes the total, creates and binds.
+       a CHECK of integers; of μ² and of δ, each by itself. Only the owner fixes the total, creates
+       and binds.
     3. A request is charged once; after that, it fails and is retried at most once, is released at
        most once and not between the two, and is delivered at most once after that. What is kept
        for a release has the digest that its line says.
@@ -29,8 +30,10 @@ from __future__ import annotations
 
 from dpsql.privacy.event import FORMAT
 
-LAYOUT = 1
+LAYOUT = 2
 """The version of these tables."""
+BEFORE = 1
+"""The version that `UPGRADE` goes on from: it had no sum of δ."""
 MAX_CONTENT = 2**26
 """The most bytes that are kept of one release."""
 MAX_LINE = 2**20
@@ -38,7 +41,7 @@ MAX_LINE = 2**20
 MAX_LEDGER = 2**34
 """The most bytes of all events and contents of a ledger."""
 
-_FRACTION = "^(0|[1-9][0-9]*)/[1-9][0-9]*$"
+_FRACTION = "^[1-9][0-9]*/[1-9][0-9]*$"
 _DIGITS = 4000
 _STATES = "'charged', 'failed', 'retried', 'released', 'delivered'"
 
@@ -97,22 +100,46 @@ CREATE TABLE dpsql.binding (
 );
 """
 
-_GUARDS = """
-CREATE FUNCTION dpsql.only_appended() RETURNS trigger LANGUAGE plpgsql AS $$
+_DELTA = f"""
+ALTER TABLE dpsql.ledger
+    ADD COLUMN spent_delta_over numeric NOT NULL DEFAULT 0,
+    ADD COLUMN spent_delta_under numeric NOT NULL DEFAULT 1,
+    ADD COLUMN total_delta_over numeric NOT NULL DEFAULT 0,
+    ADD COLUMN total_delta_under numeric NOT NULL DEFAULT 1,
+    ADD CONSTRAINT delta_is_exact CHECK (
+        spent_delta_over >= 0 AND scale(spent_delta_over) = 0
+        AND spent_delta_under > 0 AND scale(spent_delta_under) = 0
+        AND total_delta_over >= 0 AND scale(total_delta_over) = 0
+        AND total_delta_under > 0 AND scale(total_delta_under) = 0
+        AND length(spent_delta_over::text) <= {_DIGITS}
+        AND length(spent_delta_under::text) <= {_DIGITS}),
+    ADD CONSTRAINT delta_within_total CHECK (total_over IS NULL
+        OR spent_delta_over * total_delta_under <= total_delta_over * spent_delta_under);
+"""
+
+_GUARD = """
+CREATE OR REPLACE FUNCTION dpsql.only_appended() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'UPDATE' AND TG_TABLE_NAME = 'ledger' AND TG_LEVEL = 'ROW' THEN
         IF (NEW.ledger, NEW.format, NEW.dataset, NEW.seq)
                 IS NOT DISTINCT FROM (OLD.ledger, OLD.format, OLD.dataset, OLD.seq + 1)
             AND NEW.kept > OLD.kept
             AND NEW.spent_over * OLD.spent_under >= OLD.spent_over * NEW.spent_under
-            AND (OLD.total_over IS NULL OR (NEW.total_over, NEW.total_under)
-                IS NOT DISTINCT FROM (OLD.total_over, OLD.total_under))
+            AND NEW.spent_delta_over * OLD.spent_delta_under
+                >= OLD.spent_delta_over * NEW.spent_delta_under
+            AND (OLD.total_over IS NULL
+                OR (NEW.total_over, NEW.total_under, NEW.total_delta_over, NEW.total_delta_under)
+                IS NOT DISTINCT FROM
+                (OLD.total_over, OLD.total_under, OLD.total_delta_over, OLD.total_delta_under))
         THEN
             RETURN NEW;
         END IF;
     END IF;
     RAISE EXCEPTION 'a ledger is only appended to' USING ERRCODE = 'DP001';
 END $$;
+"""
+
+_TRIGGERS = """
 CREATE TRIGGER ledger_update BEFORE UPDATE ON dpsql.ledger
     FOR EACH ROW EXECUTE FUNCTION dpsql.only_appended();
 CREATE TRIGGER ledger_fixed BEFORE DELETE OR TRUNCATE ON dpsql.ledger
@@ -127,14 +154,34 @@ CREATE TRIGGER ledger_fixed BEFORE DELETE OR TRUNCATE ON dpsql.ledger
 _DEFINER = "LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp"
 
 _FUNCTIONS = f"""
-CREATE FUNCTION dpsql.locked(wanted text)
+CREATE OR REPLACE FUNCTION dpsql.locked(wanted text)
     RETURNS TABLE (seq bigint, hash text, "time" timestamptz) {_DEFINER} AS $$
 BEGIN
     RETURN QUERY SELECT found.seq, found.hash, clock_timestamp()
         FROM dpsql.ledger AS found WHERE found.ledger = wanted FOR UPDATE;
 END $$;
 
-CREATE FUNCTION dpsql.write(wanted text, number bigint, event text, content bytea)
+CREATE OR REPLACE FUNCTION dpsql.plus(before numeric[], amount text)
+    RETURNS numeric[] {_DEFINER} AS $$
+DECLARE
+    "over" numeric;
+    under numeric;
+    common numeric;
+BEGIN
+    IF amount IS NULL OR amount !~ '{_FRACTION}'
+        OR greatest(length(split_part(amount, '/', 1)), length(split_part(amount, '/', 2)))
+            > {_DIGITS}
+    THEN
+        RAISE EXCEPTION 'this is no amount' USING ERRCODE = 'DP001';
+    END IF;
+    under := split_part(amount, '/', 2)::numeric;
+    "over" := before[1] * under + split_part(amount, '/', 1)::numeric * before[2];
+    under := before[2] * under;
+    common := gcd("over", under);
+    RETURN ARRAY[div("over", common), div(under, common)];
+END $$;
+
+CREATE OR REPLACE FUNCTION dpsql.write(wanted text, number bigint, event text, content bytea)
     RETURNS text {_DEFINER} AS $$
 DECLARE
     head dpsql.ledger;
@@ -142,11 +189,10 @@ DECLARE
     kind text;
     request text;
     amount text;
+    aside text;
     digest text;
     state text;
-    "over" numeric;
-    under numeric;
-    common numeric;
+    now_is numeric[];
     link text;
 BEGIN
     SELECT * INTO STRICT head FROM dpsql.ledger AS found WHERE found.ledger = wanted FOR UPDATE;
@@ -154,6 +200,7 @@ BEGIN
     kind := said ->> 'kind';
     request := coalesce(said ->> 'request', '');
     amount := said #>> '{{amounts,mu_squared,*}}';
+    aside := said #>> '{{amounts,delta}}';
     digest := coalesce(said ->> 'content', '');
     SELECT c.kind INTO state FROM dpsql.chain AS c
         WHERE (c.ledger, c.request) = (wanted, said ->> 'request') AND c.kind IN ({_STATES})
@@ -172,39 +219,41 @@ BEGIN
     THEN
         RAISE EXCEPTION 'this does not follow' USING ERRCODE = 'DP001';
     END IF;
-    IF said ? 'amounts' THEN
-        IF (said -> 'amounts') IS DISTINCT FROM
-                jsonb_build_object('mu_squared', jsonb_build_object('*', amount))
-            OR amount !~ '{_FRACTION}'
-            OR greatest(length(split_part(amount, '/', 1)), length(split_part(amount, '/', 2)))
-                > {_DIGITS}
-        THEN
-            RAISE EXCEPTION 'this is no amount' USING ERRCODE = 'DP001';
-        END IF;
-        "over" := split_part(amount, '/', 1)::numeric;
-        under := split_part(amount, '/', 2)::numeric;
+    IF said ? 'amounts' AND (said -> 'amounts') IS DISTINCT FROM
+        jsonb_build_object('mu_squared', jsonb_build_object('*', amount))
+        || (CASE WHEN aside IS NULL THEN '{{}}' ELSE jsonb_build_object('delta', aside) END)
+    THEN
+        RAISE EXCEPTION 'this is no amount' USING ERRCODE = 'DP001';
     END IF;
     IF kind = 'charged' THEN
-        IF "over" <= 0 THEN
-            RAISE EXCEPTION 'this is no amount' USING ERRCODE = 'DP001';
+        now_is := dpsql.plus(ARRAY[head.spent_over, head.spent_under], amount);
+        head.spent_over := now_is[1];
+        head.spent_under := now_is[2];
+        IF aside IS NOT NULL THEN
+            now_is := dpsql.plus(ARRAY[head.spent_delta_over, head.spent_delta_under], aside);
+            head.spent_delta_over := now_is[1];
+            head.spent_delta_under := now_is[2];
         END IF;
-        head.spent_over := head.spent_over * under + "over" * head.spent_under;
-        head.spent_under := head.spent_under * under;
-        common := gcd(head.spent_over, head.spent_under);
-        head.spent_over := div(head.spent_over, common);
-        head.spent_under := div(head.spent_under, common);
     ELSIF kind = 'total' THEN
         IF head.total_over IS NOT NULL THEN
             RAISE EXCEPTION 'there is a total' USING ERRCODE = 'DP001';
         END IF;
-        head.total_over := "over";
-        head.total_under := under;
+        now_is := dpsql.plus(ARRAY[0, 1], amount);
+        head.total_over := now_is[1];
+        head.total_under := now_is[2];
+        IF aside IS NOT NULL THEN
+            now_is := dpsql.plus(ARRAY[0, 1], aside);
+            head.total_delta_over := now_is[1];
+            head.total_delta_under := now_is[2];
+        END IF;
     END IF;
     link := encode(sha256(convert_to(
         '["' || head.hash || '",' || number || ',' || to_json(event)::text || ']', 'UTF8')), 'hex');
     UPDATE dpsql.ledger AS l SET seq = number, hash = link,
             spent_over = head.spent_over, spent_under = head.spent_under,
             total_over = head.total_over, total_under = head.total_under,
+            spent_delta_over = head.spent_delta_over, spent_delta_under = head.spent_delta_under,
+            total_delta_over = head.total_delta_over, total_delta_under = head.total_delta_under,
             kept = l.kept + octet_length(event) + coalesce(octet_length(content), 0)
         WHERE l.ledger = wanted;
     INSERT INTO dpsql.chain VALUES (wanted, number, event, link, kind, request);
@@ -214,7 +263,7 @@ BEGIN
     RETURN link;
 END $$;
 
-CREATE FUNCTION dpsql.append(wanted text, number bigint, event text, content bytea)
+CREATE OR REPLACE FUNCTION dpsql.append(wanted text, number bigint, event text, content bytea)
     RETURNS text {_DEFINER} AS $$
 BEGIN
     IF (event::jsonb ->> 'kind') IS NOT DISTINCT FROM 'total' THEN
@@ -226,8 +275,15 @@ END $$;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA dpsql FROM PUBLIC;
 """
 
-DDL = _TABLES + _GUARDS + _FUNCTIONS
+DDL = _TABLES + _DELTA + _GUARD + _TRIGGERS + _FUNCTIONS
 """Made at once, by whoever becomes the owner."""
+
+UPGRADE = f"""{_DELTA}{_GUARD}{_FUNCTIONS}
+ALTER TABLE dpsql.layout DISABLE TRIGGER layout_fixed;
+UPDATE dpsql.layout SET version = {LAYOUT};
+ALTER TABLE dpsql.layout ENABLE TRIGGER layout_fixed;
+"""
+"""Makes tables of the version before those of this one, in one transaction, by the owner."""
 
 GRANTS = """CREATE ROLE dpsql_auditor NOLOGIN;
 CREATE ROLE dpsql_analyst NOLOGIN;
