@@ -87,6 +87,9 @@ FLAGS: Mapping[str, Flag] = {
     "delta": Flag("δ of the budget; beside others, where ε is shown [1e-9].", "amount", "X"),
     "rho": Flag("The budget as ρ of zero-concentrated DP.", "amount", "X"),
     "mu": Flag("The budget as μ of Gaussian DP.", "amount", "X"),
+    "key_delta": Flag(
+        "Of the total's δ, or beside ρ or μ: what is set aside to find keys with.", "amount", "X"
+    ),
     "free": Flag("Spend nothing: answer from past measurements alone.", "switch"),
     "targets": Flag(
         "In place of a budget: the largest standard error of a statement. Repeatable.",

@@ -139,6 +139,7 @@ def line_parser() -> argparse.ArgumentParser:
     parser = _parser("%dpsql", "Show what was spent and what is left, or make up rows.")
     add = parser.add_argument
     add("--total", action="store_true", help="fix the total: the budget given")
+    _add(parser, "key_delta")
     add("--synthetic", metavar="NAME", help="make up rows of this release, which is free")
     for name, said in MADE_UP.items():
         add(f"--{name}", type=str if name == "table" else _reading(whole_number), help=said)
@@ -267,11 +268,11 @@ class Magics:
             raise UsageError("These options are for --synthetic NAME, with a release.")
         session = self._session(given)
         if given.total:
-            session.ledger.set_total(self._budget(given))
-        elif any(getattr(given, name) is not None for name in (*BUDGET, "budget")):
+            session.ledger.set_total(self._budget(given), key_delta=given.key_delta)
+        elif any(getattr(given, name) is not None for name in (*BUDGET, "budget", "key_delta")):
             raise UsageError("A budget belongs to a cell; to fix the total add --total.")
         ledger = session.ledger
-        text = f"spent: {account.amount(ledger.spent, up=True)}\nleft: {_left(session)}"
+        text = f"spent: {account.spent_of(ledger)}\nleft: {_left(session)}"
         return AccountView(text, account.account_card(ledger))
 
     def _answer(self, given: argparse.Namespace, cell: str) -> pl.DataFrame | Release | Plan | None:
@@ -419,8 +420,7 @@ def _keys(given: list[tuple[str, str]]) -> dict[str, str] | None:
 
 
 def _left(session: Session) -> str:
-    left = session.ledger.remaining
-    return "not limited" if left is None else account.amount(left, up=False)
+    return account.left_of(session.ledger) or "not limited"
 
 
 def _shortly(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

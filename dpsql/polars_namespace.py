@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import os
 
     from dpsql.privacy import Budget
+    from dpsql.privacy.budget import Number
     from dpsql.release import Release
     from dpsql.schema import Domain, Schema
     from dpsql.session import Session
@@ -104,13 +105,14 @@ class PrivateFrame:
         self,
         *,
         budget: Budget | None = None,
+        key_delta: Number | None = None,
         schema: FrameSchema | None = None,
         **options: Unpack[FrameSessionOptions],
     ) -> Session:
         """Make a session on a copy of this frame, for several questions under one total.
 
-        `budget` is that total; without it, spending is not limited. For the other arguments see
-        `sql`.
+        `budget` is that total; without it, spending is not limited. For `key_delta` see
+        `dpsql.Session`, for the other arguments `sql`.
 
         Raises:
             DpsqlError: see `dpsql.Session`.
@@ -119,7 +121,8 @@ class PrivateFrame:
         from dpsql.session import Session
 
         con = store_frame(self._collected)
-        return Session(con, budget=budget, schema=_declared(schema), **options)
+        declared = _declared(schema)
+        return Session(con, budget=budget, key_delta=key_delta, schema=declared, **options)
 
     @property
     def _collected(self) -> pl.DataFrame:

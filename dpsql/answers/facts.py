@@ -44,7 +44,7 @@ LAPLACE_NOISE = (
 )
 
 
-class Earlier(msgspec.Struct, frozen=True, rename={"seq": "entry"}):
+class Earlier(msgspec.Struct, frozen=True, omit_defaults=True, rename={"seq": "entry"}):
     """An earlier release on whose measurements answers rest as well."""
 
     seq: int
@@ -52,11 +52,14 @@ class Earlier(msgspec.Struct, frozen=True, rename={"seq": "entry"}):
     request: str
     mu_squared: Fraction
     time: str
+    delta: Fraction | None = None
+    """What it was charged of δ, if anything."""
 
     @classmethod
     def of(cls, entry: Entry) -> Earlier:
         """Take it from the ledger."""
-        return cls(entry.seq, entry.request, entry.mu_squared, entry.time)
+        delta = entry.delta or None
+        return cls(entry.seq, entry.request, entry.mu_squared, entry.time, delta)
 
 
 def now() -> str:

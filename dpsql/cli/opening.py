@@ -13,6 +13,8 @@ from dpsql.engines.interrupts import interruptible
 from dpsql.request import PlanOptions, TableOptions, part
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+
     from dpsql.engines.source import DraftedSource
     from dpsql.planner.comparison import Comparison
     from dpsql.planner.plans.plan import Plan
@@ -54,7 +56,9 @@ def account_of(db: Rows) -> Path:
 
 
 @contextmanager
-def session(source: DatabaseOptions, *, total: Budget | None = None) -> Iterator[Session]:
+def session(
+    source: DatabaseOptions, *, total: Budget | None = None, key_delta: Decimal | None = None
+) -> Iterator[Session]:
     """Open a database and its ledger.
 
     Raises:
@@ -63,7 +67,7 @@ def session(source: DatabaseOptions, *, total: Budget | None = None) -> Iterator
     from dpsql.session import Session
 
     with data(source.db) as opened:
-        yield Session(opened, budget=total, **declared(source))
+        yield Session(opened, budget=total, key_delta=key_delta, **declared(source))
 
 
 def declared(source: DatabaseOptions) -> SessionOptions:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Display
     from rich.progress import TaskID
 
-    from dpsql.privacy import Budget
+    from dpsql.privacy import Budget, Ledger
 
 
 FALLBACK_WIDTH = 100
@@ -160,53 +160,87 @@ class AccountReport:
     document: dict[str, object]
 
 
-def account(charged: Budget | None, left: Fraction | None, delta: Decimal) -> AccountReport:
-    """Word a charge, and what is left of the total as μ²; None without a total."""
+def account(charged: Budget | None, ledger: Ledger, delta: Decimal) -> AccountReport:
+    """Word a charge, and what is left of the total, if there is one."""
+    from dpsql.present.account import left_of
+
+    if charged is not None:
+        charged = ledger.understood(charged)
     lines = [f"charged: {'nothing' if charged is None else budget_forms(charged, delta)}"]
-    lines += [] if left is None else [f"left: {forms(left, delta, up=False)}"]
+    left = left_of(ledger, delta=Fraction(delta))
+    lines += [] if left is None else [f"left: {left}"]
     document: dict[str, object] = {
         "charged": None if charged is None else budget_json(charged, delta),
-        "remaining": None if left is None else as_json(left, delta, up=False),
+        "remaining": amounts_json(ledger, delta)["remaining"],
     }
     return AccountReport(tuple(lines), document)
 
 
+def amounts_json(ledger: Ledger, delta: Decimal) -> dict[str, dict[str, object] | None]:
+    """Give what may be spent, was spent and is left; with δ if an account has any."""
+    total_delta, spent_delta = ledger.total_delta, ledger.spent_delta
+    any_delta = bool(total_delta or spent_delta)
+    amounts = {
+        "total": (ledger.total, total_delta, True),
+        "spent": (ledger.spent, spent_delta, True),
+        "remaining": (ledger.remaining, ledger.remaining_delta, False),
+    }
+    return {
+        name: None
+        if value is None
+        else as_json(value, delta, up=up, key_delta=aside if any_delta else None)
+        for name, (value, aside, up) in amounts.items()
+    }
+
+
 def budget_forms(budget: Budget, delta: Decimal) -> str:
     """Word a budget in all forms, as it was asked first if it is pure."""
-    words = forms(budget.mu_squared, delta)
+    words = forms(budget.mu_squared, delta, key_delta=budget.key_delta)
     return f"{budget}; {words}" if budget.pure else words
 
 
 def budget_json(budget: Budget, delta: Decimal) -> dict[str, object]:
     """Give a budget in all forms; ε and δ as they were asked if it is pure."""
-    amounts = as_json(budget.mu_squared, delta)
+    amounts = as_json(budget.mu_squared, delta, key_delta=budget.key_delta or None)
     return {**amounts, "epsilon": float(budget.amount), "delta": 0.0} if budget.pure else amounts
 
 
-def forms(mu_squared: Fraction, delta: Decimal, *, up: bool = True) -> str:
-    """Word an amount in all forms."""
+def forms(mu_squared: Fraction, delta: Decimal, *, key_delta: Fraction = Fraction(0)) -> str:
+    """Word an amount in all forms, rounded up."""
     from dpsql.present.account import amount
 
-    return amount(mu_squared, up=up, delta=Fraction(delta))
+    return amount(mu_squared, up=True, delta=Fraction(delta), key_delta=key_delta)
 
 
-def as_json(mu_squared: Fraction, delta: Decimal, *, up: bool = True) -> dict[str, object]:
-    """Give an amount in all forms; μ² exactly, ε rounded up or down."""
+def as_json(
+    mu_squared: Fraction, delta: Decimal, *, up: bool = True, key_delta: Fraction | None = None
+) -> dict[str, object]:
+    """Give an amount in all forms; μ² exactly, ε rounded up or down.
+
+    Args:
+        mu_squared: the amount.
+        delta: where ε is shown.
+        up: whether it is rounded up.
+        key_delta: the δ that belongs to the amount, a part of `delta`; where that is no more, there
+            is no ε. None if no δ is spent or set aside.
+    """
+    rest = Fraction(delta) - (key_delta or 0)
     return {
         "mu_squared": mu_squared,
         "rho": float(mu_squared / 2),
         "mu": math.sqrt(mu_squared),
-        "epsilon": _epsilon(mu_squared, delta, up=up),
+        "epsilon": _epsilon(mu_squared, rest, up=up) if rest > 0 else None,
         "delta": float(delta),
+        **({} if key_delta is None else {"key_delta": key_delta}),
     }
 
 
-def _epsilon(mu_squared: Fraction, delta: Decimal, *, up: bool) -> float:
+def _epsilon(mu_squared: Fraction, delta: Fraction, *, up: bool) -> float:
     from dpsql.privacy import Budget
     from dpsql.privacy.conversions import epsilon_of
 
     if up or mu_squared <= 0:
-        return epsilon_of(max(mu_squared, Fraction(0)), Fraction(delta))
+        return epsilon_of(max(mu_squared, Fraction(0)), delta)
     affordable = Budget(epsilon=1, delta=delta).at_most(mu_squared)
     return 0.0 if affordable is None else float(affordable.amount)
 

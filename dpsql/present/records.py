@@ -23,6 +23,7 @@ from dpsql.answers.facts import Earlier, Facts
 from dpsql.errors import printable
 from dpsql.planner.reconstruction.base import EXPECTED
 from dpsql.privacy import Budget, Purpose, Receipt
+from dpsql.privacy.budget import shown_delta
 from dpsql.schema import Table
 from dpsql.schema.stored import table_from_json, table_to_json
 
@@ -35,12 +36,17 @@ class DocumentPart(msgspec.Struct, frozen=True):
     """A part of a document; each has at least these names."""
 
 
-class _Asked(DocumentPart, frozen=True):
+class _Asked(DocumentPart, frozen=True, omit_defaults=True):
     form: Literal["rho", "mu", "epsilon"]
     amount: Fraction
     delta: Fraction | None
+    key_delta: Fraction | None = None
 
     def budget(self) -> Budget:
+        made = self._plain()
+        return made if self.key_delta is None else made.setting_aside(self.key_delta)
+
+    def _plain(self) -> Budget:
         if self.form == "epsilon" and self.delta is not None:
             return Budget(epsilon=self.amount, delta=self.delta)
         if self.form == "epsilon":
@@ -60,12 +66,15 @@ class _Budget(DocumentPart, frozen=True):
     @classmethod
     def of(cls, budget: Budget) -> _Budget:
         deltas = dict.fromkeys((*DELTAS, *([] if budget.delta is None else [budget.delta])))
+        asked = _Asked(budget.form, budget.amount, budget.delta, budget.key_delta or None)
         return cls(
-            _Asked(budget.form, budget.amount, budget.delta),
+            asked,
             rho=float(budget.rho),
             rho_exact=budget.rho,
             mu=budget.mu,
-            epsilon_at_delta={f"{float(d):g}": budget.epsilon_at(d) for d in deltas},
+            epsilon_at_delta={
+                f"{float(d):g}": budget.epsilon_at(d) for d in deltas if d > budget.key_delta
+            },
         )
 
 
@@ -76,12 +85,21 @@ class _Expected(DocumentPart, frozen=True):
     worst_standard_error: float | None
 
 
-class _Receipt(DocumentPart, frozen=True):
+class _Receipt(DocumentPart, frozen=True, omit_defaults=True):
     id: str
     entry: int
     request: str
     mu_squared: Fraction
     purpose: Purpose
+    delta: Fraction | None = None
+
+    @classmethod
+    def of(cls, r: Receipt) -> _Receipt:
+        return cls(r.ledger, r.seq, r.request, r.mu_squared, r.purpose, r.delta or None)
+
+    def receipt(self) -> Receipt:
+        delta = self.delta or Fraction(0)
+        return Receipt(self.id, self.entry, self.request, self.mu_squared, self.purpose, delta)
 
 
 # ── Records ──────────────────────────────────────────────────────────────────────────────────────
@@ -148,7 +166,8 @@ class Fact:
 def _rested_on(entries: Iterable[Earlier]) -> Iterator[str]:
     for entry in dict.fromkeys(entries):  # of several tables it is named once for each
         rho = Budget(rho=1).describe(entry.mu_squared, up=True).split(" (")[0]
-        yield f"entry {entry.seq} of {entry.time}, charged {rho}"
+        aside = f" and {shown_delta(entry.delta)}" if entry.delta else ""
+        yield f"entry {entry.seq} of {entry.time}, charged {rho}{aside}"
 
 
 def _of_versions(versions: Mapping[str, str]) -> list[str]:
@@ -222,8 +241,8 @@ FACTS = (
         "receipt",
         In.RELEASE,
         _Receipt | None,
-        write=lambda r: _Receipt(r.ledger, r.seq, r.request, r.mu_squared, r.purpose),
-        read=lambda said: Receipt(*msgspec.structs.astuple(said)),
+        write=_Receipt.of,
+        read=_Receipt.receipt,
         lines=(
             FactLine("Privacy", "ledger", lambda r: [f"entry {r.seq} of ledger {r.ledger}"]),
             FactLine("page", "request", lambda receipt: [receipt.request]),

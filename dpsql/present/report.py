@@ -10,6 +10,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from itertools import islice
 
 import polars as pl
@@ -23,7 +24,7 @@ from dpsql.errors import DpsqlError, ResourceLimitError, printable
 from dpsql.markup import Html, card, facts
 from dpsql.planner.plans.plan import digits
 from dpsql.present import formats
-from dpsql.present.account import amount
+from dpsql.present.account import left_of, share_spent, spent_of, total_of
 from dpsql.present.disk import MOST_BYTES, plain_names
 from dpsql.present.exports import METADATA, Answered, Style, as_text
 from dpsql.present.formats import csv_text, parquet_bytes
@@ -290,7 +291,7 @@ def page_of(
         answer = Answer(facts, frames, name, file, draft.room, style)
         _tell(draft, facts, answer, f"answer-{number}")
     tables = facts.tables
-    earlier = {entry.seq: entry.mu_squared for entry in facts.earlier}
+    earlier = {e.seq: (e.mu_squared, e.delta or Fraction(0)) for e in facts.earlier}
     document = {**formats.common(facts), "statements": draft.documents}
     return Page(
         title=title or f"Release of {', '.join(table.shown for table in tables)}",
@@ -300,7 +301,7 @@ def page_of(
         promised=promised(facts.budget, tables, facts.neighbours, list(earlier.values())),
         not_protected=not_protected(tables),
         budget=_budget(facts, account),
-        spent=_spent(account),
+        spent=None if account is None else share_spent(account),
         overview=Shown(_overview_columns(), draft.overview, len(draft.overview)),
         statements=draft.told,
         provenance=_provenance(facts, measurements),
@@ -400,18 +401,12 @@ def _budget(facts: Facts, account: Ledger | None) -> list[tuple[str, str]]:
         found.append(("the same as", "; ".join(budget_forms(facts.budget))))
     if account is None:
         return [*found, ("left", "not told here: the ledger was not at hand")]
-    found.append(("spent until now", amount(account.spent, up=True)))
-    if account.total is None:
+    found.append(("spent until now", spent_of(account)))
+    total, left = total_of(account), left_of(account)
+    if total is None:
         return [*found, ("total", "not fixed: spending is recorded and not limited")]
-    left = account.total - account.spent
-    found.append(("left", amount(left, up=False) if left > 0 else "nothing"))
-    return [*found, ("total", amount(account.total, up=True)), ("as of", now())]
-
-
-def _spent(account: Ledger | None) -> float | None:
-    if account is None or not account.total:
-        return None
-    return min(float(account.spent / account.total), 1.0)
+    found.append(("left", left if account.remaining and left else "nothing"))
+    return [*found, ("total", total), ("as of", now())]
 
 
 def _provenance(facts: Facts, measurements: bytes) -> list[tuple[str, str]]:

@@ -12,6 +12,7 @@ from dpsql.answers.facts import Facts
 from dpsql.errors import printable
 from dpsql.present.records import DELTAS, lines_of
 from dpsql.privacy import Budget
+from dpsql.privacy.budget import shown_delta
 from dpsql.privacy.conversions import epsilon_of
 from dpsql.schema import Table
 
@@ -75,12 +76,14 @@ def _privacy(facts: Facts) -> Iterator[tuple[str, str]]:
 
 def budget_forms(budget: Budget) -> list[str]:
     """Word a budget in all forms; ε is rounded up."""
-    deltas = DELTAS if budget.delta is None else (budget.delta, *DELTAS)
+    deltas = [d for d in (budget.delta, *DELTAS) if d is not None and d > budget.key_delta]
     rho, mu = (_in_form(form, budget.mu_squared) for form in (Budget(rho=1), Budget(mu=1)))
     forms = [f"{rho}, {mu}"]
     for delta in deltas:
         small = f"{float(delta):g}".replace("e-0", "e-")
         forms.append(f"ε = {budget.epsilon_at(delta):.6g} at δ = {small}")
+    if budget.key_delta:
+        forms.append(f"{shown_delta(budget.key_delta)}, in what is said of ε")
     return list(dict.fromkeys(forms))
 
 
@@ -193,7 +196,10 @@ DELTA = Fraction(1, 10**9)
 
 
 def promised(
-    budget: Budget | None, tables: Sequence[Table], neighbours: str, earlier: Sequence[Fraction]
+    budget: Budget | None,
+    tables: Sequence[Table],
+    neighbours: str,
+    earlier: Sequence[tuple[Fraction, Fraction]],
 ) -> list[tuple[str, str]]:
     """Say who is protected and what ε means, as questions and answers.
 
@@ -201,13 +207,13 @@ def promised(
         budget: what was charged.
         tables: whose rows were counted.
         neighbours: what is hidden, in words.
-        earlier: what was charged, as μ², for earlier releases on which answers rest as well.
+        earlier: what was charged, as μ² and δ, for earlier releases on which answers rest as well.
     """
     found = [("Who is protected?", _protected(tables)), ("What is hidden?", _hidden(neighbours))]
     if budget is None:
         found.append(("What does this release cost?", _FREE))
     if earlier:
-        found.append(("What does ε mean here?", _with_earlier(budget, sum(earlier, Fraction(0)))))
+        found.append(("What does ε mean here?", _with_earlier(budget, earlier)))
     elif budget is not None:
         found += [
             ("What does ε mean here?", _meaning(budget)),
@@ -290,7 +296,7 @@ def _meaning(budget: Budget) -> str:
             f"{_factor(stated)} times as likely if one of those who are protected is in the data "
             "as if not, and the other way round."
         )
-    delta = budget.delta or DELTA
+    delta = budget.delta or max(DELTA, 10 * budget.key_delta)
     amount = budget.amount if budget.delta is not None else None
     epsilon = budget.epsilon_at(delta) if amount is None else float(amount)
     known = _above(Fraction(epsilon) if amount is None else amount)
@@ -325,11 +331,12 @@ def guessed(budget: Budget) -> float:
     """Return how often a guess is right at best, if it was right half of the time before.
 
     Of two cases, equally likely, the one is told from the other with at most the probability
-    Φ(μ/2) by what is μ-GDP, and e^ε/(1 + e^ε) by what is ε-differentially private.
+    Φ(μ/2) by what is μ-GDP, and e^ε/(1 + e^ε) by what is ε-differentially private. Where δ = Δ pays
+    for keys, P ≤ P′ + δ_μ(0) + Δ for each event, so that it is at most Φ(μ/2) + Δ/2.
     """
     if budget.pure:
         return 1 / (1 + math.exp(-float(budget.amount)))
-    return _told_apart(budget.mu_squared)
+    return min(_told_apart(budget.mu_squared) + float(budget.key_delta) / 2, 1.0)
 
 
 def _told_apart(mu_squared: Fraction) -> float:
@@ -344,18 +351,20 @@ def _guessing(budget: Budget) -> str:
     )
 
 
-def _with_earlier(budget: Budget | None, earlier: Fraction) -> str:
-    total = earlier + (Fraction(0) if budget is None else budget.mu_squared)
-    epsilon = epsilon_of(total, DELTA)
+def _with_earlier(budget: Budget | None, earlier: Sequence[tuple[Fraction, Fraction]]) -> str:
+    own = [] if budget is None else [(budget.mu_squared, budget.key_delta)]
+    total, aside = (sum(parts, Fraction(0)) for parts in zip(*earlier, *own, strict=True))
+    delta = max(DELTA, 10 * aside)
+    epsilon = epsilon_of(total, delta - aside)
     adds = "" if budget is None else f" This one alone was charged {budget}, and adds that to them."
     return (
         "Answers also use measurements of earlier releases, so the charges of all these releases "
-        f"are added up. Together they are ε = {_above(Fraction(epsilon))} at δ = {_small(DELTA)}: "
+        f"are added up. Together they are ε = {_above(Fraction(epsilon))} at δ = {_small(delta)}: "
         f"any result of all of them is at most e^ε = {_factor(epsilon)} times as likely if one of "
         "those who are protected is in the data as if not, and the other way round, except for a "
-        f"probability of {_small(DELTA)} at most. Somebody who would be right in 50 of 100 cases "
+        f"probability of {_small(delta)} at most. Somebody who would be right in 50 of 100 cases "
         "by guessing whether one of them is in the data is then right in at most "
-        f"{_percent(_told_apart(total))} of 100.{adds}"
+        f"{_percent(_told_apart(total) + float(aside) / 2)} of 100.{adds}"
     )
 
 

@@ -196,6 +196,8 @@ class Ledger:
         """
         if budget.pure:
             raise refusals.pure_total(budget)
+        if key_delta is None and budget.key_delta:
+            key_delta = budget.key_delta
         stated = None if key_delta is None else budget.setting_aside(key_delta)
         with self._store.writing() as now:
             total, spent = now.history.total, now.history.spent

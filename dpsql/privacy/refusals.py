@@ -59,7 +59,7 @@ def too_much_delta(cost: Fraction, left: Fraction, *, any_aside: bool) -> Budget
         return BudgetError(
             f"This account sets no δ aside to find keys with, and {shown_delta(cost)} was asked.",
             hint="declare the keys, as a domain; only a new account can set δ aside, by "
-            + option("key_delta", "1e-10")
+            + option("key_delta", 1e-10)
             + " beside its total.",
         )
     return BudgetError(
@@ -75,7 +75,7 @@ def without_delta(budget: Budget) -> BudgetError:
     return BudgetError(
         f"Keys are to be found, which takes some δ, and the total has none: {budget}.",
         hint="pass "
-        + option("key_delta", "1e-10")
+        + option("key_delta", 1e-10)
         + ", the probability with which the promise may fail; or 0, and declare the keys.",
     )
 
@@ -85,7 +85,7 @@ def set_aside_late(dataset: str, budget: Budget) -> LedgerError:
     return LedgerError(
         f"Something was spent on {dataset} already, and {shown_delta(budget.key_delta)} can be set "
         "aside only before: else it could depend on what was answered.",
-        hint="pass " + option("key_delta", "0") + ".",
+        hint="pass " + option("key_delta", 0) + ".",
     )
 
 

@@ -45,7 +45,9 @@ from dpsql.schema import Table
 FORMAT = 4
 SEVERAL = 5
 """The format of releases of several tables, which earlier versions can't read."""
-READ = (2, 3, FORMAT, SEVERAL)
+ASIDE = 6
+"""The format of releases whose budget sets δ aside, or that were charged some."""
+READ = (2, 3, FORMAT, SEVERAL, ASIDE)
 """Formats that are read: format 2 left rows out of all statements that one of them left out, format
 3 knew neither contexts nor measures among what was measured, format 4 is of one table."""
 MAX_BYTES = 2**26
@@ -88,7 +90,7 @@ class DescribedFile(DocumentPart, frozen=True, kw_only=True, omit_defaults=True)
 def write(facts: Facts, files: Mapping[str, DescribedFile]) -> str:
     """Write facts and what is said of each file, with a checksum of all of it."""
     document = {
-        "format": SEVERAL if facts.others else FORMAT,
+        "format": _format_of(facts),
         **document_of(facts, In.RELEASE),
         "files": msgspec.to_builtins(files),
     }
@@ -97,6 +99,14 @@ def write(facts: Facts, files: Mapping[str, DescribedFile]) -> str:
         if document["ledger"] is not None:
             del document["ledger"]["purpose"]["others"]
     return _text({**document, "sha256": _digest(document)})
+
+
+def _format_of(facts: Facts) -> int:
+    aside = facts.budget is not None and bool(facts.budget.key_delta)
+    charged = facts.receipt is not None and bool(facts.receipt.delta)
+    if aside or charged or any(earlier.delta for earlier in facts.earlier):
+        return ASIDE
+    return SEVERAL if facts.others else FORMAT
 
 
 def _text(sealed: Mapping[str, Any]) -> str:
@@ -182,7 +192,7 @@ def _check(facts: Facts, document: Mapping[str, Any]) -> None:
         raise ValueError
     paths = {table.path for table in facts.tables}
     units = len(facts.tables) == 1 or all(table.unit is not None for table in facts.tables)
-    if len(paths) < len(facts.tables) or bool(facts.others) != (document["format"] == SEVERAL):
+    if len(paths) < len(facts.tables) or max(document["format"], FORMAT) != _format_of(facts):
         raise ValueError
     charged = 0 if facts.receipt is None else len(facts.receipt.purpose.tables)
     if not units or charged not in {0, len(facts.tables)}:

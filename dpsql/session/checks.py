@@ -63,6 +63,18 @@ def check_budget(budget: object) -> None:
         )
 
 
+def check_key_delta(budget: Budget | None, key_delta: object) -> None:
+    """Refuse δ that is set aside of no total, before an account is opened; or more than it has."""
+    if key_delta is None:
+        return
+    if budget is None:
+        raise BudgetError(
+            "A δ is set aside of a total, or beside it, and there is none.",
+            hint="pass the total as well, " + ANY_BUDGET + ".",
+        )
+    budget.setting_aside(key_delta)  # type: ignore[arg-type]
+
+
 def _check_mechanism(request: Request) -> None:
     """Refuse what is not a mechanism, and what it can't do.
 

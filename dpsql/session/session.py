@@ -46,13 +46,14 @@ from dpsql.schema.facts import Database
 from dpsql.schema.names import as_sql
 from dpsql.session.answer import answer, answer_free
 from dpsql.session.archive import Archive
-from dpsql.session.checks import check_budget, check_most, check_request
+from dpsql.session.checks import check_budget, check_key_delta, check_most, check_request
 from dpsql.session.data import DeclaredData, PrivateData, check_up_to, histogram, without_last
 from dpsql.session.planning import compared, compiled_on_past, planned
 from dpsql.session.purpose import DataState
 
 if TYPE_CHECKING:
     from dpsql.planner.comparison import Comparison
+    from dpsql.privacy.budget import Number
     from dpsql.request import PrivateRows
 
 
@@ -64,6 +65,7 @@ _HISTORY = {
     "time": pl.String(),
     "state": pl.String(),
     "rho": pl.Float64(),
+    "delta": pl.Float64(),
     "measurements": pl.Boolean(),
     "request": pl.String(),
 }
@@ -115,7 +117,15 @@ class Account:
     def history(self) -> pl.DataFrame:
         """All charges, oldest first; see `Session.history`."""
         rows = [
-            (e.seq, e.time, e.state, float(e.mu_squared / 2), bool(e.content), e.request)
+            (
+                e.seq,
+                e.time,
+                e.state,
+                float(e.mu_squared / 2),
+                float(e.delta),
+                bool(e.content),
+                e.request,
+            )
             for e in self.ledger.entries()
         ]
         return pl.DataFrame(rows, schema=_HISTORY, orient="row")
@@ -140,6 +150,9 @@ class Session:
         budget: the total for this data set, kept in the ledger across processes. It can be set
             once. None takes the total that the ledger has; without any, spending is recorded
             and not limited.
+        key_delta: the part of the total's δ, or beside ρ and μ the δ, that is set aside to find out
+            which keys exist; see `Budget.setting_aside`. By default nothing is, and what was set
+            aside before stays so. It can be set once, before anything is spent.
         schema: domains that go before DuckDB's catalog: a `Schema`, its tables, or the path of a
             schema file, which `dpsql schema people.csv` drafts. What is in CSV is text, but where
             it is declared otherwise.
@@ -177,6 +190,7 @@ class Session:
 
     Raises:
         LedgerError: the ledger can't be opened or written, or has another total.
+        BudgetError: no such δ can be set aside of the total, or there is none.
         SchemaError: the schema, the unit or the vintage is malformed.
     """
 
@@ -187,15 +201,17 @@ class Session:
         con: PrivateRows,
         *,
         budget: Budget | None = None,
+        key_delta: Number | None = None,
         **options: Unpack[SessionOptions],
     ) -> None:
         declared = Declared(**options)
         data = DeclaredData.of(data_source(con, declared.version), declared)
         if budget is not None:
             check_budget(budget)
+        check_key_delta(budget, key_delta)
         self._account = Account.of(data.source, declared)
         if budget is not None:
-            self._account.ledger.set_total(budget)
+            self._account.ledger.set_total(budget, key_delta=key_delta)
         self._lock = threading.RLock()
         self._data = self._account.joined(data, declared)
 
@@ -245,14 +261,19 @@ class Session:
         return None if left is None else left / 2
 
     @property
+    def remaining_delta(self) -> Fraction | None:
+        """The rest of the δ that the total sets aside for keys; None if there is no total."""
+        return self.ledger.remaining_delta
+
+    @property
     def history(self) -> pl.DataFrame:
         """All charges, oldest first.
 
         Columns: `entry` (its number in the ledger), `time` (UTC), `state` (`charged`: paid and
         not measured, `failed`: counting failed, and the same request is free once, `retried`: it
         was asked again, and not measured, `released`: measured and not handed out, `delivered`),
-        `rho` (charged), `measurements` (whether what was measured is kept) and `request` (its
-        name).
+        `rho` and `delta` (charged), `measurements` (whether what was measured is kept) and
+        `request` (its name).
         """
         return self._account.history
 
@@ -286,6 +307,7 @@ class Session:
                 hint=call("session.release", FREE) + " answers from earlier ones, without a plan.",
             )
         check_request(request)
+        request = _understood(request, self.ledger)
         # A release in another thread must not have its rows read as a catalog.
         with self._lock, watched(request.progress) as watch:
             request = replace(request, progress=watch)
@@ -309,6 +331,7 @@ class Session:
         """
         check_budget(budget)
         request = Request(named(statements), budget, reuse=False, **part(options, PlanningOptions))
+        request = _understood(request, self.ledger)
         with self._lock, watched(options.get("progress")) as watch:
             with self._data.held():
                 watch("planning by each mechanism", 0, 1)
@@ -457,6 +480,20 @@ class Session:
         return answered(self, Request(named(statements), budget, **options))
 
 
+def _understood(request: Request, ledger: Ledger) -> Request:
+    """Return a request whose budgets are what they are in this account; see `Ledger.understood`.
+
+    Raises:
+        BudgetError: one has no more δ than the account sets aside.
+    """
+    amount, most = request.amount, request.at_most
+    return replace(
+        request,
+        budget=request.budget if amount is None else ledger.understood(amount),
+        at_most=None if most is None else ledger.understood(most),
+    )
+
+
 def answered(session: Session, request: Request) -> Release:
     """Answer a request, while no other thread uses the connection.
 
@@ -465,6 +502,7 @@ def answered(session: Session, request: Request) -> Release:
     """
     check_request(request)
     check_most(request, session.ledger)
+    request = _understood(request, session.ledger)
     with (
         one_thread,
         session._lock,

@@ -125,3 +125,40 @@ def test_a_damaged_ledger_is_refused(commands):
     connection.close()
     for command in (("ledger", commands.ledger), ("ledger", "verify", commands.ledger)):
         assert commands.run(*command).exit_code == Exit.LEDGER
+
+
+def test_delta_is_set_aside_and_shown(commands):
+    init = ("ledger", "init", "--db", commands.db, "--epsilon", "1", "--delta", "1e-9")
+    said = commands.done(*init, "--key-delta", "1e-10")
+    assert "ε = 1 at δ = 1e-9; δ = 1e-10 for keys" in said
+    assert commands.document(*init)["remaining"]["key_delta"] == "1/10000000000"
+    again = commands.run(*init, "--key-delta", "0")
+    assert again.exit_code == Exit.LEDGER
+    asked = commands.run(
+        "query", BY_SEX, "--db", commands.db, "--epsilon", "0.5", "--delta", "1e-9"
+    )
+    assert "charged: ρ = " in asked.stderr
+    assert asked.stderr.count("δ = 1e-10 for keys") == 2
+    found = commands.document("ledger", "--db", commands.db)
+    assert [found[k]["key_delta"] for k in ("total", "spent", "remaining")] == [
+        "1/10000000000", "0/1", "1/10000000000",
+    ]  # fmt: skip
+    assert "left   ρ = " in (text := commands.done("ledger", "--db", commands.db))
+    assert text.count("δ = 1e-10 for keys") == 2
+    far = commands.document("ledger", "--db", commands.db, "--delta", "1e-11")
+    assert (far["total"]["epsilon"], far["spent"]["epsilon"] > 0) == (None, True)
+    small = commands.run("query", BY_SEX, "--db", commands.db, "--epsilon", "1", "--delta", "1e-11")
+    assert small.exit_code == Exit.BUDGET
+    plan = commands.document(
+        "plan", BY_SEX, "--db", commands.db, "--epsilon", "0.5", "--delta", "1e-9"
+    )
+    assert plan["budget"]["key_delta"] == "1/10000000000"
+
+
+def test_without_delta_nothing_is_said_of_it(commands):
+    commands.done("ledger", "init", "--db", commands.db, "--rho", "0.5")
+    ask(commands, "0.1")
+    assert "keys" not in commands.done("ledger", "--db", commands.db)
+    found = commands.document("ledger", "--db", commands.db)
+    assert "key_delta" not in found["total"]
+    assert "delta" not in found["entries"][0]

@@ -387,3 +387,12 @@ def test_an_error_stops_the_notebook(tmp_path, options):
     with pytest.raises(CellExecutionError):
         run_notebook(notebook, tmp_path)
     assert not (tmp_path / "went_on").exists()
+
+
+def test_a_total_may_set_delta_aside(shell):
+    shown = line(shell, "--total --epsilon 1 --delta 1e-9 --key-delta 1e-10")
+    assert "ε = 1 at δ = 1e-9; δ = 1e-10 for keys" in repr(shown)
+    with pytest.raises(UsageError, match="add --total"):
+        line(shell, "--key-delta 1e-10")
+    cell(shell, "--epsilon 1 --delta 1e-9")
+    assert "left: ρ = 0; δ = 1e-10 for keys" in repr(line(shell, ""))

@@ -105,7 +105,7 @@ def test_cells_take_what_sessions_take():
 
 
 def test_what_is_typed_is_an_option_or_makes_a_budget():
-    budget = {*BUDGET, "free", "each_row"}
+    budget = {*BUDGET, "key_delta", "free", "each_row"}
     assert set(FLAGS) <= set(DEFAULTS) | budget
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import threading
 from fractions import Fraction as Q
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsql.errors import BudgetError, LedgerError
-from dpsql.privacy import Budget, Ledger, Receipt
+from dpsql.privacy import Budget, Ledger, Receipt, move, open_ledger
 from dpsql.privacy.amount import EVERY, Amount, on_fine_grid
 from dpsql.privacy.budget import KEY_SHARE
 from dpsql.privacy.conversions import mu_squared_of
@@ -24,6 +25,7 @@ from dpsql.privacy.history import rows_of
 from tests.privacy.ledger_tools import PURPOSE, purpose, python
 from tests.privacy.test_conversions import true_delta
 
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "ledgers"
 STATED = Budget(epsilon=1, delta=1e-9)
 ASIDE = Q(1, 10**10)
 SPLIT = STATED.setting_aside(ASIDE)
@@ -282,6 +284,42 @@ def test_a_budget_of_a_release_is_understood_as_the_total_was(ledger: Ledger) ->
     for small in (1e-10, 1e-12):
         with pytest.raises(BudgetError, match="nothing is left"):
             ledger.understood(Budget(epsilon=1, delta=small))
+
+
+def test_an_account_of_an_earlier_format_has_none(path: Path) -> None:
+    shutil.copyfile(FIXTURES / "spent.ledger", path)
+    before = Ledger.existing(path)
+    assert (before.total, before.total_delta, before.spent_delta) == (10, 0, 0)
+    ledger = Ledger.open(path, dataset="spent.duckdb")
+    for key_delta in (None, 0):
+        ledger.set_total(Budget(rho=5), key_delta=key_delta)
+    ledger.set_total(Budget(rho=5), finds_keys=True)
+    with pytest.raises(LedgerError, match="fixed before"):
+        ledger.set_total(Budget(rho=5), key_delta=ASIDE)
+    with pytest.raises(BudgetError, match="sets no δ aside"):
+        pay(ledger, Q(1, 10**6))
+    spent = ledger.spent
+    pay(ledger, Q(1, 10**6), Q(0))
+    assert (ledger.total, ledger.total_delta) == (10, 0)
+    assert sums(ledger) == (spent + Q(2, 10**6), 0)
+    assert {entry.delta for entry in ledger.entries()} == {0}
+
+
+@pytest.mark.postgres
+def test_an_account_is_moved_with_both_sums(tmp_path: Path, address: str) -> None:
+    database = tmp_path / "people.duckdb"
+    database.touch()
+    ledger = open_ledger(database)
+    ledger.set_total(STATED, key_delta=ASIDE)
+    receipt = pay(ledger, Q(1, 10**3), ASIDE / 2)
+    moved = move(database, address)
+    assert (moved.total, moved.total_delta) == (SPLIT.mu_squared, ASIDE)
+    assert sums(moved) == (Q(2, 10**3), ASIDE / 2)
+    moved.verify(receipt, unused=True)
+    with pytest.raises(BudgetError, match="Not enough δ"):
+        pay(moved, Q(1, 10**3), ASIDE / 2 + LAST)
+    pay(moved, Q(1, 10**3), ASIDE / 2)
+    assert moved.audit().entries == 2
 
 
 # ── Charges that are found again ─────────────────────────────────────────────────────────────────

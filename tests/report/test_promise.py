@@ -25,7 +25,8 @@ def epsilon_in(text: str) -> float:
 
 
 def said(budget: dpsql.Budget | None, *earlier: Fraction) -> str:
-    return " ".join(answer for _, answer in promised(budget, [ROWS], NEIGHBORS, earlier))
+    both = [(mu_squared, Fraction(0)) for mu_squared in earlier]
+    return " ".join(answer for _, answer in promised(budget, [ROWS], NEIGHBORS, both))
 
 
 @pytest.mark.parametrize("mu", [0.01, 0.5, 1, 4])

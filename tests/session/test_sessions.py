@@ -43,7 +43,7 @@ def test_history_and_what_is_left(con, session):
     history = session.history
     assert dict(history.schema) == {
         "entry": pl.Int64, "time": pl.String, "state": pl.String, "rho": pl.Float64,
-        "measurements": pl.Boolean, "request": pl.String,
+        "delta": pl.Float64, "measurements": pl.Boolean, "request": pl.String,
     }  # fmt: skip
     assert history["entry"].to_list() == [first.receipt.seq, second.receipt.seq]
     assert history["request"].to_list() == [first.receipt.request, second.receipt.request]

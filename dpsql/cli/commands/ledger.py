@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -88,35 +89,31 @@ def show(found: Ledger, *, delta: Decimal, as_json: bool) -> None:
 
     Name the ledger by its PLACE, a file or the address of a server, or the database by --db.
     """
-    from dpsql.present.account import CHARGES, charges
+    from dpsql.present.account import charges, left_of, spent_of, total_of
 
-    spent, total = found.spent, found.total
-    left, entries = found.remaining, found.entries()
+    entries = found.entries()
     if as_json:
-        amounts = {"total": (total, True), "spent": (spent, True), "remaining": (left, False)}
         output.say_json(
             {
                 "dataset": found.dataset,
                 "path": found.place,
                 "protected": found.protected._asdict(),
-                **{
-                    name: None if value is None else output.as_json(value, delta, up=up)
-                    for name, (value, up) in amounts.items()
-                },
+                **output.amounts_json(found, delta),
                 "entries": [_document(entry) for entry in entries],
             }
         )
         return
     output.say(f"{found.dataset}, in {found.place}")
-    shown = "not fixed" if total is None else output.forms(total, delta)
+    at = Fraction(delta)
     output.say(f"for    {found.protected}")
-    output.say(f"total  {shown}")
-    output.say(f"spent  {output.forms(spent, delta)}")
+    output.say(f"total  {total_of(found, delta=at) or 'not fixed'}")
+    output.say(f"spent  {spent_of(found, delta=at)}")
+    left = left_of(found, delta=at)
     if left is not None:
-        output.say(f"left   {output.forms(left, delta, up=False)}")
+        output.say(f"left   {left}")
     if entries:
         output.say()
-        output.say_table(CHARGES, charges(entries))
+        output.say_table(*charges(entries))
 
 
 @ledger.command()
@@ -129,12 +126,14 @@ def show(found: Ledger, *, delta: Decimal, as_json: bool) -> None:
     "--dataset", metavar="NAME", help="On a server: the ledger's name [the database's file name]."
 )
 @options.amounts
+@options.typed("key_delta")
 @options.json_option
 def init(
     db: Rows | None,
     ledger: Path | str | None,
     dataset: str | None,
     amounts: BudgetOptions,
+    key_delta: Decimal | None,
     *,
     as_json: bool,
 ) -> None:
@@ -143,6 +142,7 @@ def init(
     On a server it also begins the ledger, binds the database to it, and prints what the owner may
     grant to others. Without a database it binds the name to it, for rows that are in no file.
     """
+    from dpsql.present.account import total_of
     from dpsql.privacy import GRANTS, begin, begin_named, is_address
 
     total, made = amounts.needed(), False
@@ -151,22 +151,22 @@ def init(
     elif dataset is not None and not is_address(ledger):
         raise click.UsageError("--dataset is for a ledger on a server, --ledger postgresql://….")
     if db is not None:
-        with opening.session(DatabaseOptions(db, {"ledger": ledger}), total=total) as session:
+        options_ = DatabaseOptions(db, {"ledger": ledger})
+        with opening.session(options_, total=total, key_delta=key_delta) as session:
             opened = session.ledger
     elif is_address(ledger) and dataset is not None:
         opened, made = begin_named(dataset, ledger)
-        opened.set_total(total)
+        opened.set_total(total, key_delta=key_delta)
     else:
         raise click.UsageError(
             "Name the database by --db; or the server by --ledger and the rows by --dataset."
         )
-    left, place = opened.remaining, opened.place
-    account = output.account(None, left, amounts.shown_delta)
+    place, account = opened.place, output.account(None, opened, amounts.shown_delta)
     if as_json:
         grants = {"grants": GRANTS} if made else {}
         output.say_json({"path": place, **account.document, **grants})
         return
-    output.say(f"total  {output.forms(total.mu_squared, amounts.shown_delta)}")
+    output.say(f"total  {total_of(opened, delta=Fraction(amounts.shown_delta))}")
     output.say(f"kept in {place}")
     if made:
         output.say(f"\nSo that others may use it, once for a server:\n\n{GRANTS}")
@@ -308,5 +308,6 @@ def _document(entry: Entry) -> dict[str, object]:
         "time": entry.time,
         "state": entry.state,
         "mu_squared": entry.mu_squared,
+        **({"delta": entry.delta} if entry.delta else {}),
         "request": entry.request,
     }

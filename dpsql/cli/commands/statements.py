@@ -67,7 +67,7 @@ def query(
         with output.progress_on_terminal(asked["progress"]) as watch:
             asked["progress"] = watch
             made = session.release(text, budget=amount, **asked)
-        account = output.account(budget, session.ledger.remaining, amounts.shown_delta)
+        account = output.account(budget, session.ledger, amounts.shown_delta)
     ((name, frame),) = made.items()
     about = partial(of_answer, made.facts, made, name, frame)
     form.say(frame, account, as_json=as_json, about=about)
@@ -120,7 +120,7 @@ def release(
             asked["out"], asked["progress"] = out, watch
             amount: Budget | Free | None = 0 if free else None if at_most else budget
             made = session.release(statements, budget=amount, **asked)
-        account = output.account(made.charged, session.ledger.remaining, amounts.shown_delta)
+        account = output.account(made.charged, session.ledger, amounts.shown_delta)
         written = elsewhere.write(made, session.ledger)
     if as_json:
         also = {"written": written} if written else {}
@@ -345,5 +345,5 @@ def rows(
             if without_unit
             else session.rows_per_unit(table, budget=amount, up_to=up_to)
         )
-        account = output.account(budget, session.ledger.remaining, amounts.shown_delta)
+        account = output.account(budget, session.ledger, amounts.shown_delta)
     form.say(frame, account, as_json=as_json)

@@ -80,6 +80,7 @@ def _multiples(budget: Budget) -> list[tuple[Budget, float]]:
         tail = {} if budget.delta is None else {"delta": budget.delta}
         try:
             each = Budget(**{budget.form: times * budget.amount}, **tail)
+            each = each.setting_aside(budget.key_delta)
         except BudgetError:
             continue  # too small or too large to be one
         factor = 1 / times if budget.pure else _root(budget.mu_squared / each.mu_squared)

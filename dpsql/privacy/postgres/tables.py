@@ -82,8 +82,6 @@ CREATE TABLE dpsql.chain (
     request text NOT NULL,
     PRIMARY KEY (ledger, seq)
 );
-CREATE UNIQUE INDEX chain_once ON dpsql.chain (ledger, request, kind)
-    WHERE kind IN ({_STATES});
 
 CREATE TABLE dpsql.measurement (
     ledger text NOT NULL,
@@ -98,6 +96,10 @@ CREATE TABLE dpsql.binding (
     uid text PRIMARY KEY CHECK (uid ~ '^[0-9a-f]{{32,128}}$'),
     ledger text NOT NULL REFERENCES dpsql.ledger
 );
+"""
+
+_ONCE = f"""
+CREATE UNIQUE INDEX chain_once ON dpsql.chain (ledger, request, kind) WHERE kind IN ({_STATES});
 """
 
 _DELTA = f"""
@@ -275,10 +277,10 @@ END $$;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA dpsql FROM PUBLIC;
 """
 
-DDL = _TABLES + _DELTA + _GUARD + _TRIGGERS + _FUNCTIONS
+DDL = _TABLES + _ONCE + _DELTA + _GUARD + _TRIGGERS + _FUNCTIONS
 """Made at once, by whoever becomes the owner."""
 
-UPGRADE = f"""{_DELTA}{_GUARD}{_FUNCTIONS}
+UPGRADE = f"""DROP INDEX dpsql.chain_once;{_ONCE}{_DELTA}{_GUARD}{_FUNCTIONS}
 ALTER TABLE dpsql.layout DISABLE TRIGGER layout_fixed;
 UPDATE dpsql.layout SET version = {LAYOUT};
 ALTER TABLE dpsql.layout ENABLE TRIGGER layout_fixed;
