@@ -6,6 +6,8 @@ import math
 import os
 import shutil
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fractions import Fraction as Q
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from dpsql.privacy.budget import KEY_SHARE
 from dpsql.privacy.conversions import mu_squared_of
 from dpsql.privacy.event import Event
 from dpsql.privacy.history import rows_of
+from dpsql.privacy.store import Writing
 from tests.privacy.ledger_tools import PURPOSE, purpose, python
 from tests.privacy.test_conversions import true_delta
 
@@ -334,6 +337,28 @@ def test_a_failed_charge_pays_for_the_same_delta_only(ledger: Ledger) -> None:
     before = sums(ledger)
     assert pay(ledger).request == first.request
     assert sums(ledger) == before
+
+
+def test_a_charge_of_which_nobody_was_told_is_for_the_same_delta_only(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing = ledger.store.writing
+
+    @contextmanager
+    def untold() -> Iterator[Writing]:
+        with writing() as now:
+            yield now
+        raise LedgerError("The connection was lost.")
+
+    monkeypatch.setattr(ledger.store, "writing", untold)
+    with pytest.raises(LedgerError):
+        pay(ledger)
+    monkeypatch.undo()
+    (lost,) = ledger.entries()
+    other = pay(ledger, delta=2 * ASIDE)
+    assert (other.request != lost.request, other.delta) == (True, 2 * ASIDE)
+    assert pay(ledger).request == lost.request
+    assert sums(ledger) == (Q(2, 5), 3 * ASIDE)
 
 
 def test_what_was_not_handed_out_is_found_by_both_amounts(ledger: Ledger) -> None:
