@@ -27,6 +27,8 @@ from dpsql.schema.sequences import (
 )
 
 _DAYS = frozenset({"DATE", *TIMES})
+KEY_TYPES = frozenset({"VARCHAR", "DATE", "TIMESTAMP", *INTEGER_TYPES})
+"""Types of columns whose values can be found, see `Session.find_keys`; of times the days are."""
 
 _RANGES: tuple[tuple[str, int, int, int], ...] = (
     # words of the name, the range, and its step where there is a choice
@@ -229,6 +231,19 @@ def declaration_hint(table: str, column: str, type_: str, *, view: bool = False)
         f"pass --schema NAME, where NAME = {schema}.",
     )
     return check + _rounded(type_, domain) + typed
+
+
+def finding_hint(table: str, column: str) -> Hint:
+    """Word the call that finds the values of a column, before another hint; there is no command.
+
+    How many units a value needs follows from the budget: `privacy/keys.py`, which a test compares.
+    """
+    named = f"{as_text(table)}, {as_text(column)}"
+    return Hint(
+        f"find its values by session.find_keys({named}, budget=…): at ε = 1, δ = 1e-9 those that "
+        "about 50 units have, charged once; or ",
+        "",
+    )
 
 
 def _rounded(type_: str, domain: Domain) -> str:

@@ -7,7 +7,7 @@ is added up is SQL that `dpsql/rows/` made of a checked tree. Only counts and su
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -35,12 +35,15 @@ from dpsql.engines.duckdb.catalog import check_bound, fetch
 from dpsql.engines.duckdb.coding import Coding, words_of
 from dpsql.engines.duckdb.columns import Parameters, source_of
 from dpsql.engines.duckdb.grouped import GroupedRows
+from dpsql.engines.duckdb.key_scores import KeyScan
 from dpsql.engines.duckdb.one_pass import OnePass, in_one_pass, one_pass
 from dpsql.engines.duckdb.relations import kept_rows
 from dpsql.engines.duckdb.settings import quiet_and_fast
 from dpsql.engines.duckdb.sums import RowSum, zero_or_one
 from dpsql.engines.duckdb.units import count_units
 from dpsql.engines.interrupts import EndedStatementError
+from dpsql.engines.key_scores import KeyScores, ScoredKeys
+from dpsql.schema import Table
 from dpsql.schema.grain import origins
 from dpsql.schema.names import quoted_name, unused
 
@@ -66,6 +69,10 @@ class DuckDBEngine(Engine):
             for marginal in wanted.of_units
         ]
         return DuckDBCounting(self, wanted, tuple(needed))
+
+    def key_scores(self, table: Table, column: str, weights: Sequence[int]) -> DuckDBKeyScores:
+        """Write what scores the keys of a column; see `Engine.key_scores`."""
+        return DuckDBKeyScores(self, KeyScan(table, column, tuple(weights)))
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -115,6 +122,12 @@ class DuckDBEngine(Engine):
                 return
 
 
+def _check_unchanged(table: Table) -> None:
+    """Check that files are as they were; see `Origin.check_unchanged`."""
+    for origin in origins(table):
+        origin.check_unchanged()
+
+
 @contextmanager
 def ended_apart() -> Iterator[None]:
     """Tell statements that were ended from outside, by `interrupt`, from those that failed.
@@ -144,7 +157,7 @@ class DuckDBCounting(Counting):
                 for scan in self.needed:
                     scan.check(self.engine.con)
             finally:  # of files that were written just now DuckDB may bind nothing
-                self._check_unchanged()
+                _check_unchanged(self.wanted.table)
 
     def run(self) -> Counted:
         """Count the marginals that were prepared, on one snapshot; see `Counting.run`."""
@@ -157,7 +170,7 @@ class DuckDBCounting(Counting):
                 counted, summed = counted | counts, summed | sums
                 done += scan.steps
                 self._tell(done, 0)
-            self._check_unchanged()
+            _check_unchanged(self.wanted.table)
         words = roll_up_sums(self.wanted.measured, summed, self.wanted.measures.keys())
         rest = [m for m in self.wanted.marginals if m not in words]
         return self.wanted.counted(
@@ -166,13 +179,36 @@ class DuckDBCounting(Counting):
             above={marginal: high for marginal, (high, _) in words.items()},
         )
 
-    def _check_unchanged(self) -> None:
-        for origin in origins(self.wanted.table):
-            origin.check_unchanged()
-
     def _tell(self, before: int, step: int) -> None:
         if self.engine.on_step is not None:
             self.engine.on_step(before + step, sum(scan.steps for scan in self.needed))
+
+
+@dataclass(frozen=True, slots=True)
+class DuckDBKeyScores(KeyScores):
+    """The statements that score the keys of a column, on one snapshot; see `KeyScores`."""
+
+    engine: DuckDBEngine
+    scan: KeyScan
+
+    @property
+    def weights(self) -> Sequence[int]:
+        """What a unit with 1, 2, … keys adds to the score of each."""
+        return self.scan.weights
+
+    def check(self) -> None:
+        """Have DuckDB bind what `run` would run; see `KeyScores.check`."""
+        with self.engine.snapshot():
+            try:
+                self.scan.check(self.engine.con)
+            finally:
+                _check_unchanged(self.scan.table)
+
+    def run(self, known: Collection[bytes] = ()) -> Iterator[ScoredKeys]:
+        """Score all keys that occur; see `KeyScores.run`."""
+        with self.engine.snapshot(), ended_apart():
+            yield from self.scan.run(self.engine.con, known)
+            _check_unchanged(self.scan.table)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import platform
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -39,11 +39,14 @@ from dpsql.engines.base import (
     Words,
 )
 from dpsql.engines.cover import low_word, roll_up, roll_up_sums, tally, tally_sums
+from dpsql.engines.key_scores import KeyScores, ScoredKeys, scored_keys
 from dpsql.engines.names import folded_by_spark
 from dpsql.engines.spark.bounded import check_units
 from dpsql.engines.spark.cancelling import cancelled, ended_apart, given_up
 from dpsql.engines.spark.coding import ComputedRow, class_of, placed
 from dpsql.engines.spark.following import followed
+from dpsql.engines.spark.key_scores import KEY as KEY_BYTES
+from dpsql.engines.spark.key_scores import SCORE, UNITS, ScoredColumn
 from dpsql.engines.spark.partials import (
     COUNT,
     KEY,
@@ -69,6 +72,8 @@ if TYPE_CHECKING:
 
 Partials = Literal["auto", "sql", "workers"]
 """How parts of the rows are counted."""
+_BATCH = 100_000
+"""Keys that are looked at together."""
 FEW_BLOCKS = 7
 """As many as are counted in SQL."""
 _MOST_KEYS = 2**62
@@ -112,6 +117,16 @@ class SparkEngine(Engine):
         places = {name: f"c{i}" for i, name in enumerate(used)}
         blocks = _coded_blocks(wanted, shapes, places)
         return SparkCounting(self, wanted, computed, places, blocks, shapes, counted, of_units)
+
+    def key_scores(self, table: Table, column: str, weights: Sequence[int]) -> SparkKeyScores:
+        """Write what scores the keys of a column; see `Engine.key_scores`.
+
+        Raises:
+            UnsupportedSqlError: it needs what Spark doesn't compute yet.
+        """
+        _check_supported(table, {})
+        check_units(table)
+        return SparkKeyScores(self, ScoredColumn(table, column, tuple(weights)))
 
 
 def _coded_blocks(
@@ -259,6 +274,37 @@ class SparkCounting(Counting):
         count = attempts(partial_counts([CodedBlock((CodedAxis("id", 1),), 1, 0)]))
         tried = rows.mapInArrow(count, SCHEMA)
         return any(not any(row[COUNT] for row in tried.collect()) for _ in range(_TRIES))
+
+
+@dataclass(frozen=True, slots=True)
+class SparkKeyScores(KeyScores):
+    """A job that scores the keys of a column; see `KeyScores`."""
+
+    engine: SparkEngine
+    scored: ScoredColumn
+
+    @property
+    def weights(self) -> Sequence[int]:
+        """What a unit with 1, 2, … keys adds to the score of each."""
+        return self.scored.weights
+
+    def check(self) -> None:
+        """Have Spark analyze what `run` would run; see `KeyScores.check`."""
+        with self.engine.snapshot(), quiet():
+            if not _holds(lambda: bool(self.scored.job(self.engine.tables).schema)):
+                raise InternalError("Spark refuses a counting statement; nothing was charged")
+
+    def run(self, known: Collection[bytes] = ()) -> Iterator[ScoredKeys]:
+        """Score all keys that occur; see `KeyScores.run`."""
+        tables = self.engine.tables
+        heard = cancelled(tables.session), given_up(tables.session)
+        with self.engine.snapshot(), quiet(), heard[0], ended_apart(), heard[1]:
+            found = self.scored.job(tables, known).toArrow()
+            for path in paths_read(self.scored.table):
+                tables.check_unchanged(path)
+        for batch in found.to_batches(_BATCH):
+            if batch.num_rows:
+                yield scored_keys(*(batch.column(name) for name in (KEY_BYTES, UNITS, SCORE)))
 
 
 def _no_workers(session: SparkSession) -> UnsupportedSqlError:
