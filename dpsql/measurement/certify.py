@@ -137,6 +137,11 @@ class CertifiedPlan:
         object.__setattr__(self, "privacy_cost", cost)
 
     @property
+    def delta(self) -> Fraction:
+        """The δ that it costs besides: none, as all that it tells has noise."""
+        return Fraction(0)
+
+    @property
     def digest(self) -> str:
         """A hash of everything that will be measured, and for whom, for the ledger."""
         digest = hashlib.sha256(repr(self.contributions).encode())

@@ -58,6 +58,10 @@ class Payable(Protocol):
         """The most that it spends, as μ²."""
 
     @property
+    def delta(self) -> Fraction:
+        """The probability that it pays besides; 0 if it only adds noise to what is measured."""
+
+    @property
     def contributions(self) -> int:
         """The most rows of one privacy unit that may be among those counted, at that cost."""
 
@@ -82,7 +86,7 @@ class ChargedPlan:
     def __init__(self, certified: Payable, receipt: Receipt, ledger: Ledger) -> None:
         if receipt.plan != certified.digest:
             raise InternalError("the receipt is for another plan")
-        if receipt.mu_squared < certified.privacy_cost:
+        if receipt.mu_squared < certified.privacy_cost or receipt.delta < certified.delta:
             raise InternalError("the receipt is for less than the plan costs")
         ledger.verify(receipt, unused=True)
         self.certified = certified
@@ -103,6 +107,14 @@ class ChargedPlan:
         _check_spreads(self.certified, counted.spreads)
         if isinstance(self.certified, CertifiedPlan):
             check_totals(self.certified.differences, counted.totals)
+        self.use_once()
+
+    def use_once(self) -> None:
+        """Let the first call pass, whatever is measured.
+
+        Raises:
+            InternalError: it isn't the first.
+        """
         if not self._use.acquire(blocking=False):
             raise InternalError("a charged plan can be measured once only")
 

@@ -104,6 +104,11 @@ class AdaptivePlan:
         return self.budget.mu_squared
 
     @property
+    def delta(self) -> Fraction:
+        """The δ charged besides: none, as all that it tells has noise."""
+        return Fraction(0)
+
+    @property
     def bounds(self) -> Mapping[str, int]:
         """The bounds of several tables: axis of the counts → the most rows of one unit counted."""
         return {table.measure: table.rows for table in self.tables if table.measure is not None}
