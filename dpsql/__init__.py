@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dpsql.planner.comparison import Comparison
     from dpsql.planner.plans.plan import Plan
     from dpsql.privacy import Budget
+    from dpsql.privacy.key_budget import Keys
     from dpsql.release import Release
     from dpsql.schema import EACH_ROW, Domain, Schema, Unit
     from dpsql.session import Session
@@ -45,6 +46,7 @@ __all__ = [
     "DpsqlError",
     "ExecutionError",
     "InternalError",
+    "Keys",
     "LedgerError",
     "MechanismError",
     "Plan",
@@ -71,6 +73,7 @@ _ROOMS = {
     "Comparison": "planner.comparison",
     "Domain": "schema",
     "EACH_ROW": "schema",
+    "Keys": "privacy.key_budget",
     "Plan": "planner.plans.plan",
     "Release": "release",
     "Schema": "schema",

@@ -167,6 +167,19 @@ class Schema(Mapping[str, Mapping[str, Domain | NumberBounds]]):
         return f"Schema({tables!r}{units}{groups}{expressions}{known})"
 
 
+def declaring(schema: Schema, table: str, column: str, domain: Domain) -> Schema:
+    """Return a schema that declares a domain besides, or in place of the column's own."""
+    own = schema.get(table, {})
+    others = {name: of for name, of in own.items() if folded(name) != folded(column)}
+    return Schema(
+        {**schema, table: {**others, column: domain}},
+        units=schema.units,
+        groups=schema.groups,
+        expressions=schema.expressions,
+        references=schema.references,
+    )
+
+
 SchemaLike = Schema | Mapping[str, Mapping[str, Domain | NumberBounds]] | str | os.PathLike[str]
 """A schema, the tables of one, or the path of a schema file."""
 

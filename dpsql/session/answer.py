@@ -117,7 +117,7 @@ def answer(data: PrivateData, request: Request) -> Release:
             charged = ChargedPlan(task.payable, receipt, data.ledger)
             try:
                 measured = task.measure(charged, _counted(data.ledger, receipt, counting))
-                _keep(data.ledger, receipt, measured.content)
+                keep(data.ledger, receipt, measured.content)
                 request.tell("measuring", 1, 1)
                 release = _made(measured, receipt, request)
             except (KeyboardInterrupt, SystemExit) as error:
@@ -277,7 +277,7 @@ def _made(measured: MeasuredPlan | MeasuredRounds, receipt: Receipt, request: Re
     return release
 
 
-def _keep(ledger: Ledger, receipt: Receipt, content: bytes) -> None:
+def keep(ledger: Ledger, receipt: Receipt, content: bytes) -> None:
     """Keep what was measured; if that fails it is handed out all the same: it was paid for.
 
     Raises:

@@ -15,6 +15,7 @@ from dpsql.planner.reconstruction.sources import Source, of_table
 from dpsql.privacy import Entry, Ledger, Purpose, join, join_database, join_stored
 from dpsql.privacy.purpose import ChargedTable
 from dpsql.release import Before
+from dpsql.release.found_keys import decode_keys, holds_keys
 from dpsql.release.measurements import decode
 from dpsql.request import Request, digest
 from dpsql.schema import Table
@@ -38,6 +39,8 @@ class Archive:
         """Request, table → what it measured."""
         self._descriptions: dict[tuple[str, str], Mapping[str, str]] = {}
         """Request, table → how the table was described when it was measured."""
+        self._expected: dict[str, set[str]] = {}
+        """Table → its schemas before domains of columns were found, here and now."""
 
     def state_of(self, table: Table, *, charged: bool = False) -> DataState:
         """Return which rows a table has now, and see to it that they can be charged for here.
@@ -197,6 +200,20 @@ class Archive:
         """Return what a charge for the rows of some tables is for; see `state_of`."""
         return purpose(request, [self._charged(table, charged=charged) for table in tables], plan)
 
+    def key_purpose(
+        self, table: Table, column: str, plan: str = NO_PLAN, *, charged: bool = False
+    ) -> Purpose:
+        """Return what a charge for the keys of a column is for; see `state_of`.
+
+        They are of the same rows whatever is declared of these, and no measurements of any: so they
+        have a state of their own, by which they are found again and nothing else is.
+        """
+        state = self.state_of(table, charged=charged)
+        made = [origin.digest for origin in origins(table)]
+        rows = charged_table(table, state)
+        rows = rows._replace(vintage=digest(["keys", state.digest, *made]))
+        return Purpose(plan, digest(["keys", column]), *rows)
+
     def _charged(self, table: Table, *, charged: bool = False) -> ChargedTable:
         return charged_table(table, self.state_of(table, charged=charged))
 
@@ -272,7 +289,19 @@ class Archive:
             if self._accept_schema
             or only_adds(self._described(charged), table.stored)
             or self._is_bounded_since(table, charged)
+            or self._is_found_since(charged)
         )
+
+    def expect_change(self, table: Table) -> None:
+        """Take note that a table is described otherwise from now on: keys were found in it."""
+        charged = self._charged(table)
+        self._expected.setdefault(charged.table, set()).add(charged.schema)
+
+    def _is_found_since(self, charged: ChargedTable) -> bool:
+        """Whether a table is bound to a description that it had before keys were found in it."""
+        schemas = self._expected.get(charged.table, ())
+        bound = (charged._replace(schema=schema) for schema in schemas)
+        return any(self._is_bound_to(Request(), before) for before in bound)
 
     def _is_bounded_since(self, table: Table, charged: ChargedTable) -> bool:
         """Whether all that is new of a table is how many of its rows count of a unit.
@@ -300,7 +329,10 @@ class Archive:
                 content = self._ledger.content(entry)
                 if content is None:
                     continue
-                self._descriptions[key] = of_table(decode(content), wanted.table)[-1].described
+                if holds_keys(content):
+                    self._descriptions[key] = decode_keys(content).described
+                else:
+                    self._descriptions[key] = of_table(decode(content), wanted.table)[-1].described
             return self._descriptions[key]
         return {}
 

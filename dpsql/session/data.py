@@ -38,9 +38,11 @@ from dpsql.request import Declared, Request
 from dpsql.schema import EachRow, Schema, Table, Unit
 from dpsql.schema.catalog import check_declared, unbounded, verify_unchanged
 from dpsql.schema.combined import RowCombination, bound_of, combination_of, made_of, unbounded_pairs
+from dpsql.schema.declarations import declaring
+from dpsql.schema.domain import Domain
 from dpsql.schema.facts import Database
 from dpsql.schema.keys import check_references, read_keys
-from dpsql.schema.lookup import meant, of_table
+from dpsql.schema.lookup import means, meant, of_table
 from dpsql.schema.names import as_sql, folded, quoted_text
 from dpsql.schema.referred import check_same_units, root_of, with_parents
 from dpsql.schema.table import MovedValues, moved_values
@@ -63,6 +65,8 @@ class DeclaredData:
     public: PublicReader
     made: Mapping[str, Table] = field(default_factory=dict)
     """What is made of rows of private tables for this question, by the name that it has there."""
+    found: frozenset[tuple[tuple[str, ...], str]] = frozenset()
+    """Paths and columns whose domains were found in the rows, and are declared in the schema."""
 
     @classmethod
     def of(cls, source: DataSource, declared: Declared) -> DeclaredData:
@@ -227,6 +231,19 @@ class DeclaredData:
             met = RowCombination(rows.counted)
             most = bound_of(self.source.catalog, met, self.schema, self.unit)
         return rows_of_relation(rows, self.root_of(first), most)
+
+    def declaring(self, table: Table, column: str, domain: Domain) -> DeclaredData:
+        """Declare a domain besides, which was found in the rows.
+
+        Args:
+            table: a table that was described.
+            column: a column of it.
+            domain: its domain, in place of one that was declared before.
+        """
+        schema = Schema({}) if self.schema is None else self.schema
+        names = (name for name in schema if means(self.source.catalog, name, table.path))
+        schema = declaring(schema, next(names, table.typed), column, domain)
+        return replace(self, schema=schema, found=self.found | {(table.path, column)})
 
     def unique_keys(self, table: Table) -> frozenset[frozenset[str]]:
         """Return the sets of columns in which no two rows agree, as the database sees to it."""

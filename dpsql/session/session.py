@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 import polars as pl
 
-from dpsql.calls import checked
+from dpsql.calls import check_callable, checked
 from dpsql.engines import data_source
 from dpsql.engines.interrupts import interruptible
 from dpsql.engines.source import DataSource
@@ -22,9 +22,11 @@ from dpsql.linalg.threads import interruptibly, one_thread
 from dpsql.planner.plans.plan import Plan
 from dpsql.present.account import account_card
 from dpsql.privacy import Budget, Ledger, data_id, is_address, open_ledger, uid_of
+from dpsql.privacy.key_budget import Keys
 from dpsql.privacy.place import IN_MEMORY
-from dpsql.progress import watched
+from dpsql.progress import Progress, watched
 from dpsql.release import Release
+from dpsql.release.found_keys import OTHER, FoundKeys
 from dpsql.request import (
     AnswerOptions,
     Declared,
@@ -48,6 +50,7 @@ from dpsql.session.answer import answer, answer_free
 from dpsql.session.archive import Archive
 from dpsql.session.checks import check_budget, check_key_delta, check_most, check_request
 from dpsql.session.data import DeclaredData, PrivateData, check_up_to, histogram, without_last
+from dpsql.session.keys import KeyQuestion, answer_keys, with_keys
 from dpsql.session.planning import compared, compiled_on_past, planned
 from dpsql.session.purpose import DataState
 
@@ -395,6 +398,61 @@ class Session:
         declared = self._data.declared
         made = declared.source.rows_without_unit(declared.described(table))
         return self._asked_of(made, f"SELECT COUNT(*) AS rows FROM {as_sql(made.name)}", budget)
+
+    @checked
+    def find_keys(
+        self,
+        table: str,
+        column: str,
+        *,
+        budget: Budget | Free,
+        keys: Keys | None = None,
+        other: str = OTHER,
+        refresh: bool = False,
+        progress: Progress | bool | None = None,
+    ) -> FoundKeys:
+        """Find values of a column that many units have, where nobody has declared any.
+
+            found = session.find_keys("flights", "tailnum", budget=…)
+            session.query("SELECT tailnum, COUNT(*) AS n FROM flights GROUP BY tailnum", budget=…)
+
+        Each value that occurs gets a noisy number of units, and is told if that is large enough:
+        one that a single unit has is told with a probability of δ at most. The values that are
+        found become the column's domain in this session, all other texts one label; `domain` is it
+        for schemas. They are kept with the account: asked again, also by another session, the same
+        are handed out, and nothing is charged.
+
+        Args:
+            table: its name.
+            column: a column of texts, whole numbers, dates or times without a zone, of which the
+                days are found. Texts of more than 1,000 bytes are none that are found.
+            budget: what is charged, μ² and a part of δ; 0 answers again what was found before.
+            keys: how much of it, and how many are found; see `dpsql.Keys`.
+            other: the label for all texts that aren't found.
+            refresh: whether new ones are found, and charged for, whatever was found before.
+            progress: see `release`.
+
+        Returns:
+            The values that were found, and by which rule.
+
+        Raises:
+            BudgetError: there is no δ to pay with, or too little.
+            SchemaError: the column has a domain, or another type; or nothing says how many values
+                of a unit count.
+            DpsqlError: see `release`.
+        """
+        asked = KeyQuestion(table, column, budget, Keys() if keys is None else keys, other, refresh)
+        if progress is not None and not isinstance(progress, bool):
+            check_callable(progress=progress)
+        with (
+            one_thread,
+            self._lock,
+            watched(progress) as watch,
+            interruptible(self._data.declared.source),
+        ):
+            found = answer_keys(self._data, asked, watch)
+            self._data = with_keys(self._data, table, found)
+            return found
 
     def _asked_of(self, made: Table, sql: str, budget: Budget | Free) -> pl.DataFrame:
         """Answer a statement over what is made of the rows of a table."""

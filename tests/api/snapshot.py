@@ -21,10 +21,16 @@ import dpsql.workload
 from dpsql.cli import main as command_line
 from dpsql.polars_namespace import PrivateFrame
 from dpsql.privacy import Audit, Entry, Ledger
+from dpsql.privacy.keys import KeyRule
+from dpsql.release.found_keys import FoundKeys
 
 PAGE = Path(__file__).with_name("public_api.txt")
 
-REACHED = {"dpsql.privacy": (Audit, Entry, Ledger), "polars.DataFrame.dp": (PrivateFrame,)}
+REACHED = {
+    "dpsql.privacy": (Audit, Entry, Ledger, KeyRule),
+    "dpsql.release": (FoundKeys,),
+    "polars.DataFrame.dp": (PrivateFrame,),
+}
 """Classes without a public name whose objects users get: where they are found → the classes."""
 
 

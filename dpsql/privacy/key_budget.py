@@ -1,0 +1,177 @@
+"""The budget of keys that nobody knows beforehand: which part of it pays for finding them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from statistics import NormalDist
+
+from dpsql.calls import checked
+from dpsql.errors import ArgumentError, BudgetError, shown
+from dpsql.privacy.budget import KEY_SHARE, Budget, Number
+from dpsql.privacy.keys import LARGEST_DELTA, KeyRule
+
+SURE = 0.95
+"""The probability with which keys of `at_least` units are found."""
+MOST_FOUND = 50_000
+"""The largest `max_keys`: so many texts fit into what a ledger keeps of one release."""
+_MOST_UNITS = 10**9
+_NEAR = Fraction(999, 1000)
+_EXAMPLE = "for example dpsql.Keys(at_least=100)."
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Keys:
+    """How keys are found that nobody knows beforehand.
+
+        session.find_keys("flights", "tailnum", budget=dpsql.Budget(epsilon=1, delta=1e-9),
+                          keys=dpsql.Keys(at_least=100))
+
+    A key is told if enough units have it; which ones those of few units are, nobody learns.
+
+    Args:
+        share: the part of the budget that is spent: all of it by default.
+        at_least: or so much of it that keys of so many units are found with a probability of 95 %.
+        delta: the probability that a key of one unit alone is told. By default a tenth of the
+            budget's δ, which the rest of it is smaller by. Budgets in ρ and μ have none: with them
+            it must be said, and is spent besides.
+        max_keys: how many are told at most: those with the largest noisy scores.
+        pre_threshold: how many units must have a key in any case, for those who have promised it.
+
+    Raises:
+        ArgumentError, BudgetError: it can't be so.
+    """
+
+    share: Fraction | None
+    at_least: int | None
+    delta: Fraction | None
+    max_keys: int
+    pre_threshold: int
+
+    @checked
+    def __init__(
+        self,
+        share: Number | None = None,
+        *,
+        at_least: int | None = None,
+        delta: Number | str | None = None,
+        max_keys: int = 10_000,
+        pre_threshold: int = 1,
+    ) -> None:
+        if share is not None and at_least is not None:
+            raise ArgumentError(
+                "A share and a number of units both say how much is spent on keys.",
+                hint="leave share= or at_least= out.",
+            )
+        for name, value, low, high in (
+            ("at_least", at_least, 2, _MOST_UNITS),
+            ("max_keys", max_keys, 1, MOST_FOUND),
+            ("pre_threshold", pre_threshold, 1, _MOST_UNITS),
+        ):
+            if value is not None and (type(value) is not int or not low <= value <= high):
+                raise ArgumentError(
+                    f"{name} is a whole number from {low:,} to {high:,}, not {shown(value)}.",
+                    hint=_EXAMPLE,
+                )
+        for name, given in (
+            ("share", None if share is None else _part("share", share, Fraction(1))),
+            ("at_least", at_least),
+            ("delta", None if delta is None else _part("delta", delta, LARGEST_DELTA)),
+            ("max_keys", max_keys),
+            ("pre_threshold", pre_threshold),
+        ):
+            object.__setattr__(self, name, given)
+
+    def rule(self, budget: Budget, most: int = 1, delta: Fraction | None = None) -> KeyRule:
+        """Return the rule by which keys are found for a budget: before anything is spent.
+
+            dpsql.Keys().rule(dpsql.Budget(epsilon=1, delta=1e-9)).least(0.95)
+
+        Args:
+            budget: what is given for it.
+            most: how many keys one unit may have of those that count: its `max_groups`, or
+                `max_rows`.
+            delta: the δ that pays for keys, if nothing else is said.
+
+        Raises:
+            BudgetError: the budget has no δ, or is too small.
+        """
+        delta = self._delta_of(budget, delta)
+        aside = budget.delta is not None and not budget.key_delta
+        left = (budget.setting_aside(delta) if aside else budget).mu_squared
+        if self.at_least is None:
+            return KeyRule.of(left * (self.share or 1), delta, most, self.pre_threshold)
+        return self._rule_for(self.at_least, left, delta, most, budget)
+
+    def _delta_of(self, budget: Budget, otherwise: Fraction | None) -> Fraction:
+        """Return the δ that pays for keys.
+
+        Raises:
+            BudgetError: there is none.
+        """
+        if budget.pure:
+            raise BudgetError(
+                "Keys that nobody knows are found with Gaussian noise, which needs a δ.",
+                hint="pass budget=dpsql.Budget(epsilon=1, delta=1e-9).",
+            )
+        if self.delta is not None:
+            if budget.delta is not None and self.delta >= budget.delta:
+                raise BudgetError(
+                    "The δ of keys is not less than all of the budget's.",
+                    hint="leave delta= of dpsql.Keys out: then it is a tenth of that.",
+                )
+            return self.delta
+        found = otherwise or budget.key_delta or (budget.delta or 0) * KEY_SHARE
+        if not found:
+            raise BudgetError(
+                f"Keys that nobody knows need a δ, and {budget} has none.",
+                hint='pass keys=dpsql.Keys(delta="1e-10").',
+            )
+        return min(found, LARGEST_DELTA)
+
+    def _rule_for(
+        self, units: int, left: Fraction, delta: Fraction, most: int, budget: Budget
+    ) -> KeyRule:
+        """Return the cheapest rule, to three digits, that finds keys of so many units."""
+
+        def rule(mu_squared: Fraction) -> KeyRule:
+            return KeyRule.of(mu_squared, delta, most, self.pre_threshold)
+
+        beyond = units - self.pre_threshold
+        if beyond < 1 or rule(left).probability(units) < SURE:
+            least = rule(left).least(SURE)
+            raise BudgetError(
+                f"For {budget}, keys of {units:,} units can't be found with a probability of 95 %.",
+                hint=f"give at_least={least}, or a larger budget.",
+            )
+        quantile = NormalDist().inv_cdf
+        mu = (quantile(SURE) - quantile(max(float(delta), 1e-300))) / beyond
+        low, high = min(_rounded_up(Fraction(mu * mu)), left), left
+        if rule(low).probability(units) >= SURE:
+            return rule(low)
+        while (middle := _rounded_up(Fraction(math.sqrt(low * high)))) < high * _NEAR:
+            sure = rule(middle).probability(units) >= SURE
+            low, high = (low, middle) if sure else (middle, high)
+        return rule(high)
+
+
+def _part(name: str, value: object, most: Fraction) -> Fraction:
+    """Read a number above 0; a float as the decimal that it is written as."""
+    try:
+        found = value if isinstance(value, Fraction) else Fraction(Decimal(str(value)))
+    except (ArithmeticError, ValueError):
+        found = Fraction(0)
+    if isinstance(value, bool) or not 0 < found <= most:
+        raise ArgumentError(
+            f"{name} is a number above 0, up to {float(most):g}, not {shown(value)}.",
+            hint='for example dpsql.Keys(share=0.2, delta="1e-10").',
+        )
+    return found
+
+
+def _rounded_up(value: Fraction) -> Fraction:
+    """Round up to three digits."""
+    unit = Fraction(10) ** (math.floor(math.log10(value)) - 2)
+    return math.ceil(value / unit) * unit

@@ -1,0 +1,208 @@
+"""Found keys: values of a column that many units have, which nobody knew beforehand."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any
+
+from dpsql.errors import InternalError, ReleaseFormatError, SchemaError, printable
+from dpsql.measurement.keys import ToldKey
+from dpsql.privacy.amount import fraction
+from dpsql.privacy.keys import KeyRound, KeyRule
+from dpsql.schema.domain import INTEGER_TYPES, Domain
+
+OTHER = "(other)"
+"""The label that all texts go to which aren't found, if no other one is asked for."""
+KeyValue = str | int | date
+_MARK = b"dpsql keys 1\n"
+_SHOWN = 5
+_FIELDS = {"table", "column", "type", "filled", "rounds", "told", "described"}
+
+
+@dataclass(frozen=True, slots=True)
+class KeptKeys:
+    """The found keys of a column, as a ledger keeps them.
+
+    Args:
+        table: the table, as it is shown.
+        column: the column.
+        type: its type.
+        filled: whether it is never NULL.
+        rule: by which rule they were found.
+        told: the keys, each with the number of its round and its noisy score; texts of all types.
+        described: how the table was described, see `Table.described`.
+    """
+
+    table: str
+    column: str
+    type: str
+    filled: bool
+    rule: KeyRule
+    told: tuple[tuple[str, int, int], ...]
+    described: Mapping[str, str]
+
+    def encode(self) -> bytes:
+        """Write them."""
+        rounds = [
+            [f"{r.mu_squared.numerator}/{r.mu_squared.denominator}",
+             f"{r.delta.numerator}/{r.delta.denominator}", r.most, r.least]
+            for r in self.rule.rounds
+        ]  # fmt: skip
+        document = {
+            "table": self.table,
+            "column": self.column,
+            "type": self.type,
+            "filled": self.filled,
+            "rounds": rounds,
+            "told": self.told,
+            "described": dict(self.described),
+        }
+        return _MARK + zlib.compress(json.dumps(document, ensure_ascii=False).encode())
+
+
+def texts_of(told: Iterable[ToldKey]) -> tuple[tuple[str, int, int], ...]:
+    """Return keys as texts, with their rounds and noisy scores; without what is no text."""
+    found = list[tuple[str, int, int]]()
+    for one in told:
+        try:
+            found.append((one.key.decode(), one.round, -one.below))
+        except UnicodeDecodeError:
+            continue
+    return tuple(found)
+
+
+def holds_keys(content: bytes) -> bool:
+    """Whether what a ledger keeps are found keys."""
+    return content.startswith(_MARK)
+
+
+def decode_keys(content: bytes) -> KeptKeys:
+    """Read what was written.
+
+    Raises:
+        ReleaseFormatError: it is something else.
+    """
+    try:
+        document = json.loads(zlib.decompress(content.removeprefix(_MARK)))
+        if not holds_keys(content) or document.keys() != _FIELDS:
+            raise ValueError
+        return _read(document)
+    except (InternalError, ValueError, TypeError, KeyError, zlib.error, RecursionError):
+        raise ReleaseFormatError(
+            "The keys can't be read: they are damaged, or of another version.",
+            hint="update dpsql, or pay for new ones with refresh=True.",
+        ) from None
+
+
+def _read(document: dict[str, Any]) -> KeptKeys:
+    rounds = (
+        KeyRound(fraction(mu), fraction(delta), most, least)
+        for mu, delta, most, least in document.pop("rounds")
+    )
+    told = tuple((str(text), int(n), int(score)) for text, n, score in document.pop("told"))
+    return KeptKeys(rule=KeyRule(tuple(rounds)), told=told, **document)
+
+
+@dataclass(frozen=True, repr=False)
+class FoundKeys:
+    """Values of a column that many units have, found with noise; see `Session.find_keys`.
+
+    Args:
+        table: the table.
+        column: the column.
+        keys: the values, texts in the order of their bytes; of a column of times they are days.
+        rule: by which rule they were found.
+        request: the charge that has paid for them, as `Session.history` has it.
+        other: the label that stands for all other texts.
+    """
+
+    table: str
+    column: str
+    keys: tuple[KeyValue, ...]
+    rule: KeyRule = field(repr=False)
+    request: str
+    other: str
+    _type: str
+    _filled: bool
+
+    @classmethod
+    def of(cls, kept: KeptKeys, request: str, other: str) -> FoundKeys:
+        """Return what is kept of them; one text that is the other label says nothing by itself."""
+        texts = [text for text, _, _ in kept.told]
+        keys: Sequence[KeyValue]
+        if kept.type == "VARCHAR":
+            keys = _by_bytes({*texts} - {other})
+        elif kept.type in INTEGER_TYPES:
+            keys = sorted(map(int, texts))
+        else:
+            keys = sorted(day for text in texts if (day := _day(text)) is not None)
+        about = kept.table, kept.column
+        return cls(*about, tuple(keys), kept.rule, request, other, kept.type, kept.filled)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether they are texts."""
+        return self._type == "VARCHAR"
+
+    @property
+    def domain(self) -> Domain:
+        """The domain of the column: the keys, and a place for all rows with another value.
+
+        Other texts are one label, `other`; other numbers and days count as NULL.
+
+        Raises:
+            SchemaError: no number, or no day, was found.
+        """
+        if self.is_text:
+            labels = [str(key) for key in self.keys]
+            return Domain.labels([*labels, self.other], other=self.other, nullable=not self._filled)
+        if not self.keys:
+            raise SchemaError(
+                f"No value of {printable(self.column)} was found, so it has no domain: those of "
+                f"{self.least(0.95):,} units would have been in 95 % of cases.",
+                hint="declare a domain; or find keys anew by a larger budget, with refresh=True.",
+            )
+        kind = "BIGINT" if self._type in INTEGER_TYPES else "DATE"
+        return Domain(kind, self.keys, nullable=True)
+
+    @property
+    def threshold(self) -> float:
+        """The number of units at which a key is found with probability 1/2; see `KeyRule`."""
+        return self.rule.threshold
+
+    def probability(self, units: int, each: int = 1) -> float:
+        """Give the probability that a key of so many units is found; see `KeyRule`."""
+        return self.rule.probability(units, each)
+
+    def least(self, probability: float = 0.95, each: int = 1) -> int:
+        """Give the least number of units with which a key is found with some probability."""
+        return self.rule.least(probability, each)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(printable(_shown(key))[:60] for key in self.keys[:_SHOWN])
+        more = ", …" if len(self.keys) > _SHOWN else ""
+        name = f"{printable(self.table)}.{printable(self.column)}"
+        return f"<FoundKeys: {len(self.keys):,} of {name} ({shown}{more}); {self.rule}>"
+
+
+def _shown(key: KeyValue) -> str:
+    return repr(key) if isinstance(key, str) else str(key)
+
+
+def _by_bytes(texts: Iterable[str]) -> list[str]:
+    return sorted(texts, key=lambda text: text.encode())
+
+
+def _day(text: str) -> date | None:
+    """Read a day; there are others than Python knows, and infinite ones."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        return None

@@ -1,0 +1,320 @@
+"""Keys that nobody knows beforehand, found in the rows for a charge, and kept in the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import partial
+
+from dpsql.calls import check_switch
+from dpsql.engines.interrupts import EndedStatementError, is_interrupted
+from dpsql.engines.key_scores import KeyScores, ScoredKeys
+from dpsql.errors import (
+    ArgumentError,
+    BudgetError,
+    ExecutionError,
+    LedgerError,
+    SchemaError,
+    printable,
+    shown,
+)
+from dpsql.hints import option
+from dpsql.measurement.keys import KeyPlan, ToldKey, find_keys
+from dpsql.measurement.measure import ChargedPlan, ready
+from dpsql.privacy import Budget, Purpose, Receipt
+from dpsql.privacy.budget import KEY_SHARE
+from dpsql.privacy.key_budget import Keys
+from dpsql.privacy.keys import MOST_KEYS, KeyRule, weights
+from dpsql.privacy.refusals import too_much_delta
+from dpsql.progress import Watch
+from dpsql.release.found_keys import (
+    OTHER,
+    FoundKeys,
+    KeptKeys,
+    decode_keys,
+    holds_keys,
+    texts_of,
+)
+from dpsql.request import Free
+from dpsql.schema import Table
+from dpsql.schema.drafts import KEY_TYPES, counting_hint, declaration_hint
+from dpsql.schema.grain import declared_type
+from dpsql.schema.names import as_sql, closest, folded, unknown
+from dpsql.session.answer import keep
+from dpsql.session.checks import check_budget
+from dpsql.session.data import PrivateData
+
+
+@dataclass(frozen=True, slots=True)
+class KeyQuestion:
+    """A question for the keys of a column.
+
+    Args:
+        table: the table's name.
+        column: the column's name.
+        budget: what is given for it; 0 asks only for what was found before.
+        keys: which part of it is spent, and how.
+        other: the label for other texts.
+        refresh: whether new keys are paid for, whatever was found before.
+    """
+
+    table: str
+    column: str
+    budget: Budget | Free
+    keys: Keys = field(default_factory=Keys)
+    other: str = OTHER
+    refresh: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what can't be meant.
+
+        Raises:
+            ArgumentError, BudgetError: that is so.
+        """
+        if self.budget != 0 or isinstance(self.budget, bool):
+            check_budget(self.budget)
+        check_switch(refresh=self.refresh)
+        if not isinstance(self.keys, Keys):
+            raise ArgumentError(
+                f"keys is a dpsql.Keys, not {shown(self.keys)}.",
+                hint="for example keys=dpsql.Keys(at_least=100).",
+            )
+        if not isinstance(self.other, str) or not self.other:
+            raise ArgumentError(
+                f"The label for other texts is a text, not {shown(self.other)}.",
+                hint="for example " + option("other", "(other)") + ".",
+            )
+        if self.refresh and not isinstance(self.budget, Budget):
+            raise BudgetError(
+                "New keys are paid for, and the budget is 0.",
+                hint="leave " + option("refresh") + " out.",
+            )
+
+
+def answer_keys(data: PrivateData, asked: KeyQuestion, watch: Watch) -> FoundKeys:
+    """Find the keys of a column with a charge, or hand out again what was found before.
+
+    What must hold at every line is what `answer.answer` says of its own, and why it does: nothing
+    is read before the charge, which is durable before any row is; what is scored is what was
+    verified, on one snapshot; nothing but keys that were told leaves `find_keys`; no error after
+    the charge carries data; and what was told is kept before it is handed out, so that a call which
+    ends in between leaves it to the next one. If scoring fails before any noise is drawn, the
+    charge pays for the next equal question.
+
+    Raises:
+        StaleSchemaError: the connection or the table is not the one it was.
+        ExecutionError: something failed after the charge, which stands.
+        DpsqlError: it can't be answered; nothing was charged.
+    """
+    with data.held():
+        table = data.declared.described(asked.table)
+        column = _column(table, asked.column)
+        most = _most(data, table, column)
+    purpose = partial(data.archive.key_purpose, table, column)
+    left = data.ledger.undelivered(purpose(), None)  # whatever it has cost
+    if left is not None:
+        return _handed_out(data, left[0], decode_keys(left[1]), asked)
+    if not asked.refresh or not isinstance(asked.budget, Budget):
+        known = _found_before(data, purpose(), asked)
+        if known is not None:
+            return known
+    if not isinstance(asked.budget, Budget):
+        raise BudgetError(
+            f"No keys of {printable(table.name)}.{printable(column)} were found before.",
+            hint="pass a budget, for example dpsql.Budget(epsilon=1, delta=1e-9).",
+        )
+    rule = _rule(data, asked, asked.budget, most)
+    plan = KeyPlan(rule, asked.keys.max_keys)
+    step = partial(watch, "finding keys")
+    receipt: Receipt | None = None
+    failure: BaseException | None = None
+    engine = data.declared.source.engine()
+    try:
+        with engine.snapshot():
+            data.verify(table)
+            scores = engine.key_scores(table, column, weights(most))
+            scores.check()
+            ready(plan)
+            receipt = data.ledger.charge(
+                rule.mu_squared,
+                delta=rule.delta,
+                asked=data.ledger.understood(asked.budget),
+                purpose=purpose(plan.digest, charged=True),
+                accept_schema=data.archive.accepted((table,)),
+                each_row=table.each_row,
+            )
+            charged = ChargedPlan(plan, receipt, data.ledger)
+            try:
+                kept = KeptKeys(
+                    table.typed,
+                    column,
+                    declared_type(table, column),
+                    column in table.filled,
+                    rule,
+                    texts_of(_told(data, charged, scores, step)),
+                    table.stored.described,
+                )
+                keep(data.ledger, receipt, kept.encode())
+            except (KeyboardInterrupt, SystemExit) as error:
+                failure = type(error)()
+            except BaseException:  # whatever it was, its text and frames may hold keys
+                failure = ExecutionError()
+            if failure is not None:  # outside the handlers, so that it has no context
+                raise failure
+        return _handed_out(data, receipt, kept, asked)
+    except BaseException:
+        if receipt is not None:
+            data.ledger.abandon(receipt)
+        raise
+
+
+def _told(
+    data: PrivateData, charged: ChargedPlan, scores: KeyScores, step: Callable[[int, int], None]
+) -> tuple[ToldKey, ...]:
+    """Find the keys; if the statement fails, note that nothing can come of the charge.
+
+    It is noted only while no noise was drawn, and a statement that was ended from outside hasn't
+    failed. What is raised here never gets out.
+    """
+    noticed = _Noticed(scores)
+    try:
+        return find_keys(charged, noticed, step)
+    except EndedStatementError:
+        raise
+    except Exception:
+        if not noticed.scored and not is_interrupted():
+            with suppress(LedgerError):
+                data.ledger.fail(charged.receipt)
+        raise
+
+
+@dataclass(slots=True)
+class _Noticed(KeyScores):
+    """Scores, and whether any were handed out: noise may have been drawn for them."""
+
+    scores: KeyScores
+    scored: bool = False
+
+    @property
+    def weights(self) -> Sequence[int]:
+        return self.scores.weights
+
+    def check(self) -> None:
+        self.scores.check()
+
+    def run(self, known: Collection[bytes] = ()) -> Iterator[ScoredKeys]:
+        for piece in self.scores.run(known):
+            self.scored = True
+            yield piece
+
+
+def _handed_out(
+    data: PrivateData, receipt: Receipt, kept: KeptKeys, asked: KeyQuestion
+) -> FoundKeys:
+    """Hand keys out, and note that."""
+    with suppress(LedgerError):
+        data.ledger.deliver(receipt)
+    return FoundKeys.of(kept, receipt.request, asked.other)
+
+
+def _found_before(data: PrivateData, wanted: Purpose, asked: KeyQuestion) -> FoundKeys | None:
+    """Return the keys that were found last, of the same rows, by whatever budget."""
+    rows = wanted.tables[0].rows
+    for entry in reversed(data.ledger.entries()):
+        same = entry.script == wanted.script and entry.purpose.tables[0].rows == rows
+        content = data.ledger.content(entry) if same and entry.content else None
+        if content is not None and holds_keys(content):
+            return FoundKeys.of(decode_keys(content), entry.request, asked.other)
+    return None
+
+
+def _rule(data: PrivateData, asked: KeyQuestion, budget: Budget, most: int) -> KeyRule:
+    """Return the rule for what is asked, in this account.
+
+    Of the δ that the account sets aside for keys as large a part is spent, if nothing else is said,
+    as of its total: so that it isn't used up before that is.
+    """
+    ledger = data.ledger
+    total, aside, left = ledger.total, ledger.total_delta, ledger.remaining_delta
+    if total is None or aside is None:
+        return asked.keys.rule(budget, most)
+    if not aside:
+        wanted = asked.keys.delta or KEY_SHARE * (budget.delta or 0)
+        raise too_much_delta(wanted, aside, any_aside=False)
+    budget = ledger.understood(budget)
+    share = min(budget.mu_squared / total, Fraction(1)) * (asked.keys.share or 1)
+    return asked.keys.rule(budget, most, min(aside * share, left or aside))
+
+
+def _column(table: Table, name: object) -> str:
+    """Return the column that a name means.
+
+    Raises:
+        SchemaError: there is none.
+    """
+    known = [*table.columns, *table.undeclared]
+    for one in known:
+        if isinstance(name, str) and folded(one) == folded(name):
+            return one
+    raise unknown(
+        f"There is no column {shown(name)} in {printable(table.name)}.",
+        closest(str(name), known, as_sql),
+    )
+
+
+def _most(data: PrivateData, table: Table, column: str) -> int:
+    """Return how many keys of a unit count at most.
+
+    Raises:
+        SchemaError: the column needs no keys, or can't have any; or a row may be of several units.
+        UnboundedError: nothing says how many.
+    """
+    name = f"{printable(table.name)}.{printable(column)}"
+    known = column in table.columns and (table.path, column) not in data.declared.found
+    if known or column in table.derived:
+        raise SchemaError(
+            f"{name} has a public domain, so its keys are known.",
+            hint="group by it: that costs nothing more.",
+        )
+    type_ = declared_type(table, column)
+    if table.unit is not None and table.unit.named_by == (column,):
+        alone = table.contributions == 1
+        raise SchemaError(
+            f"{name} says of which unit a row is: no value has more than one unit.",
+            hint=counting_hint(table.name, column, single=alone),
+        )
+    if type_ not in KEY_TYPES:
+        raise SchemaError(
+            f"{name} is of type {type_}, and keys are found in texts, whole numbers, dates and "
+            "times.",
+            hint=declaration_hint(table.typed, column, type_, view=table.origin is not None),
+        )
+    if table.unit is None:
+        return 1
+    loose = next((join for join in table.unit.joins if not join.enforced), None)
+    if loose is not None:
+        raise SchemaError(
+            f"Rows of {printable(table.name)} may be of several units: the step by "
+            f"{printable(', '.join(loose.columns))} is none that the database enforces.",
+            hint=f"store the id of the unit in a column of {printable(table.name)}; or declare a "
+            "FOREIGN KEY.",
+        )
+    most = table.unit.max_groups or table.unit.max_rows
+    if most is None:
+        raise data.declared.unbounded(table)
+    return min(most, MOST_KEYS)
+
+
+def with_keys(data: PrivateData, name: str, found: FoundKeys) -> PrivateData:
+    """Return data whose owner has declared the domain that was found of a column.
+
+    Of numbers and days there is none if nothing was found.
+    """
+    if not found.keys and not found.is_text:
+        return data
+    with data.held():
+        table = data.declared.described(name)
+        data.archive.expect_change(table)
+        return replace(data, declared=data.declared.declaring(table, found.column, found.domain))
