@@ -82,6 +82,8 @@ _IDS = frozenset({"id", "ids", "uuid", "guid", "ssn", "iban"})
 """Those of them that are numbers or texts without a meaning, of which no list is made."""
 _REACHED = frozenset({"ssn", "email", "mail", "phone", "iban"})
 """Those that are one person's, whatever else the name says."""
+_FINDING, _OR = "find its values by ", "; or "
+"""The beginning of a hint on how values are found, and its end."""
 _PARTS_OF_NAMES = frozenset({"first", "last", "full", "middle", "given", "maiden", "sur", "nick"})
 """Words before `name` that make it that of a person."""
 
@@ -240,10 +242,17 @@ def finding_hint(table: str, column: str) -> Hint:
     """
     named = f"{as_text(table)}, {as_text(column)}"
     return Hint(
-        f"find its values by session.find_keys({named}, budget=…): at ε = 1, δ = 1e-9 those that "
-        "about 50 units have, charged once; or ",
+        f"{_FINDING}session.find_keys({named}, budget=…): at ε = 1, δ = 1e-9 those that about 50 "
+        f"units have, charged once{_OR}",
         "",
     )
+
+
+def without_finding(hint: str | None) -> str | None:
+    """Leave out of a hint how the values of a column can be found, where nothing pays for that."""
+    if not isinstance(hint, Hint) or not hint.startswith(_FINDING):
+        return hint
+    return Hint(str(hint).partition(_OR)[2], hint.command, hint.cell, hint.remedies)
 
 
 def _rounded(type_: str, domain: Domain) -> str:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Protocol, TypeVar, runtime_checkable
 
 from dpsql.errors import SchemaError, printable
+from dpsql.hints import Hint
 from dpsql.schema.domain import (
     COLLATED,
     DERIVED,
@@ -24,7 +25,13 @@ from dpsql.schema.domain import (
     first_and_last,
     lines_of,
 )
-from dpsql.schema.drafts import counting_hint, declaration_hint, rounding_hint
+from dpsql.schema.drafts import (
+    KEY_TYPES,
+    counting_hint,
+    declaration_hint,
+    finding_hint,
+    rounding_hint,
+)
 from dpsql.schema.groups import Groups
 from dpsql.schema.names import as_sql, closest, folded, quoted_text, unknown
 from dpsql.schema.sequences import DecimalRange, decimal_text
@@ -316,12 +323,23 @@ class Table:
                     if self.unit is not None and self.unit.named_by == (known,)
                     else rounding_hint(self.typed, known, self.bounds[known])
                     if known in self.bounds
-                    else declaration_hint(self.typed, known, type_, view=bool(self.origin)),
+                    else self._finding_hint(known, type_)
+                    + declaration_hint(self.typed, known, type_, view=bool(self.origin)),
                 )
         raise unknown(
             f"There is no column {printable(name)} in {self.name}.",
             closest(name, [*self.columns, *self.undeclared], as_sql),
         )
+
+    def _finding_hint(self, name: str, type_: str) -> Hint:
+        """Word how the values of a column can be found; nothing, if they can't be."""
+        unit, stored = self.unit, not self.made_of and self.chosen is None
+        bounded = unit is None or (
+            all(join.enforced for join in unit.joins)
+            and (unit.max_groups or unit.max_rows) is not None
+        )
+        can_be = type_ in KEY_TYPES and stored and bounded
+        return finding_hint(self.typed, name) if can_be else Hint("")
 
     def merges(self, name: str) -> frozenset[Merging]:
         """Say why the cells of a column stand for several values that may be stored in it."""

@@ -40,6 +40,7 @@ from dpsql.schema.catalog import check_declared, unbounded, verify_unchanged
 from dpsql.schema.combined import RowCombination, bound_of, combination_of, made_of, unbounded_pairs
 from dpsql.schema.declarations import declaring
 from dpsql.schema.domain import Domain
+from dpsql.schema.drafts import without_finding
 from dpsql.schema.facts import Database
 from dpsql.schema.keys import check_references, read_keys
 from dpsql.schema.lookup import means, meant, of_table
@@ -67,6 +68,8 @@ class DeclaredData:
     """What is made of rows of private tables for this question, by the name that it has there."""
     found: frozenset[tuple[tuple[str, ...], str]] = frozenset()
     """Paths and columns whose domains were found in the rows, and are declared in the schema."""
+    can_find: Callable[[], bool] = lambda: True
+    """Whether the account can pay for finding more."""
 
     @classmethod
     def of(cls, source: DataSource, declared: Declared) -> DeclaredData:
@@ -111,6 +114,8 @@ class DeclaredData:
             with self.source.catalog.held(anew=False):
                 return self._checked(request, split, cuts, from_zero=from_zero)
         except (SchemaError, SqlError) as error:
+            if not self.can_find():
+                error.hint = without_finding(error.hint)
             first = self.source.how_to_declare(self.schema, self.public.names)
             if first is not None and not getattr(error, "unknown", False):
                 error.hint = first if error.hint is None else Hint("") + error.hint + " " + first

@@ -102,7 +102,12 @@ class Account:
         """Join what is declared with the account, and with what it keeps of earlier releases."""
         state = DataState(declared.vintage, self._known(declared.vintage))
         archive = Archive(self.ledger, data.source, state, declared.accept_schema)
+        data = replace(data, can_find=self._can_find)
         return PrivateData(data, self.ledger, self.database, archive)
+
+    def _can_find(self) -> bool:
+        """Whether any δ is left to pay for finding keys."""
+        return self.ledger.remaining_delta != 0
 
     def _known(self, vintage: str) -> str:
         """Return by what rows of a vintage are known in the ledger.

@@ -449,10 +449,12 @@ def test_what_the_refusal_says_of_the_cost():
 
 
 @pytest.mark.parametrize(
-    ("given_", "column"), [({}, "price"), ({}, "zoned"), ({"unit": "id"}, "tailnum")]
+    ("given_", "column"),
+    [({}, "price"), ({}, "zoned"), ({"unit": "id"}, "tailnum"), ({"budget": MUCH}, "tailnum")],
 )
 def test_a_refusal_names_no_call_that_would_be_refused(con, given_, column):
     session = dpsql.Session(con, **given_)
     with pytest.raises(dpsql.SchemaError) as caught:
         session.query(f"SELECT {column}, COUNT(*) FROM flights GROUP BY {column}", budget=MUCH)
     assert "find_keys" not in caught.value.hint
+    assert "Domain" in caught.value.hint
