@@ -10,7 +10,7 @@ from statistics import NormalDist
 
 from dpsql.calls import checked
 from dpsql.errors import ArgumentError, BudgetError, shown
-from dpsql.privacy.budget import KEY_SHARE, Budget, Number
+from dpsql.privacy.budget import KEY_SHARE, Budget, Number, shown_delta
 from dpsql.privacy.keys import LARGEST_DELTA, KeyRule
 
 SURE = 0.95
@@ -121,6 +121,12 @@ class Keys:
                 raise BudgetError(
                     "The δ of keys is not less than all of the budget's.",
                     hint="leave delta= of dpsql.Keys out: then it is a tenth of that.",
+                )
+            if budget.key_delta and self.delta > budget.key_delta:
+                raise BudgetError(
+                    "The δ of keys is more than the budget sets aside, "
+                    f"{shown_delta(budget.key_delta)}.",
+                    hint="leave delta= of dpsql.Keys out: then it is that.",
                 )
             return self.delta
         found = otherwise or budget.key_delta or (budget.delta or 0) * KEY_SHARE
