@@ -51,7 +51,7 @@ class KeyPlan:
 
     @property
     def digest(self) -> str:
-        """A hash of all that decides what is told, and for whom."""
+        """A hash of all that decides what is told of scores; `Purpose` says whose they are."""
         rounds = [(r.variance, r.threshold, r.most, r.least) for r in self.rule.rounds]
         return hashlib.sha256(repr(("keys", rounds, self.most)).encode()).hexdigest()
 

@@ -152,7 +152,9 @@ class FoundKeys:
     def domain(self) -> Domain:
         """The domain of the column: the keys, and a place for all rows with another value.
 
-        Other texts are one label, `other`; other numbers and days count as NULL.
+        Other texts are one label, `other`; other numbers and days count as NULL. Texts have a place
+        for NULL if the column may be NULL now: for a later table in which it may, declare
+        `Domain.labels(…, nullable=True)`.
 
         Raises:
             SchemaError: no number, or no day, was found.

@@ -144,7 +144,8 @@ def normal_rows(of: DescribedRelation, tables: NamedTables) -> NormalRows | None
     found = _with_units(found, of)
     if found is None:
         return None
-    return replace(found, table=own) if all(map(own.has, found.names.values())) else found
+    alone = not found.met and all(map(own.has, found.names.values()))
+    return replace(found, table=own) if alone else found
 
 
 def _among(call: WindowCall, met: Sequence[RowExpression]) -> WindowCall:
