@@ -20,7 +20,6 @@ from dpsql.errors import (
     printable,
     shown,
 )
-from dpsql.hints import option
 from dpsql.measurement.keys import KeyPlan, ToldKey, find_keys
 from dpsql.measurement.measure import ChargedPlan, ready
 from dpsql.privacy import Budget, Purpose, Receipt
@@ -84,12 +83,12 @@ class KeyQuestion:
         if not isinstance(self.other, str) or not self.other:
             raise ArgumentError(
                 f"The label for other texts is a text, not {shown(self.other)}.",
-                hint="for example " + option("other", "(other)") + ".",
+                hint='for example other="(other)".',
             )
         if self.refresh and not isinstance(self.budget, Budget):
             raise BudgetError(
                 "New keys are paid for, and the budget is 0.",
-                hint="leave " + option("refresh") + " out.",
+                hint="leave refresh=True out.",
             )
 
 
