@@ -34,9 +34,10 @@ from dpsql.sql.binding.named import (
 )
 from dpsql.sql.binding.output_names import told_apart
 from dpsql.sql.binding.per_unit import with_exists
+from dpsql.sql.binding.presence import met_by, tightened
 from dpsql.sql.binding.private.combined import combined_items
 from dpsql.sql.binding.private.grains import grain_of
-from dpsql.sql.binding.private.sides import Grained, PrivateSides, Referred, tightened
+from dpsql.sql.binding.private.sides import Grained, PrivateSides, Referred
 from dpsql.sql.binding.relations import materialize, stored_relation, without_unused
 from dpsql.sql.binding.rewrite import CoreBinder
 from dpsql.sql.binding.row_queries import Home, RowQuery, columns_of
@@ -247,7 +248,8 @@ class Visitor:
             core, left = one.binder.core(name, one.relations, one.joined, one.exist, self._above)
             cores = [(core, one.home)]
         for core, home in cores:
-            counted, table = self._chosen(tightened(core, home.table), home.table)
+            core = tightened(core, home.table, map(met_by, home.table.parents))
+            counted, table = self._chosen(core, home.table)
             self.cores.append(counted)
             self.tables.append((table, home.span))
             self.relations.count(table)

@@ -20,8 +20,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from sqlglot import exp
-
 from dpsql.errors import Span, UnsupportedSqlError
 from dpsql.rel.added import AddedColumn, Met, MetRows, added_column
 from dpsql.rel.facts import Known, RelationFacts, columns_of_rows, conjuncts
@@ -37,10 +35,12 @@ from dpsql.rows.write import RowWriter
 from dpsql.schema import Domain, Table
 from dpsql.schema.grain import stored_type, unit_columns
 from dpsql.schema.windows import OUTSIDE
-from dpsql.sql.algebra.described import DescribedRelation, moved, places, units_of
+from dpsql.sql.algebra.described import DescribedRelation, moved, units_of
 from dpsql.sql.algebra.visible import NamedColumn, Visible, VisibleItem
 from dpsql.sql.binding.core import Core
-from dpsql.sql.binding.expressions import BoundExpr, Expr, column, render
+from dpsql.sql.binding.expressions import BoundExpr
+from dpsql.sql.binding.presence import Met as MustMeet
+from dpsql.sql.binding.presence import is_met, met_by, tightened
 from dpsql.sql.binding.tables import AddedRows, NamedTables
 
 _THERE = ""
@@ -54,13 +54,12 @@ class NormalRows:
     Args:
         table: the table, with all columns of the relation.
         names: column of the relation → its name in the table.
-        met: for each other row that one must meet, to be one of the relation: the column by which
-            it does, and those that have a value only then.
+        met: the other rows that each row must meet, to be one of the relation.
     """
 
     table: Table
     names: Mapping[Id, str]
-    met: tuple[tuple[str, frozenset[str]], ...] = ()
+    met: tuple[MustMeet, ...] = ()
 
     @property
     def adds(self) -> bool:
@@ -69,38 +68,11 @@ class NormalRows:
 
     def conditions(self, span: Span) -> list[BoundExpr]:
         """Return what is true of the rows of the relation alone."""
-        return [self._has_value(name, span) for name, _ in self.met]
-
-    def _has_value(self, name: str, span: Span) -> BoundExpr:
-        """Say that a row has a value in a column; in one that is true or false, that it is true."""
-        place, declared = column(places(self.table)[name]), name in self.table.columns
-        node: Expr = exp.Not(this=exp.Paren(this=exp.Is(this=place, expression=exp.Null())))
-        node = place if name in self.table.filled else node
-        own, none = frozenset({name}), frozenset[str]()
-        return BoundExpr(
-            node,
-            render(node),
-            own if declared else none,
-            frozenset(),
-            span,
-            none if declared else own,
-        )
+        return [is_met(name, self.table, span) for name, _ in self.met]
 
     def tightened(self, core: Core) -> Core:
-        """Say that rows meet others by that columns of these have values, where a core names such.
-
-        A column that is never NULL in the row that is met is NULL where there is none, and only
-        there. So groups of NULL are ruled out, and nothing else has to be looked at in rows.
-        """
-        by_row, said = list(core.by_row), list(core.conjuncts)
-        for name, filled in self.met:
-            columns = sorted(filled & core.named)
-            for condition in (*by_row, *said):
-                if columns and condition.sql == self._has_value(name, condition.span).sql:
-                    said += [self._has_value(one, condition.span) for one in columns]
-                    by_row = [one for one in by_row if one is not condition]
-                    said = [one for one in said if one is not condition]
-        return replace(core, conjuncts=tuple(dict.fromkeys(said)), by_row=tuple(by_row))
+        """Say that rows meet others by what these always have, where a core names such."""
+        return tightened(core, self.table, self.met)
 
     def moved(self, bound: BoundExpr, before: Table) -> BoundExpr:
         """Return an expression over the columns of the relation as one over those of the table."""
@@ -152,22 +124,6 @@ def _among(call: WindowCall, met: Sequence[RowExpression]) -> WindowCall:
     """Let a window look at those rows alone of which more is true."""
     holds = () if call.holds is None else (call.holds,)
     return replace(call, holds=all_if_any([*holds, *met]))
-
-
-@dataclass(frozen=True, slots=True)
-class _Adding:
-    """A column that is to be added."""
-
-    computed: Met | WindowCall
-    type: str
-    filled: bool
-    domain: Domain | None = None
-    between: Interval = (None, None)
-
-    def column(self, table: Table) -> AddedColumn:
-        """Return it as a column of a table's rows."""
-        fact = self.type, not self.filled
-        return added_column(self.computed, table, fact, self.domain, self.between)
 
 
 def _with_units(rows: NormalRows, of: DescribedRelation) -> NormalRows | None:
@@ -240,48 +196,44 @@ class _Normal:
             return None
         met = left.met
         if node.kind == "inner" and not parent.on_way:
-            filled = frozenset(
-                parent.names[name] for name, of in parent.table.columns.items() if not of.nullable
-            )
-            met = tuple(dict.fromkeys((*met, (parent.matched, filled))))
+            met = tuple(dict.fromkeys((*met, met_by(parent))))
         return NormalRows(left.table, {**left.names, **theirs}, met)
 
     def _meeting_one(self, node: Join, left: NormalRows) -> NormalRows | None:
         """Return the rows on the left, if each meets one row on the right at most."""
-        of, right, inner = (
-            self._known.of(node.left),
-            self._known.of(node.right),
-            node.kind == "inner",
-        )
-        pairs, _ = equal_columns(node.on, of, right)
+        right, inner = self._known.of(node.right), node.kind == "inner"
+        pairs, _ = equal_columns(node.on, self._known.of(node.left), right)
         met, _ = self._met(left, node.right, node.on)
         if met is None or not right.is_unique(b for _, b in pairs):
             return None
         equal = {b: left.names[a] for a, b in pairs} if inner else {}
-        made = {_THERE: _Adding((met, Agg("exists")), "BOOLEAN", True, Domain.boolean())}
+        there = (met, Agg("exists")), left.table, ("BOOLEAN", False), Domain.boolean()
+        made = {_THERE: added_column(*there, (None, None))}
         for id_ in [id_ for id_ in self._of.columns if id_ in right.columns and id_ not in equal]:
-            one = self._only(met, id_, right)
+            one = self._only(left, met, id_, right)
             if one is None:
                 return None
             made[id_] = one
         found = self._adding(left, made)
         names = dict(found.names)
-        there = names.pop(_THERE)
-        filled = frozenset(
+        place = names.pop(_THERE)
+        filled = tuple(
             names[id_] for id_ in made if id_ in right.columns and not right.columns[id_].nullable
         )
-        further = ((there, filled),) if inner else ()
+        further = ((place, filled),) if inner else ()
         return replace(found, names={**names, **equal}, met=(*found.met, *further))
 
-    def _only(self, met: MetRows, id_: Id, right: RelationFacts) -> _Adding | None:
+    def _only(
+        self, left: NormalRows, met: MetRows, id_: Id, right: RelationFacts
+    ) -> AddedColumn | None:
         """Return a column of the one row that is met: the least of its values is the only one."""
         type_, domain = right.columns[id_].type, self._of.table.columns.get(id_)
         function = "bool_or" if type_ == "BOOLEAN" else "min"
         with suppress(UnsupportedSqlError):
             if aggregated(function, RowColumn(id_), RowWriter(right.types)).type.sql == type_:
                 domain = None if domain is None else replace(domain, nullable=True)
-                agg = Agg(function, RowColumn(id_))
-                return _Adding((met, agg), type_, False, domain, self._between(id_))
+                computed, fact = (met, Agg(function, RowColumn(id_))), (type_, True)
+                return added_column(computed, left.table, fact, domain, self._between(id_))
         return None
 
     def _met(
@@ -323,20 +275,23 @@ class _Normal:
     ) -> NormalRows:
         facts, domains = self._known.of(node).columns, self._of.table.columns
         made = {
-            id_: _Adding(
-                one, facts[id_].type, not facts[id_].nullable, domains.get(id_), self._between(id_)
+            id_: added_column(
+                one,
+                left.table,
+                (facts[id_].type, facts[id_].nullable),
+                domains.get(id_),
+                self._between(id_),
             )
             for id_, one in computed.items()
         }
         return self._adding(left, made)
 
-    def _adding(self, left: NormalRows, made: Mapping[Id, _Adding]) -> NormalRows:
+    def _adding(self, left: NormalRows, made: Mapping[Id, AddedColumn]) -> NormalRows:
         """Add columns to the table, if they aren't there yet."""
-        names, table = dict(left.names), self._read[left.table.path]
-        for id_, one in made.items():
-            column_ = one.column(left.table)
-            self._tables.add_column(AddedRows(table, column_))
-            names[id_] = column_.name
+        table = self._read[left.table.path]
+        for one in made.values():
+            self._tables.add_column(AddedRows(table, one))
+        names = {**left.names, **{id_: one.name for id_, one in made.items()}}
         return replace(left, table=self._tables.with_rows(table), names=names)
 
     def _between(self, id_: Id) -> Interval:

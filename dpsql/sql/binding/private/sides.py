@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from sqlglot import exp
 
@@ -12,9 +12,10 @@ from dpsql.schema import Table
 from dpsql.schema.names import capitals, folded
 from dpsql.schema.table import Parent
 from dpsql.sql.binding.bind import RowBinder
-from dpsql.sql.binding.core import Core, Relation
-from dpsql.sql.binding.expressions import BoundExpr, Expr, column, conjuncts, render
+from dpsql.sql.binding.core import Relation
+from dpsql.sql.binding.expressions import BoundExpr, conjuncts
 from dpsql.sql.binding.joins import JoinedItem, joined_plainly
+from dpsql.sql.binding.presence import is_met
 from dpsql.sql.binding.private.per_parent import of_each_parent
 from dpsql.sql.binding.row_queries import Home
 from dpsql.sql.text.spans import JOINS, SourceText
@@ -166,42 +167,4 @@ class PrivateSides:
             raise InternalError("what is referred to has no place in the grain")
         if parent.on_way and there:
             return []
-        return [_there(parent, self.home.table, span, there=there)]
-
-
-def tightened(core: Core, table: Table) -> Core:
-    """Say that rows have a parent by that columns of it have values, where a core names such.
-
-    A column that is never NULL in the parent's table is NULL where there is no parent, and only
-    there. So groups of NULL are ruled out, and nothing else has to be looked at in rows.
-    """
-    by_row, conjuncts = list(core.by_row), list(core.conjuncts)
-    for condition in core.by_row:
-        for parent in table.parents:
-            if condition.sql != _there(parent, table, condition.span, there=True).sql:
-                continue
-            named = (n for n, d in parent.table.columns.items() if not d.nullable)
-            columns = [parent.names[n] for n in named if parent.names[n] in core.named]
-            conjuncts += [_has_value(name, table, condition.span) for name in columns]
-            by_row = [one for one in by_row if one is not condition or not columns]
-    found = tuple(dict.fromkeys(conjuncts))
-    return replace(core, conjuncts=found, by_row=tuple(by_row))
-
-
-def _has_value(name: str, table: Table, span: Span) -> BoundExpr:
-    node = _not_null(f"__a{list(table.columns).index(name)}")
-    return BoundExpr(node, render(node), frozenset({name}), frozenset(), span)
-
-
-def _not_null(canonical: str) -> Expr:
-    return exp.Not(this=exp.Paren(this=exp.Is(this=column(canonical), expression=exp.Null())))
-
-
-def _there(parent: Parent, table: Table, span: Span, *, there: bool) -> BoundExpr:
-    """Say that there is a row that is referred to, or that there is none."""
-    canonical = f"__w{list(table.undeclared).index(parent.matched)}"
-    node = _not_null(canonical)
-    node = node if there else exp.Is(this=column(canonical), expression=exp.Null())
-    return BoundExpr(
-        node, render(node), frozenset(), frozenset(), span, frozenset({parent.matched})
-    )
+        return [is_met(parent.matched, self.home.table, span, there=there)]
