@@ -42,8 +42,10 @@ from dpsql.rows.expression import (
     all_of,
 )
 from dpsql.rows.functions import MANY
+from dpsql.rows.typed import RowValue
 from dpsql.rows.types import DATE
 from dpsql.rows.windows import WindowCall
+from dpsql.rows.write import RowWriter
 from dpsql.schema.drafts import KEY_TYPES
 from dpsql.schema.grain import declared_type
 from dpsql.schema.table import Table
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
     from pyarrow import Array
 
 MOST_BYTES = 1_000
-"""Of a text that may be a key."""
+"""The most bytes of a text that may be a key."""
 KEY, COUNT = "key.", "key.count"
 _FILTERED = 4
 """Lists of values that are left out in one step."""
@@ -91,7 +93,7 @@ class KeyScores(Protocol):
 
     @property
     def weights(self) -> Sequence[int]:
-        """What a unit with 1, 2, … keys adds to the score of each."""
+        """The number that a unit with 1, 2, … keys adds to the score of each."""
 
     def check(self) -> None:
         """Make sure that `run` can score them, as far as no row is needed to know.
@@ -172,6 +174,19 @@ def key_type(table: Table, column: str) -> str:
     if type_ not in KEY_TYPES:
         raise InternalError("values of this type are no keys")
     return type_
+
+
+def key_of_row(table: Table, column: str, weights: Sequence[int]) -> tuple[RowValue, RowValue]:
+    """Return the key of a row that is a unit itself, and the condition that it has one.
+
+    Raises:
+        InternalError: values of the column are no keys, or a unit would have several.
+    """
+    if len(weights) != 1:
+        raise InternalError("a row has one key")
+    type_, of = key_type(table, column), RowColumn(column)
+    writer = RowWriter({column: type_})
+    return writer.write(key_value(of, type_)), writer.write(is_key(of, type_))
 
 
 def is_key(value: RowExpression, type_: str) -> RowExpression:

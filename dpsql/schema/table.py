@@ -36,7 +36,7 @@ from dpsql.schema.groups import Groups
 from dpsql.schema.names import as_sql, closest, folded, quoted_text, unknown
 from dpsql.schema.sequences import DecimalRange, decimal_text
 from dpsql.schema.units import KeyStep, ResolvedUnit
-from dpsql.schema.windows import Chosen, ComputedColumn, WindowColumn
+from dpsql.schema.windows import Chosen, ComputedColumn, SteppedColumn, WindowColumn
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ class Origin(Protocol):
         """
 
 
-class Within(ComputedColumn, Protocol):
+class Within(SteppedColumn, Protocol):
     """A column that is computed of other rows of the same unit: see `dpsql/rows/within.py`."""
 
     @property
@@ -106,32 +106,12 @@ class Within(ComputedColumn, Protocol):
 
 
 @runtime_checkable
-class Added(Protocol):
+class Added(ComputedColumn, Protocol):
     """A column that is computed of a row and others of its unit: see `dpsql/rel/added.py`."""
-
-    @property
-    def name(self) -> str:
-        """The name of the column, which says in full what it is."""
-
-    @property
-    def type(self) -> str:
-        """Its type."""
-
-    @property
-    def filled(self) -> bool:
-        """Whether it is never NULL."""
 
     @property
     def domain(self) -> Domain | None:
         """Its values, if they are known."""
-
-    @property
-    def between(self) -> tuple[Fraction | None, Fraction | None]:
-        """Between which numbers it lies, as far as that is known."""
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """The columns of the row that are read."""
 
     @property
     def is_window(self) -> bool:

@@ -50,13 +50,17 @@ class ComputedColumn(Protocol):
     def between(self) -> tuple[Fraction | None, Fraction | None]:
         """Between which numbers it lies, days of 1970 for times, where units keep to `max_rows`."""
 
+
+class SteppedColumn(ComputedColumn, Protocol):
+    """A computed column that may be a number of steps."""
+
     @property
     def scale(self) -> int | None:
         """The scale of a number of steps that stands for a DOUBLE, see `dpsql/rows/steps.py`."""
 
 
 @runtime_checkable
-class WindowColumn(ComputedColumn, Protocol):
+class WindowColumn(SteppedColumn, Protocol):
     """A column that is computed of rows of the same table and unit: see `dpsql/rows/windows.py`."""
 
     @property

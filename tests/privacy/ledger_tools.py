@@ -89,3 +89,45 @@ def python(code: str, *arguments: object, **options: object) -> subprocess.Popen
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         cwd=Path(__file__).parents[2], **options,
     )  # type: ignore[call-overload, no-any-return]  # fmt: skip
+
+
+_KILLING = """
+    def killed_at(moment, path):
+        steps = 0
+        def trace(frame, event, argument):
+            nonlocal steps
+            if "dpsql/privacy" not in frame.f_code.co_filename:
+                return None
+            steps += 1
+            if steps == moment:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return trace
+        sys.settrace(trace)
+        work(path)
+        sys.settrace(None)
+        return steps
+
+    folder, moments = sys.argv[1], [int(m) for m in sys.argv[2].split()]
+    print(killed_at(0, folder + "/whole"))
+    for moment in moments:
+        child = os.fork()
+        if child == 0:
+            killed_at(moment, f"{folder}/{moment}")
+            os._exit(0)
+        if os.waitpid(child, 0)[1] != signal.SIGKILL:
+            sys.exit(f"{moment} was not reached")
+"""
+
+
+def killed(program: str, folder: Path, moments: list[int]) -> int:
+    """Kill a process that works at a ledger at each of some steps; return how many there are.
+
+    Args:
+        program: it imports `os`, `signal` and `sys`, and has `work(path)`.
+        folder: where the ledgers are, one for each moment.
+        moments: the steps.
+    """
+    child = python(program + _KILLING, folder, " ".join(map(str, moments)))
+    out, err = child.communicate(timeout=500)
+    assert child.returncode == 0, err
+    return int(out)

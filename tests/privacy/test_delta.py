@@ -25,7 +25,7 @@ from dpsql.privacy.conversions import mu_squared_of
 from dpsql.privacy.event import Event
 from dpsql.privacy.history import rows_of
 from dpsql.privacy.store import Writing
-from tests.privacy.ledger_tools import PURPOSE, purpose, python
+from tests.privacy.ledger_tools import PURPOSE, killed, purpose
 from tests.privacy.test_conversions import true_delta
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "ledgers"
@@ -443,49 +443,16 @@ KILLED = """
         ledger.set_total(Budget(rho=1), key_delta=1e-9)
         for _ in range(3):
             pay(ledger)
-
-    def killed_at(moment, path):
-        steps = 0
-        def trace(frame, event, argument):
-            nonlocal steps
-            if "dpsql/privacy" not in frame.f_code.co_filename:
-                return None
-            steps += 1
-            if steps == moment:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return trace
-        sys.settrace(trace)
-        work(path)
-        sys.settrace(None)
-        return steps
-
-    folder, moments = sys.argv[1], [int(m) for m in sys.argv[2].split()]
-    print(killed_at(0, folder + "/whole"))
-    for moment in moments:
-        child = os.fork()
-        if child == 0:
-            killed_at(moment, f"{folder}/{moment}")
-            os._exit(0)
-        if os.waitpid(child, 0)[1] != signal.SIGKILL:
-            sys.exit(f"{moment} was not reached")
 """
-
-
-def killed(folder: Path, moments: list[int]) -> int:
-    """Kill a process at each of these steps; return how many there are."""
-    child = python(KILLED, folder, " ".join(map(str, moments)))
-    out, err = child.communicate(timeout=500)
-    assert child.returncode == 0, err
-    return int(out)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="uses fork and SIGKILL")
 def test_kill(tmp_path: Path) -> None:
     """Wherever a process was killed, as much was charged of the one as of the other."""
     (tmp_path / "before").mkdir()
-    steps = killed(tmp_path / "before", [])
+    steps = killed(KILLED, tmp_path / "before", [])
     moments = sorted(int(m) for m in 1 + np.random.default_rng(3).choice(steps - 2, 25, False))
-    assert killed(tmp_path, moments) == steps
+    assert killed(KILLED, tmp_path, moments) == steps
     reached = set()
     for moment in moments:
         ledger = Ledger.open(tmp_path / str(moment), dataset="adult")

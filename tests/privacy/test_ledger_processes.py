@@ -16,7 +16,7 @@ import pytest
 from dpsql.errors import BudgetError, LedgerError
 from dpsql.privacy import Budget, Ledger
 from dpsql.privacy.store import Writing
-from tests.privacy.ledger_tools import PURPOSE, purpose, python, spend
+from tests.privacy.ledger_tools import PURPOSE, killed, purpose, python, spend
 
 
 def race(ledger_of: Callable[[], Ledger], threads: int, each: int) -> list[str]:
@@ -206,40 +206,7 @@ KILLED = """
                 print("released", receipt.request, digest, file=diary)
                 ledger.deliver(receipt)
                 print("delivered", receipt.request, digest, file=diary)
-
-    def killed_at(moment, path):
-        steps = 0
-        def trace(frame, event, argument):
-            nonlocal steps
-            if "privacy" not in frame.f_code.co_filename:
-                return None
-            steps += 1
-            if steps == moment:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return trace
-        sys.settrace(trace)
-        work(path)
-        sys.settrace(None)
-        return steps
-
-    folder, moments = sys.argv[1], [int(m) for m in sys.argv[2].split()]
-    print(killed_at(0, folder + "/whole"))
-    for moment in moments:
-        child = os.fork()
-        if child == 0:
-            killed_at(moment, f"{folder}/{moment}")
-            os._exit(0)
-        if os.waitpid(child, 0)[1] != signal.SIGKILL:
-            sys.exit(f"{moment} was not reached")
 """
-
-
-def killed(folder: Path, moments: list[int]) -> int:
-    """Kill a process at each of these steps; return how many there are."""
-    child = python(KILLED, folder, " ".join(map(str, moments)))
-    out, err = child.communicate(timeout=500)
-    assert child.returncode == 0, err
-    return int(out)
 
 
 def check_what_is_left(path: Path) -> str:
@@ -274,11 +241,11 @@ def check_what_is_left(path: Path) -> str:
 
 def check_kills(folder: Path, count: int, seed: int) -> None:
     (folder / "before").mkdir()
-    steps = killed(folder / "before", [])
+    steps = killed(KILLED, folder / "before", [])
     moments = sorted(
         int(m) for m in 1 + np.random.default_rng(seed).choice(steps - 2, count, False)
     )
-    assert killed(folder, moments) == steps
+    assert killed(KILLED, folder, moments) == steps
     assert check_what_is_left(folder / "whole") == "delivered"
     reached = [check_what_is_left(folder / str(moment)) for moment in moments]
     assert set(reached) == {"opened", "charged", "released", "delivered"}

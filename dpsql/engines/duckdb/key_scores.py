@@ -17,18 +17,8 @@ from typing import TYPE_CHECKING, Any
 from dpsql.engines.duckdb.catalog import check_bound
 from dpsql.engines.duckdb.columns import Parameters, source_of
 from dpsql.engines.duckdb.relations import DuckDBRelations
-from dpsql.engines.key_scores import (
-    ScoredKeys,
-    is_key,
-    key_pairs,
-    key_type,
-    key_value,
-    scored_keys,
-)
-from dpsql.errors import InternalError
-from dpsql.rows.expression import RowColumn
+from dpsql.engines.key_scores import ScoredKeys, key_of_row, key_pairs, scored_keys
 from dpsql.rows.typed import call
-from dpsql.rows.write import RowWriter
 from dpsql.schema.table import Table
 
 if TYPE_CHECKING:
@@ -85,11 +75,7 @@ class KeyScan:
 
     def _rows(self) -> str:
         """Write rows that are units themselves, with what each adds."""
-        if len(self.weights) != 1:
-            raise InternalError("a row has one key")
-        type_, of = key_type(self.table, self.column), RowColumn(self.column)
-        writer = RowWriter({self.column: type_})
-        key, there = writer.write(key_value(of, type_)), writer.write(is_key(of, type_))
+        key, there = key_of_row(self.table, self.column, self.weights)
         return (
             f"SELECT {_bytes(key.sql)} AS k, {self.weights[0]}::BIGINT AS w "
             f"FROM {source_of(self.table)} WHERE {there.sql}"

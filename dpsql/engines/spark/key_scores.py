@@ -17,15 +17,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dpsql.engines.key_scores import is_key, key_pairs, key_type, key_value
+from dpsql.engines.key_scores import key_of_row, key_pairs
 from dpsql.engines.spark.relations import SparkRelations
 from dpsql.engines.spark.sessions import functions_of
 from dpsql.engines.spark.sql.expressions import spark_sql
 from dpsql.engines.spark.sql.text import array, call, whole
 from dpsql.engines.spark.tables import SparkTables
-from dpsql.errors import InternalError
-from dpsql.rows.expression import RowColumn
-from dpsql.rows.write import RowWriter
 from dpsql.schema.table import Table
 
 if TYPE_CHECKING:
@@ -78,11 +75,7 @@ class ScoredColumn:
 
     def _rows(self, tables: SparkTables) -> DataFrame:
         """Return rows that are units themselves, with what each adds."""
-        if len(self.weights) != 1:
-            raise InternalError("a row has one key")
-        type_, of = key_type(self.table, self.column), RowColumn(self.column)
-        writer = RowWriter({self.column: type_})
-        key, there = writer.write(key_value(of, type_)), writer.write(is_key(of, type_))
+        key, there = key_of_row(self.table, self.column, self.weights)
         weight = f"{whole(self.weights[0])} AS {_WEIGHT}"
         rows = tables.rows(self.table).where(spark_sql(there))
         return rows.selectExpr(f"{_bytes(spark_sql(key))} AS {KEY}", weight)
