@@ -53,7 +53,7 @@ class Earlier(msgspec.Struct, frozen=True, omit_defaults=True, rename={"seq": "e
     mu_squared: Fraction
     time: str
     delta: Fraction | None = None
-    """What it was charged of δ, if anything."""
+    """The δ that it was charged, if any."""
 
     @classmethod
     def of(cls, entry: Entry) -> Earlier:

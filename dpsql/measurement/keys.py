@@ -67,7 +67,7 @@ class KeyPlan:
 
     @property
     def contributions(self) -> int:
-        """How many keys of a unit count at most."""
+        """The most keys of a unit that count."""
         return self.rule.rounds[0].most
 
 

@@ -24,7 +24,7 @@ _EXAMPLE = "for example dpsql.Keys(at_least=100)."
 
 @dataclass(frozen=True, slots=True, init=False)
 class Keys:
-    """How keys are found that nobody knows beforehand.
+    """The rule by which keys are found that nobody knows beforehand.
 
         session.find_keys("flights", "tailnum", budget=dpsql.Budget(epsilon=1, delta=1e-9),
                           keys=dpsql.Keys(at_least=100))

@@ -49,7 +49,7 @@ SCALE = 1 << 20
 MOST_KEYS = 1_000
 """The most keys of one unit that count."""
 LARGEST_DELTA = Fraction(1, 4)
-"""Where δ₀ is less than a half, T is positive."""
+"""The largest δ₀ of a round: T is positive where it is less than a half."""
 FIRST_SHARE = Fraction(1, 5)
 """The part of μ² and δ₀ that goes to the first of two rounds: it finds what most units have, so
 that in the second their weights are larger. It found 14 to 41 percent more than one round."""

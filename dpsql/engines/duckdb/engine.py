@@ -193,7 +193,7 @@ class DuckDBKeyScores(KeyScores):
 
     @property
     def weights(self) -> Sequence[int]:
-        """What a unit with 1, 2, … keys adds to the score of each."""
+        """The number that a unit with 1, 2, … keys adds to the score of each."""
         return self.scan.weights
 
     def check(self) -> None:

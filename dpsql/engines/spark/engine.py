@@ -285,7 +285,7 @@ class SparkKeyScores(KeyScores):
 
     @property
     def weights(self) -> Sequence[int]:
-        """What a unit with 1, 2, … keys adds to the score of each."""
+        """The number that a unit with 1, 2, … keys adds to the score of each."""
         return self.scored.weights
 
     def check(self) -> None:

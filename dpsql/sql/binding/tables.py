@@ -176,7 +176,7 @@ class AddedRows:
 
     @property
     def name(self) -> str:
-        """What it is, in full."""
+        """The name of the column, which says in full what it is."""
         return self.column.name
 
 

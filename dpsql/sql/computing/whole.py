@@ -74,10 +74,10 @@ _KEEPING = (
     exp.Distinct,
     exp.Order,
 )
-"""What is an integer where its first argument is one."""
+"""Functions that are an integer where their first argument is one."""
 _DIVIDING = (exp.Mod, exp.IntDiv)
 _UNITING = (exp.Add, exp.Sub, exp.Mul, exp.Coalesce, exp.Greatest, exp.Least, *_DIVIDING)
-"""What is an integer where all of its arguments are."""
+"""Functions that are an integer where all of their arguments are."""
 _EQUAL = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, exp.In)
 _ORDERED = (exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between)
 _RANKS = (exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist)
