@@ -36,12 +36,12 @@ from dpsql.planner.reconstruction.sources import (
     splits,
 )
 from dpsql.planner.reuse.past import Past, alone, known
+from dpsql.rel.related import RelatedRows
 from dpsql.schema import Table
-from dpsql.schema.combined import RowCombination, made_of
+from dpsql.schema.combined import made_of
 from dpsql.schema.domain import Cuts
 from dpsql.schema.grain import without_computed
 from dpsql.schema.names import closest, folded
-from dpsql.schema.windows import Chosen
 from dpsql.sql.binding.tables import Public
 from dpsql.sql.compiled import Script
 from dpsql.sql.frontend import CutsOf, compile_script, no_cuts, no_split
@@ -300,8 +300,7 @@ def _compiled(
         from_zero=from_zero,
         widen=lambda one: _widened(one, plain),
         same_units=lambda first, other: None,
-        combine=lambda combination: _combined(combination, plain),
-        choose=lambda _, chosen: _chosen(chosen, plain),
+        relate=lambda rows: _related(rows, plain),
     )
 
 
@@ -316,25 +315,17 @@ def _widened(table: Table, tables: Sequence[Table]) -> Table:
     return max(found, key=lambda one: len(one.parents), default=table)
 
 
-def _chosen(chosen: Chosen, tables: Sequence[Table]) -> Table | None:
-    """Return the chosen rows that were counted, if they are those that are asked."""
-    return next((table for table in tables if table.chosen == chosen), None)
-
-
-def _combined(combination: RowCombination, tables: Sequence[Table]) -> Table:
-    """Return the pairs that were counted, if they are those that are asked.
+def _related(rows: RelatedRows, tables: Sequence[Table]) -> Table:
+    """Return the rows that were counted, if they are those that are asked.
 
     Raises:
         SchemaError: other rows met there, or none did.
     """
     for table in tables:
-        made = table.origin.tables if table.origin is not None else ()
-        if table.origin is not None and made and table.origin.digest == combination.digest:
-            return table.whole
-        with suppress(SchemaError):  # it may be of pairs itself
-            return _combined(combination, made)
+        if table.origin is not None and table.origin.digest == rows.digest:
+            return table
     raise SchemaError(
-        f"This release has no rows of {printable(combination.name)} joined like this.",
+        f"This release has no rows of {printable(rows.name)} joined like this.",
         hint="write the join as in the statements of the release.",
     )
 

@@ -175,7 +175,6 @@ class DeclaredData:
             wherever=request.targets is not None or request.objective == "largest",
             widen=self.widened,
             same_units=self.check_same_units,
-            combine=self.combined,
             relate=self.with_rows,
             unique=self.unique_keys,
             unbounded=self.unbounded,

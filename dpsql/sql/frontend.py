@@ -28,15 +28,13 @@ from dpsql.rows.expression import RowExpression
 from dpsql.rows.known import Interval, common
 from dpsql.schema import Table
 from dpsql.schema.domain import Cuts
-from dpsql.schema.grain import chosen_rows
 from dpsql.schema.names import quoted_name, twins
 from dpsql.sql.allow import check_allowed
 from dpsql.sql.assemble import Asked, LoweredStatement, answered, assemble
 from dpsql.sql.binding.core import Core, Linear
 from dpsql.sql.binding.expressions import BoundExpr
+from dpsql.sql.binding.over_units import NeedsRelationsError
 from dpsql.sql.binding.tables import (
-    Choose,
-    Combine,
     NamedTables,
     Public,
     Relate,
@@ -46,7 +44,6 @@ from dpsql.sql.binding.tables import (
     Unique,
     Widen,
     no_bound,
-    no_combinations,
     no_parents,
     no_relations,
     nothing_unique,
@@ -60,8 +57,7 @@ from dpsql.sql.lowering.evaluate import Evaluator
 from dpsql.sql.lowering.keys import NO_CUTS, DerivedKeys
 from dpsql.sql.lowering.lower import lower
 from dpsql.sql.lowering.measures import RowReader
-from dpsql.sql.lowering.rows_of_units import RowsOfUnits
-from dpsql.sql.outline import Outlined, Outliner, Visitor
+from dpsql.sql.outline import Outlined, Outliner
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.several import by_table, check_bounded, one_table_only, over_all_tables
 from dpsql.sql.shorthands import (
@@ -109,8 +105,6 @@ def compile_script(
     from_zero: bool = False,
     wherever: bool = False,
     widen: Widen = no_parents,
-    combine: Combine = no_combinations,
-    choose: Choose = chosen_rows,
     same_units: SameUnits = one_table_only,
     unbounded: Unbounded = no_bound,
     relate: Relate = no_relations,
@@ -133,8 +127,6 @@ def compile_script(
         from_zero: add values up as they are, and not around a middle that is put back with counts.
         wherever: let averages be exact wherever they lie, and not on average of that.
         widen: gives a private table the columns of the rows that it refers to.
-        combine: describes rows that are made of rows of several private tables.
-        choose: describes rows that are chosen among those of a private table.
         same_units: refuses a further table whose rows are not of the units of the first one.
         unbounded: words that nothing bounds the rows of units in a table whose rows are counted.
         relate: describes the rows of a relation of private tables.
@@ -155,8 +147,6 @@ def compile_script(
         from_zero=from_zero,
         wherever=wherever,
         widen=widen,
-        combine=combine,
-        choose=choose,
         same_units=same_units,
         unbounded=unbounded,
         relate=relate,
@@ -212,8 +202,6 @@ def _compiled(
     from_zero: bool,
     wherever: bool,
     widen: Widen,
-    combine: Combine,
-    choose: Choose,
     same_units: SameUnits,
     unbounded: Unbounded,
     relate: Relate,
@@ -226,9 +214,7 @@ def _compiled(
     sandbox = Sandbox()
     sandbox.allow(len(statements))
     try:
-        tables = NamedTables(
-            sandbox, resolve, public, widen, combine, choose, unbounded, relate, unique, same_units
-        )
+        tables = NamedTables(sandbox, resolve, public, widen, unbounded, relate, unique, same_units)
         outliner = Outliner(tables, groups_above)
         parsed = [(name, naming(name, several, _read, sql, tables)) for name, sql in statements]
         outlined = [
@@ -237,9 +223,8 @@ def _compiled(
         ]
         written = {name: tree.weight for name, tree in parsed}
         importance = replace(Importance.of(written, weights), wherever=wherever)
-        of_units = RowsOfUnits(tables, sandbox)
         asked = [
-            _OverOne(of_units.of(table), own, sandbox, importance, several).asked(
+            _OverOne(tables.asked(table), own, sandbox, importance, several).asked(
                 split, cuts, from_zero
             )
             for table, own in by_table(outlined, several, same_units)
@@ -363,15 +348,6 @@ def _lowered(
     return LoweredStatement(name, cores, importance, worth)
 
 
-def visitor_of(related: bool) -> type[Visitor]:
-    """Return what walks through a statement: with or without relations."""
-    if not related:
-        return Visitor
-    from dpsql.sql.relational import RelationVisitor  # most statements need none
-
-    return RelationVisitor
-
-
 def _check_names(statements: Sequence[tuple[str, str]]) -> None:
     if not statements:
         raise SqlError("There is no statement.", hint="for example SELECT COUNT(*) FROM people.")
@@ -398,9 +374,8 @@ def _read(sql: str, tables: NamedTables) -> Parsed:
 
 def _outlined(parsed: Parsed, outliner: Outliner, related: bool) -> Outlined:
     """Outline a statement; if it numbers rows and is refused, as one of quantiles."""
-    known, visitor = outliner.tables.rows_of_units, visitor_of(related)
     try:
-        return outliner.outline(parsed, visitor)
+        return _of_rows(parsed, outliner, related)
     except UnsupportedSqlError:
         stored = outliner.tables.stored
         from dpsql.sql.ranked.quantiles import with_quantiles  # most number no rows
@@ -410,8 +385,18 @@ def _outlined(parsed: Parsed, outliner: Outliner, related: bool) -> Outlined:
             raise
     check_allowed(ranked)
     check_written(ranked.query, ranked.source)
-    outliner.tables.forget_rows(known)
-    return outliner.outline(ranked, visitor)
+    return _of_rows(ranked, outliner, related)
+
+
+def _of_rows(parsed: Parsed, outliner: Outliner, related: bool) -> Outlined:
+    """Outline a statement; if rows of the same unit meet in it, over relations."""
+    if not related:
+        with suppress(NeedsRelationsError), outliner.tables.noting():
+            return outliner.outline(parsed)
+    from dpsql.sql.relational import RelationVisitor  # most statements need none
+
+    with outliner.tables.noting():
+        return outliner.outline(parsed, RelationVisitor)
 
 
 # ── Remedies: of what a refusal could say to type, the first that is answered ────────────────────

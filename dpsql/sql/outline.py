@@ -12,7 +12,7 @@ from functools import partial
 from sqlglot import exp
 from sqlglot.helper import ensure_list
 
-from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, printable
+from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError
 from dpsql.hints import Hint, never
 from dpsql.schema import Table
 from dpsql.schema.names import folded
@@ -33,9 +33,8 @@ from dpsql.sql.binding.named import (
     given_names,
 )
 from dpsql.sql.binding.output_names import told_apart
-from dpsql.sql.binding.per_unit import with_exists
+from dpsql.sql.binding.over_units import NeedsRelationsError
 from dpsql.sql.binding.presence import met_by, tightened
-from dpsql.sql.binding.private.combined import combined_items
 from dpsql.sql.binding.private.grains import grain_of
 from dpsql.sql.binding.private.sides import Grained, PrivateSides, Referred
 from dpsql.sql.binding.relations import materialize, stored_relation, without_unused
@@ -45,10 +44,6 @@ from dpsql.sql.binding.subqueries import Subqueries
 from dpsql.sql.binding.tables import NamedTables
 from dpsql.sql.binding.unions.added_up import AddedUpBinder, B, Branch
 from dpsql.sql.binding.unions.branches import Branches
-from dpsql.sql.binding.units.chosen import over_chosen
-from dpsql.sql.binding.units.grouped import with_groups
-from dpsql.sql.binding.units.windows import Qualified
-from dpsql.sql.binding.units.within import RowsOfUnit
 from dpsql.sql.text.parse import Parsed
 
 
@@ -99,16 +94,14 @@ class Visitor:
 
     def __init__(self, tables: NamedTables, above: float | None, parsed: Parsed) -> None:
         self._existing, self._grain = tables.existing, tables.grain
-        self._items = PrivateItems(parsed.source, tables, lambda of: self._of_unit.told(of))
+        self._items = PrivateItems(parsed.source, tables)
         self.relations = tables
         self._above, self._sandbox = above, tables.sandbox  # see `compile_script`
         self._source = source = parsed.source
-        self._subqueries = Subqueries(parsed.source, self._sandbox, self._items, self._within)
+        self._subqueries = Subqueries(
+            parsed.source, self._sandbox, self._items, self._within, self._meet
+        )
         self._branches = Branches(source, self._items, self._sandbox, self._made, self._with)
-        of_rows = (self._sides, self._subqueries, self._branches)
-        self._of_unit = RowsOfUnit(source, self._items, tables, *of_rows)
-        self._qualified = Qualified(source, tables)
-        self._chosen = partial(over_chosen, tables=tables)
         self.cores: list[Core] = []
         self.tables: list[tuple[Table, Span]] = []
 
@@ -170,10 +163,7 @@ class Visitor:
         """Return the meaning of a CTE that is inlined where it is named; None if it isn't."""
         alias = cte.args["alias"]
         rows = self._items.rows_of(cte.this, names, alias)
-        grouped = self._items.grouped_of(cte.this, names, alias)
-        if rows is None and self._items.is_answer(cte.this, names):
-            return None
-        return Name(NOISY if rows is None else PRIVATE, "", rows, grouped)
+        return None if rows is None else Name(PRIVATE, "", rows)
 
     def _within(self, node: Expr, names: Names, kinds: Kinds) -> Expr:
         """Rewrite anything inside a query that isn't a core."""
@@ -188,53 +178,33 @@ class Visitor:
     def _named(self, node: exp.Table, names: Names, kinds: Kinds) -> Expr:
         """Rewrite a table's name to the sandbox's name for it."""
         kind, table = self._items.kind(node, names)
-        if kind == NOISY and not table:  # groups of which there is no list: that is said of them
-            grouped = self._items.grouped(node, names)
-            if grouped is not None:
-                self._query(grouped.select, grouped.names, kinds)
-                raise self._unlisted(node)
         kinds.found.add(kind)
         alias = node.args.get("alias")
         if alias is None:
             alias = exp.TableAlias(this=quoted(node.name))
         return exp.Table(this=quoted(table), alias=alias.copy())
 
-    def _unlisted(self, node: exp.Table) -> SqlError:
-        """Say of which column of the last groups nobody knows the values."""
-        core, (table, _) = self.cores[-1], self.tables[-1]
-        for name in sorted(name for key in core.keys for name in key.by_row):
-            try:
-                table.column(name)
-            except SchemaError as error:
-                return self._source.located(error, node)
-        return self._source.unsupported(
-            node,
-            f"It isn't public which groups {printable(node.name)} has.",
-            "group it by columns with public domains.",
-        )
-
     def _select(self, node: exp.Select, bare: Expr, names: Names, kinds: Kinds) -> Expr:
         joins = joins_of(node, self._source)
         private = self._items.among(joins, names)
         if not private:
-            rolled_up = self._of_unit.over_rows(node, joins, names)
-            if rolled_up is not None:
-                kinds.found.add(NOISY)
-                return self._core(*rolled_up)
             check_sides(joins, None, self._source, plain=False)
             return rebuild(bare, lambda part: self._within(part, names, kinds))
         kinds.found.add(NOISY)
-        return self._core(self._without_semi(node, joins, names), names)
+        self._check_semi(joins, names)
+        return self._core(node, names)
 
-    def _without_semi(
-        self, select: exp.Select, joins: list[JoinedItem], names: Names
-    ) -> exp.Select:
-        """Write SEMI and ANTI joins with private rows as EXISTS."""
+    def _check_semi(self, joins: list[JoinedItem], names: Names) -> None:
+        """Leave SEMI and ANTI joins with rows of the same unit to relations."""
         private = self._items.among(joins, names)
         chosen = [join for join in private if join.kind in {"semi", "anti"} and join.on is not None]
-        if not chosen or len(chosen) == len(private) or not self._of_unit.refer(private, names):
-            return select
-        return with_exists(select, {joins.index(join) for join in chosen})
+        if chosen and len(chosen) < len(private) and self._have_units(private, names):
+            raise NeedsRelationsError
+
+    def _have_units(self, private: list[JoinedItem], names: Names) -> bool:
+        """Whether rows of some private items are of units."""
+        items = [self._items.base(join.item, names) for join in private]
+        return any(self._items.table(item)[0].unit is not None for item in items)
 
     def _core(self, node: exp.Select, names: Names) -> exp.Select:
         name = self._sandbox.new_name("answer")
@@ -249,10 +219,9 @@ class Visitor:
             cores = [(core, one.home)]
         for core, home in cores:
             core = tightened(core, home.table, map(met_by, home.table.parents))
-            counted, table = self._chosen(core, home.table)
-            self.cores.append(counted)
-            self.tables.append((table, home.span))
-            self.relations.count(table)
+            self.cores.append(core)
+            self.tables.append((home.table, home.span))
+            self.relations.count(home.table)
         return left
 
     def _branch(self, node: exp.Select, names: Names, bound_by: type[B]) -> Branch[B]:
@@ -260,7 +229,7 @@ class Visitor:
         sides = self._sides(node, self._items.among(joins, names), names)
         binder = bound_by(self._source, node, sides.home, self._visits(names))
         check_sides(joins, sides.place, self._source, plain=sides.home.query is None)
-        own, joined, _ = self._joined(joins, sides, binder, names)
+        own, joined = self._joined(joins, sides, binder, names)
         exist = self._existing.of(sides.home.table)
         return Branch(binder, sides.home, (*sides.relations, *own), tuple(joined), exist)
 
@@ -268,9 +237,17 @@ class Visitor:
         """Return what becomes of subqueries where names mean that."""
         return Visits(
             partial(self._subqueries.public, names=names),
-            partial(self._of_unit.bind, names=names),
+            self._no_rows,
             partial(self._subqueries.noisy, names=names),
         )
+
+    def _meet(self, table: Table, at: Expr) -> None:
+        """Leave rows of a private table that others meet to relations, if they are of units."""
+        if table.unit is not None:
+            raise NeedsRelationsError
+
+    def _no_rows(self, node: Expr, binder: RowBinder) -> BoundExpr | None:
+        """Know of no subquery over rows of the same unit: these are columns of relations."""
 
     def _sides(
         self,
@@ -308,9 +285,10 @@ class Visitor:
         except SchemaError as error:
             raise self._source.located(error, private[1].item) from None
         if found is None:
-            made = combined_items(private, homes, condition, self._items, names)
-            homes_of = partial(self._home, names=names)
-            return made.sides(private, homes_of, at or Grained(made.table), first)
+            if all(home.table.unit is not None for home in homes):
+                self._meet(homes[0].table, private[1].item)
+            grains = [self._grain(home.table) for home in homes]
+            raise self._items.no_grain(private, names, grains)
         child, referred = private[found.child], list[Referred]()
         within = at or Grained(found.table)
         home = self._home(child.item, names, within, first)
@@ -351,21 +329,21 @@ class Visitor:
             return self._branches.together(select, rows)
         names, _ = self._with(select, rows.names)
         joins = joins_of(select, self._source)
-        select = self._without_semi(select, joins, names)
-        joins = joins_of(select, self._source)
+        self._check_semi(joins, names)
         sides = self._sides(select, self._items.among(joins, names), names, at, first)
         home = sides.home
-        binder = RowBinder(self._source, select, home, self._visits(names))
+        binder = _QueryBinder(self._source, select, home, self._visits(names))
         check_sides(joins, sides.place, self._source, plain=False)
-        own, joined, groups = self._joined(joins, sides, binder, names, first)
+        own, joined = self._joined(joins, sides, binder, names, first)
         where = select.args.get("where")
         if where is not None:
             joined += binder.conditions(where.this)
-        relations, counted = (*sides.relations, *own), at is None or at.parent is None
-        joined += self._qualified.conditions(select, binder, joined, relations, counted=counted)
+        if home.table.unit is not None and select.args.get("qualify") is not None:
+            raise NeedsRelationsError
+        relations = (*sides.relations, *own)
         span = self._source.node(where) if where is not None else home.where
         found = iter(own)
-        items = [(j, sides.of(j) or groups.get(j) or next(found)) for j in joins]
+        items = [(j, sides.of(j) or next(found)) for j in joins]
         columns = columns_of(select, binder, items, self._source)
         return home, RowQuery(columns, relations, tuple(joined), binder.named, span)
 
@@ -376,25 +354,20 @@ class Visitor:
         binder: RowBinder,
         names: Names,
         first: int = 0,
-    ) -> tuple[list[Relation], list[BoundExpr], dict[JoinedItem, Home]]:
+    ) -> tuple[list[Relation], list[BoundExpr]]:
         """Bind what a SELECT joins with private rows.
 
         Returns:
-            The public relations, the conditions on all rows, and what has a group for each row.
+            The public relations, and the conditions on all rows.
         """
         place = sides.place
-        private = [join for join in joins if sides.of(join) is not None]
-        groups = self._items.groups(joins, private, names)
-        taken = [*private, *(join for join, _ in groups)]
-        others = [join for join in joins if join not in taken]
+        others = [join for join in joins if sides.of(join) is None]
         first += len(sides.relations)
         relations = [self._relation(i, join, names) for i, join in enumerate(others, first)]
         for relation, join in zip(relations, others, strict=True):
             binder.scope.add(relation)
             binder.scope.merge((*join.using, *place.using))
         referred = sides.conditions(binder, self._source)
-        grouped, met = with_groups(joins, groups, binder, self._of_unit.group)
-        referred += met
         using = tuple(name for name in place.using if not sides.is_step(name))
         turned = conditions_of(replace(place, using=using), relations, None, binder)
         joined = [*sides.home.conjuncts, *(turned if place.turned is None else ()), *referred]
@@ -409,7 +382,7 @@ class Visitor:
             using = join.using if place.turned is None else place.using
             check_using(kind, using, join, self._source)
             binder.scope.keep(using if kind == "right" else ())
-        return relations, joined, grouped
+        return relations, joined
 
     def _relation(self, number: int, join: JoinedItem, names: Names) -> Relation:
         """Store what is joined as a table of the sandbox."""
@@ -429,3 +402,10 @@ class Visitor:
             )
         given = given_names(join.item.args.get("alias"))
         return stored_relation(number, join, item, given, self._sandbox, self._source)
+
+
+class _QueryBinder(RowBinder):
+    """Binds what a query of private rows is of, in which windows are of the rows of a unit."""
+
+    def _over_rows(self, node: exp.Window) -> Exception:
+        return super()._over_rows(node) if self.table.unit is None else NeedsRelationsError()

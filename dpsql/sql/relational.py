@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from dpsql.errors import SchemaError, Span, SqlError
 from dpsql.rel.check import check
+from dpsql.schema import Table
 from dpsql.schema.names import capitals
 from dpsql.sql.algebra.described import units_of
 from dpsql.sql.algebra.meeting import met_rows
@@ -17,7 +18,7 @@ from dpsql.sql.algebra.normal import NormalRows, normal_rows
 from dpsql.sql.algebra.queries import Queries
 from dpsql.sql.algebra.selects import RowsOfSelect
 from dpsql.sql.algebra.visible import RelationHome, Visible
-from dpsql.sql.binding.bind import RowBinder, Visits
+from dpsql.sql.binding.bind import Visits
 from dpsql.sql.binding.conditions import check_using, conditions_of
 from dpsql.sql.binding.core import Core, Relation
 from dpsql.sql.binding.existing import Existing
@@ -170,8 +171,11 @@ class RelationVisitor(Visitor):
                     "write the private table first: FROM orders LEFT JOIN regions ON …",
                 )
 
-    def _no_rows(self, node: Expr, binder: RowBinder) -> BoundExpr | None:
-        """Know of no subquery over private rows: these are columns already."""
+    def _meet(self, table: Table, at: Expr) -> None:
+        """Say why a subquery is no column of rows."""
+        refused = self._queries.refused.get(self._source.node(at))
+        if refused is not None:
+            raise refused
 
     def _prepared(self, rows: RowsOfSelect, node: exp.Select, left: list[Expr]) -> exp.Select:
         """Return a SELECT with columns in place of subqueries over rows of the same unit."""

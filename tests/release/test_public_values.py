@@ -6,7 +6,7 @@ import pytest
 
 import dpsql
 from dpsql.errors import DpsqlError, SqlError
-from dpsql.sql.binding.units import public_values
+from dpsql.sql.algebra import public_values
 from tests.release.test_private_joins import HUGE, check_without_one, con, session
 from tests.release.test_rows_of_units import check_equal
 

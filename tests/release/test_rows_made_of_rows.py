@@ -10,7 +10,6 @@ from dpsql.errors import SqlError
 from dpsql.request import Request, named
 from dpsql.schema.combined import ids_of_units
 from dpsql.sql import frontend
-from dpsql.sql.relational import RelationVisitor
 from tests.helpers.random_queries import BOUNDS, PUBLIC, RandomQueries, filled, seeded
 
 EXACT = dpsql.Budget(rho=10**12)
@@ -106,7 +105,8 @@ STATEMENTS = {
 @pytest.fixture
 def related(monkeypatch):
     """Let all statements be compiled to relations, also those of which the form is known."""
-    monkeypatch.setattr(frontend, "visitor_of", lambda related: RelationVisitor)
+    of_rows = frontend._of_rows
+    monkeypatch.setattr(frontend, "_of_rows", lambda *given: of_rows(*given[:2], True))
 
 
 def rounded(value):

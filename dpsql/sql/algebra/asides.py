@@ -13,14 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from dpsql.errors import SqlError
+from dpsql.errors import SqlError, printable
+from dpsql.hints import ask
 from dpsql.rel.nodes import Agg, Filter, GroupJoin, Id, Join
 from dpsql.rows.expression import RowExpression, all_if_any, all_of, same_value
 from dpsql.schema import Domain
+from dpsql.schema.names import folded
 from dpsql.sql.algebra.described import (
     DescribedRelation,
     NewColumn,
@@ -31,27 +32,20 @@ from dpsql.sql.algebra.described import (
     with_columns,
 )
 from dpsql.sql.algebra.selects import RowsOfSelect, projected
-from dpsql.sql.algebra.visible import VisibleItem, made_column, made_value
+from dpsql.sql.algebra.visible import VisibleItem, made_column, made_value, telling_equality
 from dpsql.sql.binding.expressions import (
     BoundExpr,
     Expr,
     has_aggregate,
     is_aggregate,
+    joined_bound,
     paren,
     with_parts,
 )
 from dpsql.sql.binding.row_queries import column_name
-from dpsql.sql.binding.units.group import joined_bound
-
-if TYPE_CHECKING:
-    pass
 
 _APART = ("group", "having", "distinct", "qualify", "with_", "limit", "offset")
 """Clauses with which a query has rows of its own, whatever row it is for."""
-_UNIT = (
-    "limit it to rows of the same unit, WHERE o.customer_id = c.id; or release it first, and write "
-    "the result here."
-)
 
 
 def with_exists(rows: RowsOfSelect, right: DescribedRelation, on: RowExpression | None) -> Expr:
@@ -86,7 +80,7 @@ class _Aside:
         self._rows, self._node, self._query = rows, node, query
         self._source, self._queries = rows.source, rows.queries
         self._items: list[Expr] = []
-        self._inner = self._translated(query)
+        self._inner: RowsOfSelect = self._translated(query)
         if not isinstance(node, exp.Exists):  # now, as this adds columns, and moves others
             self._items = [self._inner.prepared(item) for item in self._items]
         own, met = list[BoundExpr](), list[BoundExpr]()
@@ -106,7 +100,8 @@ class _Aside:
             return queries.select(query, rows.names, rows)
         select = query if isinstance(query, exp.Select) else query.find(exp.Select)
         if not isinstance(select, exp.Select):
-            raise self._refused()
+            raise self._source.unsupported(query, "This is no query of rows.", "write SELECT.")
+        self._check_apart(select)
         found = queries.rows(query, rows.names)
         alone = RowsOfSelect(queries, select, rows.names)
         alone.become(found.of)
@@ -118,13 +113,44 @@ class _Aside:
         self._items = [exp.Column(this=exp.Identifier(this=c.name, quoted=True)) for c in columns]
         return inner
 
+    def _check_apart(self, select: exp.Select) -> None:
+        """Refuse columns of the row outside in a query that has rows of its own."""
+        around = {folded(item.alias) for item in self._rows.items}
+        around -= {folded(table.alias_or_name) for table in select.find_all(exp.Table)}
+        outside = [c for c in select.find_all(exp.Column) if folded(c.table) in around]
+        if outside:
+            raise self._source.unsupported(
+                outside[0],
+                "A subquery with GROUP BY, HAVING, DISTINCT, QUALIFY, LIMIT or WITH has the same "
+                "rows whatever row it is for, so it can't use columns from outside.",
+                "compare what it returns: c.id IN (SELECT o.customer_id FROM … GROUP BY …).",
+            )
+
     def _refused(self) -> SqlError:
+        """Refuse rows of all units; propose an equality by which they are of one."""
         return self._source.unsupported(
             self._node,
             "This is computed from the rows of all units, so the rows of one could decide which "
             "rows of others count.",
-            _UNIT,
+            self._limited() + self._released(),
         )
+
+    def _limited(self) -> str:
+        """Write by which condition rows are of the unit of the row outside."""
+        around, inner = self._rows, self._inner
+        written = (
+            telling_equality(around.items, around.of, item, inner.of) for item in inner.items
+        )
+        known = next((one for one in written if one is not None), "o.customer_id = c.id")
+        return f"limit it to rows of the same unit, WHERE {printable(known)}"
+
+    def _released(self) -> str:
+        """Write how a number of all rows is released by itself."""
+        if not isinstance(self._node, exp.Subquery):
+            return "."
+        query = self._source.text(self._source.node(self._node)).strip()
+        alone = query[1:-1].strip() if query.startswith("(") and query.endswith(")") else query
+        return "; or release it first, " + ask(alone) + ", and write the result here."
 
     def _on(self, further: Sequence[BoundExpr] = (), *, told: bool = False) -> list[RowExpression]:
         """Return what makes rows meet, which must say that they are of one unit."""

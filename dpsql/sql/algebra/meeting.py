@@ -45,7 +45,14 @@ from dpsql.sql.algebra.described import (
     with_columns,
 )
 from dpsql.sql.algebra.selects import RowsOfQuery, RowsOfSelect, projected
-from dpsql.sql.algebra.visible import NamedColumn, RelationHome, Visible, VisibleItem, made_column
+from dpsql.sql.algebra.visible import (
+    NamedColumn,
+    RelationHome,
+    Visible,
+    VisibleItem,
+    made_column,
+    telling_equality,
+)
 from dpsql.sql.binding.core import Relation as PublicRows
 from dpsql.sql.binding.expressions import BoundExpr, Expr, conjuncts, paren, quoted_column
 from dpsql.sql.binding.joins import JoinedItem, name_parts
@@ -142,6 +149,7 @@ class _Meeting:
 
     def __init__(self, rows: RowsOfSelect) -> None:
         self._rows, self._queries, self._source = rows, rows.queries, rows.source
+        self._parts: Sequence[_Part] = ()
 
     # ── Items ───────────────────────────────────────────────────────────────────────────────────
 
@@ -228,7 +236,7 @@ class _Meeting:
 
     def inner(self, parts: Sequence[_Part], said: Sequence[Expr]) -> list[Expr]:
         """Join the first items, in whatever order; return the conditions that are left."""
-        pool = self._pool(parts, said)
+        self._parts, pool = parts, self._pool(parts, said)
         order = self._order(parts, pool)
         of, used = order[0].of, set[int]()
         for part in order[1:]:
@@ -422,11 +430,23 @@ class _Meeting:
                 part.join.item,
                 "A join of private tables must say that both rows are of one unit; otherwise rows "
                 "of different units could be joined.",
-                f"join {printable(part.item.alias)} by an equality of columns that tell the unit.",
+                self._joined_by(of, part),
             )
         loose = self._queries.loose
         if all(a in loose or b in loose for a, b in told):
             self._queries.rely_on(told[0])
+
+    def _joined_by(self, of: DescribedRelation, part: _Part) -> str:
+        """Name an equality by which rows of both sides are of one unit, if there is one."""
+        items = [*(p.item.moved(p.of.table, of.table) for p in self._before(of)), *self._rows.items]
+        written = telling_equality(items, of, part.item, part.of)
+        if written is None:
+            return f"join {printable(part.item.alias)} by columns that tell the unit."
+        return f"say so: {printable(written)}."
+
+    def _before(self, of: DescribedRelation) -> list[_Part]:
+        """Return the first items that are joined so far."""
+        return [part for part in self._parts if set(part.of.columns) <= set(of.columns)]
 
     def _described(
         self,

@@ -41,7 +41,7 @@ from dpsql.sql.binding.core import Core
 from dpsql.sql.binding.expressions import BoundExpr
 from dpsql.sql.binding.presence import Met as MustMeet
 from dpsql.sql.binding.presence import is_met, met_by, tightened
-from dpsql.sql.binding.tables import AddedRows, NamedTables
+from dpsql.sql.binding.tables import NamedTables
 
 _THERE = ""
 """The id of the column that says whether a row is met, which no other has."""
@@ -166,7 +166,7 @@ class _Normal:
         if table is None or node.along:
             return None
         own = columns_of_rows(node.source, node.prefix)
-        return NormalRows(self._tables.with_rows(table), own)
+        return NormalRows(self._tables.with_added(table), own)
 
     def _join(self, node: Join) -> NormalRows | None:
         left = self.rows(node.left)
@@ -290,9 +290,9 @@ class _Normal:
         """Add columns to the table, if they aren't there yet."""
         table = self._read[left.table.path]
         for one in made.values():
-            self._tables.add_column(AddedRows(table, one))
+            self._tables.add_column(table, one)
         names = {**left.names, **{id_: one.name for id_, one in made.items()}}
-        return replace(left, table=self._tables.with_rows(table), names=names)
+        return replace(left, table=self._tables.with_added(table), names=names)
 
     def _between(self, id_: Id) -> Interval:
         bounds = self._of.table.bounds.get(id_)

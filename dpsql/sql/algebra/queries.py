@@ -10,7 +10,7 @@ from itertools import count
 
 from sqlglot import exp
 
-from dpsql.errors import SchemaError, SqlError, UnsupportedSqlError, printable
+from dpsql.errors import SchemaError, Span, SqlError, UnsupportedSqlError, printable
 from dpsql.hints import never
 from dpsql.rel.facts import UNIT, Known
 from dpsql.rel.nodes import Id, Key, Project, Relation, Union
@@ -31,6 +31,7 @@ from dpsql.sql.algebra.described import (
     united,
 )
 from dpsql.sql.algebra.meeting import met_rows
+from dpsql.sql.algebra.public_values import PublicValues
 from dpsql.sql.algebra.selects import RowsOfQuery, RowsOfSelect, Translator, no_limit, projected
 from dpsql.sql.algebra.visible import NamedColumn
 from dpsql.sql.binding.core import Relation as PublicRows
@@ -50,7 +51,6 @@ from dpsql.sql.binding.private.grains import keys_referred, own_unit
 from dpsql.sql.binding.row_queries import inner_query
 from dpsql.sql.binding.subqueries import Subqueries
 from dpsql.sql.binding.unified import is_union_all, parts_of
-from dpsql.sql.binding.units.public_values import PublicValues
 from dpsql.sql.text.spans import SourceText
 
 MOST_STEPS = 200
@@ -92,6 +92,8 @@ class Queries(Translator):
         """Numbers of rows of which nothing says how many a unit has → these rows."""
         self.loose, self.notes = dict[Id, str](), dict[str, None]()
         self.places = dict[Id, RowExpression | None]()
+        self.refused = dict[Span, SqlError]()
+        """Subqueries that are no columns of rows, where they stand → why."""
 
     @contextmanager
     def own_ids(self) -> Iterator[None]:

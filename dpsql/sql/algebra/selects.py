@@ -18,7 +18,7 @@ from typing import Protocol
 
 from sqlglot import exp
 
-from dpsql.errors import InternalError, SqlError, printable
+from dpsql.errors import InternalError, Span, SqlError, printable
 from dpsql.rel.facts import UNIT, Known
 from dpsql.rel.facts import conjuncts as conjuncts_of
 from dpsql.rel.keys import with_one_zero
@@ -43,6 +43,7 @@ from dpsql.sql.algebra.described import (
     with_columns,
 )
 from dpsql.sql.algebra.places import chosen_by_places
+from dpsql.sql.algebra.public_values import PublicValues
 from dpsql.sql.algebra.visible import (
     NamedColumn,
     RelationHome,
@@ -51,7 +52,7 @@ from dpsql.sql.algebra.visible import (
     made_column,
     made_value,
 )
-from dpsql.sql.algebra.window_parts import PartsOfWindows
+from dpsql.sql.algebra.window_parts import AGGREGATES, PartsOfWindows, WindowParts
 from dpsql.sql.binding.bind import RowBinder, Visits
 from dpsql.sql.binding.core import Relation as PublicRows
 from dpsql.sql.binding.expressions import (
@@ -67,9 +68,6 @@ from dpsql.sql.binding.joins import JoinedItem
 from dpsql.sql.binding.named import Names
 from dpsql.sql.binding.row_queries import column_name, unused
 from dpsql.sql.binding.tables import NamedTables
-from dpsql.sql.binding.units.group import AGGREGATES
-from dpsql.sql.binding.units.public_values import PublicValues
-from dpsql.sql.binding.units.windows import WindowParts
 from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.sandbox.database import Sandbox
 from dpsql.sql.text.spans import SourceText
@@ -103,6 +101,8 @@ class Translator(Protocol):
     """The columns with the place of each row among those of its unit of which something is true."""
     loose: dict[Id, str]
     """Columns that tell a unit by a reference that may lead to others → what they are called."""
+    refused: dict[Span, SqlError]
+    """Subqueries that are no columns of rows, where they stand → why."""
     store: Callable[[int, JoinedItem, Names], PublicRows]
     """Stores a public item after FROM."""
 
@@ -337,9 +337,12 @@ class RowsOfSelect:
         if self.queries.is_aside(node, self.names):
             try:
                 return self.queries.aside(self, node)
-            except SqlError:
+            except SqlError as error:
                 if not self._core:
                     raise
+                for part in (node, node.args.get("query"), node.this):
+                    if isinstance(part, exp.Expr):
+                        self.queries.refused[self.source.node(part)] = error
                 return node.copy()  # it may be a noisy answer
         if isinstance(node, (exp.Query, exp.Subquery)):
             return node.copy()

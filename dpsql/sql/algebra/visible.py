@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, printable
+from dpsql.rel.facts import UNIT
 from dpsql.rows.windows import RANKS
 from dpsql.schema import Domain, Table
 from dpsql.schema.names import as_sql, closest, folded, unknown
-from dpsql.sql.algebra.described import id_of, moved, places
+from dpsql.sql.algebra.described import DescribedRelation, id_of, moved, places
 from dpsql.sql.binding.expressions import BoundExpr, Expr
 from dpsql.sql.binding.row_queries import Home
 from dpsql.sql.binding.scope import (
@@ -83,6 +84,26 @@ class VisibleItem:
         """Return it over the columns of another table."""
         columns = tuple(NamedColumn(c.name, moved(c.value, before, after)) for c in self.columns)
         return VisibleItem(self.alias, self.path, columns)
+
+
+def telling_equality(
+    items: Sequence[VisibleItem], of: DescribedRelation, item: VisibleItem, other: DescribedRelation
+) -> str | None:
+    """Write an equality by which rows of two relations are of one unit; None if there is none.
+
+    One of what tells the unit itself goes before one of rows that are the unit's.
+    """
+    theirs = [(c.name, id_of(c.value, other.table)) for c in item.columns]
+    found: dict[bool, str] = {}
+    for one in items if item.alias else ():
+        for column in one.columns if one.alias != item.alias else ():
+            own = id_of(column.value, of.table)
+            for name, id_ in theirs if own is not None else ():
+                if own is not None and id_ is not None and of.telling(own, id_, other):
+                    sides = (item.alias, name), (one.alias, column.name)
+                    written = " = ".join(".".join(map(as_sql, filter(None, s))) for s in sides)
+                    found.setdefault(UNIT in of.tells[own] & other.tells[id_], written)
+    return found.get(True, found.get(False))
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,8 +43,6 @@ Visit = Callable[[Expr], Expr]
 """Rewrites a subquery; raises if it may not stand where it does."""
 VisitRows = Callable[[Expr, "RowBinder"], BoundExpr | None]
 """Binds a subquery over rows of the same unit; None if it is over others."""
-BindWindow = Callable[[exp.Window], BoundExpr]
-"""Binds a window over rows of one unit."""
 VisitPublic = Callable[[Expr, Outer], Expr]
 """The same for one over public tables, which may use columns of the row that it is for."""
 
@@ -85,7 +83,6 @@ class RowBinder:
         self._named = set[str]() if home.query is None else set(home.query.named)
         self._open: list[Expr] = []
         self._left_out: frozenset[int] = frozenset()
-        self._windows: BindWindow | None = None
         self.told: set[str] = set()
         """The columns that tell groups and conditions."""
 
@@ -157,9 +154,7 @@ class RowBinder:
                 hint = "name a column: " + one_of(columns) + "." if columns else "name a column."
                 raise self.source.unsupported(part, "* can't stand here.", hint)
             if isinstance(part, exp.Window):
-                window = self._of_rows(part)
-                rows.update(window.by_row)
-                return exp.Paren(this=window.node.copy())
+                raise self._over_rows(part)
             if is_aggregate(part):
                 raise self._misplaced(part)
             if isinstance(part, (exp.Exists, exp.In, exp.Query, exp.Subquery)):
@@ -189,19 +184,9 @@ class RowBinder:
             frozenset(rows),
         )
 
-    def see(self, windows: BindWindow) -> None:
-        """Let windows stand in what is bound from now on."""
-        self._windows = windows
-
-    def _of_rows(self, node: exp.Window) -> BoundExpr:
-        """Bind a window; there is none in what it is made of."""
-        windows, self._windows = self._windows, None
-        if windows is None:
-            raise self._misplaced(node)
-        try:
-            return windows(node)
-        finally:
-            self._windows = windows
+    def _over_rows(self, node: exp.Window) -> Exception:
+        """Return the error of a window over rows."""
+        return self._misplaced(node)
 
     def summands(self, *nodes: Expr) -> tuple[BoundExpr, ...]:
         """Bind what is added up, or two expressions whose products are."""

@@ -297,3 +297,15 @@ def quoted(name: str) -> exp.Identifier:
 def quoted_column(name: str, table: str | None = None) -> exp.Column:
     """Refer to a column as the analyst calls it."""
     return exp.Column(this=quoted(name), table=quoted(table) if table is not None else None)
+
+
+def joined_bound(node: Expr, parts: Sequence[BoundExpr], span: Span) -> BoundExpr:
+    """Return an expression that is made of some bound ones."""
+    return BoundExpr(
+        node,
+        render(node),
+        frozenset[str]().union(*(part.attributes for part in parts)),
+        frozenset[int]().union(*(part.relations for part in parts)),
+        span,
+        frozenset[str]().union(*(part.by_row for part in parts)),
+    )

@@ -120,10 +120,6 @@ class Scope:
         """Make the columns of rows visible that the private ones refer to."""
         self._parents.append(parent)
 
-    def leave(self, parent: Scope) -> None:
-        """Let them be visible no more."""
-        self._parents.remove(parent)
-
     def owns(self, node: exp.Column) -> bool:
         """Whether a column may be one of the private table."""
         return self._is_private(node.name) and self._is_table(qualifier_of(node))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from dpsql.hints import never
+from dpsql.schema import Table
 from dpsql.schema.names import folded
 from dpsql.sql.binding.expressions import Expr, render
 from dpsql.sql.binding.items import PrivateItems
@@ -116,15 +117,21 @@ class Subqueries:
         sandbox: where public tables are.
         items: tells items after FROM apart.
         within: rewrites what is in a subquery.
+        meet: takes note of a private table in a subquery for each row of one.
     """
 
     def __init__(
-        self, source: SourceText, sandbox: Sandbox, items: PrivateItems, within: Within
+        self,
+        source: SourceText,
+        sandbox: Sandbox,
+        items: PrivateItems,
+        within: Within,
+        meet: Callable[[Table, Expr], None],
     ) -> None:
         self._source = source
         self._sandbox = sandbox
         self._items = items
-        self._within = within
+        self._within, self._meet = within, meet
         self.outside: dict[int, Expr] = {}
         """What to put in place of columns from outside of subqueries, see `OuterColumns.bound`."""
 
@@ -135,14 +142,16 @@ class Subqueries:
             UnsupportedSqlError: it is over private rows, or noisy answers.
         """
         kinds = Kinds()
-        private = self.names_private(node, names)
-        if not private:
+        private = self._private(node, names)
+        if private is None:
             own = frozenset(folded(cte.alias) for cte in node.find_all(exp.CTE))
             columns = OuterColumns(outer, lambda item: self.columns(item, names, own))
             columns.bind(node)
             self.outside |= columns.bound
             rewritten = self._within(node, names, kinds)
-        if private or kinds.all == NOISY:
+        if private is not None:
+            self._meet(private, node)
+        if private is not None or kinds.all == NOISY:
             raise self._source.unsupported(
                 node,
                 "A subquery over private rows is not supported here.",
@@ -181,10 +190,12 @@ class Subqueries:
 
     def names_private(self, node: Expr, names: Names) -> bool:
         """Whether a private table is named anywhere in a query; it must exist."""
+        return self._private(node, names) is not None
+
+    def _private(self, node: Expr, names: Names) -> Table | None:
         own = {folded(cte.alias) for cte in node.find_all(exp.CTE)}
         for table in node.find_all(exp.Table):
             known = folded(table.name) in own and len(name_parts(table)) == 1
             if not known and self._items.is_private(table, names):
-                self._items.table(self._items.base(table, names))
-                return True
-        return False
+                return self._items.table(self._items.base(table, names))[0]
+        return None

@@ -26,7 +26,6 @@ from sqlglot import exp
 from dpsql.schema import Table
 from dpsql.schema.grain import declared_type
 from dpsql.schema.keys import comparable
-from dpsql.schema.names import folded
 from dpsql.schema.table import Parent
 from dpsql.sql.binding.expressions import Expr, conjuncts
 from dpsql.sql.binding.joins import JoinedItem
@@ -195,31 +194,6 @@ def own_type(table: Table, name: str) -> str | None:
     return None if name in table.joined else declared_type(table, name) or None
 
 
-def owners(table: Table, name: str) -> Iterator[tuple[str, tuple[str, ...], str]]:
-    """Return whose a column is: what stands before it, the path of the table, its name there."""
-    if name not in table.joined:
-        yield "", table.path, name
-    for parent in table.parents:
-        for of, joined in parent.names.items():
-            if joined == name:
-                yield parent.prefix, parent.table.path, of
-
-
-def rows_told(table: Table, name: str) -> dict[tuple[tuple[str, ...], str], str]:
-    """Return which rows a column tells: those of its own table, or those that it refers to.
-
-    Returns:
-        Path and key of each → what stands before its columns in the table.
-    """
-    found = dict[tuple[tuple[str, ...], str], str]()
-    for prefix, path, own in owners(table, name):
-        found[path, own] = prefix
-        for parent in table.parents:
-            if parent.above == prefix and parent.join.columns == (own,):
-                found[parent.table.path, parent.join.key] = parent.prefix
-    return found
-
-
 def keys_referred(table: Table) -> set[tuple[tuple[str, ...], str]]:
     """Return the keys of one column that rows of a table refer to."""
     return {(p.table.path, p.join.key) for p in table.parents if not p.join.further}
@@ -230,28 +204,3 @@ def own_unit(table: Table) -> set[tuple[tuple[str, ...], str]]:
     unit = table.unit
     own = unit is not None and not unit.joins and len(unit.columns) == 1
     return {(table.path, unit.column)} if unit is not None and own else set()
-
-
-def are_ids(first: Table, ours: str, other: Table, theirs: str) -> bool:
-    """Whether columns of two tables are the ids of the same units, of which there is no table.
-
-    They are the same as `schema.references.ForeignKeys.ids` has it: columns of one name, of tables
-    of one schema, with values that can be compared.
-    """
-    own = (first.path, ours) in own_unit(first) and (other.path, theirs) in own_unit(other)
-    if not own or first.unit is None or other.unit is None or first.path[:2] != other.path[:2]:
-        return False
-    nameless = first.unit.root == other.unit.root == ("", ())
-    return (
-        nameless and folded(ours) == folded(theirs) and comparable(first.unit.type, other.unit.type)
-    )
-
-
-def is_filled(table: Table, name: str) -> bool:
-    """Whether a column is never NULL in rows that count."""
-    if not own_unit(table).isdisjoint({(table.path, name)}):
-        return True
-    steps = [(p, pair) for p in table.parents if p.on_way for pair in p.join.pairs]
-    return name in table.filled or any(
-        name in {parent.above + pair.column, parent.prefix + pair.key} for parent, pair in steps
-    )

@@ -14,19 +14,24 @@ rows are counted or added up, a row must meet one public row at most, or it woul
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
 
 from dpsql.schema.names import folded
 from dpsql.sql.binding.bind import RowBinder
-from dpsql.sql.binding.expressions import BoundExpr, Expr, conjuncts, has_aggregate, render
+from dpsql.sql.binding.expressions import (
+    BoundExpr,
+    Expr,
+    conjuncts,
+    joined_bound,
+    render,
+)
 from dpsql.sql.binding.items import PrivateItems
 from dpsql.sql.binding.joins import JoinedItem, joins_of
 from dpsql.sql.binding.named import Names
 from dpsql.sql.binding.subqueries import Subqueries
-from dpsql.sql.binding.units.group import joined_bound
 from dpsql.sql.sandbox.database import SandboxError
 from dpsql.sql.text.spans import SourceText
 
@@ -36,8 +41,6 @@ _LISTED = 900
 """How many of them one IN takes."""
 _MORE = ("with_", "group", "having", "distinct", "limit", "offset", "qualify", "laterals")
 """Clauses with which EXISTS may ask for more than whether there are rows."""
-_UNMOVED = (exp.Min, exp.Max, exp.LogicalAnd, exp.LogicalOr)
-"""Aggregates that are the same if a row is met several times."""
 
 
 class PublicValues:
@@ -95,81 +98,22 @@ class PublicValues:
         joins = joins_of(query, self._source)
         if any(join.kind != "inner" or join.using for join in joins):
             return None
-        parts = _Parts.of(self._subqueries, self._items, joins, [], names)
+        parts = _Parts.of(self._subqueries, joins, names)
         said = _said(query, joins)
-        connected = parts.connected(said)
-        if len(connected) != 1 or any(part.find(exp.Query) for part in said):
+        if not parts.are_connected(said) or any(part.find(exp.Query) for part in said):
             return None
-        found = self._condition(joins, said, parts, names, counted=False)
-        if not isinstance(found, exp.In) or not all(map(parts.of_public, said)):
+        found = self._lookup(joins, said, parts)
+        if found is None or not all(map(parts.of_public, said)):
             return None
         branch = exp.If(this=found, true=exp.true())
         return exp.Case(ifs=[branch], default=exp.false())
 
-    def without_public(
-        self,
-        select: exp.Select,
-        joins: Sequence[JoinedItem],
-        private: Sequence[JoinedItem],
-        names: Names,
-    ) -> exp.Select | None:
-        """Write public tables that a query of private rows joins as conditions of its WHERE.
-
-        Args:
-            select: the query.
-            joins: its items after FROM.
-            private: those whose rows are private.
-            names: what names mean there.
-
-        Returns:
-            None where more is asked of them, or where that would make another query.
-        """
-        others = [join for join in joins if join not in private]
-        parts = _Parts.of(self._subqueries, self._items, others, private, names)
-        using = [folded(name) for join in others for name in join.using]
-        if any(join.kind != "inner" for join in others) or not all(map(parts.is_of_one, using)):
-            return None
-        said = _said(select, others)
-        left = [part for part in said if not parts.of_public(part)]
-        moved = [part for part in said if parts.of_public(part)]
-        moved += [
-            exp.EQ(this=_column(name), expression=_column(name, join.item.alias_or_name))
-            for join in others
-            for name in join.using
-        ]
-        clauses = ("group", "having", "order")
-        rest = [*select.expressions, *(select.args[c] for c in clauses if select.args.get(c))]
-        if any(part.find(exp.Query) for part in moved) or any(map(parts.of_public, rest)):
-            return None
-        counted = not all(map(_is_unmoved, rest))
-        for some in parts.connected(moved):
-            condition = self._condition(some, moved, parts, names, counted=counted)
-            if condition is None:
-                return None
-            left.append(condition)
-        return _only(select, private, left)
-
-    def _condition(
-        self,
-        some: Sequence[JoinedItem],
-        moved: Sequence[Expr],
-        parts: _Parts,
-        names: Names,
-        *,
-        counted: bool,
-    ) -> Expr | None:
-        """Return what tables that are joined with each other say of a private row."""
-        numbers = {parts.number(join) for join in some}
-        theirs = [part for part in moved if parts.of_public(part) & numbers]
-        links = [part for part in theirs if not parts.only_public(part)]
-        own = [part for part in theirs if parts.only_public(part)]
-        if len(links) > 1:
-            return None
-        if not links:
-            return (
-                exp.Exists(this=_query(exp.Literal.number(1), some, own)) if not counted else None
-            )
-        sides = links[0].unnest()
+    def _lookup(
+        self, joins: Sequence[JoinedItem], said: Sequence[Expr], parts: _Parts
+    ) -> exp.In | None:
+        """Return what joined public tables say of the row outside, if it is by one equality."""
+        links = [part for part in said if not parts.only_public(part)]
+        sides = links[0].unnest() if len(links) == 1 else None
         if not isinstance(sides, exp.EQ):
             return None
         inner, outer = sides.this, sides.expression
@@ -177,20 +121,8 @@ class PublicValues:
             inner, outer = outer, inner
         if not parts.only_public(inner) or parts.of_public(outer):
             return None
-        query = _query(inner, some, own)
-        if counted and not self._is_unique(query, names):
-            return None
+        query = _query(inner, joins, [part for part in said if parts.only_public(part)])
         return exp.In(this=outer.copy(), query=exp.Subquery(this=query))
-
-    def _is_unique(self, query: exp.Select, names: Names) -> bool:
-        """Whether no two rows of a public query have the same value."""
-        sql = render(self._rewritten(query, names))
-        told = "count(x) = count(DISTINCT x)"
-        try:
-            ((unique,),) = self._sandbox.rows(f"SELECT {told} FROM ({sql}) AS t(x)")
-        except SandboxError:  # which is said where it is run
-            return True
-        return bool(unique)
 
     def _rewritten(self, query: Expr, names: Names) -> Expr:
         return self._subqueries.public(query, self._outside, names)
@@ -234,31 +166,11 @@ class _Parts:
     items: Sequence[JoinedItem]
     columns: Sequence[frozenset[str]]
     """Of each its columns, in small letters."""
-    private: frozenset[str]
-    """What the private items are called."""
-    has: Mapping[str, bool]
-    """Columns of public tables that a private one has, too."""
 
     @classmethod
-    def of(
-        cls,
-        subqueries: Subqueries,
-        items: PrivateItems,
-        others: Sequence[JoinedItem],
-        private: Sequence[JoinedItem],
-        names: Names,
-    ) -> _Parts:
-        shown = [subqueries.columns(join.item, names, frozenset()) or () for join in others]
-        columns = [frozenset(map(folded, some)) for some in shown]
-        plain = [join.item for join in private if items.rows(join.item, names) is None]
-        tables = [items.table(item)[0] for item in plain]
-        every = frozenset[str]().union(*columns)
-        has = {name: any(table.has(name) for table in tables) for name in every}
-        called = frozenset(folded(join.item.alias_or_name) for join in private)
-        return cls(others, columns, called, has)
-
-    def number(self, join: JoinedItem) -> int:
-        return self.items.index(join)
+    def of(cls, subqueries: Subqueries, items: Sequence[JoinedItem], names: Names) -> _Parts:
+        shown = [subqueries.columns(join.item, names, frozenset()) or () for join in items]
+        return cls(items, [frozenset(map(folded, some)) for some in shown])
 
     def of_public(self, node: Expr) -> set[int]:
         """Return the numbers of the public items of which columns stand in an expression."""
@@ -268,28 +180,24 @@ class _Parts:
         """Whether all columns of an expression are public."""
         return all(self._owner(part) is not None for part in node.find_all(exp.Column))
 
-    def is_of_one(self, name: str) -> bool:
-        """Whether one public item has a column of this name, and no other."""
-        return sum(name in columns for columns in self.columns) == 1
-
     def _owner(self, node: exp.Column) -> int | None:
         name, table = folded(node.name), folded(node.table)
         for i, (join, columns) in enumerate(zip(self.items, self.columns, strict=True)):
             if table == folded(join.item.alias_or_name):
                 return i
-            if not table and name in columns and not self.has[name]:
+            if not table and name in columns:
                 return i
         return None
 
-    def connected(self, said: Sequence[Expr]) -> list[list[JoinedItem]]:
-        """Divide the public items into those that conditions connect with each other."""
+    def are_connected(self, said: Sequence[Expr]) -> bool:
+        """Whether conditions connect all items with each other."""
         groups = [{i} for i in range(len(self.items))]
         for part in said:
             met = self.of_public(part)
             touched = [group for group in groups if group & met]
             groups = [group for group in groups if not group & met]
             groups += [set[int]().union(*touched)] if touched else []
-        return [[self.items[i] for i in sorted(group)] for group in groups]
+        return len(groups) == 1
 
 
 def _among(node: Expr, values: Sequence[Expr]) -> Expr:
@@ -308,40 +216,11 @@ def _said(select: exp.Select, joins: Sequence[JoinedItem]) -> list[Expr]:
     return found
 
 
-def _column(name: str, table: str | None = None) -> exp.Column:
-    return exp.column(exp.to_identifier(name, quoted=True), table)
-
-
-def _is_unmoved(node: Expr) -> bool:
-    """Whether what is computed of rows is the same if some of them are there several times."""
-    if not has_aggregate(node):
-        return True
-    found = list(node.find_all(exp.AggFunc))
-    return all(isinstance(a, _UNMOVED) or isinstance(a.this, exp.Distinct) for a in found)
-
-
 def _query(value: Expr, items: Sequence[JoinedItem], conditions: Sequence[Expr]) -> exp.Select:
     first, *others = (join.item.copy() for join in items)
     found = exp.Select(expressions=[value.copy()], from_=exp.From(this=first))
     found.set("joins", [exp.Join(this=other) for other in others] or None)
     return _with_where(found, conditions)
-
-
-def _only(select: exp.Select, kept: Sequence[JoinedItem], conditions: Sequence[Expr]) -> exp.Select:
-    """Return a query with some of its items after FROM, and other conditions in WHERE."""
-    found = select.copy()
-    clauses = [found.args["from_"], *(found.args.get("joins") or [])]
-    wanted = {id(join.item) for join in kept}
-    before = [select.args["from_"], *(select.args.get("joins") or [])]
-    left = [new for new, old in zip(clauses, before, strict=True) if id(old.this) in wanted]
-    first, *others = left
-    said = list(conditions)
-    if first.args.get("on") is not None:
-        said += conjuncts(first.args["on"])
-    found.set("from_", exp.From(this=first.this))
-    found.set("joins", others or None)
-    found.parent = select.parent
-    return _with_where(found, said)
 
 
 def _with_where(select: exp.Select, conditions: Sequence[Expr]) -> exp.Select:

@@ -1,1 +1,0 @@
-"""Expressions over other rows of the same unit: subqueries, groups, windows."""
