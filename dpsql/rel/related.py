@@ -29,6 +29,7 @@ class RelatedRows:
         enforced: columns of which each row has a value of the domain, or between the bounds.
         filled: columns that are never NULL.
         notes: where they may not be the rows that a statement asks for.
+        stored_in: columns of stored tables → these, and their names there.
     """
 
     relation: Relation
@@ -42,6 +43,7 @@ class RelatedRows:
     enforced: frozenset[Id] = frozenset()
     filled: frozenset[Id] = frozenset()
     notes: tuple[str, ...] = ()
+    stored_in: Mapping[Id, tuple[Table, str]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

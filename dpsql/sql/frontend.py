@@ -24,6 +24,7 @@ from dpsql.errors import (
 )
 from dpsql.hints import Hint, RemedyPlace
 from dpsql.linalg.arrays import Ints
+from dpsql.rel.related import related_rows
 from dpsql.rows.expression import RowExpression
 from dpsql.rows.known import Interval, common
 from dpsql.schema import Table
@@ -266,8 +267,10 @@ class _OverOne:
         declared = declared_expressions(self.table, sandbox)
         stored = self.table.without_keys
         keys = DerivedKeys(stored, sandbox, cuts(self.table))
+        related = related_rows(self.table)
+        stored_in = {} if related is None else related.stored_in
         readers = [
-            RowReader(sandbox, stored, p.source, declared, from_zero=from_zero)
+            RowReader(sandbox, stored, p.source, declared, from_zero=from_zero, stored_in=stored_in)
             for _, p, _ in self.outlined
         ]
 

@@ -32,6 +32,7 @@ from dpsql.sql.algebra.described import (
     with_columns,
 )
 from dpsql.sql.algebra.selects import RowsOfSelect, projected
+from dpsql.sql.algebra.unit_sums import without_steps
 from dpsql.sql.algebra.visible import VisibleItem, made_column, made_value, telling_equality
 from dpsql.sql.binding.expressions import (
     BoundExpr,
@@ -224,11 +225,12 @@ class _Aside:
     def _aggregated(self, node: Expr, adds: list[tuple[Id, Agg]], added: list[NewColumn]) -> Expr:
         """Write columns in place of aggregates."""
         if is_aggregate(node):
-            agg, new = self._inner.aggregate(node)
+            agg, new, scale = self._inner.aggregate(node)
             id_ = self._queries.fresh(column_name(node, self._source))
             adds.append((id_, agg))
             added.append(replace(new, id=id_))
-            return made_value(agg.function, id_, self._source.node(node))
+            made = made_value(agg.function, id_, self._source.node(node))
+            return without_steps(made, scale)
         return with_parts(node, lambda part: self._aggregated(part, adds, added))
 
     def _only(self, item: Expr) -> Expr:

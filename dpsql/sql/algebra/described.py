@@ -96,6 +96,7 @@ class DescribedRelation:
             table.enforced,
             table.filled,
             tuple(notes),
+            self.ids_of,
         )
 
 

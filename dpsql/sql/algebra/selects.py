@@ -25,7 +25,7 @@ from dpsql.rel.keys import with_one_zero
 from dpsql.rel.nodes import Agg, Filter, Group, Id, Project, Relation, Window
 from dpsql.rows.expression import RowCast, RowColumn, RowExpression, all_if_any
 from dpsql.rows.known import Interval
-from dpsql.rows.types import BIGINT, DOUBLE, HUGEINT
+from dpsql.rows.types import BIGINT, BOOLEAN, DOUBLE, HUGEINT
 from dpsql.rows.windows import WindowCall, WindowOrder, of_rows
 from dpsql.schema import Domain, Table
 from dpsql.schema.grain import declared_type
@@ -44,6 +44,7 @@ from dpsql.sql.algebra.described import (
 )
 from dpsql.sql.algebra.places import chosen_by_places
 from dpsql.sql.algebra.public_values import PublicValues
+from dpsql.sql.algebra.unit_sums import AGGREGATES, added_up, is_sum, without_steps
 from dpsql.sql.algebra.visible import (
     NamedColumn,
     RelationHome,
@@ -52,7 +53,7 @@ from dpsql.sql.algebra.visible import (
     made_column,
     made_value,
 )
-from dpsql.sql.algebra.window_parts import AGGREGATES, PartsOfWindows, WindowParts
+from dpsql.sql.algebra.window_parts import PartsOfWindows, WindowParts
 from dpsql.sql.binding.bind import RowBinder, Visits
 from dpsql.sql.binding.core import Relation as PublicRows
 from dpsql.sql.binding.expressions import (
@@ -250,12 +251,18 @@ class RowsOfSelect:
         if not expected:
             kept = {name: ends for name, ends in table.bounds.items() if name in table.enforced}
             table = replace(table, bounds=kept)
-        return RowReader(self.queries.sandbox, table, self.source)
+        return RowReader(self.queries.sandbox, table, self.source, stored_in=self.of.ids_of)
 
     def expression(self, bound: BoundExpr) -> RowExpression:
         """Read a bound expression; a column may be of any type."""
         id_ = id_of(bound, self.table())
         return self.reader().expression(bound) if id_ is None else self._column(bound, id_)
+
+    def added(self, function: str, bound: BoundExpr) -> tuple[RowExpression, int | None]:
+        """Read what an aggregate or window is of; see `unit_sums.added_up`."""
+        if id_of(bound, self.table()) is not None and not is_sum(function):
+            return self.expression(bound), None
+        return added_up(function, bound, self.reader(expected=True))
 
     def _column(self, bound: BoundExpr, id_: Id) -> RowExpression:
         if id_ in self.table().columns:
@@ -312,6 +319,8 @@ class RowsOfSelect:
         """Write columns in place of subqueries, windows and aggregates, which are added."""
         if isinstance(node, exp.Paren):
             return exp.Paren(this=self.prepared(node.this))
+        if isinstance(node, exp.IgnoreNulls) and isinstance(node.this, exp.AnyValue):
+            return self.prepared(node.this)  # the parser adds it
         if self._grouped:
             key = self._as_key(node)
             if key is not None:
@@ -319,7 +328,8 @@ class RowsOfSelect:
             if is_aggregate(node) and not isinstance(node.parent, exp.Window):
                 id_ = self._aggregate(node)
                 function = next(agg.function for name, agg in self._adds if name == id_)
-                return made_value(function, id_, self.source.node(node))
+                made = made_value(function, id_, self.source.node(node))
+                return without_steps(made, self._scales.get(id_))
         if isinstance(node, exp.Column):
             return self._meant(node)
         if isinstance(node, exp.Window):
@@ -333,7 +343,8 @@ class RowsOfSelect:
                 )
             if self._grouped:  # it is over groups, which aren't there yet
                 return with_parts(node, self.prepared)
-            return made_value(*self._window(node), self.source.node(node))
+            function, id_, scale = self._window(node)
+            return without_steps(made_value(function, id_, self.source.node(node)), scale)
         if self.queries.is_aside(node, self.names):
             try:
                 return self.queries.aside(self, node)
@@ -381,14 +392,17 @@ class RowsOfSelect:
 
     # ── Windows ─────────────────────────────────────────────────────────────────────────────────
 
-    def _window(self, node: exp.Window) -> tuple[str, Id]:
-        """Add a window; return its function, and its column."""
+    def _window(self, node: exp.Window) -> tuple[str, Id, int | None]:
+        """Add a window; return its function, its column, and the scale of its steps."""
         with self.before_windows():  # there are none within others
             made = PartsOfWindows(self).parts(node)
         table = self.table()
         id_ = self.queries.fresh(self._name(node))
-        arguments = tuple(map(self.expression, made.asked[1]))
-        function, _, numbers = made.asked
+        function, bounds, numbers = made.asked
+        arguments, scale = tuple(map(self.expression, bounds)), None
+        if bounds:
+            first, scale = self.added(function, bounds[0])
+            arguments = (first, *arguments[1:])
         call = WindowCall(
             function,
             arguments,
@@ -414,7 +428,7 @@ class RowsOfSelect:
                 self.of, relation, [NewColumn(id_, type_, nullable, domain, between, expected)]
             )
         )
-        return function, id_
+        return function, id_, scale
 
     def _ends(
         self, function: str, values: Sequence[RowExpression], most: int | None
@@ -502,6 +516,7 @@ class RowsOfSelect:
             self.queries.rely_on(told[:1])
         self._before, self._group = self.of, (rows, trees)
         self._adds: list[tuple[Id, Agg]] = []
+        self._scales: dict[Id, int] = {}
         self._added: list[NewColumn] = list(columns)
         self._grouped = True
 
@@ -561,7 +576,7 @@ class RowsOfSelect:
         self._grouped = False
         try:
             with self.before_windows():
-                agg, new = self.aggregate(node)
+                agg, new, scale = self.aggregate(node)
         finally:
             self._grouped = True
         known = next((name for name, one in self._adds if one == agg), None)
@@ -571,13 +586,17 @@ class RowsOfSelect:
         if agg.function in {"count", "count_distinct", "sum"} and None in (new.expected or ()):
             self.queries.unbounded[id_] = self._before
         self._adds.append((id_, agg))
+        self._scales |= {} if scale is None else {id_: scale}
         rows, keys = self._group
         type_, nullable = self.queries.fact(Group(rows, tuple(keys), tuple(self._adds)), id_)
         self._added.append(new.column(id_, type_, nullable))
         return id_
 
-    def aggregate(self, node: Expr) -> tuple[Agg, NewColumn]:
+    def aggregate(self, node: Expr) -> tuple[Agg, NewColumn, int | None]:
         """Read an aggregate of rows, with what is known of its values: a column without a name.
+
+        Returns:
+            The scale of its steps, too, if it adds doubles up.
 
         Raises:
             UnsupportedSqlError: it isn't a function of rows in whatever order.
@@ -588,8 +607,9 @@ class RowsOfSelect:
         function, of = AGGREGATES.get(type(inner)), inner.this
         if isinstance(inner, exp.CountIf):
             function, of = "count", exp.Case(ifs=[exp.If(this=of.copy(), true=exp.true())])
-        if isinstance(inner, exp.AnyValue):
-            function = None
+        most = self.queries.most(self.of)
+        if isinstance(inner, exp.AnyValue) and most == 1:
+            function = "min"  # of one row
         if function is None or inner.expressions or isinstance(of, exp.Order):
             raise self.source.unsupported(
                 node,
@@ -603,18 +623,19 @@ class RowsOfSelect:
                     node, "DISTINCT in this aggregate is not supported.", "leave it out."
                 )
             function = "count_distinct" if function == "count" else function
-        most = self.queries.most(self.of)
         if of is None or is_star(of):
-            return Agg("count", None, where), _new(None, self._ends("count", (), most))
+            return Agg("count", None, where), _new(None, self._ends("count", (), most)), None
         bound = self.bind(of)
-        value = self.expression(bound)
+        if function in {"min", "max"} and self.reader().type_of(bound) == BOOLEAN:
+            function = "bool_and" if function == "min" else "bool_or"  # as false comes first
+        value, scale = self.added(function, bound)
         domain = None
         if function in {"min", "max"}:
             domain = self._taken([bound], "")
         if function in {"bool_and", "bool_or"}:
             domain = Domain.boolean(nullable=True)
         ends = self._ends("max" if function == "avg" else function, [value], most)
-        return Agg(function, value, where), _new(domain, ends)
+        return Agg(function, value, where), _new(domain, ends), scale
 
     def grouped(self, items: Sequence[Expr]) -> list[BoundExpr]:
         """Close the groups; return items over them, and let HAVING and QUALIFY hold of them."""
@@ -746,7 +767,7 @@ class RowsOfSelect:
             over="OVER",
         )
         window.meta.update(self.select.meta)
-        _, id_ = self._window(window)
+        _, id_, _ = self._window(window)
         place = made_column(id_, self.source.node(self.select))
         first = exp.EQ(this=place, expression=exp.Literal.number(1))
         self.where = (*self.where, self.bound(first))

@@ -23,21 +23,12 @@ from dpsql.rows.windows import MOST_AWAY, WindowFrame
 from dpsql.schema import Table
 from dpsql.schema.names import capitals
 from dpsql.sql.algebra.described import DescribedRelation, id_of
+from dpsql.sql.algebra.unit_sums import AGGREGATES
 from dpsql.sql.algebra.visible import RelationHome
 from dpsql.sql.binding.bind import RowBinder, Visits
 from dpsql.sql.binding.expressions import BoundExpr, Expr, is_star, with_named
 from dpsql.sql.text.spans import SourceText
 
-AGGREGATES: dict[type, str] = {
-    exp.Count: "count",
-    exp.Sum: "sum",
-    exp.Avg: "avg",
-    exp.Min: "min",
-    exp.Max: "max",
-    exp.LogicalAnd: "bool_and",
-    exp.LogicalOr: "bool_or",
-}
-"""Aggregates of a unit's rows → what `rows/within.py` calls them."""
 _FUNCTIONS: dict[type, str] = {
     exp.RowNumber: "row_number",
     exp.Rank: "rank",

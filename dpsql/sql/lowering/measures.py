@@ -106,6 +106,7 @@ class RowReader:
         declared: bounds of expressions besides what follows from their columns.
         from_zero: whether sums, but for those of averages, are added up as they are and not around
             a middle that is put back.
+        stored_in: columns of relations → the tables that they are stored in, and their names there.
     """
 
     def __init__(
@@ -116,8 +117,9 @@ class RowReader:
         declared: Mapping[row.RowExpression, Interval] = MappingProxyType({}),
         *,
         from_zero: bool = False,
+        stored_in: Mapping[str, tuple[Table, str]] = MappingProxyType({}),
     ) -> None:
-        self._from_zero = from_zero
+        self._from_zero, self._stored_in = from_zero, stored_in
         self._sandbox, self._table, self._source = sandbox, table, source
         self.types = dict(table.undeclared) | {n: read_type(d) for n, d in table.columns.items()}
         """Column → the type that it is read with."""
@@ -504,15 +506,21 @@ class RowReader:
             hint = "give it bounds, for example " + instead(text) + "."
             raise self._source.error(bound.span, said, hint, SqlSchemaError)
         if lacking and len(known) == len(lacking):
-            hint = bounds_hint(self._table.typed, [(name, self.types[name]) for name in known])
-            which = have(known)
-            said = f"This can't be added up: {which} no public bounds."
-            return self._source.error(bound.span, said, hint, SqlSchemaError)
+            return self._no_bounds(bound, known)
         return self._source.unsupported(
             bound.span,
             "This can't be added up: no public bounds follow from those of its columns.",
             expression_hint(self._table.typed, self._source.text(bound.span)),
         )
+
+    def _no_bounds(self, bound: BoundExpr, names: Sequence[str]) -> SqlError:
+        """Say that columns need bounds, as the table calls them that they are stored in."""
+        own = {name: self._stored_in.get(name, (self._table, name)) for name in names}
+        (table, _), shown = own[names[0]], [name for _, name in own.values()]
+        typed = [(own[n][1], self.types[n]) for n in names if own[n][0] is table]
+        said = f"This can't be added up: {have(shown)} no public bounds."
+        hint = bounds_hint(table.typed, typed)
+        return self._source.error(bound.span, said, hint, SqlSchemaError)
 
     def _is_number(self, name: str) -> bool:
         return self.types[name] != ZONED and row_type(self.types[name]).is_number
