@@ -208,7 +208,7 @@ class Known(NodeVisitor[RelationFacts]):
     def _group(self, node: Group) -> RelationFacts:
         of = self.of(node.of)
         columns = {name: computed(value, of) for name, value in node.keys}
-        columns |= {name: _aggregate(agg, of) for name, agg in node.adds}
+        columns |= {name: _in_group(agg, of) for name, agg in node.adds}
         finer = frozenset(name for name, value in node.keys if not of.tells_unit(value))
         return RelationFacts(columns, unique=frozenset({finer}), most=of.most if finer else 1)
 
@@ -390,6 +390,13 @@ def _aggregate(agg: Agg, of: RelationFacts) -> ColumnFacts:
         return replace(computed(agg.value, of), nullable=True, key=None)
     made = aggregated(agg.function, agg.value, RowWriter(of.types))
     return ColumnFacts(made.type.sql, agg.function not in _NEVER_NULL)
+
+
+def _in_group(agg: Agg, of: RelationFacts) -> ColumnFacts:
+    """Return the facts about an aggregate of a group, which has a row: it is of that at least."""
+    found = _aggregate(agg, of)
+    filled = agg.value is not None and agg.where is None and not computed(agg.value, of).nullable
+    return replace(found, nullable=found.nullable and not (filled and agg.function != ONLY))
 
 
 def _single(unique: Iterable[frozenset[Id]], most: int | None) -> frozenset[frozenset[Id]]:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from typing import TypeVar
 
 from dpsql.errors import (
     DpsqlError,
@@ -83,8 +84,7 @@ def no_split(_: Table) -> Mapping[str, Ints]:
     return {}
 
 
-MOST_RELATED = 20
-"""Statements of a script that are compiled as relations after they were refused."""
+T = TypeVar("T")
 CutsOf = Callable[[Table], Mapping[str, Cuts]]
 """Says where the lines of a table's columns are cut."""
 
@@ -166,30 +166,49 @@ def _answers(ask: Callable[..., Script], sql: str) -> Script:
 
 
 def _as_relations(ask: Callable[..., Script], statements: Sequence[tuple[str, str]]) -> Script:
-    """Compile statements; one of which the form isn't answered is compiled as relations.
+    """Compile statements; those of which the form isn't answered as relations.
 
     Raises:
-        SqlError: a statement is refused either way; it is that of the first way.
+        SqlError: a statement is refused either way; see `_shown`.
     """
-    related, first = frozenset[str](), None
+    related: dict[str, SqlError] = {}
     names = {printable(name): name for name, _ in statements}
     while True:
         try:
-            return ask(related=related)
-        except (UnsupportedSqlError, SqlSchemaError) as error:
-            name = names.get(error.statement or "", statements[0][0])
-            if name in related and isinstance(error.__cause__, UnboundedError):
-                known = first is not None and isinstance(first.__cause__, UnboundedError)
-                raise first or error if known else error from error.__cause__
-            if first is not None and name in related:
-                raise first from None
-            if name in related or len(related) >= MOST_RELATED:
+            return ask(related=frozenset(related))
+        except RefusedStatementsError as refused:
+            related |= refused.errors
+        except DpsqlError as error:
+            if not related:
                 raise
-            related, first = related | {name}, error
-        except DpsqlError:
-            if first is not None:
-                raise first from None
-            raise
+            name = error.statement if isinstance(error, SqlError) else None
+            first = related.get(names.get(name or "", statements[0][0]))
+            if first is None or not isinstance(error, SqlError):
+                raise next(iter(related.values())) from None
+            raise _shown(first, error) from error.__cause__
+
+
+class RefusedStatementsError(Exception):
+    """A signal that statements are refused which may be answered as relations.
+
+    Args:
+        errors: statement → why it is refused.
+    """
+
+    def __init__(self, errors: Mapping[str, SqlError]) -> None:
+        super().__init__()
+        self.errors = errors
+
+
+def _shown(first: SqlError | None, second: SqlError) -> SqlError:
+    """Return the error of a statement that is refused either way: by its form, and over relations.
+
+    It is that of its form; but for what only relations know, and for bounds, of which others say
+    nothing.
+    """
+    unbounded = isinstance(second.__cause__, UnboundedError)
+    known = first is not None and isinstance(first.__cause__, UnboundedError)
+    return second if first is None or second.of_units or (unbounded and not known) else first
 
 
 def _compiled(
@@ -263,7 +282,7 @@ class _OverOne:
         from_zero: bool,
     ) -> Asked:
         """Compile that; see `compile_script`."""
-        sandbox, several = self.sandbox, self.several
+        sandbox = self.sandbox
         declared = declared_expressions(self.table, sandbox)
         stored = self.table.without_keys
         keys = DerivedKeys(stored, sandbox, cuts(self.table))
@@ -275,13 +294,13 @@ class _OverOne:
         ]
 
         evaluators = [Evaluator(sandbox, stored, p.source) for _, p, _ in self.outlined]
-        written = list(zip(self.outlined, readers, evaluators, strict=True))
 
         def derive(keys: DerivedKeys) -> list[tuple[Parsed, Outlined]]:
-            return [
-                naming(name, several, _derived, tree, outline, keys, reader, evaluator)
-                for (name, tree, outline), reader, evaluator in written
-            ]
+            def derived(number: int) -> tuple[Parsed, Outlined]:
+                _, tree, outline = self.outlined[number]
+                return _derived(tree, outline, keys, readers[number], evaluators[number])
+
+            return self._each(derived)
 
         derived = derive(keys)
         if keys.has_lines:
@@ -289,14 +308,33 @@ class _OverOne:
             derived = derive(keys)
 
         def compiled(table: Table, told_apart: Mapping[str, Ints]) -> Asked:
-            lowered = [
-                naming(n, several, _lowered, n, item, table, sandbox, reader, self.importance)
-                for (n, _, _), item, reader in zip(self.outlined, derived, readers, strict=True)
-            ]
-            return assemble(table, lowered, told_apart, keys.keys)
+            def lowered(number: int) -> LoweredStatement:
+                name, item, reader = self.outlined[number][0], derived[number], readers[number]
+                return _lowered(name, item, table, sandbox, reader, self.importance)
+
+            return assemble(table, self._each(lowered), told_apart, keys.keys)
 
         cores = [core for _, outline in derived for core in outline.cores]
         return _over_cells(keys.table, cores, sandbox, split(keys.table), compiled)
+
+    def _each(self, step: Callable[[int], T]) -> list[T]:
+        """Take a step with each statement.
+
+        Raises:
+            RefusedStatementsError: of those that aren't over relations, some are refused.
+        """
+        found, refused = list[T](), dict[str, SqlError]()
+        for number, (name, _, outline) in enumerate(self.outlined):
+            try:
+                found.append(naming(name, self.several, step, number))
+            except (UnsupportedSqlError, SqlSchemaError) as error:
+                if outline.related:
+                    error.of_units = outline.of_units
+                    raise _shown(outline.refused, error) from error.__cause__
+                refused[name] = error
+        if refused:
+            raise RefusedStatementsError(refused)
+        return found
 
 
 def _over_cells(
@@ -392,14 +430,28 @@ def _outlined(parsed: Parsed, outliner: Outliner, related: bool) -> Outlined:
 
 
 def _of_rows(parsed: Parsed, outliner: Outliner, related: bool) -> Outlined:
-    """Outline a statement; if rows of the same unit meet in it, over relations."""
+    """Outline a statement; if its form isn't answered, or rows meet in it, over relations."""
+    refused: SqlError | None = None
     if not related:
-        with suppress(NeedsRelationsError), outliner.tables.noting():
-            return outliner.outline(parsed)
+        try:
+            with outliner.tables.noting():
+                return outliner.outline(parsed)
+        except NeedsRelationsError:
+            pass
+        except (UnsupportedSqlError, SqlSchemaError) as error:
+            refused = error
     from dpsql.sql.relational import RelationVisitor  # most statements need none
 
-    with outliner.tables.noting():
-        return outliner.outline(parsed, RelationVisitor)
+    try:
+        with outliner.tables.noting():
+            found = outliner.outline(parsed, RelationVisitor)
+    except SqlError as error:
+        raise _shown(refused, error) from error.__cause__
+    except DpsqlError:
+        if refused is None:
+            raise
+        raise refused from None
+    return replace(found, related=True, refused=refused)
 
 
 # ── Remedies: of what a refusal could say to type, the first that is answered ────────────────────

@@ -56,6 +56,12 @@ class Outlined:
     tables: tuple[tuple[Table, Span], ...]
     """The private table of each core, and where it is named."""
     query: exp.Query
+    related: bool = False
+    """Whether it is over relations."""
+    of_units: bool = False
+    """Whether rows are put together by unit in it."""
+    refused: SqlError | None = None
+    """The reason why it isn't answered otherwise."""
 
 
 class Outliner:
@@ -85,12 +91,17 @@ class Outliner:
         public = without_unused(query)
         used = {table.name for table in public.find_all(exp.Table)}
         if any(core.table in used for core in visitor.cores):
-            return Outlined(tuple(visitor.cores), tuple(visitor.tables), query)
+            return Outlined(
+                tuple(visitor.cores), tuple(visitor.tables), query, of_units=visitor.of_units
+            )
         return Outlined((), tuple(visitor.tables), public)
 
 
 class Visitor:
     """Walks through one statement from the outside in, and rewrites it."""
+
+    of_units = False
+    """Whether rows are put together by unit in it."""
 
     def __init__(self, tables: NamedTables, above: float | None, parsed: Parsed) -> None:
         self._existing, self._grain = tables.existing, tables.grain

@@ -51,7 +51,13 @@ class RelationVisitor(Visitor):
             self._source, self._items, self._subqueries, query, self._relation, self._named_in
         )
         self._meant: dict[tuple[int, tuple[int, ...]], tuple[Expr, Names]] = {}
-        return super().root(query)
+        try:
+            return super().root(query)
+        except SqlError as error:
+            error.of_units = self._queries.has_groups
+            raise
+        finally:
+            self.of_units = self._queries.has_groups
 
     def _named_in(self, node: Expr, names: Names) -> Names:
         key = id(node), tuple(sorted(map(id, names.values())))

@@ -31,7 +31,8 @@ from dpsql.sql.algebra.described import (
     moved,
     with_columns,
 )
-from dpsql.sql.algebra.selects import RowsOfSelect, projected
+from dpsql.sql.algebra.projections import projected
+from dpsql.sql.algebra.selects import RowsOfSelect
 from dpsql.sql.algebra.unit_sums import without_steps
 from dpsql.sql.algebra.visible import VisibleItem, made_column, made_value, telling_equality
 from dpsql.sql.binding.expressions import (

@@ -126,6 +126,9 @@ class NewColumn:
     def column(self, id_: Id, type_: str, nullable: bool) -> NewColumn:
         """Return it with an id and a type."""
         domain = self.domain or integers_between(self.between, type_)
+        if domain is not None and domain.nullable and not nullable:
+            outside = "drop" if domain.outside == "null" else domain.outside
+            domain = replace(domain, nullable=False, outside=outside)
         return replace(self, id=id_, type=type_, nullable=nullable, domain=domain)
 
 

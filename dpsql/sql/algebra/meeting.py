@@ -44,7 +44,8 @@ from dpsql.sql.algebra.described import (
     moved,
     with_columns,
 )
-from dpsql.sql.algebra.selects import RowsOfQuery, RowsOfSelect, projected
+from dpsql.sql.algebra.projections import projected
+from dpsql.sql.algebra.selects import RowsOfQuery, RowsOfSelect
 from dpsql.sql.algebra.visible import (
     NamedColumn,
     RelationHome,

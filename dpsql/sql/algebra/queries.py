@@ -31,8 +31,9 @@ from dpsql.sql.algebra.described import (
     united,
 )
 from dpsql.sql.algebra.meeting import met_rows
+from dpsql.sql.algebra.projections import projected
 from dpsql.sql.algebra.public_values import PublicValues
-from dpsql.sql.algebra.selects import RowsOfQuery, RowsOfSelect, Translator, no_limit, projected
+from dpsql.sql.algebra.selects import RowsOfQuery, RowsOfSelect, Translator, no_limit
 from dpsql.sql.algebra.visible import NamedColumn
 from dpsql.sql.binding.core import Relation as PublicRows
 from dpsql.sql.binding.expressions import Expr, has_aggregate, is_star, quoted, quoted_column
@@ -92,6 +93,8 @@ class Queries(Translator):
         """Numbers of rows of which nothing says how many a unit has → these rows."""
         self.loose, self.notes = dict[Id, str](), dict[str, None]()
         self.places = dict[Id, RowExpression | None]()
+        self.has_groups = False
+        """Whether rows are put together by unit in it."""
         self.refused = dict[Span, SqlError]()
         """Subqueries that are no columns of rows, where they stand → why."""
 
@@ -244,7 +247,9 @@ class Queries(Translator):
             return NOISY
         with self.own_ids():
             rows = self.select(select, self._with(select, names))
-            return PRIVATE if any(map(rows.tells, rows.key_nodes())) else NOISY
+            of_units = any(map(rows.tells, rows.key_nodes()))
+        self.has_groups |= of_units
+        return PRIVATE if of_units else NOISY
 
     # ── Rows ──────────────────────────────────────────────────────────────────────────────────────
 

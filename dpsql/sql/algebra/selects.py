@@ -22,7 +22,7 @@ from dpsql.errors import InternalError, Span, SqlError, printable
 from dpsql.rel.facts import UNIT, Known
 from dpsql.rel.facts import conjuncts as conjuncts_of
 from dpsql.rel.keys import with_one_zero
-from dpsql.rel.nodes import Agg, Filter, Group, Id, Project, Relation, Window
+from dpsql.rel.nodes import Agg, Filter, Group, Id, Relation, Window
 from dpsql.rows.expression import RowCast, RowColumn, RowExpression, all_if_any
 from dpsql.rows.known import Interval
 from dpsql.rows.types import BIGINT, BOOLEAN, DOUBLE, HUGEINT
@@ -33,7 +33,6 @@ from dpsql.schema.names import folded
 from dpsql.sql.algebra.described import (
     DescribedRelation,
     NewColumn,
-    column_of,
     id_of,
     integers_between,
     merged,
@@ -786,30 +785,3 @@ def no_limit(source: SourceText, node: Expr) -> SqlError:
         "LIMIT of single rows is not supported: rows have no order.",
         "choose rows of each unit: QUALIFY row_number() OVER (PARTITION BY …) = 1.",
     )
-
-
-def projected(
-    rows: RowsOfQuery, select: RowsOfSelect
-) -> tuple[DescribedRelation, tuple[NamedColumn, ...]]:
-    """Return a query of rows as a relation with its columns alone, all of them stored there."""
-    ids, columns, trees = list[Id](), list[NewColumn](), list[tuple[Id, RowExpression]]()
-    relation: Relation = rows.of.relation
-    where = select.holds(rows.where)
-    if where is not None:
-        relation = Filter(relation, where)
-    for one in rows.columns:
-        id_ = select.queries.fresh(one.name)
-        ids.append(id_)
-        tree, new = select.named(id_, one.value)
-        trees.append((id_, tree))
-        columns.append(new)
-    made = only(rows.of, Project(relation, tuple(trees)), columns)
-    facts = select.queries.known.of(made.relation)
-    most = facts.most if facts.most is not None else rows.of.most
-    made = replace(made, most=most)
-    span = select.source.node(select.select)
-    named = tuple(
-        NamedColumn(c.name, column_of(id_, made.table, span))
-        for c, id_ in zip(rows.columns, ids, strict=True)
-    )
-    return made, named
