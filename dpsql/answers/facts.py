@@ -18,6 +18,7 @@ from dpsql.measurement.certify import is_laplace
 from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER, Traits
 from dpsql.planner.reconstruction.sources import RESIDUALS, Source
 from dpsql.privacy import Budget, Entry, Receipt
+from dpsql.rel.related import ReadTable
 from dpsql.schema import Table
 from dpsql.schema.table import neighbours_of
 from dpsql.sql.compiled import Script
@@ -87,6 +88,8 @@ class Facts:
     """The table whose rows were counted, or the first of several."""
     others: tuple[Table, ...] = ()
     """The other ones."""
+    read: tuple[ReadTable, ...] = ()
+    """The stored tables that relations read: so statements mean the same without a database."""
     neighbours: str
     """The neighboring relation, in words: as it was said when the release was made."""
     statements: Mapping[str, str]
@@ -213,6 +216,7 @@ def unmeasured(
     return Facts(
         table=script.tables[0],
         others=script.tables[1:],
+        read=script.read,
         neighbours=neighbours_of(script.tables),
         statements={s.name: s.sql for s in script.statements},
         expected=expected,

@@ -36,7 +36,7 @@ from dpsql.planner.reconstruction.sources import (
     splits,
 )
 from dpsql.planner.reuse.past import Past, alone, known
-from dpsql.rel.related import RelatedRows
+from dpsql.rel.related import ReadTable, RelatedRows
 from dpsql.schema import Table
 from dpsql.schema.combined import made_of
 from dpsql.schema.domain import Cuts
@@ -159,7 +159,10 @@ def _undetermined(
 
 
 def asked_of(
-    sql: str, tables: Sequence[Table], public: Mapping[str, pl.DataFrame]
+    sql: str,
+    tables: Sequence[Table],
+    public: Mapping[str, pl.DataFrame],
+    read: Sequence[ReadTable] = (),
 ) -> tuple[Table, ...]:
     """Return which of a release's tables one SQL text is over.
 
@@ -168,7 +171,7 @@ def asked_of(
     """
     if len(tables) == 1:
         return tuple(tables)
-    script = _compiled(sql, tables, public)
+    script = _compiled(sql, tables, public, read)
     found = {table.path: table for table in tables}
     for table in script.tables:
         if table.path not in found:  # rows of others refer to those of this one
@@ -183,6 +186,7 @@ def requery(
     public: Mapping[str, pl.DataFrame],
     confidence: float | None,
     groups_above: float | None = None,
+    read: Sequence[ReadTable] = (),
 ) -> AnsweredFrames:
     """Answer one SQL text from earlier measurements of its tables, without a database.
 
@@ -195,6 +199,7 @@ def requery(
         public: name → frame.
         confidence: for interval columns.
         groups_above: leaves out groups that may be empty.
+        read: the stored tables that relations read.
 
     Raises:
         UndeterminedError: they don't determine what is asked.
@@ -217,6 +222,7 @@ def requery(
                 sql,
                 counted,
                 public,
+                read,
                 split=lambda table: known(table).split(table),
                 groups_above=groups_above,
                 cuts=lambda table: known(table).cuts,
@@ -282,6 +288,7 @@ def _compiled(
     sql: str,
     tables: Sequence[Table],
     public: Mapping[str, pl.DataFrame],
+    read: Sequence[ReadTable] = (),
     *,
     split: Callable[[Table], Mapping[str, Ints]] = no_split,
     groups_above: float | None = None,
@@ -290,17 +297,19 @@ def _compiled(
 ) -> Script:
     """Compile one SQL text over the tables of a release, whose rows are of the same units."""
     plain = [without_computed(table) for table in tables]  # what it computes it says itself
+    keys = {one.table.path: one.unique for one in read}
     return compile_script(
         [(ASKED, _text(sql))],
-        lambda parts: _named(plain, parts),
+        lambda parts: _named(plain, parts, read),
         _frames(public),
         split=split,
         groups_above=groups_above,
         cuts=cuts,
         from_zero=from_zero,
-        widen=lambda one: _widened(one, plain),
+        widen=lambda one: _widened(one, plain, read),
         same_units=lambda first, other: None,
         relate=lambda rows: _related(rows, plain),
+        unique=lambda one: keys.get(one.path, frozenset()),
     )
 
 
@@ -309,9 +318,10 @@ def _made_of(tables: Sequence[Table]) -> list[Table]:
     return [one for table in tables for one in made_of(table) if one is not table]
 
 
-def _widened(table: Table, tables: Sequence[Table]) -> Table:
+def _widened(table: Table, tables: Sequence[Table], read: Sequence[ReadTable]) -> Table:
     """Return a table with what its rows refer to, wherever that is known."""
-    found = [one for one in (*tables, *_made_of(tables)) if one.path == table.path]
+    known = (*tables, *_made_of(tables), *(one.table for one in read))
+    found = [one for one in known if one.path == table.path]
     return max(found, key=lambda one: len(one.parents), default=table)
 
 
@@ -352,12 +362,13 @@ def _frames(public: Mapping[str, pl.DataFrame]) -> Public:
     return lambda parts: frames.get(".".join(folded(part) for part in parts))
 
 
-def _named(tables: Sequence[Table], parts: tuple[str, ...]) -> Table:
+def _named(tables: Sequence[Table], parts: tuple[str, ...], read: Sequence[ReadTable]) -> Table:
     """Resolve the name of a table that was measured, or of one that its rows refer to."""
     made = _made_of(tables)
     below = [parent.table for table in tables for parent in table.parents]
     below += [replace(p.table, unit=table.unit) for table in made for p in table.parents]
-    for one in (*tables, *(table.alone for table in made), *below):
+    seen = (one.table.alone for one in read)
+    for one in (*tables, *seen, *(table.alone for table in made), *below):
         if one.is_called(parts):
             return one
     raise _not_counted(tables, parts)

@@ -24,6 +24,7 @@ from dpsql.errors import printable
 from dpsql.planner.reconstruction.base import EXPECTED
 from dpsql.privacy import Budget, Purpose, Receipt
 from dpsql.privacy.budget import shown_delta
+from dpsql.rel.related import ReadTable
 from dpsql.schema import Table
 from dpsql.schema.stored import table_from_json, table_to_json
 
@@ -76,6 +77,19 @@ class _Budget(DocumentPart, frozen=True):
                 f"{float(d):g}": budget.epsilon_at(d) for d in deltas if d > budget.key_delta
             },
         )
+
+
+class _ReadTable(DocumentPart, frozen=True):
+    table: dict[str, Any]
+    unique: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def of(cls, one: ReadTable) -> _ReadTable:
+        unique = sorted(tuple(sorted(columns)) for columns in one.unique)
+        return cls(table_to_json(one.table), tuple(unique))
+
+    def read(self) -> ReadTable:
+        return ReadTable(table_from_json(self.table), frozenset(map(frozenset, self.unique)))
 
 
 class _Expected(DocumentPart, frozen=True):
@@ -195,6 +209,15 @@ FACTS = (
         tuple[dict[str, Any], ...],
         write=lambda tables: [table_to_json(table) for table in tables],
         read=lambda tables: tuple(map(table_from_json, tables)),
+        absent=(),
+    ),
+    Fact(
+        "read_tables",
+        "read",
+        In.RELEASE,
+        tuple[_ReadTable, ...],
+        write=lambda tables: [_ReadTable.of(one) for one in tables],
+        read=lambda tables: tuple(one.read() for one in tables),
         absent=(),
     ),
     Fact("tables", "tables", In.METADATA, write=_about),

@@ -13,6 +13,19 @@ from dpsql.schema.table import Origin, Parent, Table
 from dpsql.schema.units import ResolvedUnit
 
 
+@dataclass(frozen=True, slots=True)
+class ReadTable:
+    """A stored private table that relations read.
+
+    Args:
+        table: the table, with the columns of the rows that its rows refer to.
+        unique: sets of columns in which no two rows agree, as the database sees to it.
+    """
+
+    table: Table
+    unique: frozenset[frozenset[str]]
+
+
 @dataclass(frozen=True, eq=False)
 class RelatedRows:
     """The rows of a relation, to be counted as those of a table.

@@ -94,6 +94,8 @@ def write(facts: Facts, files: Mapping[str, DescribedFile]) -> str:
         **document_of(facts, In.RELEASE),
         "files": msgspec.to_builtins(files),
     }
+    if not facts.read:
+        del document["read_tables"]
     if not facts.others:
         del document["other_tables"]
         if document["ledger"] is not None:

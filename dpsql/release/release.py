@@ -264,8 +264,9 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         check_above(groups_above=groups_above)
         check_rows(suppress_below=suppress_below)
         tables, frames = self._facts.tables, public or {}
-        asked = asked_of(sql, tables, frames)
-        found = requery(sql, asked, self.sources, frames, confidence, groups_above)
+        read = self._facts.read
+        asked = asked_of(sql, tables, frames, read)
+        found = requery(sql, asked, self.sources, frames, confidence, groups_above, read)
         shown = found if suppress_below is None else SuppressedFrames(found, suppress_below)
         return (ErrorFrames(shown) if self._standard_errors else shown).frame(ASKED)
 
@@ -483,8 +484,9 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
 
         def answer(name: str) -> SupportedFrames:
             sql = facts.statements[name]
-            asked = asked_of(sql, facts.tables, {})
-            return requery(sql, asked, sources, {}, facts.confidence, facts.groups_above)
+            asked = asked_of(sql, facts.tables, {}, facts.read)
+            shown = facts.confidence, facts.groups_above
+            return requery(sql, asked, sources, {}, *shown, facts.read)
 
         again = AnsweredAgain(frames, answer, facts.biased)
         return cls(facts, again, measurements)

@@ -103,6 +103,19 @@ def root_of(
     return ", ".join(f"{name}.{column}" for column in columns)
 
 
+def check_stored_apart(first: Table, other: Table) -> None:
+    """Check that no row counts in both of two tables.
+
+    Raises:
+        SchemaError: both are of the rows of one stored table.
+    """
+    if first.stored.path == other.stored.path:
+        raise SchemaError(
+            f"{over_both(first, other)}, and both have rows of the same table.",
+            hint="release from each of them in its own call.",
+        )
+
+
 def check_same_units(
     tables: DescribedTables,
     first: Table,
@@ -127,11 +140,6 @@ def check_same_units(
             "same units.",
             hint="release from each table in its own call; or declare their unit, for example "
             'dpsql.Unit("customers", max_rows={"orders": 10}).',
-        )
-    if first.stored.path == other.stored.path:
-        raise SchemaError(
-            f"{both}, and both have rows of the same table.",
-            hint="release from each of them in its own call.",
         )
     made = [made_of(table)[0] for table in (first, other)]
     if made[0].path == made[1].path and made[0].unit == made[1].unit:

@@ -45,7 +45,7 @@ from dpsql.schema.facts import Database
 from dpsql.schema.keys import check_references, read_keys
 from dpsql.schema.lookup import means, meant, of_table
 from dpsql.schema.names import as_sql, folded, quoted_text
-from dpsql.schema.referred import check_same_units, root_of, with_parents
+from dpsql.schema.referred import check_same_units, check_stored_apart, root_of, with_parents
 from dpsql.schema.table import MovedValues, moved_values
 from dpsql.schema.units import RowLimit
 from dpsql.session.archive import Archive
@@ -375,6 +375,7 @@ class PrivateData:
             for table in tables:
                 verify_unchanged(declared.source, table, declared.schema, declared.unit)
                 if table is not first:
+                    check_stored_apart(first, table)
                     declared.check_same_units(first, table)
 
 

@@ -9,6 +9,7 @@ import polars as pl
 
 from dpsql.errors import InternalError
 from dpsql.linalg.arrays import Ints
+from dpsql.rel.related import ReadTable
 from dpsql.rows.key import RowKey
 from dpsql.rows.measure import RowMeasure
 from dpsql.schema import Table
@@ -127,6 +128,8 @@ class Script:
     """Where units are counted, and not rows: attribute of one cell → in which groups."""
     apart: tuple[tuple[UnitTable, Script], ...] = ()
     """Of several tables, each with what is asked of it, as if no others were."""
+    read: tuple[ReadTable, ...] = ()
+    """The stored tables that relations read."""
 
     @property
     def table(self) -> Table:

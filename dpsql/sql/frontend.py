@@ -250,6 +250,7 @@ def _compiled(
             for table, own in by_table(outlined, several, same_units)
         ]
         script = answered(over_all_tables(asked), outlined, sandbox)
+        script = replace(script, read=tables.read)
         check_bounded(outlined, several, unbounded)
         return script
     except SandboxError as error:

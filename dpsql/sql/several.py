@@ -9,7 +9,7 @@ from typing import TypeVar
 from dpsql.errors import SchemaError, SqlError, printable
 from dpsql.hints import never
 from dpsql.schema import Table
-from dpsql.schema.referred import over_both
+from dpsql.schema.referred import check_stored_apart, over_both
 from dpsql.sql.assemble import Asked, AskedPart, scale_of
 from dpsql.sql.binding.core import counts_units
 from dpsql.sql.binding.tables import SameUnits, Unbounded
@@ -53,7 +53,9 @@ def by_table(
             key = _key(table)
             if tables and key not in tables:
                 try:
-                    same_units(next(iter(tables.values())), table)
+                    leading = next(iter(tables.values()))
+                    check_stored_apart(leading, table)
+                    same_units(leading, table)
                 except SchemaError as error:
                     located = parsed.source.located(error, span)
                     located.statement = printable(name) if several else None

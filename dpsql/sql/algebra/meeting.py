@@ -145,6 +145,11 @@ def _check_named(rows: RowsOfSelect, join: JoinedItem) -> None:
         )
 
 
+def _of_tables(part: _Part) -> tuple[tuple[str, ...], ...]:
+    """Return by what items are sorted: so joins that are typed in another order are the same."""
+    return tuple(table.path for table in part.of.counted)
+
+
 class _Meeting:
     """Joins the items of one SELECT."""
 
@@ -329,7 +334,7 @@ class _Meeting:
                 )
             private = list(parts)
         best: tuple[tuple[int, ...], list[_Part]] | None = None
-        for start in private:
+        for start in sorted(private, key=_of_tables):
             order, faults = self._from(start, parts, pool)
             if best is None or faults < best[0]:
                 best = faults, order
@@ -344,7 +349,7 @@ class _Meeting:
         order, left, bad, loose = [start], [p for p in parts if p is not start], 0, 0
         while left:
             ranked = []
-            for place, part in enumerate(left):
+            for place, part in enumerate(sorted(left, key=_of_tables)):
                 key, unit = self._fits(order, part, pool)
                 ranked.append(((not part.of.private, not unit, not key, place), part))
             (public, foreign, many, _), part = min(ranked, key=lambda one: one[0])

@@ -315,6 +315,7 @@ class Queries(Translator):
             wide = self.tables.grain(table)
         except SchemaError as error:
             raise self.source.located(error, item) from None
+        self.tables.note_read(wide)
         prefix = self.prefix(table)
         told, loose = self.keys_told(wide)
         self.loose |= {prefix + name: f"{table.name}.{name}" for name in loose}

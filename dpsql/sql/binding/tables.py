@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from dpsql.errors import SchemaError, UnboundedError, printable
-from dpsql.rel.related import RelatedRows
+from dpsql.rel.related import ReadTable, RelatedRows
 from dpsql.schema import Table
 from dpsql.schema.grain import with_computed
 from dpsql.schema.names import aside, folded, quoted_name
@@ -106,6 +106,7 @@ class NamedTables:
         self.unbounded = unbounded
         self._widen = widen
         self._grains: dict[tuple[str, ...], Table] = {}
+        self._read: dict[tuple[str, ...], ReadTable] = {}
         self._added: dict[tuple[str, ...], dict[str, AddedColumn]] = {}
         self._counted: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._resolve = resolve
@@ -184,6 +185,15 @@ class NamedTables:
             self._related[rows.digest] = self._relate(rows)
         return self._related[rows.digest]
 
+    def note_read(self, table: Table) -> None:
+        """Note a table that relations read."""
+        self._read[table.path] = ReadTable(table, self.unique(table))
+
+    @property
+    def read(self) -> tuple[ReadTable, ...]:
+        """The tables that relations read."""
+        return tuple(self._read.values())
+
     def unique(self, table: Table) -> frozenset[frozenset[str]]:
         """Return the sets of columns in which no two rows of a table agree."""
         return self._unique(table)
@@ -212,11 +222,11 @@ class NamedTables:
     def noting(self) -> Iterator[None]:
         """Note added columns and counted tables; forget them again if something is refused."""
         added = {path: dict(columns) for path, columns in self._added.items()}
-        counted = dict(self._counted)
+        counted, read = dict(self._counted), dict(self._read)
         try:
             yield
         except Exception:
-            self._added, self._counted = added, counted
+            self._added, self._counted, self._read = added, counted, read
             raise
 
     def stored(self, parts: tuple[str, ...]) -> str | None:
