@@ -260,17 +260,24 @@ def test_a_saved_release_answers_more(session, tmp_path):
 
 
 MEET = "how many rows of a unit count where rows of"
+OF_ONE = "(?s)must say that both rows are of one unit.*say so: {}"
 
 
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
         ("SELECT COUNT(*) FROM orders o, customers c", "join of private tables"),
-        ("SELECT COUNT(*) FROM orders o JOIN customers c ON o.id = c.id", MEET),
+        (
+            "SELECT COUNT(*) FROM orders o JOIN customers c ON o.id = c.id",
+            OF_ONE.format("c.id = o.customer_id"),
+        ),
         ("SELECT COUNT(*) FROM orders o JOIN customers c ON o.customer_id <> c.id", "join of"),
         ("SELECT COUNT(*) FROM orders o JOIN customers c ON o.customer_id >= c.id", "join of"),
         ("SELECT COUNT(*) FROM orders o JOIN customers c ON o.customer_id + 0 = c.id", "join of"),
-        ("SELECT COUNT(*) FROM orders o JOIN customers c ON o.region = c.region", MEET),
+        (
+            "SELECT COUNT(*) FROM orders o JOIN customers c ON o.region = c.region",
+            OF_ONE.format("c.id = o.customer_id"),
+        ),
         (
             "SELECT COUNT(*) FROM orders o JOIN customers c ON o.customer_id = c.id OR c.vip",
             "join of private",
@@ -300,11 +307,11 @@ MEET = "how many rows of a unit count where rows of"
         ),
         (
             "SELECT COUNT(*) FROM orders o ANTI JOIN customers c ON o.customer_id = c.id OR c.vip",
-            "must be limited",
+            OF_ONE.format("c.id = o.customer_id"),
         ),
         (
             "SELECT COUNT(*) FROM customers c SEMI JOIN orders o ON o.region = c.region",
-            "must be limited",
+            OF_ONE.format("o.customer_id = c.id"),
         ),
         ("SELECT COUNT(*) FROM orders o POSITIONAL JOIN customers c", "POSITIONAL"),
         ("SELECT COUNT(*) FROM orders o NATURAL JOIN customers c", "NATURAL"),
