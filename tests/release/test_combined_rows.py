@@ -199,14 +199,14 @@ def test_rows_that_meet_need_a_bound_as_soon_as_they_are_counted():
         session.plan(sql, budget=HUGE)
 
 
+OF_ONE = ("must say that both rows are of one unit", "say so: a.customer_id = o.customer_id.")
+
+
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
-        ("SELECT COUNT(*) FROM orders o, addresses a", "with the row that it refers to"),
-        (
-            "SELECT COUNT(*) FROM orders o, addresses a WHERE o.id < a.id",
-            "with the row that it refers to",
-        ),
+        ("SELECT COUNT(*) FROM orders o, addresses a", OF_ONE),
+        ("SELECT COUNT(*) FROM orders o, addresses a WHERE o.id < a.id", OF_ONE),
         (
             "SELECT COUNT(*) FROM items i JOIN addresses a ON i.qty = a.id",
             'max_rows={"addresses, items": ',
@@ -237,7 +237,8 @@ def test_other_joins_are_refused_before_the_charge(sql, said):
     session = dpsql.Session(con, schema=schema)
     with pytest.raises(dpsql.DpsqlError) as caught:
         session.query(sql, budget=HUGE)
-    assert said in str(caught.value)
+    for part in (said,) if isinstance(said, str) else said:
+        assert part in str(caught.value)
     assert session.ledger.spent == 0
 
 
@@ -451,9 +452,10 @@ class TestBoundsOfPairs:
             for name, rows in (("orders", 7), ("addresses", 8))
         } | {"customers": dpsql.Unit("id", 1)}
         session = dpsql.Session(con, schema=dpsql.Schema({}, units=units))
-        with pytest.raises(SqlError, match="A join of private tables") as refused:
+        several = "Several bounds are declared where rows of addresses, orders meet"
+        with pytest.raises(SqlError, match=several) as refused:
             self.plan_bound(session)
-        assert "Several bounds are declared where rows of addresses, orders" in refused.value.hint
+        assert "declare one of them, or the same for all tables" in refused.value.hint
         units["addresses"] = dpsql.Unit("customer_id", {"addresses": 5, "addresses,orders": 7})
         session = session.redeclared(schema=dpsql.Schema({}, units=units))
         assert self.plan_bound(session) == 7
@@ -468,7 +470,8 @@ def test_tables_of_one_name_are_not_the_same():
     both = {"a.t": 3, "b.t": 3, "a.t, b.t": 9}
     units = {"a.t": dpsql.Unit("id", both), "b.t": dpsql.Unit("other", both)}
     session = dpsql.Session(con, schema=dpsql.Schema({}, units=units))
-    with pytest.raises(SqlError, match="join of private tables"):
+    said = r"This is over memory\.b\.t, but what comes first is over memory\.a\.t"
+    with pytest.raises(SqlError, match=said):
         session.query("SELECT COUNT(*) FROM a.t x JOIN b.t y ON x.id = y.other", budget=HUGE)
     assert session.ledger.spent == 0
 
