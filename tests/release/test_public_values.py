@@ -105,7 +105,9 @@ def test_groups_of_rows_may_be_of_rows_that_public_ones_choose(con, session, key
     [
         ("EXISTS (SELECT 1 FROM states s LEFT JOIN orders o ON o.status = s.state WHERE "
          "o.customer_id = c.id)", "not supported here"),
-        ("EXISTS (SELECT 1 FROM orders o JOIN states s ON o.status = s.state)", "must be limited"),
+        ("EXISTS (SELECT 1 FROM orders o JOIN states s ON o.status = s.state)",
+         "from the rows of all units, so the rows of one could decide which rows of others count. "
+         "limit it to rows of the same unit, WHERE o.customer_id = c.id"),
         (f"EXISTS (SELECT 1 {OF} AND o.price > (SELECT weight FROM states s WHERE s.state = "
          "o.status))", "columns of its own tables only"),
         (f"EXISTS (SELECT 1 {OF} AND o.price > (SELECT weight FROM states))", "public tables: "),
