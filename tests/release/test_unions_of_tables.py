@@ -431,9 +431,12 @@ REFUSED = {
     "SELECT COUNT(*) AS n FROM (SELECT price FROM orders UNION ALL SELECT 1) b": (
         "with anything else", "count in each query"),
     f"SELECT LEAST((SELECT AVG(x) FROM {BOTH} WHERE who = c.id), 5) AS a, COUNT(*) AS n "
-    "FROM customers c GROUP BY 1": ("of several tables", "SUM(x) / COUNT(x)"),
+    "FROM customers c GROUP BY 1": (
+        "computed from other rows of a unit has no public domain", "floor("),
+    f"SELECT LEAST((SELECT SUM(x) / COUNT(x) FROM {BOTH} WHERE who = c.id), 5) AS a, COUNT(*) AS n "
+    "FROM customers c GROUP BY 1": ("has no public domain", "floor("),
     f"SELECT COUNT(*) AS n FROM customers c WHERE EXISTS (SELECT 1 FROM {BOTH} WHERE x > 3)": (
-        "must be limited to rows that refer", ""),
+        "from the rows of all units", "of the same unit, WHERE b.who = c.id"),
     f"SELECT kind, x FROM {BOTH}": ("not grouped by", "COUNT(*)"),
     f"SELECT * FROM {BOTH}": ("SELECT *", "COUNT(*)"),
     f"SELECT r, COUNT(*) AS n FROM {BOTH} WHERE kind = 'vsit' GROUP BY r": (
