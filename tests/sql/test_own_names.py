@@ -118,7 +118,7 @@ def different(con, script, part=slice(None), **given):
 
 
 def test_names_are_found():
-    assert {"a", "w", "s", "r", "k", "e", "row", "cell", "unit"} <= set(OWN)
+    assert {"a", "w", "s", "r", "k", "e", "row", "cell", "left", "right"} <= set(OWN)
     assert {"j", "p", "x", "g", "o"} <= set(PLAIN_NAMES)
 
 
