@@ -151,13 +151,18 @@ def test_names_alone_say_nothing_of_tables_of_units():
         "CREATE TABLE customers (id INTEGER PRIMARY KEY, s INTEGER); CREATE TABLE suppliers (id "
         "INTEGER PRIMARY KEY); CREATE TABLE logs (id VARCHAR); CREATE TABLE visits (id INTEGER)"
     )
-    for other in ("suppliers", "logs"):
+    same, keys = "no FOREIGN KEYs say that these are the same", "declare the keys that lead to one"
+    for other, said, hint in (
+        ("suppliers", same, keys),
+        ("logs", "Rows of different units can't meet", "each of the tables in its own statement"),
+    ):
         units = {"visits": dpsql.Unit("id", 3), other: dpsql.Unit("id", 3)}
         session = dpsql.Session(con, schema=dpsql.Schema({}, units=units))
         script = {"a": "SELECT COUNT(*) FROM visits", "b": f"SELECT COUNT(*) FROM {other}"}
-        with pytest.raises(SqlError, match="no FOREIGN KEYs say that these are the same"):
+        with pytest.raises(SqlError, match=same):
             session.plan(script, budget=HUGE)
         of = f"SELECT 1 FROM {other} o WHERE o.id = v.id"
         sql = f"SELECT COUNT(*) FROM visits v WHERE EXISTS ({of})"
-        with pytest.raises(SqlError, match="the same row as the one outside"):
+        with pytest.raises(SqlError, match=said) as caught:
             session.plan(sql, budget=HUGE)
+        assert hint in caught.value.hint
