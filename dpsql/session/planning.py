@@ -173,15 +173,9 @@ def notes_of(script: Script) -> tuple[str, ...]:
     """Say where answers are not those of a database, other than by noise, and could be.
 
     Groups without rows take part in what is computed over groups, and in LIMIT.
-    Rows of other units are not met: a FOREIGN KEY may lead to some, and so may what joins two
-    tables. And of rows that a window chooses, such as the first of each unit, some may not count.
+    Rows of other units are not met, to which a FOREIGN KEY may lead. And of rows that a window
+    chooses, such as the first of each unit, some may not count.
     """
-    pairs = (made for own in script.each if len(made := made_of(own.table)) > 1)
-    meet = (
-        f"rows of {printable(' and '.join(dict.fromkeys(one.name for one in made)))} are joined "
-        "only if they belong to the same unit, whatever the condition of the join is"
-        for made in pairs
-    )
     refer = (
         f"if {printable(', '.join(parent.join.columns))} of a row of {printable(table.name)} leads "
         f"to a row of {printable(parent.table.name)} that belongs to another unit, it counts as "
@@ -211,7 +205,7 @@ def notes_of(script: Script) -> tuple[str, ...]:
         for note in statement.notes
         if note.avoidable
     )
-    return tuple(dict.fromkeys([*meet, *loose, *refer, *chosen, *windows, *groups]))
+    return tuple(dict.fromkeys([*loose, *refer, *chosen, *windows, *groups]))
 
 
 def compiled_over(data: PrivateData, own: Compiled, before: Before) -> Compiled:

@@ -89,17 +89,20 @@ def test_it_is_what_duckdb_says(con, session, keys, sql):
     check_equal(con, session, sql, keys)
 
 
+OF_ONE = "(?s)must say that both rows are of one unit.*p.customer_id = [co]"
+
+
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
-        (f"customers c JOIN {GROUPS} p ON TRUE", "has a group for each customer_id"),
-        (f"customers c JOIN {GROUPS} p ON p.customer_id <> c.id", "has a group for each"),
-        (f"customers c JOIN {GROUPS} p ON p.n = c.id", "has a group for each customer_id"),
-        (f"customers c JOIN {GROUPS} p ON p.customer_id = c.balance", "has a group for each"),
-        (f"customers c JOIN {GROUPS} p ON p.customer_id = c.id + 0", "has a group for each"),
-        (f"customers c JOIN {GROUPS} p ON p.customer_id = c.id OR c.vip", "has a group for each"),
-        (f"orders o JOIN {GROUPS} p ON p.customer_id = o.id", "has a group for each"),
-        (f"customers c FULL JOIN {GROUPS} p {ON}", "FULL JOIN with groups"),
+        (f"customers c JOIN {GROUPS} p ON TRUE", OF_ONE),
+        (f"customers c JOIN {GROUPS} p ON p.customer_id <> c.id", OF_ONE),
+        (f"customers c JOIN {GROUPS} p ON p.n = c.id", OF_ONE),
+        (f"customers c JOIN {GROUPS} p ON p.customer_id = c.balance", OF_ONE),
+        (f"customers c JOIN {GROUPS} p ON p.customer_id = c.id + 0", OF_ONE),
+        (f"customers c JOIN {GROUPS} p ON p.customer_id = c.id OR c.vip", OF_ONE),
+        (f"orders o JOIN {GROUPS} p ON p.customer_id = o.id", OF_ONE),
+        (f"customers c FULL JOIN {GROUPS} p {ON}", "A FULL JOIN of private rows"),
         ("customers c JOIN (SELECT status, COUNT(*) n FROM orders GROUP BY 1) p ON p.status = "
          "c.region", "Noisy answers can't be joined"),
         ("customers c JOIN (SELECT id, COUNT(*) n FROM stores GROUP BY 1) p ON p.id = c.id",
@@ -111,9 +114,9 @@ def test_it_is_what_duckdb_says(con, session, keys, sql):
         (f"customers c JOIN (SELECT customer_id, price + 1 n FROM orders GROUP BY 1) p {ON} AND "
          "p.n > 1", "price stands outside of aggregates, and is not grouped by"),
         (f"customers c JOIN (SELECT customer_id, COUNT(*) n FROM orders GROUP BY 1 LIMIT 3) p {ON}",
-         "Noisy answers"),
+         "LIMIT of single rows"),
         ("customers c JOIN (SELECT customer_id, row_number() OVER () n FROM orders GROUP BY 1) p "
-         f"{ON} AND p.n > 3", "can't stand here"),
+         f"{ON} AND p.n > 3", "window over single rows"),
         ("customers c JOIN (SELECT o.customer_id, COUNT(*) n FROM orders o, addresses a GROUP BY "
          f"1) p {ON}", "join of private|Noisy answers"),
         ("(SELECT SUM(n) OVER () AS s FROM (SELECT customer_id, status, COUNT(*) n FROM orders "

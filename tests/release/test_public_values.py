@@ -104,7 +104,7 @@ def test_groups_of_rows_may_be_of_rows_that_public_ones_choose(con, session, key
     ("condition", "said"),
     [
         ("EXISTS (SELECT 1 FROM states s LEFT JOIN orders o ON o.status = s.state WHERE "
-         "o.customer_id = c.id)", "not supported here"),
+         "o.customer_id = c.id)", "public table are kept"),
         ("EXISTS (SELECT 1 FROM orders o JOIN states s ON o.status = s.state)",
          "from the rows of all units, so the rows of one could decide which rows of others count. "
          "limit it to rows of the same unit, WHERE o.customer_id = c.id"),
@@ -112,7 +112,7 @@ def test_groups_of_rows_may_be_of_rows_that_public_ones_choose(con, session, key
          "o.status))", "columns of its own tables only"),
         (f"EXISTS (SELECT 1 {OF} AND o.price > (SELECT weight FROM states))", "public tables: "),
         (f"EXISTS (SELECT 1 {OF} AND o.price IN (SELECT id FROM states UNION ALL SELECT price "
-         "FROM orders))", "over private rows"),
+         "FROM orders))", "with anything else"),
         (f"EXISTS (SELECT 1 {OF} AND o.price IN (SELECT i FROM range(5000) t(i)))", "2,000 public"),
     ],
 )  # fmt: skip

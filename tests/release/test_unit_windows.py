@@ -192,7 +192,7 @@ def test_pairs_of_rows_have_places_too():
         assert found == pytest.approx(dict(con.execute(sql.format(column)).fetchall()), abs=0.1)
     with pytest.raises(SqlError, match="single rows") as caught:
         session.query(sql.format("day"), budget=HUGE)
-    assert "PARTITION BY p …" in caught.value.hint
+    assert "PARTITION BY t.p …" in caught.value.hint
 
 
 def test_an_enum_has_an_order_of_its_own():

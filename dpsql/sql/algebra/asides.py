@@ -83,6 +83,7 @@ class _Aside:
         self._source, self._queries = rows.source, rows.queries
         self._items: list[Expr] = []
         self._inner: RowsOfSelect = self._translated(query)
+        self._check_windows()
         if not isinstance(node, exp.Exists):  # now, as this adds columns, and moves others
             self._items = [self._inner.prepared(item) for item in self._items]
         own, met = list[BoundExpr](), list[BoundExpr]()
@@ -115,6 +116,19 @@ class _Aside:
         self._items = [exp.Column(this=exp.Identifier(this=c.name, quoted=True)) for c in columns]
         return inner
 
+    def _check_windows(self) -> None:
+        """Refuse windows over the rows that one row meets: they would look at others as well."""
+        outside = set(self._rows.of.columns)
+        tied = any(outside & (one.attributes | one.by_row) for one in self._inner.where)
+        windows = [found for item in self._items for found in item.find_all(exp.Window)]
+        if windows and (tied or isinstance(self._node, exp.Subquery)):
+            raise self._source.unsupported(
+                windows[0],
+                "This can't be computed from the rows of one unit.",
+                "use COUNT, SUM, AVG, MIN, MAX, BOOL_AND or BOOL_OR of the subquery's rows; or "
+                "compute the window in a query after its FROM.",
+            )
+
     def _check_apart(self, select: exp.Select) -> None:
         """Refuse columns of the row outside in a query that has rows of its own."""
         around = {folded(item.alias) for item in self._rows.items}
@@ -123,8 +137,8 @@ class _Aside:
         if outside:
             raise self._source.unsupported(
                 outside[0],
-                "A subquery with GROUP BY, HAVING, DISTINCT, QUALIFY, LIMIT or WITH has the same "
-                "rows whatever row it is for, so it can't use columns from outside.",
+                "A subquery with UNION, GROUP BY, HAVING, DISTINCT, QUALIFY, LIMIT or WITH has the "
+                "same rows whatever row it is for, so it can't use columns from outside.",
                 "compare what it returns: c.id IN (SELECT o.customer_id FROM … GROUP BY …).",
             )
 

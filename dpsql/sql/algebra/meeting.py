@@ -17,11 +17,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TypeAlias
 
 from sqlglot import exp
 
-from dpsql.errors import SqlError, printable
+from dpsql.errors import SchemaError, SqlError, printable
 from dpsql.hints import never
 from dpsql.rel.nodes import Filter, Id, Join, Public
 from dpsql.rows.expression import RowConstant, RowExpression, all_if_any, all_of, same_value
@@ -29,7 +30,7 @@ from dpsql.schema import Table
 from dpsql.schema.domain import INTEGER_TYPES
 from dpsql.schema.grain import stored_type
 from dpsql.schema.keys import comparable
-from dpsql.schema.names import capitals, folded
+from dpsql.schema.names import as_sql, capitals, folded
 from dpsql.schema.table import Parent
 from dpsql.sql.algebra.asides import with_exists
 from dpsql.sql.algebra.described import (
@@ -327,20 +328,31 @@ class _Meeting:
         private = [part for part in parts if part.of.private]
         if not private:
             if self._rows.outer is None:
-                raise self._source.unsupported(
-                    self._rows.select,
-                    "Rows of a public table are kept here whether or not a private row meets them.",
-                    "write the private table first: FROM orders LEFT JOIN regions ON …",
-                )
+                raise self._public_kept()
             private = list(parts)
-        best: tuple[tuple[int, ...], list[_Part]] | None = None
-        for start in sorted(private, key=_of_tables):
-            order, faults = self._from(start, parts, pool)
-            if best is None or faults < best[0]:
-                best = faults, order
-        if best is None:
+        faults, order = self._best(private, parts, pool)
+        if any(faults):  # rows that are multiplied are the same, whatever is typed first
+            _, order = self._best(
+                sorted(private, key=_of_tables), sorted(parts, key=_of_tables), pool
+            )
+        return order
+
+    def _best(
+        self, private: Sequence[_Part], parts: Sequence[_Part], pool: Sequence[_Equal]
+    ) -> tuple[tuple[int, ...], list[_Part]]:
+        """Return the order with the fewest faults, the first of several; see `_from`."""
+        found = ((self._from(start, parts, pool)) for start in private)
+        order, faults = min(found, key=lambda one: one[1], default=((), ()))
+        if not order:
             raise self._source.unsupported(self._rows.select, "Nothing stands after FROM.", "")
-        return best[1]
+        return faults, list(order)
+
+    def _public_kept(self) -> SqlError:
+        return self._source.unsupported(
+            self._rows.select,
+            "Rows of a public table are kept here whether or not a private row meets them.",
+            "write the private table first: FROM orders LEFT JOIN regions ON …",
+        )
 
     def _from(
         self, start: _Part, parts: Sequence[_Part], pool: Sequence[_Equal]
@@ -349,7 +361,7 @@ class _Meeting:
         order, left, bad, loose = [start], [p for p in parts if p is not start], 0, 0
         while left:
             ranked = []
-            for place, part in enumerate(sorted(left, key=_of_tables)):
+            for place, part in enumerate(left):
                 key, unit = self._fits(order, part, pool)
                 ranked.append(((not part.of.private, not unit, not key, place), part))
             (public, foreign, many, _), part = min(ranked, key=lambda one: one[0])
@@ -432,6 +444,7 @@ class _Meeting:
                 self._queries.rely_by(", ".join(wide.join.columns))
             return
         if not told:
+            self._check_same_units(of, part)
             raise self._source.unsupported(
                 part.join.item,
                 "A join of private tables must say that both rows are of one unit; otherwise rows "
@@ -446,9 +459,38 @@ class _Meeting:
         """Name an equality by which rows of both sides are of one unit, if there is one."""
         items = [*(p.item.moved(p.of.table, of.table) for p in self._before(of)), *self._rows.items]
         written = telling_equality(items, of, part.item, part.of)
-        if written is None:
-            return f"join {printable(part.item.alias)} by columns that tell the unit."
-        return f"say so: {printable(written)}."
+        if written is not None:
+            return f"say so: {printable(written)}."
+        for item, tables in [
+            (part.item, part.of.counted),
+            *((p.item, p.of.counted) for p in self._parts),
+        ]:
+            way = self._way(item, tables)
+            if way is not None:
+                return f"join what leads to the unit, too, and say so of that: {printable(way)}."
+        return f"join {printable(part.item.alias)} by columns that tell the unit."
+
+    def _way(self, item: VisibleItem, tables: Sequence[Table]) -> str | None:
+        """Write the join of the first table on the way to the unit; None if there is none."""
+        unit = tables[0].unit if len(tables) == 1 else None
+        if unit is None or not unit.joins or item.columns == ():
+            return None
+        (step, *_), to = unit.joins, as_sql(unit.joins[0].path[-1])
+        pairs = (
+            f"{as_sql(item.alias)}.{as_sql(pair.column)} = {to}.{as_sql(pair.key)}"
+            for pair in step.pairs
+        )
+        return f"JOIN {to} ON {' AND '.join(pairs)}"
+
+    def _check_same_units(self, of: DescribedRelation, part: _Part) -> None:
+        """Refuse rows of other units at once."""
+        for first, other in product(of.counted[:1], part.of.counted):
+            try:
+                self._queries.tables.check_same_units(first, other)
+            except SqlError:
+                raise
+            except SchemaError as error:
+                raise self._source.located(error, part.join.item) from None
 
     def _before(self, of: DescribedRelation) -> list[_Part]:
         """Return the first items that are joined so far."""
@@ -496,6 +538,8 @@ class _Meeting:
                 "exchange the sides, and use LEFT JOIN.",
             )
         if kind == "left":
+            if part.of.private and not rows.of.private:
+                raise self._public_kept()
             self._materialize(part)
         of, right = rows.of, part.of
         both = merged(of, right)

@@ -366,6 +366,12 @@ class Queries(Translator):
         for key in ("limit", "offset"):
             if query.args.get(key) is not None:
                 raise no_limit(self.source, query.args[key])
+        if any(self.kind(part, names) != PRIVATE for part in parts_of(query)):
+            raise self.source.unsupported(
+                query,
+                "UNION ALL of single private rows with anything else is not supported.",
+                "ask each of them by itself: x IN (…) OR x IN (…).",
+            )
         parts = [self._part(part, names) for part in parts_of(query)]
         if len({len(columns) for _, columns in parts}) > 1:
             raise self.source.error(

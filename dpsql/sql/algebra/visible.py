@@ -106,6 +106,19 @@ def telling_equality(
     return found.get(True, found.get(False))
 
 
+def telling_column(items: Sequence[VisibleItem], of: DescribedRelation) -> str:
+    """Write a column that tells the unit of each row, with a space; nothing if none is visible."""
+    found: dict[bool, str] = {}
+    for item in items:
+        for column in item.columns:
+            tells = of.tells.get(id_of(column.value, of.table) or "")
+            if tells:
+                parts = (item.alias, column.name) if len(items) > 1 else (column.name,)
+                written = ".".join(map(as_sql, filter(None, parts)))
+                found.setdefault(UNIT in tells, f"{written} ")
+    return found.get(True, found.get(False, ""))
+
+
 @dataclass(frozen=True, slots=True)
 class Visible:
     """All that is visible in one SELECT.
@@ -216,7 +229,16 @@ class RelationScope(Scope):
             SqlSchemaError,
         )
 
+    def _called(self) -> list[str]:
+        return [item.alias for item in (*self._visible.items, *self._visible.outer)]
+
     def _unknown(self, node: exp.Column) -> SqlError:
+        qualifier = qualifier_of(node)
+        if self._is_row_id(node.name):
+            return self._row_id(node)
+        items = (*self._visible.items, *self._visible.outer)
+        if qualifier and not any(item.is_called(qualifier) for item in items):
+            return self._unknown_qualifier(node, qualifier)
         known = [c.name for item in self._visible.items for c in item.columns]
         message = f"There is no column {printable(node.name)} here."
         return self._source.located(unknown(message, closest(node.name, known, as_sql)), node)

@@ -11,20 +11,20 @@ them afterwards, as in SQL.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from sqlglot import exp
 
 from dpsql.errors import SqlError, printable
-from dpsql.hints import ask, instead
+from dpsql.hints import ask
 from dpsql.rel.nodes import Id
 from dpsql.rows.windows import MOST_AWAY, WindowFrame
 from dpsql.schema import Table
 from dpsql.schema.names import capitals
 from dpsql.sql.algebra.described import DescribedRelation, id_of
 from dpsql.sql.algebra.unit_sums import AGGREGATES
-from dpsql.sql.algebra.visible import RelationHome
+from dpsql.sql.algebra.visible import RelationHome, VisibleItem, telling_column
 from dpsql.sql.binding.bind import RowBinder, Visits
 from dpsql.sql.binding.expressions import BoundExpr, Expr, is_star, with_named
 from dpsql.sql.text.spans import SourceText
@@ -88,6 +88,8 @@ class _Rows(Protocol):
     def queries(self) -> _Translator: ...
     @property
     def of(self) -> DescribedRelation: ...
+    @property
+    def items(self) -> Sequence[VisibleItem]: ...
     def table(self) -> Table: ...
     def home(self) -> RelationHome: ...
     def bind(self, node: Expr) -> BoundExpr: ...
@@ -137,13 +139,20 @@ class PartsOfWindows:
             raise self._source.unsupported(
                 at,
                 "A window over single rows is not supported, but for rows of one unit.",
-                self._quantile(window)
-                + ("partition it by the unit: " + instead("OVER (PARTITION BY …)") + "."),
+                self._quantile(window) + self._by_unit(),
             )
         if all(id_ in self._rows.queries.loose for id_ in told):
             self._rows.queries.rely_on(told[:1])
         rest = [b for b, id_ in zip(bounds, ids, strict=True) if id_ not in told]
         return tuple(dict.fromkeys(told)), tuple(dict.fromkeys(rest))
+
+    def _by_unit(self) -> str:
+        """Name what tells the unit, for PARTITION BY."""
+        column = telling_column(self._rows.items, self._rows.of)
+        return (
+            f"partition it by the unit: OVER (PARTITION BY {column}…). Windows over all rows can "
+            "be computed on groups: SUM(COUNT(*)) OVER (…), with GROUP BY."
+        )
 
     def _quantile(self, window: exp.Window) -> str:
         """Name the quantile for which rows may have been numbered by what they are sorted by."""

@@ -221,12 +221,8 @@ class Scope:
     ) -> PrivateColumn | RowQueryColumn:
         if not self._is_table(qualifier):
             raise self._unknown_qualifier(node, qualifier)
-        if folded(name) in _ROW_IDS and not self._is_private(name):
-            raise self._source.unsupported(
-                node,
-                f"{printable(name)} singles out rows.",
-                never("an answer is about many rows, and this is the number of a single one."),
-            )
+        if self._is_row_id(name):
+            raise self._row_id(node)
         plain = next((n for n in self._table.undeclared if folded(n) == folded(name)), None)
         if by_row and plain is not None:
             return PrivateColumn(plain, *self._places[plain], by_row=True)
@@ -240,8 +236,7 @@ class Scope:
 
     def _unknown_qualifier(self, node: exp.Column, qualifier: tuple[str, ...]) -> SqlError:
         shown = printable(".".join(qualifier))
-        known = [scope._name for scope in (self, *self._parents)]
-        known += [relation.alias for relation in self._relations]
+        known = [*self._called(), *(relation.alias for relation in self._relations)]
         relation = next((r for r in self._relations if (folded(r.alias),) == qualifier), None)
         if relation is not None:
             message = f"There is no column {printable(node.name)} in {printable(relation.alias)}."
@@ -251,6 +246,20 @@ class Scope:
             first, last = (self._source.node(node.parts[i]) for i in (0, -2))
             hint = closest(shown, known, as_sql, of=Span(first.start, last.end))
         return self._source.located(unknown(message, hint), node)
+
+    def _called(self) -> list[str]:
+        """Return the names of its private tables."""
+        return [scope._name for scope in (self, *self._parents)]
+
+    def _is_row_id(self, name: str) -> bool:
+        return folded(name) in _ROW_IDS and not self._is_private(name)
+
+    def _row_id(self, node: exp.Column) -> SqlError:
+        return self._source.unsupported(
+            node,
+            f"{printable(node.name)} singles out rows.",
+            never("an answer is about many rows, and this is the number of a single one."),
+        )
 
     def _hint_for_label(self, name: str) -> str | None:
         """Tell a string in the wrong quotes, or in none, from a misspelled column."""
