@@ -38,7 +38,6 @@ from dpsql.planner.reconstruction.sources import (
 from dpsql.planner.reuse.past import Past, alone, known
 from dpsql.rel.related import ReadTable, RelatedRows
 from dpsql.schema import Table
-from dpsql.schema.combined import made_of
 from dpsql.schema.domain import Cuts
 from dpsql.schema.grain import without_computed
 from dpsql.schema.names import closest, folded
@@ -313,14 +312,9 @@ def _compiled(
     )
 
 
-def _made_of(tables: Sequence[Table]) -> list[Table]:
-    """Return the tables of whose rows pairs, or chosen ones, were counted, and what these have."""
-    return [one for table in tables for one in made_of(table) if one is not table]
-
-
 def _widened(table: Table, tables: Sequence[Table], read: Sequence[ReadTable]) -> Table:
     """Return a table with what its rows refer to, wherever that is known."""
-    known = (*tables, *_made_of(tables), *(one.table for one in read))
+    known = (*tables, *(one.table for one in read))
     found = [one for one in known if one.path == table.path]
     return max(found, key=lambda one: len(one.parents), default=table)
 
@@ -364,23 +358,15 @@ def _frames(public: Mapping[str, pl.DataFrame]) -> Public:
 
 def _named(tables: Sequence[Table], parts: tuple[str, ...], read: Sequence[ReadTable]) -> Table:
     """Resolve the name of a table that was measured, or of one that its rows refer to."""
-    made = _made_of(tables)
     below = [parent.table for table in tables for parent in table.parents]
-    below += [replace(p.table, unit=table.unit) for table in made for p in table.parents]
     seen = (one.table.alone for one in read)
-    for one in (*tables, *seen, *(table.alone for table in made), *below):
+    for one in (*tables, *seen, *below):
         if one.is_called(parts):
             return one
     raise _not_counted(tables, parts)
 
 
 def _not_counted(tables: Sequence[Table], parts: tuple[str, ...]) -> SchemaError:
-    if any(table.chosen is not None and table.whole.is_called(parts) for table in tables):
-        return SchemaError(
-            f"This release has only those rows of {printable(parts[-1])} that its statements "
-            "choose.",
-            hint="choose rows by the same conditions as they do.",
-        )
     return SchemaError(
         f"This release has no table {printable('.'.join(parts))}.",
         hint=closest(parts[-1], [table.name for table in tables]),

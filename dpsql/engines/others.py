@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from dpsql.errors import InternalError
-from dpsql.rows.windows import RowsWindow
-from dpsql.rows.within import RowsWithin
 from dpsql.schema import Table
 from dpsql.schema.names import unused
 from dpsql.schema.table import Parent
@@ -45,24 +43,19 @@ class Others:
     Args:
         table: the table.
         parents: rows that these refer to, each after the one that refers to it.
-        within: columns that are computed of other rows, each after those that it needs.
-        windows: columns that are computed of the row among others of its unit, likewise.
-        added: columns that nodes add to rows with all of these, likewise.
-        needed: the columns that windows need, or all that are asked for without them; and those
-            that are needed to compute them.
+        added: columns that nodes add to rows with these, each after those that it needs.
+        needed: the columns that these need, and all others that are asked for.
     """
 
     table: Table
     parents: tuple[Parent, ...]
-    within: list[RowsWithin]
-    windows: list[RowsWindow]
     added: list[AddedColumn]
     needed: list[str]
 
     @property
     def over_all(self) -> list[str]:
         """The columns that look at all rows of a unit, also at those that don't count."""
-        return [w.name for w in self.windows] + [one.name for one in self.added if one.is_window]
+        return [one.name for one in self.added if one.is_window]
 
     @property
     def stored(self) -> list[str]:
@@ -96,32 +89,14 @@ class Others:
 
 def others_of(table: Table, names: Iterable[str]) -> Others:
     """Return what some columns of a table need besides its rows."""
-    asked, within, windows = list(names), list[RowsWithin](), list[RowsWindow]()
-    added: list[AddedColumn] = []
+    asked, added = list(names), list[AddedColumn]()
     for one in reversed(added_to(table)):  # each comes after those that it needs
         if one.name in asked:
             added.insert(0, one)
             asked += sorted(one.columns)
-    asked = [name for name in asked if name not in {one.name for one in added}]
-    for window in reversed(windows_of(table)):  # each comes after those that it needs
-        if window.name in asked:
-            windows.insert(0, window)
-            asked += sorted(window.columns)
-    made = {window.name for window in windows}
+    made = {one.name for one in added}
     needed = list(dict.fromkeys(name for name in asked if name not in made))
-    for other in reversed(within_of(table)):
-        if other.name in needed:
-            within.insert(0, other)
-            needed += [*(outer for outer, _ in other.pairs), *other.outside]
-    return Others(table, parents_of(table, needed), within, windows, added, needed)
-
-
-def windows_of(table: Table) -> list[RowsWindow]:
-    """Return the columns that are computed of rows among others, as engines write them."""
-    found = [window for window in table.windows if isinstance(window, RowsWindow)]
-    if len(found) < len(table.windows):
-        raise InternalError("nothing says how a window is computed")
-    return found
+    return Others(table, parents_of(table, needed), added, needed)
 
 
 class _Needing(Protocol):
@@ -150,14 +125,6 @@ def in_turns(windows: Iterable[N]) -> Iterator[list[N]]:
         left = [one for one in left if one not in ready]
 
 
-def within_of(table: Table) -> list[RowsWithin]:
-    """Return the columns that are computed of other rows, as engines write them."""
-    found = [one for one in table.within if isinstance(one, RowsWithin)]
-    if len(found) < len(table.within):
-        raise InternalError("nothing says how a column is computed")
-    return found
-
-
 def added_to(table: Table) -> list[AddedColumn]:
     """Return the columns that nodes add to rows, as engines write them."""
     if not table.added:
@@ -180,17 +147,6 @@ def _names_met(table: Table) -> Iterator[str]:
     yield from (*table.columns, *table.undeclared)
     for parent in table.parents:
         yield from stored_columns(parent.table)
-    for one in table.within:
-        yield from _names_met(one.table)
-
-
-def places_of(table: Table) -> RowsWindow:
-    """Return the column with the places by which rows of a table are chosen."""
-    name = None if table.chosen is None else table.chosen.window
-    places = next((one for one in windows_of(table) if one.name == name), None)
-    if places is None:
-        raise InternalError("nothing says which rows are chosen")
-    return places
 
 
 def stored_columns(table: Table) -> list[str]:

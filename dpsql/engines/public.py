@@ -106,7 +106,7 @@ class PublicReader:
                     + Hint("public=", "--public")
                     + ".",
                 )
-            for path in {*paths_read(table), table.whole.stored.path}.intersection(
+            for path in {*paths_read(table), table.stored.path}.intersection(
                 self._below(folded(name))
             ):
                 raise _private_below(name, path)

@@ -20,7 +20,6 @@ from dpsql.engines.base import Engine, Step
 from dpsql.engines.interrupts import Interruptible
 from dpsql.hints import Hint
 from dpsql.schema import Schema, Table
-from dpsql.schema.combined import RowCombination
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.facts import Database
 from dpsql.schema.referred import DescribedTables
@@ -116,15 +115,6 @@ class DataSource(DescribedTables, Interruptible, Protocol):
 
         Args:
             on_step: called after each scan.
-        """
-
-    def combined(self, combination: RowCombination, root: str, rows: int | None) -> Table:
-        """Describe rows that are made of rows of several tables, by `combined.combined_rows`.
-
-        Args:
-            combination: which rows meet.
-            root: the table and the columns of the ids of their units.
-            rows: how many rows of a unit count.
         """
 
     def unit_counts(

@@ -21,12 +21,12 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING
 
-from dpsql.engines.combined import columns_of_side, equal_columns, readable
-from dpsql.engines.others import Others, in_turns, others_of, places_of, stored_columns
+from dpsql.engines.others import Others, in_turns, others_of, stored_columns
 from dpsql.errors import InternalError
 from dpsql.rel.facts import UNIT, columns_of_rows
 from dpsql.rel.nodes import (
     ONLY,
+    OUTSIDE,
     Agg,
     Bound,
     CellLimit,
@@ -49,17 +49,13 @@ from dpsql.rows.expression import (
     RowCall,
     RowColumn,
     RowConstant,
-    all_if_any,
     all_of,
     same_value,
 )
-from dpsql.rows.windows import RowsWindow, WindowCall
-from dpsql.rows.within import RowsWithin
+from dpsql.rows.windows import WindowCall
 from dpsql.schema import Table
-from dpsql.schema.combined import RowCombination, combination_of
 from dpsql.schema.table import Parent
 from dpsql.schema.units import ResolvedUnit
-from dpsql.schema.windows import OUTSIDE, Chosen
 
 if TYPE_CHECKING:
     from dpsql.rel.added import AddedColumn, MetRows
@@ -140,8 +136,6 @@ class _Adapter:
         self._numbers = count()
 
     def all_rows(self, table: Table, names: Sequence[str]) -> TableRelation:
-        if table.chosen is not None:
-            return self._chosen(table, table.chosen, names)
         others = others_of(table, names)
         return self._with_others(self._base(others), others)
 
@@ -149,9 +143,9 @@ class _Adapter:
         limits = [name for limit in _unit_of(table).limits for name in limit.columns]
         others = others_of(table, [*names, *limits])
         windows = others.over_all
-        if table.chosen is None and not windows:
+        if not windows:
             return self._with_others(self._base(others).with_bound(table), others)
-        before = [*windows, *limits, *(places_of(table).columns if table.chosen else ())]
+        before = [*windows, *limits]
         early, late = others_of(table, before), _beyond(others, others_of(table, before))
         needed = [*others.needed, *(p.above + n for p in late.parents for n in p.join.columns)]
         found = [*windows, *early.needed, *(n for n in needed if n not in _made(late))]
@@ -166,9 +160,6 @@ class _Adapter:
         if related is not None:
             names = (*related.columns, *related.undeclared)
             return TableRelation(related.relation, {name: name for name in names})
-        combination = combination_of(others.table.alone)
-        if combination is not None:
-            return self._combined(others.table.alone, combination, others.stored)
         return self._scanned(others)
 
     def _scanned(self, others: Others, unique: Iterable[frozenset[str]] = ()) -> TableRelation:
@@ -180,44 +171,6 @@ class _Adapter:
             ids |= {parent.names[of]: id_ for id_, of in columns_of_rows(*step).items()}
         return TableRelation(Scan(source, prefix, tuple(along)), ids)
 
-    def _combined(
-        self, table: Table, combination: RowCombination, names: Sequence[str]
-    ) -> TableRelation:
-        """Join the sides of a combination, whose columns stand in line as the table has them.
-
-        Where nothing is read of columns without a domain these have no say.
-        """
-        shown = list(table.columns)
-        if not table.columns.keys() >= {*names}:
-            shown += readable(table)
-        sides, made = list[TableRelation](), dict[str, Id]()
-        for number, of in enumerate(combination.sources):
-            prefix = combination.prefixes[number]
-            equal = {name for pair in combination.equal for side, name in pair if side == number}
-            read = columns_of_side(combination, number)
-            read = [name for name in read if prefix + name in shown or name in equal]
-            sides.append(self.all_rows(of, read))
-            made |= {prefix + name: sides[-1].ids[name] for name in read}
-        relation = sides[0].relation
-        for number in range(1, len(sides)):
-            pairs = equal_columns(combination, number)
-            on = [same_value(*(sides[of].ids[name] for of, name in pair)) for pair in pairs]
-            relation = Join(relation, sides[number].relation, all_if_any(on))
-        ids = {name: self._fresh("q") for name in shown if name in made}
-        columns = tuple((id_, RowColumn(made[name])) for name, id_ in ids.items())
-        return TableRelation(Project(relation, columns), ids)
-
-    def _chosen(self, table: Table, chosen: Chosen, names: Sequence[str]) -> TableRelation:
-        """Leave the rows out that have no place, or another one."""
-        places = places_of(table)
-        read = dict.fromkeys([*names, places.name, *sorted(places.columns)])
-        of = self.all_rows(table.whole, list(read))
-        holds, ids = places.asked.holds, of.ids
-        ends = (RowConstant("INTEGER", str(end)) for end in (chosen.first, chosen.last))
-        relation = of.relation if holds is None else Filter(of.relation, renamed(holds, ids))
-        between = RowCall("between", (RowColumn(ids[places.name]), *ends))
-        return of.above(Filter(relation, between))
-
     # ── Further columns ─────────────────────────────────────────────────────────────────────────
 
     def _with_others(self, of: TableRelation, others: Others) -> TableRelation:
@@ -227,9 +180,7 @@ class _Adapter:
                 of = self._with_match(of, parent)
         for parent in others.left:
             of = self._with_parent(of, parent)
-        for within in others.within:
-            of = self._with_group(of, within)
-        return self._with_added(self._with_windows(of, others.windows), others.added)
+        return self._with_added(of, others.added)
 
     def _with_match(self, of: TableRelation, parent: Parent) -> TableRelation:
         """Add that there is a row on the way to the unit, which there always is."""
@@ -269,26 +220,6 @@ class _Adapter:
             ),
         )
         return TableRelation(Filter(alone, RowCall("=", (RowColumn(number), _ONE))), by | only)
-
-    def _with_group(self, of: TableRelation, one: RowsWithin) -> TableRelation:
-        """Add what is computed of the rows of the unit that a row meets."""
-        function, value = one.computed
-        inner = [*sorted(one.columns), *(name for _, name in one.pairs)]
-        right = self.all_rows(one.table, list(dict.fromkeys(inner)))
-        both = {**right.ids, **{OUTSIDE + name: id_ for name, id_ in of.ids.items()}}
-        on = [same_value(of.ids[outer], right.ids[inner]) for outer, inner in one.pairs]
-        on += [] if one.holds is None else [renamed(one.holds, both)]
-        agg, id_ = Agg(function, None if value is None else renamed(value, both)), self._fresh("w")
-        added = GroupJoin(of.relation, right.relation, all_if_any(on), ((id_, agg),))
-        return of.above(added, {one.name: id_})
-
-    def _with_windows(self, of: TableRelation, windows: Sequence[RowsWindow]) -> TableRelation:
-        """Add windows, as many at once as need nothing of each other."""
-        for ready in in_turns(windows):
-            ids = {one.name: self._fresh("w") for one in ready}
-            adds = ((ids[one.name], renamed_call(one.asked, of.ids)) for one in ready)
-            of = of.above(Window(of.relation, tuple(adds)), ids)
-        return of
 
     def _with_added(self, of: TableRelation, added: Sequence[AddedColumn]) -> TableRelation:
         """Add columns, as many at once as need nothing of each other."""
@@ -332,18 +263,16 @@ def _stored(table: Table, unique: Iterable[frozenset[str]] = ()) -> StoredRows:
 def _beyond(others: Others, early: Others) -> Others:
     """Return what is joined with the rows that count, as windows don't look at it."""
     met = {*(parent.prefix for parent in early.parents), *(o.prefix for o in others.on_way)}
-    seen = {one.name for one in early.within}
     parents = tuple(parent for parent in others.parents if parent.prefix not in met)
-    within = [one for one in others.within if one.name not in seen]
     early_added = {one.name for one in early.added}
     added = [one for one in others.added if one.name not in early_added]
-    return replace(others, parents=parents, within=within, windows=[], added=added)
+    return replace(others, parents=parents, added=added)
 
 
 def _made(late: Others) -> frozenset[str]:
     """Name the columns that this gives."""
     own = {parent.matched for parent in late.parents}
-    own |= {one.name for one in late.within} | {one.name for one in late.added}
+    own |= {one.name for one in late.added}
     return frozenset(own.union(*(parent.names.values() for parent in late.parents)))
 
 

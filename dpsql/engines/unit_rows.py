@@ -10,11 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from dpsql.engines.combined import MadeOfTables, carried
+from dpsql.engines.made_rows import MadeOfTables, carried
 from dpsql.errors import SchemaError, printable
 from dpsql.hints import option
 from dpsql.schema import Domain, Table
-from dpsql.schema.table import Parent
 from dpsql.schema.units import RowLimit
 
 ROWS = "rows"
@@ -46,11 +45,6 @@ class _MadeOfRows(MadeOfTables):
     def tables(self) -> tuple[Table, ...]:
         """The private table that it is made of."""
         return (self.table,)
-
-    @property
-    def sides(self) -> tuple[Parent, ...]:
-        """None of its columns is one of the table."""
-        return ()
 
 
 @dataclass(frozen=True)
@@ -119,13 +113,12 @@ def unit_counts(
         limits: see `RowsOfEachUnit`.
         write: see there, too.
     """
-    name = f"units of {table.shown}"
+    name = f"units of {table.name}"
     (database, schema, *_) = table.path
     unit = carried(table, root, 1)
-    stored = f"units of {table.path[-1]}"  # of chosen rows this says which
+    stored = f"units of {table.path[-1]}"  # of a relation this says which
     base = Table(name, {}, path=(database, schema, stored), unit=replace(unit, column=root))
-    rows = table.alone if table.chosen is None else table  # whose windows choose them
-    origin = RowsOfEachUnit(rows, base, least, most, limits, write)
+    origin = RowsOfEachUnit(table.alone, base, least, most, limits, write)
     path = (database, schema, f"{name} {origin.digest[:16]}")
     return Table(
         name,

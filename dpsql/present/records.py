@@ -191,7 +191,7 @@ def _of_versions(versions: Mapping[str, str]) -> list[str]:
 def _about(tables: Iterable[Table]) -> list[dict[str, Any]]:
     return [
         {
-            "name": table.shown,
+            "name": table.name,
             "unit": None if table.unit is None else table.unit.name,
             "rows_that_count_of_a_unit": None if table.unit is None else table.unit.max_rows,
         }

@@ -294,7 +294,7 @@ def page_of(
     earlier = {e.seq: (e.mu_squared, e.delta or Fraction(0)) for e in facts.earlier}
     document = {**formats.common(facts), "statements": draft.documents}
     return Page(
-        title=title or f"Release of {', '.join(table.shown for table in tables)}",
+        title=title or f"Release of {', '.join(table.name for table in tables)}",
         subtitle=f"Answers with differential privacy, made on {_moment(facts.created)}",
         key_facts=_key_facts(facts),
         warnings=_warnings(facts, draft.dominated),

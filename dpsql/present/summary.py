@@ -41,7 +41,7 @@ def summarize(facts: Facts) -> str:
 
 
 def _tables(facts: Facts) -> str:
-    return ", ".join(printable(table.shown) for table in facts.tables)
+    return ", ".join(printable(table.name) for table in facts.tables)
 
 
 def _section(title: str, items: Iterator[tuple[str, str]]) -> Iterator[str]:
@@ -63,7 +63,7 @@ def _privacy(facts: Facts) -> Iterator[tuple[str, str]]:
         elif table.unit is not None:
             most = "one row that counts" if rows == 1 else f"up to {rows:,} rows that count"
             counted = f"a unit with {most}"
-        of = f" of {printable(table.shown)}" if facts.others else ""
+        of = f" of {printable(table.name)}" if facts.others else ""
         yield "privacy unit", counted + of
     if facts.budget is None:
         yield "budget", "nothing was charged: all follows from earlier releases or from the domains"
@@ -157,7 +157,7 @@ def limits(facts: Facts) -> Iterator[tuple[str, str]]:
     yield "domains", "declared by the data owner, not learned"
     bounded = [table for table in facts.tables if table.unit is not None and table.is_bounded]
     if bounded:
-        of = [f" of {printable(table.shown)}" * bool(facts.others) for table in bounded]
+        of = [f" of {printable(table.name)}" * bool(facts.others) for table in bounded]
         rows = [f"{table.contributions:,}" for table in bounded]
         each = ", ".join(map(str.__add__, rows, of))
         yield (
@@ -268,7 +268,7 @@ def not_protected(tables: Sequence[Table]) -> list[str]:
 def _protected(tables: Sequence[Table]) -> str:
     said = []
     for table in tables:
-        name = printable(table.shown)
+        name = printable(table.name)
         if table.unit is None:
             said.append(f"Each single row of {name}.")
         else:
@@ -374,4 +374,4 @@ def _percent(share: float) -> str:
 
 
 def _names(tables: Sequence[Table]) -> str:
-    return ", ".join(printable(table.shown) for table in tables)
+    return ", ".join(printable(table.name) for table in tables)

@@ -17,7 +17,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from dpsql.rel.nodes import Agg, Relation, Scan, walk
+from dpsql.rel.nodes import OUTSIDE, Agg, Relation, Scan, walk
 from dpsql.rows.expression import RowExpression
 from dpsql.rows.expression import columns as columns_of
 from dpsql.rows.known import Interval
@@ -25,7 +25,6 @@ from dpsql.rows.windows import WindowCall
 from dpsql.schema.domain import Domain
 from dpsql.schema.grain import stored_type
 from dpsql.schema.table import Table
-from dpsql.schema.windows import OUTSIDE
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 
 from dpsql.rel.facts import Known, conjuncts
 from dpsql.rel.nodes import (
+    OUTSIDE,
     Agg,
     Bound,
     CellLimit,
@@ -40,7 +41,6 @@ from dpsql.rows.expression import RowColumn, RowExpression, canonical
 from dpsql.rows.windows import WindowCall
 from dpsql.schema.grain import stored_type
 from dpsql.schema.names import quoted_text
-from dpsql.schema.windows import OUTSIDE
 
 
 def digest(relation: Relation) -> str:

@@ -51,6 +51,8 @@ Key: TypeAlias = tuple[tuple[str, ...], str]
 Ids: TypeAlias = tuple[str, tuple[object, ...]]
 """The ids of units, equal for tables whose rows can be of one unit: see `ForeignKeys.ids`."""
 
+OUTSIDE = "\x1f"
+"""The sign before a column of a row, beside the columns of other rows of its unit."""
 ONLY = "only"
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from dpsql.rel.nodes import Id, Relation
+from dpsql.errors import InternalError
+from dpsql.rel.nodes import Id, Join, Relation, Scan, StoredRows
 from dpsql.schema.domain import Domain, NumberBounds
-from dpsql.schema.table import Origin, Parent, Table
+from dpsql.schema.table import Origin, Table
 from dpsql.schema.units import ResolvedUnit
 
 
@@ -111,6 +112,17 @@ class RelatedRows:
         return database, schema, f"{self.name} {self.digest[:16]}"
 
 
+def all_that_meet(tables: Sequence[Table]) -> RelatedRows:
+    """Return all rows that are made of one row of each of some tables, of the same unit."""
+    relation: Relation | None = None
+    for number, table in enumerate(tables):
+        scan = Scan(StoredRows(table.alone, ("", ())), f"{number}.")
+        relation = scan if relation is None else Join(relation, scan, None)
+    if relation is None:
+        raise InternalError("no tables meet")
+    return RelatedRows(relation, {}, {}, None, tuple(tables), tuple(dict.fromkeys(tables)))
+
+
 def related_rows(table: Table) -> RelatedRows | None:
     """Return the relation whose rows a table has; None if it has those of no relation."""
     found = getattr(table.origin, "related", None)
@@ -133,8 +145,3 @@ class OfRelation:
     def tables(self) -> tuple[Table, ...]:
         """The private tables that are read."""
         return self.related.read
-
-    @property
-    def sides(self) -> tuple[Parent, ...]:
-        """Its columns are known by ids, and of no other table."""
-        return ()

@@ -119,7 +119,7 @@ class ReleasedRelation:
             found = ReleasedTables(_unbiased(self.sources, sizes, ground), measured)
         if not found.known(()):
             raise UndeterminedError(
-                f"This release doesn't say how many rows of {printable(self.table.shown)} there "
+                f"This release doesn't say how many rows of {printable(self.table.name)} there "
                 "are, so none can be made up.",
                 hint=self._counting,
             )
@@ -129,7 +129,7 @@ class ReleasedRelation:
     def _counting(self) -> str:
         """The hint on how to count all rows."""
         table = self.table
-        if table.chosen is not None or (table.origin is not None and table.origin.tables):
+        if table.made_of:
             return "release COUNT(*) of the same rows with it, without a further condition."
         return f"release a count of all with it: SELECT COUNT(*) AS n FROM {table.typed}."
 

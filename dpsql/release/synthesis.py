@@ -44,7 +44,7 @@ def table_named(tables: Sequence[Table], name: str | None) -> Table:
     Raises:
         ArgumentError, SchemaError: there are several, or none of that name.
     """
-    listed = [table.shown for table in tables]
+    listed = [table.name for table in tables]
     if name is None and len(tables) == 1:
         return tables[0]
     if name is None:
@@ -57,7 +57,7 @@ def table_named(tables: Sequence[Table], name: str | None) -> Table:
             f"table is the name of a table, not {shown(name)}.",
             hint="for example " + option("table", listed[0]) + ".",
         )
-    found = [table for table in tables if table.shown == name]
+    found = [table for table in tables if table.name == name]
     found = found or [table for table in tables if table.is_called(tuple(name.split(".")))]
     if len(found) != 1:
         what = "no table" if not found else "several tables"
@@ -80,7 +80,7 @@ def synthetic(
         _check_number("rows", rows, MAX_VALUES // max(columns, 1))
     if not columns:
         raise SchemaError(
-            f"This release says nothing about the columns of {printable(relation.table.shown)}.",
+            f"This release says nothing about the columns of {printable(relation.table.name)}.",
             hint="release counts by the columns that are wanted: GROUP BY.",
         )
     tables = relation.tables

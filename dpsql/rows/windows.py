@@ -47,16 +47,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.errors import InternalError, UnsupportedSqlError
-from dpsql.rows.expression import NOTHING, RowCall, RowCase, RowColumn, RowConstant, RowExpression
+from dpsql.rows.expression import NOTHING, RowCase, RowColumn, RowConstant, RowExpression
 from dpsql.rows.expression import columns as columns_of
 from dpsql.rows.known import Interval
 from dpsql.rows.operands import cast
-from dpsql.rows.steps import from_steps
 from dpsql.rows.typed import RowAggregate, RowValue, as_stored, bytes_of
-from dpsql.rows.types import BIGINT, BOOLEAN, DOUBLE
-from dpsql.rows.within import AGGREGATES, aggregated, truth
+from dpsql.rows.types import BIGINT, DOUBLE
+from dpsql.rows.within import AGGREGATES, aggregated
 from dpsql.rows.write import RowWriter
-from dpsql.schema.windows import WindowColumn
 
 RANKS = ("row_number", "rank", "dense_rank", "ntile")
 """Numbers from 1."""
@@ -135,10 +133,6 @@ class WindowCall:
         order: what these are sorted by.
         frame: which of them are looked at; None if the function looks at all of them.
         holds: what is true of rows that are looked at; None if all are.
-        labels: all texts that it can be, if they are known.
-        ends: between which whole numbers it is, if that is known.
-        between: between which numbers it lies, see `of_rows`.
-        scale: that of the steps that are added up in place of doubles, see `steps.py`.
     """
 
     function: str
@@ -149,10 +143,6 @@ class WindowCall:
     order: tuple[WindowOrder, ...] = ()
     frame: WindowFrame | None = None
     holds: RowExpression | None = None
-    labels: tuple[str, ...] = ()
-    ends: tuple[int, int] | None = None
-    between: Interval = (None, None)
-    scale: int | None = None
 
     def __post_init__(self) -> None:
         """Leave no frame to what SQL takes for one: up to the rows that are equal in order."""
@@ -192,9 +182,6 @@ class RowsWindow:
     asked: WindowCall
     type: str
     filled: bool
-    least: int | None
-    labels: tuple[str, ...]
-    ends: tuple[int, int] | None
     value: RowAggregate
     condition: RowValue | None
     told: tuple[tuple[str, str], ...]
@@ -203,8 +190,6 @@ class RowsWindow:
     lined: bool
     frame: WindowFrame | None
     columns: frozenset[str]
-    between: Interval
-    scale: int | None
 
 
 def rows_window(name: str, asked: WindowCall, types: Mapping[str, str]) -> RowsWindow:
@@ -228,9 +213,6 @@ def rows_window(name: str, asked: WindowCall, types: Mapping[str, str]) -> RowsW
         asked,
         value.type.sql,
         least is not None or (asked.function in SHARES and condition is None),
-        least,
-        asked.labels,
-        asked.ends,
         value,
         condition,
         asked.told,
@@ -239,8 +221,6 @@ def rows_window(name: str, asked: WindowCall, types: Mapping[str, str]) -> RowsW
         asked.lined,
         asked.frame,
         asked.read,
-        asked.between,
-        asked.scale,
     )
 
 
@@ -263,29 +243,6 @@ def of_rows(function: str, value: Interval, most: int | None) -> Interval:
         high = high if high is None or high <= 0 else None if most is None else high * most
         return low, high
     return (Fraction(0), Fraction(1)) if function in SHARES else value
-
-
-def window_seen(window: WindowColumn) -> RowExpression:
-    """Return what SQL sees of such a column, so that it says itself which values it can have."""
-    found = RowColumn(window.name)
-    if window.scale is not None:
-        return from_steps(found, window.scale)
-    if window.type == BOOLEAN.name:
-        return truth(found)
-    if window.least is not None:
-        return RowCall("greatest", (found, _number(window.least)))
-    if window.ends is not None:
-        least, most = map(_number, window.ends)
-        inside = RowCall("least", (RowCall("greatest", (found, least)), most))
-        return RowCase(((RowCall("is_null", (found,)), NOTHING),), inside)
-    if window.labels:
-        known = [RowConstant("VARCHAR", label) for label in window.labels]
-        return RowCase(tuple((RowCall("=", (found, one)), one) for one in known), NOTHING)
-    return found
-
-
-def _number(value: int) -> RowConstant:
-    return RowConstant("INTEGER", str(value))
 
 
 def _value(asked: WindowCall, writer: RowWriter) -> tuple[RowAggregate, int | None]:

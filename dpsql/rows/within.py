@@ -32,22 +32,15 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 from dpsql.errors import InternalError, UnsupportedSqlError
 from dpsql.rows.expression import (
-    NOTHING,
     RowCall,
     RowCase,
     RowCast,
     RowColumn,
     RowConstant,
     RowExpression,
-    columns,
 )
-from dpsql.rows.known import Interval
-from dpsql.rows.steps import from_steps
 from dpsql.rows.typed import RowAggregate, RowValue, as_stored, bytes_of
 from dpsql.rows.types import (
     BIGINT,
@@ -61,10 +54,7 @@ from dpsql.rows.types import (
     is_enum,
 )
 from dpsql.rows.write import RowWriter
-from dpsql.schema import Table
 from dpsql.schema.names import capitals
-from dpsql.schema.table import Within
-from dpsql.schema.windows import OUTSIDE
 
 AGGREGATES = (
     "exists", "count", "count_distinct", "sum", "avg", "min", "max", "bool_and", "bool_or",
@@ -74,108 +64,6 @@ MOST_ADDED = 18
 """Digits of the decimals that are added up."""
 _TRUE, _FALSE = RowConstant("BOOLEAN", "true"), RowConstant("BOOLEAN", "false")
 _ZERO = RowConstant("INTEGER", "0")
-
-
-@dataclass(frozen=True, slots=True)
-class RowsWithin:
-    """A column that is computed of rows of the same unit.
-
-    Args:
-        name: what it is, in full.
-        table: whose rows they are.
-        pairs: column of the row that has it → column of those rows that is equal.
-        type: its type.
-        value: the aggregate.
-        condition: true of the rows that are looked at, and NULL of others; None if all are.
-        columns: what is read of them.
-        computed: one of `AGGREGATES`, and what of each row, as it was asked for.
-        holds: what is true of the rows, as it was asked for; None if all are looked at.
-        outside: what is read of the row that has it, with `OUTSIDE` before it in the trees.
-        between: between which numbers it lies, see `windows.of_rows`.
-        scale: that of the steps that are added up in place of doubles, see `steps.py`.
-    """
-
-    name: str
-    table: Table
-    pairs: tuple[tuple[str, str], ...]
-    type: str
-    value: RowAggregate
-    condition: RowValue | None
-    columns: frozenset[str]
-    computed: tuple[str, RowExpression | None]
-    holds: RowExpression | None
-    outside: tuple[str, ...] = ()
-    between: Interval = (None, None)
-    scale: int | None = None
-
-    @property
-    def is_counted(self) -> bool:
-        """Whether it is a number of rows, and so never negative."""
-        return self.type == BIGINT.name and self.filled
-
-    @property
-    def filled(self) -> bool:
-        """Whether it is never NULL."""
-        return self.value.filled
-
-
-def rows_within(
-    name: str,
-    table: Table,
-    pairs: tuple[tuple[str, str], ...],
-    computed: tuple[str, RowExpression | None],
-    holds: RowExpression | None,
-    types: Mapping[str, str],
-) -> RowsWithin:
-    """Make a column that is computed of rows of the same unit.
-
-    Args:
-        name: what it is, in full.
-        table: whose rows they are.
-        pairs: column of the row that has it → column of those rows that is equal.
-        computed: one of `AGGREGATES`, and what of each row; without that, the rows are counted.
-        holds: what is true of the rows.
-        types: the types of their columns, and of those of the row, with `OUTSIDE` before them.
-
-    Raises:
-        UnsupportedSqlError: it can't be written, or would not be exact.
-    """
-    writer, (function, argument) = RowWriter(types), computed
-    made = aggregated(function, argument, writer)
-    condition = None
-    if holds is not None:
-        condition = writer.write(RowCase(((holds, _TRUE),), NOTHING))
-    read = frozenset().union(*(columns(part) for part in (argument, holds) if part is not None))
-    outside = {column for column in read if column.startswith(OUTSIDE)}
-    return RowsWithin(
-        name,
-        table,
-        pairs,
-        made.type.sql,
-        made,
-        condition,
-        read - outside,
-        computed,
-        holds,
-        tuple(sorted(column.removeprefix(OUTSIDE) for column in outside)),
-    )
-
-
-def seen(within: Within) -> RowExpression:
-    """Return what SQL sees of a column, so that it says itself which values it can have."""
-    found = RowColumn(within.name)
-    if within.scale is not None:
-        return from_steps(found, within.scale)
-    if within.is_counted:  # which is never negative
-        return RowCall("greatest", (found, _ZERO))
-    if within.type == BOOLEAN.name:
-        return RowCase(((found, _TRUE),), _FALSE) if within.filled else truth(found)
-    return found
-
-
-def truth(value: RowExpression) -> RowExpression:
-    """Say of a truth value which ones there are."""
-    return RowCase(((value, _TRUE), (RowCall("not", (value,)), _FALSE)), NOTHING)
 
 
 def aggregated(function: str, argument: RowExpression | None, writer: RowWriter) -> RowAggregate:

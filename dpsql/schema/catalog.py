@@ -77,7 +77,6 @@ def verify_unchanged(
     Raises:
         StaleSchemaError: it was dropped or altered since it was read, or files were changed.
     """
-    table = table.whole
     sources = table.origin.tables if table.origin is not None else ()
     for source in sources:
         verify_unchanged(tables, source, declared, unit)
@@ -85,7 +84,7 @@ def verify_unchanged(
         return
     try:
         now = tables.describe(table.path, declared, unit)
-        if table.parents or table.within or table.added:
+        if table.parents or table.added:
             now = with_parents(tables, now, declared, unit)
             named = {parent.prefix for parent in table.parents}
             now = grain(now.alone, [p for p in now.parents if p.prefix in named])
@@ -103,7 +102,7 @@ def verify_unchanged(
             f"The table {table.name} was altered or dropped since its schema was read.",
             hint="plan again: the new plan will read the new schema.",
         )
-    met = [one.table for one in table.within] + [of for one in table.added for of in one.tables]
+    met = [of for one in table.added for of in one.tables]
     for other in {one.path: one for one in met}.values():
         verify_unchanged(tables, other, declared, unit)
 

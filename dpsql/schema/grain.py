@@ -24,11 +24,9 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpsql.errors import InternalError, SchemaError, printable
 from dpsql.schema.domain import COLLATED, Domain
-from dpsql.schema.table import Added, Origin, Parent, Table, Within
-from dpsql.schema.units import KeyStep, RowLimit
-from dpsql.schema.windows import OUTSIDE, Chosen, WindowColumn
+from dpsql.schema.table import Added, Origin, Parent, Table
+from dpsql.schema.units import KeyStep
 
 
 def grain(table: Table, parents: Sequence[Parent]) -> Table:
@@ -123,7 +121,7 @@ def paths_read(table: Table) -> tuple[tuple[str, ...], ...]:
         if one.made_of:
             continue
         joins = one.unit.joins if one.unit is not None else ()
-        found += [one.whole.path, *(join.path for join in joins)]
+        found += [one.path, *(join.path for join in joins)]
     return tuple(dict.fromkeys(found))
 
 
@@ -134,8 +132,8 @@ def _way(parent: Parent, above: str) -> str:
     return hashlib.sha256(repr(way).encode()).hexdigest()
 
 
-def with_computed(table: Table, computed: Sequence[Within | WindowColumn | Added]) -> Table:
-    """Give a table columns that are computed of rows of the same unit, behind all others.
+def with_computed(table: Table, computed: Sequence[Added]) -> Table:
+    """Give a table columns that are computed of a row and others of its unit, behind all others.
 
     Args:
         table: the table.
@@ -143,18 +141,7 @@ def with_computed(table: Table, computed: Sequence[Within | WindowColumn | Added
     """
     found = table
     for one in computed:
-        if isinstance(one, Added):
-            found = with_added(found, one)
-            continue
-        found = replace(
-            found,
-            undeclared={**found.undeclared, one.name: one.type},
-            filled=found.filled.union([one.name] if one.filled else []),
-        )
-        if isinstance(one, WindowColumn):
-            found = replace(found, windows=(*found.windows, one))
-        else:
-            found = replace(found, within=(*found.within, one))
+        found = with_added(found, one)
     return found
 
 
@@ -173,24 +160,6 @@ def with_added(table: Table, one: Added) -> Table:
     )
 
 
-def chosen_rows(table: Table, chosen: Chosen) -> Table:
-    """Describe rows of a table as one of their own, with all columns that they have there."""
-    if table.unit is None:
-        raise InternalError("of rows without units none are chosen by unit")
-    known = [rows for rows in (chosen.rows, table.unit.max_rows) if rows is not None]
-    if not known:
-        raise InternalError("nothing bounds the rows that are chosen of a unit")
-    rows, limits = min(known), dict(table.unit.limits)
-    if chosen.apart:
-        most = limits.get(chosen.apart, chosen.places)
-        limits[chosen.apart] = min(chosen.places, most)
-    fewer = (RowLimit(*limit) for limit in sorted(limits.items()) if limit[1] < rows)
-    unit = replace(table.unit, max_rows=rows, limits=tuple(fewer))
-    (*before, name) = table.path
-    path = (*before, f"{name} {chosen.digest[:16]}")
-    return replace(table, path=path, unit=unit, chosen=chosen)
-
-
 def without_computed(table: Table) -> Table:
     """Return a table without columns that are computed of rows of the same unit."""
     names = set(table.computed)
@@ -201,34 +170,19 @@ def without_computed(table: Table) -> Table:
         enforced=table.enforced - names,
         filled=table.filled - names,
         derived={name: of for name, of in table.derived.items() if name not in names},
-        within=(),
-        windows=(),
         added=(),
     )
 
 
-def beside(table: Table, outer: Table, within: Sequence[Within]) -> Table:
-    """Give rows the columns of the row that they are looked at for, with `OUTSIDE` before them.
+def made_of(table: Table) -> tuple[Table, ...]:
+    """Return the tables of whose rows a table's are made, or the table itself."""
+    return tuple(one for each in table.made_of for one in made_of(each)) or (table,)
 
-    Args:
-        table: the rows.
-        outer: the table of that row.
-        within: its columns that are computed of other rows, under their names here.
 
-    Raises:
-        SchemaError: a column of the rows is called so.
+def ids_of_units(table: Table) -> tuple[str, ...]:
+    """Return the columns that tell units apart, and only units: see `unit_columns`.
+
+    Of a relation, they are those that have the id of the unit in each of its rows.
     """
-    if any(name.startswith(OUTSIDE) for name in (*table.columns, *table.undeclared)):
-        raise SchemaError(
-            f"A column of {printable(table.name)} has a name that the library keeps for itself.",
-            hint="rename it.",
-        )
-    return replace(
-        table,
-        columns={**table.columns, **{OUTSIDE + n: d for n, d in outer.columns.items()}},
-        undeclared={**table.undeclared, **{OUTSIDE + n: t for n, t in outer.undeclared.items()}},
-        enforced=table.enforced.union(OUTSIDE + name for name in outer.enforced),
-        filled=table.filled.union(OUTSIDE + name for name in outer.filled),
-        bounds={**table.bounds, **{OUTSIDE + n: b for n, b in outer.bounds.items()}},
-        within=(*table.within, *within),
-    )
+    units: object = getattr(getattr(table.origin, "related", None), "units", None)
+    return units if isinstance(units, tuple) else unit_columns(table)

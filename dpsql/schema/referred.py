@@ -23,10 +23,9 @@ from functools import partial
 from typing import Protocol
 
 from dpsql.errors import SchemaError, printable
-from dpsql.schema.combined import made_of
 from dpsql.schema.declarations import Schema
 from dpsql.schema.facts import Catalog
-from dpsql.schema.grain import grain
+from dpsql.schema.grain import grain, made_of
 from dpsql.schema.keys import references_for
 from dpsql.schema.names import folded
 from dpsql.schema.references import ForeignKeys, Ids

@@ -7,19 +7,20 @@ written again and must be the document, so that it is exactly what `table_to_jso
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Annotated, Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from dpsql.errors import SchemaError
-from dpsql.schema.combined import KnownRows, Place, RowCombination, combination_of, known_pairs
+from dpsql.errors import InternalError, SchemaError
 from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds, Outside
 from dpsql.schema.entries import check_expressions, read_expressions
-from dpsql.schema.grain import grain
+from dpsql.schema.grain import grain, origins
 from dpsql.schema.groups import Groups
 from dpsql.schema.kinds import Kind, Shape, kind_of, require
 from dpsql.schema.sequences import (
@@ -28,10 +29,11 @@ from dpsql.schema.sequences import (
 )
 from dpsql.schema.table import Origin, Parent, Table
 from dpsql.schema.units import MAX_ROWS, KeyPair, KeyStep, ResolvedUnit, RowLimit
-from dpsql.schema.windows import Chosen
 
 # ── Units, and the keys that lead to them ─────────────────────────────────────────────────────────
 
+Place: TypeAlias = tuple[int, str]
+"""A column: the number of the table whose it is, and its name there."""
 MAX_JOINS = 64
 _MAX_COLUMNS = 64
 """Columns of one key."""
@@ -75,7 +77,7 @@ class StoredUnit(Shape, frozen=True):
 
 
 class StoredChosen(Shape, frozen=True):
-    """The rows of a table that were chosen."""
+    """The rows of a table that were chosen, as releases had them before relations were."""
 
     path: tuple[str, ...]
     unit: StoredUnit
@@ -85,11 +87,63 @@ class StoredChosen(Shape, frozen=True):
     rows: Annotated[int, msgspec.Meta(ge=1)] | None
     apart: tuple[str, ...] = ()
 
-    def read(self) -> Chosen:
-        """Read it."""
+    def check(self) -> None:
+        """Check it, as nothing else is read of it."""
         require(is_path(self.path) and self.first <= self.last)
-        unit = self.unit.read()
-        return replace(msgspec.convert(self, Chosen, from_attributes=True), unit=unit)
+        self.unit.read()
+
+
+class _NotAtHand:
+    """The origin of rows in a saved release, which has none."""
+
+    roots: tuple[Path, ...] = ()
+    state: str = ""
+
+    @property
+    def sql(self) -> str:
+        """There is no database."""
+        raise InternalError("what was saved has no rows")
+
+    def check_unchanged(self) -> None:
+        """There are no files."""
+
+
+@dataclass(frozen=True)
+class KnownRows(_NotAtHand):
+    """The origin of the rows of a view or of a relation, as a saved release has it."""
+
+    base: Table
+    digest: str
+    tables: tuple[Table, ...] = ()
+
+
+@dataclass(frozen=True)
+class FormerRows(_NotAtHand):
+    """Rows of several tables, or chosen ones, as releases had them before relations were.
+
+    What was measured of them is answered by the release as it is, and nothing else is.
+    """
+
+    base: Table
+    tables: tuple[Table, ...]
+    equal: tuple[tuple[Place, Place], ...]
+    chosen: StoredChosen | None
+
+    @property
+    def digest(self) -> str:
+        """The hash by which ledgers know them."""
+        said: tuple[object, ...] = ()
+        if self.chosen is not None:
+            chosen = self.chosen
+            said = chosen.path[1:], chosen.window, chosen.first, chosen.last
+        else:
+            said = [_former(table) for table in self.tables], [list(pair) for pair in self.equal]
+        return hashlib.sha256(repr(said).encode()).hexdigest()
+
+
+def _former(table: Table) -> tuple[object, ...]:
+    steps = [(parent.above, parent.join, parent.on_way) for parent in table.parents]
+    return table.path[1:], table.unit, steps, [origin.digest for origin in origins(table)]
 
 
 def is_path(path: tuple[str, ...]) -> bool:
@@ -191,16 +245,27 @@ class _Table(Shape, frozen=True):
             filled=frozenset(self.filled),
             expressions=expressions,
             derived={key.name: key.digest for key in self.derived},
-            origin=None if self.below is None else self.below.read(),
-            chosen=None if self.chosen is None else self.chosen.read(),
+            origin=self._origin(),
             order=self.order,
         )
         parents = [parent.read() for parent in self.parents]
         known = {"", *(parent.prefix for parent in parents)}
         require(all(parent.above in known for parent in parents))
+        return grain(table, parents)
+
+    def _origin(self) -> Origin | None:
+        """Return where its rows come from, which can't be read here."""
+        if self.below is not None:
+            return self.below.read()
         made = tuple(one.read() for one in self.made_of)
-        equal = frozenset(map(frozenset, self.equal))
-        return known_pairs(table, RowCombination(made, equal)) if made else grain(table, parents)
+        unit = None if self.unit is None else self.unit.read()
+        if unit is None or not (made or self.chosen):
+            return None
+        if self.chosen is not None:
+            self.chosen.check()
+        path = self.path if self.chosen is not None else (*self.path[:-1], self.name)
+        base = Table(self.name, {}, path=path, unit=replace(unit, column=unit.name))
+        return FormerRows(base, made, self.equal, self.chosen)
 
     def _check_parts(self, columns: Mapping[str, Domain]) -> None:
         """Refuse parts that no table has together."""
@@ -210,7 +275,9 @@ class _Table(Shape, frozen=True):
         limits = () if self.unit is None else self.unit.limits
         require(all(name in columns for limit in limits for name in limit.columns))
         require(self.below is None or not self.made_of)
-        require(self.unit is not None or self.chosen is None)
+        require(self.unit is not None or not (self.chosen or self.made_of))
+        places = {number for pair in self.equal for number, _ in pair}
+        require(places <= set(range(len(self.made_of))))
         require(len(self.parents) <= MAX_JOINS)
 
 
@@ -261,7 +328,7 @@ def _rows(groups: Groups) -> tuple[tuple[str, ...], ...]:
 
 
 def _written(table: Table) -> _Table:
-    own, pairs = table.alone, combination_of(table)
+    own, former = table.alone, table.origin if isinstance(table.origin, FormerRows) else None
     return _Table(
         own.name,
         own.path,
@@ -280,10 +347,10 @@ def _written(table: Table) -> _Table:
             _Parent(p.above, StoredJoin.of(p.join), p.on_way, _written(replace(p.table, unit=None)))
             for p in table.parents
         ),
-        tuple(map(_written, pairs.sources)) if pairs else (),
-        tuple((a, b) for a, b in sorted(map(sorted, pairs.equal))) if pairs else (),
-        None if own.chosen is None else StoredChosen.of(own.chosen),
-        None if pairs or table.origin is None else _below(table.origin),
+        () if former is None else tuple(map(_written, former.tables)),
+        () if former is None else former.equal,
+        None if former is None else former.chosen,
+        None if former or table.origin is None else _below(table.origin),
         () if own.listed == (*own.columns, *own.undeclared) else own.listed,
     )
 

@@ -36,7 +36,6 @@ from dpsql.schema.groups import Groups
 from dpsql.schema.names import as_sql, closest, folded, quoted_text, unknown
 from dpsql.schema.sequences import DecimalRange, decimal_text
 from dpsql.schema.units import KeyStep, ResolvedUnit
-from dpsql.schema.windows import Chosen, ComputedColumn, SteppedColumn, WindowColumn
 
 T = TypeVar("T")
 
@@ -71,11 +70,7 @@ class Origin(Protocol):
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """The private tables that a combination is made of: see `combined.py`."""
-
-    @property
-    def sides(self) -> tuple[Parent, ...]:
-        """The sides that the columns of a combination are from."""
+        """The private tables of whose rows a relation is made."""
 
     def check_unchanged(self) -> None:
         """Check that the files are those that were listed, and as they were.
@@ -85,29 +80,29 @@ class Origin(Protocol):
         """
 
 
-class Within(SteppedColumn, Protocol):
-    """A column that is computed of other rows of the same unit: see `dpsql/rows/within.py`."""
-
-    @property
-    def table(self) -> Table:
-        """The table whose rows they are."""
-
-    @property
-    def pairs(self) -> tuple[tuple[str, str], ...]:
-        """Columns of the row that has it, each with one of those rows that is equal."""
-
-    @property
-    def is_counted(self) -> bool:
-        """Whether it is a number of rows."""
-
-    @property
-    def outside(self) -> tuple[str, ...]:
-        """The columns read of the row that has it; beside the others, `OUTSIDE` precedes them."""
-
-
 @runtime_checkable
-class Added(ComputedColumn, Protocol):
+class Added(Protocol):
     """A column that is computed of a row and others of its unit: see `dpsql/rel/added.py`."""
+
+    @property
+    def name(self) -> str:
+        """The name of the column, which says in full what it is."""
+
+    @property
+    def type(self) -> str:
+        """Its type."""
+
+    @property
+    def filled(self) -> bool:
+        """Whether it is never NULL."""
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns that are read of the row."""
+
+    @property
+    def between(self) -> tuple[Fraction | None, Fraction | None]:
+        """Between which numbers it lies, days of 1970 for times, where units keep to `max_rows`."""
 
     @property
     def domain(self) -> Domain | None:
@@ -163,14 +158,8 @@ class Table:
     among `columns`, but no row has them stored; see `dpsql/rows/key.py`."""
     parents: tuple[Parent, ...] = field(default=(), compare=False, repr=False)
     """The rows of other private tables that a row refers to, whose columns it has too."""
-    within: tuple[Within, ...] = field(default=(), compare=False, repr=False)
-    """Columns that are computed of other rows of the same unit."""
-    windows: tuple[WindowColumn, ...] = field(default=(), compare=False, repr=False)
-    """Columns that are computed of the row among others of its unit, each after what it needs."""
     added: tuple[Added, ...] = field(default=(), compare=False, repr=False)
     """Columns that are computed of the row and others of its unit, each after what it needs."""
-    chosen: Chosen | None = None
-    """Which rows of a table these are, if a statement chooses a few of each unit."""
     order: tuple[str, ...] = field(default=(), compare=False, repr=False)
     """Columns as they stand where they are stored, if others come between those with a domain."""
 
@@ -202,7 +191,7 @@ class Table:
         """The table with the columns alone that are stored in it."""
         if not (self.derived or self.joined):
             return self
-        stored = replace(self, derived={}, parents=(), within=(), windows=(), added=())
+        stored = replace(self, derived={}, parents=(), added=())
         return replace(
             stored,
             columns=self._stored(self.columns),
@@ -223,7 +212,7 @@ class Table:
 
         The rows of a combination are those of the tables that it is made of.
         """
-        seen = [parent.table for parent in self.parents] + [one.table for one in self.within]
+        seen = [parent.table for parent in self.parents]
         seen += [table for one in self.added for table in one.tables]
         return (self, *(other for table in (*self.made_of, *seen) for other in table.read))
 
@@ -241,11 +230,7 @@ class Table:
     @property
     def computed(self) -> tuple[str, ...]:
         """The columns that are computed of rows of the same unit."""
-        return tuple(one.name for one in self._computed)
-
-    @property
-    def _computed(self) -> tuple[Within | WindowColumn | Added, ...]:
-        return *self.within, *self.windows, *self.added
+        return tuple(one.name for one in self.added)
 
     @property
     def without_keys(self) -> Table:
@@ -279,12 +264,11 @@ class Table:
         for known in self.columns:
             if folded(known) == folded(name):
                 return known
-        sides = self.origin.sides if self.origin is not None else ()
-        for parent in (*self.parents, *sides):
+        for parent in self.parents:
             for column, joined in parent.names.items():
                 if joined == name:
                     parent.table.column(column)
-        computed = next((each for each in self._computed if each.name == name), None)
+        computed = next((each for each in self.added if each.name == name), None)
         if computed is not None:
             number = computed.type in {*INTEGER_TYPES, "HUGEINT", "FLOAT", "DOUBLE"}
             raise SchemaError(
@@ -313,7 +297,7 @@ class Table:
 
     def _finding_hint(self, name: str, type_: str) -> Hint:
         """Word how the values of a column can be found; nothing, if they can't be."""
-        unit, stored = self.unit, not self.made_of and self.chosen is None
+        unit, stored = self.unit, not self.made_of
         bounded = unit is None or (
             all(join.enforced for join in unit.joins)
             and (unit.max_groups or unit.max_rows) is not None
@@ -344,26 +328,11 @@ class Table:
     @property
     def typed(self) -> str:
         """The name in statements and schemas: with its database, unless that is the current one."""
-        return self.name if self.file is None else ".".join(self.whole.path)
-
-    @property
-    def shown(self) -> str:
-        """The name that it has among several tables, and in what is said of its rows."""
-        return self.name if self.chosen is None else f"chosen {self.name}"
-
-    @property
-    def whole(self) -> Table:
-        """The table with all of its rows."""
-        if self.chosen is None:
-            return self
-        return replace(self, path=self.chosen.path, unit=self.chosen.unit, chosen=None)
+        return self.name if self.file is None else ".".join(self.path)
 
     @property
     def stored(self) -> Table:
-        """The table that is charged for: itself, or the one below a view; chosen rows as such."""
-        if self.chosen is not None:
-            file = self.whole.stored.file
-            return Table(self.name, {}, path=self.path, unit=self.unit, file=file)
+        """The table that is charged for: itself, or the one below a view."""
         return self if self.origin is None else self.origin.base
 
     def guards(self, names: Iterable[str]) -> frozenset[str]:
@@ -440,10 +409,10 @@ def neighbours_of(tables: Sequence[Table]) -> str:
     if first.unit is None:
         return f"add or remove one row of {printable(first.name)}"
     units = [table.unit for table in tables if table.unit is not None]
-    named = [unit.shown for unit in units if unit.root[0] or "." in unit.name]
+    named = [unit.name for unit in units if unit.root[0] or "." in unit.name]
     alone = f"{first.name}.{first.unit.name}" if others else first.unit.name
     bounded = [table for table in tables if table.is_bounded]
-    each = [f"{t.contributions:,}{f' of {printable(t.shown)}' * bool(others)}" for t in bounded]
+    each = [f"{t.contributions:,}{f' of {printable(t.name)}' * bool(others)}" for t in bounded]
     kept = " and ".join(filter(None, (", ".join(each[:-1]), *each[-1:])))
     verb = "is" if kept == "1" else "are"
     text = f"add or remove one {printable([*named, alone][0])} with all of its rows"

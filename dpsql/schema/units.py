@@ -13,6 +13,8 @@ from dpsql.hints import Hint, option
 from dpsql.schema.entries import is_of_texts, is_ours, read_comment, references_of
 from dpsql.schema.sequences import shown
 
+UNIT = "unit"
+"""The column with the ids of units, in rows that are made of those of tables."""
 MAX_ROWS = 1_000_000
 BOUNDS = ("max_rows", "max_groups", "max_rows_per")
 """Words that stand beside `unit` in a schema file, and in a comment on a table."""

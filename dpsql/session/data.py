@@ -12,7 +12,7 @@ from itertools import chain, pairwise
 import polars as pl
 
 from dpsql.calls import check_path, check_switch
-from dpsql.engines.combined import rows_of_relation
+from dpsql.engines.made_rows import rows_of_relation
 from dpsql.engines.public import PublicReader
 from dpsql.engines.source import DataSource
 from dpsql.engines.unit_rows import ROWS, no_units
@@ -33,11 +33,11 @@ from dpsql.planner.mechanisms.base import check_how
 from dpsql.planner.plans.traits import LAPLACE
 from dpsql.planner.registry import plan
 from dpsql.privacy import Ledger
-from dpsql.rel.related import RelatedRows, related_rows
+from dpsql.rel.facts import Known
+from dpsql.rel.related import RelatedRows, all_that_meet, related_rows
 from dpsql.request import Declared, Request
 from dpsql.schema import EachRow, Schema, Table, Unit
 from dpsql.schema.catalog import check_declared, unbounded, verify_unchanged
-from dpsql.schema.combined import RowCombination, bound_of, combination_of, made_of, unbounded_pairs
 from dpsql.schema.declarations import declaring
 from dpsql.schema.domain import Domain
 from dpsql.schema.drafts import without_finding
@@ -45,6 +45,7 @@ from dpsql.schema.facts import Database
 from dpsql.schema.keys import check_references, read_keys
 from dpsql.schema.lookup import means, meant, of_table
 from dpsql.schema.names import as_sql, folded, quoted_text
+from dpsql.schema.pair_bounds import bound_of, unbounded_where_met
 from dpsql.schema.referred import check_same_units, check_stored_apart, root_of, with_parents
 from dpsql.schema.table import MovedValues, moved_values
 from dpsql.schema.units import RowLimit
@@ -190,36 +191,19 @@ class DeclaredData:
             SchemaError: units of another table are others.
         """
         for other in {of.path: of for one in table.added for of in one.tables}.values():
-            if other.path != table.whole.path:
-                self.check_same_units(table.whole, other)
+            if other.path != table.path:
+                self.check_same_units(table, other)
 
     def unbounded(self, table: Table) -> UnboundedError:
         """Say that nothing bounds the rows of units in a table."""
         related = related_rows(table)
-        combination = combination_of(table)
         if related is not None:
-            combination = RowCombination(related.counted)
-        if combination is not None:
-            return unbounded_pairs(self.source.catalog, combination, self.schema, self.unit)
+            return unbounded_where_met(self.source.catalog, related.counted, self.schema, self.unit)
         return unbounded(self.source.catalog, table, self.schema, self.unit)
 
     def widened(self, table: Table) -> Table:
         """Give a private table the columns of the private rows that it refers to."""
         return with_parents(self.source, table, self.schema, self.unit)
-
-    def combined(self, combination: RowCombination) -> Table:
-        """Describe rows that are made of rows of several private tables, or of one twice.
-
-        Raises:
-            SchemaError: their units are not the same, or several bounds are declared.
-        """
-        first, *others = combination.sources
-        made = [table.path for table in made_of(first)]
-        for other in others:
-            if [table.path for table in made_of(other)] != made:
-                self.check_same_units(first, other)
-        rows = bound_of(self.source.catalog, combination, self.schema, self.unit)
-        return self.source.combined(combination, self.root_of(first), rows)
 
     def with_rows(self, rows: RelatedRows) -> Table:
         """Describe the rows of a relation of private tables.
@@ -232,8 +216,7 @@ class DeclaredData:
             self.check_same_units(first, other)
         most = rows.most
         if most is None:
-            met = RowCombination(rows.counted)
-            most = bound_of(self.source.catalog, met, self.schema, self.unit)
+            most = bound_of(self.source.catalog, rows.counted, self.schema, self.unit)
         return rows_of_relation(rows, self.root_of(first), most)
 
     def declaring(self, table: Table, column: str, domain: Domain) -> DeclaredData:
@@ -305,8 +288,7 @@ class DeclaredData:
                 raise no_units(table)
             if table.path != tables[0].path:
                 self.check_same_units(tables[0], table)
-        combination = RowCombination(tuple(tables))
-        return self.source.combined(combination, self.root_of(tables[0]), 1)
+        return rows_of_relation(all_that_meet(tables), self.root_of(tables[0]), 1)
 
     def root_of(self, table: Table) -> str:
         """Return the table and the columns of the ids of a table's units."""
@@ -427,7 +409,7 @@ def with_values_moved(request: Request, script: Script) -> Request:
 def _moved(script: Script) -> list[MovedValues]:
     """Return what is moved of a table's own columns, of those that its statements use."""
     table = script.table
-    if table.made_of or table.chosen is not None:
+    if table.made_of:
         return []
     added = (measure.columns for measure in script.measures.values())
     used = {*script.workload.domain, *chain.from_iterable(added)}
@@ -535,7 +517,7 @@ def with_units_cut(
     """
     statements, made = dict(request.statements), dict[str, Table]()
     bounded = (table for table in script.tables if table.unit is not None and table.is_bounded)
-    cut = [table for table in bounded if not _all_chosen(table)]
+    cut = [table for table in bounded if not _all_count(table)]
     if not cut:
         raise SchemaError(
             "No rows are left out here: no table that is counted limits the rows of a unit.",
@@ -550,12 +532,13 @@ def with_units_cut(
     return replace(request, statements=tuple(statements.items()), report_cut=False), made
 
 
-def _all_chosen(table: Table) -> bool:
-    """Whether all rows count that are chosen of a unit."""
-    chosen, limits = table.chosen, () if table.unit is None else table.unit.limits
-    if chosen is None or chosen.rows is None or chosen.rows > table.contributions:
+def _all_count(table: Table) -> bool:
+    """Whether no unit has more rows than count: a relation that has few rows of each."""
+    related = related_rows(table)
+    if related is None or (table.unit is not None and table.unit.limits):
         return False
-    return all(limit.columns == chosen.apart and limit.rows >= chosen.places for limit in limits)
+    most = Known().of(related.relation).most
+    return most is not None and most <= table.contributions
 
 
 def _count_cut(units: Table, k: int, *, grouped: bool) -> str:
@@ -580,7 +563,7 @@ def named_besides(base: str, tables: Sequence[Table], asked: Mapping[str, str]) 
     """Name statements that are asked besides, one for each table, as no other one is named."""
     taken = {folded(name) for name in asked}
     for table in tables:
-        name = base if len(tables) == 1 else f"{base} of {printable(table.shown)}"
+        name = base if len(tables) == 1 else f"{base} of {printable(table.name)}"
         while folded(name) in taken:
             name += "_"
         taken.add(folded(name))

@@ -38,8 +38,8 @@ from dpsql.release.assembly import (
 )
 from dpsql.release.measurements import encode
 from dpsql.request import Request
-from dpsql.schema.combined import made_of
 from dpsql.schema.domain import Cuts
+from dpsql.schema.grain import made_of
 from dpsql.schema.table import Parent, Table, neighbours_of
 from dpsql.session.data import PrivateData, Split, split_of
 from dpsql.session.targets import plan_for
@@ -151,30 +151,25 @@ def referred(script: Script) -> tuple[Table, ...]:
 def _read(script: Script) -> Iterator[tuple[Table, Sequence[Parent]]]:
     """Yield each table whose rows are counted or looked into, and the rows that these refer to."""
     for own in script.each:
-        asked = [(own.table.whole, _names_read(own))]
-        made = [source for source in made_of(own.table) if source.path != own.table.whole.path]
+        asked = [(own.table, _names_read(own))]
+        made = [source for source in made_of(own.table) if source.path != own.table.path]
         yield from ((source, source.parents) for source in made)
         for table, names in asked:  # which grows
             others = others_of(table, names)
             yield table, others.parents
-            looked = [(w.table, [*w.columns, *(own for _, own in w.pairs)]) for w in others.within]
-            asked += looked
             asked += [(met, []) for one in others.added for met in one.tables]
 
 
 def _names_read(own: Script) -> list[str]:
     """Return the columns of its table that a script reads."""
-    chosen = own.table.chosen
-    names = columns_read(own.table, own.workload.domain, own.measures.values(), own.keys)
-    return names if chosen is None else [*names, chosen.window]
+    return columns_read(own.table, own.workload.domain, own.measures.values(), own.keys)
 
 
 def notes_of(script: Script) -> tuple[str, ...]:
     """Say where answers are not those of a database, other than by noise, and could be.
 
     Groups without rows take part in what is computed over groups, and in LIMIT.
-    Rows of other units are not met, to which a FOREIGN KEY may lead. And of rows that a window
-    chooses, such as the first of each unit, some may not count.
+    Rows of other units are not met, to which a FOREIGN KEY may lead.
     """
     refer = (
         f"if {printable(', '.join(parent.join.columns))} of a row of {printable(table.name)} leads "
@@ -184,18 +179,12 @@ def notes_of(script: Script) -> tuple[str, ...]:
         for parent in parents
         if not parent.on_way
     )
-    chosen = (
-        f"of {printable(own.table.name)} only those rows count that a window chooses, at most "
-        f"{own.table.contributions:,} of each unit"
-        for own in script.each
-        if own.table.chosen is not None
-    )
     windows = (
         f"windows over {printable(own.table.name)} look at all rows of a unit, and at most "
         f"{own.table.contributions:,} of these rows count: the first row of a unit counts only if "
         "it is one of them; COUNT(DISTINCT unit) counts all units"
         for own in script.each
-        if own.table.chosen is None and others_of(own.table, _names_read(own)).over_all
+        if others_of(own.table, _names_read(own)).over_all
     )
     related = (related_rows(own.table) for own in script.each)
     loose = (note for rows in related if rows is not None for note in rows.notes)
@@ -205,7 +194,7 @@ def notes_of(script: Script) -> tuple[str, ...]:
         for note in statement.notes
         if note.avoidable
     )
-    return tuple(dict.fromkeys([*loose, *refer, *chosen, *windows, *groups]))
+    return tuple(dict.fromkeys([*loose, *refer, *windows, *groups]))
 
 
 def compiled_over(data: PrivateData, own: Compiled, before: Before) -> Compiled:

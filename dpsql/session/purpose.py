@@ -41,7 +41,7 @@ class DataState:
 
     def of(self, table: Table) -> DataState:
         """Return the state of the rows that a table has, which may be a view."""
-        made = [of.digest for of in (table.origin, table.chosen) if of is not None]
+        made = [] if table.origin is None else [table.origin.digest]
         own = [*made, table.fingerprint] if made else []
         others = sorted({origin.digest for origin in origins(table)} - {*made})
         return replace(self, view=digest([*own, *others])) if own or others else self

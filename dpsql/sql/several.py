@@ -126,7 +126,7 @@ def over_all_tables(asked: Sequence[Asked]) -> Asked:
     if len(asked) == 1:
         return asked[0]
     scripts = [of.script for of in asked]
-    names = named(script.table.shown for script in scripts)
+    names = named(script.table.name for script in scripts)
     tables = [
         UnitTable(name, script.table.contributions)
         for name, script in zip(names, scripts, strict=True)

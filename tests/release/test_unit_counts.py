@@ -33,8 +33,6 @@ STATEMENTS = [
     (0, f"SELECT COUNT(*) FROM (SELECT id, MAX(n) AS n FROM ({PER}) GROUP BY id) WHERE n > 2"),
     (0, f"SELECT COUNT(*) FROM ({PER}) p, seasons"),
     (0, f"SELECT COUNT(*) FROM (SELECT n FROM ({PER}), (SELECT 1 AS one), seasons) WHERE n = 1"),
-    (0, f"SELECT COUNT(*) FROM (SELECT n FROM ({PER}) ORDER BY n LIMIT 7)"),
-    (0, f"SELECT COUNT(*) AS c FROM (SELECT n FROM ({PER}), seasons LIMIT 100000) AS x"),
     (0, "SELECT COUNT(*) FROM (SELECT id FROM visits JOIN seasons ON m = month WHERE season = 'x' "
         "GROUP BY id)"),
 ]  # fmt: skip
@@ -99,6 +97,8 @@ def test_numbers_of_rows_are_added_up_to_as_many_as_count(con, session, sql, num
         f"SELECT COUNT(*) OVER () FROM ({PER})",
         f"SELECT n, COUNT(*) FROM (SELECT LEAST(n, 3) AS n FROM ({PER}) LIMIT 7) GROUP BY n",
         f"SELECT COUNT(*) FROM (SELECT n FROM ({PER}) LIMIT 7 OFFSET 2)",
+        f"SELECT COUNT(*) FROM (SELECT n FROM ({PER}) ORDER BY n LIMIT 7)",
+        f"SELECT COUNT(*) AS c FROM (SELECT n FROM ({PER}), seasons LIMIT 100000) AS x",
         f"SELECT COUNT(*) FROM ({PER}) p, ({PER}) q",
         f"SELECT COUNT(*) FROM ({PER}) p, visits v",
         "SELECT COUNT(*) FROM (SELECT id, m FROM visits GROUP BY id, m) p, (SELECT price, COUNT(*) "

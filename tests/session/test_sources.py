@@ -100,7 +100,7 @@ def test_all_that_sessions_do_is_asked_by_the_protocols(con, asked, tmp_path):
     assert session.query(joined, budget=0).height == 2
     with pytest.raises(dpsql.SqlError), session:
         session.query("SELECT COUNT(*) AS n FROM nowhere", budget=HUGE)
-    assert asked >= names_of(DataSource) - {"combined", "interrupt"}
+    assert asked >= names_of(DataSource) - {"interrupt"}
     assert asked >= {"catalog", "describe", "snapshot", "prepared", "keys"}
 
 
@@ -118,7 +118,6 @@ def test_rows_that_meet_are_asked_by_it(con, asked):
     n = dpsql.query(con, met, budget=HUGE, unit=unit)["n"][0]
     ((true,),) = con.execute(met).fetchall()
     assert round(n) == true
-    assert "combined" in asked
 
 
 def test_what_a_protocol_lacks_is_not_there():

@@ -31,9 +31,8 @@ from dpsql.engines.others import unit_name
 from dpsql.engines.unit_rows import ROWS, RowsOfEachUnit, RowsWithoutUnit
 from dpsql.errors import InternalError
 from dpsql.rows.typed import call
-from dpsql.schema.combined import UNIT
 from dpsql.schema.names import quoted_name, quoted_text
-from dpsql.schema.units import RowLimit
+from dpsql.schema.units import UNIT, RowLimit
 
 _COUNT = "system.main.count(*)"
 

@@ -42,7 +42,6 @@ from dpsql.rows.write import RowWriter, known_as
 from dpsql.schema import Table
 from dpsql.schema.declared import GENERATED
 from dpsql.schema.names import quoted_name
-from dpsql.schema.table import Parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +159,6 @@ class Projection:
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """It is no combination."""
-        return ()
-
-    @property
-    def sides(self) -> tuple[Parent, ...]:
         """It is no combination."""
         return ()
 

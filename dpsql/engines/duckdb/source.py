@@ -11,7 +11,6 @@ import duckdb
 import polars as pl
 
 from dpsql.engines.base import Step
-from dpsql.engines.combined import combined_rows
 from dpsql.engines.duckdb import made
 from dpsql.engines.duckdb.catalog import DuckDBCatalog, fetch
 from dpsql.engines.duckdb.engine import DuckDBEngine
@@ -22,7 +21,6 @@ from dpsql.engines.source import DraftedSource, StoredState
 from dpsql.engines.unit_rows import rows_without_unit, unit_counts
 from dpsql.errors import SchemaError
 from dpsql.schema import EachRow, Schema, Table, Unit
-from dpsql.schema.combined import RowCombination
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.facts import Database, TablePath
 from dpsql.schema.lookup import current_database
@@ -116,10 +114,6 @@ class DuckDBSource(DraftedSource):
     def interrupt(self) -> None:
         """End the statement that runs."""
         self.con.interrupt()
-
-    def combined(self, combination: RowCombination, root: str, rows: int | None) -> Table:
-        """Describe rows that are made of several tables'; see `DataSource.combined`."""
-        return combined_rows(combination, root, rows)
 
     def unit_counts(
         self, table: Table, root: str, least: int, most: int, limits: tuple[RowLimit, ...] = ()

@@ -36,7 +36,7 @@ from dpsql.engines.spark.tables import SparkTables
 from dpsql.engines.unit_rows import ROWS, RowsOfEachUnit, RowsWithoutUnit
 from dpsql.errors import InternalError
 from dpsql.schema import Table
-from dpsql.schema.combined import UNIT
+from dpsql.schema.units import UNIT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from dpsql.engines.base import Step
-from dpsql.engines.combined import combined_rows
 from dpsql.engines.source import DataSource, StoredState
 from dpsql.engines.spark.catalog import SparkCatalog
 from dpsql.engines.spark.engine import Partials, SparkEngine
@@ -23,7 +22,6 @@ from dpsql.errors import LedgerError, SchemaError, StaleSchemaError, printable
 from dpsql.hints import option
 from dpsql.schema import EachRow, Schema, Table, Unit
 from dpsql.schema.catalog import read_table
-from dpsql.schema.combined import RowCombination
 from dpsql.schema.facts import Database
 from dpsql.schema.grain import declared_type, paths_read
 from dpsql.schema.names import as_sql
@@ -290,10 +288,6 @@ class SparkSource(DataSource):
     def interrupt(self) -> None:
         """End what runs in the session, which is our own."""
         self._tables.session.interruptAll()
-
-    def combined(self, combination: RowCombination, root: str, rows: int | None) -> Table:
-        """Describe rows that are made of several tables'; see `DataSource.combined`."""
-        return combined_rows(combination, root, rows)
 
     def unit_counts(
         self, table: Table, root: str, least: int, most: int, limits: tuple[RowLimit, ...] = ()

@@ -24,7 +24,7 @@ from dpsql.errors import Span, UnsupportedSqlError
 from dpsql.rel.added import AddedColumn, Met, MetRows, added_column
 from dpsql.rel.facts import Known, RelationFacts, columns_of_rows, conjuncts
 from dpsql.rel.keys import equal_columns
-from dpsql.rel.nodes import Agg, Filter, GroupJoin, Id, Join, Relation, Scan, Window
+from dpsql.rel.nodes import OUTSIDE, Agg, Filter, GroupJoin, Id, Join, Relation, Scan, Window
 from dpsql.rel.rename import Prefixed, renamed, renamed_aggregate, renamed_call
 from dpsql.rows.expression import RowColumn, RowExpression, all_if_any, all_of
 from dpsql.rows.expression import columns as columns_of
@@ -34,7 +34,6 @@ from dpsql.rows.within import aggregated
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Domain, Table
 from dpsql.schema.grain import stored_type, unit_columns
-from dpsql.schema.windows import OUTSIDE
 from dpsql.sql.algebra.described import DescribedRelation, moved, units_of
 from dpsql.sql.algebra.visible import NamedColumn, Visible, VisibleItem
 from dpsql.sql.binding.core import Core

@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from dpsql.errors import SqlError, printable
 from dpsql.hints import Hint, ask, first_that_works, instead, never, option
-from dpsql.schema.combined import ids_of_units
+from dpsql.schema.grain import ids_of_units
 from dpsql.schema.names import capitals, folded
 from dpsql.schema.units import ResolvedUnit
 from dpsql.sql.binding.bind import RowBinder

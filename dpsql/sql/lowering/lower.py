@@ -134,7 +134,7 @@ def lower(core: Core, table: Table, evaluator: Evaluator, reader: RowReader) -> 
             none = replace(core, conjuncts=(*core.conjuncts, never))
             found = _Set(none, keys, table, evaluator, reader)
         sets.append(found.lowered(types))
-    unit = table.whole.unit
+    unit = table.unit
     most = None if unit is None else unit.max_groups or unit.max_rows
     whole_units = most is None or all(group.rows <= most for group in sets)
     return LoweredCore(core, tuple(sets), types, whole_units)

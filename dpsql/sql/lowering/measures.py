@@ -55,8 +55,6 @@ from dpsql.rows.measure import (
 from dpsql.rows.read import read_expression
 from dpsql.rows.times import with_clocks
 from dpsql.rows.types import DOUBLE, NANOSECONDS, RowType, row_type
-from dpsql.rows.windows import window_seen
-from dpsql.rows.within import seen
 from dpsql.rows.write import RowWriter, known_as
 from dpsql.schema import Table
 from dpsql.schema.domain import ZONED
@@ -140,14 +138,11 @@ class RowReader:
         known |= self._given | {
             name: ends for name, d in table.columns.items() if (ends := ends_of(d)) is not None
         }
-        known |= {one.name: one.between for one in (*table.within, *table.windows)}
         known |= {one.name: one.between for one in table.added if one.domain is None}
         self._bounds = RowBounds(known, table.filled, declared, typed=False)
         # A row counts only if it has a value of the domain in each column that is named.
         always = (name for name, domain in table.columns.items() if not domain.nullable)
         self._filled = table.filled.union(always)
-        self._made = {one.name: seen(one) for one in table.within}
-        self._made |= {one.name: window_seen(one) for one in table.windows}
         self._read: dict[str, row.RowExpression] = {}
         self._keys: dict[tuple[str, bool, bool], RowKey | None] = {}
 
@@ -411,8 +406,6 @@ class RowReader:
         """
         if isinstance(node, row.RowColumn):
             domain = self._table.columns.get(node.name)
-            if node.name in self._made:
-                return self._made[node.name]
             if domain is None:
                 return node
             enforced = node.name in self._table.enforced
@@ -527,8 +520,7 @@ class RowReader:
 
     def _likely(self, value: row.RowExpression) -> tuple[int, int]:
         """Return bounds to propose: as far as days of declared columns are apart, if it has any."""
-        computed = {one.name: one.columns for one in (*self._table.within, *self._table.windows)}
-        computed |= {one.name: one.columns for one in self._table.added}
+        computed = {one.name: one.columns for one in self._table.added}
         names = {n for name in row.columns(value) for n in computed.get(name, {name})}
         ends = [(d.values[0], d.values[-1]) for n, d in self._table.columns.items() if n in names]
         days = [

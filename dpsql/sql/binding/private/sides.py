@@ -29,11 +29,9 @@ class Grained:
     parent: Parent | None = None
 
     def at(self, parent: Parent) -> Grained:
-        """Return what these refer to in turn, or what a combination is made of."""
+        """Return what these refer to in turn."""
         before = "" if self.parent is None else self.parent.prefix
-        sides = self.table.origin.sides if self.table.origin is not None else ()
-        known = (*self.table.parents, *sides)
-        of = next(p for p in known if p.prefix == before + parent.prefix)
+        of = next(p for p in self.table.parents if p.prefix == before + parent.prefix)
         return Grained(self.table, of)
 
 

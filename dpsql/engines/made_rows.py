@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dpsql.errors import InternalError
 from dpsql.rel.related import OfRelation, RelatedRows
-from dpsql.rows.types import is_readable
 from dpsql.schema import Table
-from dpsql.schema.combined import UNIT, OfCombination, Place, RowCombination
 from dpsql.schema.grain import origins
 from dpsql.schema.table import Origin
-from dpsql.schema.units import ResolvedUnit
+from dpsql.schema.units import UNIT, ResolvedUnit
 
 
 class MadeOfTables(ABC):
@@ -46,20 +44,6 @@ class MadeOfTables(ABC):
 
 
 @dataclass(frozen=True)
-class CombinedRows(OfCombination, MadeOfTables):
-    """The source of the rows of a combination."""
-
-    @property
-    def sql(self) -> str:
-        """Nothing that could stand after FROM: its rows are made of those of its tables.
-
-        Raises:
-            InternalError: always.
-        """
-        raise InternalError("rows of several tables are scanned as if they were stored")
-
-
-@dataclass(frozen=True)
 class RowsOfRelation(OfRelation, MadeOfTables):
     """The source of the rows of a relation."""
 
@@ -83,46 +67,6 @@ def rows_of_relation(related: RelatedRows, root: str, rows: int | None) -> Table
     """
     unit = carried(related.read[0], root, rows)
     return related.table(unit, RowsOfRelation(related, related.base(unit)))
-
-
-def combined_rows(combination: RowCombination, root: str, rows: int | None) -> Table:
-    """Describe a combination as a table.
-
-    Args:
-        combination: which rows meet.
-        root: the table and the columns of the ids of their units.
-        rows: how many rows of a unit count; None if nothing says so.
-    """
-    found = carried(combination.sources[0], root, rows)
-    made = CombinedRows(combination, combination.base(found))
-    return combination.table(found, made)
-
-
-def columns_of_side(combination: RowCombination, number: int) -> list[str]:
-    """Return what is read of one of the tables whose rows meet.
-
-    These are columns that have a domain, or that expressions of rows can read, as they say in which
-    line rows stand; and those that are equal to others'.
-    """
-    table = combination.sources[number]
-    equal = (name for pair in _sorted(combination) for of, name in pair if of == number)
-    return list(dict.fromkeys([*table.columns, *readable(table), *equal]))
-
-
-def readable(table: Table) -> Iterator[str]:
-    """Name the columns without a domain that expressions of rows can read."""
-    return (name for name, type_ in table.undeclared.items() if is_readable(type_))
-
-
-def equal_columns(combination: RowCombination, number: int) -> Iterator[tuple[Place, Place]]:
-    """Yield which columns of one of the tables are equal to those of one before it."""
-    for first, last in _sorted(combination):
-        if last[0] == number:
-            yield first, last
-
-
-def _sorted(combination: RowCombination) -> list[list[Place]]:
-    return sorted(map(sorted, combination.equal))
 
 
 def carried(table: Table, root: str, rows: int | None) -> ResolvedUnit:
