@@ -33,7 +33,7 @@ def limited(
     """Give a table's unit the limits that are declared for rows that agree in columns of it.
 
     Where nothing bounds its rows, these can't be counted, and limits are for those that a statement
-    chooses among them (`windows.py`).
+    chooses among them (`dpsql/rel/related.py`).
 
     Args:
         catalog: tells of the tables.
