@@ -7,13 +7,16 @@ from dataclasses import replace
 from fractions import Fraction
 
 import duckdb
+import polars as pl
 import pytest
 
 import dpsql
 from dpsql.engines.duckdb.columns import Parameters
 from dpsql.engines.duckdb.relations import kept_rows
 from dpsql.errors import LedgerError, SchemaError, SqlError, UnboundedError, UndeterminedError
+from dpsql.rel.related import related_rows
 from dpsql.request import Request, named
+from dpsql.schema.names import quoted_name
 from dpsql.schema.stored import table_from_json, table_to_json
 from tests.release.test_private_joins import (
     HUGE,
@@ -151,51 +154,63 @@ def test_it_is_what_duckdb_says_though_fewer_rows_count(con, session, keys, sql)
 def test_what_bounds_the_rows_of_a_unit_and_what_does_not(con, rows, source):
     session = dpsql.Session(con, schema=units(orders=20))
     found = table_of(session, total(source))
-    if rows is None:
-        assert found.chosen is None
-        assert found.contributions == (50 if "items" in source else 20)
-    else:
-        assert found.contributions == found.chosen.rows == rows
-        most = kept_by_unit(con, found).most_common(1)
-        assert most[0][1] <= rows
     check_equal(con, session, total(source), 0)
+    if rows is None:
+        assert (found.path[-1], found.unit_rows) == ("orders", 20)
+    else:
+        assert max(kept_by_unit(con, found).values()) <= rows
+        assert found.unit_rows == rows
+        assert related_rows(found) is not None
 
 
-def kept_by_unit(con, table):
-    """Return how many rows are kept of each customer."""
-    parameters = Parameters()
-    sql = f"SELECT customer_id FROM ({kept_rows(table, ['customer_id'], parameters)})"
+def kept_by_unit(con, table, *others):
+    """Return how many rows are kept of each customer, and of each value of other columns."""
+    parameters, known = Parameters(), [*table.columns, *table.undeclared]
+    names = [
+        next(one for one in known if one == name or one.endswith(f".{name}"))
+        for name in ("customer_id", *others)
+    ]
+    listed = ", ".join(map(quoted_name, names))
+    sql = f"SELECT {listed} FROM ({kept_rows(table, names, parameters)})"
     return Counter(con.execute(sql, parameters.values).fetchall())
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        f"SELECT * FROM orders QUALIFY row_number() OVER ({OF}, id) = 1",
-        f"SELECT * FROM orders QUALIFY row_number() OVER ({OF}, id // 9) = 1",
-        "SELECT DISTINCT ON (customer_id, address_id) * FROM orders ORDER BY price, id",
-        "SELECT DISTINCT customer_id, address_id FROM orders",
-        "SELECT qty FROM items QUALIFY row_number() OVER (PARTITION BY order_id) = 1",
-        "SELECT i.qty FROM items i JOIN orders o ON i.order_id = o.id QUALIFY row_number() "
-        "OVER (PARTITION BY o.id, o.customer_id) = 1",
-    ],
-)
+OF_ANY_NUMBER = [
+    f"SELECT * FROM orders QUALIFY row_number() OVER ({OF}, id) = 1",
+    f"SELECT * FROM orders QUALIFY row_number() OVER ({OF}, id // 9) = 1",
+    "SELECT DISTINCT ON (customer_id, address_id) * FROM orders ORDER BY price, id",
+    "SELECT DISTINCT customer_id, address_id FROM orders",
+    "SELECT qty FROM items QUALIFY row_number() OVER (PARTITION BY order_id) = 1",
+    "SELECT i.qty FROM items i JOIN orders o ON i.order_id = o.id QUALIFY row_number() "
+    "OVER (PARTITION BY o.id, o.customer_id) = 1",
+]
+
+
+@pytest.mark.parametrize("source", OF_ANY_NUMBER)
 def test_of_rows_with_places_beside_what_has_any_value_max_rows_count(con, source):
-    """But of the chosen ones, so that others take no room."""
     session = dpsql.Session(con, schema=units(orders=5, items=5))
     table = table_of(session, total(source))
-    assert (table.contributions, table.chosen.rows) == (5, None)
+    assert table.unit_rows == 5
     loose = dpsql.Schema({}, units={"orders": dpsql.Unit("customer_id")})
     if "items" not in source:
         with pytest.raises(SqlError, match="how many rows"):
             dpsql.Session(con, schema=loose).query(total(source), budget=ONE)
-    id_ = "customer_id" if "items" not in source else "order_id.customer_id"
-    kept, parameters = Counter(), Parameters()
-    sql = f'SELECT "{id_}" FROM ({kept_rows(table, [id_], parameters)})'
-    kept.update(con.execute(sql, parameters.values).fetchall())
-    assert 1 < max(kept.values()) <= 5
+    assert 1 < max(kept_by_unit(con, table).values()) <= 5
     few = dpsql.Session(con, schema=units(orders=20, items=50))
     check_equal(con, few, total(source), 0)
+
+
+@pytest.mark.parametrize("source", OF_ANY_NUMBER)
+def test_where_more_are_chosen_than_count_it_is_chosen_ones_that_count(con, source):
+    """So that others take no room."""
+    session = dpsql.Session(con, schema=units(orders=2, items=2))
+    customer = "(SELECT customer_id FROM orders WHERE orders.id = items.order_id) AS customer_id"
+    shown = source.replace("i.qty", "o.customer_id").replace("SELECT qty", f"SELECT {customer}")
+    true = owned(con).execute(
+        "SELECT SUM(LEAST(n, 2)) FROM (SELECT COUNT(*) AS n FROM "
+        f"({shown}) WHERE customer_id IS NOT NULL GROUP BY customer_id)"
+    )
+    assert round(answers(session, total(source))["n"][0]) == true.fetchone()[0]
 
 
 @pytest.mark.parametrize(
@@ -226,10 +241,13 @@ def test_of_what_differs_each_has_one_row(con):
     session = dpsql.Session(con, schema=units(orders=20))
     sql = "SELECT status, COUNT(*) AS n FROM (SELECT DISTINCT customer_id, status FROM orders) "
     table = table_of(session, sql + "GROUP BY 1")
-    assert (table.contributions, table.unit.limits) == (4, ((("status",), 1),))
-    assert max(kept_by_unit_and_status(con, table).values()) == 1
+    assert max(kept_by_unit(con, table, "status").values()) == 1
+    assert (table.unit_rows, table.unit.limits) == (4, ((("status",), 1),))
     error = session.plan(sql + "GROUP BY 1", budget=ONE).expected_error()["rmse"][0]
     assert error == pytest.approx((4 / 2) ** 0.5, rel=0.01)
+
+
+def test_what_differs_in_a_unit_has_a_domain_in_a_query_of_its_own(con, session):
     for other in ("SELECT status, COUNT(*) FROM orders GROUP BY customer_id, status",
                   "SELECT DISTINCT status, customer_id FROM orders"):  # fmt: skip
         with pytest.raises(SqlError, match="no public domain"):
@@ -334,11 +352,9 @@ def test_all_and_chosen_rows_are_planned_together(con):
     plan = session.plan(script, budget=ONE)
     assert plan.neighbours == (
         "add or remove one customers.id with all of its rows, of which at most 20 of orders, "
-        "1 of chosen orders and 1 of chosen orders are kept; its rows are found in orders by "
-        "orders.customer_id → customers"
+        "1 of rows made of orders and 1 of rows made of orders are kept; its rows are found in "
+        "orders by orders.customer_id → customers"
     )
-    note = "of orders only those rows count that a window chooses, at most 1 of each unit"
-    assert plan.notes == (note,)
     tables = session._data.declared.compile(Request(tuple(script.items()), ONE)).tables
     assert [table.contributions for table in tables] == [20, 1, 1]
     errors = dict(plan.expected_error().select("statement", "rmse").rows())
@@ -350,6 +366,12 @@ def test_all_and_chosen_rows_are_planned_together(con):
         assert [row[-1] for row in sorted(found, key=str)] == pytest.approx(
             [row[-1] for row in true], abs=0.1
         )
+
+
+def test_a_plan_says_that_rows_are_chosen(con):
+    session = dpsql.Session(con, schema=units(orders=20))
+    note = "of orders only those rows count that a window chooses, at most 1 of each unit"
+    assert session.plan(total(FIRST), budget=ONE).notes == (note,)
 
 
 def pl_names(frame):
@@ -390,19 +412,24 @@ OTHERS = [
 def test_measurements_of_other_rows_are_not_used(session, tmp_path, other):
     sql, asked = "SELECT COUNT(*) AS n FROM ({})", by_status(FIRST)
     release = session.release({"a": asked}, budget=ONE)
-    release.save(tmp_path / "out")
-    loaded = dpsql.Release.load(tmp_path / "out")
-    # The same rows, asked otherwise.
     again = sql.format(FIRST) + " WHERE status = 'f'"
-    values = [known.query(again)["n"][0] for known in (release, loaded)]
-    values.append(session.query(again, budget=0)["n"][0])
-    values.append(session.query(again.replace(FIRST, placed("k < 2")), budget=0)["n"][0])
-    assert values == pytest.approx([values[0]] * 4)
+    value = session.query(again, budget=0)["n"][0]
     with pytest.raises(UndeterminedError):
         session.query(sql.format(other), budget=0)
-    for known in (release, loaded):
-        with pytest.raises(SchemaError, match="only those rows of orders"):
+    release.save(tmp_path / "out")
+    for known in (release, dpsql.Release.load(tmp_path / "out")):
+        assert known.query(again)["n"][0] == pytest.approx(value)
+        with pytest.raises(SchemaError, match="no rows of rows made of orders|no table orders"):
             known.query(sql.format(other))
+
+
+@pytest.mark.parametrize("condition", ["k < 2", "k <= 1", "1 = k"])
+def test_rows_that_are_chosen_otherwise_are_the_same(session, condition):
+    release = session.release({"a": by_status(FIRST)}, budget=ONE)
+    value = release["a"].filter(pl.col("status") == "f")["n"][0]
+    for source in (FIRST, placed(condition)):
+        again = f"SELECT COUNT(*) AS n FROM ({source}) WHERE status = 'f'"
+        assert session.query(again, budget=0)["n"][0] == pytest.approx(value)
 
 
 def test_what_was_measured_before_is_used_for_the_same_rows(con):
@@ -456,12 +483,15 @@ def test_all_chosen_rows_count_so_none_are_reported_as_cut(con):
     session = dpsql.Session(con, schema=units(orders=2))
     with pytest.raises(SchemaError, match="No rows are left out here"):
         session.release({"a": total(FIRST)}, budget=HUGE, report_cut=True)
-    found = session.release(
-        {"a": total(FIRST), "b": total("FROM orders")}, budget=HUGE, report_cut=True
-    )
+    each = {"a": total("SELECT DISTINCT customer_id, status FROM orders")}
+    with pytest.raises(SchemaError, match="No rows are left out here"):
+        dpsql.Session(con, schema=units(orders=9)).release(each, budget=HUGE, report_cut=True)
+
+
+def test_of_chosen_rows_those_are_reported_that_do_not_count(con):
+    session = dpsql.Session(con, schema=units(orders=2))
     many = "SELECT COUNT(*) FROM (SELECT 1 FROM orders GROUP BY customer_id HAVING COUNT(*) > 2)"
     ((true,),) = owned(con).execute(many).fetchall()
-    assert round(found["units_cut"]["units_cut"][0]) == true
     # Of six that are chosen two count.
     found = session.release({"a": total(placed("k <= 6"))}, budget=HUGE, report_cut=True)
     assert round(found["units_cut"]["units_cut"][0]) == true
@@ -474,9 +504,19 @@ def test_all_chosen_rows_count_so_none_are_reported_as_cut(con):
     kept = owned(con).execute("SELECT SUM(LEAST(n, 2)) FROM (SELECT COUNT(*) AS n FROM orders "
                               "GROUP BY customer_id)").fetchone()[0]  # fmt: skip
     assert round(found["a"]["n"][0]) == kept
-    each = {"a": total("SELECT DISTINCT customer_id, status FROM orders")}
-    with pytest.raises(SchemaError, match="No rows are left out here"):
-        dpsql.Session(con, schema=units(orders=9)).release(each, budget=HUGE, report_cut=True)
+
+
+def test_where_all_chosen_rows_count_others_are_reported_alone(con):
+    session = dpsql.Session(con, schema=units(orders=2))
+    found = session.release(
+        {"a": total(FIRST), "b": total("FROM orders")}, budget=HUGE, report_cut=True
+    )
+    many = "SELECT COUNT(*) FROM (SELECT 1 FROM orders GROUP BY customer_id HAVING COUNT(*) > 2)"
+    ((true,),) = owned(con).execute(many).fetchall()
+    assert round(found["units_cut"]["units_cut"][0]) == true
+
+
+def test_units_are_reported_of_which_limits_cut_chosen_rows(con):
     unit = dpsql.Unit("customer_id", 9, max_rows_per={"region": 1})
     limited = dpsql.Session(con, schema=dpsql.Schema({}, units={"orders": unit}))
     found = limited.release({"a": total(placed("k <= 4"))}, budget=HUGE, report_cut=True)
@@ -526,9 +566,9 @@ def test_limits_for_rows_that_agree_are_kept_to(con, limit, rows):
     unit = dpsql.Unit("customer_id", rows, max_rows_per={"status": limit})
     session = dpsql.Session(con, schema=dpsql.Schema({}, units={"orders": unit}))
     table = table_of(session, by_status(placed("k <= 4")))
-    kept = kept_by_unit_and_status(con, table)
-    assert max(kept.values()) == limit
+    kept = kept_by_unit(con, table, "status")
     assert max(kept_by_unit(con, table).values()) <= 4
+    assert max(kept.values()) == limit
 
 
 @pytest.mark.sampled(1)
@@ -541,11 +581,11 @@ def test_neighbors_differ_by_what_is_charged_where_only_limits_are_declared(seed
     asked = {"script": script, "schema": dpsql.Schema({}, units={"orders": unit})}
     shop(con, seed, customers=12, apart=seed)
     whole = recorded(con, asked, budget=ONE)
-    assert {s.share for s in whole.certified.spreads} == {Fraction(1, 4)}
     shop(con, seed, customers=12, apart=seed, without=seed)
     fewer = recorded(con, asked, budget=ONE)
     check_alike(whole, fewer)
     assert 0 < spent(whole, fewer) <= charged(whole)
+    assert {s.share for s in whole.certified.spreads} == {Fraction(1, 4)}
 
 
 def test_chosen_rows_by_other_limits_are_other_rows_of_the_same_table(con):
@@ -568,12 +608,6 @@ def test_chosen_rows_by_other_limits_are_other_rows_of_the_same_table(con):
         assert owned(con).execute(kept).fetchall() == [(found,)]
 
 
-def kept_by_unit_and_status(con, table):
-    parameters, names = Parameters(), ["customer_id", "status"]
-    sql = f"SELECT customer_id, status FROM ({kept_rows(table, names, parameters)})"
-    return Counter(con.execute(sql, parameters.values).fetchall())
-
-
 def test_pairs_of_rows_are_chosen_too(con, tmp_path):
     bounds = {"orders": 20, "addresses": 9, "addresses, orders": 60}
     unit = dpsql.Unit("customer_id", bounds)
@@ -587,8 +621,10 @@ def test_pairs_of_rows_are_chosen_too(con, tmp_path):
     script = {name: sql.format(f"{name}.customer_id") for name in "oa"}
     assert table_of(session, script["o"]).contributions == 2
     release = session.release({**script, "q": by_status(FIRST)}, budget=HUGE)
-    release.save(tmp_path / "out")
     true = dict(owned(con).execute(script["o"]).fetchall())
+    for name in script:
+        assert dict(release[name].select("city", "n").rows()) == pytest.approx(true, abs=0.1)
+    release.save(tmp_path / "out")
     for known in (release, dpsql.Release.load(tmp_path / "out")):
         for one in script.values():
             rows = known.query(one).select("city", "n").rows()
@@ -597,18 +633,22 @@ def test_pairs_of_rows_are_chosen_too(con, tmp_path):
             known.query(script["o"].replace("<= 2", "<= 3"))
 
 
-def test_views_and_ids_of_several_columns(con):
+def test_views_have_chosen_rows_too(con):
     con.execute("CREATE VIEW late AS SELECT * FROM orders WHERE status <> 'p'")
     session = dpsql.Session(con, schema=dpsql.Schema({}, units={"late": units().units["orders"]}))
     sql = by_status(FIRST.replace("orders", "late"))
     found = table_of(session, sql)
-    assert (found.contributions, found.chosen.rows) == (1, 1)
+    assert found.unit_rows == 1
+    assert set(kept_by_unit(con, found).values()) == {1}
     other = owned(con)
     other.execute("CREATE VIEW late AS SELECT * FROM orders WHERE status <> 'p'")
     for status, n, _ in answers(session, sql).rows():
         true = other.execute(f"SELECT COUNT(*) FROM ({FIRST.replace('orders', 'late')}) WHERE "
                              "status IS NOT DISTINCT FROM ?", [status]).fetchone()[0]  # fmt: skip
         assert round(n) == true
+
+
+def test_ids_may_be_of_several_columns(con):
     con.execute("CREATE TABLE v (a INTEGER, b VARCHAR, n INTEGER CHECK (n BETWEEN 0 AND 3))")
     con.execute("INSERT INTO v SELECT i % 3, i % 2, i % 4 FROM range(40) AS t(i)")
     pairs = dpsql.Session(con, unit="a, b", max_rows=5)
