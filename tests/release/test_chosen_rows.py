@@ -419,7 +419,7 @@ def test_measurements_of_other_rows_are_not_used(session, tmp_path, other):
     release.save(tmp_path / "out")
     for known in (release, dpsql.Release.load(tmp_path / "out")):
         assert known.query(again)["n"][0] == pytest.approx(value)
-        with pytest.raises(SchemaError, match="no rows of rows made of orders|no table orders"):
+        with pytest.raises(SchemaError, match=r"no rows of rows made of orders|no table orders"):
             known.query(sql.format(other))
 
 
