@@ -62,12 +62,15 @@ def computed(con, *wanted, low=LOW, high=HIGH):
     found = []
     for one in wanted:
         request = Request(named(SQL.format(one)), BUDGET)
-        (table,) = session._data.declared.compile(request).tables
-        (column,) = table.within
-        name = quoted_name(column.name)
-        value = RowColumn(column.name)
-        seen = value if column.scale is None else from_steps(value, column.scale)
-        sql = RowWriter({column.name: column.type}).write(seen).sql
+        script = session._data.declared.compile(request)
+        (table,) = script.tables
+        (column,) = table.added
+        (key,) = script.keys.values()
+        _, agg = column.computed
+        sql = name = quoted_name(column.name)
+        if agg.function in {"sum", "avg"}:
+            sql = key.value.parts[0].sql  # what is compared with 1
+            assert sql != name
         rows = con.execute(
             f"SELECT id, {sql} FROM ({kept_rows(table, ['id', column.name])}) AS r(id, {name})"
         ).fetchall()
@@ -163,7 +166,7 @@ def test_other_bounds_make_another_column():
         session = declared(opened([(0, 1.5)]), low, high)
         request = Request(named(SQL.format("SUM(x)")), BUDGET)
         (table,) = session._data.declared.compile(request).tables
-        names.append(table.within[0].name)
+        names.append(table.added[0].name)
     assert names[0] == names[1] != names[2]
 
 
