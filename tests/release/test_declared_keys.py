@@ -323,8 +323,9 @@ def test_keys_of_several_columns_of_the_catalog():
             "SELECT COUNT(*) AS n FROM sales", budget=HUGE
         )
     half = "SELECT size, COUNT(*) AS n FROM sales s JOIN shops p ON p.nr = s.shop GROUP BY 1"
-    with pytest.raises(dpsql.DpsqlError, match="where rows of sales, shops meet"):
-        dpsql.Session(con, unit=unit).plan(half, budget=HUGE)
+    for bounds in ({"sales": 2}, {"sales": 2, "sales, shops": 5}):
+        with pytest.raises(dpsql.DpsqlError, match="must say that both rows are of one unit"):
+            dpsql.Session(con, unit=dpsql.Unit("shops", bounds)).plan(half, budget=HUGE)
 
 
 def test_a_folder_is_read_as_it_was_written(tmp_path):

@@ -16,9 +16,13 @@ import dpsql
 from dpsql.engines.combined import readable
 from dpsql.engines.duckdb.relations import kept_rows, rows_of_units
 from dpsql.engines.others import stored_columns
+from dpsql.engines.table_relations import rows_of_units as all_rows
 from dpsql.errors import DpsqlError, ExecutionError
+from dpsql.rel.facts import Known
+from dpsql.rel.keys import meets_one
+from dpsql.rel.nodes import Join, Window, walk
+from dpsql.rel.related import related_rows
 from dpsql.request import Request, named
-from dpsql.schema.combined import made_of
 from dpsql.schema.names import quoted_name
 from tests.helpers.random_databases import RandomDatabase, RandomQuestions
 from tests.release.test_sums_of_neighbors import charged, check_alike, recorded, spent
@@ -164,9 +168,14 @@ def test_pairs_units_and_windows_are_among_them():
             found = compiled(database.connect(), database, script)
         except DpsqlError:
             continue
-        pairs |= {seed for table in found.tables if len(made_of(table)) > 1}
+        for table in found.tables:
+            relation = all_rows(table, [*stored_columns(table), *table.computed]).relation
+            joins = [node for node in walk(relation) if isinstance(node, Join)]
+            pairs |= {
+                seed for node in joins if related_rows(table) and not meets_one(node, Known())
+            }
+            windows |= {seed for node in walk(relation) if isinstance(node, Window)}
         units |= {seed for own in found.each if own.units}
-        windows |= {seed for table in found.tables if table.windows}
         if len(pairs) >= 1 and len(units) >= 2 and len(windows) >= 2:
             return
     pytest.fail(f"{pairs} have pairs, {units} units, and {windows} windows")
