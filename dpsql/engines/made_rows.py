@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpsql.errors import InternalError
@@ -66,6 +66,8 @@ def rows_of_relation(related: RelatedRows, root: str, rows: int | None) -> Table
         rows: how many rows of a unit count; None if nothing says so.
     """
     unit = carried(related.read[0], root, rows)
+    fewer = (limit for limit in related.limits if rows is not None and limit.rows < rows)
+    unit = replace(unit, limits=tuple(fewer))
     return related.table(unit, RowsOfRelation(related, related.base(unit)))
 
 

@@ -89,7 +89,8 @@ class Others:
 
 def others_of(table: Table, names: Iterable[str]) -> Others:
     """Return what some columns of a table need besides its rows."""
-    asked, added = list(names), list[AddedColumn]()
+    asked = list(names)
+    added: list[AddedColumn] = []
     for one in reversed(added_to(table)):  # each comes after those that it needs
         if one.name in asked:
             added.insert(0, one)

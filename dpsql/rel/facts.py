@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeGuard
 
 from dpsql.errors import InternalError
 from dpsql.rel.nodes import (
@@ -60,6 +61,8 @@ UNIT: Key = (), ""
 """The key of the unit itself: a column that has it has one value for all rows of a unit."""
 _KINDS = _DECLARED, _READABLE, _COLLATED, _OPAQUE = range(4)
 _COMPARED = frozenset({"=", "<>", "<", "<=", ">", ">="})
+_MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+"""Comparison → what it is with its sides exchanged."""
 _NEVER_NULL = frozenset({"exists", "count", "count_distinct"})
 
 
@@ -154,7 +157,7 @@ class Known(NodeVisitor[RelationFacts]):
             n: replace(c, nullable=c.nullable and n not in there) for n, c in of.columns.items()
         }
         limits = [of.most] if of.most is not None else []
-        for name, first, last in known_places(parts):
+        for name, (first, last) in known_places(parts).items():
             many = max(last - first + 1, 0)
             limits += [each * many for by, each in of.shared if by == {name}]
         most = min(limits, default=None)
@@ -349,23 +352,47 @@ def _needed(part: RowExpression) -> frozenset[Id]:
             return frozenset()
 
 
-def known_places(parts: Iterable[RowExpression]) -> Iterable[tuple[Id, int, int]]:
-    """Yield columns that conditions say are between two whole numbers from 1, with these."""
+def known_places(parts: Iterable[RowExpression]) -> dict[Id, tuple[int, int]]:
+    """Return the columns that conditions say are between two whole numbers from 1, with these."""
+    least, most = dict[Id, int](), dict[Id, int]()
     for part in parts:
-        match part:
-            case RowCall("=", (value, RowConstant("INTEGER", n))) if int(n) > 0:
-                first, last = int(n), int(n)
-            case RowCall(("<=" | "<") as sign, (value, RowConstant("INTEGER", n))):
-                first, last = 1, int(n) - (sign == "<")
-            case RowCall(
-                "between", (value, RowConstant("INTEGER", low), RowConstant("INTEGER", high))
-            ):
-                first, last = max(int(low), 1), int(high)
-            case _:
-                continue
-        place = _at_least_one(value)
-        if isinstance(place, RowColumn):
-            yield place.name, first, last
+        said = said_of_place(part)
+        if said is not None:
+            name, first, last = said
+            least[name] = max(first, least.get(name, 1))
+            if last is not None:
+                most[name] = min(last, most.get(name, last))
+    return {name: (least[name], last) for name, last in most.items()}
+
+
+def said_of_place(part: RowExpression) -> tuple[Id, int, int | None] | None:
+    """Return between which places a condition says that a row is; None if it is another one."""
+    match part:
+        case RowCall("between", (value, RowConstant("INTEGER", low), RowConstant("INTEGER", high))):
+            first, last = int(low), int(high)
+        case RowCall("in", (value, *listed)):
+            numbers = [int(n.text) for n in listed if _is_whole(n)]
+            if not numbers or len(numbers) < len(listed):
+                return None
+            first, last = min(numbers), max(numbers)
+        case RowCall(sign, (RowConstant("INTEGER", n), value)) if sign in _MIRRORED:
+            return said_of_place(RowCall(_MIRRORED[sign], (value, RowConstant("INTEGER", n))))
+        case RowCall("=", (value, RowConstant("INTEGER", n))):
+            first, last = int(n), int(n)
+        case RowCall(("<=" | "<") as sign, (value, RowConstant("INTEGER", n))):
+            first, last = 1, int(n) - (sign == "<")
+        case RowCall((">=" | ">") as sign, (value, RowConstant("INTEGER", n))):
+            place = _at_least_one(value)
+            above = max(int(n) + (sign == ">"), 1)
+            return (place.name, above, None) if isinstance(place, RowColumn) else None
+        case _:
+            return None
+    place = _at_least_one(value)
+    return (place.name, max(first, 1), last) if isinstance(place, RowColumn) else None
+
+
+def _is_whole(value: RowExpression) -> TypeGuard[RowConstant]:
+    return isinstance(value, RowConstant) and value.kind == "INTEGER"
 
 
 def _at_least_one(value: RowExpression) -> RowExpression:
@@ -406,8 +433,9 @@ def _single(unique: Iterable[frozenset[Id]], most: int | None) -> frozenset[froz
 
 def _is_place(call: WindowCall, of: RelationFacts) -> bool:
     """Whether a window numbers all rows of a unit."""
-    numbers = call.function == "row_number" and call.holds is None and not call.told
-    return numbers and all(map(of.tells_unit, call.partition))
+    told = (RowColumn(name) for name, _ in call.told)
+    numbers = call.function == "row_number" and call.holds is None
+    return numbers and all(map(of.tells_unit, (*told, *call.partition)))
 
 
 def _windowed(name: Id, call: WindowCall, of: RelationFacts) -> ColumnFacts:

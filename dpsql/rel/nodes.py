@@ -327,3 +327,8 @@ def _of_call(call: WindowCall) -> Iterator[RowExpression]:
     yield from (*call.arguments, *call.partition, *(one.value for one in call.order))
     if call.holds is not None:
         yield call.holds
+
+
+def has_windows(relation: Relation) -> bool:
+    """Whether rows of a relation are told apart by windows."""
+    return any(isinstance(node, Window) for node in walk(relation))

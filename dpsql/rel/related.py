@@ -11,7 +11,7 @@ from dpsql.errors import InternalError
 from dpsql.rel.nodes import Id, Join, Relation, Scan, StoredRows
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.table import Origin, Table
-from dpsql.schema.units import ResolvedUnit
+from dpsql.schema.units import ResolvedUnit, RowLimit
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,8 @@ class RelatedRows:
         filled: columns that are never NULL.
         notes: where they may not be the rows that a statement asks for.
         stored_in: columns of stored tables → these, and their names there.
+        limits: how many rows of a unit that agree in some columns count at most.
+        sure: how many rows of a unit there are at most, by what a statement says alone.
     """
 
     relation: Relation
@@ -58,6 +60,8 @@ class RelatedRows:
     filled: frozenset[Id] = frozenset()
     notes: tuple[str, ...] = ()
     stored_in: Mapping[Id, tuple[Table, str]] = field(default_factory=dict)
+    limits: tuple[RowLimit, ...] = ()
+    sure: int | None = None
 
     @property
     def name(self) -> str:
@@ -85,7 +89,8 @@ class RelatedRows:
             self.most,
             [table.path[1:] for table in self.counted],
         ]
-        return hashlib.sha256(repr(said).encode()).hexdigest()
+        limits = f" {[tuple(limit) for limit in self.limits]}" if self.limits else ""
+        return hashlib.sha256(f"{said!r}{limits}".encode()).hexdigest()
 
     def table(self, unit: ResolvedUnit, origin: Origin) -> Table:
         """Return them as a table, whose rows come from there."""

@@ -409,7 +409,7 @@ def neighbours_of(tables: Sequence[Table]) -> str:
     if first.unit is None:
         return f"add or remove one row of {printable(first.name)}"
     units = [table.unit for table in tables if table.unit is not None]
-    named = [unit.name for unit in units if unit.root[0] or "." in unit.name]
+    named = [unit.shown for unit in units if unit.root[0] or "." in unit.name]
     alone = f"{first.name}.{first.unit.name}" if others else first.unit.name
     bounded = [table for table in tables if table.is_bounded]
     each = [f"{t.contributions:,}{f' of {printable(t.name)}' * bool(others)}" for t in bounded]

@@ -33,7 +33,6 @@ from dpsql.planner.mechanisms.base import check_how
 from dpsql.planner.plans.traits import LAPLACE
 from dpsql.planner.registry import plan
 from dpsql.privacy import Ledger
-from dpsql.rel.facts import Known
 from dpsql.rel.related import RelatedRows, all_that_meet, related_rows
 from dpsql.request import Declared, Request
 from dpsql.schema import EachRow, Schema, Table, Unit
@@ -535,10 +534,9 @@ def with_units_cut(
 def _all_count(table: Table) -> bool:
     """Whether no unit has more rows than count: a relation that has few rows of each."""
     related = related_rows(table)
-    if related is None or (table.unit is not None and table.unit.limits):
+    if related is None or related.sure is None or related.sure > table.contributions:
         return False
-    most = Known().of(related.relation).most
-    return most is not None and most <= table.contributions
+    return not any(of.unit is not None and of.unit.limits for of in related.counted)
 
 
 def _count_cut(units: Table, k: int, *, grouped: bool) -> str:

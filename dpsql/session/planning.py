@@ -27,6 +27,7 @@ from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
 from dpsql.planner.reconstruction.sources import Source, common_cuts, splits
 from dpsql.planner.reuse.past import Past, least_budget_given, plan_given
 from dpsql.privacy import Budget, Receipt
+from dpsql.rel.nodes import has_windows
 from dpsql.rel.related import related_rows
 from dpsql.release import Before, Release, from_plan
 from dpsql.release.assembly import (
@@ -186,15 +187,21 @@ def notes_of(script: Script) -> tuple[str, ...]:
         for own in script.each
         if others_of(own.table, _names_read(own)).over_all
     )
-    related = (related_rows(own.table) for own in script.each)
-    loose = (note for rows in related if rows is not None for note in rows.notes)
+    related = [(own.table, related_rows(own.table)) for own in script.each]
+    loose = (note for _, rows in related if rows is not None for note in rows.notes)
+    chosen = (
+        f"of {printable(', '.join(of.name for of in rows.counted))} only those rows count that a "
+        f"window chooses, at most {table.contributions:,} of each unit"
+        for table, rows in related
+        if rows is not None and rows.sure is not None and has_windows(rows.relation)
+    )
     groups = (
         f"{printable(statement.name)}: {note.text}"
         for statement in script.statements
         for note in statement.notes
         if note.avoidable
     )
-    return tuple(dict.fromkeys([*loose, *refer, *windows, *groups]))
+    return tuple(dict.fromkeys([*loose, *refer, *chosen, *windows, *groups]))
 
 
 def compiled_over(data: PrivateData, own: Compiled, before: Before) -> Compiled:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -130,18 +131,22 @@ class RelationVisitor(Visitor):
         """Let conditions hold first by which a unit has fewer rows: those on places of rows."""
         where = select.args.get("where")
         said = [] if where is None else conjuncts(where.this)
-        left = [part for part in said if not self._is_place(rows, part)]
-        if len(left) < len(said):
+        bound = {i: one for i, part in enumerate(said) if (one := self._of_rows(rows, part))}
+        taken = rows.choose([*rows.where, *bound.values()])
+        own = len(rows.where)
+        rows.where = tuple(
+            one for one, is_taken in zip(rows.where, taken, strict=False) if not is_taken
+        )
+        done = {i for i, is_taken in zip(bound, taken[own:], strict=True) if is_taken}
+        if done:
+            left = [part for i, part in enumerate(said) if i not in done]
             select.set("where", exp.Where(this=exp.and_(*left)) if left else None)
-        for number in reversed(range(len(rows.where))):  # which are moved with the rows
-            if rows.choose(rows.where[number]):
-                rows.where = (*rows.where[:number], *rows.where[number + 1 :])
 
-    def _is_place(self, rows: RowsOfSelect, part: Expr) -> bool:
-        try:
-            return rows.choose(rows.bound(part))
-        except SqlError:  # it isn't about rows alone
-            return False
+    def _of_rows(self, rows: RowsOfSelect, part: Expr) -> BoundExpr | None:
+        """Bind a condition, if it is about rows alone."""
+        with suppress(SqlError):
+            return rows.bound(part)
+        return None
 
     def _counted(self, rows: RowsOfSelect, span: Span) -> _Counted:
         """Return the rows that are counted as those of a table, with conditions on them."""
@@ -149,6 +154,9 @@ class RelationVisitor(Visitor):
         normal, visible = normal_rows(of, self.relations), rows.visible()
         loose = normal is not None and normal.adds and notes
         if normal is None or loose or not self.relations.count(normal.table):
+            if normal is not None and loose:
+                known = [n for n in (of.most, normal.table.unit_rows) if n is not None]
+                of = replace(of, most=min(known, default=None))
             table = self.relations.related(of.related(units_of(of), notes))
             return _Counted(replace(visible, table=table), rows.where)
         where = [normal.moved(one, visible.table) for one in rows.where]

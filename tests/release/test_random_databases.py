@@ -9,11 +9,11 @@ from fractions import Fraction
 import duckdb
 import numpy as np
 import pytest
+from dpsql.engines.combined import readable
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import dpsql
-from dpsql.engines.combined import readable
 from dpsql.engines.duckdb.relations import kept_rows, rows_of_units
 from dpsql.engines.others import stored_columns
 from dpsql.engines.table_relations import rows_of_units as all_rows

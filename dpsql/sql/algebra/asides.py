@@ -176,7 +176,7 @@ class _Aside:
         telling = [pair for pair in pairs if pair and rows.telling(*pair, right)]
         if telling and all(a in loose or b in loose for a, b in telling):
             self._queries.rely_on(telling[0])
-        if not told and not telling:
+        if not (told or telling or rows.are_equal(right, pairs)):
             raise self._refused()
         return [
             self._inner.expression(one) if pair is None else same_value(*pair)

@@ -26,6 +26,7 @@ from dpsql.rows.write import RowWriter
 from dpsql.schema import Domain, Table
 from dpsql.schema.domain import INTEGER_TYPES, NumberBounds, Value
 from dpsql.schema.sequences import decimal_text
+from dpsql.schema.units import RowLimit
 from dpsql.sql.binding.expressions import BoundExpr, as_stored, column, render
 from dpsql.sql.lowering.measures import RowReader
 
@@ -51,6 +52,11 @@ class DescribedRelation:
         counted: the stored tables whose rows are put together in each of its rows.
         read: all stored tables that are read; none for public rows.
         ids_of: where a column is of a stored table: that, and its name there.
+        limits: how many rows of a unit that agree in some columns count at most.
+        ids: the columns with the ids of the unit, where these are several.
+        sure: how many rows of a unit there are at most, by what a statement says alone.
+        equal: as `tells`, with columns that may be NULL where there is no row: an equality of such
+            a column meets none there, but rows without one agree in it.
     """
 
     relation: Relation
@@ -60,6 +66,10 @@ class DescribedRelation:
     counted: tuple[Table, ...]
     read: tuple[Table, ...]
     ids_of: Mapping[Id, tuple[Table, str]] = field(default_factory=dict)
+    limits: tuple[RowLimit, ...] = ()
+    sure: int | None = None
+    ids: tuple[Id, ...] = ()
+    equal: Tells = field(default_factory=dict)
 
     @property
     def private(self) -> bool:
@@ -77,7 +87,17 @@ class DescribedRelation:
 
     def telling(self, a: Id, b: Id, other: DescribedRelation) -> bool:
         """Whether rows in which two columns are equal are of one unit."""
-        return not self.tells.get(a, frozenset()).isdisjoint(other.tells.get(b, ()))
+        ours, theirs = ({**of.equal, **of.tells} for of in (self, other))
+        return not ours.get(a, frozenset()).isdisjoint(theirs.get(b, ()))
+
+    def are_told(self, columns: Iterable[Id | None]) -> bool:
+        """Whether some columns are all of those with the ids of the unit, which are several."""
+        return bool(self.ids) and {*self.ids} <= {*columns}
+
+    def are_equal(self, other: DescribedRelation, pairs: Iterable[tuple[Id, Id] | None]) -> bool:
+        """Whether equalities of columns say that all ids of the unit are the same."""
+        same = {*zip(self.ids, other.ids, strict=False)}
+        return len(self.ids) == len(other.ids) > 0 and same <= {*pairs}
 
     def related(self, units: Sequence[Id], notes: Sequence[str] = ()) -> RelatedRows:
         """Return it as rows that can be counted."""
@@ -97,6 +117,8 @@ class DescribedRelation:
             table.filled,
             tuple(notes),
             self.ids_of,
+            self.limits,
+            self.sure,
         )
 
 
@@ -143,6 +165,7 @@ def scanned(
     if unit is None:
         raise SchemaError("Rows without a unit can't be joined with others.")
     plain = not unit.joins and not unit.further
+    several = bool(unit.further) and not unit.joins
     source = StoredRows(own, IDS, frozenset(unique), {unit.column: UNIT} if plain else {})
     relation = Scan(source, prefix)
     names = {name: id_ for id_, name in columns_of_rows(source, prefix).items()}
@@ -168,6 +191,11 @@ def scanned(
         (table,),
         (table,),
         {id_: (own, name) for name, id_ in names.items()},
+        tuple(
+            RowLimit(tuple(names[name] for name in limit.columns), limit.rows)
+            for limit in unit.limits
+        ),
+        ids=tuple(names[n] for n, _ in unit.columns if n in names) if several else (),
     )
 
 
@@ -206,6 +234,10 @@ def joined(
         counted,
         (*left.read, *right.read),
         {**left.ids_of, **right.ids_of},
+        left.limits if counted == left.counted else (),
+        left.sure if counted == left.counted else None,
+        left.ids,
+        {**left.equal, **right.equal, **(right.tells if lost else {})},
     )
 
 
@@ -253,7 +285,8 @@ def only(
         enforced=frozenset(),
         filled=frozenset(),
     )
-    return with_columns(replace(of, table=bare, tells={}, ids_of={}), relation, columns)
+    bare_of = replace(of, table=bare, tells={}, ids_of={}, limits=(), ids=(), equal={})
+    return with_columns(bare_of, relation, columns)
 
 
 def _written_out(low: Fraction, high: Fraction) -> NumberBounds:
@@ -459,3 +492,11 @@ def united(domains: Sequence[Domain | None]) -> Domain | None:
     if first.type not in {"VARCHAR", "ENUM"}:
         found = sorted(found, key=_sorted)
     return Domain(first.type if first.type != "ENUM" else "VARCHAR", tuple(found), nullable)
+
+
+def covering(each: Sequence[Interval]) -> Interval:
+    """Return between which numbers those of several columns lie."""
+    least, most = zip(*each, strict=True)
+    lows, highs = [n for n in least if n is not None], [n for n in most if n is not None]
+    whole = len(each)
+    return min(lows) if len(lows) == whole else None, max(highs) if len(highs) == whole else None

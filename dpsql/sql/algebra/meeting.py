@@ -388,7 +388,9 @@ class _Meeting:
         if not part.of.private:
             return key, True
         unit = any(other.of.telling(a, b, part.of) for other, a, b in pairs)
-        apart = ([(a, b) for o, a, b in pairs if o is other] for other in before)
+        apart = [[(a, b) for o, a, b in pairs if o is other] for other in before]
+        of_all = (o.of.are_equal(part.of, own) for o, own in zip(before, apart, strict=True))
+        unit |= any(of_all)
         own = ((other.of, part.of, said) for other, said in zip(before, apart, strict=True))
         return key, unit or any(self._reference(*one) is not None for one in own)
 
@@ -442,6 +444,8 @@ class _Meeting:
         if wide is not None:
             if not wide.on_way:
                 self._queries.rely_by(", ".join(wide.join.columns))
+            return
+        if not told and of.are_equal(part.of, pairs):
             return
         if not told:
             self._check_same_units(of, part)

@@ -9,44 +9,103 @@ they all have its place, so that it says nothing of their number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import math
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from dpsql.rel.facts import Known, known_places
+from dpsql.rel.facts import UNIT, Known, known_places, said_of_place
 from dpsql.rel.keys import same_rows
-from dpsql.rel.nodes import Filter, Id, Window
-from dpsql.rows.expression import RowExpression, all_of
+from dpsql.rel.nodes import Filter, Id, Join, Scan, Window, walk
+from dpsql.rows.expression import RowCall, RowColumn, RowConstant, RowExpression, all_of
 from dpsql.schema import Table
 from dpsql.schema.grain import declared_type
-from dpsql.sql.algebra.described import DescribedRelation, integers_between
+from dpsql.schema.units import RowLimit
+from dpsql.sql.algebra.described import DescribedRelation, id_of, integers_between
+from dpsql.sql.algebra.window_parts import WindowParts
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A column with the place of each row among those of its unit that agree in some columns.
+
+    Args:
+        holds: what is true of the rows that have one; None if all have.
+        times: how many rows of a unit have the same place at most; None if that isn't known.
+        apart: the columns in which these differ, where each value that is stored is of a domain.
+    """
+
+    holds: RowExpression | None
+    times: int | None = 1
+    apart: tuple[Id, ...] = ()
 
 
 def chosen_by_places(
     of: DescribedRelation,
     said: Sequence[RowExpression],
-    places: Mapping[Id, RowExpression | None],
+    places: Mapping[Id, Place],
     known: Known,
 ) -> DescribedRelation | None:
-    """Return those rows of which conditions are true; None if a unit has as many as before.
+    """Return those rows of which conditions are true; None if none of them is about places.
+
+    However it is written between which places they are, they are the same rows.
 
     Args:
         of: the rows.
         said: the conditions.
-        places: columns with the place of each row among those of its unit → of which of them.
+        places: columns with the place of each row.
         known: the facts about relations.
     """
     below = [node for node in same_rows(of.relation, known) if isinstance(node, Window)]
     own = places.keys() & {name for node in below for name, _ in node.adds}
-    left = {name: (first, last) for name, first, last in known_places(said) if name in own}
-    if not left or any(first > last for first, last in left.values()):
+    left = {name: ends for name, ends in known_places(said).items() if name in own}
+    many = [_many(places[name], ends) for name, ends in left.items()]
+    sure = [rows for rows in (*many, of.most) if rows is not None]
+    if not left or not sure or any(first > last for first, last in left.values()):
         return None
-    among = (places[name] for name in left)  # other rows have places of their own
-    holds = all_of([*said, *(one for one in among if one is not None)])
-    many = [last - first + 1 for first, last in left.values()]
-    most = min([*many, *(() if of.most is None else (of.most,))])
-    found = of.over(Filter(of.relation, holds), most=most)
-    return replace(found, table=_with_places(of.table, left))
+    rest = (part for part in said if not _is_exact(part, left))
+    among = (places[name].holds for name in left)  # other rows have places of their own
+    between = (
+        RowCall("between", (RowColumn(name), *(RowConstant("INTEGER", str(end)) for end in ends)))
+        for name, ends in sorted(left.items())
+    )
+    holds = all_of([*between, *rest, *(one for one in among if one is not None)])
+    found = of.over(Filter(of.relation, holds), most=min(sure))
+    limits = (
+        RowLimit(places[name].apart, last - first + 1)
+        for name, (first, last) in left.items()
+        if places[name].apart
+    )
+    table = _with_places(of.table, left)
+    said_so = [rows for rows in (*many, of.sure) if rows is not None]
+    return replace(
+        found,
+        table=table,
+        limits=least_limits([*of.limits, *limits]),
+        sure=min(said_so, default=None),
+    )
+
+
+def least_limits(limits: Iterable[RowLimit]) -> tuple[RowLimit, ...]:
+    """Return the least limit for each set of columns."""
+    found = dict[tuple[str, ...], int]()
+    for columns, rows in limits:
+        found[columns] = min(rows, found.get(columns, rows))
+    return tuple(RowLimit(*limit) for limit in sorted(found.items()))
+
+
+def _many(place: Place, ends: tuple[int, int]) -> int | None:
+    return None if place.times is None else (ends[1] - ends[0] + 1) * place.times
+
+
+def _is_exact(part: RowExpression, places: Container[Id]) -> bool:
+    """Whether a condition says no more than between which places a row is."""
+    said = said_of_place(part)
+    return (
+        said is not None
+        and said[0] in places
+        and not (isinstance(part, RowCall) and part.function == "in")
+    )
 
 
 def _with_places(table: Table, left: Mapping[Id, tuple[int, int]]) -> Table:
@@ -67,3 +126,86 @@ def _with_places(table: Table, left: Mapping[Id, tuple[int, int]]) -> Table:
         enforced=table.enforced | places,
         filled=table.filled | places,
     )
+
+
+def same_in_unit(of: DescribedRelation, known: Known) -> frozenset[Id]:
+    """Return the columns that have one value in all rows of a unit.
+
+    They tell the unit, or are those of a row of which it has one alone.
+    """
+    lost, found = set[Id](), {id_ for id_, keys in of.tells.items() if UNIT in keys}
+    found |= {*of.ids}
+    for node in walk(of.relation):
+        if isinstance(node, Join) and node.kind == "left":
+            lost |= known.of(node.right).columns.keys()
+        if isinstance(node, Scan) and known.of(node).most == 1:
+            found |= known.of(node).columns.keys()
+    return frozenset(found & {*of.columns} - lost)
+
+
+def place_of(
+    made: WindowParts,
+    holds: RowExpression | None,
+    of: DescribedRelation,
+    table: Table,
+    known: Known,
+) -> Place:
+    """Say how many rows of a unit have the same place: one for each value of a finer part.
+
+    Args:
+        made: the window.
+        holds: what is true of the rows that it looks at.
+        of: these rows.
+        table: the columns that expressions may read.
+        known: the facts about relations.
+    """
+    same = same_in_unit(of, known)
+    finer = [one for one in made.partition if not (one.attributes | one.by_row) <= same]
+    read = frozenset[Id]().union(*(one.attributes | one.by_row for one in finer)) - same
+    if not same.issuperset(made.told) or not read <= _listed(table):
+        return Place(holds, None)
+    ids = [id_of(one, table) for one in finer]
+    apart = tuple(sorted(id_ for id_ in ids if id_ is not None))
+    times = math.prod(table.columns[name].size for name in read)
+    return Place(holds, times, apart if len(apart) == len(finer) else ())
+
+
+def groups_told_apart(
+    keys: Sequence[tuple[Id, RowExpression]], of: DescribedRelation, table: Table, known: Known
+) -> tuple[RowLimit, ...]:
+    """Say that no two groups of a unit agree in all keys of which it may have several values.
+
+    Args:
+        keys: what rows are grouped by.
+        of: the rows.
+        table: the columns of the groups.
+        known: the facts about relations.
+    """
+    same = same_in_unit(of, known)
+    finer = sorted(id_ for id_, by in keys if not (isinstance(by, RowColumn) and by.name in same))
+    return (RowLimit(tuple(finer), 1),) if finer and _listed(table).issuperset(finer) else ()
+
+
+def all_same(keys: Sequence[tuple[Id, RowExpression]], of: DescribedRelation, known: Known) -> bool:
+    """Whether a unit has one value of all that its rows are grouped by."""
+    same = same_in_unit(of, known)
+    return all(isinstance(by, RowColumn) and by.name in same for _, by in keys)
+
+
+def table_of_groups(
+    keys: Sequence[tuple[Id, RowExpression]], of: DescribedRelation
+) -> Table | None:
+    """Return the table of whose rows there are as many as groups, or more: all keys are of it."""
+    found = dict[str, Table]()
+    for _, value in keys:
+        stored = of.ids_of.get(value.name) if isinstance(value, RowColumn) else None
+        if stored is None or not isinstance(value, RowColumn):
+            return None
+        table, name = stored
+        found[value.name.removesuffix(name)] = table
+    return next(iter(found.values())) if len(found) == 1 else None
+
+
+def _listed(table: Table) -> set[Id]:
+    """Return the columns of which each stored value is one of a list."""
+    return {n for n, d in table.columns.items() if n in table.enforced and not d.coarse}

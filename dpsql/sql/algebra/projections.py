@@ -9,9 +9,10 @@ from sqlglot import exp
 
 from dpsql.errors import Span
 from dpsql.rel.nodes import Filter, Id, Project, Relation
-from dpsql.rows.expression import RowExpression
+from dpsql.rows.expression import RowColumn, RowExpression
 from dpsql.rows.types import BIGINT
-from dpsql.sql.algebra.described import DescribedRelation, NewColumn, column_of, only
+from dpsql.schema.units import RowLimit
+from dpsql.sql.algebra.described import DescribedRelation, NewColumn, column_of, moved, only
 from dpsql.sql.algebra.selects import RowsOfQuery, RowsOfSelect
 from dpsql.sql.algebra.visible import NamedColumn
 from dpsql.sql.binding.expressions import BoundExpr, joined_bound
@@ -21,21 +22,28 @@ def projected(
     rows: RowsOfQuery, select: RowsOfSelect
 ) -> tuple[DescribedRelation, tuple[NamedColumn, ...]]:
     """Return a query of rows as a relation with its columns alone, all of them stored there."""
-    ids, columns, trees = list[Id](), list[NewColumn](), list[tuple[Id, RowExpression]]()
-    relation: Relation = rows.of.relation
-    where = select.holds(rows.where)
-    if where is not None:
-        relation = Filter(relation, where)
+    columns, trees = list[NewColumn](), list[tuple[Id, RowExpression]]()
+    before, taken = rows.of.table, select.choose(rows.where)
+    of = select.of
+    left = [one for one, is_taken in zip(rows.where, taken, strict=True) if not is_taken]
+    where = select.holds([moved(one, before, of.table) for one in left])
+    relation: Relation = of.relation if where is None else Filter(of.relation, where)
     for one in rows.columns:
         id_ = select.queries.fresh(one.name)
-        ids.append(id_)
-        tree, new = select.named(id_, one.value)
+        tree, new = select.named(id_, moved(one.value, before, of.table))
         trees.append((id_, tree))
         columns.append(new)
-    made = only(rows.of, Project(relation, tuple(trees)), columns)
+    made = only(of, Project(relation, tuple(trees)), columns)
     facts = select.queries.known.of(made.relation)
-    most = facts.most if facts.most is not None else rows.of.most
-    made = replace(made, most=most)
+    most = facts.most if facts.most is not None else of.most
+    passed = {tree.name: id_ for id_, tree in trees if isinstance(tree, RowColumn)}
+    limits = (
+        RowLimit(tuple(passed[name] for name in limit.columns), limit.rows)
+        for limit in of.limits
+        if passed.keys() >= {*limit.columns}
+    )
+    ids = tuple(passed[name] for name in of.ids if name in passed)
+    made = replace(made, most=most, limits=tuple(limits), ids=ids * (len(ids) == len(of.ids)))
     span = select.source.node(select.select)
     named = tuple(
         NamedColumn(c.name, _no_less(column_of(new.id, made.table, span), new, span))

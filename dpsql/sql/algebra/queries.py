@@ -15,6 +15,7 @@ from dpsql.hints import never
 from dpsql.rel.facts import UNIT, Known
 from dpsql.rel.nodes import Id, Key, Project, Relation, Union
 from dpsql.rows.expression import RowCast, RowColumn, RowExpression
+from dpsql.rows.known import Interval
 from dpsql.rows.types import row_type
 from dpsql.schema import Table
 from dpsql.schema.domain import INTEGER_TYPES
@@ -26,11 +27,13 @@ from dpsql.sql.algebra.described import (
     NewColumn,
     Tells,
     column_of,
+    covering,
     only,
     scanned,
     united,
 )
 from dpsql.sql.algebra.meeting import met_rows
+from dpsql.sql.algebra.places import Place
 from dpsql.sql.algebra.projections import projected
 from dpsql.sql.algebra.public_values import PublicValues
 from dpsql.sql.algebra.selects import RowsOfQuery, RowsOfSelect, Translator, no_limit
@@ -92,7 +95,7 @@ class Queries(Translator):
         self.unbounded = dict[Id, DescribedRelation]()
         """Numbers of rows of which nothing says how many a unit has → these rows."""
         self.loose, self.notes = dict[Id, str](), dict[str, None]()
-        self.places = dict[Id, RowExpression | None]()
+        self.places = dict[Id, Place]()
         self.has_groups = False
         """Whether rows are put together by unit in it."""
         self.refused = dict[Span, SqlError]()
@@ -247,7 +250,7 @@ class Queries(Translator):
             return NOISY
         with self.own_ids():
             rows = self.select(select, self._with(select, names))
-            of_units = any(map(rows.tells, rows.key_nodes()))
+            of_units = rows.tell_unit(rows.key_nodes())
         self.has_groups |= of_units
         return PRIVATE if of_units else NOISY
 
@@ -434,12 +437,16 @@ class Queries(Translator):
             table = of.table
             declared = table.columns.get(id_)
             type_ = declared_type(table, id_)
+            bounds = table.bounds.get(id_)
+            sure: Interval = (None, None) if bounds is None else (bounds.low, bounds.high)
             new = NewColumn(
                 id_,
                 type_,
                 id_ not in table.filled,
                 declared,
-                tells=of.tells.get(id_, frozenset()),
+                sure if id_ in table.enforced else (None, None),
+                sure,
+                of.tells.get(id_, frozenset()),
             )
             listed.append((one.name, new))
         return of, listed
@@ -523,7 +530,10 @@ def _of_all(id_: Id, type_: str, news: Sequence[NewColumn]) -> NewColumn:
     """Describe a column of UNION ALL by what it is in each query."""
     tells = frozenset.intersection(*(new.tells for new in news))
     nullable = any(new.nullable for new in news)
-    return NewColumn(id_, type_, nullable, united([new.domain for new in news]), tells=tells)
+    domain = united([new.domain for new in news])
+    between = covering([new.between for new in news])
+    expected = covering([new.expected or (None, None) for new in news])
+    return NewColumn(id_, type_, nullable, domain, between, expected, tells)
 
 
 def _all_rows(
@@ -535,7 +545,7 @@ def _all_rows(
     counted = {table.path: table for of in parts for table in of.counted}
     read = tuple(table for of in parts for table in of.read)
     made = only(parts[0], relation, added)
-    return replace(made, most=most, counted=tuple(counted.values()), read=read)
+    return replace(made, most=most, counted=tuple(counted.values()), read=read, sure=None)
 
 
 def _cast(id_: Id, type_: str, to: str) -> RowExpression:

@@ -11,15 +11,16 @@ in windows, they are put into the node.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sqlglot import exp
 
 from dpsql.errors import InternalError, Span, SqlError, printable
-from dpsql.rel.facts import UNIT, Known
+from dpsql.rel.facts import Known, said_of_place
 from dpsql.rel.facts import conjuncts as conjuncts_of
 from dpsql.rel.keys import with_one_zero
 from dpsql.rel.nodes import Agg, Filter, Group, Id, Relation, Window
@@ -41,7 +42,14 @@ from dpsql.sql.algebra.described import (
     values_of,
     with_columns,
 )
-from dpsql.sql.algebra.places import chosen_by_places
+from dpsql.sql.algebra.places import (
+    Place,
+    all_same,
+    chosen_by_places,
+    groups_told_apart,
+    place_of,
+    table_of_groups,
+)
 from dpsql.sql.algebra.public_values import PublicValues
 from dpsql.sql.algebra.unit_sums import AGGREGATES, added_up, is_sum, without_steps
 from dpsql.sql.algebra.visible import (
@@ -97,7 +105,7 @@ class Translator(Protocol):
     known: Known
     unbounded: dict[Id, DescribedRelation]
     """Numbers of rows of which nothing says how many a unit has → these rows."""
-    places: dict[Id, RowExpression | None]
+    places: dict[Id, Place]
     """The columns with the place of each row among those of its unit of which something is true."""
     loose: dict[Id, str]
     """Columns that tell a unit by a reference that may lead to others → what they are called."""
@@ -286,20 +294,25 @@ class RowsOfSelect:
         """Read conditions as one; None if there are none."""
         return all_if_any([self.expression(one) for one in bounds])
 
-    def choose(self, bound: BoundExpr) -> bool:
-        """Leave the rows out of which a condition isn't true, if a unit has fewer by that.
+    def choose(self, bounds: Sequence[BoundExpr]) -> list[bool]:
+        """Leave the rows out of which conditions on places aren't true: a unit has fewer by that.
 
         Returns:
-            Whether they are left out: a condition on the places of rows among others.
+            For each condition, whether it was about places, and is true of the rows that are left.
         """
-        places = self.queries.places
-        if self._of is None or places.keys().isdisjoint(bound.attributes | bound.by_row):
-            return False
-        said = conjuncts_of(self.expression(bound))
-        found = chosen_by_places(self.of, said, places, self.queries.known)
-        if found is not None:
-            self.become(found)
-        return found is not None
+        places, taken = self.queries.places, [False] * len(bounds)
+        if self._of is None:
+            return taken
+        about = [not places.keys().isdisjoint(one.attributes | one.by_row) for one in bounds]
+        trees = {i: conjuncts_of(self.expression(bounds[i])) for i, is_ in enumerate(about) if is_}
+        said = {i: parts for i, parts in trees.items() if any(map(said_of_place, parts))}
+        found = chosen_by_places(
+            self.of, [part for parts in said.values() for part in parts], places, self.queries.known
+        )
+        if found is None:
+            return taken
+        self.become(found)
+        return [i in said for i in range(len(bounds))]
 
     def public(self, node: Expr, binder: RowBinder) -> BoundExpr | None:
         """Bind a subquery over public tables."""
@@ -396,8 +409,8 @@ class RowsOfSelect:
         with self.before_windows():  # there are none within others
             made = PartsOfWindows(self).parts(node)
         table = self.table()
-        id_ = self.queries.fresh(self._name(node))
         function, bounds, numbers = made.asked
+        id_ = self.queries.fresh(function)  # whatever it is called
         arguments, scale = tuple(map(self.expression, bounds)), None
         if bounds:
             first, scale = self.added(function, bounds[0])
@@ -419,8 +432,10 @@ class RowsOfSelect:
         between, expected = self._ends(function, arguments, self.of.most)
         relation = Window(self.of.relation, ((id_, call),))
         type_, nullable = self.queries.fact(relation, id_)
-        if function == "row_number" and self._of_unit(made):
-            self.queries.places[id_] = call.holds
+        if function == "row_number":
+            self.queries.places[id_] = place_of(
+                made, call.holds, self.of, self.table(), self.queries.known
+            )
         domain = self._of_one(made, type_, between)
         self.become(
             with_columns(
@@ -438,11 +453,6 @@ class RowsOfSelect:
             of_rows(function, self.reader().between(values), sure),
             of_rows(function, self.reader(expected=True).between(values), most),
         )
-
-    def _of_unit(self, made: WindowParts) -> bool:
-        """Whether a window looks at all rows of a unit together."""
-        tells = (self.of.tells.get(name, frozenset()) for name in made.told)
-        return not made.partition and all(UNIT in of for of in tells)
 
     def _is_enum(self, bound: BoundExpr, table: Table) -> bool:
         id_ = id_of(bound, table)
@@ -484,13 +494,15 @@ class RowsOfSelect:
             return [node for node in found if not isinstance(node.unnest(), exp.Literal)]
         return list(key_nodes(self.select, self.source).values())
 
-    def tells(self, node: Expr) -> bool:
-        """Whether an expression tells of which unit a row is."""
-        try:
-            id_ = id_of(self.bind(node), self.table())
-        except SqlError:
-            return False
-        return id_ is not None and bool(self.of.tells.get(id_))
+    def tell_unit(self, nodes: Sequence[Expr]) -> bool:
+        """Whether some of several expressions tell of which unit a row is."""
+        ids = [self._id(node) for node in nodes]
+        return any(self.of.tells.get(id_ or "") for id_ in ids) or self.of.are_told(ids)
+
+    def _id(self, node: Expr) -> Id | None:
+        with suppress(SqlError):
+            return id_of(self.bind(node), self.table())
+        return None
 
     def group(self, keys: Sequence[Expr]) -> None:
         """Put rows that agree in some expressions together."""
@@ -651,33 +663,23 @@ class RowsOfSelect:
         facts = self.queries.known.of(relation)
         made = only(self._before, relation, self._added)
         most, counted = self._before.most, self._before.counted
-        found = self._of_rows(keys)
+        found = table_of_groups(keys, self._before)
         if found is not None:
             most, counted = found.unit_rows, (found,)
         most = facts.most if facts.most is not None else most
+        limits = groups_told_apart(keys, self._before, made.table, self.queries.known)
+        many = [1] if all_same(keys, self._before, self.queries.known) else []
+        many += [math.prod(made.table.columns[n].size for n in one.columns) for one in limits]
+        sure = min([*many, *([] if made.sure is None else [made.sure])], default=None)
+        most = min([*many, *([] if most is None else [most])], default=None)
         self._of, self.items, self.where, self._grouped = None, (), (), False
         self.merged, self.aliases = frozenset(), {}
-        self.become(replace(made, most=most, counted=counted))
+        self.become(replace(made, most=most, counted=counted, limits=limits, sure=sure))
         with self.before_windows():
             self.where = tuple(self.bind(part) for part in chosen)
         shown = [self.prepared(item) for item in prepared]  # windows are of groups that are left
         self.where = (*self.where, *[self.bind(part) for part in placed])
         return [self.bound(item) for item in shown]
-
-    def _of_rows(self, keys: Sequence[tuple[Id, RowExpression]]) -> Table | None:
-        """Return the table of whose rows each group has one: all keys are its columns."""
-        found, names = dict[str, Table](), set[str]()
-        for _, value in keys:
-            of = self._before.ids_of.get(value.name) if isinstance(value, RowColumn) else None
-            if of is None or not isinstance(value, RowColumn):
-                return None
-            table, name = of
-            found[value.name.removesuffix(name)] = table
-            names.add(name)
-        if len(found) != 1:
-            return None
-        (table,) = found.values()
-        return table if any(key <= names for key in self.queries.tables.unique(table)) else None
 
     # ── SELECT ──────────────────────────────────────────────────────────────────────────────────
 

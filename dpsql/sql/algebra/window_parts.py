@@ -135,6 +135,8 @@ class PartsOfWindows:
         of = self._rows.of
         ids = [id_of(bound, self._rows.table()) for bound in bounds]
         told = [id_ for id_ in ids if id_ is not None and of.tells.get(id_)]
+        if not told and of.are_told(ids):
+            told = list(of.ids)
         if not told:
             raise self._source.unsupported(
                 at,
