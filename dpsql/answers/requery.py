@@ -329,8 +329,8 @@ def _related(rows: RelatedRows, tables: Sequence[Table]) -> Table:
         if table.origin is not None and table.origin.digest == rows.digest:
             return table
     raise SchemaError(
-        f"This release has no rows of {printable(rows.name)} joined like this.",
-        hint="write the join as in the statements of the release.",
+        f"This release doesn't have these rows: {printable(rows.name)}.",
+        hint="write joins, groups and conditions on places as in the statements of the release.",
     )
 
 

@@ -303,12 +303,6 @@ def equalities(
     return found
 
 
-def says_unit(on: RowExpression | None, left: RelationFacts, right: RelationFacts) -> bool:
-    """Whether a condition says that two rows are of one unit, so that nodes add nothing to it."""
-    keys = ((left.columns[a].key, right.columns[b].key) for a, b in equalities(on, left, right))
-    return any(a is not None and a == b for a, b in keys)
-
-
 def computed(value: RowExpression, of: RelationFacts) -> ColumnFacts:
     """Return the facts about a value of a row.
 

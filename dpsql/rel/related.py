@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from dpsql.errors import InternalError
-from dpsql.rel.nodes import Id, Join, Relation, Scan, StoredRows
+from dpsql.rel.nodes import Id, Join, Relation, Scan, StoredRows, has_windows
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.table import Origin, Table
 from dpsql.schema.units import ResolvedUnit, RowLimit
@@ -67,7 +67,14 @@ class RelatedRows:
     def name(self) -> str:
         """The name of the rows: of the tables that they are made of."""
         names = ", ".join(sorted(table.name for table in self.counted))
+        if self.is_chosen:
+            return f"chosen {names}"
         return names if len(self.counted) > 1 else f"rows made of {names}"
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether a statement chooses so many rows of a unit, by their places."""
+        return self.sure is not None and has_windows(self.relation)
 
     @cached_property
     def digest(self) -> str:

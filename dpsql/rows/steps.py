@@ -29,7 +29,7 @@ from fractions import Fraction
 
 from dpsql.rows.expression import RowCall, RowCast, RowConstant, RowExpression
 from dpsql.rows.known import Interval
-from dpsql.rows.types import BIGINT, DOUBLE
+from dpsql.rows.types import BIGINT
 
 DIGITS = 13
 """Digits of the number of steps that a row adds: doubles have more, so rounding finds all."""
@@ -56,15 +56,5 @@ def scale_of(between: Interval) -> int | None:
 
 def in_steps(value: RowExpression, scale: int) -> RowExpression:
     """Return how many steps a number is, as a BIGINT."""
-    return RowCast(_times(value, scale), BIGINT)
-
-
-def from_steps(value: RowExpression, scale: int) -> RowExpression:
-    """Return the DOUBLE that is so many steps."""
-    return _times(RowCast(value, DOUBLE), -scale)
-
-
-def _times(value: RowExpression, tens: int) -> RowExpression:
-    """Multiply a DOUBLE by a power of ten, or divide it by one."""
-    power = RowConstant("DOUBLE", repr(float(10 ** abs(tens))))
-    return RowCall("*" if tens > 0 else "/", (value, power)) if tens else value
+    power = RowConstant("DOUBLE", repr(float(10 ** abs(scale))))
+    return RowCast(RowCall("*" if scale > 0 else "/", (value, power)) if scale else value, BIGINT)

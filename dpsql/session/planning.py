@@ -27,7 +27,6 @@ from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
 from dpsql.planner.reconstruction.sources import Source, common_cuts, splits
 from dpsql.planner.reuse.past import Past, least_budget_given, plan_given
 from dpsql.privacy import Budget, Receipt
-from dpsql.rel.nodes import has_windows
 from dpsql.rel.related import related_rows
 from dpsql.release import Before, Release, from_plan
 from dpsql.release.assembly import (
@@ -193,7 +192,7 @@ def notes_of(script: Script) -> tuple[str, ...]:
         f"of {printable(', '.join(of.name for of in rows.counted))} only those rows count that a "
         f"window chooses, at most {table.contributions:,} of each unit"
         for table, rows in related
-        if rows is not None and rows.sure is not None and has_windows(rows.relation)
+        if rows is not None and rows.is_chosen
     )
     groups = (
         f"{printable(statement.name)}: {note.text}"

@@ -353,7 +353,7 @@ def test_all_and_chosen_rows_are_planned_together(con):
     plan = session.plan(script, budget=ONE)
     assert plan.neighbours == (
         "add or remove one customers.id with all of its rows, of which at most 20 of orders, "
-        "1 of rows made of orders and 1 of rows made of orders are kept; its rows are found in "
+        "1 of chosen orders and 1 of chosen orders are kept; its rows are found in "
         "orders by orders.customer_id → customers"
     )
     tables = session._data.declared.compile(Request(tuple(script.items()), ONE)).tables
@@ -420,7 +420,7 @@ def test_measurements_of_other_rows_are_not_used(session, tmp_path, other):
     release.save(tmp_path / "out")
     for known in (release, dpsql.Release.load(tmp_path / "out")):
         assert known.query(again)["n"][0] == pytest.approx(value)
-        with pytest.raises(SchemaError, match=r"no rows of rows made of orders|no table orders"):
+        with pytest.raises(SchemaError, match=r"have these rows: chosen orders|no table orders"):
             known.query(sql.format(other))
 
 

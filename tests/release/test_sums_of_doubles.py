@@ -9,14 +9,17 @@ from statistics import fmean
 
 import duckdb
 import pytest
+from sqlglot import exp
 
 import dpsql
 from dpsql.engines.duckdb.relations import kept_rows
 from dpsql.request import Request, named
 from dpsql.rows.expression import RowColumn
-from dpsql.rows.steps import DIGITS, from_steps, in_steps, scale_of
+from dpsql.rows.steps import DIGITS, in_steps, scale_of
 from dpsql.rows.write import RowWriter
 from dpsql.schema.names import quoted_name
+from dpsql.sql.algebra.unit_sums import without_steps
+from dpsql.sql.binding.expressions import render
 from tests.helpers.inserted import insert
 
 BUDGET = dpsql.Budget(rho=10**12)
@@ -150,11 +153,12 @@ def test_a_number_is_at_most_so_many_steps(largest, scale):
 def test_steps_are_read_back_as_the_number():
     con = duckdb.connect()
     for scale in (-7, 0, 2, 13):
-        there = from_steps(in_steps(RowColumn("x"), scale), scale)
-        sql = RowWriter({"x": "DOUBLE"}).write(there).sql
+        there = RowWriter({"x": "DOUBLE"}).write(in_steps(RowColumn("x"), scale)).sql
+        back = render(without_steps(exp.column("n"), scale))
+        sql = f"SELECT {back} FROM (SELECT {there} AS n FROM (SELECT ?::DOUBLE AS x))"
         for x in (0.0, 12.0, -12.5, 10.0**12):
             step = Fraction(10) ** -scale
-            ((found,),) = con.execute(f"SELECT {sql} FROM (SELECT ?::DOUBLE AS x)", [x]).fetchall()
+            ((found,),) = con.execute(sql, [x]).fetchall()
             if abs(Fraction(x)) / step < 2**53:
                 assert abs(Fraction(found) - Fraction(x)) <= step / 2
 

@@ -26,7 +26,7 @@ from dpsql.sql.algebra.window_parts import WindowParts
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RowPlace:
     """A column with the place of each row among those of its unit that agree in some columns.
 
     Args:
@@ -43,7 +43,7 @@ class Place:
 def chosen_by_places(
     of: DescribedRelation,
     said: Sequence[RowExpression],
-    places: Mapping[Id, Place],
+    places: Mapping[Id, RowPlace],
     known: Known,
 ) -> DescribedRelation | None:
     """Return those rows of which conditions are true; None if none of them is about places.
@@ -94,7 +94,7 @@ def least_limits(limits: Iterable[RowLimit]) -> tuple[RowLimit, ...]:
     return tuple(RowLimit(*limit) for limit in sorted(found.items()))
 
 
-def _many(place: Place, ends: tuple[int, int]) -> int | None:
+def _many(place: RowPlace, ends: tuple[int, int]) -> int | None:
     return None if place.times is None else (ends[1] - ends[0] + 1) * place.times
 
 
@@ -149,7 +149,7 @@ def place_of(
     of: DescribedRelation,
     table: Table,
     known: Known,
-) -> Place:
+) -> RowPlace:
     """Say how many rows of a unit have the same place: one for each value of a finer part.
 
     Args:
@@ -163,11 +163,11 @@ def place_of(
     finer = [one for one in made.partition if not (one.attributes | one.by_row) <= same]
     read = frozenset[Id]().union(*(one.attributes | one.by_row for one in finer)) - same
     if not same.issuperset(made.told) or not read <= _listed(table):
-        return Place(holds, None)
+        return RowPlace(holds, None)
     ids = [id_of(one, table) for one in finer]
     apart = tuple(sorted(id_ for id_ in ids if id_ is not None))
     times = math.prod(table.columns[name].size for name in read)
-    return Place(holds, times, apart if len(apart) == len(finer) else ())
+    return RowPlace(holds, times, apart if len(apart) == len(finer) else ())
 
 
 def groups_told_apart(

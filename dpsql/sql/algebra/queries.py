@@ -33,7 +33,7 @@ from dpsql.sql.algebra.described import (
     united,
 )
 from dpsql.sql.algebra.meeting import met_rows
-from dpsql.sql.algebra.places import Place
+from dpsql.sql.algebra.places import RowPlace
 from dpsql.sql.algebra.projections import projected
 from dpsql.sql.algebra.public_values import PublicValues
 from dpsql.sql.algebra.selects import RowsOfQuery, RowsOfSelect, Translator, no_limit
@@ -95,7 +95,7 @@ class Queries(Translator):
         self.unbounded = dict[Id, DescribedRelation]()
         """Numbers of rows of which nothing says how many a unit has → these rows."""
         self.loose, self.notes = dict[Id, str](), dict[str, None]()
-        self.places = dict[Id, Place]()
+        self.places = dict[Id, RowPlace]()
         self.has_groups = False
         """Whether rows are put together by unit in it."""
         self.refused = dict[Span, SqlError]()

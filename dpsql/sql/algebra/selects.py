@@ -43,7 +43,7 @@ from dpsql.sql.algebra.described import (
     with_columns,
 )
 from dpsql.sql.algebra.places import (
-    Place,
+    RowPlace,
     all_same,
     chosen_by_places,
     groups_told_apart,
@@ -105,7 +105,7 @@ class Translator(Protocol):
     known: Known
     unbounded: dict[Id, DescribedRelation]
     """Numbers of rows of which nothing says how many a unit has → these rows."""
-    places: dict[Id, Place]
+    places: dict[Id, RowPlace]
     """The columns with the place of each row among those of its unit of which something is true."""
     loose: dict[Id, str]
     """Columns that tell a unit by a reference that may lead to others → what they are called."""
