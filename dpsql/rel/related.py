@@ -132,7 +132,8 @@ def all_that_meet(tables: Sequence[Table]) -> RelatedRows:
         relation = scan if relation is None else Join(relation, scan, None)
     if relation is None:
         raise InternalError("no tables meet")
-    return RelatedRows(relation, {}, {}, None, tuple(tables), tuple(dict.fromkeys(tables)))
+    read = {table.path: table for table in tables}
+    return RelatedRows(relation, {}, {}, None, tuple(tables), tuple(read.values()))
 
 
 def related_rows(table: Table) -> RelatedRows | None:

@@ -69,7 +69,7 @@ from dpsql.sql.shorthands import (
     without_shorthands,
 )
 from dpsql.sql.spellings import without_spellings
-from dpsql.sql.statements import Importance, naming
+from dpsql.sql.statements import Importance, RefusedStatementsError, naming
 from dpsql.sql.text.limits import MAX_STATEMENTS
 from dpsql.sql.text.parse import Parsed, check_written, parse_statement
 
@@ -186,18 +186,6 @@ def _as_relations(ask: Callable[..., Script], statements: Sequence[tuple[str, st
             if first is None or not isinstance(error, SqlError):
                 raise next(iter(related.values())) from None
             raise _shown(first, error) from error.__cause__
-
-
-class RefusedStatementsError(Exception):
-    """A signal that statements are refused which may be answered as relations.
-
-    Args:
-        errors: statement → why it is refused.
-    """
-
-    def __init__(self, errors: Mapping[str, SqlError]) -> None:
-        super().__init__()
-        self.errors = errors
 
 
 def _shown(first: SqlError | None, second: SqlError) -> SqlError:

@@ -16,6 +16,7 @@ from dpsql.sql.binding.tables import SameUnits, Unbounded
 from dpsql.sql.compiled import GroupingSet, Script, StatisticColumn
 from dpsql.sql.lowering.lower import GroupsOf
 from dpsql.sql.outline import Outlined
+from dpsql.sql.statements import RefusedStatementsError
 from dpsql.sql.text.parse import Parsed
 from dpsql.workload import Family
 from dpsql.workload.workload import UnitTable, named, over_all
@@ -46,6 +47,7 @@ def by_table(
 
     Raises:
         SqlError: no table is named; or a statement is over one whose rows are of other units.
+        RefusedStatementsError: a statement is, and may be answered as a relation.
     """
     tables: dict[tuple[str, ...], Table] = {}
     for name, parsed, outline in outlined:
@@ -54,12 +56,14 @@ def by_table(
             if tables and key not in tables:
                 try:
                     leading = next(iter(tables.values()))
-                    check_stored_apart(leading, table)
                     same_units(leading, table)
+                    check_stored_apart(leading, table)
                 except SchemaError as error:
                     located = parsed.source.located(error, span)
                     located.statement = printable(name) if several else None
-                    raise located from None
+                    if outline.related:
+                        raise located from None
+                    raise RefusedStatementsError({name: located}) from None
             tables[key] = max(tables.get(key, table), table, key=lambda one: len(one.parents))
     if not tables:
         raise _counts_nothing(outlined[0][1])

@@ -110,7 +110,7 @@ def test_what_is_computed_of_a_units_rows_depends_on_no_other_unit():
         sql = f"SELECT COUNT(*) FROM (SELECT {items}, {exists} AS e FROM t) WHERE "
         sql += " OR ".join([*(f"c{i}" for i in range(len(asked))), "e"])
         table = session._data.declared.compile(Request(named(sql), dpsql.Budget(rho=1))).table
-        names = ["g", *(one.name for one in table.within)]
+        names = ["g", *(one.name for one in table.added)]
         assert len(names) == 3 + len(asked)
 
         check_without_the_large_one(con, table, names)
@@ -181,7 +181,7 @@ def test_what_rows_are_among_those_of_their_unit_depends_on_no_other_unit():
         sql = f"SELECT COUNT(*) FROM ({rows}) WHERE "
         sql += " OR ".join(f"c{i}" for i in range(len(WINDOWS)))
         table = session._data.declared.compile(Request(named(sql), dpsql.Budget(rho=1))).table
-        names = ["g", *(one.name for one in table.windows)]
+        names = ["g", *(one.name for one in table.added)]
         assert len(names) == 1 + len(WINDOWS)
 
         check_without_the_large_one(con, table, names)

@@ -17,6 +17,7 @@ from dpsql.engines.duckdb.columns import Parameters
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.engines.duckdb.relations import kept_rows
 from dpsql.engines.others import stored_columns
+from dpsql.rel.related import related_rows
 from dpsql.request import Request, named
 from dpsql.schema.names import quoted_name
 from dpsql.schema.units import RowLimit
@@ -135,7 +136,7 @@ COMPUTED = [
 def test_what_is_computed_of_rows_of_a_unit_depends_on_no_other_one(databases, item):
     rows = f"SELECT {item} AS v FROM t JOIN g ON t.g = g.id"
     table = counted(databases[0], f"SELECT COUNT(*) FROM ({rows}) WHERE v IS NULL")
-    made = [one.name for one in (*table.within, *table.windows)]
+    made = [one.name for one in table.added]
     assert made
     check(databases, table, ["g", "n", *made])
 
@@ -156,7 +157,7 @@ def test_which_rows_are_kept_of_a_unit_depends_on_no_other_one(databases, k, lim
     table = counted(databases[0], f"SELECT COUNT(*) FROM ({rows}) WHERE v IS NULL")
     found = replace(table, unit=replace(table.unit, max_rows=k, limits=LIMITS[limits]))
     whole, fewer = databases
-    names = [*stored_columns(table), *(one.name for one in table.windows)]
+    names = [*stored_columns(table), *(one.name for one in table.added)]
     before = kept(whole, found, names, "g")
     assert 1 <= before.pop("-1")[0] <= k
     assert kept(fewer, found, names, "g") == before
@@ -193,10 +194,10 @@ def test_which_rows_are_chosen_of_a_unit_depends_on_no_other_one(databases, k, s
     """Of the many that tie for a place, and of those that are chosen where fewer count."""
     rows = source.format("t JOIN g ON t.g = g.id")
     table = counted(databases[0], f"SELECT COUNT(*) FROM ({rows})")
-    assert table.chosen is not None
+    assert related_rows(table) is not None
     assert table.contributions == k
     table = replace(table, unit=replace(table.unit, max_rows=min(k, bound)))
-    names = [*stored_columns(table), *(one.name for one in table.windows)]
+    names = [*stored_columns(table), *(one.name for one in table.added)]
     check(databases, table, names)
 
 

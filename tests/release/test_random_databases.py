@@ -9,7 +9,6 @@ from fractions import Fraction
 import duckdb
 import numpy as np
 import pytest
-from dpsql.engines.combined import readable
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +22,7 @@ from dpsql.rel.keys import meets_one
 from dpsql.rel.nodes import Join, Window, walk
 from dpsql.rel.related import related_rows
 from dpsql.request import Request, named
+from dpsql.rows.types import is_readable
 from dpsql.schema.names import quoted_name
 from tests.helpers.random_databases import RandomDatabase, RandomQuestions
 from tests.release.test_sums_of_neighbors import charged, check_alike, recorded, spent
@@ -55,7 +55,8 @@ def read_of(rng, table):
     """Choose columns that are stored, of what rows refer to, and of other rows of their units."""
     names = stored_columns(table)
     if table.origin is not None and table.origin.tables:  # which have what can be read, and no more
-        names = [*table.alone.columns, *readable(table.alone)]
+        own = table.alone
+        names = [*own.columns, *(n for n, t in own.undeclared.items() if is_readable(t))]
     for parent in table.parents:
         names += [parent.matched, *parent.names.values()]
     names += table.computed

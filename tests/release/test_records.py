@@ -16,6 +16,7 @@ from dpsql.present.records import FACTS, In, document_of, facts_in, lines_of
 from dpsql.present.report import page_of
 from dpsql.present.summary import summarize
 from dpsql.privacy import Purpose, Receipt
+from dpsql.rel.related import ReadTable
 from tests.release.saved import BUDGET, SCHEMA, SCRIPT, connect
 
 DIGEST = "ab" * 32
@@ -47,7 +48,7 @@ OTHERS = {
     "warning": "it loses accuracy",
 }
 """A value of each fact that is another one than that of the release."""
-NOT_IN_SUMMARIES = {"privacy_cost", "rmse", "confidence", "groups_above", "statements"}
+NOT_IN_SUMMARIES = {"read", "privacy_cost", "rmse", "confidence", "groups_above", "statements"}
 """Those that are told beside each statement, or by what else is there."""
 
 
@@ -66,7 +67,10 @@ def facts(release):
 def changed_in(facts, name):
     """Return facts of which one is another."""
     table = replace(facts.table, name="persons", path=("memory", "main", "persons"))
-    return replace(facts, **{name: {**OTHERS, "table": table, "others": (table,)}[name]})
+    read = (ReadTable(table, frozenset({frozenset({"sex"})})),)
+    return replace(
+        facts, **{name: {**OTHERS, "table": table, "others": (table,), "read": read}[name]}
+    )
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Facts)])

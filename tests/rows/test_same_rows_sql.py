@@ -15,12 +15,11 @@ from pathlib import Path
 import pytest
 
 import dpsql
-from dpsql.engines.combined import readable
 from dpsql.engines.duckdb.relations import kept_rows, rows_of_units
 from dpsql.engines.others import stored_columns, unit_name
 from dpsql.errors import DpsqlError
 from dpsql.request import Request, named
-from dpsql.sql import frontend
+from dpsql.rows.types import is_readable
 from tests.helpers.random_databases import RandomDatabase, RandomQuestions
 from tests.release.test_private_joins import filled, units
 
@@ -49,15 +48,13 @@ def written(con, schema, script):
     """Write what is read of each table that a script counts."""
     session = dpsql.Session(con, schema=schema, public=[])
     try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(frontend, "MOST_RELATED", 0)  # as these scripts were compiled
-            script = session._data.declared.compile(Request(named(script), BUDGET))
+        script = session._data.declared.compile(Request(named(script), BUDGET))
     except DpsqlError as error:
         yield type(error).__name__
         return
     for table in script.tables:
-        made = table.whole.origin is not None and table.whole.origin.tables
-        own = list(readable(table))
+        made = bool(table.made_of)
+        own = [name for name, type_ in table.undeclared.items() if is_readable(type_)]
         names = [*table.alone.columns, *own] if made else stored_columns(table)
         names = [*names, *table.computed]
         for parent in table.parents:

@@ -387,6 +387,7 @@ class _Meeting:
         key = facts.is_unique(b for _, _, b in pairs)
         if not part.of.private:
             return key, True
+        key |= any(self._is_referred(other.of, part.of, pairs) for other in before)
         unit = any(other.of.telling(a, b, part.of) for other, a, b in pairs)
         apart = [[(a, b) for o, a, b in pairs if o is other] for other in before]
         of_all = (o.of.are_equal(part.of, own) for o, own in zip(before, apart, strict=True))
@@ -406,6 +407,24 @@ class _Meeting:
                 found.setdefault(scans, []).append((one, to))
         ways = (way for said in found.values() for way in (said, [(to, one) for one, to in said]))
         return next((step for way in ways for step in self._steps(way)), None)
+
+    def _is_referred(
+        self, of: DescribedRelation, other: DescribedRelation, pairs: Iterable[tuple[_Part, Id, Id]]
+    ) -> bool:
+        """Whether equal columns are those by which rows refer to others, as somebody declares."""
+        stored = [
+            (of.ids_of[a], other.ids_of[b])
+            for _, a, b in pairs
+            if a in of.ids_of and b in other.ids_of
+        ]
+        equal = {(child.path, column, key) for (child, column), (_, key) in stored}
+        children = {child.path: child for (child, _), _ in stored}
+        return any(
+            {(child.path, pair.column, pair.key) for pair in parent.join.pairs} <= equal
+            for child in children.values()
+            for parent in self._queries.tables.grain(child).parents
+            if not parent.above and parent.table.path in {to.path for _, (to, _) in stored}
+        )
 
     def _steps(self, said: Sequence[tuple[_Stored, _Stored]]) -> Iterator[Parent]:
         """Yield the references of several columns that equal columns of two rows are."""

@@ -70,7 +70,7 @@ class ManyFiles(OneFile):
         return f"{self.path}/{path[-1].encode().hex()}.parquet"
 
     def rows(self, table):
-        return self.session.read.parquet(self.file(table.whole.path))
+        return self.session.read.parquet(self.file(table.path))
 
     def at(self, path, types):
         return self.session.read.parquet(self.file(path))

@@ -12,13 +12,13 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.engines.combined import readable
 from dpsql.engines.duckdb.relations import kept_rows as kept_in_duckdb
 from dpsql.engines.others import stored_columns
 from dpsql.engines.spark.made import MadeTables
 from dpsql.engines.spark.relations import kept_rows, rows_of_units
 from dpsql.errors import DpsqlError
 from dpsql.request import Request, named
+from dpsql.rows.types import is_readable
 from dpsql.schema.names import quoted_name
 from tests.engines.spark.conftest import ManyFiles
 from tests.helpers.inserted import insert
@@ -68,7 +68,8 @@ def tables_of(con, database, script):
 def read_of(rng, table):
     names = stored_columns(table)
     if table.origin is not None:  # which has what can be read, and no more
-        names = [*table.alone.columns, *readable(table.alone)]
+        own = table.alone
+        names = [*own.columns, *(n for n, t in own.undeclared.items() if is_readable(t))]
     for parent in table.parents:
         names += [parent.matched, *parent.names.values()]
     return [name for name in [*names, *table.computed] if rng.random() < 0.7]
@@ -118,9 +119,9 @@ def test_rows_are_those_of_duckdb(spark, tmp_path, seed):
     for table in found:
         names = read_of(rng, table)
         assert kept_here(tables, table, names) == kept_there(con, table, names), script
-        outside = [one for one in table.within if one.outside]
-        of = {"parents": table.parents, "within": table.within, "outside": outside}
-        of |= {"windows": table.windows, "chosen": table.chosen, "pairs": table.origin}
+        windows = [one for one in table.added if one.is_window]
+        met = [one for one in table.added if not one.is_window]
+        of = {"parents": table.parents, "windows": windows, "met": met, "made": table.origin}
         looked.update(what for what, one in of.items() if one)
 
 
