@@ -216,15 +216,19 @@ def requery(
                 raise _not_counted(counted, (table.name,))
             return measured[table.path]
 
+        def before(table: Table) -> _TableBefore:
+            """Know of nothing that was measured of a table, which a relation may be in place of."""
+            return measured.get(table.path, _TableBefore(table, (), {}))
+
         def answered(*, from_zero: bool) -> AnsweredFrames:
             script = _compiled(
                 sql,
                 counted,
                 public,
                 read,
-                split=lambda table: known(table).split(table),
+                split=lambda table: before(table).split(table),
                 groups_above=groups_above,
-                cuts=lambda table: known(table).cuts,
+                cuts=lambda table: before(table).cuts,
                 from_zero=from_zero,
             )
             own = chain.from_iterable(known(table).along(table) for table in script.tables)

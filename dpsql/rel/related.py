@@ -116,7 +116,9 @@ class RelatedRows:
 
     def base(self, unit: ResolvedUnit) -> Table:
         """Return the table that is charged for."""
-        return Table(self.name, {}, path=self._path, unit=replace(unit, column=unit.name))
+        return Table(
+            self.name, {}, path=self._path, unit=replace(unit, column=unit.name, limits=())
+        )
 
     @property
     def _path(self) -> tuple[str, ...]:

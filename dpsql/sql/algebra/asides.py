@@ -267,7 +267,7 @@ class _Aside:
         id_ = id_of(bound, self._inner.table())
         relation = Join(rows.of.relation, right.relation, all_of(on), "left")
         counted = rows.of.counted
-        rows.become(joined(relation, rows.of, right, rows.of.most, counted, lost=True))
+        rows.become(joined(relation, rows.of, right, rows.of.most, counted, lost=True, once=True))
         return made_column(str(id_), self._source.node(self._node))
 
 

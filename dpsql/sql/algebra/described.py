@@ -55,8 +55,8 @@ class DescribedRelation:
         limits: how many rows of a unit that agree in some columns count at most.
         ids: the columns with the ids of the unit, where these are several.
         sure: how many rows of a unit there are at most, by what a statement says alone.
-        equal: as `tells`, with columns that may be NULL where there is no row: an equality of such
-            a column meets none there, but rows without one agree in it.
+        equal: as `tells`, of columns that may be NULL: an equality of such a column meets no row
+            there, but rows of all units agree in it.
     """
 
     relation: Relation
@@ -182,12 +182,13 @@ def scanned(
         file=table.file,
     )
     keys = {names[n]: of for n, of in tells.items() if n in names and of}
+    there = {id_ for id_, of in keys.items() if UNIT in of or id_ in described.filled}
     most = facts.most if facts.most is not None else unit.max_rows
     return DescribedRelation(
         relation,
         described,
         most,
-        keys,
+        {id_: of for id_, of in keys.items() if id_ in there},
         (table,),
         (table,),
         {id_: (own, name) for name, id_ in names.items()},
@@ -196,6 +197,7 @@ def scanned(
             for limit in unit.limits
         ),
         ids=tuple(names[n] for n, _ in unit.columns if n in names) if several else (),
+        equal={id_: of for id_, of in keys.items() if id_ not in there},
     )
 
 
@@ -224,8 +226,19 @@ def joined(
     counted: tuple[Table, ...],
     *,
     lost: bool = False,
+    once: bool = False,
 ) -> DescribedRelation:
-    """Describe rows that two relations make."""
+    """Describe rows that two relations make.
+
+    Args:
+        relation: these rows.
+        left: the rows on the left.
+        right: those on the right.
+        most: how many rows of a unit count at most; None if nothing says so.
+        counted: the stored tables whose rows are put together in each.
+        lost: whether a row on the left may meet none.
+        once: whether it meets one at most.
+    """
     return DescribedRelation(
         relation,
         merged(left, right, lost=lost),
@@ -234,8 +247,8 @@ def joined(
         counted,
         (*left.read, *right.read),
         {**left.ids_of, **right.ids_of},
-        left.limits if counted == left.counted else (),
-        left.sure if counted == left.counted else None,
+        left.limits if once else (),
+        left.sure if once else None,
         left.ids,
         {**left.equal, **right.equal, **(right.tells if lost else {})},
     )

@@ -547,7 +547,8 @@ class _Meeting:
         facts = known.of(relation).most
         if facts is not None:
             most = facts if most is None else min(most, facts)
-        return joined(relation, of, part.of, most, counted, lost=lost)
+        once = right.is_unique(b)
+        return joined(relation, of, part.of, most, counted, lost=lost, once=once)
 
     # ── Other joins ─────────────────────────────────────────────────────────────────────────────
 

@@ -304,8 +304,11 @@ class RowsOfSelect:
         if self._of is None:
             return taken
         about = [not places.keys().isdisjoint(one.attributes | one.by_row) for one in bounds]
-        trees = {i: conjuncts_of(self.expression(bounds[i])) for i, is_ in enumerate(about) if is_}
-        said = {i: parts for i, parts in trees.items() if any(map(said_of_place, parts))}
+        said = dict[int, tuple[RowExpression, ...]]()
+        for number in (i for i, is_about in enumerate(about) if is_about):
+            with suppress(SqlError):  # it can't run on rows
+                parts = conjuncts_of(self.expression(bounds[number]))
+                said |= {number: parts} if any(map(said_of_place, parts)) else {}
         found = chosen_by_places(
             self.of, [part for parts in said.values() for part in parts], places, self.queries.known
         )
