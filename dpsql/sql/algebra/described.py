@@ -87,8 +87,11 @@ class DescribedRelation:
 
     def telling(self, a: Id, b: Id, other: DescribedRelation) -> bool:
         """Whether rows in which two columns are equal are of one unit."""
-        ours, theirs = ({**of.equal, **of.tells} for of in (self, other))
-        return not ours.get(a, frozenset()).isdisjoint(theirs.get(b, ()))
+        return not self.keys_of(a).isdisjoint(other.keys_of(b))
+
+    def keys_of(self, column: Id) -> frozenset[Key]:
+        """Return the keys whose value a column has, wherever it isn't NULL."""
+        return self.tells.get(column, self.equal.get(column, frozenset()))
 
     def are_told(self, columns: Iterable[Id | None]) -> bool:
         """Whether some columns are all of those with the ids of the unit, which are several."""

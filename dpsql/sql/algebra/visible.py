@@ -102,7 +102,7 @@ def telling_equality(
                 if own is not None and id_ is not None and of.telling(own, id_, other):
                     sides = (item.alias, name), (one.alias, column.name)
                     written = " = ".join(".".join(map(as_sql, filter(None, s))) for s in sides)
-                    found.setdefault(UNIT in of.tells[own] & other.tells[id_], written)
+                    found.setdefault(UNIT in of.keys_of(own) & other.keys_of(id_), written)
     return found.get(True, found.get(False))
 
 
