@@ -26,7 +26,7 @@ from dpsql.rel.keys import with_one_zero
 from dpsql.rel.nodes import Agg, Filter, Group, Id, Relation, Window
 from dpsql.rows.expression import RowCast, RowColumn, RowExpression, all_if_any
 from dpsql.rows.known import Interval
-from dpsql.rows.types import BIGINT, BOOLEAN, DOUBLE, HUGEINT
+from dpsql.rows.types import BIGINT, DOUBLE, HUGEINT
 from dpsql.rows.windows import WindowCall, WindowOrder, of_rows
 from dpsql.schema import Domain, Table
 from dpsql.schema.grain import declared_type
@@ -51,7 +51,7 @@ from dpsql.sql.algebra.places import (
     table_of_groups,
 )
 from dpsql.sql.algebra.public_values import PublicValues
-from dpsql.sql.algebra.unit_sums import AGGREGATES, added_up, is_sum, without_steps
+from dpsql.sql.algebra.unit_sums import AGGREGATES, added_up, is_sum, of_truths, without_steps
 from dpsql.sql.algebra.visible import (
     NamedColumn,
     RelationHome,
@@ -60,7 +60,7 @@ from dpsql.sql.algebra.visible import (
     made_column,
     made_value,
 )
-from dpsql.sql.algebra.window_parts import PartsOfWindows, WindowParts
+from dpsql.sql.algebra.window_parts import PartsOfWindows
 from dpsql.sql.binding.bind import RowBinder, Visits
 from dpsql.sql.binding.core import Relation as PublicRows
 from dpsql.sql.binding.expressions import (
@@ -271,6 +271,10 @@ class RowsOfSelect:
             return self.expression(bound), None
         return added_up(function, bound, self.reader(expected=True))
 
+    def _type(self, bound: BoundExpr) -> str:
+        id_ = id_of(bound, self.table())
+        return self.reader().type_of(bound).name if id_ is None else self.type_of(id_)
+
     def _column(self, bound: BoundExpr, id_: Id) -> RowExpression:
         if id_ in self.table().columns:
             return self.reader().expression(bound)
@@ -416,6 +420,7 @@ class RowsOfSelect:
         id_ = self.queries.fresh(function)  # whatever it is called
         arguments, scale = tuple(map(self.expression, bounds)), None
         if bounds:
+            function = of_truths(function, self._type(bounds[0]))
             first, scale = self.added(function, bounds[0])
             arguments = (first, *arguments[1:])
         call = WindowCall(
@@ -439,7 +444,7 @@ class RowsOfSelect:
             self.queries.places[id_] = place_of(
                 made, call.holds, self.of, self.table(), self.queries.known
             )
-        domain = self._of_one(made, type_, between)
+        domain = self._of_one(function, bounds, type_, between)
         self.become(
             with_columns(
                 self.of, relation, [NewColumn(id_, type_, nullable, domain, between, expected)]
@@ -461,11 +466,14 @@ class RowsOfSelect:
         id_ = id_of(bound, table)
         return id_ is not None and self.type_of(id_).startswith("ENUM")
 
-    def _of_one(self, made: WindowParts, type_: str, between: Interval) -> Domain | None:
+    def _of_one(
+        self, function: str, arguments: Sequence[BoundExpr], type_: str, between: Interval
+    ) -> Domain | None:
         """Return the values of a window that is a value of one of the rows, or a number."""
-        function, arguments, _ = made.asked
         if function in {"min", "max", "lag", "lead", "first_value", "last_value", "nth_value"}:
             return self._taken(arguments, type_)
+        if function in {"bool_and", "bool_or"}:
+            return Domain.boolean(nullable=True)
         return integers_between(between, type_)
 
     def _taken(self, values: Sequence[BoundExpr], type_: str) -> Domain | None:
@@ -640,8 +648,7 @@ class RowsOfSelect:
         if of is None or is_star(of):
             return Agg("count", None, where), _new(None, self._ends("count", (), most)), None
         bound = self.bind(of)
-        if function in {"min", "max"} and self.reader().type_of(bound) == BOOLEAN:
-            function = "bool_and" if function == "min" else "bool_or"  # as false comes first
+        function = of_truths(function, self._type(bound))
         value, scale = self.added(function, bound)
         domain = None
         if function in {"min", "max"}:

@@ -25,11 +25,17 @@ AGGREGATES: dict[type, str] = {
     exp.LogicalOr: "bool_or",
 }
 """Aggregates of a unit's rows → what `rows/within.py` calls them."""
+_OF_TRUTHS = {"min": "bool_and", "max": "bool_or"}
 
 
 def is_sum(function: str) -> bool:
     """Whether an aggregate adds numbers up."""
     return function in {"sum", "avg"}
+
+
+def of_truths(function: str, type_: str) -> str:
+    """Return what the least or the largest value of a type is: of truth values, false is less."""
+    return _OF_TRUTHS.get(function, function) if type_ == "BOOLEAN" else function
 
 
 def added_up(
