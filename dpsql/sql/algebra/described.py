@@ -162,8 +162,17 @@ def scanned(
     prefix: str,
     unique: Iterable[frozenset[str]],
     tells: Mapping[str, frozenset[Key]],
+    referring: Iterable[str] = (),
 ) -> DescribedRelation:
-    """Describe the rows of a stored table that belong to units."""
+    """Describe the rows of a stored table that belong to units.
+
+    Args:
+        table: the table.
+        prefix: what stands before the names of its columns in their ids.
+        unique: sets of columns in which no two rows agree.
+        tells: column → the keys whose value it has.
+        referring: columns that tell the unit although they may be NULL, of which it is noted.
+    """
     own, unit = table.alone, table.unit
     if unit is None:
         raise SchemaError("Rows without a unit can't be joined with others.")
@@ -185,7 +194,8 @@ def scanned(
         file=table.file,
     )
     keys = {names[n]: of for n, of in tells.items() if n in names and of}
-    there = {id_ for id_, of in keys.items() if UNIT in of or id_ in described.filled}
+    refer = {names[name] for name in referring if name in names}
+    there = {id_ for id_, of in keys.items() if UNIT in of or id_ in described.filled | refer}
     most = facts.most if facts.most is not None else unit.max_rows
     return DescribedRelation(
         relation,

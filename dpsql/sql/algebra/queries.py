@@ -149,7 +149,8 @@ class Queries(Translator):
         """Note that of columns which are called so; see `rely_on`."""
         self.notes[
             f"rows are joined, grouped and numbered by {printable(called)} within each unit: "
-            "where it leads to a row of another unit, they meet none"
+            "where it leads to a row of another unit, they meet none, and where it is NULL, each "
+            "unit has its own"
         ] = None
 
     def unbounded_here(self, id_: Id) -> SchemaError | None:
@@ -322,7 +323,8 @@ class Queries(Translator):
         prefix = self.prefix(table)
         told, loose = self.keys_told(wide)
         self.loose |= {prefix + name: f"{table.name}.{name}" for name in loose}
-        of = scanned(table, prefix, self.tables.unique(table), told)
+        referring = {name for p in wide.parents if not p.above for name in p.join.columns}
+        of = scanned(table, prefix, self.tables.unique(table), told, referring)
         columns = tuple(
             NamedColumn(name, column_of(prefix + name, of.table, span))
             for name in table.alone.listed
