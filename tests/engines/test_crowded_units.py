@@ -111,7 +111,7 @@ def test_what_is_computed_of_a_units_rows_depends_on_no_other_unit():
         sql += " OR ".join([*(f"c{i}" for i in range(len(asked))), "e"])
         table = session._data.declared.compile(Request(named(sql), dpsql.Budget(rho=1))).table
         names = ["g", *(one.name for one in table.added)]
-        assert len(names) == 3 + len(asked)
+        assert len(names) == 2 + len(asked)
 
         check_without_the_large_one(con, table, names)
 

@@ -387,7 +387,8 @@ class _Meeting:
         key = facts.is_unique(b for _, _, b in pairs)
         if not part.of.private:
             return key, True
-        key |= any(self._is_referred(other.of, part.of, pairs) for other in before)
+        both = [(a, b) for _, a, b in pairs]
+        key |= any(self._is_referred(other.of, part.of, both) for other in before)
         unit = any(other.of.telling(a, b, part.of) for other, a, b in pairs)
         apart = [[(a, b) for o, a, b in pairs if o is other] for other in before]
         of_all = (o.of.are_equal(part.of, own) for o, own in zip(before, apart, strict=True))
@@ -409,12 +410,12 @@ class _Meeting:
         return next((step for way in ways for step in self._steps(way)), None)
 
     def _is_referred(
-        self, of: DescribedRelation, other: DescribedRelation, pairs: Iterable[tuple[_Part, Id, Id]]
+        self, of: DescribedRelation, other: DescribedRelation, pairs: Iterable[tuple[Id, Id]]
     ) -> bool:
         """Whether equal columns are those by which rows refer to others, as somebody declares."""
         stored = [
             (of.ids_of[a], other.ids_of[b])
-            for _, a, b in pairs
+            for a, b in pairs
             if a in of.ids_of and b in other.ids_of
         ]
         equal = {(child.path, column, key) for (child, column), (_, key) in stored}
@@ -532,11 +533,12 @@ class _Meeting:
         known = self._queries.known
         right, left = known.of(part.of.relation), known.of(of.relation)
         a, b = [a for a, _ in pairs], [b for _, b in pairs]
-        most, counted = of.most, of.counted
+        most, counted, once = of.most, of.counted, right.is_unique(b)
         if not part.of.private:
-            times = 1 if right.is_unique(b) else part.times
-            most = None if most is None else most * times
-        elif not right.is_unique(b):
+            most = None if most is None else most * (1 if once else part.times)
+        elif not once and self._is_referred(of, part.of, pairs):
+            pass  # it is declared that a row meets one
+        elif not once:
             if left.is_unique(a):
                 counted = part.of.counted
                 most = _with_lost(of.most, part.of.most) if lost else part.of.most
@@ -547,7 +549,6 @@ class _Meeting:
         facts = known.of(relation).most
         if facts is not None:
             most = facts if most is None else min(most, facts)
-        once = right.is_unique(b)
         return joined(relation, of, part.of, most, counted, lost=lost, once=once)
 
     # ── Other joins ─────────────────────────────────────────────────────────────────────────────
