@@ -562,8 +562,16 @@ def unit_groups(
     count = int(np.prod(groups, dtype=object))
     grouped = tuple(_grouped(block, groups, sizes) for block in blocks if block.bound is None)
     unit = table.unit
-    most = 1 if unit is None else unit.max_groups or unit.max_rows or count
+    most = 1 if unit is None else unit.max_groups or count
+    if unit is not None and unit.max_groups is None and unit.max_rows is not None:
+        most = unit.max_rows * _groups_of_a_row(grouped)
     return UnitGroups(grouped, count, min(most, count), condition)
+
+
+def _groups_of_a_row(blocks: Sequence[GroupedCells]) -> int:
+    """Return in how many groups a row is at most: in several if public rows make it many."""
+    times = (int(np.unique_counts(block.cells).counts.max(initial=1)) for block in blocks)
+    return math.prod(times)
 
 
 def _grouped(block: LoweredBlock, groups: Sequence[int], sizes: Mapping[str, int]) -> GroupedCells:

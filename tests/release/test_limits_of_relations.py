@@ -79,6 +79,16 @@ def test_a_release_with_limits_is_read_and_answers_the_same(con, rows, tmp_path)
         assert_frame_equal(known.query(sql), release["q"])
 
 
+def test_a_unit_counts_in_all_groups_that_public_rows_put_its_rows_in(con):
+    sql = (
+        "SELECT price, COUNT(DISTINCT person) AS n FROM (SELECT * FROM visits QUALIFY row_number() "
+        "OVER (PARTITION BY person ORDER BY id) = 1) v, prices p GROUP BY price"
+    )
+    found = dict(session_on(con).query(sql, budget=HUGE).select("price", "n").rows())
+    true = dict(con.execute(sql).fetchall())
+    assert {price: round(n) for price, n in found.items()} == true == {1: 12, 2: 12, 3: 12}
+
+
 CELLS = ["r <= 3 AND md5(r::VARCHAR) > '5'", "r <= 3 AND (r = 1 OR md5(kind) > '5')", "r <= 3"]
 
 
