@@ -24,7 +24,8 @@ from sqlglot import exp
 
 from dpsql.errors import SchemaError, SqlError, printable
 from dpsql.hints import never
-from dpsql.rel.nodes import Filter, Id, Join, Public
+from dpsql.rel.keys import same_rows
+from dpsql.rel.nodes import Filter, Id, Join, Public, Scan
 from dpsql.rows.expression import RowConstant, RowExpression, all_if_any, all_of, same_value
 from dpsql.schema import Table
 from dpsql.schema.domain import INTEGER_TYPES
@@ -412,19 +413,24 @@ class _Meeting:
     def _is_referred(
         self, of: DescribedRelation, other: DescribedRelation, pairs: Iterable[tuple[Id, Id]]
     ) -> bool:
-        """Whether equal columns are those by which rows refer to others, as somebody declares."""
+        """Whether rows refer to those of a table by equal columns, as somebody declares.
+
+        It is one row if each of the table is on the right once at most.
+        """
         stored = [
             (of.ids_of[a], other.ids_of[b])
             for a, b in pairs
             if a in of.ids_of and b in other.ids_of
         ]
+        below = same_rows(other.relation, self._queries.known)
+        once = {node.source.table.path for node in below if isinstance(node, Scan)}
         equal = {(child.path, column, key) for (child, column), (_, key) in stored}
         children = {child.path: child for (child, _), _ in stored}
         return any(
             {(child.path, pair.column, pair.key) for pair in parent.join.pairs} <= equal
             for child in children.values()
             for parent in self._queries.tables.grain(child).parents
-            if not parent.above and parent.table.path in {to.path for _, (to, _) in stored}
+            if not parent.above and parent.table.path in once
         )
 
     def _steps(self, said: Sequence[tuple[_Stored, _Stored]]) -> Iterator[Parent]:
