@@ -27,6 +27,7 @@ from dpsql.rel.facts import UNIT, columns_of_rows
 from dpsql.rel.nodes import (
     ONLY,
     OUTSIDE,
+    SAME_IDS,
     Agg,
     Bound,
     CellLimit,
@@ -35,7 +36,6 @@ from dpsql.rel.nodes import (
     Group,
     GroupJoin,
     Id,
-    Ids,
     Join,
     Project,
     Relation,
@@ -60,9 +60,6 @@ from dpsql.schema.units import ResolvedUnit
 if TYPE_CHECKING:
     from dpsql.rel.added import AddedColumn, MetRows
 
-_IDS: Ids = ("", ())
-"""The ids of units of all tables of a statement: that these are the same was checked where tables
-were described (`schema/referred.py`), by the catalog, of which nothing is known here."""
 _TRUE, _ONE = RowConstant("BOOLEAN", "true"), RowConstant("INTEGER", "1")
 
 
@@ -257,7 +254,7 @@ class _Adapter:
 def _stored(table: Table, unique: Iterable[frozenset[str]] = ()) -> StoredRows:
     unit = _unit_of(table)
     alone = not unit.joins and not unit.further
-    return StoredRows(table, _IDS, frozenset(unique), {unit.column: UNIT} if alone else {})
+    return StoredRows(table, SAME_IDS, frozenset(unique), {unit.column: UNIT} if alone else {})
 
 
 def _beyond(others: Others, early: Others) -> Others:

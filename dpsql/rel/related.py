@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from dpsql.errors import InternalError
-from dpsql.rel.nodes import Id, Join, Relation, Scan, StoredRows, has_windows
+from dpsql.rel.nodes import SAME_IDS, Id, Join, Relation, Scan, StoredRows, has_windows
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.table import Origin, Table
 from dpsql.schema.units import ResolvedUnit, RowLimit
@@ -130,7 +130,7 @@ def all_that_meet(tables: Sequence[Table]) -> RelatedRows:
     """Return all rows that are made of one row of each of some tables, of the same unit."""
     relation: Relation | None = None
     for number, table in enumerate(tables):
-        scan = Scan(StoredRows(table.alone, ("", ())), f"{number}.")
+        scan = Scan(StoredRows(table.alone, SAME_IDS), f"{number}.")
         relation = scan if relation is None else Join(relation, scan, None)
     if relation is None:
         raise InternalError("no tables meet")

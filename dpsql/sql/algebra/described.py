@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from dpsql.errors import SchemaError, Span, SqlError
 from dpsql.rel.facts import UNIT, Known, columns_of_rows
-from dpsql.rel.nodes import Id, Ids, Key, Relation, Scan, StoredRows
+from dpsql.rel.nodes import SAME_IDS, Id, Key, Relation, Scan, StoredRows
 from dpsql.rel.related import RelatedRows
 from dpsql.rows.expression import RowCall, RowConstant, RowExpression
 from dpsql.rows.known import Interval
@@ -30,8 +30,6 @@ from dpsql.schema.units import RowLimit
 from dpsql.sql.binding.expressions import BoundExpr, as_stored, column, render
 from dpsql.sql.lowering.measures import RowReader
 
-IDS: Ids = ("", ())
-"""The ids of units of all tables of a statement, which are checked to be the same."""
 MOST_VALUES = 10_000
 """Values of a computed column, up to which it has a domain."""
 _DIGITS = 10**6
@@ -178,7 +176,7 @@ def scanned(
         raise SchemaError("Rows without a unit can't be joined with others.")
     plain = not unit.joins and not unit.further
     several = bool(unit.further) and not unit.joins
-    source = StoredRows(own, IDS, frozenset(unique), {unit.column: UNIT} if plain else {})
+    source = StoredRows(own, SAME_IDS, frozenset(unique), {unit.column: UNIT} if plain else {})
     relation = Scan(source, prefix)
     names = {name: id_ for id_, name in columns_of_rows(source, prefix).items()}
     facts = Known().of(relation)
