@@ -256,6 +256,11 @@ def kinds_of_columns(source: StoredRows, prefix: str) -> dict[Id, int]:
     }
 
 
+def is_scanned(type_: str) -> bool:
+    """Whether rows that are scanned have columns of a type that have no domain."""
+    return _kind(type_) is not None
+
+
 def _kind(type_: str) -> int | None:
     """Tell columns without a domain apart by what can be read of them; None if nothing can."""
     if type_ == COLLATED:
@@ -326,10 +331,14 @@ def _equal_columns(part: RowExpression) -> tuple[Id, Id] | None:
 
 
 def _with_unit(scan: Scan) -> frozenset[str]:
-    """Return the columns that each row of somebody has: those of the first step to its unit."""
+    """Return the columns that each row of somebody has: those of the first step to its unit.
+
+    Rows without units are described as well, so that they are found to be those of a table; nothing
+    else is made of them (`check.py`).
+    """
     unit = scan.source.table.unit
     if unit is None:
-        raise InternalError("rows that belong to nobody are scanned")
+        return frozenset()
     if unit.joins:
         return frozenset(unit.joins[0].columns)
     return frozenset(name for name, _ in unit.columns)

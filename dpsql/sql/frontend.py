@@ -18,8 +18,6 @@ from dpsql.errors import (
     SqlError,
     SqlLimitError,
     SqlParseError,
-    SqlSchemaError,
-    UnboundedError,
     UnsupportedSqlError,
     printable,
 )
@@ -35,7 +33,6 @@ from dpsql.sql.allow import check_allowed
 from dpsql.sql.assemble import Asked, LoweredStatement, answered, assemble
 from dpsql.sql.binding.core import Core, Linear
 from dpsql.sql.binding.expressions import BoundExpr
-from dpsql.sql.binding.over_units import NeedsRelationsError
 from dpsql.sql.binding.tables import (
     NamedTables,
     Public,
@@ -69,7 +66,7 @@ from dpsql.sql.shorthands import (
     without_shorthands,
 )
 from dpsql.sql.spellings import without_spellings
-from dpsql.sql.statements import Importance, RefusedStatementsError, naming
+from dpsql.sql.statements import Importance, naming
 from dpsql.sql.text.limits import MAX_STATEMENTS
 from dpsql.sql.text.parse import Parsed, check_written, parse_statement
 
@@ -154,49 +151,10 @@ def compile_script(
         unique=unique,
     )
     try:
-        return _as_relations(partial(ask, statements, weights=weights), statements)
+        return ask(statements, weights=weights)
     except SqlError as error:
-        error.hint = first_answered(error, lambda sql: _answers(ask, sql))
+        error.hint = first_answered(error, lambda sql: ask([("query", sql)], weights=None))
         raise
-
-
-def _answers(ask: Callable[..., Script], sql: str) -> Script:
-    given = [("query", sql)]
-    return _as_relations(partial(ask, given, weights=None), given)
-
-
-def _as_relations(ask: Callable[..., Script], statements: Sequence[tuple[str, str]]) -> Script:
-    """Compile statements; those of which the form isn't answered as relations.
-
-    Raises:
-        SqlError: a statement is refused either way; see `_shown`.
-    """
-    related: dict[str, SqlError] = {}
-    names = {printable(name): name for name, _ in statements}
-    while True:
-        try:
-            return ask(related=frozenset(related))
-        except RefusedStatementsError as refused:
-            related |= refused.errors
-        except DpsqlError as error:
-            if not related:
-                raise
-            name = error.statement if isinstance(error, SqlError) else None
-            first = related.get(names.get(name or "", statements[0][0]))
-            if first is None or not isinstance(error, SqlError):
-                raise next(iter(related.values())) from None
-            raise _shown(first, error) from error.__cause__
-
-
-def _shown(first: SqlError | None, second: SqlError) -> SqlError:
-    """Return the error of a statement that is refused either way: by its form, and over relations.
-
-    It is that of its form; but for what only relations know, and for bounds, of which others say
-    nothing.
-    """
-    unbounded = isinstance(second.__cause__, UnboundedError)
-    known = first is not None and isinstance(first.__cause__, UnboundedError)
-    return second if first is None or second.of_units or (unbounded and not known) else first
 
 
 def _compiled(
@@ -214,7 +172,6 @@ def _compiled(
     unbounded: Unbounded,
     relate: Relate,
     unique: Unique,
-    related: frozenset[str] = frozenset(),
 ) -> Script:
     """Compile statements, without trying what a hint may say; see `compile_script`."""
     _check_names(statements)
@@ -226,8 +183,7 @@ def _compiled(
         outliner = Outliner(tables, groups_above)
         parsed = [(name, naming(name, several, _read, sql, tables)) for name, sql in statements]
         outlined = [
-            (name, tree, naming(name, several, _outlined, tree, outliner, name in related))
-            for name, tree in parsed
+            (name, tree, naming(name, several, _outlined, tree, outliner)) for name, tree in parsed
         ]
         written = {name: tree.weight for name, tree in parsed}
         importance = replace(Importance.of(written, weights), wherever=wherever)
@@ -307,23 +263,9 @@ class _OverOne:
         return _over_cells(keys.table, cores, sandbox, split(keys.table), compiled)
 
     def _each(self, step: Callable[[int], T]) -> list[T]:
-        """Take a step with each statement.
-
-        Raises:
-            RefusedStatementsError: of those that aren't over relations, some are refused.
-        """
-        found, refused = list[T](), dict[str, SqlError]()
-        for number, (name, _, outline) in enumerate(self.outlined):
-            try:
-                found.append(naming(name, self.several, step, number))
-            except (UnsupportedSqlError, SqlSchemaError) as error:
-                if outline.related:
-                    error.of_units = outline.of_units
-                    raise _shown(outline.refused, error) from error.__cause__
-                refused[name] = error
-        if refused:
-            raise RefusedStatementsError(refused)
-        return found
+        """Take a step with each statement."""
+        names = (name for name, _, _ in self.outlined)
+        return [naming(name, self.several, step, number) for number, name in enumerate(names)]
 
 
 def _over_cells(
@@ -402,10 +344,10 @@ def _read(sql: str, tables: NamedTables) -> Parsed:
     return parsed
 
 
-def _outlined(parsed: Parsed, outliner: Outliner, related: bool) -> Outlined:
+def _outlined(parsed: Parsed, outliner: Outliner) -> Outlined:
     """Outline a statement; if it numbers rows and is refused, as one of quantiles."""
     try:
-        return _of_rows(parsed, outliner, related)
+        return outliner.outline(parsed)
     except UnsupportedSqlError:
         stored = outliner.tables.stored
         from dpsql.sql.ranked.quantiles import with_quantiles  # most number no rows
@@ -415,32 +357,7 @@ def _outlined(parsed: Parsed, outliner: Outliner, related: bool) -> Outlined:
             raise
     check_allowed(ranked)
     check_written(ranked.query, ranked.source)
-    return _of_rows(ranked, outliner, related)
-
-
-def _of_rows(parsed: Parsed, outliner: Outliner, related: bool) -> Outlined:
-    """Outline a statement; if its form isn't answered, or rows meet in it, over relations."""
-    refused: SqlError | None = None
-    if not related:
-        try:
-            with outliner.tables.noting():
-                return outliner.outline(parsed)
-        except NeedsRelationsError:
-            pass
-        except (UnsupportedSqlError, SqlSchemaError) as error:
-            refused = error
-    from dpsql.sql.relational import RelationVisitor  # most statements need none
-
-    try:
-        with outliner.tables.noting():
-            found = outliner.outline(parsed, RelationVisitor)
-    except SqlError as error:
-        raise _shown(refused, error) from error.__cause__
-    except DpsqlError:
-        if refused is None:
-            raise
-        raise refused from None
-    return replace(found, related=True, refused=refused)
+    return outliner.outline(ranked)
 
 
 # ── Remedies: of what a refusal could say to type, the first that is answered ────────────────────

@@ -16,7 +16,6 @@ from dpsql.sql.binding.tables import SameUnits, Unbounded
 from dpsql.sql.compiled import GroupingSet, Script, StatisticColumn
 from dpsql.sql.lowering.lower import GroupsOf
 from dpsql.sql.outline import Outlined
-from dpsql.sql.statements import RefusedStatementsError
 from dpsql.sql.text.parse import Parsed
 from dpsql.workload import Family
 from dpsql.workload.workload import UnitTable, named, over_all
@@ -47,7 +46,6 @@ def by_table(
 
     Raises:
         SqlError: no table is named; or a statement is over one whose rows are of other units.
-        RefusedStatementsError: a statement is, and may be answered as a relation.
     """
     tables: dict[tuple[str, ...], Table] = {}
     for name, parsed, outline in outlined:
@@ -61,9 +59,7 @@ def by_table(
                 except SchemaError as error:
                     located = parsed.source.located(error, span)
                     located.statement = printable(name) if several else None
-                    if outline.related:
-                        raise located from None
-                    raise RefusedStatementsError({name: located}) from None
+                    raise located from None
             tables[key] = max(tables.get(key, table), table, key=lambda one: len(one.parents))
     if not tables:
         raise _counts_nothing(outlined[0][1])

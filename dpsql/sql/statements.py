@@ -24,18 +24,6 @@ def naming(name: str, several: bool, step: Callable[P, T], *args: P.args, **kwar
         raise
 
 
-class RefusedStatementsError(Exception):
-    """A signal that statements are refused which may be answered as relations.
-
-    Args:
-        errors: statement → why it is refused.
-    """
-
-    def __init__(self, errors: Mapping[str, SqlError]) -> None:
-        super().__init__()
-        self.errors = errors
-
-
 # ── Weights ──────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -17,10 +17,9 @@ import dpsql
 from dpsql.errors import SchemaError, UnsupportedSqlError
 from dpsql.rel.related import related_rows
 from dpsql.request import Request, named
-from dpsql.sql import frontend
 from dpsql.sql.algebra import normal
+from dpsql.sql.algebra.counted import CountingSelects
 from dpsql.sql.binding.tables import NamedTables
-from dpsql.sql.relational import RelationVisitor
 from tests.release.test_random_databases import kept
 
 SHOP = """
@@ -38,12 +37,6 @@ INSERT INTO names VALUES (0, 'x'), (1, 'y'), (2, NULL);
 """
 UNIT = dpsql.Unit("c", max_rows={"c": 1, "o": 12, "v": 12, "o, o": 90})
 LARGE, BUDGET = dpsql.Budget(rho=10**10), dpsql.Budget(rho=Fraction(1, 2))
-
-
-@pytest.fixture(autouse=True)
-def relations_alone(monkeypatch):
-    of_rows = frontend._of_rows
-    monkeypatch.setattr(frontend, "_of_rows", lambda *given: of_rows(*given[:2], True))
 
 
 @pytest.fixture
@@ -322,7 +315,7 @@ def test_rows_of_other_units_are_met_by_no_front_end(shop, monkeypatch):
     asked = dpsql.Session(shop, schema=dpsql.Schema({}, units=units))
     monkeypatch.setattr(NamedTables, "check_same_units", lambda *_: None, raising=False)
     monkeypatch.setattr(normal._Normal, "__init__", trusting(normal._Normal.__init__))
-    monkeypatch.setattr(RelationVisitor, "_check_bounded", lambda *_: None)
+    monkeypatch.setattr(CountingSelects, "_check_bounded", lambda *_: None)
     sql = "SELECT COUNT(*) AS n FROM o WHERE EXISTS (SELECT 1 FROM s WHERE s.id = o.id)"
     with pytest.raises(SchemaError, match="no FOREIGN KEYs say that these are the same"):
         asked.plan(sql, budget=BUDGET)

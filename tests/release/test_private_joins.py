@@ -318,12 +318,7 @@ OF_ONE = (
         ),
         ("SELECT COUNT(*) FROM orders o POSITIONAL JOIN customers c", "POSITIONAL"),
         ("SELECT COUNT(*) FROM orders o NATURAL JOIN customers c", "NATURAL"),
-        (
-            "SELECT COUNT(*) FROM orders o ASOF JOIN customers c ON o.customer_id = c.id AND "
-            "o.price >= c.balance",
-            "ASOF",
-        ),
-        ("SELECT COUNT(*) FROM orders o JOIN stores s ON o.id = s.id", "join of private"),
+        ("SELECT COUNT(*) FROM orders o JOIN stores s ON o.id = s.id", "rows of the same units"),
     ],
 )  # fmt: skip
 def test_other_joins_are_refused_before_the_charge(session, sql, said):

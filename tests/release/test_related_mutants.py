@@ -14,19 +14,12 @@ from dpsql.engines.duckdb.relations import DuckDBRelations
 from dpsql.engines.table_relations import TableRelation
 from dpsql.errors import InternalError
 from dpsql.rel.nodes import Bound, Filter
-from dpsql.sql import frontend
 from dpsql.sql.algebra import asides, meeting, queries, selects
 from dpsql.sql.algebra.described import DescribedRelation
-from dpsql.sql.relational import RelationVisitor
 from tests.helpers.random_related import RelatedDatabase
 from tests.release.test_related_rows import differing, kept, tables_of
 
 MOST_SEEDS = 400
-
-
-@pytest.fixture(autouse=True)
-def relations_alone(monkeypatch):
-    monkeypatch.setattr(frontend, "Visitor", RelationVisitor)
 
 
 def changes_others(seed):

@@ -18,7 +18,6 @@ from dpsql.errors import DpsqlError, ExecutionError, InternalError
 from dpsql.rel.nodes import Group, GroupJoin, Join, Public, Union, Window, walk
 from dpsql.rel.related import related_rows
 from dpsql.request import Request, named
-from dpsql.sql import frontend
 from tests.helpers.random_related import PUBLIC, PlainDatabase, RelatedDatabase, differences
 from tests.release.test_random_databases import check_within_charge, kept, read_of
 from tests.release.test_sums_of_neighbors import recorded_in
@@ -26,12 +25,6 @@ from tests.release.test_sums_of_neighbors import recorded_in
 BUDGET = dpsql.Budget(rho=Fraction(1, 2))
 PURE = dpsql.Budget(epsilon=1, delta=0)
 CASES = 900
-
-
-@pytest.fixture(autouse=True)
-def relations_alone(monkeypatch):
-    of_rows = frontend._of_rows
-    monkeypatch.setattr(frontend, "_of_rows", lambda *given: of_rows(*given[:2], True))
 
 
 def session(con, database):

@@ -465,7 +465,7 @@ def test_what_columns_stand_for_is_bounded(written, query):
     calls, refused = calls_of_python(written(query, 24))
     assert isinstance(refused, SqlLimitError)
     assert "10,000 parts" in str(refused)
-    assert calls < 1_000_000
+    assert calls < 1_200_000  # columns are bound where they are listed, also those that nobody uses
 
 
 @pytest.mark.parametrize("first", ["a", "COUNT(*)"])

@@ -25,16 +25,16 @@ from dpsql.schema.names import folded
 from dpsql.sql.algebra.described import (
     DescribedRelation,
     NewColumn,
+    check_read,
     equated_columns,
-    id_of,
     joined,
-    moved,
     with_columns,
 )
 from dpsql.sql.algebra.projections import projected
 from dpsql.sql.algebra.selects import RowsOfSelect
 from dpsql.sql.algebra.unit_sums import without_steps
-from dpsql.sql.algebra.visible import VisibleItem, made_column, made_value, telling_equality
+from dpsql.sql.algebra.visible import made_column, made_value, telling_equality
+from dpsql.sql.binding.canonical import id_of, moved
 from dpsql.sql.binding.expressions import (
     BoundExpr,
     Expr,
@@ -45,6 +45,7 @@ from dpsql.sql.binding.expressions import (
     with_parts,
 )
 from dpsql.sql.binding.row_queries import column_name
+from dpsql.sql.binding.scope import VisibleItem
 
 _APART = ("group", "having", "distinct", "qualify", "with_", "limit", "offset")
 """Clauses with which a query has rows of its own, whatever row it is for."""
@@ -185,7 +186,10 @@ class _Aside:
 
     def _pair(self, bound: BoundExpr) -> tuple[Id, Id] | None:
         """Return the columns outside and inside that a condition says are equal."""
-        return equated_columns(bound, self._inner.table(), self._rows.of, self._inner.of)
+        pair = equated_columns(bound, self._inner.table(), self._rows.of, self._inner.of)
+        if pair is not None:
+            check_read(bound, self._inner.table(), self._source)
+        return pair
 
     def exists(self) -> Expr:
         """Add whether there are rows."""

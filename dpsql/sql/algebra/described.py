@@ -15,8 +15,8 @@ from fractions import Fraction
 
 from sqlglot import exp
 
-from dpsql.errors import SchemaError, Span, SqlError
-from dpsql.rel.facts import UNIT, Known, columns_of_rows
+from dpsql.errors import SqlError
+from dpsql.rel.facts import UNIT, Known, RelationFacts, columns_of_rows, is_scanned
 from dpsql.rel.nodes import SAME_IDS, Id, Key, Relation, Scan, StoredRows
 from dpsql.rel.related import RelatedRows
 from dpsql.rows.expression import RowCall, RowConstant, RowExpression
@@ -27,8 +27,10 @@ from dpsql.schema import Domain, Table
 from dpsql.schema.domain import INTEGER_TYPES, NumberBounds, Value
 from dpsql.schema.sequences import decimal_text
 from dpsql.schema.units import RowLimit
-from dpsql.sql.binding.expressions import BoundExpr, as_stored, column, render
+from dpsql.sql.binding.canonical import id_of
+from dpsql.sql.binding.expressions import BoundExpr
 from dpsql.sql.lowering.measures import RowReader
+from dpsql.sql.text.spans import SourceText
 
 MOST_VALUES = 10_000
 """Values of a computed column, up to which it has a domain."""
@@ -108,7 +110,7 @@ class DescribedRelation:
         return RelatedRows(
             self.relation,
             table.columns,
-            table.undeclared,
+            {name: type_ for name, type_ in table.undeclared.items() if is_scanned(type_)},
             self.most,
             counted,
             tuple(read.values()),
@@ -162,7 +164,7 @@ def scanned(
     tells: Mapping[str, frozenset[Key]],
     referring: Iterable[str] = (),
 ) -> DescribedRelation:
-    """Describe the rows of a stored table that belong to units.
+    """Describe the rows of a stored table: of which each is one by itself, if it has no units.
 
     Args:
         table: the table.
@@ -172,29 +174,21 @@ def scanned(
         referring: columns that tell the unit although they may be NULL, of which it is noted.
     """
     own, unit = table.alone, table.unit
-    if unit is None:
-        raise SchemaError("Rows without a unit can't be joined with others.")
-    plain = not unit.joins and not unit.further
-    several = bool(unit.further) and not unit.joins
-    source = StoredRows(own, SAME_IDS, frozenset(unique), {unit.column: UNIT} if plain else {})
+    direct = None if unit is None or unit.joins else unit
+    several = direct is not None and bool(direct.further)
+    of_unit = {direct.column: UNIT} if direct is not None and not several else {}
+    source = StoredRows(own, SAME_IDS, frozenset(unique), of_unit)
     relation = Scan(source, prefix)
     names = {name: id_ for id_, name in columns_of_rows(source, prefix).items()}
     facts = Known().of(relation)
-    described = Table(
-        table.name,
-        {names[n]: domain for n, domain in own.columns.items()},
-        {names[n]: type_ for n, type_ in own.undeclared.items() if n in names},
-        table.path,
-        unit,
-        frozenset(names[n] for n in own.enforced if n in names),
-        bounds={names[n]: bounds for n, bounds in own.bounds.items() if n in names},
-        filled=frozenset(n for n, c in facts.columns.items() if not c.nullable),
-        file=table.file,
-    )
+    described = _with_ids(table, names, prefix, facts)
     keys = {names[n]: of for n, of in tells.items() if n in names and of}
     refer = {names[name] for name in referring if name in names}
     there = {id_ for id_, of in keys.items() if UNIT in of or id_ in described.filled | refer}
-    most = facts.most if facts.most is not None else unit.max_rows
+    bound = None if unit is None else unit.max_rows
+    most = 1 if unit is None else facts.most if facts.most is not None else bound
+    ids = [name for name, _ in direct.columns if name in names] if direct and several else []
+    limits = () if unit is None else unit.limits
     return DescribedRelation(
         relation,
         described,
@@ -203,12 +197,29 @@ def scanned(
         (table,),
         (table,),
         {id_: (own, name) for name, id_ in names.items()},
-        tuple(
-            RowLimit(tuple(names[name] for name in limit.columns), limit.rows)
-            for limit in unit.limits
-        ),
-        ids=tuple(names[n] for n, _ in unit.columns if n in names) if several else (),
+        tuple(RowLimit(_named(limit.columns, names), limit.rows) for limit in limits),
+        ids=_named(ids, names),
         equal={id_: of for id_, of in keys.items() if id_ not in there},
+    )
+
+
+def _named(columns: Iterable[str], names: Mapping[str, Id]) -> tuple[Id, ...]:
+    return tuple(names[name] for name in columns)
+
+
+def _with_ids(table: Table, names: Mapping[str, Id], prefix: str, facts: RelationFacts) -> Table:
+    """Return a table whose columns are called by their ids; those that nothing reads are, too."""
+    own = table.alone
+    return Table(
+        table.name,
+        {names[n]: domain for n, domain in own.columns.items()},
+        {prefix + n: type_ for n, type_ in own.undeclared.items()},
+        table.path,
+        table.unit,
+        frozenset(names[n] for n in own.enforced if n in names),
+        bounds={names[n]: bounds for n, bounds in own.bounds.items() if n in names},
+        filled=frozenset(n for n, c in facts.columns.items() if not c.nullable),
+        file=table.file,
     )
 
 
@@ -336,35 +347,6 @@ def units_of(of: DescribedRelation) -> list[Id]:
     return [id_ for id_ in of.columns if UNIT in of.tells.get(id_, ()) and id_ in of.table.filled]
 
 
-# ── Expressions over the columns of a relation ───────────────────────────────────────────────────
-
-
-def places(table: Table) -> dict[Id, str]:
-    """Return the canonical names by which bound expressions know columns."""
-    found = {name: f"__a{i}" for i, name in enumerate(table.columns)}
-    return found | {name: f"__w{i}" for i, name in enumerate(table.undeclared)}
-
-
-def column_of(id_: Id, table: Table, span: Span) -> BoundExpr:
-    """Bind a column."""
-    node = column(places(table)[id_])
-    declared = id_ in table.columns
-    own = frozenset({id_})
-    none = frozenset[str]()
-    return BoundExpr(
-        node, render(node), own if declared else none, frozenset(), span, none if declared else own
-    )
-
-
-def id_of(bound: BoundExpr, table: Table) -> Id | None:
-    """Return the column that an expression is; None if it is computed."""
-    node = bound.node.unnest()
-    if not isinstance(node, exp.Column) or node.name[:3] not in {"__a", "__w"}:
-        return None
-    of = {place: name for name, place in places(table).items()}
-    return of.get(node.name)
-
-
 def equated_columns(
     bound: BoundExpr, table: Table, left: DescribedRelation, right: DescribedRelation
 ) -> tuple[Id, Id] | None:
@@ -388,37 +370,19 @@ def equated_columns(
     return a, b
 
 
-def moved(
-    bound: BoundExpr, before: Table, after: Table, called: Mapping[Id, str] | None = None
-) -> BoundExpr:
-    """Return an expression over the columns of one table as one over those of another one.
+def check_read(bound: BoundExpr, table: Table, source: SourceText) -> None:
+    """Refuse to look at columns of which relations read nothing.
 
-    Args:
-        bound: the expression.
-        before: the table that it is over.
-        after: the other one.
-        called: what columns are called there; none if as here.
+    Raises:
+        UnsupportedSqlError: an expression is of one.
     """
-    old, new = places(before), places(after)
-    called = called or {name: name for name in old}
-    if all(new.get(called.get(name, "")) == place for name, place in old.items()):
-        return _named(bound, after, called)
-    names = {place: new[called[n]] for n, place in old.items() if called.get(n) in new}
-    stored = {as_stored(i): called.get(name) for i, name in enumerate(before.columns)}
-    at = {name: i for i, name in enumerate(after.columns)}
-    names |= {own: as_stored(at[name]) for own, name in stored.items() if name in at}
-    node = bound.node.copy()
-    for part in [part for part in node.find_all(exp.Column) if part.name in names]:
-        part.this.set("this", names[part.name])
-    return _named(replace(bound, node=node, sql=render(node)), after, called)
-
-
-def _named(bound: BoundExpr, table: Table, called: Mapping[Id, str]) -> BoundExpr:
-    """Name the columns of an expression as a table calls them."""
-    declared = frozenset(called.get(name, name) for name in bound.attributes)
-    by_row = frozenset(called.get(name, name) for name in bound.by_row)
-    lost = declared - table.columns.keys()
-    return replace(bound, attributes=declared - lost, by_row=by_row | lost)
+    for type_ in [table.undeclared[name] for name in bound.by_row if name in table.undeclared]:
+        if not is_scanned(type_):
+            raise source.unsupported(
+                bound.span,
+                f"A column of the type {type_} can't be read here.",
+                "leave it out, or cast it to a text, a number or a date in a view.",
+            )
 
 
 def values_of(bound: BoundExpr, reader: RowReader) -> tuple[Domain | None, Interval, str]:

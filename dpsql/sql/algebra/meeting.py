@@ -15,20 +15,19 @@ those that it asks for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import combinations, product
 from typing import TypeAlias
 
 from sqlglot import exp
 
-from dpsql.errors import SchemaError, SqlError, printable
+from dpsql.errors import SchemaError, SqlError, SqlSchemaError, printable
 from dpsql.hints import never
+from dpsql.rel.facts import is_scanned
 from dpsql.rel.keys import same_rows
-from dpsql.rel.nodes import Filter, Id, Join, Public, Scan
-from dpsql.rows.expression import RowConstant, RowExpression, all_if_any, all_of, same_value
+from dpsql.rel.nodes import Filter, Id, Join, Scan
+from dpsql.rows.expression import RowExpression, all_if_any, all_of, same_value
 from dpsql.schema import Table
-from dpsql.schema.domain import INTEGER_TYPES
 from dpsql.schema.grain import stored_type
 from dpsql.schema.keys import comparable
 from dpsql.schema.names import as_sql, capitals, folded
@@ -36,38 +35,29 @@ from dpsql.schema.table import Parent
 from dpsql.sql.algebra.asides import with_exists
 from dpsql.sql.algebra.described import (
     DescribedRelation,
-    NewColumn,
-    column_of,
-    domain_of_texts,
+    check_read,
     equated_columns,
-    id_of,
     joined,
     merged,
-    moved,
-    with_columns,
 )
+from dpsql.sql.algebra.nearest import nearest_rows
 from dpsql.sql.algebra.projections import projected
-from dpsql.sql.algebra.selects import RowsOfQuery, RowsOfSelect
-from dpsql.sql.algebra.visible import (
-    NamedColumn,
-    RelationHome,
-    Visible,
-    VisibleItem,
-    made_column,
-    telling_equality,
-)
+from dpsql.sql.algebra.public_rows import public_rows
+from dpsql.sql.algebra.query_rows import RowsOfQuery
+from dpsql.sql.algebra.selects import RowsOfSelect
+from dpsql.sql.algebra.visible import made_column, telling_equality
+from dpsql.sql.binding.canonical import Moving, id_of, moved, moved_relations
 from dpsql.sql.binding.core import Relation as PublicRows
 from dpsql.sql.binding.expressions import BoundExpr, Expr, conjuncts, paren, quoted_column
-from dpsql.sql.binding.joins import JoinedItem, name_parts
+from dpsql.sql.binding.joins import JoinedItem, unknown_join
 from dpsql.sql.binding.named import NOISY, PRIVATE
-from dpsql.sql.binding.scope import qualifier_of
+from dpsql.sql.binding.row_queries import UNNAMED
+from dpsql.sql.binding.scope import Home, Visible, VisibleItem, qualifier_of
 from dpsql.sql.lowering.measures import RowReader
+from dpsql.sql.text.spans import SourceText
 
-MOST_PUBLIC = 10_000
-"""Rows of a public table that are joined with rows of units."""
 _Stored: TypeAlias = tuple[Table, str]
 """A column of a stored table."""
-_KINDS = ("INTEGER", "DECIMAL", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAMP", "VARCHAR")
 
 
 @dataclass(eq=False, slots=True)
@@ -80,6 +70,8 @@ class _Part:
     where: tuple[BoundExpr, ...]
     times: int = 1
     """The most rows of it that a row meets, if it is public."""
+    relations: tuple[PublicRows, ...] = ()
+    """The public relations that its rows are joined with over cells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +81,21 @@ class _Equal:
     a: Id
     b: Id
     node: Expr | None
+    implied: bool = False
+    """Whether it only follows from others."""
+
+    @property
+    def sides(self) -> frozenset[Id]:
+        """Both columns."""
+        return frozenset({self.a, self.b})
 
 
-def met_rows(rows: RowsOfSelect, joins: Sequence[JoinedItem], *, cells: bool = False) -> list[Expr]:
+def met_rows(rows: RowsOfSelect, joins: Sequence[JoinedItem]) -> list[Expr]:
     """Translate FROM; return the conditions of WHERE, and of inner joins, that are left.
 
     Args:
         rows: the SELECT.
-        joins: its items after FROM.
-        cells: whether public items are left out, to be joined over cells.
+        joins: its items after FROM, without public ones that are joined over cells.
 
     Raises:
         SqlError: rows of several units could meet.
@@ -105,15 +103,12 @@ def met_rows(rows: RowsOfSelect, joins: Sequence[JoinedItem], *, cells: bool = F
     typed = joins
     joins = _turned(joins)
     meeting = _Meeting(rows)
-    parts = [
-        meeting.part(join)
-        for join in joins
-        if not cells or rows.queries.item_kind(join.item, rows.names) == PRIVATE
-    ]
-    given = [part.join for part in parts]
-    lead = next((i for i, j in enumerate(given) if i and j.kind != "inner"), len(given))
+    lead = next(
+        (i for i, j in enumerate(joins) if i and (j.kind != "inner" or j.nearest)), len(joins)
+    )
+    parts = [meeting.part(join, plain=number < lead) for number, join in enumerate(joins)]
     where = rows.select.args.get("where")
-    said = [part for join in given[:lead] if join.on for part in conjuncts(join.on)]
+    said = [part for join in joins[:lead] if join.on for part in conjuncts(join.on)]
     said += [] if where is None else conjuncts(where.this)
     left = meeting.inner(parts[:lead], said)
     for part in parts[lead:]:
@@ -152,6 +147,38 @@ def _of_tables(part: _Part) -> tuple[tuple[str, ...], ...]:
     return tuple(table.path for table in part.of.counted)
 
 
+class EqualIds:
+    """Columns that are equal in the rows of inner joins, where equal values are the same."""
+
+    def __init__(self) -> None:
+        self._classes = dict[Id, frozenset[Id]]()
+
+    def add(self, a: Id, b: Id) -> bool:
+        """Note that two columns are equal; return whether it didn't follow from others."""
+        one, other = (self._classes.get(id_, frozenset({id_})) for id_ in (a, b))
+        both = one | other
+        self._classes |= dict.fromkeys(both, both)
+        return one != other
+
+    def pairs(self) -> Iterator[tuple[Id, Id]]:
+        """Yield all pairs of columns that are equal."""
+        for ids in dict.fromkeys(self._classes.values()):
+            yield from combinations(sorted(ids), 2)
+
+
+def _implied(equal: Sequence[_Equal]) -> list[_Equal]:
+    """Return what is equal because both are equal to others, in the rows that all of it leaves."""
+    same = EqualIds()
+    for one in equal:
+        same.add(one.a, one.b)
+    written = {one.sides for one in equal}
+    return [
+        _Equal(a, b, None, implied=True)
+        for a, b in same.pairs()
+        if frozenset({a, b}) not in written
+    ]
+
+
 class _Meeting:
     """Joins the items of one SELECT."""
 
@@ -161,8 +188,13 @@ class _Meeting:
 
     # ── Items ───────────────────────────────────────────────────────────────────────────────────
 
-    def part(self, join: JoinedItem) -> _Part:
-        """Translate an item after FROM."""
+    def part(self, join: JoinedItem, *, plain: bool) -> _Part:
+        """Translate an item after FROM.
+
+        Args:
+            join: the item.
+            plain: whether its rows are kept as they are, but for some that are left out.
+        """
         kind = self._queries.item_kind(join.item, self._rows.names)
         if kind == NOISY:
             raise self._source.unsupported(
@@ -171,74 +203,18 @@ class _Meeting:
                 never("a statement has either private rows or noisy answers in one FROM."),
             )
         if kind != PRIVATE:
-            return self._public(join)
-        found = self._queries.item(join.item, self._rows.names)
-        path = name_parts(join.item) if isinstance(join.item, exp.Table) else ()
-        alias = join.item.alias_or_name or "unnamed_subquery"
-        path = () if join.item.alias else path
-        return _Part(join, found.of, VisibleItem(alias, path, found.columns), found.where)
-
-    def _public(self, join: JoinedItem) -> _Part:
-        """Write the rows of a public item as constants."""
-        stored = self._queries.store(0, join, self._rows.names)
-        if stored.rows > MOST_PUBLIC:
-            raise self._source.unsupported(
-                join.item,
-                f"A public table of more than {MOST_PUBLIC:,} rows can't be joined in a query of "
-                "rows of units.",
-                "join fewer of its rows: (SELECT … FROM … WHERE …).",
-            )
-        names = [f"__r0_{i}" for i in range(len(stored.columns))]
-        listed = ", ".join(names)
-        types = dict(self._queries.sandbox.types(f"SELECT {listed} FROM {stored.table}"))
-        plain = [name for name in names if _kind_of(types[name]) is not None]
-        shown = ", ".join(f"{name}::VARCHAR" if name in plain else "NULL" for name in names)
-        found = self._queries.sandbox.rows(f"SELECT {shown} FROM {stored.table}")
-        texts = sorted(found, key=repr)  # whatever order they are read in, it is one relation
-        ids = [self._queries.fresh(name) for name in stored.columns]
-        constants = [
-            _constants((row[i] for row in texts), types[name]) for i, name in enumerate(names)
-        ]
-        kept = [i for i, values in enumerate(constants) if values is not None]
-        written = [values for values in constants if values is not None]
-        if not kept:
-            raise self._source.unsupported(
-                join.item,
-                "No column of this public table can be read in a query of rows of units.",
-                "cast one to a text, a number or a date: (SELECT CAST(x AS VARCHAR) AS x FROM …).",
-            )
-        relation = Public(
-            tuple((ids[i], types[names[i]]) for i in kept),
-            tuple(zip(*written, strict=True)),
-            self._unique(stored, [(ids[i], names[i]) for i in kept]),
-        )
-        table = Table(stored.alias, {})
-        of = DescribedRelation(relation, table, None, {}, (), ())
-        added = [
-            NewColumn(
-                ids[i],
-                types[names[i]],
-                any(row[i] is None for row in texts),
-                domain_of_texts([row[i] for row in texts], types[names[i]]),
-            )
-            for i in kept
-        ]
-        of = with_columns(of, relation, added)
-        span = self._source.node(join.item)
-        columns = tuple(
-            NamedColumn(stored.columns[i], column_of(ids[i], of.table, span)) for i in kept
-        )
-        return _Part(join, of, VisibleItem(stored.alias, (), columns), (), max(1, stored.rows))
-
-    def _unique(
-        self, stored: PublicRows, columns: Sequence[tuple[Id, str]]
-    ) -> frozenset[frozenset[Id]]:
-        found = {
-            frozenset({id_})
-            for id_, name in columns
-            if self._queries.tables.is_unique(stored.table, name)
-        }
-        return frozenset(found | ({frozenset[Id]()} if stored.rows <= 1 else set()))
+            public = public_rows(self._queries, join, self._rows.names)
+            return _Part(join, public.of, public.item, (), public.times)
+        cells = self._rows.cells if plain else None
+        try:
+            found = self._queries.item(join.item, self._rows.names, cells)
+        except SqlSchemaError as error:
+            self._queries.add_public_hint(error, self._rows)
+            raise
+        alias = join.item.alias_or_name or UNNAMED
+        path = found.of.table.path if isinstance(found.of.relation, Scan) else ()
+        item = VisibleItem(alias, path, found.columns)
+        return _Part(join, found.of, item, found.where, relations=found.relations)
 
     # ── Inner joins ─────────────────────────────────────────────────────────────────────────────
 
@@ -246,19 +222,21 @@ class _Meeting:
         """Join the first items, in whatever order; return the conditions that are left."""
         self._parts, pool = parts, self._pool(parts, said)
         order = self._order(parts, pool)
-        of, used = order[0].of, set[int]()
+        of, used, same = order[0].of, set[int](), EqualIds()
         for part in order[1:]:
-            of, taken = self._attached(of, part, pool)
+            of, taken = self._attached(of, part, pool, same)
             used |= taken
         rows = self._rows
         rows.become(of)
-        rows.items = tuple(p.item.moved(p.of.table, of.table) for p in parts)
+        rows.items = tuple(p.item.moved(Moving(p.of.table, of.table)) for p in parts)
         rows.merged = frozenset(folded(name) for p in parts for name in p.join.using)
         for part in parts:
             table = rows.table()
-            rows.where = (*rows.where, *(moved(c, part.of.table, table) for c in part.where))
+            to = Moving(part.of.table, table)
+            rows.where = (*rows.where, *map(to, part.where))
+            rows.relations = (*rows.relations, *moved_relations(part.relations, to))
         for one in pool:
-            if one.node is None and id(one) not in used:
+            if one.node is None and not one.implied and id(one) not in used:
                 rows.where = (*rows.where, self._equal_bound(one))
         done = {id(one.node) for one in pool if one.node is not None and id(one) in used}
         return [part for part in said if id(part) not in done]
@@ -293,7 +271,8 @@ class _Meeting:
                         "write ON and the condition.",
                     )
                 found.append(_Equal(there[0], there[-1], None))
-        return [one for one in found if self._comparable(one, parts)]
+        found = [one for one in found if self._comparable(one, parts)]
+        return [*found, *_implied(found)]
 
     def _comparable(self, one: _Equal, parts: Sequence[_Part]) -> bool:
         types = [
@@ -302,7 +281,9 @@ class _Meeting:
             for part in parts
             if id_ in part.of.columns
         ]
-        good = comparable(types[0], types[1])
+        good = comparable(types[0], types[1]) and all(map(_is_told, types))
+        if not good and all(part.of.table.unit is None for part in parts):
+            raise self._queries.no_reference(self._rows)
         if not good and one.node is None:
             raise self._source.unsupported(
                 self._rows.select, "USING names columns of different types.", "write ON."
@@ -410,6 +391,28 @@ class _Meeting:
         ways = (way for said in found.values() for way in (said, [(to, one) for one, to in said]))
         return next((step for way in ways for step in self._steps(way)), None)
 
+    def _by_reference(
+        self, of: DescribedRelation, other: DescribedRelation, pairs: Sequence[tuple[Id, Id]]
+    ) -> list[tuple[Id, Id]]:
+        """Return the equalities by which rows refer to those of a table, if there are such."""
+        for table in {
+            of.ids_of[a][0].path: of.ids_of[a][0] for a, _ in pairs if a in of.ids_of
+        }.values():
+            for parent in self._queries.tables.grain(table).parents:
+                keys = {(pair.column, pair.key) for pair in parent.join.pairs}
+                found = [
+                    (a, b)
+                    for a, b in pairs
+                    if a in of.ids_of
+                    and b in other.ids_of
+                    and of.ids_of[a][0].path == table.path
+                    and other.ids_of[b][0].path == parent.table.path
+                    and (of.ids_of[a][1], other.ids_of[b][1]) in keys
+                ]
+                if not parent.above and len(found) == len(keys):
+                    return found
+        return []
+
     def _is_referred(
         self, of: DescribedRelation, other: DescribedRelation, pairs: Iterable[tuple[Id, Id]]
     ) -> bool:
@@ -443,15 +446,17 @@ class _Meeting:
                 yield parent
 
     def _attached(
-        self, of: DescribedRelation, part: _Part, pool: Sequence[_Equal]
+        self, of: DescribedRelation, part: _Part, pool: Sequence[_Equal], same: EqualIds
     ) -> tuple[DescribedRelation, set[int]]:
-        """Join an item with those before it."""
-        pairs, used = list[tuple[Id, Id]](), set[int]()
+        """Join an item with those before it, by equalities of which none follows from others."""
+        given, used = list[tuple[Id, Id]](), set[int]()
         for one in pool:
             for a, b in ((one.a, one.b), (one.b, one.a)):
                 if a in of.columns and b in part.of.columns:
-                    pairs.append((a, b))
+                    given.append((a, b))
                     used.add(id(one))
+        known = self._by_reference(of, part.of, given)
+        pairs = [pair for pair in (*known, *given) if same.add(*pair)]
         if of.private and part.of.private:
             self._check_unit(of, part, pairs)
         if not of.private and part.of.private:
@@ -465,7 +470,13 @@ class _Meeting:
     def _check_unit(
         self, of: DescribedRelation, part: _Part, pairs: Sequence[tuple[Id, Id]]
     ) -> None:
+        """Refuse rows that aren't said to be of one unit; of tables without units, of one row."""
+        if (of.table.unit is None) is not (part.of.table.unit is None):
+            self._check_same_units(of, part)
+            raise self._queries.no_reference(self._rows)
         told = [(a, b) for a, b in pairs if of.telling(a, b, part.of)]
+        if not told:
+            self._check_clear(of, part)
         wide = None if told else self._reference(of, part.of, pairs)
         if wide is not None:
             if not wide.on_way:
@@ -474,6 +485,8 @@ class _Meeting:
         if not told and of.are_equal(part.of, pairs):
             return
         if not told:
+            if part.of.table.unit is None and of.table.unit is None:
+                raise self._queries.no_reference(self._rows)
             self._check_same_units(of, part)
             raise self._source.unsupported(
                 part.join.item,
@@ -487,7 +500,8 @@ class _Meeting:
 
     def _joined_by(self, of: DescribedRelation, part: _Part) -> str:
         """Name an equality by which rows of both sides are of one unit, if there is one."""
-        items = [*(p.item.moved(p.of.table, of.table) for p in self._before(of)), *self._rows.items]
+        before = (p.item.moved(Moving(p.of.table, of.table)) for p in self._before(of))
+        items = [*before, *self._rows.items]
         written = telling_equality(items, of, part.item, part.of)
         if written is not None:
             return f"say so: {printable(written)}."
@@ -511,6 +525,15 @@ class _Meeting:
             for pair in step.pairs
         )
         return f"JOIN {to} ON {' AND '.join(pairs)}"
+
+    def _check_clear(self, of: DescribedRelation, part: _Part) -> None:
+        """Refuse rows of tables of which it isn't clear whose rows they refer to."""
+        try:
+            self._queries.tables.check_met((*of.read, *part.of.read))
+        except SqlError:
+            raise
+        except SchemaError as error:
+            raise self._source.located(error, part.join.item) from None
 
     def _check_same_units(self, of: DescribedRelation, part: _Part) -> None:
         """Refuse rows of other units at once."""
@@ -563,23 +586,27 @@ class _Meeting:
         """Join an item by LEFT, SEMI or ANTI JOIN, or by an inner join after one."""
         rows, kind = self._rows, part.join.kind
         if kind not in {"inner", "left", "semi", "anti"}:
-            raise self._source.unsupported(
-                part.join.item,
-                f"A {capitals(kind)} JOIN of private rows is not supported here.",
-                "exchange the sides, and use LEFT JOIN.",
-            )
-        if kind == "left":
-            if part.of.private and not rows.of.private:
-                raise self._public_kept()
+            if rows.of.table.unit is None:
+                raise self._queries.no_reference(rows)
+            raise no_right_join(part.join, self._source)
+        if part.join.nearest and (not part.of.private or part.of.table.unit is None):
+            raise unknown_join(part.join.item, "ASOF", self._source)
+        if kind == "left" and part.of.private and not rows.of.private:
+            raise self._public_kept()
+        if kind == "left" or part.join.nearest:
             self._materialize(part)
         of, right = rows.of, part.of
         both = merged(of, right)
-        items = tuple(item.moved(of.table, both) for item in rows.items)
-        own = part.item.moved(right.table, both)
+        to = Moving(of.table, both)
+        items = tuple(item.moved(to) for item in rows.items)
+        own = part.item.moved(Moving(right.table, both))
         pairs, rest = self._on(part, of, both, (items, own))
         if right.private:
             self._check_unit(of, part, pairs)
         on: list[RowExpression] = [same_value(a, b) for a, b in pairs]
+        if part.join.nearest:
+            on.append(self._nearest(part, pairs, rest, both))
+            right, rest = part.of, []
         if kind in {"semi", "anti"}:
             self._exists(part, both, on, rest)
             return
@@ -592,15 +619,38 @@ class _Meeting:
             "left" if kind == "left" else "inner",
         )
         made = self._described(relation, of, part, pairs, lost=kind == "left")
+        if part.join.nearest:
+            made = replace(made, most=of.most, counted=of.counted)
         rows.become(made)
-        rows.items = (*rows.items, part.item.moved(right.table, made.table))
+        rows.items = (*rows.items, part.item.moved(Moving(right.table, made.table)))
         rows.merged |= {folded(name) for name in part.join.using}
         if kind == "inner":
             rows.where = (
                 *rows.where,
-                *(moved(one, right.table, rows.table()) for one in part.where),
-                *(moved(one, both, rows.table()) for one in rest),
+                *map(Moving(right.table, rows.table()), part.where),
+                *map(Moving(both, rows.table()), rest),
             )
+
+    def _nearest(
+        self,
+        part: _Part,
+        pairs: Sequence[tuple[Id, Id]],
+        rest: Sequence[BoundExpr],
+        both: Table,
+    ) -> RowExpression:
+        """Let each row meet the nearest one alone; return what else is true of the two."""
+        said = [self._read(one, both) for one in rest]
+        next_ = self._queries.fresh("next")
+        found = nearest_rows(part.of, [b for _, b in pairs], said, next_)
+        if found is None:
+            raise self._source.unsupported(
+                part.join.item,
+                "An ASOF join compares a value of a row with a column of those that it may meet.",
+                "write equalities of columns, and one of >=, >, <= and <: ON v.person_id = "
+                "l.person_id AND v.day >= l.day.",
+            )
+        part.of, on = found
+        return on
 
     def _exists(
         self, part: _Part, both: Table, on: list[RowExpression], rest: Sequence[BoundExpr]
@@ -641,7 +691,8 @@ class _Meeting:
         pairs, rest = list[tuple[Id, Id]](), list[BoundExpr]()
         for bound in [self._bound(node, both, (*items, own)) for node in said]:
             pair = equated_columns(bound, both, of, part.of)
-            if pair is not None and comparable(*(stored_type(both, id_) for id_ in pair)):
+            types = [] if pair is None else [stored_type(both, id_) for id_ in pair]
+            if pair is not None and comparable(*types) and all(map(_is_told, types)):
                 pairs.append(pair)
             else:
                 rest.append(bound)
@@ -663,13 +714,25 @@ class _Meeting:
 
     def _bound(self, node: Expr, both: Table, items: tuple[VisibleItem, ...]) -> BoundExpr:
         rows = self._rows
-        home = RelationHome(
-            both, self._source.node(node), None, visible=Visible(both, items, rows.merged)
-        )
-        return rows.bound(node, home)
+        return rows.bound(node, Home(both, Visible(both, items, rows.merged)))
 
     def _read(self, bound: BoundExpr, table: Table) -> RowExpression:
+        check_read(bound, table, self._source)
         return RowReader(self._queries.sandbox, table, self._source).expression(bound)
+
+
+def _is_told(type_: str) -> bool:
+    """Whether values of a type can be told apart in relations."""
+    return is_scanned(type_) or type_.startswith("ENUM")
+
+
+def no_right_join(join: JoinedItem, source: SourceText) -> SqlError:
+    """Refuse a join that keeps the rows of a private item on the right."""
+    return source.unsupported(
+        join.item,
+        f"A {capitals(join.kind)} JOIN of private rows is not supported here.",
+        "exchange the sides, and use LEFT JOIN.",
+    )
 
 
 def _with_lost(most: int | None, others: int | None) -> int | None:
@@ -677,28 +740,3 @@ def _with_lost(most: int | None, others: int | None) -> int | None:
     if most is None or others is None:
         return None
     return max(others, 1) if most == 1 else others + most
-
-
-def _kind_of(type_: str) -> str | None:
-    """Return the kind of constants of a type; None if there are none."""
-    if type_.startswith("ENUM"):
-        return "VARCHAR"
-    plain = type_.split("(")[0]
-    if plain in INTEGER_TYPES:
-        return "INTEGER"
-    if plain in {"FLOAT", "DOUBLE"}:
-        return "DOUBLE"
-    return plain if plain in _KINDS else None
-
-
-def _constants(texts: Iterable[object], type_: str) -> tuple[RowConstant, ...] | None:
-    """Return values as constants; None if one can't be written: a date may be infinite."""
-    kind = _kind_of(type_)
-    if kind is None:
-        return None
-    with suppress(SqlError):
-        return tuple(
-            RowConstant("NULL", "") if text is None else RowConstant(kind, str(text))
-            for text in texts
-        )
-    return None

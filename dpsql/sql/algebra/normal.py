@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from dpsql.errors import Span, UnsupportedSqlError
 from dpsql.rel.added import AddedColumn, Met, MetRows, added_column
-from dpsql.rel.facts import Known, RelationFacts, columns_of_rows, conjuncts
+from dpsql.rel.facts import Known, RelationFacts, conjuncts
 from dpsql.rel.keys import equal_columns
 from dpsql.rel.nodes import OUTSIDE, Agg, Filter, GroupJoin, Id, Join, Relation, Scan, Window
 from dpsql.rel.rename import Prefixed, renamed, renamed_aggregate, renamed_call
@@ -34,12 +34,12 @@ from dpsql.rows.within import aggregated
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Domain, Table
 from dpsql.schema.grain import stored_type, unit_columns
-from dpsql.sql.algebra.described import DescribedRelation, moved, units_of
-from dpsql.sql.algebra.visible import NamedColumn, Visible, VisibleItem
-from dpsql.sql.binding.core import Core
+from dpsql.sql.algebra.described import DescribedRelation, units_of
+from dpsql.sql.binding.canonical import Moving
 from dpsql.sql.binding.expressions import BoundExpr
 from dpsql.sql.binding.presence import Met as MustMeet
-from dpsql.sql.binding.presence import is_met, met_by, tightened
+from dpsql.sql.binding.presence import is_met, met_by
+from dpsql.sql.binding.scope import Visible
 from dpsql.sql.binding.tables import NamedTables
 
 _THERE = ""
@@ -54,44 +54,36 @@ class NormalRows:
         table: the table, with all columns of the relation.
         names: column of the relation → its name in the table.
         met: the other rows that each row must meet, to be one of the relation.
+        apart: columns with the id of the unit by which units of the table can't be counted.
     """
 
     table: Table
     names: Mapping[Id, str]
     met: tuple[MustMeet, ...] = ()
+    apart: frozenset[Id] = frozenset()
 
     @property
     def adds(self) -> bool:
         """Whether rows have columns that are computed of others."""
-        return not set(self.table.computed).isdisjoint(self.names.values())
+        columns = {*self.names.values(), *(name for name, _ in self.met)}
+        return not columns.isdisjoint(self.table.computed)
 
     def conditions(self, span: Span) -> list[BoundExpr]:
         """Return what is true of the rows of the relation alone."""
         return [is_met(name, self.table, span) for name, _ in self.met]
 
-    def tightened(self, core: Core) -> Core:
-        """Say that rows meet others by what these always have, where a core names such."""
-        return tightened(core, self.table, self.met)
-
-    def moved(self, bound: BoundExpr, before: Table) -> BoundExpr:
-        """Return an expression over the columns of the relation as one over those of the table."""
-        return moved(bound, before, self.table, self.names)
-
     def visible(self, visible: Visible) -> Visible:
         """Return what is visible in a SELECT, over the columns of the table."""
-        items = tuple(
-            VisibleItem(
-                item.alias,
-                item.path,
-                tuple(
-                    NamedColumn(c.name, self.moved(c.value, visible.table)) for c in item.columns
-                ),
-            )
-            for item in visible.items
-        )
+        to = Moving(visible.table, self.table, self.names)
+        items = (item.moved(to) for item in visible.items)
         owners = {self.names[id_]: of for id_, of in visible.owners.items() if id_ in self.names}
         return replace(
-            visible, table=self.table, items=items, outer=(), owners=owners, ids=self.names
+            visible,
+            table=self.table,
+            items=tuple(items),
+            outer=(),
+            owners=owners,
+            ids=self.names,
         )
 
 
@@ -105,6 +97,9 @@ def normal_rows(of: DescribedRelation, tables: NamedTables) -> NormalRows | None
     Raises:
         SchemaError: it looks at rows of other units.
     """
+    if isinstance(of.relation, Scan) and not of.relation.along:
+        (own,) = of.read
+        return NormalRows(own, _names(of.relation, own))
     found = _Normal(of, tables).rows(of.relation)
     if found is None or not found.names.keys() >= set(of.columns):
         return None
@@ -128,16 +123,29 @@ def _among(call: WindowCall, met: Sequence[RowExpression]) -> WindowCall:
 def _with_units(rows: NormalRows, of: DescribedRelation) -> NormalRows | None:
     """Let columns with the id of the unit be that of the table; None if it has none.
 
-    Whatever row of its unit a row meets has the same id, wherever there is one.
+    Whatever row of its unit a row meets has the same id, wherever there is one. An id that stands
+    in a row which is referred to may stay there: it is a column of the table.
     """
     known = unit_columns(rows.table)
     others = [id_ for id_ in units_of(of) if rows.names[id_] not in known]
+    type_ = stored_type(rows.table, known[0]) if known else None
+    referred = rows.table.joined.difference(rows.table.computed)
+    apart = [
+        id_ for id_ in others if rows.names[id_] in referred and stored_type(of.table, id_) != type_
+    ]
+    rows = replace(rows, apart=frozenset(apart))
+    others = [id_ for id_ in others if id_ not in apart]
     if not others:
         return rows
     types = {stored_type(of.table, id_) for id_ in others}
     if not known or types != {stored_type(rows.table, known[0])}:
         return None
     return replace(rows, names={**rows.names, **dict.fromkeys(others, known[0])})
+
+
+def _names(scan: Scan, table: Table) -> dict[Id, str]:
+    """Return the ids of all columns of a table that is scanned, with their names."""
+    return {scan.prefix + name: name for name in (*table.alone.columns, *table.alone.undeclared)}
 
 
 class _Normal:
@@ -164,8 +172,7 @@ class _Normal:
         table = self._read.get(node.source.table.path)
         if table is None or node.along:
             return None
-        own = columns_of_rows(node.source, node.prefix)
-        return NormalRows(self._tables.with_added(table), own)
+        return NormalRows(self._tables.with_added(table), _names(node, table))
 
     def _join(self, node: Join) -> NormalRows | None:
         left = self.rows(node.left)

@@ -21,8 +21,9 @@ from dpsql.rows.expression import RowCall, RowColumn, RowConstant, RowExpression
 from dpsql.schema import Table
 from dpsql.schema.grain import declared_type
 from dpsql.schema.units import RowLimit
-from dpsql.sql.algebra.described import DescribedRelation, id_of, integers_between
+from dpsql.sql.algebra.described import DescribedRelation, integers_between
 from dpsql.sql.algebra.window_parts import WindowParts
+from dpsql.sql.binding.canonical import id_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +64,7 @@ def chosen_by_places(
     sure = [rows for rows in (*many, of.most) if rows is not None]
     if not left or not sure or any(first > last for first, last in left.values()):
         return None
-    rest = (part for part in said if not _is_exact(part, left))
-    among = (places[name].holds for name in left)  # other rows have places of their own
-    between = (
-        RowCall("between", (RowColumn(name), *(RowConstant("INTEGER", str(end)) for end in ends)))
-        for name, ends in sorted(left.items())
-    )
-    holds = all_of([*between, *rest, *(one for one in among if one is not None)])
-    found = of.over(Filter(of.relation, holds), most=min(sure))
+    found = of.over(Filter(of.relation, _between(said, left, places)), most=min(sure))
     limits = (
         RowLimit(places[name].apart, last - first + 1)
         for name, (first, last) in left.items()
@@ -84,6 +78,21 @@ def chosen_by_places(
         limits=least_limits([*of.limits, *limits]),
         sure=min(said_so, default=None),
     )
+
+
+def _between(
+    said: Sequence[RowExpression],
+    left: Mapping[Id, tuple[int, int]],
+    places: Mapping[Id, RowPlace],
+) -> RowExpression:
+    """Return the condition that rows are between some places, and what else is said of them."""
+    rest = (part for part in said if not _is_exact(part, left))
+    among = (places[name].holds for name in left)  # other rows have places of their own
+    between = (
+        RowCall("between", (RowColumn(name), *(RowConstant("INTEGER", str(end)) for end in ends)))
+        for name, ends in sorted(left.items())
+    )
+    return all_of([*between, *rest, *(one for one in among if one is not None)])
 
 
 def least_limits(limits: Iterable[RowLimit]) -> tuple[RowLimit, ...]:

@@ -8,14 +8,19 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.errors import Span
+from dpsql.rel.facts import is_scanned
 from dpsql.rel.nodes import Filter, Id, Project, Relation
 from dpsql.rows.expression import RowColumn, RowExpression
 from dpsql.rows.types import BIGINT
+from dpsql.schema import Table
 from dpsql.schema.units import RowLimit
-from dpsql.sql.algebra.described import DescribedRelation, NewColumn, column_of, moved, only
-from dpsql.sql.algebra.selects import RowsOfQuery, RowsOfSelect
-from dpsql.sql.algebra.visible import NamedColumn
+from dpsql.sql.algebra.chosen import choose
+from dpsql.sql.algebra.described import DescribedRelation, NewColumn, only
+from dpsql.sql.algebra.query_rows import RowsOfQuery
+from dpsql.sql.algebra.selects import RowsOfSelect
+from dpsql.sql.binding.canonical import column_of, id_of, moved
 from dpsql.sql.binding.expressions import BoundExpr, joined_bound
+from dpsql.sql.binding.scope import NamedColumn
 
 
 def projected(
@@ -23,12 +28,13 @@ def projected(
 ) -> tuple[DescribedRelation, tuple[NamedColumn, ...]]:
     """Return a query of rows as a relation with its columns alone, all of them stored there."""
     columns, trees = list[NewColumn](), list[tuple[Id, RowExpression]]()
-    before, taken = rows.of.table, select.choose(rows.where)
+    before, taken = rows.of.table, choose(select, rows.where)
     of = select.of
     left = [one for one, is_taken in zip(rows.where, taken, strict=True) if not is_taken]
     where = select.holds([moved(one, before, of.table) for one in left])
     relation: Relation = of.relation if where is None else Filter(of.relation, where)
-    for one in rows.columns:
+    shown = [one for one in rows.columns if one.error is None and _is_read(one.value, before)]
+    for one in shown:
         id_ = select.queries.fresh(one.name)
         tree, new = select.named(id_, moved(one.value, before, of.table))
         trees.append((id_, tree))
@@ -47,9 +53,15 @@ def projected(
     span = select.source.node(select.select)
     named = tuple(
         NamedColumn(c.name, _no_less(column_of(new.id, made.table, span), new, span))
-        for c, new in zip(rows.columns, columns, strict=True)
+        for c, new in zip(shown, columns, strict=True)
     )
     return made, named
+
+
+def _is_read(bound: BoundExpr, table: Table) -> bool:
+    """Whether something can be read of a column, if it is one as it is stored."""
+    id_ = id_of(bound, table)
+    return id_ is None or id_ in table.columns or is_scanned(table.undeclared[id_])
 
 
 def _no_less(bound: BoundExpr, new: NewColumn, span: Span) -> BoundExpr:

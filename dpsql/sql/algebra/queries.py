@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -10,7 +11,14 @@ from itertools import count
 
 from sqlglot import exp
 
-from dpsql.errors import SchemaError, Span, SqlError, UnsupportedSqlError, printable
+from dpsql.errors import (
+    SchemaError,
+    Span,
+    SqlError,
+    SqlSchemaError,
+    UnsupportedSqlError,
+    printable,
+)
 from dpsql.hints import never
 from dpsql.rel.facts import UNIT, Known
 from dpsql.rel.nodes import Id, Key, Project, Relation, Union
@@ -20,24 +28,25 @@ from dpsql.rows.types import row_type
 from dpsql.schema import Table
 from dpsql.schema.domain import INTEGER_TYPES
 from dpsql.schema.grain import declared_type, unit_columns
-from dpsql.schema.names import folded
+from dpsql.schema.names import capitals, folded
 from dpsql.sql.algebra.asides import aside
 from dpsql.sql.algebra.described import (
     DescribedRelation,
     NewColumn,
     Tells,
-    column_of,
     covering,
     only,
     scanned,
     united,
 )
-from dpsql.sql.algebra.meeting import met_rows
+from dpsql.sql.algebra.numbered import are_of_one_scan, check_widths, numbered_rows
+from dpsql.sql.algebra.over_cells import from_rows
 from dpsql.sql.algebra.places import RowPlace
 from dpsql.sql.algebra.projections import projected
 from dpsql.sql.algebra.public_values import PublicValues
-from dpsql.sql.algebra.selects import RowsOfQuery, RowsOfSelect, Translator, no_limit
-from dpsql.sql.algebra.visible import NamedColumn
+from dpsql.sql.algebra.query_rows import Numbers, RowsOfQuery
+from dpsql.sql.algebra.selects import RowsOfSelect, Translator
+from dpsql.sql.binding.canonical import bound_column, column_of, places
 from dpsql.sql.binding.core import Relation as PublicRows
 from dpsql.sql.binding.expressions import Expr, has_aggregate, is_star, quoted, quoted_column
 from dpsql.sql.binding.items import PrivateItems
@@ -51,14 +60,18 @@ from dpsql.sql.binding.named import (
     WrittenRows,
     given_names,
 )
-from dpsql.sql.binding.private.grains import keys_referred, own_unit
-from dpsql.sql.binding.row_queries import inner_query
-from dpsql.sql.binding.subqueries import Subqueries
+from dpsql.sql.binding.row_queries import check_not_chosen, inner_query, is_by_row
+from dpsql.sql.binding.scope import NamedColumn
+from dpsql.sql.binding.subqueries import Outer, Subqueries
 from dpsql.sql.binding.unified import is_union_all, parts_of
 from dpsql.sql.text.spans import SourceText
 
 MOST_STEPS = 200
 """Queries that are translated for one statement, each as often as it is named."""
+
+
+_PUT_TOGETHER = ("group", "distinct")
+"""Clauses of queries inside of others by which rows are put together, if they tell the unit."""
 
 
 class Queries(Translator):
@@ -89,15 +102,13 @@ class Queries(Translator):
         self._subqueries = subqueries
         self.known = Known()
         self._steps = count()
-        self._kinds: dict[tuple[int, tuple[int, ...]], tuple[Expr, str]] = {}
+        self._kinds: dict[tuple[int, tuple[int, ...]], tuple[Expr, Names, str]] = {}
         self._written: dict[int, tuple[Expr, exp.Select]] = {}
         self._used = set[Id]()
         self.unbounded = dict[Id, DescribedRelation]()
         """Numbers of rows of which nothing says how many a unit has → these rows."""
         self.loose, self.notes = dict[Id, str](), dict[str, None]()
         self.places = dict[Id, RowPlace]()
-        self.has_groups = False
-        """Whether rows are put together by unit in it."""
         self.refused = dict[Span, SqlError]()
         """Subqueries that are no columns of rows, where they stand → why."""
 
@@ -182,8 +193,8 @@ class Queries(Translator):
 
     def named(self, cte: exp.CTE, names: Names) -> Name:
         """Return the meaning of a CTE of private rows."""
-        columns = tuple(c.name for c in cte.args["alias"].args.get("columns") or [])
-        rows = WrittenRows(cte.this, dict(names), columns, self._first(cte.this, names), names)
+        columns, around = given_names(cte.args["alias"]), dict(names)
+        rows = WrittenRows(cte.this, around, columns, self._first(cte.this, around), around)
         return Name(PRIVATE, "", rows)
 
     def _first(self, query: Expr, names: Names) -> Expr:
@@ -209,33 +220,37 @@ class Queries(Translator):
         """Return whether a query is of private rows, of noisy answers, or public."""
         key = id(query), tuple(sorted(id(name) for name in names.values()))
         if key not in self._kinds:
-            self._kinds[key] = query, self._kind(query, names)
-        return self._kinds[key][1]
+            self._kinds[key] = query, dict(names), self._kind(query, names)
+        return self._kinds[key][2]
 
     def _kind(self, query: Expr, names: Names) -> str:
-        names = self.inside(query, names)
+        around, names = names, self.inside(query, names)
         if isinstance(query, exp.Subquery):
             return self.kind(query.this, names)
         if isinstance(query, exp.SetOperation):
             kinds = {self.kind(part, names) for part in parts_of(query)}
-            if kinds == {PRIVATE} and is_union_all(query):
+            if PRIVATE in kinds:
                 return PRIVATE
-            if kinds == {PRIVATE} and _is_of_one_column(query):
-                return self.kind(self._as_select(query), names)
             return PUBLIC if kinds == {PUBLIC} else NOISY
         if not isinstance(query, exp.Select):
             return PUBLIC
-        joins = joins_of(query, self.source)
+        joins = joins_of(query, self.source, nearest=True)
         kinds = {self.item_kind(join.item, names) for join in joins}
         if PRIVATE in kinds:
-            return self._of_rows(query, names)
+            return self._of_rows(query, around, names)
         inner = [s for s in query.find_all(exp.Table) if s.find_ancestor(exp.Select) is not query]
         if any(self.item_kind(table, names) in {PRIVATE, NOISY} for table in inner):
             return NOISY
         return NOISY if NOISY in kinds else PUBLIC
 
-    def _of_rows(self, select: exp.Select, names: Names) -> str:
-        """Return whether a SELECT over private rows returns rows of units, or answers."""
+    def _of_rows(self, select: exp.Select, around: Names, names: Names) -> str:
+        """Return whether a SELECT over private rows returns rows of units, or answers.
+
+        Args:
+            select: the SELECT.
+            around: what names mean around it.
+            names: what they mean in it.
+        """
         aggregated = any(
             has_aggregate(part, windows=False)
             for part in (*select.expressions, select.args.get("having"))
@@ -249,59 +264,96 @@ class Queries(Translator):
         group = select.args.get("group")
         if group is not None and any(group.find_all(exp.Rollup, exp.Cube, exp.GroupingSets)):
             return NOISY
+        if self.are_apart(select, names):
+            return NOISY
         with self.own_ids():
-            rows = self.select(select, self._with(select, names))
+            rows = self.select(select, self._with(select, around), cells=count())
             of_units = rows.tell_unit(rows.key_nodes())
-        self.has_groups |= of_units
         return PRIVATE if of_units else NOISY
 
     # ── Rows ──────────────────────────────────────────────────────────────────────────────────────
 
     def select(
-        self, select: exp.Select, names: Names, outer: RowsOfSelect | None = None
+        self,
+        select: exp.Select,
+        names: Names,
+        outer: RowsOfSelect | None = None,
+        cells: Numbers | None = None,
     ) -> RowsOfSelect:
         """Translate FROM and WHERE of a SELECT over private rows."""
         if next(self._steps) > MOST_STEPS:
             raise self.source.unsupported(
                 select, "The statement has too many queries of rows.", "ask parts of it."
             )
-        rows = RowsOfSelect(self, select, names, outer)
-        left = met_rows(rows, joins_of(select, self.source))
+        rows = RowsOfSelect(self, select, names, outer, cells=cells)
+        left = from_rows(rows, joins_of(select, self.source, nearest=True))
         with rows.before_windows():
             prepared = [rows.prepared(part) for part in left]  # which adds columns
         rows.where = (*rows.where, *map(rows.bound, prepared))
         return rows
 
-    def rows(self, query: Expr, names: Names) -> RowsOfQuery:
-        """Translate a query of private rows.
+    def rows(self, query: Expr, names: Names, cells: Numbers | None = None) -> RowsOfQuery:
+        """Translate a query of private rows; see `RowsOfSelect` for `cells`.
 
         Raises:
             SqlError: something in it isn't of one unit.
         """
         names = self._with(query, names)
         if isinstance(query, exp.Subquery):
-            return self.rows(query.this, names)
+            return self.rows(query.this, names, cells)
         if isinstance(query, exp.SetOperation):
-            if not is_union_all(query) and _is_of_one_column(query):
+            self._check_set(query, names)
+            if not is_union_all(query):
                 return self.rows(self._as_select(query), names)
-            return self._union(query, names)
+            numbered = None if cells is None else self._numbered(query, names, cells)
+            return numbered or self._union(query, names)
         if not isinstance(query, exp.Select):
             raise self.source.unsupported(query, "This is no query of rows.", "write SELECT.")
-        return self.select(query, names).rows()
+        plain = is_by_row(query)
+        return self.select(query, names, cells=cells if plain else None).rows()
 
-    def item(self, item: Expr, names: Names) -> RowsOfQuery:
-        """Translate an item after FROM that has private rows."""
+    def _numbered(
+        self, union: exp.SetOperation, names: Names, cells: Numbers
+    ) -> RowsOfQuery | None:
+        """Put rows of one table together that are joined with nothing; None if some are."""
+        used, parts = frozenset(self._used), list[RowsOfQuery]()
+        for part in parts_of(union):
+            self._used = set(used)  # so that all are of the same scan
+            parts.append(self.rows(part, names, count()))
+        if not are_of_one_scan(parts):
+            self._used = set(used)
+            return None
+        check_widths([len(part.columns) for part in parts], union, self.source)
+        return numbered_rows(parts, next(cells), union, self.sandbox, self.source)
+
+    def behind(self, query: Expr, names: Names) -> Names:
+        """Return what names mean behind the CTEs of a query."""
+        return self._with(query, names)
+
+    def written(self, item: Expr, names: Names) -> WrittenRows | None:
+        """Return the query of private rows after FROM, as it is written; None if it is a table."""
+        query = inner_query(item)
+        if query is not None:
+            given = given_names(item.args.get("alias"))
+            return WrittenRows(query, dict(names), given, self._first(query, names), names)
+        known = names.get(folded(item.name)) if isinstance(item, exp.Table) else None
+        return None if known is None else known.rows
+
+    def item(self, item: Expr, names: Names, cells: Numbers | None = None) -> RowsOfQuery:
+        """Translate an item after FROM that has private rows; see `RowsOfSelect` for `cells`."""
         given = given_names(item.args.get("alias"))
         if not isinstance(item, exp.Table):
             query = inner_query(item)
             if query is None:
                 raise self.source.unsupported(item, "This has no private rows.", never("it can't."))
-            return self.rows(query, names).renamed(given)
+            return self.rows(query, names, cells).renamed(given)
         parts = name_parts(item)
         known = names.get(folded(parts[-1])) if len(parts) == 1 else None
         if known is not None and known.rows is not None:
             written = known.rows
-            found = self.rows(written.query, written.names)
+            found = self.rows(written.query, written.names, cells)
+            for made in written.made:
+                found = found.made(made)
             return found.renamed(written.columns).renamed(given)
         return self._scan(item).renamed(given)
 
@@ -311,26 +363,39 @@ class Queries(Translator):
         alias = item.args.get("alias")
         bare.set("alias", None if alias is None else exp.TableAlias(this=alias.this))
         table, span = self.items.table(item if not given_names(alias) else bare)
-        if table.unit is None:
-            raise self.source.unsupported(
-                item, "Rows without a unit can't be joined with others.", "declare a unit."
-            )
-        try:
-            wide = self.tables.grain(table)
-        except SchemaError as error:
-            raise self.source.located(error, item) from None
-        self.tables.note_read(wide)
         prefix = self.prefix(table)
-        told, loose = self.keys_told(wide)
-        self.loose |= {prefix + name: f"{table.name}.{name}" for name in loose}
-        referring = {name for p in wide.parents if not p.above for name in p.join.columns}
-        of = scanned(table, prefix, self.tables.unique(table), told, referring)
+        if self._is_plain:
+            of = scanned(table, prefix, (), {name: frozenset({UNIT}) for name in unit_ids(table)})
+        else:
+            wide = self.tables.grain(table)
+            self.tables.note_read(wide)
+            told, loose = self.keys_told(wide)
+            self.loose |= {prefix + name: f"{table.name}.{name}" for name in loose}
+            referring = {name for p in wide.parents if not p.above for name in p.join.columns}
+            of = scanned(table, prefix, self.tables.unique(table), told, referring)
+        at = places(of.table)
         columns = tuple(
-            NamedColumn(name, column_of(prefix + name, of.table, span))
+            NamedColumn(name, bound_column(at[prefix + name], prefix + name, of.table, span))
             for name in table.alone.listed
-            if prefix + name in of.columns
         )
         return RowsOfQuery(of, columns)
+
+    @cached_property
+    def _is_plain(self) -> bool:
+        """Whether rows of one table meet none in the statement: then its keys aren't looked up."""
+        root = self._root
+        ctes, named = set[str](), Counter[tuple[str, ...]]()
+        for node in root.find_all(exp.CTE, exp.Table, exp.Window, exp.Select):
+            together = isinstance(node, exp.Select) and any(map(node.args.get, _PUT_TOGETHER))
+            if isinstance(node, exp.Window) or (together and node is not root):
+                return False
+            if isinstance(node, exp.CTE):
+                ctes.add(folded(node.alias))
+            elif isinstance(node, exp.Table):
+                named[name_parts(node)] += 1
+        apart = (parts for parts in named if not (len(parts) == 1 and folded(parts[0]) in ctes))
+        private = [parts for parts in apart if self.tables.stored(parts) is None]
+        return len(private) == 1 and max(named.values()) == 1
 
     def keys_told(self, table: Table) -> tuple[Tells, frozenset[str]]:
         """Return for each column of a table the keys of rows of the same unit that it has.
@@ -340,7 +405,7 @@ class Queries(Translator):
             unit: these may lead to rows of other units.
         """
         single = {next(iter(k)) for k in self.tables.unique(table) if len(k) == 1}
-        units = {*unit_columns(table), *(name for _, name in own_unit(table))}
+        units = unit_ids(table)
         told, loose = dict[str, frozenset[Key]](), set[str]()
         for name in (*table.alone.columns, *table.alone.undeclared):
             keys = {UNIT} if name in units else set[Key]()
@@ -363,20 +428,12 @@ class Queries(Translator):
             if (len(parts) == 1 and folded(parts[0]) in ctes) or self.tables.stored(parts):
                 continue
             with suppress(SchemaError, SqlError):
-                found |= keys_referred(self.tables.grain(self.tables.private(parts)))
+                wide = self.tables.grain(self.tables.private(parts))
+                found |= {(p.table.path, p.join.key) for p in wide.parents if not p.join.further}
         return frozenset(found)
 
     def _union(self, query: exp.SetOperation, names: Names) -> RowsOfQuery:
         """Put the rows of several queries together."""
-        for key in ("limit", "offset"):
-            if query.args.get(key) is not None:
-                raise no_limit(self.source, query.args[key])
-        if any(self.kind(part, names) != PRIVATE for part in parts_of(query)):
-            raise self.source.unsupported(
-                query,
-                "UNION ALL of single private rows with anything else is not supported.",
-                "ask each of them by itself: x IN (…) OR x IN (…).",
-            )
         parts = [self._part(part, names) for part in parts_of(query)]
         if len({len(columns) for _, columns in parts}) > 1:
             raise self.source.error(
@@ -397,6 +454,35 @@ class Queries(Translator):
             for (name, _), id_ in zip(listed, ids, strict=True)
         )
         return RowsOfQuery(made, tuple(columns))
+
+    def _check_set(self, query: exp.SetOperation, names: Names) -> None:
+        """Refuse what compares rows, chooses some of them, or puts others beside them."""
+        apart = self.are_apart(query, names)
+        check_not_chosen(query, self.source, of_units=not apart)
+        if not is_union_all(query) and (apart or not self._is_of_ids(query, names)):
+            raise self.source.unsupported(
+                query,
+                f"{capitals(query.key)} of single rows is not supported: it compares them.",
+                never("equal rows can't be matched. Use conditions after WHERE, or UNION ALL."),
+            )
+        if any(self.kind(part, names) != PRIVATE for part in parts_of(query)):
+            raise self.source.unsupported(
+                query,
+                "UNION ALL of single private rows with anything else is not supported.",
+                "count in each query of the UNION ALL, and add the counts up in an outer query.",
+            )
+
+    def _is_of_ids(self, query: exp.SetOperation, names: Names) -> bool:
+        """Whether a set operation is of ids of units: each is that of one unit."""
+        of_one = _is_of_one_column(query)
+        return of_one and self.kind(self._as_select(query), names) == PRIVATE
+
+    def are_apart(self, query: Expr, names: Names) -> bool:
+        """Whether the rows of a query are of no units: each is protected by itself."""
+        with suppress(SchemaError, SqlError):
+            item = self._first(query, names)
+            return self.items.table(self.items.base(item, names))[0].unit is None
+        return False
 
     def _as_select(self, query: exp.SetOperation) -> exp.Select:
         """Write INTERSECT, EXCEPT and UNION of ids of units by EXISTS and DISTINCT.
@@ -471,18 +557,41 @@ class Queries(Translator):
 
     # ── Subqueries for a row ────────────────────────────────────────────────────────────────────
 
+    def over_cells(self, node: Expr, outer: Outer, names: Names) -> Expr:
+        """Rewrite a subquery over public tables, for cells."""
+        return self._subqueries.public(node, outer, names)
+
+    def no_reference(self, rows: RowsOfSelect) -> SqlError:
+        """Refuse a join of private rows without units, of which none refers to the others."""
+        joins = joins_of(rows.select, self.source, nearest=True)
+        private = [j for j in joins if self.item_kind(j.item, rows.names) == PRIVATE]
+        return self.items.no_grain(private, rows.names, private[1].item)
+
+    def add_public_hint(self, error: SqlSchemaError, rows: RowsOfSelect) -> None:
+        """Say that a table may be public, where one of several private ones can't be described."""
+        joins = joins_of(rows.select, self.source, nearest=True)
+        private = [j for j in joins if self.item_kind(j.item, rows.names) == PRIVATE]
+        if len(private) > 1:
+            self.items.add_hint(error, private, rows.names)
+
     def is_aside(self, node: Expr, names: Names) -> bool:
-        """Whether a node is a subquery over private rows."""
-        if isinstance(node, exp.In):
-            query = node.args.get("query")
-            return query is not None and self._subqueries.names_private(query, names)
-        if not isinstance(node, (exp.Exists, exp.Subquery)):
+        """Whether a node is a subquery over rows of units."""
+        query = node.args.get("query") if isinstance(node, exp.In) else node
+        if query is None or not isinstance(node, (exp.In, exp.Exists, exp.Subquery)):
             return False
-        return self._subqueries.names_private(node, names)
+        table = self._subqueries.private_in(query, names)
+        return table is not None and table.unit is not None
 
     def aside(self, rows: RowsOfSelect, node: Expr) -> Expr:
         """Add what a subquery is for each row; return it over the columns of the relation."""
         return aside(rows, node)
+
+
+def unit_ids(table: Table) -> frozenset[str]:
+    """Return the columns of a table that have the ids of its units."""
+    unit = table.unit
+    own = unit is not None and not unit.joins and len(unit.columns) == 1
+    return frozenset((*unit_columns(table), *((unit.column,) if unit is not None and own else ())))
 
 
 def _is_of_one_column(query: exp.SetOperation) -> bool:

@@ -14,14 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import Protocol
 
 from sqlglot import exp
 
-from dpsql.errors import InternalError, Span, SqlError, printable
-from dpsql.rel.facts import Known, said_of_place
-from dpsql.rel.facts import conjuncts as conjuncts_of
+from dpsql.errors import InternalError, Span, SqlError, SqlSchemaError, printable
+from dpsql.rel.facts import Known
 from dpsql.rel.keys import with_one_zero
 from dpsql.rel.nodes import Agg, Filter, Group, Id, Relation, Window
 from dpsql.rows.expression import RowCast, RowColumn, RowExpression, all_if_any
@@ -30,14 +30,13 @@ from dpsql.rows.types import BIGINT, DOUBLE, HUGEINT
 from dpsql.rows.windows import WindowCall, WindowOrder, of_rows
 from dpsql.schema import Domain, Table
 from dpsql.schema.grain import declared_type
-from dpsql.schema.names import folded
+from dpsql.schema.names import closest, folded
 from dpsql.sql.algebra.described import (
     DescribedRelation,
     NewColumn,
-    id_of,
+    check_read,
     integers_between,
     merged,
-    moved,
     only,
     values_of,
     with_columns,
@@ -45,23 +44,17 @@ from dpsql.sql.algebra.described import (
 from dpsql.sql.algebra.places import (
     RowPlace,
     all_same,
-    chosen_by_places,
     groups_told_apart,
     place_of,
     table_of_groups,
 )
 from dpsql.sql.algebra.public_values import PublicValues
+from dpsql.sql.algebra.query_rows import Numbers, RowsOfQuery, check_names, unless_refused
 from dpsql.sql.algebra.unit_sums import AGGREGATES, added_up, is_sum, of_truths, without_steps
-from dpsql.sql.algebra.visible import (
-    NamedColumn,
-    RelationHome,
-    Visible,
-    VisibleItem,
-    made_column,
-    made_value,
-)
+from dpsql.sql.algebra.visible import made_column, made_value
 from dpsql.sql.algebra.window_parts import PartsOfWindows
-from dpsql.sql.binding.bind import RowBinder, Visits
+from dpsql.sql.binding.bind import RowBinder, Visits, no_rows
+from dpsql.sql.binding.canonical import Moving, id_of, moved_relations, no_value
 from dpsql.sql.binding.core import Relation as PublicRows
 from dpsql.sql.binding.expressions import (
     BoundExpr,
@@ -74,25 +67,13 @@ from dpsql.sql.binding.expressions import (
 from dpsql.sql.binding.grouping import key_nodes
 from dpsql.sql.binding.joins import JoinedItem
 from dpsql.sql.binding.named import Names
-from dpsql.sql.binding.row_queries import column_name, unused
+from dpsql.sql.binding.row_queries import check_grouped, check_not_chosen, column_name, unused
+from dpsql.sql.binding.scope import Home, NamedColumn, Visible, VisibleItem
+from dpsql.sql.binding.subqueries import Outer
 from dpsql.sql.binding.tables import NamedTables
 from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.sandbox.database import Sandbox
 from dpsql.sql.text.spans import SourceText
-
-
-@dataclass(frozen=True, slots=True)
-class RowsOfQuery:
-    """A query of private rows: a relation, its columns, and what is true of those that count."""
-
-    of: DescribedRelation
-    columns: tuple[NamedColumn, ...]
-    where: tuple[BoundExpr, ...] = ()
-
-    def renamed(self, names: Sequence[str]) -> RowsOfQuery:
-        """Return it with other names of the first columns."""
-        given = [NamedColumn(n, c.value) for n, c in zip(names, self.columns, strict=False)]
-        return replace(self, columns=(*given, *self.columns[len(given) :]))
 
 
 class Translator(Protocol):
@@ -132,8 +113,11 @@ class Translator(Protocol):
     def item_kind(self, item: Expr, names: Names) -> str:
         """Return whether an item after FROM is of private rows, noisy answers or public."""
 
-    def item(self, item: Expr, names: Names) -> RowsOfQuery:
-        """Translate an item after FROM that has private rows."""
+    def item(self, item: Expr, names: Names, cells: Numbers | None = None) -> RowsOfQuery:
+        """Translate an item after FROM that has private rows; see `RowsOfSelect` for `cells`."""
+
+    def over_cells(self, node: Expr, outer: Outer, names: Names) -> Expr:
+        """Rewrite a subquery over public tables, for cells."""
 
     def select(
         self, select: exp.Select, names: Names, outer: RowsOfSelect | None = None
@@ -142,6 +126,15 @@ class Translator(Protocol):
 
     def rows(self, query: Expr, names: Names) -> RowsOfQuery:
         """Translate a query of private rows."""
+
+    def add_public_hint(self, error: SqlSchemaError, rows: RowsOfSelect) -> None:
+        """Say that a table may be public, where one of several private ones can't be described."""
+
+    def no_reference(self, rows: RowsOfSelect) -> SqlError:
+        """Refuse a join of private rows without units, of which none refers to the others."""
+
+    def are_apart(self, query: Expr, names: Names) -> bool:
+        """Whether the rows of a query are of no units: each is protected by itself."""
 
     def is_aside(self, node: Expr, names: Names) -> bool:
         """Whether a node is a subquery over private rows."""
@@ -159,6 +152,8 @@ class RowsOfSelect:
         names: what names after FROM mean.
         outer: the SELECT around it, if it is a subquery for a row of that.
         core: whether it counts, so that aliases, and windows over its groups, stay as they are.
+        cells: the numbers of public relations, if such are joined over cells: where the rows are
+            counted, be it by a SELECT around it. Else public rows are constants.
     """
 
     def __init__(
@@ -169,12 +164,14 @@ class RowsOfSelect:
         outer: RowsOfSelect | None = None,
         *,
         core: bool = False,
+        cells: Numbers | None = None,
     ) -> None:
-        self._core = core
+        self.core, self.cells = core, cells
         self.queries, self.select, self.names, self.outer = queries, select, names, outer
         self.source: SourceText = queries.source
         self.items: tuple[VisibleItem, ...] = ()
-        self.merged: frozenset[str] = frozenset()
+        self.merged, self.kept = frozenset[str](), frozenset[str]()
+        self.relations: tuple[PublicRows, ...] = ()
         self.where: tuple[BoundExpr, ...] = ()
         self._of: DescribedRelation | None = None
         self.aliases = {
@@ -200,8 +197,16 @@ class RowsOfSelect:
             return
         before, around = self._of.table, self.table()
         self._of = of
-        self.items = tuple(item.moved(before, of.table) for item in self.items)
-        self.where = tuple(moved(one, around, self.table()) for one in self.where)
+        to, to_all = Moving(before, of.table), Moving(around, self.table())
+        self.items = tuple(item.moved(to) for item in self.items)
+        self.where = tuple(map(to_all, self.where))
+        self.relations = moved_relations(self.relations, to_all)
+
+    @cached_property
+    def _is_plain(self) -> bool:
+        """Whether there are no subqueries in the SELECT."""
+        inside = (part for part in self.select.walk() if part is not self.select)
+        return not any(isinstance(part, (exp.Query, exp.Exists)) for part in inside)
 
     # ── Expressions ─────────────────────────────────────────────────────────────────────────────
 
@@ -214,18 +219,32 @@ class RowsOfSelect:
     def visible(self) -> Visible:
         """Return what is visible in its clauses."""
         table = self.table()
-        items = tuple(item.moved(self.of.table, table) for item in self.items)
+        to = Moving(self.of.table, table)
+        items = tuple(item.moved(to) for item in self.items)
         outer, owners = tuple[VisibleItem, ...](), dict(self.of.ids_of)
         if self.outer is not None:
-            outer = tuple(i.moved(self.outer.of.table, table) for i in self.outer.items)
+            to_outer = Moving(self.outer.of.table, table)
+            outer = tuple(item.moved(to_outer) for item in self.outer.items)
             owners |= self.outer.of.ids_of
-        return Visible(table, items, self.merged, outer, owners)
+        return Visible(table, items, self.merged, outer, owners, kept=self.kept)
 
-    def home(self) -> RelationHome:
+    def home(self) -> Home:
         """Return it as what a SELECT counts."""
-        return RelationHome(
-            self.table(), self.source.node(self.select), None, visible=self.visible()
-        )
+        return Home(self.table(), self.visible())
+
+    def binder(self, home: Home | None = None) -> RowBinder:
+        """Return what binds expressions over these rows, in which nothing has to be added.
+
+        Args:
+            home: what it is over, if it isn't these rows.
+        """
+        if self.cells is None:
+            visits = Visits(self.refuse, self.public, self.refuse)
+        else:
+            over_cells = partial(self.queries.over_cells, names=self.names)
+            visits = Visits(over_cells, no_rows, self.refuse)
+        bare = exp.Select(expressions=[])
+        return RowBinder(self.source, bare, home or self.home(), visits)
 
     def bind(self, node: Expr) -> BoundExpr:
         """Bind an expression, after what it needs was added to the relation.
@@ -235,17 +254,14 @@ class RowsOfSelect:
         """
         return self.bound(self.prepared(node))
 
-    def bound(self, prepared: Expr, home: RelationHome | None = None) -> BoundExpr:
+    def bound(self, prepared: Expr, home: Home | None = None) -> BoundExpr:
         """Bind an expression in which subqueries and windows are columns already.
 
         Args:
             prepared: the expression.
             home: what it is over, if it isn't these rows.
         """
-        bare = exp.Select(expressions=[])
-        visits = Visits(self.refuse, self.public, self.refuse)
-        binder = RowBinder(self.source, bare, home or self.home(), visits)
-        return binder.bind(prepared)
+        return self.binder(home).bind(prepared)
 
     def reader(self, *, expected: bool = False) -> RowReader:
         """Return what reads bound expressions as those of a row.
@@ -263,7 +279,10 @@ class RowsOfSelect:
     def expression(self, bound: BoundExpr) -> RowExpression:
         """Read a bound expression; a column may be of any type."""
         id_ = id_of(bound, self.table())
-        return self.reader().expression(bound) if id_ is None else self._column(bound, id_)
+        if id_ is not None:
+            return self._column(bound, id_)
+        check_read(bound, self.table(), self.source)
+        return self.reader().expression(bound)
 
     def added(self, function: str, bound: BoundExpr) -> tuple[RowExpression, int | None]:
         """Read what an aggregate or window is of; see `unit_sums.added_up`."""
@@ -278,6 +297,7 @@ class RowsOfSelect:
     def _column(self, bound: BoundExpr, id_: Id) -> RowExpression:
         if id_ in self.table().columns:
             return self.reader().expression(bound)
+        check_read(bound, self.table(), self.source)
         return RowColumn(id_)
 
     @contextmanager
@@ -298,29 +318,6 @@ class RowsOfSelect:
         """Read conditions as one; None if there are none."""
         return all_if_any([self.expression(one) for one in bounds])
 
-    def choose(self, bounds: Sequence[BoundExpr]) -> list[bool]:
-        """Leave the rows out of which conditions on places aren't true: a unit has fewer by that.
-
-        Returns:
-            For each condition, whether it was about places, and is true of the rows that are left.
-        """
-        places, taken = self.queries.places, [False] * len(bounds)
-        if self._of is None:
-            return taken
-        about = [not places.keys().isdisjoint(one.attributes | one.by_row) for one in bounds]
-        said = dict[int, tuple[RowExpression, ...]]()
-        for number in (i for i, is_about in enumerate(about) if is_about):
-            with suppress(SqlError):  # it can't run on rows
-                parts = conjuncts_of(self.expression(bounds[number]))
-                said |= {number: parts} if any(map(said_of_place, parts)) else {}
-        found = chosen_by_places(
-            self.of, [part for parts in said.values() for part in parts], places, self.queries.known
-        )
-        if found is None:
-            return taken
-        self.become(found)
-        return [i in said for i in range(len(bounds))]
-
     def public(self, node: Expr, binder: RowBinder) -> BoundExpr | None:
         """Bind a subquery over public tables."""
         return self.queries.public_values.bind(node, binder, self.names)
@@ -336,52 +333,68 @@ class RowsOfSelect:
 
     def prepared(self, node: Expr) -> Expr:
         """Write columns in place of subqueries, windows and aggregates, which are added."""
+        if self.core and (self._is_plain or node.find(exp.Query, exp.Exists) is None):
+            return node
         if isinstance(node, exp.Paren):
             return exp.Paren(this=self.prepared(node.this))
         if isinstance(node, exp.IgnoreNulls) and isinstance(node.this, exp.AnyValue):
             return self.prepared(node.this)  # the parser adds it
-        if self._grouped:
-            key = self._as_key(node)
-            if key is not None:
-                return made_column(key, self.source.node(node))
-            if is_aggregate(node) and not isinstance(node.parent, exp.Window):
-                id_ = self._aggregate(node)
-                function = next(agg.function for name, agg in self._adds if name == id_)
-                made = made_value(function, id_, self.source.node(node))
-                return without_steps(made, self._scales.get(id_))
+        of_group = self._of_group(node) if self._grouped else None
+        if of_group is not None:
+            return of_group
         if isinstance(node, exp.Column):
             return self._meant(node)
         if isinstance(node, exp.Window):
-            if self._core:
-                return node.copy()
-            if self._closed:
-                raise self.source.unsupported(
-                    node,
-                    "A window function can't stand here.",
-                    "compute it in a query after FROM, as a column.",
-                )
-            if self._grouped:  # it is over groups, which aren't there yet
-                return with_parts(node, self.prepared)
-            function, id_, scale = self._window(node)
-            return without_steps(made_value(function, id_, self.source.node(node)), scale)
+            return self._over_rows(node)
         if self.queries.is_aside(node, self.names):
-            try:
-                return self.queries.aside(self, node)
-            except SqlError as error:
-                if not self._core:
-                    raise
-                for part in (node, node.args.get("query"), node.this):
-                    if isinstance(part, exp.Expr):
-                        self.queries.refused[self.source.node(part)] = error
-                return node.copy()  # it may be a noisy answer
+            return self._aside(node)
         if isinstance(node, (exp.Query, exp.Subquery)):
             return node.copy()
         return with_parts(node, self.prepared)
 
+    def _of_group(self, node: Expr) -> Expr | None:
+        """Write a key or an aggregate of groups as a column; None if it is neither."""
+        key = self._as_key(node)
+        if key is not None:
+            return made_column(key, self.source.node(node))
+        if not is_aggregate(node) or isinstance(node.parent, exp.Window):
+            return None
+        id_ = self._aggregate(node)
+        function = next(agg.function for name, agg in self._adds if name == id_)
+        made = made_value(function, id_, self.source.node(node))
+        return without_steps(made, self._scales.get(id_))
+
+    def _over_rows(self, node: exp.Window) -> Expr:
+        """Write a window over rows of a unit as a column; others stay."""
+        if self.core or self.of.table.unit is None:
+            return node.copy()
+        if self._closed:
+            raise self.source.unsupported(
+                node,
+                "A window function can't stand here.",
+                "compute it in a query after FROM, as a column.",
+            )
+        if self._grouped:  # it is over groups, which aren't there yet
+            return with_parts(node, self.prepared)
+        function, id_, scale = self._window(node)
+        return without_steps(made_value(function, id_, self.source.node(node)), scale)
+
+    def _aside(self, node: Expr) -> Expr:
+        """Write a subquery for each row as a column; beside a core it may be a noisy answer."""
+        try:
+            return self.queries.aside(self, node)
+        except SqlError as error:
+            if not self.core:
+                raise
+            for part in (node, node.args.get("query"), node.this):
+                if isinstance(part, exp.Expr):
+                    self.queries.refused[self.source.node(part)] = error
+            return node.copy()
+
     def _meant(self, node: exp.Column) -> Expr:
         """Write what an alias of the SELECT list stands for in its place, where it is none else."""
         name = folded(node.name)
-        if self._core:
+        if self.core:
             return node.copy()
         if node.table or is_star(node) or name not in self.aliases or self._is_visible(node):
             if self._grouped and not is_star(node):
@@ -507,10 +520,11 @@ class RowsOfSelect:
 
     def tell_unit(self, nodes: Sequence[Expr]) -> bool:
         """Whether some of several expressions tell of which unit a row is."""
-        ids = [self._id(node) for node in nodes]
+        ids = [self.stored_id(node) for node in nodes] if self.of.table.unit is not None else []
         return any(self.of.tells.get(id_ or "") for id_ in ids) or self.of.are_told(ids)
 
-    def _id(self, node: Expr) -> Id | None:
+    def stored_id(self, node: Expr) -> Id | None:
+        """Return the column of the relation that an expression is; None if it is computed."""
         with suppress(SqlError):
             return id_of(self.bind(node), self.table())
         return None
@@ -566,9 +580,10 @@ class RowsOfSelect:
             return value, NewColumn(id_, type_, True, domain, between, expected)
         if own in self.queries.loose:
             self.queries.loose[id_] = self.queries.loose[own]
+        value = self._column(bound, own) if own in table.undeclared else RowColumn(own)
         bounds, none = table.bounds.get(own), (None, None)
         ends: Interval = none if bounds is None else (bounds.low, bounds.high)
-        return RowColumn(own), NewColumn(
+        return value, NewColumn(
             id_,
             self.type_of(own),
             own not in table.filled,
@@ -701,7 +716,10 @@ class RowsOfSelect:
         owner = "" if isinstance(inner, exp.Star) else folded(inner.text("table"))
         items = [i for i in self.items if not owner or folded(i.alias) == owner]
         if not items:
-            raise self.source.error(inner, "This stands for no table's columns.", "name columns.")
+            shown = printable(self.source.text(self.source.node(inner)))
+            message = f"{shown} stands for no table's columns."
+            known = [printable(item.alias) for item in self.items]
+            raise self.source.error(inner, message, closest(owner, known), SqlSchemaError)
         found, seen = list[tuple[str, Expr]](), set[str]()
         for item in items:
             for one in item.columns:
@@ -725,10 +743,8 @@ class RowsOfSelect:
             SqlError: it isn't a query of private rows, or something in it isn't of one unit.
         """
         select, source = self.select, self.source
-        for key in ("limit", "offset"):
-            if select.args.get(key) is not None:
-                raise no_limit(source, select.args[key])
-        self._check_clauses()
+        check_not_chosen(select, source, of_units=self.of.table.unit is not None)
+        check_grouped(select, source)
         listed = [pair for node in select.expressions for pair in self.listed(node)]
         keys = self.key_nodes()
         qualify, distinct = select.args.get("qualify"), select.args.get("distinct")
@@ -736,37 +752,30 @@ class RowsOfSelect:
             if qualify is not None and select.args.get("group") is None:
                 self.where = (*self.where, *self.conditions(qualify.this))
             self.group(keys)
-            bounds = self.grouped([node for _, node in listed])
+            bounds: Sequence[BoundExpr | SqlError] = self.grouped([node for _, node in listed])
         else:
-            prepared = [self.prepared(node) for _, node in listed]
+            prepared = [unless_refused(self.prepared, node) for _, node in listed]
             if qualify is not None:
                 self.where = (*self.where, *self.conditions(qualify.this))
             if distinct is not None:
                 self._first_of_each(distinct.args["on"].expressions)
-            bounds = [self.bound(node) for node in prepared]
+            bind = self.binder().bind
+            bounds = [
+                node if isinstance(node, SqlError) else unless_refused(bind, node)
+                for node in prepared
+            ]
         taken, columns = set[str](), list[NamedColumn]()
-        for (name, _), bound in zip(listed, bounds, strict=True):
+        for (name, node), bound in zip(listed, bounds, strict=True):
             unique = unused(name, taken)
             taken.add(folded(unique))
-            columns.append(NamedColumn(unique, bound))
-        return RowsOfQuery(self.of, tuple(columns), self.where)
-
-    def _check_clauses(self) -> None:
-        """Refuse clauses that make other rows of groups, or of all rows."""
-        select, group = self.select, self.select.args.get("group")
-        having, distinct = select.args.get("having"), select.args.get("distinct")
-        if distinct is not None and group is not None:
-            raise self.source.unsupported(
-                distinct,
-                "DISTINCT of groups is not supported in the same query.",
-                "write it around: SELECT DISTINCT … FROM (SELECT … GROUP BY …).",
+            if isinstance(bound, SqlError):
+                check_names(node, self.binder().scope, self.aliases)
+            columns.append(
+                NamedColumn(unique, bound)
+                if isinstance(bound, BoundExpr)
+                else NamedColumn(unique, no_value(source.node(node)), error=bound)
             )
-        if having is not None and group is None:
-            raise self.source.unsupported(
-                having,
-                "HAVING without GROUP BY makes one group of the rows of all units.",
-                "use WHERE, or GROUP BY what tells the unit.",
-            )
+        return RowsOfQuery(self.of, tuple(columns), self.where, self.relations)
 
     def _first_of_each(self, nodes: Sequence[Expr]) -> None:
         """Keep the first row of those that agree in some expressions, in the order of ORDER BY."""
@@ -788,12 +797,3 @@ def _new(domain: Domain | None, ends: tuple[Interval, Interval]) -> NewColumn:
     """Describe a column that has neither an id nor a type yet."""
     between, expected = ends
     return NewColumn("", "", True, domain, between, expected)
-
-
-def no_limit(source: SourceText, node: Expr) -> SqlError:
-    """Refuse LIMIT or OFFSET of rows."""
-    return source.unsupported(
-        node,
-        "LIMIT of single rows is not supported: rows have no order.",
-        "choose rows of each unit: QUALIFY row_number() OVER (PARTITION BY …) = 1.",
-    )

@@ -22,11 +22,13 @@ from dpsql.rel.nodes import Id
 from dpsql.rows.windows import MOST_AWAY, WindowFrame
 from dpsql.schema import Table
 from dpsql.schema.names import capitals
-from dpsql.sql.algebra.described import DescribedRelation, id_of
+from dpsql.sql.algebra.described import DescribedRelation
 from dpsql.sql.algebra.unit_sums import AGGREGATES
-from dpsql.sql.algebra.visible import RelationHome, VisibleItem, telling_column
+from dpsql.sql.algebra.visible import telling_column
 from dpsql.sql.binding.bind import RowBinder, Visits
+from dpsql.sql.binding.canonical import id_of
 from dpsql.sql.binding.expressions import BoundExpr, Expr, is_star, with_named
+from dpsql.sql.binding.scope import Home, VisibleItem
 from dpsql.sql.text.spans import SourceText
 
 _FUNCTIONS: dict[type, str] = {
@@ -91,7 +93,7 @@ class _Rows(Protocol):
     @property
     def items(self) -> Sequence[VisibleItem]: ...
     def table(self) -> Table: ...
-    def home(self) -> RelationHome: ...
+    def home(self) -> Home: ...
     def bind(self, node: Expr) -> BoundExpr: ...
     def refuse(self, node: Expr, outer: object) -> Expr: ...
 

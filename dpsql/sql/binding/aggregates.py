@@ -6,9 +6,11 @@ sums, see `moments`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from sqlglot import exp
+from sqlglot.helper import ensure_list
 
 from dpsql.errors import SqlError, printable
 from dpsql.hints import Hint, ask, first_that_works, instead, never, option
@@ -24,6 +26,9 @@ from dpsql.sql.binding.scope import stored_place
 from dpsql.sql.text.spans import SourceText
 
 _QUANTILES = (exp.Median, exp.PercentileCont, exp.PercentileDisc, exp.Quantile)
+_ADDED: tuple[type[Expr], ...] = (exp.Count, exp.CountIf, exp.Sum, *ONE, *TWO)
+"""Aggregates that follow from sums over rows."""
+_OF_GROUPS = ("expressions", "having", "qualify", "order")
 _EXTREMES: dict[type[Expr], float] = {exp.Min: 0.0, exp.Max: 1.0}
 """The least and the largest value, as the quantiles that they are."""
 _LONGEST_ARGUMENT = 60
@@ -103,6 +108,29 @@ def linear(node: Expr, binder: RowBinder) -> Linear:
             return Linear(label, filters=filters)
     (weight,) = binder.summands(argument)
     return Linear(label, weight, filters=filters)
+
+
+def adds_up(select: exp.Select) -> bool:
+    """Whether what a SELECT computes of several sets of rows follows from sums over each of them.
+
+    It does for COUNT, SUM and moments; quantiles, extremes and numbers of units are no sums.
+    """
+    parts = [part for key, part in select.args.items() if key in _OF_GROUPS and part is not None]
+    nodes = (node for part in parts for one in ensure_list(part) for node in _aggregates(one))
+    return all(isinstance(node, _ADDED) and not _is_distinct(node) for node in nodes)
+
+
+def _aggregates(node: Expr) -> Iterator[Expr]:
+    """Yield the aggregates in an expression that aren't those of subqueries."""
+    if isinstance(node, exp.AggFunc):
+        yield node
+    elif not isinstance(node, exp.Query):
+        for part in node.iter_expressions():
+            yield from _aggregates(part)
+
+
+def _is_distinct(node: Expr) -> bool:
+    return isinstance(node.this, exp.Distinct)
 
 
 def refused(node: Expr, source: SourceText) -> SqlError:
@@ -254,7 +282,7 @@ def _not_units(
             "create the tables with these references as PRIMARY KEY and FOREIGN KEY; or count "
             "rows.",
         )
-    own = next((name for name in sorted(ids_of_units(table)) if binder.scope.has(name)), None)
+    own = next(iter(binder.scope.names_of(ids_of_units(table))), None)
     arguments = node.this.expressions
     named = len(arguments) == 1 and isinstance(arguments[0], exp.Column)
     beside = stored is not None and "." not in stored + (own or "")
@@ -298,7 +326,7 @@ def _units_counted(node: exp.Count, unit: ResolvedUnit, binder: RowBinder) -> Hi
     (argument, *others), source = node.this.expressions, binder.source
     found = None if others else _when(argument)
     names = sorted(ids_of_units(binder.table))
-    own = [binder.scope.whole(name) for name in names if binder.scope.has(name)]
+    own = [binder.scope.whole(name) for name in binder.scope.names_of(names)]
     place = None if found is None else stored_place(found[1], binder.scope)
     values = "; or " + count_groups(node, source)
     if found is not None and place is not None:

@@ -28,8 +28,7 @@ from dpsql.sql.binding.expressions import (
 )
 from dpsql.sql.binding.instants import told_by_rows
 from dpsql.sql.binding.labels import check_labels
-from dpsql.sql.binding.row_queries import Home
-from dpsql.sql.binding.scope import Found, PrivateColumn, PublicColumn, RowQueryColumn
+from dpsql.sql.binding.scope import Found, Home, NamedColumn, PrivateColumn, Scope
 from dpsql.sql.binding.subqueries import Outer
 from dpsql.sql.binding.summands import summands
 from dpsql.sql.text.edits import on_groups, unlisted, written
@@ -57,6 +56,10 @@ class Visits:
     """Rewrites a subquery that may be over noisy answers, and use keys from outside."""
 
 
+def no_rows(node: Expr, binder: RowBinder) -> BoundExpr | None:
+    """Know of no subquery over rows of the same unit: these are columns of relations."""
+
+
 class RowBinder:
     """Binds expressions over the rows of one SELECT, and notes its statistics.
 
@@ -75,12 +78,12 @@ class RowBinder:
             if isinstance(node, exp.Alias)
         }
         check_aliases(self.aliases, source)
-        self.scope = home.scope(source, self.aliases)
+        self.scope = Scope(source, home.visible, self.aliases)
         self._select = select
         self._home = home
         self._visits = visits
         self._statistics: dict[Statistic, int] = {}
-        self._named = set[str]() if home.query is None else set(home.query.named)
+        self._named = set[str]()
         self._open: list[Expr] = []
         self._left_out: frozenset[int] = frozenset()
         self.told: set[str] = set()
@@ -92,7 +95,7 @@ class RowBinder:
         return frozenset(self._named)
 
     def name(self, columns: frozenset[str]) -> None:
-        """Note private columns that are named in what is joined."""
+        """Note private columns that are named in conditions which are bound already."""
         self._named |= columns
 
     @property
@@ -150,11 +153,11 @@ class RowBinder:
                     raise too_long(part, self.source)
                 return meant
             if isinstance(part, exp.Star):
-                columns = [instead(self.scope.whole(name)) for name in self.table.columns]
+                columns = [instead(self.scope.whole(name)) for name in self.scope.names]
                 hint = "name a column: " + one_of(columns) + "." if columns else "name a column."
                 raise self.source.unsupported(part, "* can't stand here.", hint)
             if isinstance(part, exp.Window):
-                raise self._over_rows(part)
+                raise self._misplaced(part)
             if is_aggregate(part):
                 raise self._misplaced(part)
             if isinstance(part, (exp.Exists, exp.In, exp.Query, exp.Subquery)):
@@ -184,10 +187,6 @@ class RowBinder:
             frozenset(rows),
         )
 
-    def _over_rows(self, node: exp.Window) -> Exception:
-        """Return the error of a window over rows."""
-        return self._misplaced(node)
-
     def summands(self, *nodes: Expr) -> tuple[BoundExpr, ...]:
         """Bind what is added up, or two expressions whose products are."""
         return summands([self.bind(node) for node in nodes], self._home.table, self.told)
@@ -214,11 +213,8 @@ class RowBinder:
             (rows if found.by_row else attributes).add(found.name)
             named = column(found.canonical)
             return self._placed(named, node) if found.by_row else named
-        if isinstance(found, PublicColumn):
-            relations.add(found.relation)
-            return column(found.canonical)
-        if isinstance(found, RowQueryColumn):
-            bound = found.inside.bind(found.at(node))
+        if isinstance(found, NamedColumn):
+            bound = found.value
             attributes |= bound.attributes
             relations |= bound.relations
             rows |= bound.by_row
@@ -269,7 +265,7 @@ class RowBinder:
             raise self.source.error(
                 node,
                 f"{printable(node.name)} is defined in terms of itself.",
-                closest(node.name, [*self.table.columns, *self.table.undeclared], as_sql),
+                closest(node.name, self.scope.names, as_sql),
             )
         self._open.append(original)
         try:
@@ -283,8 +279,6 @@ class RowBinder:
         if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
             return None
         found = self.scope.resolve(node, by_row=True)
-        if isinstance(found, RowQueryColumn):
-            return found.inside.domain_of(found.at(node))
         if not isinstance(found, PrivateColumn) or found.by_row:
             return None
         return found.shown, self._home.table.columns[found.name]

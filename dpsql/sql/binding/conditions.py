@@ -54,7 +54,7 @@ def _compared(
     """Write ON and a condition for USING: with a column of the other side."""
     alias = join.item.alias_or_name
     others = [] if relation is None else relation.columns
-    own = [*binder.table.columns]
+    own = binder.scope.names
     if binder.scope.has(name):
         pairs = [(name, other) for other in others]
     elif any(folded(name) == folded(other) for other in others):

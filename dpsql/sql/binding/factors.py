@@ -59,24 +59,30 @@ def divided(
     there = [part for term in terms for part in (term.private, term.public) if part is not None]
     found: Expr | None = None
     for number, term in enumerate(terms, start=1):
-        rows = [part for part in there if part not in (term.private, term.public)]
-        if term.private is None:  # what is measured is 1, wherever all have a value
-            measured = [part for part in there if not _is_looked_up(part.node)]
-            private = _there(measured, whole)
-            rows = [part for part in rows if part not in measured]
-        else:
-            private = term.private
-        private = replace(private, by_row=private.by_row | private.attributes)
-        conditions = tuple(dict.fromkeys((*linear.filters, *map(present, rows))))
         name = linear.label if len(terms) == 1 else f"{linear.label}, summand {number}"
-        place = note(Linear(name, private, filters=conditions, factor=term.public))
-        statistic = Role.STATISTIC.column(place)
+        measured = replace(_measured(term, there, whole, linear), label=name)
+        statistic = Role.STATISTIC.column(note(measured))
         if found is None:
             found = exp.Neg(this=statistic) if term.negative else statistic
         else:
             kind = exp.Sub if term.negative else exp.Add
             found = kind(this=found, expression=statistic)
     return None if found is None else exp.Paren(this=found)
+
+
+def _measured(
+    term: _Summand, there: Sequence[BoundExpr], whole: BoundExpr, linear: Linear
+) -> Linear:
+    """Return what is measured of one summand, in rows in which all of them have a value."""
+    rows = [part for part in there if part not in (term.private, term.public)]
+    private = term.private
+    if private is None:  # what is measured is 1, wherever all have a value
+        measured = [part for part in there if not _is_looked_up(part.node)]
+        private = _there(measured, whole)
+        rows = [part for part in rows if part not in measured]
+    private = replace(private, by_row=private.by_row | private.attributes)
+    conditions = tuple(dict.fromkeys((*linear.filters, *map(present, rows))))
+    return Linear(linear.label, private, filters=conditions, factor=term.public)
 
 
 def _terms(node: Expr, negative: bool = False) -> Iterator[tuple[bool, list[Expr]]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
 
-from dpsql.errors import Span, printable
+from dpsql.errors import Span, SqlError, printable
 from dpsql.hints import Hint, first_that_works, instead, never, option
 from dpsql.schema.names import capitals, folded
 from dpsql.sql.binding.core import JoinKind, Relation
@@ -28,6 +29,8 @@ class JoinedItem:
     kind: JoinKind
     on: Expr | None
     using: tuple[str, ...]
+    nearest: bool = False
+    """Whether of all rows that meet a row the nearest one is joined: ASOF."""
 
     @property
     def turned(self) -> JoinKind | None:
@@ -35,8 +38,13 @@ class JoinedItem:
         return _TURNED.get(self.kind)
 
 
-def joins_of(select: exp.Select, source: SourceText) -> list[JoinedItem]:
+def joins_of(select: exp.Select, source: SourceText, *, nearest: bool = False) -> list[JoinedItem]:
     """Return the items after FROM in order.
+
+    Args:
+        select: the SELECT.
+        source: the statement's text.
+        nearest: whether ASOF joins are known what to do with.
 
     Raises:
         UnsupportedSqlError: a join of a kind that is not supported.
@@ -47,33 +55,27 @@ def joins_of(select: exp.Select, source: SourceText) -> list[JoinedItem]:
     found = [JoinedItem(clause.this, "inner", None, ())]
     for node in select.args.get("joins") or []:
         side, kind = capitals(node.args.get("side") or ""), capitals(node.kind or "")
-        if node.args.get("method"):
-            words = capitals(str(node.args["method"]))
-            raise source.unsupported(
-                source.clause(*JOINS) or source.node(node.this),
-                f"{'An' if words[0] == 'A' else 'A'} {words} join is not supported.",
-                _plainly(node, words, source),
-            )
+        words = capitals(str(node.args.get("method") or ""))
+        if words and not (nearest and words == "ASOF" and kind != "SEMI" and kind != "ANTI"):
+            raise unknown_join(node.this, words, source)
         using = tuple(part.name for part in node.args.get("using") or [])
-        found.append(JoinedItem(node.this, _kind(side, kind), node.args.get("on"), using))
+        on, asof = node.args.get("on"), words == "ASOF"
+        found.append(JoinedItem(node.this, _kind(side, kind), on, using, asof))
     return found
 
 
-def _plainly(node: exp.Join, words: str, source: SourceText) -> Hint:
-    """Say what to write for a join whose condition isn't written, or finds the nearest row."""
-    if words == "POSITIONAL":
-        return never("rows have no order, so none has a place.")
-    span = source.clause(*JOINS) or source.node(node.this)
+def unknown_join(item: Expr, words: str, source: SourceText) -> SqlError:
+    """Refuse a join whose condition isn't written, or that finds the nearest row."""
+    span = source.clause(*JOINS) or source.node(item)
     edits = swapped(source, span, r"^\s*ASOF\s+", "") if words == "ASOF" else []
-    return first_that_works(
+    hint = first_that_works(
         [edit + " That takes all rows that meet it, and not the nearest." for edit in edits],
-        f"write the condition out: {_written(node)} ON … = ….",
+        f"write the condition out: JOIN {item.name or 'the table'} ON … = ….",
     )
-
-
-def _written(node: exp.Join) -> str:
-    """Write a join by its table."""
-    return f"JOIN {node.this.name or 'the table'}"
+    if words == "POSITIONAL":
+        hint = never("rows have no order, so none has a place.")
+    article = "An" if words[0] == "A" else "A"
+    return source.unsupported(span, f"{article} {words} join is not supported.", hint)
 
 
 def _kind(side: str, kind: str) -> JoinKind:
@@ -85,45 +87,54 @@ def _kind(side: str, kind: str) -> JoinKind:
 
 
 def check_sides(
-    joins: list[JoinedItem], home: JoinedItem | None, source: SourceText, *, plain: bool
+    joins: Sequence[JoinedItem],
+    home: JoinedItem | None,
+    source: SourceText,
+    *,
+    plain: bool,
+    apart: Sequence[JoinedItem] = (),
 ) -> None:
     """Refuse joins that keep rows of a side, where that can't be said of groups.
 
     Args:
         joins: the items after FROM.
-        home: the one whose rows are private.
+        home: the first one whose rows are private.
         source: the statement's text.
         plain: whether it is a table, in a SELECT of which groups are made.
+        apart: others whose rows are private, which are joined before.
 
     Raises:
         UnsupportedSqlError: there is one.
     """
-    at = 0 if home is None else joins.index(home)
-    first = joins[1:2] if at < 2 and plain else []
+    at = next((number for number, join in enumerate(joins) if join is home), 0)
+    first = joins[1] if at < 2 and plain and len(joins) > 1 else None
     for number, join in enumerate(joins):
+        if any(join is other for other in apart):
+            continue
+        second = join is home and at == 1
         outer = join.kind in {"right", "full"} or (join is home and join.kind == "left")
-        turned_left = join is home and at == 1 and join.kind == "right"
-        if outer and not turned_left and join not in first:
-            other = "LEFT JOIN" if home is None else "JOIN"
-            hint = "use " + instead(other, of=source.joining(join.item))
-            if home is not None:
-                hint = (
-                    "it must be the first join, of a private table itself and a public one; or "
-                    + hint
-                    + _ANYWAY
-                )
-            raise source.unsupported(
-                source.clause(*JOINS) or source.node(join.item),
-                f"A {capitals(join.kind)} join is not supported here.",
-                hint,
-            )
-        before = number <= at and join.kind != "inner"
-        if before and not (join is home and at == 1 and join.turned):
+        if outer and join is not first and not (second and join.kind == "right"):
+            raise _kept(join, home, source)
+        if number <= at and join.kind != "inner" and not (second and join.turned):
             raise source.unsupported(
                 join.item,
                 "The private table must come first in this kind of join.",
                 joined_plainly(join.item, source),
             )
+
+
+def _kept(join: JoinedItem, home: JoinedItem | None, source: SourceText) -> SqlError:
+    """Refuse a join that keeps rows of a side."""
+    other = "LEFT JOIN" if home is None else "JOIN"
+    hint = "use " + instead(other, of=source.joining(join.item))
+    if home is not None:
+        hint = (
+            "it must be the first join, of a private table itself and a public one; or "
+            + hint
+            + _ANYWAY
+        )
+    message = f"A {capitals(join.kind)} join is not supported here."
+    return source.unsupported(source.clause(*JOINS) or source.node(join.item), message, hint)
 
 
 def joined_plainly(place: Expr | Span, source: SourceText) -> Hint:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sqlglot import exp
-
 from dpsql.sql.binding.expressions import Expr
 from dpsql.sql.binding.unified import UnionColumn
 
@@ -17,14 +15,14 @@ PRIVATE, PUBLIC, NOISY = "private", "public", "noisy"
 class WrittenRows:
     """A query of private rows, as it is written."""
 
-    query: exp.Select | exp.SetOperation
+    query: Expr
     """A SELECT, or UNION ALL of such queries."""
     names: Names
     """What names mean around it."""
     columns: tuple[str, ...]
     """What a CTE calls its columns."""
     item: Expr
-    """The item after its FROM whose rows are private."""
+    """A private table that is named in it."""
     inside: Names
     """What names mean there, as far as they are of private rows."""
     made: tuple[tuple[UnionColumn, ...], ...] = ()

@@ -12,7 +12,7 @@ from dpsql.schema.names import closest, folded, nearest
 from dpsql.sql.binding.bind import MAX_NAME_CHARACTERS, RowBinder, check_name
 from dpsql.sql.binding.expressions import Expr, quoted
 from dpsql.sql.binding.row_queries import unused
-from dpsql.sql.binding.scope import PrivateColumn, RowQueryColumn, Scope
+from dpsql.sql.binding.scope import NamedColumn, PrivateColumn, Scope
 from dpsql.sql.text.spans import SourceText
 
 
@@ -31,7 +31,7 @@ def output_name(node: Expr, inner: Expr, scope: Scope, source: SourceText) -> st
         found = scope.resolve(inner, by_row=True)
         if isinstance(found, PrivateColumn):
             return found.shown
-        return found.name if isinstance(found, RowQueryColumn) else inner.name
+        return found.name if isinstance(found, NamedColumn) else inner.name
     if isinstance(inner, exp.Count) and (inner.this is None or inner.this.is_star):
         return "count"
     if isinstance(inner, exp.Window) and isinstance(inner.this, exp.Sum):
@@ -51,7 +51,7 @@ def sorts(node: Expr, select: exp.Select, binder: RowBinder) -> Iterator[None]:
         unnamed = [n for n in select.expressions if n not in named]
         names = [item.alias_or_name for item in named]
         ours = [folded(output_name(n, n.unnest(), binder.scope, binder.source)) for n in unnamed]
-        columns = (*binder.table.columns, *binder.table.undeclared)
+        columns = binder.scope.names
         if folded(node.name) in ours:
             hint = "give it a name in the SELECT list, COUNT(*) AS n, and sort by that: ORDER BY n"
         elif nearest(node.name, names) or (names and nearest(node.name, columns) is None):

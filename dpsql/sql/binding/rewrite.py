@@ -52,7 +52,7 @@ from dpsql.sql.binding.grouping import (
     written_out,
 )
 from dpsql.sql.binding.output_names import output_name, sorts, told_apart
-from dpsql.sql.binding.row_queries import Home
+from dpsql.sql.binding.scope import Home
 from dpsql.sql.binding.summands import together
 from dpsql.sql.text.spans import SourceText
 

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from sqlglot import exp
 
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, printable
 from dpsql.hints import instead, never
-from dpsql.schema import Domain, Table
+from dpsql.schema import Table
 from dpsql.schema.names import as_sql, closest, folded, nearest, quoted_text, unknown
-from dpsql.schema.table import Parent
+from dpsql.sql.binding.canonical import Moving, places
 from dpsql.sql.binding.core import Relation
-from dpsql.sql.binding.expressions import BoundExpr, Expr
+from dpsql.sql.binding.expressions import BoundExpr, column, render
 from dpsql.sql.text.spans import SourceText
 
+MADE = "\x00"
+"""The name of a column that a clause has added begins with it: none of an analyst does."""
 _ROW_IDS = {"rowid", "row_id"}
 
 
 @dataclass(frozen=True, slots=True)
 class PrivateColumn:
-    """A column of a private table."""
+    """A column of the rows that are counted."""
 
     shown: str
     """What it is called there."""
@@ -34,122 +36,165 @@ class PrivateColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class PublicColumn:
-    """A column of a public relation."""
+class NamedColumn:
+    """A column of an item after FROM: an expression over the rows that are counted, or public."""
 
-    relation: int
-    canonical: str
+    name: str
+    value: BoundExpr
+    listed: bool = True
+    """Whether it has no other values than the rows' own: others may be put together with them."""
+    error: SqlError | None = None
+    """The reason why it can't be computed: it is told where the column is used."""
+
+
+Found: TypeAlias = PrivateColumn | NamedColumn
 
 
 @dataclass(frozen=True, slots=True)
-class RowQueryColumn:
-    """A column of a query of private rows: an expression over what stands after its FROM."""
+class VisibleItem:
+    """An item after FROM, with its columns in order."""
 
-    name: str
-    node: exp.Expr
-    inside: Binder
-    mixed: bool = False
-    """Whether it is different expressions in different rows: `inside` knows which."""
-    size: int = 1
-    """The number of its parts, with the columns in it replaced by what they stand for."""
+    alias: str
+    path: tuple[str, ...]
+    """The parts of its table's name, by which it may be called without another one."""
+    columns: tuple[NamedColumn, ...]
+    public: bool = False
+    """Whether its rows are public, and joined over cells."""
 
-    def at(self, place: exp.Column) -> exp.Expr:
-        """Return the expression; a mere column stands, for messages, where it is used."""
-        inner = self.node.unnest()
-        if not isinstance(inner, exp.Column):
-            return self.node
-        found = inner.copy()
-        for part in found.parts:
-            part.meta.clear()
-        found.this.meta.update(place.this.meta)
-        return found
+    @classmethod
+    def of(cls, relation: Relation) -> VisibleItem:
+        """Return a public relation as an item."""
+
+        def value(number: int) -> BoundExpr:
+            node, none = column(f"__r{relation.number}_{number}"), frozenset[str]()
+            there = frozenset({relation.number})
+            return BoundExpr(node, render(node), none, there, relation.span, none)
+
+        columns = (NamedColumn(name, value(i)) for i, name in enumerate(relation.columns))
+        return cls(relation.alias, (), tuple(columns), public=True)
+
+    def is_called(self, qualifier: tuple[str, ...]) -> bool:
+        """Whether a name before a point means it."""
+        if not qualifier or qualifier == (folded(self.alias),):
+            return True
+        path = tuple(map(folded, self.path))
+        if path[-1:] != (folded(self.alias),):  # another name hides the table's own
+            return False
+        catalog = len(path) > 1 and qualifier == (path[0], path[-1])
+        return bool(path) and (qualifier == path[-len(qualifier) :] or catalog)
+
+    def moved(self, to: Moving) -> VisibleItem:
+        """Return it over the columns of another table."""
+        if to.is_none or self.public:
+            return self
+        columns = (replace(one, value=to(one.value)) for one in self.columns)
+        return replace(self, columns=tuple(columns))
+
+    def of_columns(self, table: Table) -> VisibleItem:
+        """Return it with those columns alone that are of a table."""
+        known = {*table.columns, *table.undeclared}
+        kept = (one for one in self.columns if one.value.attributes | one.value.by_row <= known)
+        return replace(self, columns=tuple(kept))
+
+    def only(self, name: str) -> NamedColumn | None:
+        """Return the only column of a public item that has this name."""
+        own = self.public and len(self.columns) == 1 and folded(name) == folded(self.alias)
+        return self.columns[0] if own else None
+
+    def column(self, name: str) -> NamedColumn | None:
+        """Return the column of a name."""
+        wanted = folded(name)
+        for one in self.columns:
+            if folded(one.name) == wanted:
+                return one
+        return None
 
 
-class Binder(Protocol):
-    """Binds what is computed for each row of one SELECT."""
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """All that is visible in one SELECT.
+
+    Args:
+        table: the columns of the rows that are counted.
+        items: what stands after FROM.
+        merged: names after USING, in small letters, that mean the first item that has them.
+        outer: what is visible around it.
+        owners: columns → the stored table and column that they are, for messages.
+        ids: columns that clauses have made → what the table calls them, if that is something else.
+        kept: names after USING, in small letters, that mean a public item's column.
+    """
+
+    table: Table
+    items: tuple[VisibleItem, ...]
+    merged: frozenset[str] = frozenset()
+    outer: tuple[VisibleItem, ...] = ()
+    owners: Mapping[str, tuple[Table, str]] = field(default_factory=dict)
+    ids: Mapping[str, str] = field(default_factory=dict)
+    kept: frozenset[str] = frozenset()
 
     @property
-    def scope(self) -> Scope:
-        """The scope that says what names mean there."""
-
-    def bind(self, node: exp.Expr) -> BoundExpr:
-        """Bind an expression."""
-
-    def domain_of(self, node: exp.Expr) -> tuple[str, Domain] | None:
-        """Return name and domain of a private column; None if it is none, or has none."""
+    def private(self) -> tuple[VisibleItem, ...]:
+        """The items whose rows are private."""
+        return tuple(item for item in self.items if not item.public)
 
 
-Found = PrivateColumn | PublicColumn | RowQueryColumn
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The rows that a SELECT counts: those of a table, and what is visible of them."""
+
+    table: Table
+    """The table whose rows are counted."""
+    visible: Visible
+    where: Span | None = None
+    """The place in the statement's text of conditions that stand in queries after FROM."""
+
+    @property
+    def alias(self) -> str:
+        """The name that its columns may be qualified with."""
+        private = self.visible.private
+        return private[0].alias if private else self.table.name
 
 
 class Scope:
-    """The private table and the public relations after FROM, and the aliases of SELECT.
+    """The columns of what stands after FROM, and the aliases of SELECT.
 
     Args:
         source: the statement's text.
-        table: the table whose rows are counted.
-        alias: what the private table is called.
+        visible: the columns.
         aliases: those of SELECT.
-        parent: if it is not that table: which of the rows that its rows refer to.
     """
 
     def __init__(
-        self,
-        source: SourceText,
-        table: Table,
-        alias: str | None,
-        aliases: Mapping[str, exp.Expr],
-        parent: Parent | None = None,
+        self, source: SourceText, visible: Visible, aliases: Mapping[str, exp.Expr]
     ) -> None:
-        self._source = source
-        self._table = table.alone if parent is None else parent.table
-        self._alias = alias
-        self._aliases = aliases
-        self._relations: list[Relation] = []
-        self._parents: list[Scope] = []
-        self._merged: set[str] = set()
-        self._kept: set[str] = set()
-        places = {name: f"__a{i}" for i, name in enumerate(table.columns)}
-        places |= {name: f"__w{i}" for i, name in enumerate(table.undeclared)}
-        own = (*self._table.columns, *self._table.undeclared)
-        names = {name: name for name in own} if parent is None else parent.names
-        self._places = {name: (names[name], places[names[name]]) for name in own}
-        """Column → what it is called in the table whose rows are counted, and in expressions."""
+        self._source, self._visible, self._aliases = source, visible, aliases
+        self._at = places(visible.table)
+        self._ids = {place: id_ for id_, place in self._at.items()}
 
-    def join(self, parent: Scope) -> None:
-        """Make the columns of rows visible that the private ones refer to."""
-        self._parents.append(parent)
-
-    def owns(self, node: exp.Column) -> bool:
-        """Whether a column may be one of the private table."""
-        return self._is_private(node.name) and self._is_table(qualifier_of(node))
-
-    def add(self, relation: Relation) -> None:
-        """Make the columns of a relation visible."""
-        self._relations.append(relation)
-
-    def hide(self, relation: Relation) -> None:
-        """Make the columns of a relation invisible, which only chose rows."""
-        self._relations = [one for one in self._relations if one.number != relation.number]
-
-    def keep(self, names: Sequence[str]) -> None:
-        """Let a name after USING mean the column of a relation of which all rows are kept."""
-        self._kept |= {folded(name) for name in names}
-
-    def merge(self, names: Sequence[str]) -> None:
-        """Let a name after USING mean the private table's column, if it has one."""
-        for name in names:
-            if self._is_private(name):
-                self._merged.add(folded(name))
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns of private items."""
+        return tuple(one.name for item in self._visible.private for one in item.columns)
 
     def has(self, name: str) -> bool:
-        """Whether the private table has a column of this name."""
-        return self._is_private(name)
+        """Whether a private item has a column of this name."""
+        return any(item.column(name) is not None for item in self._visible.private)
+
+    def names_of(self, stored: Collection[str]) -> list[str]:
+        """Return what columns of the table that is counted are called, as far as they are visible.
+
+        Args:
+            stored: the columns, by their names in that table.
+        """
+        columns = (one for item in self._visible.private for one in item.columns)
+        return [one.name for one in columns if self._id(one) in stored]
 
     def whole(self, name: str) -> str:
-        """Write a column of the private table, with the table if others are joined."""
-        joined = self._parents or self._relations
-        return f"{as_sql(self._name)}.{as_sql(name)}" if joined else as_sql(name)
+        """Write a column, with the item whose it is if there are several."""
+        items = self._visible.items
+        owners = [item for item in items if item.column(name) is not None]
+        alone = not owners or len(items) == 1
+        return as_sql(name) if alone else f"{as_sql(owners[0].alias)}.{as_sql(name)}"
 
     def resolve(self, node: exp.Column, *, by_row: bool = False) -> Found | exp.Expr:
         """Return what a column means; an expression if it is an alias of the SELECT list.
@@ -161,123 +206,128 @@ class Scope:
 
         Raises:
             SqlSchemaError: there is no such column, or it has no public domain, or several
-                relations have it.
+                items have it.
             UnsupportedSqlError: it singles out rows.
         """
         if isinstance(node.this, exp.Star):
             raise self._source.unsupported(node, "* can't stand here.", "name the columns.")
+        if node.name.startswith(MADE):
+            made = node.name.removeprefix(MADE)
+            id_ = self._visible.ids.get(made, made)
+            return PrivateColumn(id_, id_, self._at[id_], id_ in self._visible.table.undeclared)
         name, qualifier = node.name, qualifier_of(node)
-        public = self._public(name, qualifier)
-        private = [scope for scope in (self, *self._parents) if scope.owns(node)]
-        if folded(name) in self._kept and not qualifier:
-            private = []
-        elif folded(name) in self._merged and not qualifier:
-            public, private = [], private[:1]
-        if len(public) + len(private) > 1:
-            numbers = {relation.number: relation.alias for relation in self._relations}
-            owner = private[0]._name if private else numbers[public[0].relation]
+        found = self._named(node, self._visible.items)
+        if not qualifier and folded(name) in self._visible.kept:
+            found = [(item, one) for item, one in found if item.public]
+        elif not qualifier and folded(name) in self._visible.merged:
+            found = [(item, one) for item, one in found if not item.public][:1] or found
+        if len(found) > 1:
+            owner = next((item for item, _ in found if not item.public), found[0][0])
             raise self._source.error(
                 node,
                 f"The column {printable(name)} is ambiguous.",
-                "write whose it is: " + instead(f"{as_sql(owner)}.{as_sql(name)}") + ".",
+                "write whose it is: " + instead(f"{as_sql(owner.alias)}.{as_sql(name)}") + ".",
                 SqlSchemaError,
             )
-        if public:
-            return public[0]
-        if not private and not qualifier and folded(name) in self._aliases:
+        if not found and not qualifier and folded(name) in self._aliases:
             return self._aliases[folded(name)]
-        named = [scope for scope in (self, *self._parents) if scope._is_table(qualifier)]
-        scope = next(iter(private or (named if qualifier else [])), self)
-        return scope._private(node, name, qualifier, by_row=by_row)
+        found = found or self._named(node, self._visible.outer)
+        if not found:
+            raise self._unknown(node)
+        return self._meant(node, found[0][1], by_row=by_row)
 
-    def _public(self, name: str, qualifier: tuple[str, ...]) -> list[PublicColumn]:
-        found = []
-        for relation in self._relations:
-            if qualifier and qualifier != (folded(relation.alias),):
-                continue
-            places = [i for i, c in enumerate(relation.columns) if folded(c) == folded(name)]
-            if not places and not qualifier and folded(name) == folded(relation.alias):
-                places = [0] if len(relation.columns) == 1 else []
-            found += [
-                PublicColumn(relation.number, f"__r{relation.number}_{i}") for i in places[:1]
-            ]
-        return found
+    def _named(
+        self, node: exp.Column, items: Sequence[VisibleItem]
+    ) -> list[tuple[VisibleItem, NamedColumn]]:
+        qualifier = qualifier_of(node)
+        owners = [item for item in items if item.is_called(qualifier)]
+        found = [(item, item.column(node.name)) for item in owners]
+        if not qualifier:  # the name of a public table with one column means that, too
+            found = [(item, one or item.only(node.name)) for item, one in found]
+        return [(item, one) for item, one in found if one is not None]
 
-    @property
-    def _name(self) -> str:
-        return self._alias or self._table.name
+    def _meant(self, node: exp.Column, one: NamedColumn, *, by_row: bool) -> Found:
+        if one.error is not None:
+            raise one.error
+        id_ = self._id(one)
+        if id_ is None or not one.listed:
+            return one
+        undeclared = id_ in self._visible.table.undeclared
+        if undeclared and not by_row:
+            raise self._undeclared(node, id_)
+        return PrivateColumn(one.name, id_, self._at[id_], undeclared)
 
-    def _is_private(self, name: str) -> bool:
-        known = (*self._table.columns, *self._table.undeclared)
-        return any(folded(name) == folded(column) for column in known)
+    def _id(self, one: NamedColumn) -> str | None:
+        """Return the stored column that a column is; None if it is computed."""
+        value = one.value.node.unnest()
+        return self._ids.get(value.name) if isinstance(value, exp.Column) else None
 
-    def _is_table(self, qualifier: tuple[str, ...]) -> bool:
-        if self._alias and qualifier:  # it hides the table's own name, as everywhere in SQL
-            return qualifier == (folded(self._alias),)
-        return not qualifier or self._table.is_called(qualifier)
-
-    def _private(
-        self, node: exp.Column, name: str, qualifier: tuple[str, ...], *, by_row: bool
-    ) -> PrivateColumn | RowQueryColumn:
-        if not self._is_table(qualifier):
-            raise self._unknown_qualifier(node, qualifier)
-        if self._is_row_id(name):
-            raise self._row_id(node)
-        plain = next((n for n in self._table.undeclared if folded(n) == folded(name)), None)
-        if by_row and plain is not None:
-            return PrivateColumn(plain, *self._places[plain], by_row=True)
+    def _undeclared(self, node: exp.Column, id_: str) -> SqlError:
+        table, name = self._visible.owners.get(id_, (None, ""))
         try:
-            found = self._table.column(name)
+            if table is not None:
+                table.column(name)
         except SchemaError as error:
-            hint = self._hint_for_label(name) or self._hint_for_public(name)
-            hint = hint or self._hint_for_quotes(node, name)
-            raise self._source.located(error, node, hint) from None
-        return PrivateColumn(found, *self._places[found])
+            return self._source.located(error, node)
+        return self._source.error(
+            node,
+            f"The values of {printable(node.name)} have no public list.",
+            "limit it to few values, LEAST(…, 20), or compare it with a constant.",
+            SqlSchemaError,
+        )
+
+    # ── Unknown names ───────────────────────────────────────────────────────────────────────────
+
+    def _unknown(self, node: exp.Column) -> SqlError:
+        name, qualifier = node.name, qualifier_of(node)
+        items = (*self._visible.items, *self._visible.outer)
+        meant = [item for item in items if item.is_called(qualifier)]
+        if not meant:
+            return self._unknown_qualifier(node, qualifier)
+        if folded(name) in _ROW_IDS:
+            return self._source.unsupported(
+                node,
+                f"{printable(name)} singles out rows.",
+                never("an answer is about many rows, and this is the number of a single one."),
+            )
+        known = [one.name for item in meant for one in item.columns]
+        table = meant[0].path[-1] if meant[0].path else meant[0].alias
+        message = f"There is no column {printable(name)} in {printable(table)}."
+        if qualifier and meant[0].public:
+            hint = closest(name, known, as_sql, of=self._source.node(node.this))
+            return self._source.located(unknown(message, hint), node)
+        special = self._hint_for_label(name) or self._hint_for_public(name)
+        special = special or self._hint_for_quotes(node, name)
+        own = [one.name for item in meant if not item.public for one in item.columns]
+        return self._source.located(unknown(message, closest(name, own, as_sql)), node, special)
 
     def _unknown_qualifier(self, node: exp.Column, qualifier: tuple[str, ...]) -> SqlError:
         shown = printable(".".join(qualifier))
-        known = [*self._called(), *(relation.alias for relation in self._relations)]
-        relation = next((r for r in self._relations if (folded(r.alias),) == qualifier), None)
-        if relation is not None:
-            message = f"There is no column {printable(node.name)} in {printable(relation.alias)}."
-            hint = closest(node.name, relation.columns, as_sql, of=self._source.node(node.this))
-        else:
-            message = f"{shown} is not a table after FROM."
-            first, last = (self._source.node(node.parts[i]) for i in (0, -2))
-            hint = closest(shown, known, as_sql, of=Span(first.start, last.end))
+        message = f"{shown} is not a table after FROM."
+        first, last = (self._source.node(node.parts[i]) for i in (0, -2))
+        known = [item.alias for item in (*self._visible.items, *self._visible.outer)]
+        hint = closest(shown, known, as_sql, of=Span(first.start, last.end))
         return self._source.located(unknown(message, hint), node)
-
-    def _called(self) -> list[str]:
-        """Return the names of its private tables."""
-        return [scope._name for scope in (self, *self._parents)]
-
-    def _is_row_id(self, name: str) -> bool:
-        return folded(name) in _ROW_IDS and not self._is_private(name)
-
-    def _row_id(self, node: exp.Column) -> SqlError:
-        return self._source.unsupported(
-            node,
-            f"{printable(node.name)} singles out rows.",
-            never("an answer is about many rows, and this is the number of a single one."),
-        )
 
     def _hint_for_label(self, name: str) -> str | None:
         """Tell a string in the wrong quotes, or in none, from a misspelled column."""
-        labels = (d.values for d in self._table.columns.values() if isinstance(d.values[0], str))
+        domains = self._visible.table.columns.values()
+        labels = (domain.values for domain in domains if isinstance(domain.values[0], str))
         if any(name in values for values in labels):
             return "strings take single quotes: " + instead(printable(quoted_text(name))) + "."
         return None
 
     def _hint_for_quotes(self, node: exp.Column, name: str) -> str | None:
         """Tell a string in double quotes that is like no column's name."""
-        known = (*self._table.columns, *self._table.undeclared, *self._aliases)
-        if not node.this.args.get("quoted") or self._is_private(name) or nearest(name, known):
+        own = (one.name for item in self._visible.items for one in item.columns)
+        known = (*own, *self._aliases)
+        if not node.this.args.get("quoted") or self.has(name) or nearest(name, known):
             return None
         return "strings take single quotes: " + instead(printable(quoted_text(name))) + "."
 
     def _hint_for_public(self, name: str) -> str | None:
-        names = [c for relation in self._relations for c in relation.columns]
-        meant = None if self._is_private(name) else nearest(name, names)
+        names = [one.name for item in self._visible.items if item.public for one in item.columns]
+        meant = None if self.has(name) else nearest(name, names)
         return "did you mean " + instead(as_sql(meant)) + "?" if meant is not None else None
 
 
@@ -287,7 +337,7 @@ def qualifier_of(node: exp.Column) -> tuple[str, ...]:
     return tuple(folded(str(part.name)) for part in parts if part is not None)
 
 
-def stored_place(node: Expr, scope: Scope) -> str | None:
+def stored_place(node: exp.Expr, scope: Scope) -> str | None:
     """Return the name, in the table that is counted, of the stored column that a column is.
 
     None if it is no such column.
@@ -295,13 +345,8 @@ def stored_place(node: Expr, scope: Scope) -> str | None:
     Raises:
         SqlError: there is no column of this name.
     """
-    column = node.unnest()
-    if not isinstance(column, exp.Column) or isinstance(column.this, exp.Star):
+    inner = node.unnest()
+    if not isinstance(inner, exp.Column) or isinstance(inner.this, exp.Star):
         return None
-    found = scope.resolve(column, by_row=True)
-    while isinstance(found, RowQueryColumn):
-        inner = found.node.unnest()
-        if found.mixed or not isinstance(inner, exp.Column):
-            return None
-        found = found.inside.scope.resolve(inner, by_row=True)
+    found = scope.resolve(inner, by_row=True)
     return found.name if isinstance(found, PrivateColumn) else None

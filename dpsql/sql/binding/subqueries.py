@@ -32,6 +32,13 @@ Within = Callable[[Expr, Names, Kinds], Expr]
 """Rewrites anything inside a query, and takes note of what it is over."""
 
 
+Outside = dict[int, tuple[Expr, Expr]]
+"""Columns from outside of a subquery, by identity → what to put in their place.
+
+The columns are kept: a node that is made when one is gone could have its identity.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class _Visible:
     """The names that one SELECT has for its tables and their columns, in lower case."""
@@ -60,8 +67,7 @@ class OuterColumns:
 
     outer: Outer
     shown: Shown
-    bound: dict[int, Expr] = field(default_factory=dict)
-    """What to put in place of a column, under the identity of its node."""
+    bound: Outside = field(default_factory=dict)
 
     def bind(self, node: Expr, around: tuple[_Visible, ...] = ()) -> None:
         """Look through a subquery, and bind what is from outside.
@@ -90,7 +96,7 @@ class OuterColumns:
             return
         bound = self.outer(node)
         if bound is not None:
-            self.bound[id(node)] = bound
+            self.bound[id(node)] = node, bound
 
     def _visible(self, select: exp.Select) -> _Visible:
         items = [clause.this for clause in _items(select)]
@@ -132,8 +138,12 @@ class Subqueries:
         self._sandbox = sandbox
         self._items = items
         self._within, self._meet = within, meet
-        self.outside: dict[int, Expr] = {}
-        """What to put in place of columns from outside of subqueries, see `OuterColumns.bound`."""
+        self._outside: Outside = {}
+
+    def outside(self, node: Expr) -> Expr | None:
+        """Return what to put in place of a column from outside of a subquery; None for others."""
+        found = self._outside.get(id(node))
+        return None if found is None else found[1].copy()
 
     def public(self, node: Expr, outer: Outer, names: Names) -> Expr:
         """Rewrite a subquery in an expression of rows.
@@ -142,12 +152,12 @@ class Subqueries:
             UnsupportedSqlError: it is over private rows, or noisy answers.
         """
         kinds = Kinds()
-        private = self._private(node, names)
+        private = self.private_in(node, names)
         if private is None:
             own = frozenset(folded(cte.alias) for cte in node.find_all(exp.CTE))
             columns = OuterColumns(outer, lambda item: self.columns(item, names, own))
             columns.bind(node)
-            self.outside |= columns.bound
+            self._outside |= columns.bound
             rewritten = self._within(node, names, kinds)
         if private is not None:
             self._meet(private, node)
@@ -172,7 +182,7 @@ class Subqueries:
 
         columns = OuterColumns(outer, shown)
         columns.bind(node)
-        self.outside |= columns.bound
+        self._outside |= columns.bound
         return self._within(node, names, Kinds())
 
     def columns(self, item: Expr, names: Names, own: frozenset[str]) -> list[str] | None:
@@ -190,9 +200,10 @@ class Subqueries:
 
     def names_private(self, node: Expr, names: Names) -> bool:
         """Whether a private table is named anywhere in a query; it must exist."""
-        return self._private(node, names) is not None
+        return self.private_in(node, names) is not None
 
-    def _private(self, node: Expr, names: Names) -> Table | None:
+    def private_in(self, node: Expr, names: Names) -> Table | None:
+        """Return a private table that is named anywhere in a query; None if there is none."""
         own = {folded(cte.alias) for cte in node.find_all(exp.CTE)}
         for table in node.find_all(exp.Table):
             known = folded(table.name) in own and len(name_parts(table)) == 1

@@ -25,7 +25,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dpsql.schema import Table
+from dpsql.schema import Domain, Table
 from dpsql.schema.domain import Merging
 from dpsql.sql.binding.core import Linear, Statistic, base_of, measured_columns
 from dpsql.sql.binding.expressions import BoundExpr
@@ -54,17 +54,18 @@ def summands(
         return tuple(replace(e, by_row=e.by_row | e.attributes) for e in given)
     if not names or any(map(_is_joined, given)):
         return tuple(given)
-    domains = [table.columns[name] for name in names]
-    ranges = any(
-        Merging.NEAREST in d.merges or (d.type == "DOUBLE" and d.uppers is not None)
-        for d in domains
-    )
-    alone = all(len(e.attributes) == 1 for e in given)
     few = FEW_OF_ONE if len(names) == 1 or not names.isdisjoint(told) else FEW
-    few = FEW_PAIRS if len(names) == 2 and alone else few
-    if not ranges and math.prod(domain.size for domain in domains) <= few:
+    few = FEW_PAIRS if len(names) == 2 and all(len(e.attributes) == 1 for e in given) else few
+    domains = [table.columns[name] for name in names]
+    if not any(map(_is_of_ranges, domains)) and math.prod(d.size for d in domains) <= few:
         return tuple(given)
     return tuple(replace(e, by_row=e.attributes) if e.attributes else e for e in given)
+
+
+def _is_of_ranges(domain: Domain) -> bool:
+    """Whether a cell of a column stands for values that aren't listed."""
+    ranges = domain.type == "DOUBLE" and domain.uppers is not None
+    return ranges or Merging.NEAREST in domain.merges
 
 
 def together(statistics: Sequence[Statistic], told: Collection[str]) -> tuple[Statistic, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -106,6 +106,7 @@ class NamedTables:
         self.unbounded = unbounded
         self._widen = widen
         self._grains: dict[tuple[str, ...], Table] = {}
+        self._unclear: dict[tuple[str, ...], SchemaError] = {}
         self._read: dict[tuple[str, ...], ReadTable] = {}
         self._added: dict[tuple[str, ...], dict[str, AddedColumn]] = {}
         self._counted: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -170,10 +171,27 @@ class NamedTables:
         return [text for (text,) in rows]
 
     def grain(self, table: Table) -> Table:
-        """Return a private table with the columns of the rows that it refers to."""
+        """Return a private table with the columns of the rows that it refers to.
+
+        Where its references don't say whose rows these are, it is that alone: its rows meet none,
+        see `check_met`.
+        """
         if table.path not in self._grains:
-            self._grains[table.path] = self._widen(table)
+            try:
+                self._grains[table.path] = self._widen(table)
+            except SchemaError as error:
+                self._grains[table.path], self._unclear[table.path] = table, error
         return self._grains[table.path]
+
+    def check_met(self, tables: Iterable[Table]) -> None:
+        """Check that it is clear whose rows are those that rows of some tables refer to.
+
+        Raises:
+            SchemaError: it isn't, so that they meet no others.
+        """
+        for table in tables:
+            if table.path in self._unclear:
+                raise self._unclear[table.path]
 
     def related(self, rows: RelatedRows) -> Table:
         """Return the rows of a relation as a table.

@@ -12,10 +12,10 @@ from typing import TypeGuard
 
 from sqlglot import exp
 
-from dpsql.schema import Domain, Table
+from dpsql.schema import Table
 from dpsql.sql.binding.core import Relation
-from dpsql.sql.binding.expressions import BoundExpr, Expr, paren, render
-from dpsql.sql.binding.scope import Binder, RowQueryColumn, Scope
+from dpsql.sql.binding.expressions import Expr, joined_bound, paren, render
+from dpsql.sql.binding.scope import NamedColumn
 from dpsql.sql.sandbox.database import Sandbox, SandboxError, column_type
 
 TEXT = "VARCHAR"
@@ -42,13 +42,13 @@ class UnionColumn:
     alike: bool
     """Whether all queries have the same values in it, as far as they are known."""
 
-    def of(self, column: RowQueryColumn) -> RowQueryColumn:
+    def of(self, column: NamedColumn) -> NamedColumn:
         """Return the query's column as that of the union."""
-        if not self.type:
-            inside = column.inside if self.alike else _Unlisted(column.inside)
-            return replace(column, name=self.name, inside=inside)
-        cast = exp.Cast(this=paren(column.node), to=_type(self.type))
-        return RowQueryColumn(self.name, cast, _Unlisted(column.inside), size=column.size + 1)
+        if not self.type or column.error is not None:
+            return replace(column, name=self.name, listed=column.listed and self.alike)
+        bound = column.value
+        cast = exp.Cast(this=paren(bound.node), to=_type(self.type))
+        return NamedColumn(self.name, joined_bound(cast, [bound], bound.span), listed=False)
 
 
 def casts_of(several: Sequence[TypedPart], sandbox: Sandbox) -> list[str]:
@@ -87,25 +87,6 @@ def _query(typed: TypedPart, sandbox: Sandbox) -> str:
     names = dict.fromkeys(part.name for part in typed.node.find_all(exp.Column))
     listed = [f"CAST(NULL AS {types[name]}) AS {name}" for name in names if name in types]
     return f"SELECT {render(typed.node)} FROM (SELECT {', '.join([*listed, '0'])} WHERE false)"
-
-
-@dataclass(frozen=True, slots=True)
-class _Unlisted:
-    """Binds a column whose values aren't listed, as other rows of the union have others."""
-
-    inside: Binder
-
-    @property
-    def scope(self) -> Scope:
-        """The scope that says what names mean there."""
-        return self.inside.scope
-
-    def bind(self, node: Expr) -> BoundExpr:
-        """Bind an expression."""
-        return self.inside.bind(node)
-
-    def domain_of(self, node: Expr) -> tuple[str, Domain] | None:
-        """Know of no values."""
 
 
 def parts_of(query: exp.SetOperation) -> list[Expr]:

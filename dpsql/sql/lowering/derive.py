@@ -534,7 +534,8 @@ class _Statement:
         several = len(set(names)) > 1 and self._table.bounds.keys() >= set(names)
         at = places[0] if places else bound.span
         try:
-            self._table.column(names[0] if names else min(bound.by_row))
+            table, name = self._reader.stored(names[0] if names else min(bound.by_row))
+            table.column(name)
         except SchemaError as error:
             return self._source.located(error, at, ROUNDED if several else None)
         return self._source.error(bound.span, "This has no public domain.", None)

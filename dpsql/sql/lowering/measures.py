@@ -508,12 +508,16 @@ class RowReader:
 
     def _no_bounds(self, bound: BoundExpr, names: Sequence[str]) -> SqlError:
         """Say that columns need bounds, as the table calls them that they are stored in."""
-        own = {name: self._stored_in.get(name, (self._table, name)) for name in names}
+        own = {name: self.stored(name) for name in names}
         (table, _), shown = own[names[0]], [name for _, name in own.values()]
         typed = [(own[n][1], self.types[n]) for n in names if own[n][0] is table]
         said = f"This can't be added up: {have(shown)} no public bounds."
         hint = bounds_hint(table.typed, typed)
         return self._source.error(bound.span, said, hint, SqlSchemaError)
+
+    def stored(self, name: str) -> tuple[Table, str]:
+        """Return the table in which a column is stored, and its name there."""
+        return self._stored_in.get(name, (self._table, name))
 
     def _is_number(self, name: str) -> bool:
         return self.types[name] != ZONED and row_type(self.types[name]).is_number

@@ -91,12 +91,10 @@ class _WithNumbers:
 
     def _total(self, item: Expr) -> JoinedNumbers:
         level = level_of(item)
-        if level is None or any(v and k not in _GROUPED for k, v in level.select.args.items()):
+        if level is None or not _is_grouped(level.select):
             raise UnreadableError
         query, group = level.select, level.select.args.get("group")
         if rows_of(query, grouped=False) != rows_of(self._levels[-1].select):
-            raise UnreadableError
-        if group is not None and any(v and k != "expressions" for k, v in group.args.items()):
             raise UnreadableError
         inner = NumberedRows(levels_of(query) or (level,))
         depth = 0 if levels_of(query) else 1
@@ -197,6 +195,13 @@ class _WithNumbers:
                 if own and self._rows.key(column) == total.keys[name]:
                     return (total.alias, name), column
         return None
+
+
+def _is_grouped(select: exp.Select) -> bool:
+    """Whether a SELECT does nothing but list groups of rows, and what is counted in them."""
+    group = select.args.get("group")
+    more = (k for k, v in group.args.items() if v and k != "expressions") if group else ()
+    return not any(more) and not any(v and k not in _GROUPED for k, v in select.args.items())
 
 
 def conjuncts(node: Expr) -> list[Expr]:

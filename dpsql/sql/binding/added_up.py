@@ -1,7 +1,7 @@
 """A SELECT over UNION ALL of rows of several tables: the sums of what is asked of each branch.
 
-`branches.py` writes such a SELECT as several, each over the rows of one table. Its aggregates are
-functions of sums over rows, which are the sums of those of its branches:
+`algebra/branches.py` writes such a SELECT as several, each over the rows of one table. Its
+aggregates are functions of sums over rows, which are the sums of those of its branches:
 
     SELECT kind, COUNT(*), AVG(x) FROM (A UNION ALL B) GROUP BY kind
 
@@ -28,7 +28,7 @@ from typing import Generic, TypeVar
 
 from sqlglot import exp
 
-from dpsql.errors import InternalError, SqlError
+from dpsql.errors import InternalError, Span, SqlError
 from dpsql.schema import Domain
 from dpsql.sql.binding.bind import RowBinder, Visits
 from dpsql.sql.binding.core import (
@@ -43,8 +43,9 @@ from dpsql.sql.binding.core import (
 )
 from dpsql.sql.binding.existing import Existing, condition
 from dpsql.sql.binding.expressions import BoundExpr, Expr, is_aggregate, times
+from dpsql.sql.binding.presence import Met, tightened
 from dpsql.sql.binding.rewrite import CoreBinder
-from dpsql.sql.binding.row_queries import Home
+from dpsql.sql.binding.scope import Home
 from dpsql.sql.binding.summands import together
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.text.spans import SourceText
@@ -66,6 +67,14 @@ class Branch(Generic[B]):
     """The conditions of joins, and of a query of private rows."""
     exist: Sequence[Existing]
     """Which groups exist, as far as that is declared."""
+    span: Span
+    """The place of the table's name in the statement's text."""
+    met: tuple[Met, ...] = ()
+    """The other rows that each row must meet."""
+
+    def tightened(self, core: Core) -> Core:
+        """Say that rows meet others by what these always have, where a core names such."""
+        return tightened(core, self.home.table, self.met)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,18 +176,18 @@ class AddedUpBinder(CoreBinder):
 
     def cores(
         self, name: str, above: float | None = None
-    ) -> tuple[list[tuple[Core, Home]], exp.Select]:
+    ) -> tuple[list[tuple[Core, Branch[RowBinder]]], exp.Select]:
         """Bind everything; return the cores of the branches, and what is left to compute.
 
         Args:
             name: what the sums of the answers are called.
             above: see `CoreBinder.core`.
         """
-        where = self._select.args.get("where")
         self._group()
         conditions = list[tuple[BoundExpr, ...]]()
         for number, branch in enumerate(self._branches):
-            written = branch.binder.conditions(where.this) if where is not None else ()
+            where = branch.binder.where
+            written = branch.binder.conditions(where) if where is not None else ()
             conditions.append((*branch.joined, *written))
             keys = [_in(key, number) for key in self._keys]
             branch.binder.told.update(*(p.attributes for p in (*conditions[-1], *keys)))
@@ -186,14 +195,14 @@ class AddedUpBinder(CoreBinder):
         left = self._rest(name)
         self._check_counts()
         floor = self._floored(left, above) if above is not None and self._keys else None
-        found, answers = list[tuple[Core, Home]](), list[Expr]()
+        found, answers = list[tuple[Core, Branch[RowBinder]]](), list[Expr]()
         for number, branch in enumerate(self._branches):
             table = self._sandbox.new_name("answer")
             core = self._core(number, conditions[number], table, name)
             if core is None:
                 continue
             kept = condition(branch.exist, core.keys)
-            found.append((replace(core, floor=floor, declared=bool(kept)), branch.home))
+            found.append((replace(core, floor=floor, declared=bool(kept)), branch))
             answers.append(self._answers(table, kept, floor))
         if not found:
             raise self.source.error(
@@ -201,7 +210,7 @@ class AddedUpBinder(CoreBinder):
                 "No possible row meets the conditions, so there is no group to return.",
                 "compare with values that the queries of UNION ALL have.",
             )
-        homes = [home for _, home in found]
+        homes = [branch.home for _, branch in found]
         left.set("from_", exp.From(this=self._sums(name, answers, homes, floor)))
         if self._keys and left.args.get("order") is None and left.args.get("distinct") is None:
             ordered = [exp.Ordered(this=key) for key in self._key_columns()]

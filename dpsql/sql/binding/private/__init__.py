@@ -1,1 +1,0 @@
-"""Joins of private tables: which rows are counted, and which rows these meet."""

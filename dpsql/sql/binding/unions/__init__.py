@@ -1,1 +1,0 @@
-"""UNION ALL of private rows: of one table, and of several."""
