@@ -120,7 +120,7 @@ OF_ONE = "(?s)must say that both rows are of one unit.*p.customer_id = [co]"
         ("customers c JOIN (SELECT o.customer_id, COUNT(*) n FROM orders o, addresses a GROUP BY "
          f"1) p {ON}", "join of private|Noisy answers"),
         ("(SELECT SUM(n) OVER () AS s FROM (SELECT customer_id, status, COUNT(*) n FROM orders "
-         "GROUP BY 1, 2))", "no public domain|window"),
+         "GROUP BY 1, 2)) WHERE s > 3", "no public domain|window"),
         ("(SELECT SUM(n) AS s, price FROM (SELECT customer_id, status, COUNT(*) n FROM orders "
          "GROUP BY 1, 2) GROUP BY price)", "no public domain|not|price"),
     ],

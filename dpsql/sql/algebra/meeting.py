@@ -40,9 +40,7 @@ from dpsql.sql.algebra.described import (
     joined,
     merged,
 )
-from dpsql.sql.algebra.nearest import nearest_rows
 from dpsql.sql.algebra.projections import projected
-from dpsql.sql.algebra.public_rows import public_rows
 from dpsql.sql.algebra.query_rows import RowsOfQuery
 from dpsql.sql.algebra.selects import RowsOfSelect
 from dpsql.sql.algebra.visible import made_column, telling_equality
@@ -203,6 +201,8 @@ class _Meeting:
                 never("a statement has either private rows or noisy answers in one FROM."),
             )
         if kind != PRIVATE:
+            from dpsql.sql.algebra.public_rows import public_rows  # most are joined over cells
+
             public = public_rows(self._queries, join, self._rows.names)
             return _Part(join, public.of, public.item, (), public.times)
         cells = self._rows.cells if plain else None
@@ -639,6 +639,8 @@ class _Meeting:
         both: Table,
     ) -> RowExpression:
         """Let each row meet the nearest one alone; return what else is true of the two."""
+        from dpsql.sql.algebra.nearest import nearest_rows  # which most statements don't need
+
         said = [self._read(one, both) for one in rest]
         next_ = self._queries.fresh("next")
         found = nearest_rows(part.of, [b for _, b in pairs], said, next_)
