@@ -165,17 +165,21 @@ class CountingSelects:
             if normal is not None and loose:
                 known = [n for n in (of.most, normal.table.unit_rows) if n is not None]
                 of = replace(of, most=min(known, default=None))
-            table = self._tables.related(of.related(units_of(of), notes))
-            for one in (*rows.where, *(on for r in rows.relations for on in r.on)):
-                check_read(one, rows.table(), self._source)
-            to = Moving(visible.table, table)
-            items = tuple(item.of_columns(table).moved(to) for item in visible.items)
-            here = replace(visible, table=table, items=items)
-            return _Counted(here, tuple(map(to, rows.where)))
+            return self._as_relation(rows, self._tables.related(of.related(units_of(of), notes)))
         where = list(map(Moving(visible.table, normal.table, normal.names), rows.where))
         exist = self._tables.existing.of(normal.table)
         where += normal.conditions(span)
         return _Counted(normal.visible(visible), tuple(where), exist, normal)
+
+    def _as_relation(self, rows: RowsOfSelect, table: Table) -> _Counted:
+        """Return the rows that are counted as those of a relation, with the columns that it has."""
+        visible = rows.visible()
+        for one in (*rows.where, *(on for each in rows.relations for on in each.on)):
+            check_read(one, rows.table(), self._source)
+        to = Moving(visible.table, table)
+        items = tuple(item.of_columns(table).moved(to) for item in visible.items)
+        here = replace(visible, table=table, items=items)
+        return _Counted(here, tuple(map(to, rows.where)))
 
     def _check_bounded(self, core: Core, visible: Visible) -> None:
         """Refuse groups by a number of rows, of which nothing says how many there can be."""

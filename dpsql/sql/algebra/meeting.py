@@ -585,14 +585,7 @@ class _Meeting:
     def further(self, part: _Part) -> None:
         """Join an item by LEFT, SEMI or ANTI JOIN, or by an inner join after one."""
         rows, kind = self._rows, part.join.kind
-        if kind not in {"inner", "left", "semi", "anti"}:
-            if rows.of.table.unit is None:
-                raise self._queries.no_reference(rows)
-            raise no_right_join(part.join, self._source)
-        if part.join.nearest and (not part.of.private or part.of.table.unit is None):
-            raise unknown_join(part.join.item, "ASOF", self._source)
-        if kind == "left" and part.of.private and not rows.of.private:
-            raise self._public_kept()
+        self._check_further(part)
         if kind == "left" or part.join.nearest:
             self._materialize(part)
         of, right = rows.of, part.of
@@ -630,6 +623,18 @@ class _Meeting:
                 *map(Moving(right.table, rows.table()), part.where),
                 *map(Moving(both, rows.table()), rest),
             )
+
+    def _check_further(self, part: _Part) -> None:
+        """Refuse joins that keep rows of the right, and nearest rows that aren't of units."""
+        rows, kind = self._rows, part.join.kind
+        if kind not in {"inner", "left", "semi", "anti"}:
+            if rows.of.table.unit is None:
+                raise self._queries.no_reference(rows)
+            raise no_right_join(part.join, self._source)
+        if part.join.nearest and (not part.of.private or part.of.table.unit is None):
+            raise unknown_join(part.join.item, "ASOF", self._source)
+        if kind == "left" and part.of.private and not rows.of.private:
+            raise self._public_kept()
 
     def _nearest(
         self,
