@@ -52,8 +52,6 @@ class SqlError(DpsqlError):
         self.span = span
         self.statement: str | None = None
         """The statement's name, where there are several; lines count from its beginning."""
-        self.of_units = False
-        """Whether rows are put together by unit in the statement, so that this is about these."""
 
     def __str__(self) -> str:
         parts = [self.message]

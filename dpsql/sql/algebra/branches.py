@@ -31,7 +31,7 @@ from dpsql.sql.algebra.numbered import are_of_one_scan, check_widths
 from dpsql.sql.algebra.queries import Queries
 from dpsql.sql.algebra.query_rows import RowsOfQuery
 from dpsql.sql.binding.canonical import id_of
-from dpsql.sql.binding.expressions import Expr, quoted
+from dpsql.sql.binding.expressions import Expr, in_place_of, quoted
 from dpsql.sql.binding.joins import JoinedItem, joins_of
 from dpsql.sql.binding.named import PRIVATE, Name, Names, WrittenRows
 from dpsql.sql.binding.row_queries import UNNAMED, is_by_row
@@ -67,7 +67,7 @@ class Branches:
         private = [j for j in joins if self._queries.item_kind(j.item, names) == PRIVATE]
         found = [(select, names)]
         for number, join in enumerate(joins):
-            if not any(join is one for one in private) or self._is_kept_apart(joins, number):
+            if join not in private or self._is_kept_apart(joins, number):
                 continue
             rows = self._queries.written(join.item, names)
             if rows is None:
@@ -198,24 +198,16 @@ def _alike(kinds: Sequence[object]) -> list[list[int]]:
 
 def _bare(select: exp.Select) -> exp.Select:
     """Return a SELECT without its CTEs, at the same place of the statement."""
-    found = exp.Select(**{k: v for k, v in select.args.items() if k != "with_"})
-    found.meta.update(select.meta)
-    found.parent = select.parent
-    return found
+    return in_place_of(select, {k: v for k, v in select.args.items() if k != "with_"})
 
 
 def _with_item(select: exp.Select, number: int, item: Expr) -> exp.Select:
     """Return a SELECT with another item after FROM, at the same place of the statement."""
-    found = exp.Select(**select.args)
     if number == 0:
-        found.set("from_", exp.From(this=item))
-    else:
-        joins = list(select.args["joins"])
-        joins[number - 1] = exp.Join(**{**joins[number - 1].args, "this": item})
-        found.set("joins", joins)
-    found.meta.update(select.meta)
-    found.parent = select.parent
-    return found
+        return in_place_of(select, {**select.args, "from_": exp.From(this=item)})
+    joins = list(select.args["joins"])
+    joins[number - 1] = exp.Join(**{**joins[number - 1].args, "this": item})
+    return in_place_of(select, {**select.args, "joins": joins})
 
 
 def _union_columns(bound: Sequence[RowsOfQuery], sandbox: Sandbox) -> list[tuple[UnionColumn, ...]]:

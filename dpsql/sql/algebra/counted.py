@@ -10,7 +10,7 @@ from itertools import count
 
 from sqlglot import exp
 
-from dpsql.errors import SchemaError, Span, SqlError
+from dpsql.errors import Span, SqlError
 from dpsql.rel.check import check
 from dpsql.rel.nodes import Join, walk
 from dpsql.schema import Table
@@ -28,7 +28,7 @@ from dpsql.sql.binding.bind import RowBinder, Visits, no_rows
 from dpsql.sql.binding.canonical import Moving, moved_relations
 from dpsql.sql.binding.core import Core
 from dpsql.sql.binding.existing import Existing
-from dpsql.sql.binding.expressions import BoundExpr, Expr, conjuncts
+from dpsql.sql.binding.expressions import BoundExpr, Expr, conjuncts, in_place_of
 from dpsql.sql.binding.joins import joins_of
 from dpsql.sql.binding.named import PRIVATE, Names
 from dpsql.sql.binding.rewrite import CoreBinder
@@ -104,12 +104,8 @@ class CountingSelects:
         span = source.node(queries.items.base(private.item, names))
         if rows.of.table.unit is not None:
             check(rows.of.relation)
-        try:
+        with source.locating(span):
             counted = self._counted(rows, span)
-        except SqlError:
-            raise
-        except SchemaError as error:
-            raise source.located(error, span) from None
         table, before, normal = counted.visible.table, rows.table(), counted.normal
         home = Home(table, counted.visible, self._inner_where(node, names))
         binder = bound_by(source, select, home, self._visits(names))
@@ -165,15 +161,15 @@ class CountingSelects:
             if normal is not None and loose:
                 known = [n for n in (of.most, normal.table.unit_rows) if n is not None]
                 of = replace(of, most=min(known, default=None))
-            return self._as_relation(rows, self._tables.related(of.related(units_of(of), notes)))
+            table = self._tables.related(of.related(units_of(of), notes))
+            return self._as_relation(rows, visible, table)
         where = list(map(Moving(visible.table, normal.table, normal.names), rows.where))
         exist = self._tables.existing.of(normal.table)
         where += normal.conditions(span)
         return _Counted(normal.visible(visible), tuple(where), exist, normal)
 
-    def _as_relation(self, rows: RowsOfSelect, table: Table) -> _Counted:
+    def _as_relation(self, rows: RowsOfSelect, visible: Visible, table: Table) -> _Counted:
         """Return the rows that are counted as those of a relation, with the columns that it has."""
-        visible = rows.visible()
         for one in (*rows.where, *(on for each in rows.relations for on in each.on)):
             check_read(one, rows.table(), self._source)
         to = Moving(visible.table, table)
@@ -237,7 +233,4 @@ class CountingSelects:
                 args[key] = [rows.prepared(part) for part in value]
             elif value is not None:
                 args[key] = rows.prepared(value)
-        found = exp.Select(**args)
-        found.meta.update(node.meta)
-        found.parent = node.parent
-        return found
+        return in_place_of(node, args)

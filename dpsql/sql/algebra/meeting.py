@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from sqlglot import exp
 
-from dpsql.errors import SchemaError, SqlError, SqlSchemaError, printable
+from dpsql.errors import SqlError, SqlSchemaError, printable
 from dpsql.hints import never
 from dpsql.rel.facts import is_scanned
 from dpsql.rel.keys import same_rows
@@ -295,12 +295,11 @@ class _Meeting:
         inner = node.unnest()
         if not isinstance(inner, exp.Column) or isinstance(inner.this, exp.Star):
             return None
-        name = folded(inner.name)
         found = list[Id | None]()
         for part in parts:
             if inner.table and not part.item.is_called(qualifier_of(inner)):
                 continue
-            one = next((c for c in part.item.columns if folded(c.name) == name), None)
+            one = part.item.column(inner.name)
             if one is not None:
                 found.append(id_of(one.value, part.of.table))
         return found[0] if len(found) == 1 else None
@@ -528,22 +527,14 @@ class _Meeting:
 
     def _check_clear(self, of: DescribedRelation, part: _Part) -> None:
         """Refuse rows of tables of which it isn't clear whose rows they refer to."""
-        try:
+        with self._source.locating(part.join.item):
             self._queries.tables.check_met((*of.read, *part.of.read))
-        except SqlError:
-            raise
-        except SchemaError as error:
-            raise self._source.located(error, part.join.item) from None
 
     def _check_same_units(self, of: DescribedRelation, part: _Part) -> None:
         """Refuse rows of other units at once."""
-        for first, other in product(of.counted[:1], part.of.counted):
-            try:
+        with self._source.locating(part.join.item):
+            for first, other in product(of.counted[:1], part.of.counted):
                 self._queries.tables.check_same_units(first, other)
-            except SqlError:
-                raise
-            except SchemaError as error:
-                raise self._source.located(error, part.join.item) from None
 
     def _before(self, of: DescribedRelation) -> list[_Part]:
         """Return the first items that are joined so far."""
@@ -709,9 +700,7 @@ class _Meeting:
         self, name: str, part: _Part, items: Sequence[VisibleItem], own: VisibleItem
     ) -> Expr:
         """Write what USING a name means."""
-        first = next(
-            (i for i in items if any(folded(c.name) == folded(name) for c in i.columns)), None
-        )
+        first = next((item for item in items if item.column(name) is not None), None)
         if first is None:
             raise self._source.error(
                 part.join.item, f"USING names {printable(name)}, which is no column.", "use ON."

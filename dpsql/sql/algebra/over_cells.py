@@ -43,9 +43,7 @@ def from_rows(rows: RowsOfSelect, joins: Sequence[JoinedItem]) -> list[Expr]:
         if queries.are_apart(rows.select, rows.names):
             raise queries.no_reference(rows)
         raise no_right_join(others[0], source)
-    asof = next(
-        (join for join in joins if join.nearest and not any(join is one for one in others)), None
-    )
+    asof = next((join for join in joins if join.nearest and join not in others), None)
     if asof is not None:
         raise unknown_join(asof.item, "ASOF", source)
     # What the first one says, if it isn't the first of all, is of public items before it.
@@ -63,7 +61,7 @@ class _Over:
     ) -> None:
         self._rows, self._joins, self._private = rows, joins, private
         self._place = private[0]
-        self._public = [j for j in joins if not any(j is one for one in private)]
+        self._public = [j for j in joins if j not in private]
 
     def join(self) -> None:
         """Join them, in the order in which they stand."""
@@ -103,7 +101,7 @@ class _Over:
         rows, self._shown = self._rows, public
         left, others, items = iter(rows.items), iter(public), list[VisibleItem]()
         for join in self._joins:
-            if not any(join is one for one in self._private):
+            if join not in self._private:
                 items.append(next(others))
             elif join.kind not in {"semi", "anti"} or join is self._place:
                 items.append(next(left))

@@ -420,7 +420,7 @@ class RowsOfSelect:
         if self._grouped:
             return False
         items = (*self.items, *(() if self.outer is None else self.outer.items))
-        return any(folded(c.name) == folded(node.name) for i in items for c in i.columns)
+        return any(item.column(node.name) is not None for item in items)
 
     # ── Windows ─────────────────────────────────────────────────────────────────────────────────
 

@@ -105,11 +105,6 @@ class RowBinder:
         return None if clause is None else clause.this
 
     @property
-    def alias(self) -> str:
-        """The name that its columns may be qualified with."""
-        return self._home.alias
-
-    @property
     def table(self) -> Table:
         """The table whose rows are counted."""
         return self._home.table

@@ -10,7 +10,7 @@ Equal expressions have equal text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
@@ -114,6 +114,14 @@ def rebuild(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
         else:
             args[key] = change(value) if isinstance(value, Expr) else value
     return type(node)(**args)
+
+
+def in_place_of(select: exp.Select, args: Mapping[str, Any]) -> exp.Select:
+    """Return a SELECT of other clauses, at the same place of the statement."""
+    found = exp.Select(**args)
+    found.meta.update(select.meta)
+    found.parent = select.parent
+    return found
 
 
 def with_parts(node: Expr, change: Callable[[Expr], Expr]) -> Expr:

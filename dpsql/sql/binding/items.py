@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, printable
+from dpsql.errors import Span, SqlError, SqlSchemaError, printable
 from dpsql.hints import Hint, never
 from dpsql.schema import Table
 from dpsql.schema.names import as_sql, folded, quoted_text
@@ -131,12 +131,8 @@ class PrivateItems:
         nodes = [item.args[key] for key in ("catalog", "db", "this") if item.args.get(key)]
         spans = [self._source.node(part) for part in nodes]
         span = Span(min(s.start for s in spans), max(s.end for s in spans))
-        try:
+        with self._source.locating(span):
             return self._tables.private(parts), span
-        except SqlError:
-            raise
-        except SchemaError as error:
-            raise self._source.located(error, span) from None
 
 
 def _steps(table: Table, others: Sequence[Table]) -> list[str]:

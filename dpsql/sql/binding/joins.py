@@ -21,9 +21,9 @@ _ANYWAY = ": groups without rows are in the answer anyway."
 _KINDS: dict[str, JoinKind] = {"LEFT": "left", "RIGHT": "right", "FULL": "full"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class JoinedItem:
-    """One item after FROM; the first one has no condition."""
+    """One item after FROM, told apart by its place; the first one has no condition."""
 
     item: Expr
     kind: JoinKind
@@ -109,7 +109,7 @@ def check_sides(
     at = next((number for number, join in enumerate(joins) if join is home), 0)
     first = joins[1] if at < 2 and plain and len(joins) > 1 else None
     for number, join in enumerate(joins):
-        if any(join is other for other in apart):
+        if join in apart:
             continue
         second = join is home and at == 1
         outer = join.kind in {"right", "full"} or (join is home and join.kind == "left")

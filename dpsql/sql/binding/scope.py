@@ -148,12 +148,6 @@ class Home:
     where: Span | None = None
     """The place in the statement's text of conditions that stand in queries after FROM."""
 
-    @property
-    def alias(self) -> str:
-        """The name that its columns may be qualified with."""
-        private = self.visible.private
-        return private[0].alias if private else self.table.name
-
 
 class Scope:
     """The columns of what stands after FROM, and the aliases of SELECT.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -85,6 +86,16 @@ class SourceText:
         if isinstance(found, SchemaError):
             found.unknown = error.unknown
         return found
+
+    @contextmanager
+    def locating(self, place: exp.Expr | Span) -> Iterator[None]:
+        """Let an error of the schema mark a place, unless it marks one."""
+        try:
+            yield
+        except SqlError:
+            raise
+        except SchemaError as error:
+            raise self.located(error, place) from None
 
     def whole(self) -> Span:
         """Return the span of all tokens."""
