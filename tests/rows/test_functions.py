@@ -41,6 +41,7 @@ from dpsql.rows.known import RowBounds, is_nullable, is_whole, may_be_nan, type_
 from dpsql.rows.measure import last_digit
 from dpsql.rows.types import NULL, is_integer, row_type
 from dpsql.rows.write import RowWriter
+from dpsql.sql.algebra.groups import is_null_with
 from tests.rows.test_total import accepted, calls, hostile_rows
 from tests.rows.tools import TYPES, benign, connect, create, parse
 
@@ -180,6 +181,19 @@ def test_it_is_null_where_its_record_says(con, name):
     if level == "all" and FUNCTIONS[name].arguments == (1, 1):
         level = "any"
     check_level("null", name, NULLS[FUNCTIONS[name].null], level)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_null_with_its_columns_where_groups_rely_on_it(con, name):
+    """So that a row of NULLs adds nothing to an aggregate: `sql/algebra/groups.py`."""
+    claims = []
+    for expression, value in cases(name):
+        for read in columns(expression):
+            if is_null_with(expression, frozenset({read})):
+                claims.append(f'"{read}" IS NULL AND (({value.sql}) IS NOT NULL)')
+    assert not sum(asked(con, claims))
+    if FUNCTIONS[name].null is Null.ANY and name not in {"and", "or"}:
+        assert claims
 
 
 def check_level(what, name, said, found):

@@ -57,6 +57,7 @@ class DescribedRelation:
         sure: how many rows of a unit there are at most, by what a statement says alone.
         equal: as `tells`, of columns that may be NULL: an equality of such a column meets no row
             there, but rows of all units agree in it.
+        left: the rows on the left, if it was last joined with others by a LEFT JOIN.
     """
 
     relation: Relation
@@ -70,6 +71,7 @@ class DescribedRelation:
     sure: int | None = None
     ids: tuple[Id, ...] = ()
     equal: Tells = field(default_factory=dict)
+    left: DescribedRelation | None = None
 
     @property
     def private(self) -> bool:
@@ -273,6 +275,7 @@ def joined(
         left.sure if once else None,
         left.ids,
         {**left.equal, **right.equal, **(right.tells if lost else {})},
+        left if lost else None,
     )
 
 

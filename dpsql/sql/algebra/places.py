@@ -171,7 +171,7 @@ def place_of(
     same = same_in_unit(of, known)
     finer = [one for one in made.partition if not (one.attributes | one.by_row) <= same]
     read = frozenset[Id]().union(*(one.attributes | one.by_row for one in finer)) - same
-    if not same.issuperset(made.told) or not read <= _listed(table):
+    if not same.issuperset(made.told) or not read <= listed(table):
         return RowPlace(holds, None)
     ids = [id_of(one, table) for one in finer]
     apart = tuple(sorted(id_ for id_ in ids if id_ is not None))
@@ -179,42 +179,6 @@ def place_of(
     return RowPlace(holds, times, apart if len(apart) == len(finer) else ())
 
 
-def groups_told_apart(
-    keys: Sequence[tuple[Id, RowExpression]], of: DescribedRelation, table: Table, known: Known
-) -> tuple[RowLimit, ...]:
-    """Say that no two groups of a unit agree in all keys of which it may have several values.
-
-    Args:
-        keys: what rows are grouped by.
-        of: the rows.
-        table: the columns of the groups.
-        known: the facts about relations.
-    """
-    same = same_in_unit(of, known)
-    finer = sorted(id_ for id_, by in keys if not (isinstance(by, RowColumn) and by.name in same))
-    return (RowLimit(tuple(finer), 1),) if finer and _listed(table).issuperset(finer) else ()
-
-
-def all_same(keys: Sequence[tuple[Id, RowExpression]], of: DescribedRelation, known: Known) -> bool:
-    """Whether a unit has one value of all that its rows are grouped by."""
-    same = same_in_unit(of, known)
-    return all(isinstance(by, RowColumn) and by.name in same for _, by in keys)
-
-
-def table_of_groups(
-    keys: Sequence[tuple[Id, RowExpression]], of: DescribedRelation
-) -> Table | None:
-    """Return the table of whose rows there are as many as groups, or more: all keys are of it."""
-    found = dict[str, Table]()
-    for _, value in keys:
-        stored = of.ids_of.get(value.name) if isinstance(value, RowColumn) else None
-        if stored is None or not isinstance(value, RowColumn):
-            return None
-        table, name = stored
-        found[value.name.removesuffix(name)] = table
-    return next(iter(found.values())) if len(found) == 1 else None
-
-
-def _listed(table: Table) -> set[Id]:
+def listed(table: Table) -> set[Id]:
     """Return the columns of which each stored value is one of a list."""
     return {n for n, d in table.columns.items() if n in table.enforced and not d.coarse}

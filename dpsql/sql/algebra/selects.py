@@ -11,7 +11,6 @@ in windows, they are put into the node.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -37,21 +36,15 @@ from dpsql.sql.algebra.described import (
     check_read,
     integers_between,
     merged,
-    only,
     values_of,
     with_columns,
 )
-from dpsql.sql.algebra.places import (
-    RowPlace,
-    all_same,
-    groups_told_apart,
-    place_of,
-    table_of_groups,
-)
+from dpsql.sql.algebra.groups import grouped, left_rows
+from dpsql.sql.algebra.places import RowPlace, place_of
 from dpsql.sql.algebra.public_values import PublicValues
 from dpsql.sql.algebra.query_rows import Numbers, RowsOfQuery, check_names, unless_refused
 from dpsql.sql.algebra.unit_sums import AGGREGATES, added_up, is_sum, of_truths, without_steps
-from dpsql.sql.algebra.visible import made_column, made_value
+from dpsql.sql.algebra.visible import made_column, made_columns, made_value
 from dpsql.sql.algebra.window_parts import PartsOfWindows
 from dpsql.sql.binding.bind import RowBinder, Visits, no_rows
 from dpsql.sql.binding.canonical import Moving, id_of, moved_relations, no_value
@@ -683,25 +676,22 @@ class RowsOfSelect:
             [self.prepared(part) for part in ([] if clause is None else conjuncts(clause.this))]
             for clause in (having, qualify)
         )
-        rows, keys = self._group
-        relation = Group(rows, tuple(keys), tuple(self._adds))
-        facts = self.queries.known.of(relation)
-        made = only(self._before, relation, self._added)
-        most, counted = self._before.most, self._before.counted
-        found = table_of_groups(keys, self._before)
-        if found is not None:
-            most, counted = found.unit_rows, (found,)
-        most = facts.most if facts.most is not None else most
-        limits = groups_told_apart(keys, self._before, made.table, self.queries.known)
-        many = [1] if all_same(keys, self._before, self.queries.known) else []
-        many += [math.prod(made.table.columns[n].size for n in one.columns) for one in limits]
-        sure = min([*many, *([] if made.sure is None else [made.sure])], default=None)
-        most = min([*many, *([] if most is None else [most])], default=None)
+        (rows, keys), adds, known = self._group, self._adds, self.queries.known
+        left, kept = left_rows(self._before, self.where, keys, adds, known), list[BoundExpr]()
+        if left is None:
+            made = grouped(self._before, rows, keys, adds, self._added, known)
+        else:
+            made = left.with_aggregates(adds, self._added, known)
+            kept += map(Moving(self._before.table, made.table), self.where)
+            prepared, chosen, placed = (
+                [made_columns(part, left.keys) for part in parts]
+                for parts in (prepared, chosen, placed)
+            )
         self._of, self.items, self.where, self._grouped = None, (), (), False
         self.merged, self.aliases = frozenset(), {}
-        self.become(replace(made, most=most, counted=counted, limits=limits, sure=sure))
+        self.become(made)
         with self.before_windows():
-            self.where = tuple(self.bind(part) for part in chosen)
+            self.where = (*kept, *[self.bind(part) for part in chosen])
         shown = [self.prepared(item) for item in prepared]  # windows are of groups that are left
         self.where = (*self.where, *[self.bind(part) for part in placed])
         return [self.bound(item) for item in shown]

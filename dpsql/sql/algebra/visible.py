@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
@@ -24,6 +24,16 @@ def made_column(id_: str, span: Span) -> exp.Column:
     found = exp.Column(this=exp.Identifier(this=MADE + id_, quoted=True))
     found.this.meta.update(start=span[0], end=span[1] - 1)
     found.meta.update(start=span[0], end=span[1] - 1)
+    return found
+
+
+def made_columns(node: Expr, names: Mapping[str, str]) -> Expr:
+    """Refer to columns of the relation by other ids."""
+    found = node.copy()
+    for part in found.find_all(exp.Column):
+        id_ = part.name.removeprefix(MADE)
+        if id_ != part.name and id_ in names:
+            part.this.set("this", MADE + names[id_])
     return found
 
 
