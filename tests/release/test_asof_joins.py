@@ -94,6 +94,11 @@ def test_a_unit_takes_its_own_rows_with_it_and_changes_no_others(gone):
     ("sql", "said"),
     [
         ("SELECT COUNT(*) FROM v ASOF JOIN l ON v.d >= l.d", "both rows are of one unit"),
+        *(
+            (f"SELECT COUNT(*) FROM v ASOF {kind} JOIN l ON v.cid = l.cid AND v.d >= l.d",
+             "ASOF join is not supported")
+            for kind in ("RIGHT", "FULL", "SEMI", "ANTI")
+        ),
         ("SELECT COUNT(*) FROM v ASOF JOIN l ON v.cid = l.cid", "compares a value"),
         ("SELECT COUNT(*) FROM v ASOF JOIN l ON v.cid = l.cid AND v.d >= l.d AND v.k > l.k",
          "compares a value"),

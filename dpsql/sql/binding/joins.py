@@ -55,12 +55,12 @@ def joins_of(select: exp.Select, source: SourceText, *, nearest: bool = False) -
     found = [JoinedItem(clause.this, "inner", None, ())]
     for node in select.args.get("joins") or []:
         side, kind = capitals(node.args.get("side") or ""), capitals(node.kind or "")
-        words = capitals(str(node.args.get("method") or ""))
-        if words and not (nearest and words == "ASOF" and kind != "SEMI" and kind != "ANTI"):
+        words, joined = capitals(str(node.args.get("method") or "")), _kind(side, kind)
+        asof = words == "ASOF"  # the nearest row is one of the right: sides can't be exchanged
+        if words and not (nearest and asof and joined in {"inner", "left"}):
             raise unknown_join(node.this, words, source)
         using = tuple(part.name for part in node.args.get("using") or [])
-        on, asof = node.args.get("on"), words == "ASOF"
-        found.append(JoinedItem(node.this, _kind(side, kind), on, using, asof))
+        found.append(JoinedItem(node.this, joined, node.args.get("on"), using, asof))
     return found
 
 
