@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import dpsql
+from dpsql.engines.duckdb.columns import Parameters
 from dpsql.engines.duckdb.relations import kept_rows, rows_of_units
 from dpsql.engines.others import stored_columns
 from dpsql.engines.table_relations import rows_of_units as all_rows
@@ -46,8 +47,9 @@ def counted_tables(con, database, script):
 def kept(con, table, names):
     listed = ", ".join(f"encode({quoted_name(name)}::VARCHAR)" for name in names)
     bounded = table.unit_rows is not None  # else units are counted, of which all rows have a say
-    sql = kept_rows(table, names) if bounded else rows_of_units(table, names, UNIT_ID)
-    rows = con.execute(f"SELECT {listed or 1} FROM ({sql})").fetchall()
+    parameters = Parameters()
+    rows = kept_rows(table, names, parameters) if bounded else rows_of_units(table, names, UNIT_ID)
+    rows = con.execute(f"SELECT {listed or 1} FROM ({rows})", parameters.values).fetchall()
     return Counter(rows)
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from fractions import Fraction
 
 from sqlglot import exp
 
-from dpsql.errors import SqlError
+from dpsql.errors import SchemaError, SqlError
 from dpsql.rel.facts import UNIT, Known, RelationFacts, columns_of_rows, is_scanned
 from dpsql.rel.nodes import SAME_IDS, Id, Key, Relation, Scan, StoredRows
 from dpsql.rel.related import RelatedRows
@@ -25,7 +26,7 @@ from dpsql.rows.types import DOUBLE
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Domain, Table
 from dpsql.schema.domain import INTEGER_TYPES, NumberBounds, Value
-from dpsql.schema.sequences import decimal_text
+from dpsql.schema.sequences import DecimalRange, decimal_text, grid
 from dpsql.schema.units import RowLimit
 from dpsql.sql.binding.canonical import id_of
 from dpsql.sql.binding.expressions import BoundExpr
@@ -37,6 +38,10 @@ MOST_VALUES = 10_000
 _DIGITS = 10**6
 _DAY = re.compile(r"(?!0000)\d{4}-\d\d-\d\d")
 """A date that is neither infinite nor of a year that Python doesn't have."""
+_NO_CELL = frozenset({"drop", "null"})
+"""Rules by which values outside of a domain have no cell of it."""
+_LISTED = frozenset({*INTEGER_TYPES, "VARCHAR", "BOOLEAN", "DATE", "DOUBLE"})
+"""Types of which domains may list any values."""
 Tells = Mapping[Id, frozenset[Key]]
 
 
@@ -457,10 +462,6 @@ def domain_of_texts(texts: Sequence[str | None], type_: str) -> Domain | None:
     return None
 
 
-def _sorted(value: Value) -> tuple[object]:
-    return (value,)
-
-
 def united(domains: Sequence[Domain | None]) -> Domain | None:
     """Return the domain of what has one of several domains; None if nothing is known of it."""
     if any(domain is None for domain in domains):
@@ -469,20 +470,36 @@ def united(domains: Sequence[Domain | None]) -> Domain | None:
     first, nullable = given[0], any(domain.nullable for domain in given)
     if all(replace(one, nullable=nullable) == replace(first, nullable=nullable) for one in given):
         return replace(first, nullable=nullable)
-    plain = all(
-        one.type == first.type
-        and one.uppers is None
-        and one.zone is None
-        and one.outside in {"drop", "null"}
-        for one in given
-    )
-    values = [value for one in given for value in one.values] if plain else []
-    if not values or len(values) > MOST_VALUES:
+    if any(one.uppers is not None or one.zone or one.outside not in _NO_CELL for one in given):
         return None
-    found = list(dict.fromkeys(values))
-    if first.type not in {"VARCHAR", "ENUM"}:
-        found = sorted(found, key=_sorted)
-    return Domain(first.type if first.type != "ENUM" else "VARCHAR", tuple(found), nullable)
+    lists = [one.values for one in given]
+    if all(isinstance(values, DecimalRange) for values in lists):
+        grid = _covering_grid([values for values in lists if isinstance(values, DecimalRange)])
+        return None if grid is None else Domain(grid.type, grid, nullable)
+    type_ = "VARCHAR" if first.type == "ENUM" else first.type
+    many = sum(map(len, lists))
+    if any(one.type != first.type for one in given) or type_ not in _LISTED or many > MOST_VALUES:
+        return None
+    found = list(dict.fromkeys(value for values in lists for value in values))
+    return Domain(type_, tuple(found if type_ == "VARCHAR" else sorted(found, key=_key)), nullable)
+
+
+def _key(value: Value) -> tuple[object]:
+    return (value,)
+
+
+def _covering_grid(grids: Sequence[DecimalRange]) -> DecimalRange | None:
+    """Return the numbers between the ends of several grids; None if these have not one step."""
+    lows, highs = [Fraction(one[0]) for one in grids], [Fraction(one[-1]) for one in grids]
+    step = Fraction(grids[0].spacing)
+    if any(
+        Fraction(one.spacing) != step or (low - lows[0]) % step
+        for one, low in zip(grids, lows, strict=True)
+    ):
+        return None
+    with suppress(SchemaError):  # too many
+        return grid(min(lows), max(highs), step)
+    return None
 
 
 def covering(each: Sequence[Interval]) -> Interval:
