@@ -91,6 +91,14 @@ def test_neighbors_differ_in_noisy_integers_alone_and_as_little_as_is_charged(se
     check_within_charge(whole, fewer)
 
 
+def test_a_branch_that_no_query_is_of_has_a_plan_with_laplace_noise():
+    """Its conditions meet no row, whatever there is, so that nothing is asked of its table."""
+    _, database, script = drawn(73)
+    con = database.connect()
+    plan = session(con, database).plan(script, budget=PURE, mechanism="laplace")
+    assert any(not family.count for family in plan.workload.families)
+
+
 def test_many_random_statements_are_answered():
     """Of a few that were asked in this process, less can be said."""
     for found in (checked, answered, compared):
