@@ -103,6 +103,7 @@ def query(
         vintage: the state of the data, see `Session`.
         accept_schema: whether a changed description of the table is meant, see `Session`.
         reuse: whether earlier measurements are used, see `Session.release`.
+        keys: how values of columns are found that nobody has declared, see `Session.release`.
         mechanism: what plans and measures, see `compare`.
         accept_gap: whether a plan may lose accuracy that it need not, see `Session.release`.
         groups_above: leaves out groups that may be empty, see `Session.release`.
@@ -168,7 +169,9 @@ def plan(
         loss: for `residualplanner`, in place of the total: any convex function, in CVXPY, of the
             vector of variances of the families' cells, for example
             `lambda variances: cvxpy.norm(variances, 3)`.
-        assume: `rows` → rows of the table, or statement → rows in each of its groups:
+        keys: how values of columns are found that nobody has declared, see `Session.release`.
+        assume: `rows` → rows of the table, or statement → rows in each of its groups; or
+            `table.column` → how many keys are found there, 100 by default:
             `plan.expected_answers` then has the errors of averages, shares and quantiles, too, in
             their own units, as if rows were spread evenly over all values. Targets of averages
             and shares hold for so many rows, whatever the average is; those of deviations and
@@ -195,7 +198,7 @@ def plan(
         if asked is not None:
             tell_effort(asked)
             found = interruptibly(partial(plan_of, asked))
-            alone = assuming(asked.script, found, request.assume)
+            alone = assuming(asked.script, found, asked.request.assume)
         elif request.assume is None:
             alone = interruptibly(
                 partial(mechanisms.plan, workload, budget, request.mechanism, how)
@@ -261,8 +264,10 @@ def compare(
     request = Request((), budget, **part(options, PlanningOptions))
     with watched(options.get("progress")) as watch:
         watch("planning by each mechanism", 0, 1)
-        workload, how, _ = _asked(source, statements, request, declared)
+        workload, how, asked = _asked(source, statements, request, declared)
         names = options.get("mechanisms")
+        if asked is not None and asked.request.amount is not None:
+            budget = asked.request.amount  # less what finding keys takes
         return interruptibly(partial(compare_workload, workload, budget, names, how))
 
 
@@ -288,12 +293,20 @@ def _asked(
     if statements is None:
         raise SqlError("There are no statements to plan.", hint='pass "SELECT …" after the rows.')
     request = replace(request, statements=named(statements))
-    rows = data_source(source)
+    rows, notes = data_source(source), tuple[str, ...]()
     try:
-        script = DeclaredData.of(rows, declared).compile(request)
+        data = DeclaredData.of(rows, declared)
+        try:
+            script = data.compile(request)
+        except SchemaError as error:
+            if error.wanted is None:
+                raise
+            from dpsql.session.wanted_keys import planned_alone  # which most don't need
+
+            script, request, notes = planned_alone(data, request, error)
     finally:
         rows.close()
-    asked = Compiled(request, script, Before())
+    asked = Compiled(request, script, Before(), notes=notes)
     return script.workload, options_of(asked), asked
 
 

@@ -81,6 +81,9 @@ class SchemaError(DpsqlError):
 
     unknown: bool = False
     """Whether it is about a name that no table or column has."""
+    wanted: tuple[tuple[str, ...], str] | None = None
+    """The path of a table and its column, for want of whose values something is refused, if these
+    could be found."""
 
 
 class SqlSchemaError(SqlError, SchemaError):

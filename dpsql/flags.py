@@ -27,6 +27,7 @@ Kind = Literal[
     "pairs",
     "weights",
     "keys",
+    "share",
     "choice",
     "switch",
     "off",
@@ -40,7 +41,8 @@ class Flag:
     `texts`, `pairs` (name=25), `weights` (the same, or a word) and `keys`
     (orders.customer_id=customers.id) may be repeated; a `single` text that is repeated is handed
     over as several, to be refused; `bounds` are one whole number, or several with names
-    (orders=10), `whole` is one; `off` is a switch that is on without it.
+    (orders=10), `whole` is one; `share` is a number that makes a `Keys`; `off` is a switch that is
+    on without it.
     """
 
     help: str
@@ -106,6 +108,12 @@ FLAGS: Mapping[str, Flag] = {
         "Make the sum of variances small, or the largest one.",
         "choice",
         choices=("total", "largest"),
+    ),
+    "keys": Flag(
+        "Find values of columns that nobody has declared, for this share of the budget, for "
+        "example 0.5.",
+        "share",
+        "SHARE",
     ),
     "reuse": Flag("Leave past measurements out of account.", "off"),
     "mechanism": Flag(

@@ -41,6 +41,7 @@ from dpsql.planner.plans.plan import Plan
 from dpsql.present import account
 from dpsql.present.shown import answer_table
 from dpsql.privacy import Budget
+from dpsql.privacy.key_budget import Keys
 from dpsql.release import Release
 from dpsql.request import Free, ReleaseOptions, SessionOptions, SessionPlanOptions, part
 from dpsql.schema import EACH_ROW
@@ -168,6 +169,7 @@ _KINDS: Mapping[str, Mapping[str, Any]] = {
     "pairs": {"type": _reading(named_number), "action": "append", "default": []},
     "weights": {"type": _reading(weight), "action": "append", "default": []},
     "keys": {"type": _reading(key), "action": "append"},
+    "share": {"type": _reading(exact_number)},
     "switch": {"action": "store_true"},
     "off": {"action": "store_false"},
 }
@@ -285,6 +287,7 @@ class Magics:
         asked = dict(vars(given))
         asked |= {name: dict(asked[name]) or None for name in ("targets", "assume")}
         asked["weights"] = _weights(given.weights)
+        asked["keys"] = None if given.keys is None else Keys(given.keys)
         result: pl.DataFrame | Release | Plan
         if given.plan:
             plan = part(asked, SessionPlanOptions)

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from dpsql.planner.mechanisms.base import Basis, Loss, ObjectiveName, Residuals
     from dpsql.planner.plans.plan import Plan
     from dpsql.privacy import Budget
+    from dpsql.privacy.key_budget import Keys
     from dpsql.schema.declarations import SchemaLike
     from dpsql.schema.units import UnitLike
 
@@ -165,7 +166,13 @@ class ReportOption(TypedDict, total=False):
     report_moved: bool
 
 
-class AnswerOptions(MechanismOptions, ReuseOption, ProgressOption, total=False):
+class KeysOption(TypedDict, total=False):
+    """How the values of columns are found that nobody has declared."""
+
+    keys: Keys | None
+
+
+class AnswerOptions(MechanismOptions, ReuseOption, KeysOption, ProgressOption, total=False):
     """Options of `Session.query`, besides its budget."""
 
     confidence: float | None
@@ -201,6 +208,7 @@ class SessionPlanOptions(
     SearchOptions,
     MechanismOptions,
     ReuseOption,
+    KeysOption,
     ReportOption,
     ProgressOption,
     total=False,
@@ -209,7 +217,13 @@ class SessionPlanOptions(
 
 
 class PlanningOptions(
-    AimOptions, WeightsOption, SearchOptions, MechanismOptions, ReportOption, total=False
+    KeysOption,
+    AimOptions,
+    WeightsOption,
+    SearchOptions,
+    MechanismOptions,
+    ReportOption,
+    total=False,
 ):
     """Options for a plan by itself."""
 
@@ -260,6 +274,8 @@ class Request:
     """How many standard errors the noisy count of a group must be above zero to be answered."""
     assume: Mapping[str, float] | None = None
     """With targets: the rows for which those of averages and the like hold."""
+    keys: Keys | None = None
+    """How values of columns are found that nobody has declared: what is measured is over them."""
     report_cut: bool = False
     """Whether it is asked besides how many units have more rows than count."""
     report_moved: bool = False

@@ -18,6 +18,7 @@ from dpsql.measurement.certify import is_laplace
 from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER, Traits
 from dpsql.planner.reconstruction.sources import RESIDUALS, Source
 from dpsql.privacy import Budget, Entry, Receipt
+from dpsql.privacy.keys import KeyRound, KeyRule
 from dpsql.rel.related import ReadTable
 from dpsql.schema import Table
 from dpsql.schema.table import neighbours_of
@@ -61,6 +62,36 @@ class Earlier(msgspec.Struct, frozen=True, omit_defaults=True, rename={"seq": "e
         """Take it from the ledger."""
         delta = entry.delta or None
         return cls(entry.seq, entry.request, entry.mu_squared, entry.time, delta)
+
+
+class FoundRound(msgspec.Struct, frozen=True):
+    """A round in which keys were found; see `privacy/keys.py`."""
+
+    mu_squared: Fraction
+    delta: Fraction
+    most: int
+    least: int
+
+
+class FoundColumn(msgspec.Struct, frozen=True):
+    """A column whose values were found in the rows, for a charge of its own."""
+
+    path: tuple[str, ...]
+    """Its table's."""
+    column: str
+    rounds: tuple[FoundRound, ...]
+    charge: Earlier
+
+    @classmethod
+    def of(cls, path: tuple[str, ...], column: str, rule: KeyRule, entry: Entry) -> FoundColumn:
+        """Describe what was charged by an entry of the ledger."""
+        rounds = (FoundRound(r.mu_squared, r.delta, r.most, r.least) for r in rule.rounds)
+        return cls(path, column, tuple(rounds), Earlier.of(entry))
+
+    @property
+    def rule(self) -> KeyRule:
+        """The rule by which they were found."""
+        return KeyRule(tuple(KeyRound(r.mu_squared, r.delta, r.most, r.least) for r in self.rounds))
 
 
 def now() -> str:
@@ -116,6 +147,8 @@ class Facts:
     objective: str
     vintage: str = ""
     earlier: tuple[Earlier, ...] = ()
+    found: tuple[FoundColumn, ...] = ()
+    """The columns of its tables whose values were found in the rows."""
     confidence: float | None = None
     nonnegative: bool = False
     integers: bool = False
@@ -172,6 +205,12 @@ class Facts:
     def tables(self) -> tuple[Table, ...]:
         """All tables whose rows were counted."""
         return (self.table, *self.others)
+
+    @property
+    def charges_before(self) -> tuple[Earlier, ...]:
+        """The charges on which it rests besides its own, each once."""
+        rested = (*self.earlier, *(column.charge for column in self.found))
+        return tuple({one.seq: one for one in rested}.values())
 
     @property
     def adjusted(self) -> bool:

@@ -239,6 +239,7 @@ _TYPES: Mapping[str, Any] = {
     "pairs": Typed("name=number", named_number),
     "weights": Typed("name=number", weight),
     "keys": Typed("column=column", key),
+    "share": AMOUNT,
 }
 """Option, or kind of flag, → what click reads it as; else it is text."""
 _DECLARED = {*SessionOptions.__annotations__, "each_row"} - {"dataset", "version"}
@@ -295,7 +296,7 @@ def typed(name: str) -> Callable[[Any], Any]:
         choice = click.Choice(flag.choices)
         more = {"type": choice, "default": flag.choices[0], "show_default": True}
     else:
-        more = {"type": _TYPES.get(name, _TYPES.get(flag.kind)), "metavar": flag.metavar}
+        more = {"type": _TYPES.get(flag.kind, _TYPES.get(name)), "metavar": flag.metavar}
         more["multiple"] = flag.kind in {"texts", "pairs", "weights", "single", "bounds", "keys"}
     return click.option(spelling(name), name, help=flag.help, **more)
 
@@ -351,6 +352,10 @@ def _argument(name: str, value: Any) -> Any:
         return _weights(value, spelling(name))
     if kind == "keys":
         return _keys(value, spelling(name))
+    if kind == "share" and value is not None:
+        from dpsql.privacy.key_budget import Keys
+
+        return Keys(value)
     if kind == "single" and isinstance(value, tuple):
         return one_of(value)
     return not value if kind == "off" else value

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, get_type_hints
 import msgspec
 import polars as pl
 
-from dpsql.answers.facts import Earlier, Facts
+from dpsql.answers.facts import Earlier, Facts, FoundColumn
 from dpsql.errors import printable
 from dpsql.planner.reconstruction.base import EXPECTED
 from dpsql.privacy import Budget, Purpose, Receipt
@@ -184,6 +184,12 @@ def _rested_on(entries: Iterable[Earlier]) -> Iterator[str]:
         yield f"entry {entry.seq} of {entry.time}, charged {rho}{aside}"
 
 
+def _found_columns(columns: Iterable[FoundColumn]) -> Iterator[str]:
+    for one in columns:
+        (charge,) = _rested_on([one.charge])
+        yield f"{printable(one.path[-1])}.{printable(one.column)}: {one.rule} ({charge})"
+
+
 def _of_versions(versions: Mapping[str, str]) -> list[str]:
     return [", ".join(map(" ".join, versions.items()))]
 
@@ -283,6 +289,21 @@ FACTS = (
         "earlier",
         In.METADATA,
         write=lambda earlier: [{"entry": e.seq, "time": e.time} for e in earlier],
+    ),
+    Fact(
+        "found_keys",
+        "found",
+        In.RELEASE,
+        absent=(),
+        lines=(FactLine("Privacy", "keys found", _found_columns),),
+    ),
+    Fact(
+        "found_keys",
+        "found",
+        In.METADATA,
+        write=lambda found: [
+            {"table": one.path[-1], "column": one.column, "entry": one.charge.seq} for one in found
+        ],
     ),
     Fact("versions", "versions", lines=(FactLine("Limits", "versions", _of_versions),)),
 )

@@ -291,7 +291,7 @@ def page_of(
         answer = Answer(facts, frames, name, file, draft.room, style)
         _tell(draft, facts, answer, f"answer-{number}")
     tables = facts.tables
-    earlier = {e.seq: (e.mu_squared, e.delta or Fraction(0)) for e in facts.earlier}
+    earlier = {e.seq: (e.mu_squared, e.delta or Fraction(0)) for e in facts.charges_before}
     document = {**formats.common(facts), "statements": draft.documents}
     return Page(
         title=title or f"Release of {', '.join(table.name for table in tables)}",

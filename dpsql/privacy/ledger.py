@@ -246,6 +246,14 @@ class Ledger:
             accepted = table.is_accepted(accept_schema)
             history.must_bind(table, accept_schema=accepted, each_row=each_row)
 
+    def check_left(self, asked: Budget, mu_squared: Fraction, delta: Fraction) -> None:
+        """Check that so much is left, without charging.
+
+        Raises:
+            BudgetError: it isn't.
+        """
+        _refuse_uncovered(self._read(), asked, Amount({EVERY: mu_squared}, delta))
+
     def charge(
         self,
         mu_squared: Fraction,

@@ -94,6 +94,8 @@ def write(facts: Facts, files: Mapping[str, DescribedFile]) -> str:
         **document_of(facts, In.RELEASE),
         "files": msgspec.to_builtins(files),
     }
+    if not facts.found:
+        del document["found_keys"]
     if not facts.read:
         del document["read_tables"]
     if not facts.others:
@@ -106,7 +108,7 @@ def write(facts: Facts, files: Mapping[str, DescribedFile]) -> str:
 def _format_of(facts: Facts) -> int:
     aside = facts.budget is not None and bool(facts.budget.key_delta)
     charged = facts.receipt is not None and bool(facts.receipt.delta)
-    if aside or charged or any(earlier.delta for earlier in facts.earlier):
+    if aside or charged or any(before.delta for before in facts.charges_before):
         return ASIDE
     return SEVERAL if facts.others else FORMAT
 
@@ -338,8 +340,8 @@ def check_ledger(facts: Facts, content: bytes, ledger: Ledger) -> None:
         LedgerError: it does not.
     """
     entries = {entry.request: entry for entry in ledger.entries()}
-    places = [_place(entries.get(e.request)) for e in facts.earlier]
-    if places != list(facts.earlier):
+    rested = [*facts.earlier, *(column.charge for column in facts.found)]
+    if [_place(entries.get(e.request)) for e in rested] != rested:
         raise _forged()
     receipt = facts.receipt
     requests = [e.request for e in facts.earlier]

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
+from dpsql.answers.facts import FoundColumn
 from dpsql.errors import InternalError, ReleaseFormatError, SchemaError, printable
 from dpsql.measurement.keys import ToldKey
 from dpsql.privacy.amount import fraction
 from dpsql.privacy.keys import KeyRound, KeyRule
-from dpsql.schema.domain import INTEGER_TYPES, Domain
+from dpsql.schema import Table
+from dpsql.schema.domain import INTEGER_TYPES, OTHER, Domain
 
-OTHER = "(other)"
-"""The label that all texts go to which aren't found, if no other one is asked for."""
 KeyValue = str | int | date
 _MARK = b"dpsql keys 1\n"
 _SHOWN = 5
@@ -143,6 +143,22 @@ class FoundKeys:
         about = kept.table, kept.column
         return cls(*about, tuple(keys), kept.rule, request, other, kept.type, kept.filled)
 
+    @classmethod
+    def released(cls, found: FoundColumn, table: Table, domain: Domain) -> FoundKeys:
+        """Return those that a release rests on, of a table that has them as a domain."""
+        other = domain.other or OTHER
+        keys: list[Any] = [key for key in domain.values if key != domain.other]
+        return cls(
+            table.typed,
+            found.column,
+            tuple(keys),
+            found.rule,
+            found.charge.request,
+            other,
+            domain.type,
+            found.column in table.filled,
+        )
+
     @property
     def is_text(self) -> bool:
         """Whether they are texts."""
@@ -159,17 +175,21 @@ class FoundKeys:
         Raises:
             SchemaError: no number, or no day, was found.
         """
-        if self.is_text:
-            labels = [str(key) for key in self.keys]
-            return Domain.labels([*labels, self.other], other=self.other, nullable=not self._filled)
-        if not self.keys:
+        self.check_any()
+        return domain_of(self.keys, self._type, self.other, filled=self._filled)
+
+    def check_any(self) -> None:
+        """Refuse to go on where no number, or no day, was found; texts have the label for others.
+
+        Raises:
+            SchemaError: that is so.
+        """
+        if not self.is_text and not self.keys:
             raise SchemaError(
                 f"No value of {printable(self.column)} was found, so it has no domain: those of "
                 f"{self.least(0.95):,} units would have been in 95 % of cases.",
                 hint="declare a domain; or find keys anew by a larger budget, with refresh=True.",
             )
-        kind = "BIGINT" if self._type in INTEGER_TYPES else "DATE"
-        return Domain(kind, self.keys, nullable=True)
 
     @property
     def threshold(self) -> float:
@@ -192,6 +212,21 @@ class FoundKeys:
         more = ", …" if len(self.keys) > _SHOWN else ""
         name = f"{printable(self.table)}.{printable(self.column)}"
         return f"<FoundKeys: {len(self.keys):,} of {name} ({shown}{more}); {self.rule}>"
+
+
+def domain_of(keys: Sequence[KeyValue], type_: str, other: str, *, filled: bool) -> Domain:
+    """Return the domain of a column of which these are the keys.
+
+    Args:
+        keys: texts, whole numbers or days.
+        type_: the column's type.
+        other: the label for all other texts; other numbers and days count as NULL.
+        filled: whether the column is never NULL.
+    """
+    if type_ == "VARCHAR":
+        labels = [str(key) for key in keys]
+        return Domain.labels([*labels, other], other=other, nullable=not filled)
+    return Domain("BIGINT" if type_ in INTEGER_TYPES else "DATE", tuple(keys), nullable=True)
 
 
 def _shown(key: KeyValue) -> str:

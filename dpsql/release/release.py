@@ -16,6 +16,7 @@ from dpsql.answers.frames import AnsweredAgain, Frames, SupportedFrames, Suppres
 from dpsql.answers.noise import check_confidence
 from dpsql.answers.requery import ASKED, asked_of, fitting, requery
 from dpsql.calls import check_above, check_path_given, check_rows, check_switch, checked
+from dpsql.errors import SchemaError, shown
 from dpsql.linalg.threads import one_thread
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.sources import Source
@@ -25,7 +26,9 @@ from dpsql.present.summary import summarize
 from dpsql.privacy import Budget, Ledger, Receipt
 from dpsql.release import folder
 from dpsql.release.folder import malformed
+from dpsql.release.found_keys import FoundKeys
 from dpsql.release.measurements import decode
+from dpsql.schema.names import folded
 
 if TYPE_CHECKING:
     import duckdb
@@ -309,6 +312,32 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
             UndeterminedError: after loading, if it can't be answered again.
         """
         return marks(self._frames, name)
+
+    def found_keys(self, table: str, column: str) -> FoundKeys:
+        """Return the values of a column that were found in the rows, and by which rule.
+
+        They were charged by themselves, see `keys` of `Session.release` and `Session.find_keys`.
+
+        Args:
+            table: a table whose rows were counted, or that these refer to.
+            column: its column.
+
+        Raises:
+            SchemaError: none of such a column were found.
+        """
+        for found in self.facts.found:
+            for of in (
+                t for one in self.facts.tables for t in (one, *(p.table for p in one.parents))
+            ):
+                called = folded(of.name) == folded(table) and folded(found.column) == folded(column)
+                if called and of.path == found.path and found.column in of.columns:
+                    return FoundKeys.released(found, of, of.columns[found.column])
+        raise SchemaError(
+            f"No values of {shown(table)}, {shown(column)} were found for this release.",
+            hint=f"those of {', '.join(f'{f.path[-1]}.{f.column}' for f in self.facts.found)} were."
+            if self.facts.found
+            else "its columns have domains that were declared.",
+        )
 
     def summary(self) -> str:
         """Say in plain text what a data user must know: promise, mechanism, accuracy, limits."""

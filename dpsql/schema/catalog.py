@@ -10,7 +10,7 @@ from dpsql.hints import option
 from dpsql.schema.checks import bounds_from_checks, values_from_checks
 from dpsql.schema.declarations import Schema
 from dpsql.schema.declared import GENERATED, KnownColumn, enum_labels, fitted
-from dpsql.schema.domain import COLLATED, Domain, NumberBounds
+from dpsql.schema.domain import COLLATED, Declaration, Domain, NumberBounds
 from dpsql.schema.entries import check_expressions, domains_of, expressions_of
 from dpsql.schema.facts import Catalog, StoredColumn
 from dpsql.schema.grain import grain
@@ -154,7 +154,7 @@ def _describe(
         shown = COLLATED if name in unclear else type_
         known.append(KnownColumn(name, type_, found, shown, generated=generated))
     declared = declared_for(catalog, path, schema, rows)
-    columns, undeclared, bounds = fitted(path[-1], known, declared)
+    columns, undeclared, bounds, to_find = fitted(path[-1], known, declared)
     check_zones(catalog, columns.values())
     said = unit_of(catalog, path, schema, unit, stored.comment)
     resolved = None
@@ -180,6 +180,7 @@ def _describe(
             catalog, path, schema, stored.comment, [row.name for row in rows]
         ),
         order=tuple(row.name for row in rows),
+        unknown=to_find,
     )
 
 
@@ -188,7 +189,7 @@ def declared_for(
     path: Sequence[str],
     schema: Schema | None,
     columns: Sequence[StoredColumn],
-) -> dict[str, Domain | NumberBounds]:
+) -> dict[str, Declaration]:
     """Return what is declared of columns: by the schema, or else by their comments.
 
     Raises:

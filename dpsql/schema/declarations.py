@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from dpsql.calls import checked
 from dpsql.errors import SchemaError, printable
-from dpsql.schema.domain import Domain, NumberBounds
+from dpsql.schema.domain import Declaration, Domain, NumberBounds
 from dpsql.schema.entries import read_domain, read_expressions, references_from, toml_key
 from dpsql.schema.groups import Groups
 from dpsql.schema.names import closest, folded, twins
@@ -32,7 +32,7 @@ from dpsql.schema.units import (
 T = TypeVar("T")
 
 
-class Schema(Mapping[str, Mapping[str, Domain | NumberBounds]]):
+class Schema(Mapping[str, Mapping[str, Declaration]]):
     """Domains that the data owner declares: table name → column name → domain.
 
     A declared domain goes before what DuckDB's catalog says of the same column.
@@ -66,22 +66,22 @@ class Schema(Mapping[str, Mapping[str, Domain | NumberBounds]]):
     @checked
     def __init__(
         self,
-        tables: Mapping[str, Mapping[str, Domain | NumberBounds]],
+        tables: Mapping[str, Mapping[str, Declaration]],
         *,
         units: Mapping[str, Unit | EachRow] | None = None,
         groups: Mapping[str, Sequence[object]] | None = None,
         expressions: Mapping[str, Mapping[str, Sequence[object] | NumberBounds]] | None = None,
         references: Mapping[str, str] | None = None,
     ) -> None:
-        checked: dict[str, Mapping[str, Domain | NumberBounds]] = {}
+        checked: dict[str, Mapping[str, Declaration]] = {}
         for table, columns in _items(tables, "A schema", "table"):
             _items(columns, f"The schema of {table}", "column")
             for column, domain in columns.items():
-                if not isinstance(domain, Domain | NumberBounds):
+                if not isinstance(domain, Declaration):
                     raise SchemaError(
                         f"The domain of {table}.{column} is {domain!r}.",
                         hint="use dpsql.Domain.integers, .decimals, .dates, .bins, .labels, "
-                        ".boolean or .number.",
+                        ".boolean, .number or .keys.",
                     )
             checked[table] = MappingProxyType(dict(columns))
         self._tables = MappingProxyType(checked)
@@ -148,7 +148,7 @@ class Schema(Mapping[str, Mapping[str, Domain | NumberBounds]]):
         """Column that refers to a row of another table → the column that it refers to."""
         return self._references
 
-    def __getitem__(self, table: str) -> Mapping[str, Domain | NumberBounds]:
+    def __getitem__(self, table: str) -> Mapping[str, Declaration]:
         return self._tables[table]
 
     def __iter__(self) -> Iterator[str]:
@@ -180,7 +180,7 @@ def declaring(schema: Schema, table: str, column: str, domain: Domain) -> Schema
     )
 
 
-SchemaLike = Schema | Mapping[str, Mapping[str, Domain | NumberBounds]] | str | os.PathLike[str]
+SchemaLike = Schema | Mapping[str, Mapping[str, Declaration]] | str | os.PathLike[str]
 """A schema, the tables of one, or the path of a schema file."""
 
 
@@ -236,7 +236,7 @@ _COLUMN = "for example age = {{ integers = [0, 115] }} under [{table}.columns]."
 class Declarations(NamedTuple):
     """The declarations of a schema file."""
 
-    tables: dict[str, dict[str, Domain | NumberBounds]]
+    tables: dict[str, dict[str, Declaration]]
     """Table → column → domain."""
     units: dict[str, Unit | EachRow]
     """Table → whose rows are protected together."""

@@ -8,10 +8,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import pairwise
+from typing import NamedTuple
 
 from dpsql.errors import SchemaError, printable
-from dpsql.schema.domain import INTEGER_TYPES, TIMES, ZONED, Domain, NumberBounds, Value
-from dpsql.schema.drafts import drafted, unsuitable
+from dpsql.schema.domain import (
+    INTEGER_TYPES,
+    TIMES,
+    ZONED,
+    Declaration,
+    Domain,
+    NumberBounds,
+    UnknownKeys,
+    Value,
+)
+from dpsql.schema.drafts import KEY_TYPES, drafted, unsuitable
 from dpsql.schema.names import as_sql, closest, enum_type, folded
 from dpsql.schema.sequences import (
     FLOATS,
@@ -44,13 +54,20 @@ class KnownColumn:
     generated: bool = field(default=False, kw_only=True)
 
 
-Fitted = tuple[dict[str, Domain], dict[str, str], dict[str, NumberBounds]]
-"""Column → its domain; column without one → its type; some of these → their bounds."""
+class Fitted(NamedTuple):
+    """What is known of the columns of a table."""
+
+    columns: dict[str, Domain]
+    """Those with a domain."""
+    undeclared: dict[str, str]
+    """Those without one → their types."""
+    bounds: dict[str, NumberBounds]
+    """Some of these → their bounds."""
+    unknown: dict[str, UnknownKeys]
+    """Some of these → that their values are to be found."""
 
 
-def fitted(
-    table: str, known: Sequence[KnownColumn], declared: Mapping[str, Domain | NumberBounds]
-) -> Fitted:
+def fitted(table: str, known: Sequence[KnownColumn], declared: Mapping[str, Declaration]) -> Fitted:
     """Fit what is declared for a table to its columns; it goes before what else is known of them.
 
     Raises:
@@ -66,8 +83,11 @@ def fitted(
     columns: dict[str, Domain] = {}
     undeclared: dict[str, str] = {}
     bounds: dict[str, NumberBounds] = {}
+    unknown: dict[str, UnknownKeys] = {}
     for one in known:
         found, said = one.found, given.get(folded(one.name))
+        if isinstance(said, UnknownKeys):
+            unknown[one.name], found, said = _findable(one, said), None, None
         if isinstance(said, NumberBounds):
             found = checked_bounds(one.name, one.type, one.generated, said)
         elif said is not None:
@@ -79,7 +99,22 @@ def fitted(
         undeclared[one.name] = f"{GENERATED}{shown}" if one.generated else shown
         if found is not None:
             bounds[one.name] = found
-    return columns, undeclared, bounds
+    return Fitted(columns, undeclared, bounds, unknown)
+
+
+def _findable(column: KnownColumn, said: UnknownKeys) -> UnknownKeys:
+    """Return what is said of a column whose values are to be found.
+
+    Raises:
+        SchemaError: it is of a type of which none are found.
+    """
+    if column.generated or column.type not in KEY_TYPES:
+        what = "is generated" if column.generated else f"has the type {column.type}"
+        raise SchemaError(
+            f"The column {column.name} {what}, so its values can't be found.",
+            hint="Domain.keys is for columns of texts, whole numbers, dates and times.",
+        )
+    return said
 
 
 def from_declaration(

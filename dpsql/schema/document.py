@@ -197,7 +197,7 @@ def _declares(line: str, name: str, domain: Domain) -> bool:
         read = parse_toml(f"[t.columns]\n{line}").tables["t"][name]
     except SchemaError:
         return False
-    if isinstance(read, NumberBounds):
+    if not isinstance(read, Domain):
         return False
     if domain.column_type == "FLOAT":
         return from_declaration(name, "FLOAT", generated=False, domain=read) == domain

@@ -228,6 +228,31 @@ class NumberBounds:
         return f"number {decimal_text(self.low)}..{decimal_text(self.high)}"
 
 
+OTHER = "(other)"
+"""The label that all texts go to which aren't found, if no other one is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownKeys:
+    """A column whose values nobody knows beforehand: a release finds those that many units have.
+
+    Args:
+        other: the label for all texts that aren't found.
+    """
+
+    other: str = OTHER
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.other, str) or not self.other:
+            raise SchemaError(
+                f"The label for other texts is a text, not {shown(self.other)}.",
+                hint='for example Domain.keys(other="(other)").',
+            )
+
+    def __str__(self) -> str:
+        return f"keys, others as {printable(self.other)}"
+
+
 @dataclass(frozen=True, slots=True)
 class Domain:
     """The values of one column, in order; the i-th value has code i.
@@ -293,6 +318,17 @@ class Domain:
                 )
         given = (str(b) if isinstance(b, float) else b for b in (low, high))
         return NumberBounds(*map(exact, given))
+
+    @staticmethod
+    @checked
+    def keys(*, other: str = OTHER) -> UnknownKeys:
+        """Values that nobody knows beforehand, of texts, whole numbers, dates and times.
+
+        A release that groups by the column finds those that many units have, for a part of its
+        budget, and answers with what is left; see `dpsql.Keys`. All other texts are one label,
+        `other`; other numbers and days count as NULL.
+        """
+        return UnknownKeys(other)
 
     @classmethod
     @checked
@@ -643,3 +679,7 @@ def coarser(fine: Cuts, coarse: Cuts, *, nullable: bool) -> list[int]:
     """
     places = [0, *(bisect_right(coarse, cut) for cut in fine)]
     return [*places, len(coarse) + 1] if nullable else places
+
+
+Declaration = Domain | NumberBounds | UnknownKeys
+"""What is declared of a column."""

@@ -82,7 +82,7 @@ _IDS = frozenset({"id", "ids", "uuid", "guid", "ssn", "iban"})
 """Those of them that are numbers or texts without a meaning, of which no list is made."""
 _REACHED = frozenset({"ssn", "email", "mail", "phone", "iban"})
 """Those that are one person's, whatever else the name says."""
-_FINDING, _OR = "find its values by ", "; or "
+_FINDING, _OR = "pass keys=dpsql.Keys(), ", "; or "
 """The beginning of a hint on how values are found, and its end."""
 _PARTS_OF_NAMES = frozenset({"first", "last", "full", "middle", "given", "maiden", "sur", "nick"})
 """Words before `name` that make it that of a person."""
@@ -235,16 +235,15 @@ def declaration_hint(table: str, column: str, type_: str, *, view: bool = False)
     return check + _rounded(type_, domain) + typed
 
 
-def finding_hint(table: str, column: str) -> Hint:
-    """Word the call that finds the values of a column, before another hint; there is no command.
+def finding_hint() -> Hint:
+    """Word how the values of a column are found, before another hint.
 
     How many units a value needs follows from the budget: `privacy/keys.py`, which a test compares.
     """
-    named = f"{as_text(table)}, {as_text(column)}"
+    found = "at ε = 1, δ = 1e-9 those that about 65 units have"
     return Hint(
-        f"{_FINDING}session.find_keys({named}, budget=…): at ε = 1, δ = 1e-9 those that about 50 "
-        f"units have, charged once{_OR}",
-        "",
+        f"{_FINDING}and half of the budget finds its values: {found}{_OR}",
+        f"pass --keys 0.5, and half of the budget finds its values: {found}{_OR}",
     )
 
 
@@ -252,7 +251,8 @@ def without_finding(hint: str | None) -> str | None:
     """Leave out of a hint how the values of a column can be found, where nothing pays for that."""
     if not isinstance(hint, Hint) or not hint.startswith(_FINDING):
         return hint
-    return Hint(str(hint).partition(_OR)[2], hint.command, hint.cell, hint.remedies)
+    plain, command, cell = (text.partition(_OR)[2] for text in (str(hint), hint.command, hint.cell))
+    return Hint(plain, command, cell, hint.remedies)
 
 
 def _rounded(type_: str, domain: Domain) -> str:

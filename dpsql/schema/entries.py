@@ -31,7 +31,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from dpsql.errors import SchemaError, printable
-from dpsql.schema.domain import Domain, NumberBounds
+from dpsql.schema.domain import Declaration, Domain, NumberBounds, UnknownKeys
 from dpsql.schema.kinds import Part, declared, rules
 from dpsql.schema.names import as_sql, closest, folded
 from dpsql.schema.sequences import CLOCK, decimal_text, iso_date, shown
@@ -154,14 +154,14 @@ class Reader:
     """One kind of domain: how it is read, and what may stand beside it."""
 
     example: str
-    read: Callable[[Any, Entry], Domain | NumberBounds]
+    read: Callable[[Any, Entry], Declaration]
     beside: tuple[str, ...] = _PLACES
     """The other keys that it may have."""
     ordered: bool = True
     """Whether it has ends that values can be clamped to."""
 
 
-def read_domain(entry: object) -> Domain | NumberBounds:
+def read_domain(entry: object) -> Declaration:
     """Read one column's entry.
 
     Raises:
@@ -304,6 +304,12 @@ def _number(given: object, entry: Entry) -> NumberBounds:
     return Domain.number(low, high)
 
 
+def _keys(given: object, entry: Entry) -> UnknownKeys:
+    if given is not True:
+        raise SchemaError(f"keys can't be {shown(given)}.", hint="write keys = true.")
+    return UnknownKeys(**{name: entry[name] for name in ("other",) if name in entry})
+
+
 def _pair(given: object, kind: str, fits: Callable[[object], bool]) -> tuple[Any, Any]:
     if not isinstance(given, list) or len(given) != 2 or not all(map(fits, given)):
         raise SchemaError(
@@ -334,6 +340,7 @@ KINDS = {
     "labels": Reader('labels = ["a", "b"]', _labels, ("other", *_PLACES), ordered=False),
     "boolean": Reader("boolean = true", _boolean, ("nullable",), ordered=False),
     "number": Reader("number = [0, 1000]", _number, (), ordered=False),
+    "keys": Reader("keys = true", _keys, ("other",), ordered=False),
 }
 """The kinds of domain, by the key that tells them apart."""
 
@@ -346,7 +353,7 @@ _FLOAT_DIGITS = 15
 """Other programs read a decimal as a float, which keeps so many digits."""
 
 
-def as_entry(name: str, domain: Domain | NumberBounds) -> str:
+def as_entry(name: str, domain: Declaration) -> str:
     """Write a column's entry in a schema file."""
     kind, parts, beside = declared(domain)
     written = [_toml(part) for part in parts]
@@ -357,7 +364,7 @@ def as_entry(name: str, domain: Domain | NumberBounds) -> str:
     return f"{toml_key(name)} = {{ {', '.join([values, *more])} }}"
 
 
-def as_code(domain: Domain | NumberBounds) -> str:
+def as_code(domain: Declaration) -> str:
     """Write bounds, or a domain but for one of listed numbers or days, in Python."""
     kind, parts, beside = declared(domain)
     written = ", ".join(map(_code, parts))
@@ -496,9 +503,7 @@ def is_of_texts(given: object) -> TypeGuard[Mapping[str, str]]:
     )
 
 
-def domains_of(
-    table: str, columns: Iterable[tuple[str, str | None]]
-) -> dict[str, Domain | NumberBounds]:
+def domains_of(table: str, columns: Iterable[tuple[str, str | None]]) -> dict[str, Declaration]:
     """Return the domains and bounds that comments on columns declare.
 
     Args:
@@ -511,7 +516,7 @@ def domains_of(
     return {name: _domain(table, name, comment) for name, comment in columns if is_ours(comment)}
 
 
-def _domain(table: str, name: str, comment: str | None) -> Domain | NumberBounds:
+def _domain(table: str, name: str, comment: str | None) -> Declaration:
     entry: Any = read_comment(comment)
     try:
         if not isinstance(entry, Mapping):

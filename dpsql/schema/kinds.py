@@ -15,7 +15,15 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import msgspec
 
-from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds, Value
+from dpsql.schema.domain import (
+    INTEGER_TYPES,
+    OTHER,
+    Declaration,
+    Domain,
+    NumberBounds,
+    UnknownKeys,
+    Value,
+)
 from dpsql.schema.sequences import (
     MAX_DIGITS,
     MAX_GRID,
@@ -213,8 +221,10 @@ def kind_of(domain: Domain) -> Kind:
     return _Listed(tuple(str(v) if isinstance(v, date) else v for v in values))
 
 
-def declared(domain: Domain | NumberBounds) -> DomainCall:
+def declared(domain: Declaration) -> DomainCall:
     """Return what people write of a domain, but for its rules, or of bounds."""
+    if isinstance(domain, UnknownKeys):
+        return DomainCall("keys", ())
     if isinstance(domain, NumberBounds):
         return DomainCall("number", (domain.low, domain.high))
     found = kind_of(domain).declared(domain.type)
@@ -222,8 +232,10 @@ def declared(domain: Domain | NumberBounds) -> DomainCall:
     return found._replace(beside={**found.beside, **zone})
 
 
-def rules(domain: Domain | NumberBounds) -> dict[str, Part]:
+def rules(domain: Declaration) -> dict[str, Part]:
     """Return by name what differs from the defaults of a domain: NULL, and what is outside."""
+    if isinstance(domain, UnknownKeys):
+        return {} if domain.other == OTHER else {"other": domain.other}
     if isinstance(domain, NumberBounds):
         return {}
     found: dict[str, Part] = {"nullable": True} if domain.nullable else {}

@@ -21,6 +21,7 @@ from dpsql.schema.domain import (
     Domain,
     Merging,
     NumberBounds,
+    UnknownKeys,
     Value,
     first_and_last,
     lines_of,
@@ -162,9 +163,11 @@ class Table:
     """Columns that are computed of the row and others of its unit, each after what it needs."""
     order: tuple[str, ...] = field(default=(), compare=False, repr=False)
     """Columns as they stand where they are stored, if others come between those with a domain."""
+    unknown: Mapping[str, UnknownKeys] = field(default_factory=dict, compare=False, repr=False)
+    """Undeclared columns whose values are to be found."""
 
     def __post_init__(self) -> None:
-        for name in ("derived", "bounds", "expressions", "columns", "undeclared"):
+        for name in ("derived", "bounds", "expressions", "columns", "undeclared", "unknown"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     def deriving(self, domains: Mapping[str, Domain], derived: Mapping[str, str]) -> Table:
@@ -280,30 +283,38 @@ class Table:
             )
         for known, type_ in self.undeclared.items():
             if folded(known) == folded(name):
-                raise SchemaError(
-                    f"The column {known} of {self.name} has no public domain, "
-                    "so its values can't be told apart.",
-                    hint=counting_hint(self.name, known, single=self.contributions == 1)
-                    if self.unit is not None and self.unit.named_by == (known,)
-                    else rounding_hint(self.typed, known, self.bounds[known])
-                    if known in self.bounds
-                    else self._finding_hint(known, type_)
-                    + declaration_hint(self.typed, known, type_, view=bool(self.origin)),
-                )
+                raise self._undeclared(known, type_)
         raise unknown(
             f"There is no column {printable(name)} in {self.name}.",
             closest(name, [*self.columns, *self.undeclared], as_sql),
         )
 
-    def _finding_hint(self, name: str, type_: str) -> Hint:
-        """Word how the values of a column can be found; nothing, if they can't be."""
-        unit, stored = self.unit, not self.made_of
+    def _undeclared(self, name: str, type_: str) -> SchemaError:
+        """Say that a column has no domain, and how it could have one."""
+        hint, found = Hint(""), self._can_be_found(name, type_)
+        if self.unit is not None and self.unit.named_by == (name,):
+            hint, found = counting_hint(self.name, name, single=self.contributions == 1), False
+        elif name in self.bounds:
+            hint, found = rounding_hint(self.typed, name, self.bounds[name]), False
+        else:
+            hint = finding_hint() if found else hint
+            hint += declaration_hint(self.typed, name, type_, view=bool(self.origin))
+        error = SchemaError(
+            f"The column {name} of {self.name} has no public domain, "
+            "so its values can't be told apart.",
+            hint=hint,
+        )
+        error.wanted = (self.path, name) if found else None
+        return error
+
+    def _can_be_found(self, name: str, type_: str) -> bool:
+        """Whether the values of a column can be found in the rows."""
+        unit = self.unit
         bounded = unit is None or (
             all(join.enforced for join in unit.joins)
             and (unit.max_groups or unit.max_rows) is not None
         )
-        can_be = type_ in KEY_TYPES and stored and bounded
-        return finding_hint(self.typed, name) if can_be else Hint("")
+        return type_ in KEY_TYPES and not self.made_of and bounded
 
     def merges(self, name: str) -> frozenset[Merging]:
         """Say why the cells of a column stand for several values that may be stored in it."""

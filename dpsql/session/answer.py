@@ -133,6 +133,24 @@ def answer(data: PrivateData, request: Request) -> Release:
         raise
 
 
+def answer_request(data: PrivateData, request: Request) -> Release:
+    """Answer statements with a charge, or for nothing if the budget is 0; see `answer`."""
+    return (answer_free if request.free else answer)(data, request)
+
+
+def check_answerable(data: PrivateData, request: Request) -> None:
+    """Check that statements can be compiled, answered and planned; reads and spends nothing.
+
+    Raises:
+        DpsqlError: they can't.
+    """
+    with data.held():
+        request.tell("planning", 0, 1)
+        asked = compiled_on_past(data, request)
+    rehearse(asked.script)
+    _planned(data, asked)
+
+
 def answer_free(data: PrivateData, request: Request) -> Release:
     """Answer from earlier measurements alone.
 
@@ -305,6 +323,10 @@ def _is_used_otherwise(ledger: Ledger, receipt: Receipt, content: bytes) -> bool
 
 def _handed_out(data: PrivateData, release: Release, request: Request) -> Release:
     """Write a release to a folder, if asked, and hand it out as it is to be shown."""
+    found = data.declared.found
+    if found:
+        columns = data.archive.found_columns(release.facts.tables, found)
+        release = release.with_facts(replace(release.facts, found=columns))
     if request.out is not None:
         release.save(Path(request.out))
     if release.receipt is not None:

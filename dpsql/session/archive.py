@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from dpsql.answers.facts import Earlier
+from dpsql.answers.facts import Earlier, FoundColumn
 from dpsql.answers.sources import explained, goes_with, identity_of, only_adds
 from dpsql.engines.source import DataSource, StoredState
 from dpsql.errors import LedgerError, StaleSchemaError, printable
@@ -15,7 +15,7 @@ from dpsql.planner.reconstruction.sources import Source, of_table
 from dpsql.privacy import Entry, Ledger, Purpose, join, join_database, join_stored
 from dpsql.privacy.purpose import ChargedTable
 from dpsql.release import Before
-from dpsql.release.found_keys import decode_keys, holds_keys
+from dpsql.release.found_keys import KeptKeys, decode_keys, holds_keys
 from dpsql.release.measurements import decode
 from dpsql.request import Request, digest
 from dpsql.schema import Table
@@ -213,6 +213,35 @@ class Archive:
         rows = charged_table(table, state)
         rows = rows._replace(vintage=digest(["keys", state.digest, *made]))
         return Purpose(plan, digest(["keys", column]), *rows)
+
+    def kept_keys(self, table: Table, column: str) -> tuple[Entry, KeptKeys] | None:
+        """Return the keys of a column that were found last, of the same rows, with their charge."""
+        wanted = self.key_purpose(table, column)
+        rows = wanted.tables[0].rows
+        for entry in reversed(self._ledger.entries()):
+            same = entry.script == wanted.script and entry.purpose.tables[0].rows == rows
+            content = self._ledger.content(entry) if same and entry.content else None
+            if content is not None and holds_keys(content):
+                return entry, decode_keys(content)
+        return None
+
+    def found_columns(
+        self, tables: Iterable[Table], found: frozenset[tuple[tuple[str, ...], str]]
+    ) -> tuple[FoundColumn, ...]:
+        """Return the columns whose values were found, of tables and those that they refer to.
+
+        Args:
+            tables: tables whose rows were counted.
+            found: paths and columns that are declared since they were found.
+        """
+        known = {of.path: of for t in tables for of in (*(p.table for p in t.parents), t)}
+        listed = list[FoundColumn]()
+        for path, column in sorted(found):
+            table = known.get(path)
+            kept = None if table is None else self.kept_keys(table.alone, column)
+            if kept is not None:
+                listed.append(FoundColumn.of(path, column, kept[1].rule, kept[0]))
+        return tuple(listed)
 
     def _charged(self, table: Table, *, charged: bool = False) -> ChargedTable:
         return charged_table(table, self.state_of(table, charged=charged))

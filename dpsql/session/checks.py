@@ -6,11 +6,12 @@ from pathlib import Path
 
 from dpsql.answers.noise import check_confidence
 from dpsql.calls import check_above, check_callable, check_path, check_rows, check_switch
-from dpsql.errors import BudgetError, MechanismError
+from dpsql.errors import ArgumentError, BudgetError, MechanismError, shown
 from dpsql.hints import ANY_BUDGET, FREE, Hint, option
 from dpsql.planner.registry import traits_of
 from dpsql.present.disk import check_target
 from dpsql.privacy import Budget, Ledger
+from dpsql.privacy.key_budget import Keys
 from dpsql.request import Request
 
 
@@ -31,6 +32,7 @@ def check_request(request: Request) -> None:
         report_moved=request.report_moved,
         standard_errors=request.standard_errors,
     )
+    check_keys(request.keys)
     if not isinstance(request.progress, bool):
         check_callable(progress=request.progress)
     check_path(out=request.out)
@@ -39,6 +41,19 @@ def check_request(request: Request) -> None:
         check_target(Path(request.out))
     check_above(groups_above=request.groups_above)
     check_rows(suppress_below=request.suppress_below)
+
+
+def check_keys(keys: object) -> None:
+    """Refuse what is no rule for finding keys.
+
+    Raises:
+        ArgumentError: it is something else.
+    """
+    if keys is not None and not isinstance(keys, Keys):
+        raise ArgumentError(
+            f"keys is a dpsql.Keys, not {shown(keys)}.",
+            hint="for example keys=dpsql.Keys(at_least=100).",
+        )
 
 
 def check_amount(request: Request) -> None:

@@ -22,28 +22,27 @@ from dpsql.errors import (
 )
 from dpsql.measurement.keys import KeyPlan, ToldKey, find_keys
 from dpsql.measurement.measure import ChargedPlan, ready
-from dpsql.privacy import Budget, Purpose, Receipt
+from dpsql.privacy import Budget, Receipt
 from dpsql.privacy.budget import KEY_SHARE
 from dpsql.privacy.key_budget import Keys
 from dpsql.privacy.keys import MOST_KEYS, KeyRule, weights
 from dpsql.privacy.refusals import too_much_delta
 from dpsql.progress import Watch
 from dpsql.release.found_keys import (
-    OTHER,
     FoundKeys,
     KeptKeys,
     decode_keys,
-    holds_keys,
     texts_of,
 )
 from dpsql.request import Free
 from dpsql.schema import Table
+from dpsql.schema.domain import OTHER
 from dpsql.schema.drafts import KEY_TYPES, counting_hint, declaration_hint
 from dpsql.schema.grain import declared_type
 from dpsql.schema.names import as_sql, closest, folded, unknown
 from dpsql.session.answer import keep
-from dpsql.session.checks import check_budget
-from dpsql.session.data import PrivateData
+from dpsql.session.checks import check_budget, check_keys
+from dpsql.session.data import DeclaredData, PrivateData
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +74,7 @@ class KeyQuestion:
         if self.budget != 0 or isinstance(self.budget, bool):
             check_budget(self.budget)
         check_switch(refresh=self.refresh)
-        if not isinstance(self.keys, Keys):
-            raise ArgumentError(
-                f"keys is a dpsql.Keys, not {shown(self.keys)}.",
-                hint="for example keys=dpsql.Keys(at_least=100).",
-            )
+        check_keys(self.keys)
         if not isinstance(self.other, str) or not self.other:
             raise ArgumentError(
                 f"The label for other texts is a text, not {shown(self.other)}.",
@@ -110,13 +105,13 @@ def answer_keys(data: PrivateData, asked: KeyQuestion, watch: Watch) -> FoundKey
     with data.held():
         table = data.declared.described(asked.table)
         column = _column(table, asked.column)
-        most = _most(data, table, column)
+        most = most_keys(data.declared, table, column)
     purpose = partial(data.archive.key_purpose, table, column)
     left = data.ledger.undelivered(purpose(), None)  # whatever it has cost
     if left is not None:
         return _handed_out(data, left[0], decode_keys(left[1]), asked)
     if not asked.refresh or not isinstance(asked.budget, Budget):
-        known = _found_before(data, purpose(), asked)
+        known = _found_before(data, table, column, asked)
         if known is not None:
             return known
     if not isinstance(asked.budget, Budget):
@@ -169,6 +164,14 @@ def answer_keys(data: PrivateData, asked: KeyQuestion, watch: Watch) -> FoundKey
         raise
 
 
+def kept_keys(data: PrivateData, asked: KeyQuestion) -> FoundKeys | None:
+    """Return keys that were found before; None if there are none. Nothing is charged."""
+    with data.held():
+        table = data.declared.described(asked.table)
+        column = _column(table, asked.column)
+    return _found_before(data, table, column, asked)
+
+
 def _told(
     data: PrivateData, charged: ChargedPlan, scores: KeyScores, step: Callable[[int, int], None]
 ) -> tuple[ToldKey, ...]:
@@ -218,15 +221,39 @@ def _handed_out(
     return FoundKeys.of(kept, receipt.request, asked.other)
 
 
-def _found_before(data: PrivateData, wanted: Purpose, asked: KeyQuestion) -> FoundKeys | None:
+def _found_before(
+    data: PrivateData, table: Table, column: str, asked: KeyQuestion
+) -> FoundKeys | None:
     """Return the keys that were found last, of the same rows, by whatever budget."""
-    rows = wanted.tables[0].rows
-    for entry in reversed(data.ledger.entries()):
-        same = entry.script == wanted.script and entry.purpose.tables[0].rows == rows
-        content = data.ledger.content(entry) if same and entry.content else None
-        if content is not None and holds_keys(content):
-            return FoundKeys.of(decode_keys(content), entry.request, asked.other)
-    return None
+    found = data.archive.kept_keys(table, column)
+    if found is None:
+        return None
+    entry, kept = found
+    return FoundKeys.of(kept, entry.request, asked.other)
+
+
+def rule_of(data: PrivateData, asked: KeyQuestion) -> KeyRule:
+    """Return the rule by which keys would be found; spends nothing.
+
+    Raises:
+        BudgetError: the budget has no δ, or is too small.
+    """
+    return _rule(data, asked, *_asked_of(data.declared, asked))
+
+
+def rule_alone(declared: DeclaredData, asked: KeyQuestion) -> KeyRule:
+    """Return the rule by which keys would be found, where there is no account."""
+    budget, most = _asked_of(declared, asked)
+    return asked.keys.rule(budget, most)
+
+
+def _asked_of(declared: DeclaredData, asked: KeyQuestion) -> tuple[Budget, int]:
+    """Return the budget of a question, and how many keys of a unit count at most."""
+    table = declared.described(asked.table)
+    most = most_keys(declared, table, _column(table, asked.column))
+    if not isinstance(asked.budget, Budget):
+        raise BudgetError("Keys need a budget.", hint="pass one, dpsql.Budget(rho=0.1).")
+    return asked.budget, most
 
 
 def _rule(data: PrivateData, asked: KeyQuestion, budget: Budget, most: int) -> KeyRule:
@@ -263,7 +290,7 @@ def _column(table: Table, name: object) -> str:
     )
 
 
-def _most(data: PrivateData, table: Table, column: str) -> int:
+def most_keys(declared: DeclaredData, table: Table, column: str) -> int:
     """Return how many keys of a unit count at most.
 
     Raises:
@@ -271,7 +298,7 @@ def _most(data: PrivateData, table: Table, column: str) -> int:
         UnboundedError: nothing says how many.
     """
     name = f"{printable(table.name)}.{printable(column)}"
-    known = column in table.columns and (table.path, column) not in data.declared.found
+    known = column in table.columns and (table.path, column) not in declared.found
     if known or column in table.derived:
         raise SchemaError(
             f"{name} has a public domain, so its keys are known.",
@@ -302,7 +329,7 @@ def _most(data: PrivateData, table: Table, column: str) -> int:
         )
     most = table.unit.max_groups or table.unit.max_rows
     if most is None:
-        raise data.declared.unbounded(table)
+        raise declared.unbounded(table)
     return min(most, MOST_KEYS)
 
 

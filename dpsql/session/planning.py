@@ -69,6 +69,8 @@ class Compiled:
     before: Before
     from_zero: bool = False
     """Whether sums are added up from zero in any case."""
+    notes: tuple[str, ...] = ()
+    """What a plan says besides."""
 
     @cached_property
     def past(self) -> Past:
@@ -270,6 +272,13 @@ def _helps(script: Script, source: Source) -> bool:
     return True
 
 
+def plan_on_past(data: PrivateData, request: Request) -> Plan:
+    """Compile statements, and plan them on what was measured before."""
+    with data.held():
+        asked = compiled_on_past(data, request)
+    return planned(data, asked)[1]
+
+
 def planned(data: PrivateData, asked: Compiled) -> tuple[Compiled, Plan]:
     """Plan; without what was measured before, if that makes the plan too large.
 
@@ -314,7 +323,7 @@ def plan_of(asked: Compiled) -> Plan:
     request = asked.request
     planner, counts = partial(_on_the_past, asked), partial(counts_before, asked)
     found = plan_for(asked.script, request.targets, request.assume, request.amount, planner, counts)
-    return replace(found, labels=asked.script.labels, notes=notes_of(asked.script))
+    return replace(found, labels=asked.script.labels, notes=(*notes_of(asked.script), *asked.notes))
 
 
 def counts_before(asked: Compiled) -> Counts | None:

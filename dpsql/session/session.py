@@ -16,7 +16,7 @@ from dpsql.engines import data_source
 from dpsql.engines.interrupts import interruptible
 from dpsql.engines.source import DataSource
 from dpsql.engines.unit_rows import no_units
-from dpsql.errors import BudgetError, SqlError
+from dpsql.errors import BudgetError, SchemaError, SqlError
 from dpsql.hints import FREE, call
 from dpsql.linalg.threads import interruptibly, one_thread
 from dpsql.planner.plans.plan import Plan
@@ -26,7 +26,7 @@ from dpsql.privacy.key_budget import Keys
 from dpsql.privacy.place import IN_MEMORY
 from dpsql.progress import Progress, watched
 from dpsql.release import Release
-from dpsql.release.found_keys import OTHER, FoundKeys
+from dpsql.release.found_keys import FoundKeys
 from dpsql.request import (
     AnswerOptions,
     Declared,
@@ -44,20 +44,22 @@ from dpsql.request import (
     spelled_out,
 )
 from dpsql.schema import Table
+from dpsql.schema.domain import OTHER
 from dpsql.schema.facts import Database
 from dpsql.schema.names import as_sql
-from dpsql.session.answer import answer, answer_free
+from dpsql.session.answer import answer_request, check_answerable
 from dpsql.session.archive import Archive
 from dpsql.session.checks import check_budget, check_key_delta, check_most, check_request
 from dpsql.session.data import DeclaredData, PrivateData, check_up_to, histogram, without_last
 from dpsql.session.keys import KeyQuestion, answer_keys, with_keys
-from dpsql.session.planning import compared, compiled_on_past, planned
+from dpsql.session.planning import compared, compiled_on_past, plan_on_past
 from dpsql.session.purpose import DataState
 
 if TYPE_CHECKING:
     from dpsql.planner.comparison import Comparison
     from dpsql.privacy.budget import Number
     from dpsql.request import PrivateRows
+    from dpsql.session.wanted_keys import KeysFirst
 
 
 # ── The account of a session: its ledger, and by what it knows the rows that are charged for ─────
@@ -319,10 +321,13 @@ class Session:
         # A release in another thread must not have its rows read as a catalog.
         with self._lock, watched(request.progress) as watch:
             request = replace(request, progress=watch)
-            with self._data.held():
-                request.tell("planning", 0, 1)
-                asked = compiled_on_past(self._data, request)
-            return planned(self._data, asked)[1]
+            request.tell("planning", 0, 1)
+            try:
+                return plan_on_past(self._data, request)
+            except SchemaError as error:
+                first = _keys_first(self._data, request, error, planned=True)
+            found = plan_on_past(first.planned, first.request)
+            return replace(found, notes=(*found.notes, *first.notes))
 
     @checked
     @one_thread
@@ -508,6 +513,11 @@ class Session:
             integers: the same, with whole numbers.
             out: a folder to which the release is written before it counts as handed out. If the
                 process dies before, the same call gives the same answers, and charges nothing.
+            keys: how values of columns are found that nobody has declared, and that statements
+                group by: `dpsql.Keys()`, or of columns that are declared by `Domain.keys` anything
+                else. A part of the budget pays for that, half of it if statements only count by
+                such columns, else a fifth; they are answered with the rest. What was found before
+                is used for nothing. If something is refused after keys were found, these stay.
             mechanism: what plans and measures, see `dpsql.compare`. Only `querysmasher` builds on
                 earlier measurements. Answers by `aim` are biased and have no variances, and are
                 not kept for a later call.
@@ -573,4 +583,28 @@ def answered(session: Session, request: Request) -> Release:
         interruptible(session._data.declared.source),
     ):
         request = replace(request, progress=watch)
-        return (answer_free if request.free else answer)(session._data, request)
+        try:
+            return answer_request(session._data, request)
+        except SchemaError as error:
+            first = _keys_first(session._data, request, error, planned=False)
+        if first.steps:
+            check_answerable(first.planned, first.request)
+        session._data = first.data
+        for data, _ in first.found(watch):
+            session._data = data
+        return answer_request(session._data, first.request)
+
+
+def _keys_first(
+    data: PrivateData, request: Request, refused: SchemaError, *, planned: bool
+) -> KeysFirst:
+    """Say which keys have to be found before a request is answered.
+
+    Raises:
+        SchemaError: the error by which it is refused, if no keys are wanting; or another one.
+    """
+    if refused.wanted is None:
+        raise refused
+    from dpsql.session.wanted_keys import ASSUMED, FEW, KeysFirst  # which most don't need
+
+    return KeysFirst.of(data, request, refused, ASSUMED if planned else FEW)

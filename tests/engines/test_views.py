@@ -101,7 +101,7 @@ def test_hints_for_columns_of_a_view_can_be_typed(con):
     with pytest.raises(SchemaError) as caught:
         table.column("hour")
     hint = str(caught.value.hint)
-    assert hint.startswith('find its values by session.find_keys("v", "hour"')
+    assert hint.startswith("pass keys=dpsql.Keys(), ")
     assert "; or pass schema=dpsql.Schema" in hint
     declared = Schema({"v": {"hour": Domain.integers(0, 23, nullable=True, outside="clamp")}})
     assert repr(declared["v"]["hour"].values) == "range(0, 24)"

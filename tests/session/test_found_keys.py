@@ -431,21 +431,22 @@ def test_answers_do_not_depend_on_the_order_of_rows(con):
 
 
 @pytest.mark.parametrize("column", ["tailnum", "origin", "number", "day", "moment"])
-def test_a_refusal_names_the_call_that_finds_keys_first(session, column):
+def test_a_refusal_names_first_by_which_argument_keys_are_found(session, column):
     sql = f"SELECT {column}, COUNT(*) AS n FROM flights GROUP BY {column}"
     with pytest.raises(dpsql.SchemaError, match="no public domain") as caught:
-        session.query(sql, budget=MUCH)
-    first, _, rest = caught.value.hint.partition(": at ")
-    call = first.removeprefix("find its values by ").replace("…", "BUDGET")
-    assert len(eval(call, {"session": session, "BUDGET": BUDGET})) > 0  # noqa: S307
+        session.query(sql, budget=BUDGET)
+    first, _, rest = caught.value.hint.partition(",")
+    name, _, value = first.removeprefix("pass ").partition("=")
+    given = {name: eval(value, {"dpsql": dpsql})}  # noqa: S307
+    assert session.query(sql, budget=BUDGET, **given).height > 1
     assert not session.query(sql, budget=MUCH).is_empty()
     assert "dpsql.Schema(" in rest
-    assert "find_keys" not in caught.value.hint.command
+    assert caught.value.hint.command.startswith("pass --keys 0.5, ")
 
 
 def test_what_the_refusal_says_of_the_cost():
     for most in (1, 2, 10, 1000):
-        assert 45 < dpsql.Keys().rule(BUDGET, most).least(0.95) < 60
+        assert 60 < dpsql.Keys(0.5).rule(BUDGET, most).least(0.95) < 82
 
 
 @pytest.mark.parametrize(
@@ -456,5 +457,5 @@ def test_a_refusal_names_no_call_that_would_be_refused(con, given_, column):
     session = dpsql.Session(con, **given_)
     with pytest.raises(dpsql.SchemaError) as caught:
         session.query(f"SELECT {column}, COUNT(*) FROM flights GROUP BY {column}", budget=MUCH)
-    assert "find_keys" not in caught.value.hint
+    assert "Keys()" not in caught.value.hint
     assert "Domain" in caught.value.hint

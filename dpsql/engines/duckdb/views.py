@@ -333,7 +333,7 @@ def _described(
     inner = _described(catalog, layer.below, schema, unit_below(catalog, layer, said))
     known = [_known(layer, inner, column) for column in layer.types]
     declared = declared_for(catalog, path, schema, catalog.columns(path))
-    columns, undeclared, bounds = fitted(name, known, declared)
+    columns, undeclared, bounds, unknown = fitted(name, known, declared)
     check_zones(catalog, columns.values())
     given = {folded(column) for column in declared}
     kept = {column for column in (*columns, *bounds) if folded(column) not in given}
@@ -356,6 +356,7 @@ def _described(
         expressions=expressions_for(catalog, path, schema, layer.comment, layer.types),
         file=attached_file(catalog, path),
         order=tuple(layer.types),
+        unknown=unknown,
     )
 
 

@@ -84,7 +84,7 @@ class SourceText:
         """Return an error of the schema as one that marks a place, maybe with a better hint."""
         found = self.error(place, error.message, hint or error.hint, SqlSchemaError)
         if isinstance(found, SchemaError):
-            found.unknown = error.unknown
+            found.unknown, found.wanted = error.unknown, error.wanted
         return found
 
     @contextmanager

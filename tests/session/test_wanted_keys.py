@@ -1,0 +1,328 @@
+"""Releases that find the values of columns first: what is asked, charged, refused and kept."""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+from unittest.mock import patch
+
+import duckdb
+import polars as pl
+import pytest
+
+import dpsql
+from dpsql.measurement.keys import ToldKey
+from dpsql.session import keys as finding
+from dpsql.session import session as sessions
+from tests.release.test_random_databases import check_within_charge
+from tests.release.test_sums_of_neighbors import recorded_in
+
+BUDGET = dpsql.Budget(epsilon=1, delta=1e-9)
+KEYS = dpsql.Keys()
+TABLES = """
+    CREATE TABLE c (id INTEGER PRIMARY KEY, city VARCHAR NOT NULL);
+    CREATE TABLE o (id INTEGER PRIMARY KEY, cid INTEGER NOT NULL REFERENCES c (id), item VARCHAR,
+        size SMALLINT, day DATE, moment TIMESTAMP, price INTEGER,
+        kind VARCHAR NOT NULL CHECK (kind IN ('p', 'q')));
+    INSERT INTO c SELECT i, 'town ' || (i % 4) FROM range(1200) t (i);
+    INSERT INTO o SELECT i, i % 1200, 'item ' || (i % 5), i % 3, DATE '2024-01-01' + (i % 2)::INT,
+        TIMESTAMP '2024-01-01 10:00:00' + to_days((i % 2)::INT), i % 100, ['p', 'q'][i % 2 + 1]
+    FROM range(3000) t (i);
+    INSERT INTO o VALUES (9999, 7, 'rare', NULL, NULL, NULL, NULL, 'p');
+"""
+ROWS = "SELECT i, 'town ' || (i % 4) AS city, i % 100 AS price FROM range(2000) t (i)"
+
+
+@pytest.fixture
+def con():
+    con = duckdb.connect()
+    con.execute(TABLES)
+    con.execute(f"CREATE TABLE plain AS {ROWS}")
+    return con
+
+
+def of_units(con, **given):
+    return dpsql.Session(con, unit=dpsql.Unit("c", max_rows={"c": 1, "o": 4}), **given)
+
+
+def charged(session):
+    """Return the sum of all charges, as ρ and δ."""
+    history = session.history
+    entries = session.ledger.entries()
+    assert len(entries) == history.height
+    return sum(e.mu_squared for e in entries) / 2, sum((e.delta for e in entries), Fraction(0))
+
+
+# ── What is asked ────────────────────────────────────────────────────────────────────────────────
+
+ASKED = {
+    "texts": ("SELECT city AS k, COUNT(*) AS n FROM plain GROUP BY k", 5),
+    "of rows that are referred to": (
+        "SELECT c.city AS k, COUNT(*) AS n FROM o JOIN c ON o.cid = c.id GROUP BY k", 5),
+    "of units": ("SELECT item AS k, COUNT(DISTINCT cid) AS n FROM o GROUP BY k", 7),
+    "numbers": ("SELECT size AS k, COUNT(*) AS n FROM o GROUP BY k", 4),
+    "days": ("SELECT day AS k, COUNT(*) AS n FROM o GROUP BY k", 3),
+    "times": ("SELECT moment::DATE AS k, COUNT(*) AS n FROM o GROUP BY k", 3),
+    "computed": ("SELECT upper(item) AS k, COUNT(*) AS n FROM o GROUP BY k", 7),
+    "in a query": (
+        "SELECT k, COUNT(*) AS n FROM (SELECT item AS k, kind FROM o WHERE kind = 'p') GROUP BY k",
+        7),
+    "with sums": ("SELECT item AS k, COUNT(*) AS n FROM o WHERE kind = 'p' GROUP BY ALL", 7),
+    "two": ("SELECT item || size::VARCHAR AS k, COUNT(*) AS n FROM o GROUP BY k", 22),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_values_are_found_and_groups_are_counted(con, name):
+    sql, _ = ASKED[name]
+    of = of_units(con) if " o" in sql else dpsql.Session(con)
+    with pytest.raises(dpsql.SchemaError, match="no public domain"):
+        of.query(sql, budget=BUDGET)
+    budget = dpsql.Budget(rho=10**9)
+    frame = of.query(sql, budget=budget, keys=dpsql.Keys(delta="1e-9"))
+    true = dict(con.execute(sql).fetchall())
+    found = {k: round(n) for k, n in frame.select("k", "n").rows() if round(n)}
+    frequent = {k: n for k, n in true.items() if n > 1 and k is not None}
+    assert {k: found[k] for k in frequent} == frequent
+    assert sum(found.values()) == sum(true.values()) or "DISTINCT" in sql or name == "two"
+    assert of.history["state"].to_list() == ["delivered"] * of.history.height
+
+
+def test_one_line_is_enough_for_a_file_of_which_nothing_is_declared(tmp_path):
+    path = tmp_path / "people.csv"
+    duckdb.sql(ROWS).pl().with_columns(pl.lit("x").alias(f"more {i}") for i in range(17)).write_csv(
+        path
+    )
+    sql = "SELECT city, COUNT(*) AS n FROM people GROUP BY city"
+    frame = dpsql.query(path, sql, budget=BUDGET, keys=KEYS)
+    assert {f"town {i}" for i in range(4)} <= set(frame["city"])
+
+
+def declared_in_a_file(tmp_path):
+    path = tmp_path / "schema.toml"
+    path.write_text('[plain.columns]\ncity = { keys = true, other = "elsewhere" }\n', "utf-8")
+    return path
+
+
+@pytest.mark.parametrize("way", ["python", "file", "comment"])
+def test_columns_are_declared_by_the_owner(con, tmp_path, way):
+    schema = {"plain": {"city": dpsql.Domain.keys(other="elsewhere")}}
+    if way == "file":
+        schema = declared_in_a_file(tmp_path)
+    if way == "comment":
+        schema = None
+        said = '{"keys": true, "other": "elsewhere"}'
+        con.execute(f"COMMENT ON COLUMN plain.city IS 'dpsql: {said}'")
+    sql = "SELECT city, COUNT(*) AS n FROM plain GROUP BY city"
+    session = dpsql.Session(con, schema=schema)
+    release = session.release({"by city": sql}, budget=BUDGET)
+    assert "elsewhere" in release["by city"]["city"].to_list()
+    assert release.found_keys("plain", "city").keys == tuple(f"town {i}" for i in range(4))
+    assert session.query(sql, budget=0).height == release["by city"].height
+
+
+# ── What is charged ──────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("statements", "share"),
+    [
+        (["SELECT city, COUNT(*) AS n FROM plain GROUP BY city"], Fraction(1, 2)),
+        (["SELECT city, COUNT(*) AS n FROM plain GROUP BY city", "SELECT COUNT(*) AS n FROM plain"],
+         Fraction(1, 5)),
+    ],
+)  # fmt: skip
+def test_all_of_the_budget_is_charged_and_no_more(con, statements, share):
+    session = dpsql.Session(con)
+    session.release(statements, budget=BUDGET, keys=KEYS)
+    rho, delta = charged(session)
+    aside = BUDGET.setting_aside(BUDGET.delta / 10)
+    assert rho == aside.rho
+    assert delta == aside.key_delta
+    assert session.ledger.entries()[0].mu_squared == aside.mu_squared * share
+
+
+def test_several_columns_share_what_finds_keys(con):
+    session = of_units(con)
+    sql = "SELECT item, day, COUNT(*) AS n FROM o GROUP BY ALL"
+    session.query(sql, budget=BUDGET, keys=dpsql.Keys(0.4))
+    aside = BUDGET.setting_aside(BUDGET.delta / 10)
+    first, second, _ = session.ledger.entries()
+    assert first.mu_squared == second.mu_squared == aside.mu_squared / 5
+    assert charged(session) == (aside.rho, aside.key_delta)
+
+
+def test_a_total_with_delta_set_aside_pays_for_it(con):
+    con.execute("ALTER TABLE plain ADD COLUMN kind VARCHAR; UPDATE plain SET kind = 'k' || i % 3")
+    session = dpsql.Session(con, budget=BUDGET, key_delta=1e-10)
+    sql = "SELECT city, COUNT(*) AS n FROM plain GROUP BY city"
+    session.query(sql, budget=dpsql.Budget(epsilon=0.5, delta=1e-9), keys=KEYS)
+    before = charged(session)
+    other = "SELECT kind, COUNT(*) AS n FROM plain GROUP BY kind"
+    with pytest.raises(dpsql.errors.BudgetError, match="Not enough budget"):
+        session.query(other, budget=dpsql.Budget(epsilon=0.9, delta=1e-9), keys=KEYS)
+    assert charged(session) == before
+    session.query(other, budget=dpsql.Budget(rho=session.remaining), keys=KEYS)
+    assert session.remaining == 0
+
+
+def test_what_was_found_before_is_free(con):
+    session = dpsql.Session(con)
+    sql = "SELECT city, COUNT(*) AS n FROM plain GROUP BY city"
+    with pytest.raises(dpsql.errors.BudgetError, match=r"No keys of plain\.city"):
+        session.query(sql, budget=0, keys=KEYS)
+    session.find_keys("plain", "city", budget=BUDGET)
+    session.query(sql, budget=dpsql.Budget(rho=1), keys=KEYS)
+    assert session.ledger.entries()[-1].mu_squared == 2
+    assert session.history.height == 2
+
+
+def test_errors_beforehand_are_those_after(con):
+    sql = "SELECT city, COUNT(*) AS n FROM plain GROUP BY city"
+    schema = {"plain": {"city": dpsql.Domain.keys()}}
+    session = dpsql.Session(con, schema=schema)
+    plan = session.plan(sql, budget=BUDGET, assume={"plain.city": 4})
+    assert not session.history.height
+    assert plan.notes[-1].startswith("values of plain.city are found first, for ρ = 0.00")
+    release = session.release([sql], budget=BUDGET)
+    assert plan.rmse == pytest.approx(release.plan.rmse, rel=1e-9)
+    alone = dpsql.plan(con, sql, budget=BUDGET, schema=schema, assume={"plain.city": 4})
+    assert alone.rmse == pytest.approx(plan.rmse, rel=1e-9)
+    many = dpsql.plan(con, sql, budget=BUDGET, schema=schema)
+    assert "for 100 of them" in many.notes[-1]
+
+
+# ── What is refused, before anything is charged ──────────────────────────────────────────────────
+
+BY_CITY = "SELECT city, COUNT(*) AS n FROM plain GROUP BY city"
+REFUSED = {
+    "no keys": (BY_CITY, {}, "no public domain"),
+    "no delta": (BY_CITY, {"budget": dpsql.Budget(rho=1), "keys": KEYS}, "need a δ"),
+    "pure": (BY_CITY, {"budget": dpsql.Budget(epsilon=1, delta=0), "keys": KEYS}, "Gaussian noise"),
+    "all of it": (BY_CITY, {"keys": dpsql.Keys(1)}, "leaves nothing"),
+    "no rule": (BY_CITY, {"keys": 0.5}, r"keys is a dpsql\.Keys"),
+    "too few units": (BY_CITY, {"keys": dpsql.Keys(at_least=20)}, "can't be found"),
+    "something else": (
+        "SELECT city, SUM(price) AS s FROM plain GROUP BY 1", {"keys": KEYS}, "no public bounds"),
+    "other types": (
+        "SELECT p.v, COUNT(*) FROM (SELECT price::DOUBLE AS v FROM plain) p GROUP BY v",
+        {"keys": KEYS, "budget": dpsql.Budget(epsilon=1, delta=0)}, "Gaussian noise"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_is_refused_before_anything_is_charged(con, name):
+    sql, given, said = REFUSED[name]
+    session = dpsql.Session(con)
+    with pytest.raises(dpsql.errors.DpsqlError, match=said) as caught:
+        session.query(sql, **{"budget": BUDGET, **given})
+    assert caught.value.hint
+    assert not session.history.height
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"targets": {"n": 5}, "at_most": dpsql.Budget(rho=1)}, "for a part of a budget"),
+        ({"budget": BUDGET, "assume": {"plain.city": 4}}, "Assumed rows are for targets"),
+    ],
+)
+def test_a_release_is_refused_without_a_budget_to_take_a_part_of(con, given, said):
+    session = dpsql.Session(con)
+    with pytest.raises(dpsql.errors.BudgetError, match=said):
+        session.release({"n": BY_CITY}, keys=KEYS, **given)
+    assert not session.history.height
+
+
+@pytest.mark.parametrize("many", [0, 1.5, 10**9, True])
+def test_a_number_of_keys_that_cannot_be_is_refused(con, many):
+    session = dpsql.Session(con)
+    with pytest.raises(dpsql.errors.DpsqlError, match=r"assumed|rows"):
+        session.plan(BY_CITY, budget=BUDGET, keys=KEYS, assume={"plain.city": many})
+
+
+def test_no_number_found_is_said_and_nothing_else_is_charged(con):
+    session = dpsql.Session(con)
+    sql = "SELECT i, COUNT(*) AS n FROM plain GROUP BY i"
+    for height in (1, 1):
+        with pytest.raises(dpsql.SchemaError, match="No value of i was found") as caught:
+            session.query(sql, budget=BUDGET, keys=KEYS)
+        assert "larger budget" in caught.value.hint
+        assert session.history.height == height
+
+
+# ── Between both steps ───────────────────────────────────────────────────────────────────────────
+
+
+def test_keys_stay_where_the_second_step_fails(con):
+    session = dpsql.Session(con)
+
+    def fail(data, request):
+        if data.declared.found:
+            raise KeyboardInterrupt
+        return real(data, request)
+
+    real = sessions.answer_request
+    with patch.object(sessions, "answer_request", fail), pytest.raises(KeyboardInterrupt):
+        session.query(BY_CITY, budget=BUDGET, keys=KEYS)
+    assert session.history.height == 1
+    (paid,) = session.ledger.entries()
+    session.query(BY_CITY, budget=dpsql.Budget(rho=1), keys=KEYS)
+    assert [e.mu_squared for e in session.ledger.entries()] == [paid.mu_squared, 2]
+
+
+def test_a_release_tells_of_its_keys_wherever_it_is_read(con, tmp_path):
+    session = dpsql.Session(con)
+    release = session.release({"n": BY_CITY}, budget=BUDGET, keys=KEYS, out=tmp_path / "out")
+    loaded = dpsql.Release.load(tmp_path / "out", ledger=session.ledger)
+    for one in (release, loaded):
+        found = one.found_keys("PLAIN", "City")
+        assert found.keys == tuple(f"town {i}" for i in range(4))
+        assert found.request == session.ledger.entries()[0].request
+        assert found.domain == one.facts.table.columns["city"]
+        assert "keys found" in one.summary()
+        with pytest.raises(dpsql.SchemaError, match="No values of"):
+            one.found_keys("plain", "price")
+    promise = release.report(tmp_path / "r.html").read_text("utf-8")
+    assert "plain.city" in promise
+    later = session.release({"n": "SELECT COUNT(*) AS n FROM plain"}, budget=BUDGET)
+    assert later.facts.found == release.facts.found
+
+
+# ── Neighbours ───────────────────────────────────────────────────────────────────────────────────
+
+
+def people(seed, without=None):
+    """Make rows of persons, of whom one may be left out, with a city that nobody else has."""
+    rng, con = random.Random(seed), duckdb.connect()  # noqa: S311
+    rows = [(rng.randrange(12), rng.choice("abcde"), rng.randrange(4)) for _ in range(60)]
+    rows += [(without if without is not None else 3, "his own", 1)]
+    con.execute("CREATE TABLE t (p INTEGER NOT NULL, city VARCHAR, x INTEGER NOT NULL "
+                "CHECK (x BETWEEN 0 AND 3))")  # fmt: skip
+    for row in rows:
+        if row[0] != without:
+            con.execute("INSERT INTO t VALUES (?, ?, ?)", row)
+    return con
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_neighbours_that_find_the_same_differ_by_what_is_charged(seed):
+    """And all else, what is planned and what it is called, depends on the keys that were told."""
+    rng = random.Random(seed)  # noqa: S311
+    told = [ToldKey(0, -9, key) for key in rng.sample([b"a", b"b", b"c", b"none has it"], 3)]
+    script = {"n": "SELECT city, COUNT(*) AS n FROM t WHERE x > 0 GROUP BY city",
+              "m": "SELECT x, COUNT(*) AS n FROM t GROUP BY x"}  # fmt: skip
+    seen, charges = [], []
+    for without in (None, 3):
+        session = dpsql.Session(people(seed, without), unit="p", max_rows=rng.choice([4]))
+
+        def tell(charged, scores, step):
+            for _ in scores.run():
+                pass
+            return tuple(told)
+
+        with patch.object(finding, "find_keys", tell):
+            seen.append(recorded_in(session, script, budget=BUDGET, keys=KEYS))
+        charges.append(charged(session))
+    check_within_charge(*seen)
+    assert charges[0] == charges[1]
