@@ -10,6 +10,7 @@ from statistics import NormalDist
 
 from dpsql.calls import checked
 from dpsql.errors import ArgumentError, BudgetError, shown
+from dpsql.hints import Hint
 from dpsql.privacy.budget import KEY_SHARE, Budget, Number, shown_delta
 from dpsql.privacy.keys import LARGEST_DELTA, KeyRule
 
@@ -133,7 +134,10 @@ class Keys:
         if not found:
             raise BudgetError(
                 f"Keys that nobody knows need a δ, and {budget} has none.",
-                hint='pass keys=dpsql.Keys(delta="1e-10").',
+                hint=Hint(
+                    'pass keys=dpsql.Keys(delta="1e-10").',
+                    "give the budget as --epsilon 1 --delta 1e-9.",
+                ),
             )
         return min(found, LARGEST_DELTA)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.declarations import Schema, parse_toml
 from dpsql.schema.declared import from_declaration
-from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds
+from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds, UnknownKeys
 from dpsql.schema.drafts import (
     PERSONS,
     drafted,
@@ -107,8 +107,9 @@ def _section(name: str, table: Table, proposal: Proposal | None, found: _Found) 
     lines.append(f"[{key}.columns]")
     lines += [_column(name, domain) for name, domain in table.columns.items()]
     for name, type_ in table.undeclared.items():
-        if name in table.bounds:
-            lines.append(as_entry(name, table.bounds[name]))
+        known = table.bounds.get(name) or table.unknown.get(name)
+        if known is not None:
+            lines.append(as_entry(name, known))
         elif name in found:
             lines.append(f"{as_entry(name, found[name])}  # {FOUND}")
         else:
@@ -221,7 +222,8 @@ def _undeclared(name: str, type_: str) -> str:
         if not says_range(name):
             note = f"{shown}: which ends it has; these are no guess. To group by it, too: {cells}"
     elif draft.type == "VARCHAR":
-        note = f"{shown}: list its texts"
+        entry, texts = as_entry(name, UnknownKeys()), entry.partition(" = ")[2]
+        note = f"{shown}: found for a part of each budget. If its texts are known: {texts}"
     elif isinstance(draft.values, range) and not says_range(name):
         note = f"{shown}: which ends it has; these are no guess"
     if singles_out(name):
