@@ -94,6 +94,18 @@ class FoundColumn(msgspec.Struct, frozen=True):
         return KeyRule(tuple(KeyRound(r.mu_squared, r.delta, r.most, r.least) for r in self.rounds))
 
 
+class BoundedColumn(msgspec.Struct, frozen=True):
+    """A column whose bounds were found in the rows, for charges of their own."""
+
+    path: tuple[str, ...]
+    """Its table's."""
+    column: str
+    low: str
+    """The bounds as decimals."""
+    high: str
+    charges: tuple[Earlier, ...]
+
+
 def now() -> str:
     """Return the time, in UTC to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
@@ -149,6 +161,8 @@ class Facts:
     earlier: tuple[Earlier, ...] = ()
     found: tuple[FoundColumn, ...] = ()
     """The columns of its tables whose values were found in the rows."""
+    bounded: tuple[BoundedColumn, ...] = ()
+    """The columns of its tables whose bounds were found in the rows."""
     confidence: float | None = None
     nonnegative: bool = False
     integers: bool = False
@@ -209,7 +223,8 @@ class Facts:
     @property
     def charges_before(self) -> tuple[Earlier, ...]:
         """The charges on which it rests besides its own, each once."""
-        rested = (*self.earlier, *(column.charge for column in self.found))
+        found = (column.charge for column in self.found)
+        rested = (*self.earlier, *found, *(c for of in self.bounded for c in of.charges))
         return tuple({one.seq: one for one in rested}.values())
 
     @property

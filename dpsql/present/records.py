@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, get_type_hints
 import msgspec
 import polars as pl
 
-from dpsql.answers.facts import Earlier, Facts, FoundColumn
+from dpsql.answers.facts import BoundedColumn, Earlier, Facts, FoundColumn
 from dpsql.errors import printable
 from dpsql.planner.reconstruction.base import EXPECTED
 from dpsql.privacy import Budget, Purpose, Receipt
@@ -190,6 +190,13 @@ def _found_columns(columns: Iterable[FoundColumn]) -> Iterator[str]:
         yield f"{printable(one.path[-1])}.{printable(one.column)}: {one.rule} ({charge})"
 
 
+def _bounded_columns(columns: Iterable[BoundedColumn]) -> Iterator[str]:
+    for one in columns:
+        charges = "; ".join(_rested_on(one.charges))
+        ends = f"from {printable(one.low)} to {printable(one.high)}"
+        yield f"{printable(one.path[-1])}.{printable(one.column)}: {ends} ({charges})"
+
+
 def _of_versions(versions: Mapping[str, str]) -> list[str]:
     return [", ".join(map(" ".join, versions.items()))]
 
@@ -303,6 +310,22 @@ FACTS = (
         In.METADATA,
         write=lambda found: [
             {"table": one.path[-1], "column": one.column, "entry": one.charge.seq} for one in found
+        ],
+    ),
+    Fact(
+        "found_bounds",
+        "bounded",
+        In.RELEASE,
+        absent=(),
+        lines=(FactLine("Privacy", "bounds found", _bounded_columns),),
+    ),
+    Fact(
+        "found_bounds",
+        "bounded",
+        In.METADATA,
+        write=lambda bounded: [
+            {"table": one.path[-1], "column": one.column, "entries": [c.seq for c in one.charges]}
+            for one in bounded
         ],
     ),
     Fact("versions", "versions", lines=(FactLine("Limits", "versions", _of_versions),)),

@@ -94,8 +94,9 @@ def write(facts: Facts, files: Mapping[str, DescribedFile]) -> str:
         **document_of(facts, In.RELEASE),
         "files": msgspec.to_builtins(files),
     }
-    if not facts.found:
-        del document["found_keys"]
+    for name, found in (("found_keys", facts.found), ("found_bounds", facts.bounded)):
+        if not found:
+            del document[name]
     if not facts.read:
         del document["read_tables"]
     if not facts.others:
@@ -108,7 +109,8 @@ def write(facts: Facts, files: Mapping[str, DescribedFile]) -> str:
 def _format_of(facts: Facts) -> int:
     aside = facts.budget is not None and bool(facts.budget.key_delta)
     charged = facts.receipt is not None and bool(facts.receipt.delta)
-    if aside or charged or any(before.delta for before in facts.charges_before):
+    rested = any(before.delta for before in facts.charges_before)
+    if aside or charged or rested or facts.bounded:
         return ASIDE
     return SEVERAL if facts.others else FORMAT
 
@@ -340,7 +342,7 @@ def check_ledger(facts: Facts, content: bytes, ledger: Ledger) -> None:
         LedgerError: it does not.
     """
     entries = {entry.request: entry for entry in ledger.entries()}
-    rested = [*facts.earlier, *(column.charge for column in facts.found)]
+    rested = list(facts.charges_before)
     if [_place(entries.get(e.request)) for e in rested] != rested:
         raise _forged()
     receipt = facts.receipt

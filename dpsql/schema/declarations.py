@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from dpsql.calls import checked
 from dpsql.errors import SchemaError, printable
-from dpsql.schema.domain import Declaration, Domain, NumberBounds
+from dpsql.schema.domain import Declaration, NumberBounds
 from dpsql.schema.entries import read_domain, read_expressions, references_from, toml_key
 from dpsql.schema.groups import Groups
 from dpsql.schema.names import closest, folded, twins
@@ -167,7 +167,7 @@ class Schema(Mapping[str, Mapping[str, Declaration]]):
         return f"Schema({tables!r}{units}{groups}{expressions}{known})"
 
 
-def declaring(schema: Schema, table: str, column: str, domain: Domain) -> Schema:
+def declaring(schema: Schema, table: str, column: str, domain: Declaration) -> Schema:
     """Return a schema that declares a domain besides, or in place of the column's own."""
     own = schema.get(table, {})
     others = {name: of for name, of in own.items() if folded(name) != folded(column)}

@@ -326,7 +326,10 @@ def bounds_hint(table: str, columns: Sequence[tuple[str, str]]) -> Hint:
     code = ", ".join(f"{as_text(name)}: {as_code(bounds)}" for name, bounds in drafts)
     schema = f"dpsql.Schema({{{as_text(table)}: {{{code}}}}})"
     lines = " and ".join(as_entry(*each) for each in drafts)
-    return passed(
+    named = (f"{as_text(table)}, {as_text(name)}" for name, _ in columns)
+    calls = " and ".join(f"session.find_bounds({each}, budget=…)" for each in named)
+    found = Hint(f"find them for a small part of the budget, {calls}{_OR}", "")
+    return found + passed(
         "schema",
         schema,
         f"write {lines} under [{toml_key(table)}.columns] of a schema file, --schema FILE.",

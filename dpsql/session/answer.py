@@ -323,10 +323,11 @@ def _is_used_otherwise(ledger: Ledger, receipt: Receipt, content: bytes) -> bool
 
 def _handed_out(data: PrivateData, release: Release, request: Request) -> Release:
     """Write a release to a folder, if asked, and hand it out as it is to be shown."""
-    found = data.declared.found
-    if found:
-        columns = data.archive.found_columns(release.facts.tables, found)
-        release = release.with_facts(replace(release.facts, found=columns))
+    found = data.declared.found_in(release.facts.tables)
+    if found or data.declared.found_bounds:
+        columns = data.archive.found_columns(found)
+        bounded = data.declared.bounded_in(release.facts.tables)
+        release = release.with_facts(replace(release.facts, found=columns, bounded=bounded))
     if request.out is not None:
         release.save(Path(request.out))
     if release.receipt is not None:

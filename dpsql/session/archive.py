@@ -225,23 +225,14 @@ class Archive:
                 return entry, decode_keys(content)
         return None
 
-    def found_columns(
-        self, tables: Iterable[Table], found: frozenset[tuple[tuple[str, ...], str]]
-    ) -> tuple[FoundColumn, ...]:
-        """Return the columns whose values were found, of tables and those that they refer to.
-
-        Args:
-            tables: tables whose rows were counted.
-            found: paths and columns that are declared since they were found.
-        """
-        known = {of.path: of for t in tables for of in (*(p.table for p in t.parents), t)}
-        listed = list[FoundColumn]()
-        for path, column in sorted(found):
-            table = known.get(path)
-            kept = None if table is None else self.kept_keys(table.alone, column)
-            if kept is not None:
-                listed.append(FoundColumn.of(path, column, kept[1].rule, kept[0]))
-        return tuple(listed)
+    def found_columns(self, columns: Iterable[tuple[Table, str]]) -> tuple[FoundColumn, ...]:
+        """Return by which rule, and for which charge, the values of columns were found."""
+        kept = ((table, column, self.kept_keys(table, column)) for table, column in columns)
+        return tuple(
+            FoundColumn.of(table.path, column, found[1].rule, found[0])
+            for table, column, found in kept
+            if found is not None
+        )
 
     def _charged(self, table: Table, *, charged: bool = False) -> ChargedTable:
         return charged_table(table, self.state_of(table, charged=charged))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -11,6 +11,7 @@ from itertools import chain, pairwise
 
 import polars as pl
 
+from dpsql.answers.facts import BoundedColumn
 from dpsql.calls import check_path, check_switch
 from dpsql.engines.made_rows import rows_of_relation
 from dpsql.engines.public import PublicReader
@@ -34,11 +35,12 @@ from dpsql.planner.plans.traits import LAPLACE
 from dpsql.planner.registry import plan
 from dpsql.privacy import Ledger
 from dpsql.rel.related import RelatedRows, all_that_meet, related_rows
+from dpsql.release.found_bounds import FoundBounds
 from dpsql.request import Declared, Request
 from dpsql.schema import EachRow, Schema, Table, Unit
 from dpsql.schema.catalog import check_declared, unbounded, verify_unchanged
 from dpsql.schema.declarations import declaring
-from dpsql.schema.domain import Domain
+from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.drafts import without_finding
 from dpsql.schema.facts import Database
 from dpsql.schema.keys import check_references, read_keys
@@ -46,6 +48,7 @@ from dpsql.schema.lookup import means, meant, of_table
 from dpsql.schema.names import as_sql, folded, quoted_text
 from dpsql.schema.pair_bounds import bound_of, unbounded_where_met
 from dpsql.schema.referred import check_same_units, check_stored_apart, root_of, with_parents
+from dpsql.schema.sequences import decimal_text
 from dpsql.schema.table import MovedValues, moved_values
 from dpsql.schema.units import RowLimit
 from dpsql.session.archive import Archive
@@ -68,6 +71,8 @@ class DeclaredData:
     """What is made of rows of private tables for this question, by the name that it has there."""
     found: frozenset[tuple[tuple[str, ...], str]] = frozenset()
     """Paths and columns whose domains were found in the rows, and are declared in the schema."""
+    found_bounds: Mapping[tuple[tuple[str, ...], str], FoundBounds] = field(default_factory=dict)
+    """Path and column → the bounds that were found in the rows, and are declared in the schema."""
     can_find: Callable[[], bool] = lambda: True
     """Whether the account can pay for finding more."""
 
@@ -226,10 +231,46 @@ class DeclaredData:
             column: a column of it.
             domain: its domain, in place of one that was declared before.
         """
+        found = self.found | {(table.path, column)}
+        return replace(self, schema=self._with(table, column, domain), found=found)
+
+    def bounding(self, table: Table, found: FoundBounds) -> DeclaredData:
+        """Declare bounds besides, which were found in the rows.
+
+        Args:
+            table: a table that was described.
+            found: the bounds of a column of it, in place of those that were found before.
+        """
+        known = {**self.found_bounds, (table.path, found.column): found}
+        return replace(
+            self, schema=self._with(table, found.column, found.bounds), found_bounds=known
+        )
+
+    def _with(self, table: Table, column: str, declared: Domain | NumberBounds) -> Schema:
+        """Return the schema with one more declaration."""
         schema = Schema({}) if self.schema is None else self.schema
         names = (name for name in schema if means(self.source.catalog, name, table.path))
-        schema = declaring(schema, next(names, table.typed), column, domain)
-        return replace(self, schema=schema, found=self.found | {(table.path, column)})
+        return declaring(schema, next(names, table.typed), column, declared)
+
+    def found_in(self, tables: Iterable[Table]) -> list[tuple[Table, str]]:
+        """Return the columns of tables whose values were found, with their tables."""
+        known = _with_parents(tables)
+        return [
+            (known[path].alone, column)
+            for path, column in sorted(self.found)
+            if path in known and column in known[path].columns
+        ]
+
+    def bounded_in(self, tables: Iterable[Table]) -> tuple[BoundedColumn, ...]:
+        """Return the columns of tables whose bounds were found."""
+        known = _with_parents(tables)
+        return tuple(
+            BoundedColumn(
+                path, column, decimal_text(found.low), decimal_text(found.high), found.charges
+            )
+            for (path, column), found in sorted(self.found_bounds.items())
+            if path in known and column in known[path].bounds
+        )
 
     def unique_keys(self, table: Table) -> frozenset[frozenset[str]]:
         """Return the sets of columns in which no two rows agree, as the database sees to it."""
@@ -292,6 +333,11 @@ class DeclaredData:
     def root_of(self, table: Table) -> str:
         """Return the table and the columns of the ids of a table's units."""
         return root_of(self.source, table, self.schema, self.unit)
+
+
+def _with_parents(tables: Iterable[Table]) -> dict[tuple[str, ...], Table]:
+    """Return tables, and those that their rows refer to, by their paths."""
+    return {of.path: of for t in tables for of in (*(p.table for p in t.parents), t)}
 
 
 def _is_private(

@@ -104,7 +104,7 @@ def answer_keys(data: PrivateData, asked: KeyQuestion, watch: Watch) -> FoundKey
     """
     with data.held():
         table = data.declared.described(asked.table)
-        column = _column(table, asked.column)
+        column = column_of(table, asked.column)
         most = most_keys(data.declared, table, column)
     purpose = partial(data.archive.key_purpose, table, column)
     left = data.ledger.undelivered(purpose(), None)  # whatever it has cost
@@ -168,7 +168,7 @@ def kept_keys(data: PrivateData, asked: KeyQuestion) -> FoundKeys | None:
     """Return keys that were found before; None if there are none. Nothing is charged."""
     with data.held():
         table = data.declared.described(asked.table)
-        column = _column(table, asked.column)
+        column = column_of(table, asked.column)
     return _found_before(data, table, column, asked)
 
 
@@ -250,7 +250,7 @@ def rule_alone(declared: DeclaredData, asked: KeyQuestion) -> KeyRule:
 def _asked_of(declared: DeclaredData, asked: KeyQuestion) -> tuple[Budget, int]:
     """Return the budget of a question, and how many keys of a unit count at most."""
     table = declared.described(asked.table)
-    most = most_keys(declared, table, _column(table, asked.column))
+    most = most_keys(declared, table, column_of(table, asked.column))
     if not isinstance(asked.budget, Budget):
         raise BudgetError("Keys need a budget.", hint="pass one, dpsql.Budget(rho=0.1).")
     return asked.budget, most
@@ -274,7 +274,7 @@ def _rule(data: PrivateData, asked: KeyQuestion, budget: Budget, most: int) -> K
     return asked.keys.rule(budget, most, min(aside * share, left or aside))
 
 
-def _column(table: Table, name: object) -> str:
+def column_of(table: Table, name: object) -> str:
     """Return the column that a name means.
 
     Raises:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 import polars as pl
 
+from dpsql.answers.facts import Earlier
 from dpsql.calls import check_callable, checked
 from dpsql.engines import data_source
 from dpsql.engines.interrupts import interruptible
@@ -26,6 +27,7 @@ from dpsql.privacy.key_budget import Keys
 from dpsql.privacy.place import IN_MEMORY
 from dpsql.progress import Progress, watched
 from dpsql.release import Release
+from dpsql.release.found_bounds import FoundBounds, statement
 from dpsql.release.found_keys import FoundKeys
 from dpsql.request import (
     AnswerOptions,
@@ -46,9 +48,11 @@ from dpsql.request import (
 from dpsql.schema import Table
 from dpsql.schema.domain import OTHER
 from dpsql.schema.facts import Database
+from dpsql.schema.grain import declared_type
 from dpsql.schema.names import as_sql
 from dpsql.session.answer import answer_request, check_answerable
 from dpsql.session.archive import Archive
+from dpsql.session.bounds import findable_bounds, with_bounds
 from dpsql.session.checks import check_budget, check_key_delta, check_most, check_request
 from dpsql.session.data import DeclaredData, PrivateData, check_up_to, histogram, without_last
 from dpsql.session.keys import KeyQuestion, answer_keys, with_keys
@@ -463,6 +467,52 @@ class Session:
             found = answer_keys(self._data, asked, watch)
             self._data = with_keys(self._data, table, found)
             return found
+
+    @checked
+    def find_bounds(
+        self,
+        table: str,
+        column: str,
+        *,
+        budget: Budget | Free,
+        progress: Progress | bool | None = None,
+    ) -> FoundBounds:
+        """Find between which numbers most values of a column lie, where nobody knows any bounds.
+
+            session.find_bounds("sales", "price", budget=dpsql.Budget(rho=0.001))
+            session.query("SELECT SUM(price) AS s FROM sales", budget=…)
+
+        Values are counted between powers of two, and the outermost counts that are surely above 0
+        tell the bounds. They are those of the column in this session from then on: values beyond
+        them count as the nearer one. `bounds` has them for schemas.
+
+        Args:
+            table: its name.
+            column: a column of numbers without a domain and without bounds.
+            budget: what is charged; a tenth of what sums will cost is enough. 0 answers again from
+                what was measured before.
+            progress: see `release`.
+
+        Returns:
+            The bounds.
+
+        Raises:
+            SchemaError: the column has a domain or bounds, or no numbers.
+            DpsqlError: see `release`.
+        """
+        declared = self._data.declared
+        of = declared.described(table)
+        name = findable_bounds(of, column, declared.found_bounds)
+        type_ = declared_type(of, name)
+        asked = Request(named(statement(of.typed, name, type_)), budget, progress=progress)
+        release = answered(self, asked)
+        (counts,), facts = release.values(), release.facts
+        entries = {entry.request: entry for entry in self.ledger.entries()}
+        own = [] if facts.receipt is None else [Earlier.of(entries[facts.receipt.request])]
+        found = FoundBounds.of(of.typed, name, type_, counts, (*facts.charges_before, *own))
+        with self._lock:
+            self._data = with_bounds(self._data, of, found)
+        return found
 
     def _asked_of(self, made: Table, sql: str, budget: Budget | Free) -> pl.DataFrame:
         """Answer a statement over what is made of the rows of a table."""

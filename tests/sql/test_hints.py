@@ -212,9 +212,10 @@ def test_the_bounds_that_a_hint_proposes_can_be_typed(con, sql, names):
     error = refusal(con, sql)
     assert isinstance(error, SqlSchemaError)
     assert f" {names} ha" in error.message
-    assert error.hint.startswith("pass schema=")
-    schema = eval(error.hint.removeprefix("pass schema=").removesuffix("."), {"dpsql": dpsql})  # noqa: S307
+    found, _, declared = error.hint.partition("; or pass schema=")
+    schema = eval(declared.removesuffix("."), {"dpsql": dpsql})  # noqa: S307
     assert dpsql.plan(con, sql, budget=BUDGET, schema=schema).workload.count > 0
+    assert found.startswith("find them for a small part of the budget, session.find_bounds(")
 
 
 @pytest.mark.parametrize(

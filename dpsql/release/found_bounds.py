@@ -1,0 +1,154 @@
+"""Found bounds: between which numbers most values of a column lie, of which nobody knew any.
+
+Values are counted in bins between powers of two, up to the ends of the column's type. That is a
+statement like any other, with public groups; its noise is certified, charged and kept as ever. The
+outermost bins whose noisy counts are surely above 0 tell the bounds (ApproxBounds of Google's
+library for differential privacy; here with one Gaussian measurement).
+
+With m bins a count passes if it is above z standard errors, Φ(z) = 1 − 10⁻⁵/m: so that some bin
+without rows passes in 1 case of 100,000 at most. A wrong bin at 2^62 would ruin a sum, which a few
+more rows for a bin to pass don't; so there are no bins beyond the type's own range, either.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from statistics import NormalDist
+
+import polars as pl
+
+from dpsql.answers.facts import Earlier
+from dpsql.errors import InternalError, printable
+from dpsql.schema.domain import INTEGER_TYPES, NumberBounds
+from dpsql.schema.names import as_sql
+from dpsql.schema.sequences import FLOATS, decimal_scale, decimal_width, type_range
+
+MISSED = 1e-5
+"""The probability that any bin without rows passes for one with some."""
+MOST_BITS = 63
+"""The power of two up to which numbers are told apart: beyond, they count as in the last bin."""
+BIN, COUNT = "bin", "n"
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """An interval of numbers, and its number among all: 0 is that from 0 up to 1."""
+
+    number: int
+    low: Fraction
+    high: Fraction
+    """The bound on values in it; those of whole numbers are below the next power of two."""
+
+
+def has_bins(type_: str) -> bool:
+    """Whether a column of a type has numbers, whose bounds can be found."""
+    return type_ in INTEGER_TYPES or type_ in FLOATS or type_.startswith(("DECIMAL(", "HUGEINT"))
+
+
+def bins_of(type_: str) -> tuple[Bin, ...]:
+    """Return the bins of a type of numbers, in ascending order.
+
+    Raises:
+        InternalError: it is of another type.
+    """
+    least, most = _bits(type_)
+    whole = type_ in INTEGER_TYPES or type_ == "HUGEINT"
+    below = [
+        Bin(-k - 1, -(Fraction(2) ** k), -(Fraction(2) ** (k - 1))) for k in range(least, 0, -1)
+    ]
+    fractions = [Bin(-1, Fraction(-1), Fraction(0))] if least and not whole else []
+    above = [
+        Bin(k, Fraction(2) ** (k - 1) if k else Fraction(0), Fraction(2) ** k - whole)
+        for k in range(most + 1)
+    ]
+    return (*below, *fractions, *above)
+
+
+def _bits(type_: str) -> tuple[int, int]:
+    """Return the powers of two between whose negative and positive ones all values lie."""
+    if type_ in FLOATS or type_ == "HUGEINT":
+        return MOST_BITS, MOST_BITS
+    if type_ in INTEGER_TYPES:
+        low, high = type_range(type_)
+        return min(max(-low - 1, 0).bit_length(), MOST_BITS), min(high.bit_length(), MOST_BITS)
+    if type_.startswith("DECIMAL("):
+        digits = decimal_width(type_) - decimal_scale(type_)
+        bits = min((10**digits).bit_length(), MOST_BITS)
+        return bits, bits
+    raise InternalError("there are bins of numbers alone")
+
+
+def statement(table: str, column: str, type_: str) -> str:
+    """Write the statement that counts the values of a column in its bins."""
+    name, bins = as_sql(column), bins_of(type_)
+    nothing = [f"WHEN isnan({name}) THEN NULL"] if type_ in FLOATS else []
+    below = (f"WHEN {name} <= {_number(b.high)} THEN {b.number}" for b in bins if b.number < -1)
+    around = (f"WHEN {name} < {_number(b.high)} THEN -1" for b in bins if b.number == -1)
+    above = [b for b in bins if b.number >= 0]
+    ends = (f"WHEN {name} < {_number(c.low)} THEN {b.number}" for b, c in pairwise(above))
+    last = f"WHEN {name} >= {_number(above[-1].low)} THEN {above[-1].number}"
+    cases = " ".join([*nothing, *below, *around, *ends, last])
+    return f"SELECT CASE {cases} END AS {BIN}, COUNT(*) AS {COUNT} FROM {table} GROUP BY {BIN}"
+
+
+def _number(value: Fraction) -> str:
+    return str(int(value))
+
+
+@dataclass(frozen=True, repr=False)
+class FoundBounds:
+    """Bounds of a column's numbers, found with noise; see `Session.find_bounds`.
+
+    Args:
+        table: the table.
+        column: the column.
+        low: the lower bound.
+        high: the upper one.
+        any: whether there is a bin that surely has rows; else the bounds are 0 and 1.
+        charges: what was charged for what they follow from.
+    """
+
+    table: str
+    column: str
+    low: Fraction
+    high: Fraction
+    any: bool
+    charges: tuple[Earlier, ...]
+
+    @classmethod
+    def of(
+        cls,
+        table: str,
+        column: str,
+        type_: str,
+        counts: pl.DataFrame,
+        charges: tuple[Earlier, ...],
+    ) -> FoundBounds:
+        """Read them off noisy counts of bins."""
+        found = list(_passing(type_, counts))
+        low = min((b.low for b in found), default=Fraction(0))
+        high = max((b.high for b in found), default=Fraction(1))
+        return cls(table, column, low, max(high, low + 1), bool(found), charges)
+
+    @property
+    def bounds(self) -> NumberBounds:
+        """The bounds, for schemas."""
+        return NumberBounds(self.low, self.high)
+
+    def __repr__(self) -> str:
+        name = f"{printable(self.table)}.{printable(self.column)}"
+        said = str(self.bounds) if self.any else "nothing is surely there"
+        return f"<FoundBounds of {name}: {said}>"
+
+
+def _passing(type_: str, counts: pl.DataFrame) -> Iterator[Bin]:
+    """Yield the bins whose noisy counts are surely above 0."""
+    bins = {b.number: b for b in bins_of(type_)}
+    deviations = NormalDist().inv_cdf(1 - MISSED / len(bins))
+    for number, count, variance in counts.select(BIN, COUNT, f"{COUNT}_variance").rows():
+        if number in bins and count > deviations * math.sqrt(variance):
+            yield bins[number]
