@@ -169,7 +169,8 @@ class Answer:
         for name in self._marks.columns:
             if f"{name}_variance" in self._frame.columns:
                 off, sure = self._frame[f"{name}_variance"].sqrt(), ""
-                if off.null_count() == off.len() and f"{name}_upper" in self._frame.columns:
+                ends = self._frame.schema.get(f"{name}_upper")
+                if off.null_count() == off.len() and ends is not None and ends.is_numeric():
                     off = (self._frame[f"{name}_upper"] - self._frame[f"{name}_lower"]) / 2
                     sure = f" at {100 * (self._facts.confidence or 0):g} %"
                 found[name] = _off(off.drop_nulls(), sure)

@@ -99,15 +99,19 @@ class Keys:
         Raises:
             BudgetError: the budget has no δ, or is too small.
         """
-        delta = self._delta_of(budget, delta)
+        delta = self.delta_of(budget, delta)
         aside = budget.delta is not None and not budget.key_delta
         left = (budget.setting_aside(delta) if aside else budget).mu_squared
         if self.at_least is None:
             return KeyRule.of(left * (self.share or 1), delta, most, self.pre_threshold)
         return self._rule_for(self.at_least, left, delta, most, budget)
 
-    def _delta_of(self, budget: Budget, otherwise: Fraction | None) -> Fraction:
-        """Return the δ that pays for keys.
+    def delta_of(self, budget: Budget, otherwise: Fraction | None) -> Fraction:
+        """Return the δ that pays for keys, of however many columns.
+
+        Args:
+            budget: what is given for them.
+            otherwise: the δ, if nothing else is said.
 
         Raises:
             BudgetError: there is none.

@@ -24,7 +24,7 @@ import polars as pl
 from dpsql.answers.facts import Earlier, Facts
 from dpsql.answers.frames import DESCRIBED, Frames, slices
 from dpsql.answers.sources import identity_of, same_columns, unchanged
-from dpsql.errors import BudgetError, LedgerError, ReleaseFormatError, SchemaError
+from dpsql.errors import BudgetError, InternalError, LedgerError, ReleaseFormatError, SchemaError
 from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.reconstruction.base import EXPECTED
 from dpsql.planner.reconstruction.sources import Source
@@ -34,6 +34,7 @@ from dpsql.present.formats import write_parquet
 from dpsql.present.records import DocumentPart, In, document_of, facts_in
 from dpsql.privacy import Entry, Ledger
 from dpsql.privacy.purpose import ChargedTable
+from dpsql.release.found_keys import decode_keys
 from dpsql.release.measurements import decode, encode, read_parquet
 from dpsql.schema import Table
 
@@ -154,7 +155,7 @@ def read(text: str) -> tuple[Facts, dict[str, DescribedFile]]:
         return facts, msgspec.convert(document["files"], dict[str, DescribedFile])
     except (
         KeyError, TypeError, ValueError, OverflowError, RecursionError, BudgetError, LedgerError,
-        SchemaError, msgspec.ValidationError, pl.exceptions.PolarsError,
+        InternalError, SchemaError, msgspec.ValidationError, pl.exceptions.PolarsError,
     ):  # fmt: skip
         raise malformed("release.json says something impossible") from None
 
@@ -203,6 +204,15 @@ def _check(facts: Facts, document: Mapping[str, Any]) -> None:
     charged = 0 if facts.receipt is None else len(facts.receipt.purpose.tables)
     if not units or charged not in {0, len(facts.tables)}:
         raise ValueError
+    paths |= {one.table.path for one in facts.read}
+    paths |= {of.path for table in facts.tables for of in table.read}
+    columns = [(one.path, one.column) for one in facts.found]
+    columns += [(one.path, one.column) for one in facts.bounded]
+    if len(set(columns)) < len(columns) or any(path not in paths for path, _ in columns):
+        raise ValueError
+    for found in facts.found:
+        if found.rule.mu_squared > found.charge.mu_squared:
+            raise ValueError
     if facts.groups_above is not None and not 0 <= facts.groups_above <= MAX_ABOVE:
         raise ValueError
     known = EXPECTED if not facts.biased else ("statement", "rows")
@@ -345,6 +355,11 @@ def check_ledger(facts: Facts, content: bytes, ledger: Ledger) -> None:
     rested = list(facts.charges_before)
     if [_place(entries.get(e.request)) for e in rested] != rested:
         raise _forged()
+    for found in facts.found:
+        kept = ledger.content(entries[found.charge.request])
+        told = None if kept is None else decode_keys(kept)
+        if told is not None and (told.column, told.rule) != (found.column, found.rule):
+            raise _forged()
     receipt = facts.receipt
     requests = [e.request for e in facts.earlier]
     if receipt is not None:

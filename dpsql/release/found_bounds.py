@@ -5,15 +5,17 @@ statement like any other, with public groups; its noise is certified, charged an
 outermost bins whose noisy counts are surely above 0 tell the bounds (ApproxBounds of Google's
 library for differential privacy; here with one Gaussian measurement).
 
-With m bins a count passes if it is above z standard errors, Φ(z) = 1 − 10⁻⁵/m: so that some bin
-without rows passes in 1 case of 100,000 at most. A wrong bin at 2^62 would ruin a sum, which a few
-more rows for a bin to pass don't; so there are no bins beyond the type's own range, either.
+With m bins a count is surely above 0 if it is above z standard errors, Φ(z) = 1 − 10⁻⁶/m: so that
+any bin without rows is taken for one with some in 1 case of a million at most. A wrong bin at 2^62
+would ruin a sum; so there are no bins beyond the type's own range, either. From the outermost of
+these bins on, those beside them count as well as long as each is likely to have rows, in 1 case of
+100 by mistake: the bounds are twice as wide then, which costs less than to cut such rows off.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -27,8 +29,10 @@ from dpsql.schema.domain import INTEGER_TYPES, NumberBounds
 from dpsql.schema.names import as_sql
 from dpsql.schema.sequences import FLOATS, decimal_scale, decimal_width, type_range
 
-MISSED = 1e-5
-"""The probability that any bin without rows passes for one with some."""
+SURE = 1e-6
+"""The probability that any bin without rows is surely taken for one with some."""
+LIKELY = 0.01
+"""The probability that one beside another that has rows is, if it has none."""
 MOST_BITS = 63
 """The power of two up to which numbers are told apart: beyond, they count as in the last bin."""
 BIN, COUNT = "bin", "n"
@@ -129,10 +133,9 @@ class FoundBounds:
         charges: tuple[Earlier, ...],
     ) -> FoundBounds:
         """Read them off noisy counts of bins."""
-        found = list(_passing(type_, counts))
-        low = min((b.low for b in found), default=Fraction(0))
-        high = max((b.high for b in found), default=Fraction(1))
-        return cls(table, column, low, max(high, low + 1), bool(found), charges)
+        ends = _ends(bins_of(type_), counts)
+        low, high = (Fraction(0), Fraction(1)) if ends is None else (ends[0].low, ends[1].high)
+        return cls(table, column, low, max(high, low + 1), ends is not None, charges)
 
     @property
     def bounds(self) -> NumberBounds:
@@ -145,10 +148,18 @@ class FoundBounds:
         return f"<FoundBounds of {name}: {said}>"
 
 
-def _passing(type_: str, counts: pl.DataFrame) -> Iterator[Bin]:
-    """Yield the bins whose noisy counts are surely above 0."""
-    bins = {b.number: b for b in bins_of(type_)}
-    deviations = NormalDist().inv_cdf(1 - MISSED / len(bins))
-    for number, count, variance in counts.select(BIN, COUNT, f"{COUNT}_variance").rows():
-        if number in bins and count > deviations * math.sqrt(variance):
-            yield bins[number]
+def _ends(bins: Sequence[Bin], counts: pl.DataFrame) -> tuple[Bin, Bin] | None:
+    """Return the outermost bins that have rows, by their noisy counts; None if none surely has."""
+    rows = counts.select(BIN, COUNT, f"{COUNT}_variance").rows()
+    errors = {number: count / math.sqrt(variance) for number, count, variance in rows}
+    above = [errors.get(b.number, 0.0) for b in bins]
+    quantile = NormalDist().inv_cdf
+    sure = [i for i, z in enumerate(above) if z > quantile(1 - SURE / len(bins))]
+    if not sure:
+        return None
+    first, last, likely = sure[0], sure[-1], quantile(1 - LIKELY)
+    while first > 0 and above[first - 1] > likely:
+        first -= 1
+    while last + 1 < len(bins) and above[last + 1] > likely:
+        last += 1
+    return bins[first], bins[last]

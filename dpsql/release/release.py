@@ -16,7 +16,7 @@ from dpsql.answers.frames import AnsweredAgain, Frames, SupportedFrames, Suppres
 from dpsql.answers.noise import check_confidence
 from dpsql.answers.requery import ASKED, asked_of, fitting, requery
 from dpsql.calls import check_above, check_path_given, check_rows, check_switch, checked
-from dpsql.errors import SchemaError, shown
+from dpsql.errors import SchemaError, printable, shown
 from dpsql.linalg.threads import one_thread
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.sources import Source
@@ -313,28 +313,32 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         """
         return marks(self._frames, name)
 
+    @checked
     def found_keys(self, table: str, column: str) -> FoundKeys:
         """Return the values of a column that were found in the rows, and by which rule.
 
         They were charged by themselves, see `keys` of `Session.release` and `Session.find_keys`.
 
         Args:
-            table: a table whose rows were counted, or that these refer to.
+            table: a table that was read.
             column: its column.
 
         Raises:
             SchemaError: none of such a column were found.
         """
+        read = [of for one in self.facts.tables for of in one.read]
+        known = {of.path: of for of in (*(one.table for one in self.facts.read), *read)}
+        wanted = folded(str(table)), folded(str(column))
         for found in self.facts.found:
-            for of in (
-                t for one in self.facts.tables for t in (one, *(p.table for p in one.parents))
-            ):
-                called = folded(of.name) == folded(table) and folded(found.column) == folded(column)
-                if called and of.path == found.path and found.column in of.columns:
-                    return FoundKeys.released(found, of, of.columns[found.column])
+            of = known.get(found.path)
+            if of is None or (folded(of.name), folded(found.column)) != wanted:
+                continue
+            if found.column in of.columns:
+                return FoundKeys.released(found, of, of.columns[found.column])
+        names = (f"{printable(f.path[-1])}.{printable(f.column)}" for f in self.facts.found)
         raise SchemaError(
             f"No values of {shown(table)}, {shown(column)} were found for this release.",
-            hint=f"those of {', '.join(f'{f.path[-1]}.{f.column}' for f in self.facts.found)} were."
+            hint=f"those of {', '.join(names)} were."
             if self.facts.found
             else "its columns have domains that were declared.",
         )

@@ -6,10 +6,12 @@ import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
 from dpsql.answers.answers import rehearse
+from dpsql.answers.facts import FoundColumn
 from dpsql.answers.sources import in_order, together
 from dpsql.engines.base import Counted, Counting, Engine, Step
 from dpsql.engines.interrupts import EndedStatementError, is_interrupted
@@ -131,11 +133,6 @@ def answer(data: PrivateData, request: Request) -> Release:
         if receipt is not None:
             data.ledger.abandon(receipt)
         raise
-
-
-def answer_request(data: PrivateData, request: Request) -> Release:
-    """Answer statements with a charge, or for nothing if the budget is 0; see `answer`."""
-    return (answer_free if request.free else answer)(data, request)
 
 
 def check_answerable(data: PrivateData, request: Request) -> None:
@@ -323,11 +320,13 @@ def _is_used_otherwise(ledger: Ledger, receipt: Receipt, content: bytes) -> bool
 
 def _handed_out(data: PrivateData, release: Release, request: Request) -> Release:
     """Write a release to a folder, if asked, and hand it out as it is to be shown."""
-    found = data.declared.found_in(release.facts.tables)
-    if found or data.declared.found_bounds:
-        columns = data.archive.found_columns(found)
-        bounded = data.declared.bounded_in(release.facts.tables)
-        release = release.with_facts(replace(release.facts, found=columns, bounded=bounded))
+    if data.declared.found or data.declared.found_bounds:
+        facts, declared = release.facts, data.declared
+        found, bounded = (
+            declared.found_columns(facts.tables),
+            declared.bounded_columns(facts.tables),
+        )
+        release = release.with_facts(replace(facts, found=found, bounded=bounded))
     if request.out is not None:
         release.save(Path(request.out))
     if release.receipt is not None:
@@ -349,6 +348,10 @@ def _paid_before(data: PrivateData, asked: Compiled) -> Release | None:
     tables = asked.script.tables
     budget, wanted = request.amount, data.archive.purpose(request, tables)
     found = data.ledger.undelivered(wanted, None if budget is None else budget.mu_squared)
+    if found is None and budget is not None:  # with keys that were found for a part of it
+        rest = budget_after_keys(budget, data.declared.found_columns(tables))
+        found = None if rest is None else data.ledger.undelivered(wanted, rest.mu_squared)
+        budget = rest if found is not None else budget
     if found is None:
         return None
     receipt, content = found
@@ -367,6 +370,17 @@ def _paid_before(data: PrivateData, asked: Compiled) -> Release | None:
         return again(script, before, request, receipt, paid)
     except (MechanismError, UndeterminedError, ResourceLimitError):
         return None  # a joined public table has changed since
+
+
+def budget_after_keys(budget: Budget, found: Sequence[FoundColumn]) -> Budget | None:
+    """Return the rest of a budget of which a part has found keys; None if there is none."""
+    delta = sum((one.charge.delta or Fraction(0) for one in found), Fraction(0))
+    if not found or (budget.delta is not None and not budget.key_delta and delta >= budget.delta):
+        return None
+    if budget.delta is not None and not budget.key_delta:
+        budget = budget.setting_aside(delta)
+    left = budget.mu_squared - sum((one.charge.mu_squared for one in found), Fraction(0))
+    return Budget(rho=left / 2) if left > 0 else None
 
 
 def _pairs_again(

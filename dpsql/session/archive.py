@@ -6,8 +6,9 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice, product
 
-from dpsql.answers.facts import Earlier, FoundColumn
+from dpsql.answers.facts import Earlier
 from dpsql.answers.sources import explained, goes_with, identity_of, only_adds
 from dpsql.engines.source import DataSource, StoredState
 from dpsql.errors import LedgerError, StaleSchemaError, printable
@@ -15,16 +16,32 @@ from dpsql.planner.reconstruction.sources import Source, of_table
 from dpsql.privacy import Entry, Ledger, Purpose, join, join_database, join_stored
 from dpsql.privacy.purpose import ChargedTable
 from dpsql.release import Before
-from dpsql.release.found_keys import KeptKeys, decode_keys, holds_keys
+from dpsql.release.found_keys import FoundKeys, KeptKeys, decode_keys, holds_keys
 from dpsql.release.measurements import decode
 from dpsql.request import Request, digest
 from dpsql.schema import Table
-from dpsql.schema.domain import DERIVED
-from dpsql.schema.grain import origins, paths_read
+from dpsql.schema.declared import from_declaration
+from dpsql.schema.domain import DERIVED, OTHER, Domain
+from dpsql.schema.grain import declared_type, origins, paths_read
 from dpsql.session.purpose import NO_PLAN, DataState, charged_table, purpose, without_bound
 
 _PROCESS = uuid.uuid4().hex
 """Hides what is known of files, their sizes and times, in digests that leave the process."""
+
+
+_MOST_STATES = 200
+"""Descriptions of a table that are tried where keys of its columns were found several times."""
+
+
+def _with_states(table: Table, states: Mapping[str, Domain | str]) -> Table:
+    """Return a table some of whose columns have other domains, or only a type."""
+    known: dict[str, Domain | str] = {**table.columns, **table.undeclared, **states}
+    listed = {name: known[name] for name in table.listed if name in known}
+    return replace(
+        table,
+        columns={name: of for name, of in listed.items() if isinstance(of, Domain)},
+        undeclared={name: of for name, of in listed.items() if isinstance(of, str)},
+    )
 
 
 class Archive:
@@ -41,6 +58,8 @@ class Archive:
         """Request, table → how the table was described when it was measured."""
         self._expected: dict[str, set[str]] = {}
         """Table → its schemas before domains of columns were found, here and now."""
+        self._found = set[tuple[str, str]]()
+        """Tables and columns of which these are."""
 
     def state_of(self, table: Table, *, charged: bool = False) -> DataState:
         """Return which rows a table has now, and see to it that they can be charged for here.
@@ -225,15 +244,6 @@ class Archive:
                 return entry, decode_keys(content)
         return None
 
-    def found_columns(self, columns: Iterable[tuple[Table, str]]) -> tuple[FoundColumn, ...]:
-        """Return by which rule, and for which charge, the values of columns were found."""
-        kept = ((table, column, self.kept_keys(table, column)) for table, column in columns)
-        return tuple(
-            FoundColumn.of(table.path, column, found[1].rule, found[0])
-            for table, column, found in kept
-            if found is not None
-        )
-
     def _charged(self, table: Table, *, charged: bool = False) -> ChargedTable:
         return charged_table(table, self.state_of(table, charged=charged))
 
@@ -310,18 +320,60 @@ class Archive:
             or only_adds(self._described(charged), table.stored)
             or self._is_bounded_since(table, charged)
             or self._is_found_since(charged)
+            or self._differs_by_keys(charged, table.stored)
         )
 
-    def expect_change(self, table: Table) -> None:
-        """Take note that a table is described otherwise from now on: keys were found in it."""
+    def expect_change(self, table: Table, column: str) -> None:
+        """Take note that a table is described otherwise from now on: as values are found."""
         charged = self._charged(table)
-        self._expected.setdefault(charged.table, set()).add(charged.schema)
+        schemas = {charged.schema, without_bound(charged, table).schema}
+        self._expected.setdefault(charged.table, set()).update(schemas)
+        self._found.add((charged.table, column))
 
     def _is_found_since(self, charged: ChargedTable) -> bool:
         """Whether a table is bound to a description that it had before keys were found in it."""
         schemas = self._expected.get(charged.table, ())
         bound = (charged._replace(schema=schema) for schema in schemas)
         return any(self._is_bound_to(Request(), before) for before in bound)
+
+    def _differs_by_keys(self, charged: ChargedTable, table: Table) -> bool:
+        """Whether a table is bound to a description that differs only where keys were found.
+
+        Their domains are as public as answers, in every session of the account: one that has not
+        found any, or others, describes them otherwise.
+        """
+        states = {name: self._states(charged, table, name) for name in table.described}
+        several = {name: found for name, found in states.items() if found}
+        for chosen in islice(product(*several.values()), bool(several), _MOST_STATES):
+            then = _with_states(table, dict(zip(several, chosen, strict=True)))
+            schemas = {then.fingerprint, without_bound(charged, then).schema}
+            if any(self._is_bound_to(Request(), charged._replace(schema=of)) for of in schemas):
+                return True
+        return False
+
+    def _states(self, charged: ChargedTable, table: Table, name: str) -> list[Domain | str]:
+        """Return the domains that were found of a column, and its type, without one.
+
+        As it is now it comes first. None, if its keys were never found.
+        """
+        script = digest(["keys", name])
+        entries = [
+            entry
+            for entry in self._ledger.entries()
+            if entry.script == script and entry.purpose.of(charged.table) is not None
+        ]
+        if not entries and (charged.table, name) not in self._found:
+            return []
+        now: Domain | str = table.columns[name] if name in table.columns else table.undeclared[name]
+        found: list[Domain | str] = [now, declared_type(table, name)]
+        labels = {OTHER} if isinstance(now, str) else {OTHER, now.other or OTHER}
+        contents = (self._ledger.content(entry) for entry in entries if entry.content)
+        for kept in (decode_keys(content) for content in contents if content is not None):
+            for keys in (FoundKeys.of(kept, "", other) for other in labels):
+                if keys.keys or keys.is_text:
+                    domain = keys.domain
+                    found.append(from_declaration(name, kept.type, generated=False, domain=domain))
+        return found
 
     def _is_bounded_since(self, table: Table, charged: ChargedTable) -> bool:
         """Whether all that is new of a table is how many of its rows count of a unit.

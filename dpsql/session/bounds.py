@@ -45,5 +45,5 @@ def findable_bounds(
 def with_bounds(data: PrivateData, table: Table, found: FoundBounds) -> PrivateData:
     """Return data whose owner has declared the bounds that were found of a column."""
     with data.held():
-        data.archive.expect_change(table)
+        data.archive.expect_change(table, found.column)
         return replace(data, declared=data.declared.bounding(table, found))

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from itertools import chain, pairwise
+from typing import TYPE_CHECKING
 
 import polars as pl
 
-from dpsql.answers.facts import BoundedColumn
+from dpsql.answers.facts import BoundedColumn, FoundColumn
 from dpsql.calls import check_path, check_switch
 from dpsql.engines.made_rows import rows_of_relation
 from dpsql.engines.public import PublicReader
@@ -35,7 +36,6 @@ from dpsql.planner.plans.traits import LAPLACE
 from dpsql.planner.registry import plan
 from dpsql.privacy import Ledger
 from dpsql.rel.related import RelatedRows, all_that_meet, related_rows
-from dpsql.release.found_bounds import FoundBounds
 from dpsql.request import Declared, Request
 from dpsql.schema import EachRow, Schema, Table, Unit
 from dpsql.schema.catalog import check_declared, unbounded, verify_unchanged
@@ -43,6 +43,7 @@ from dpsql.schema.declarations import declaring
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.drafts import without_finding
 from dpsql.schema.facts import Database
+from dpsql.schema.grain import paths_read
 from dpsql.schema.keys import check_references, read_keys
 from dpsql.schema.lookup import means, meant, of_table
 from dpsql.schema.names import as_sql, folded, quoted_text
@@ -55,6 +56,9 @@ from dpsql.session.archive import Archive
 from dpsql.session.purpose import check_vintage
 from dpsql.sql.compiled import Script
 from dpsql.sql.frontend import CutsOf, compile_script, no_cuts, no_split
+
+if TYPE_CHECKING:
+    from dpsql.release.found_bounds import FoundBounds
 
 Split = Mapping[str, Ints]
 
@@ -69,8 +73,8 @@ class DeclaredData:
     public: PublicReader
     made: Mapping[str, Table] = field(default_factory=dict)
     """What is made of rows of private tables for this question, by the name that it has there."""
-    found: frozenset[tuple[tuple[str, ...], str]] = frozenset()
-    """Paths and columns whose domains were found in the rows, and are declared in the schema."""
+    found: Mapping[tuple[tuple[str, ...], str], FoundColumn] = field(default_factory=dict)
+    """Path and column → by which rule its domain was found in the rows, and for which charge."""
     found_bounds: Mapping[tuple[tuple[str, ...], str], FoundBounds] = field(default_factory=dict)
     """Path and column → the bounds that were found in the rows, and are declared in the schema."""
     can_find: Callable[[], bool] = lambda: True
@@ -223,16 +227,20 @@ class DeclaredData:
             most = bound_of(self.source.catalog, rows.counted, self.schema, self.unit)
         return rows_of_relation(rows, self.root_of(first), most)
 
-    def declaring(self, table: Table, column: str, domain: Domain) -> DeclaredData:
-        """Declare a domain besides, which was found in the rows.
+    def declaring(
+        self, table: Table, column: str, domain: Domain, found: FoundColumn | None = None
+    ) -> DeclaredData:
+        """Declare a domain besides.
 
         Args:
             table: a table that was described.
             column: a column of it.
             domain: its domain, in place of one that was declared before.
+            found: by which rule it was found in the rows; None if it is made up.
         """
-        found = self.found | {(table.path, column)}
-        return replace(self, schema=self._with(table, column, domain), found=found)
+        known = {} if found is None else {(table.path, column): found}
+        schema = self._with(table, column, domain)
+        return replace(self, schema=schema, found={**self.found, **known})
 
     def bounding(self, table: Table, found: FoundBounds) -> DeclaredData:
         """Declare bounds besides, which were found in the rows.
@@ -250,26 +258,28 @@ class DeclaredData:
         """Return the schema with one more declaration."""
         schema = Schema({}) if self.schema is None else self.schema
         names = (name for name in schema if means(self.source.catalog, name, table.path))
-        return declaring(schema, next(names, table.typed), column, declared)
+        return declaring(schema, next(names, self.name_of(table)), column, declared)
 
-    def found_in(self, tables: Iterable[Table]) -> list[tuple[Table, str]]:
-        """Return the columns of tables whose values were found, with their tables."""
-        known = _with_parents(tables)
-        return [
-            (known[path].alone, column)
-            for path, column in sorted(self.found)
-            if path in known and column in known[path].columns
-        ]
+    def name_of(self, table: Table) -> str:
+        """Return the shortest name by which a schema means a table, and no other one."""
+        path = table.path
+        names = (table.typed, ".".join(path[-2:]), ".".join(path))
+        return next((n for n in names if means(self.source.catalog, n, path)), table.typed)
 
-    def bounded_in(self, tables: Iterable[Table]) -> tuple[BoundedColumn, ...]:
-        """Return the columns of tables whose bounds were found."""
-        known = _with_parents(tables)
+    def found_columns(self, tables: Iterable[Table]) -> tuple[FoundColumn, ...]:
+        """Return the columns whose values were found, of all tables that are read for some."""
+        read = _paths_read(tables)
+        return tuple(found for (path, _), found in sorted(self.found.items()) if path in read)
+
+    def bounded_columns(self, tables: Iterable[Table]) -> tuple[BoundedColumn, ...]:
+        """Return the columns whose bounds were found, of all tables that are read for some."""
+        read = _paths_read(tables)
         return tuple(
             BoundedColumn(
                 path, column, decimal_text(found.low), decimal_text(found.high), found.charges
             )
             for (path, column), found in sorted(self.found_bounds.items())
-            if path in known and column in known[path].bounds
+            if path in read
         )
 
     def unique_keys(self, table: Table) -> frozenset[frozenset[str]]:
@@ -335,9 +345,12 @@ class DeclaredData:
         return root_of(self.source, table, self.schema, self.unit)
 
 
-def _with_parents(tables: Iterable[Table]) -> dict[tuple[str, ...], Table]:
-    """Return tables, and those that their rows refer to, by their paths."""
-    return {of.path: of for t in tables for of in (*(p.table for p in t.parents), t)}
+def _paths_read(tables: Iterable[Table]) -> frozenset[tuple[str, ...]]:
+    """Return the paths of all stored tables that are read for some."""
+    found = set[tuple[str, ...]]()
+    for table in tables:
+        found |= {*paths_read(table), *(parent.table.path for parent in table.parents)}
+    return frozenset(found)
 
 
 def _is_private(

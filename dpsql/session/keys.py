@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 
+from dpsql.answers.facts import FoundColumn
 from dpsql.calls import check_switch
 from dpsql.engines.interrupts import EndedStatementError, is_interrupted
 from dpsql.engines.key_scores import KeyScores, ScoredKeys
@@ -262,16 +263,26 @@ def _rule(data: PrivateData, asked: KeyQuestion, budget: Budget, most: int) -> K
     Of the δ that the account sets aside for keys as large a part is spent, if nothing else is said,
     as of its total: so that it isn't used up before that is.
     """
-    ledger = data.ledger
-    total, aside, left = ledger.total, ledger.total_delta, ledger.remaining_delta
-    if total is None or aside is None:
-        return asked.keys.rule(budget, most)
-    if not aside:
+    aside = data.ledger.total_delta
+    if aside is not None and not aside:
         wanted = asked.keys.delta or KEY_SHARE * (budget.delta or 0)
         raise too_much_delta(wanted, aside, any_aside=False)
-    budget = ledger.understood(budget)
-    share = min(budget.mu_squared / total, Fraction(1)) * (asked.keys.share or 1)
-    return asked.keys.rule(budget, most, min(aside * share, left or aside))
+    delta = delta_of_account(data, budget, asked.keys.share or Fraction(1))
+    budget = budget if aside is None else data.ledger.understood(budget)
+    return asked.keys.rule(budget, most, delta)
+
+
+def delta_of_account(data: PrivateData, budget: Budget, share: Fraction) -> Fraction | None:
+    """Return the δ for a part of a budget: as large a part of what is set aside as of the total.
+
+    None if the account has no total.
+    """
+    ledger = data.ledger
+    total, aside, left = ledger.total, ledger.total_delta, ledger.remaining_delta
+    if total is None or not aside:
+        return None
+    part = min(ledger.understood(budget).mu_squared / total, Fraction(1)) * share
+    return min(aside * part, left or aside)
 
 
 def column_of(table: Table, name: object) -> str:
@@ -340,7 +351,10 @@ def with_keys(data: PrivateData, name: str, found: FoundKeys) -> PrivateData:
     """
     if not found.keys and not found.is_text:
         return data
+    charges = (entry for entry in data.ledger.entries() if entry.request == found.request)
     with data.held():
         table = data.declared.described(name)
-        data.archive.expect_change(table)
-        return replace(data, declared=data.declared.declaring(table, found.column, found.domain))
+        data.archive.expect_change(table, found.column)
+        told = FoundColumn.of(table.path, found.column, found.rule, next(charges))
+        declared = data.declared.declaring(table, found.column, found.domain, told)
+        return replace(data, declared=declared)

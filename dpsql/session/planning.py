@@ -274,9 +274,13 @@ def _helps(script: Script, source: Source) -> bool:
 
 def plan_on_past(data: PrivateData, request: Request) -> Plan:
     """Compile statements, and plan them on what was measured before."""
+    return planned(data, compiled_held(data, request))[1]
+
+
+def compiled_held(data: PrivateData, request: Request) -> Compiled:
+    """Compile statements on what was measured before, while the catalog is held."""
     with data.held():
-        asked = compiled_on_past(data, request)
-    return planned(data, asked)[1]
+        return compiled_on_past(data, request)
 
 
 def planned(data: PrivateData, asked: Compiled) -> tuple[Compiled, Plan]:

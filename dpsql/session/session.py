@@ -27,7 +27,6 @@ from dpsql.privacy.key_budget import Keys
 from dpsql.privacy.place import IN_MEMORY
 from dpsql.progress import Progress, watched
 from dpsql.release import Release
-from dpsql.release.found_bounds import FoundBounds, statement
 from dpsql.release.found_keys import FoundKeys
 from dpsql.request import (
     AnswerOptions,
@@ -50,18 +49,18 @@ from dpsql.schema.domain import OTHER
 from dpsql.schema.facts import Database
 from dpsql.schema.grain import declared_type
 from dpsql.schema.names import as_sql
-from dpsql.session.answer import answer_request, check_answerable
+from dpsql.session.answer import answer, answer_free, check_answerable
 from dpsql.session.archive import Archive
-from dpsql.session.bounds import findable_bounds, with_bounds
 from dpsql.session.checks import check_budget, check_key_delta, check_most, check_request
 from dpsql.session.data import DeclaredData, PrivateData, check_up_to, histogram, without_last
 from dpsql.session.keys import KeyQuestion, answer_keys, with_keys
-from dpsql.session.planning import compared, compiled_on_past, plan_on_past
+from dpsql.session.planning import compared, compiled_held, plan_on_past
 from dpsql.session.purpose import DataState
 
 if TYPE_CHECKING:
     from dpsql.planner.comparison import Comparison
     from dpsql.privacy.budget import Number
+    from dpsql.release.found_bounds import FoundBounds
     from dpsql.request import PrivateRows
     from dpsql.session.wanted_keys import KeysFirst
 
@@ -350,9 +349,13 @@ class Session:
         request = Request(named(statements), budget, reuse=False, **part(options, PlanningOptions))
         request = _understood(request, self.ledger)
         with self._lock, watched(options.get("progress")) as watch:
-            with self._data.held():
-                watch("planning by each mechanism", 0, 1)
-                asked = compiled_on_past(self._data, request)
+            watch("planning by each mechanism", 0, 1)
+            data = self._data
+            try:
+                asked = compiled_held(data, request)
+            except SchemaError as error:
+                first = _keys_first(data, request, error, planned=True)
+                asked = compiled_held(first.planned, first.request)
             return interruptibly(partial(compared, asked, options.get("mechanisms")))
 
     @checked
@@ -500,6 +503,9 @@ class Session:
             SchemaError: the column has a domain or bounds, or no numbers.
             DpsqlError: see `release`.
         """
+        from dpsql.release.found_bounds import FoundBounds, statement
+        from dpsql.session.bounds import findable_bounds, with_bounds
+
         declared = self._data.declared
         of = declared.described(table)
         name = findable_bounds(of, column, declared.found_bounds)
@@ -633,8 +639,9 @@ def answered(session: Session, request: Request) -> Release:
         interruptible(session._data.declared.source),
     ):
         request = replace(request, progress=watch)
+        way = answer_free if request.free else answer
         try:
-            return answer_request(session._data, request)
+            return way(session._data, request)
         except SchemaError as error:
             first = _keys_first(session._data, request, error, planned=False)
         if first.steps:
@@ -642,7 +649,7 @@ def answered(session: Session, request: Request) -> Release:
         session._data = first.data
         for data, _ in first.found(watch):
             session._data = data
-        return answer_request(session._data, first.request)
+        return way(session._data, first.request)
 
 
 def _keys_first(

@@ -11,28 +11,41 @@ may depend on them, and what is refused then may say why.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from fractions import Fraction
 from functools import partial
+from typing import TypeVar
 
-from dpsql.errors import ArgumentError, BudgetError, SchemaError, printable, shown
+from dpsql.errors import (
+    ArgumentError,
+    BudgetError,
+    DpsqlError,
+    SchemaError,
+    SqlError,
+    printable,
+    shown,
+)
 from dpsql.hints import option
 from dpsql.privacy import Budget
-from dpsql.privacy.budget import KEY_SHARE
+from dpsql.privacy.amount import on_fine_grid, on_grid
 from dpsql.privacy.key_budget import Keys
 from dpsql.privacy.keys import KeyRule
+from dpsql.privacy.refusals import too_much_delta
 from dpsql.progress import Watch
 from dpsql.release.found_keys import FoundKeys, KeyValue, domain_of
 from dpsql.request import Request
 from dpsql.schema import Table
 from dpsql.schema.domain import INTEGER_TYPES, OTHER, Domain
 from dpsql.schema.grain import declared_type
+from dpsql.schema.names import folded
 from dpsql.session.data import DeclaredData, PrivateData
 from dpsql.session.keys import (
     KeyQuestion,
     answer_keys,
+    delta_of_account,
     kept_keys,
     most_keys,
     rule_alone,
@@ -45,6 +58,7 @@ ASSUMED, FEW = 100, 10
 """Keys that are taken to be found of a column: in plans, if nothing else is assumed; and where it
 is only looked whether statements can be answered, of which many keys could be too many."""
 _MOST_ASSUMED = 50_000
+E = TypeVar("E", bound=DpsqlError)
 ALONE, BESIDE = Fraction(1, 2), Fraction(1, 5)
 """The share of the budget that finds keys: of statements that only count by them, and of others."""
 
@@ -55,11 +69,13 @@ class WantedKeys:
 
     Args:
         table: the table that has it.
+        typed: the name by which the table is meant, and no other one.
         column: its name there.
         other: the label for texts that aren't found.
     """
 
     table: Table
+    typed: str
     column: str
     other: str
 
@@ -68,6 +84,14 @@ class WantedKeys:
         """The name by which keys are assumed."""
         return f"{self.table.name}.{self.column}"
 
+    def is_same(self, other: WantedKeys) -> bool:
+        """Whether it is the same column."""
+        return (self.table.path, self.column) == (other.table.path, other.column)
+
+    def is_called(self, name: str) -> bool:
+        """Whether keys that are assumed by a name are its."""
+        return folded(name) == folded(self.name)
+
     @property
     def filled(self) -> bool:
         """Whether it is never NULL."""
@@ -75,12 +99,13 @@ class WantedKeys:
 
     def question(self, budget: Budget, keys: Keys) -> KeyQuestion:
         """Return the question for its keys."""
-        return KeyQuestion(self.table.typed, self.column, budget, keys, self.other)
+        return KeyQuestion(self.typed, self.column, budget, keys, self.other)
 
     def assumed(self, many: int) -> Domain:
         """Return a domain with so many keys, which are made up."""
         type_ = declared_type(self.table, self.column)
-        keys: Sequence[KeyValue] = [f"key {number}" for number in range(many)]
+        made = (f"key {number}" for number in range(many + 1))
+        keys: Sequence[KeyValue] = [key for key in made if key != self.other][:many]
         if type_ in INTEGER_TYPES:
             keys = range(many)
         elif type_ != "VARCHAR":
@@ -121,7 +146,7 @@ class AssumedKeys:
         found = list[tuple[WantedKeys, int]]()
         while True:
             one = _wanted(declared, request.keys, refused)
-            if one is None or any(one.name == before.name for before, _ in found):
+            if one is None or any(one.is_same(before) for before, _ in found):
                 raise refused
             found.append((one, _number(one, request, many)))
             domain = one.assumed(found[-1][1])
@@ -130,8 +155,10 @@ class AssumedKeys:
                 return cls(tuple(found), declared, declared.compile(request))
             except SchemaError as error:
                 if error.wanted is None:
-                    raise
+                    raise _made_up(error, found) from None
                 refused = error
+            except SqlError as error:
+                raise _made_up(error, found) from None
 
     @property
     def share(self) -> Fraction:
@@ -142,9 +169,22 @@ class AssumedKeys:
 
     def without_numbers(self, request: Request) -> Request:
         """Return a request without the numbers of keys that it assumes."""
-        names = {one.name for one, _ in self.wanted}
-        rest = {n: rows for n, rows in (request.assume or {}).items() if n not in names}
+        given, wanted = request.assume or {}, [one for one, _ in self.wanted]
+        rest = {n: of for n, of in given.items() if not any(one.is_called(n) for one in wanted)}
         return replace(request, assume=rest or None)
+
+
+def _made_up(error: E, found: Sequence[tuple[WantedKeys, int]]) -> E:
+    """Say how it is asked what is refused because of numbers or days that are made up."""
+    for one, _ in found:
+        if declared_type(one.table, one.column) != "VARCHAR":
+            named = f'"{printable(one.typed)}", "{printable(one.column)}"'
+            error.hint = (
+                f"values of {printable(one.name)} aren't known beforehand; if that is why, find "
+                f"them first: session.find_keys({named}, budget=…)."
+            )
+            break
+    return error
 
 
 def _number(one: WantedKeys, request: Request, otherwise: int) -> int:
@@ -153,14 +193,17 @@ def _number(one: WantedKeys, request: Request, otherwise: int) -> int:
     Raises:
         ArgumentError: there can't be so many.
     """
-    many = (request.assume or {}).get(one.name, otherwise)
-    if isinstance(many, bool) or many != int(many) or not 1 <= many <= _MOST_ASSUMED:
+    given = (n for name, n in (request.assume or {}).items() if one.is_called(name))
+    many: object = next(given, otherwise)
+    number = isinstance(many, int | float) and not isinstance(many, bool) and math.isfinite(many)
+    whole = int(many) if number and isinstance(many, int | float) else 0
+    if whole != many or not 1 <= whole <= _MOST_ASSUMED:
         raise ArgumentError(
             f"The keys that are assumed of {printable(one.name)} are a whole number from 1 to "
             f"{_MOST_ASSUMED:,}, not {shown(many)}.",
             hint="for example " + option("assume", {one.name: ASSUMED}) + ".",
         )
-    return int(many)
+    return whole
 
 
 def _wanted(declared: DeclaredData, keys: Keys | None, refused: SchemaError) -> WantedKeys | None:
@@ -169,15 +212,17 @@ def _wanted(declared: DeclaredData, keys: Keys | None, refused: SchemaError) -> 
     Raises:
         SchemaError: they can't be found.
     """
-    if refused.wanted is None or not declared.can_find():
+    if refused.wanted is None:
         return None
     path, column = refused.wanted
     table = declared.private(path)
     said = table.unknown.get(column)
     if said is None and keys is None:
         return None
+    if not declared.can_find():
+        raise too_much_delta(Fraction(0), Fraction(0), any_aside=True)
     most_keys(declared, table, column)
-    return WantedKeys(table, column, OTHER if said is None else said.other)
+    return WantedKeys(table, declared.name_of(table), column, OTHER if said is None else said.other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +248,7 @@ class KeyParts:
         request: Request,
         missing: Sequence[tuple[WantedKeys, int]],
         rule: Callable[[KeyQuestion], KeyRule],
+        delta_aside: Callable[[Budget, Fraction], Fraction | None] = lambda *_: None,
     ) -> KeyParts:
         """Divide the budget of a request.
 
@@ -211,6 +257,7 @@ class KeyParts:
             request: the request.
             missing: the columns whose keys have to be found, and how many are assumed.
             rule: gives the rule for a question.
+            delta_aside: gives the δ of an account for a part of a budget; None if it has no total.
 
         Raises:
             BudgetError: there is no budget to take a part of, or no δ.
@@ -218,21 +265,20 @@ class KeyParts:
         budget, keys, each = request.amount, request.keys or Keys(), len(missing)
         if budget is None or request.targets is not None:
             one, _ = missing[0]
-            named = f'"{printable(one.table.typed)}", "{printable(one.column)}"'
+            named = f'"{printable(one.typed)}", "{printable(one.column)}"'
             raise BudgetError(
                 f"The values of {printable(one.name)} are found for a part of a budget, and none "
                 "is given.",
                 hint=f"find them first: session.find_keys({named}, budget=dpsql.Budget(rho=0.1)).",
             )
-        delta = keys.delta
-        if budget.delta and not budget.key_delta:
-            delta = delta or budget.delta * KEY_SHARE
-            budget = budget.setting_aside(delta) if delta < budget.delta else budget
-        share = None if keys.at_least is not None else (keys.share or assumed.share) / each
+        share = None if keys.at_least is not None else keys.share or assumed.share
+        delta = keys.delta_of(budget, delta_aside(budget, share or Fraction(1)))
+        if budget.delta is not None and not budget.key_delta:
+            budget = budget.setting_aside(delta)
         part = Keys(
-            share,
+            None if share is None else share / each,
             at_least=keys.at_least,
-            delta=None if delta is None else delta / each,
+            delta=on_fine_grid(delta / each, up=False),
             max_keys=keys.max_keys,
             pre_threshold=keys.pre_threshold,
         )
@@ -243,8 +289,8 @@ class KeyParts:
 
     @property
     def delta(self) -> Fraction:
-        """The δ of all."""
-        return sum((rule.delta for rule in self.rules), Fraction(0))
+        """The δ of all, as it is charged."""
+        return sum((on_fine_grid(rule.delta, up=True) for rule in self.rules), Fraction(0))
 
     @property
     def rest(self) -> Budget:
@@ -253,7 +299,7 @@ class KeyParts:
         Raises:
             BudgetError: that is nothing.
         """
-        spent = sum((rule.mu_squared for rule in self.rules), Fraction(0))
+        spent = sum((on_grid(rule.mu_squared) for rule in self.rules), Fraction(0))
         left = self.budget.mu_squared - spent
         if left <= 0:
             raise BudgetError(
@@ -316,7 +362,7 @@ class KeysFirst:
                 continue
             known.append(found)
             planned = planned.declaring(one.table, one.column, found.domain)
-            declared = with_keys(declared, one.table.typed, found)
+            declared = with_keys(declared, one.typed, found)
         asked = assumed.without_numbers(replace(request, keys=None))
         if not missing:
             return cls(declared, (), tuple(known), asked, declared, ())
@@ -325,7 +371,11 @@ class KeysFirst:
                 f"No keys of {printable(missing[0][0].name)} were found before.",
                 hint="pass a budget, for example dpsql.Budget(epsilon=1, delta=1e-9).",
             )
-        parts = KeyParts.of(assumed, request, missing, partial(rule_of, data))
+        parts = KeyParts.of(
+            assumed, request, missing, partial(rule_of, data), partial(delta_of_account, data)
+        )
+        for one, _ in missing:
+            data.archive.expect_change(one.table, one.column)  # which has other domains then
         data.ledger.check_left(parts.budget, parts.budget.mu_squared, parts.delta)
         return cls(
             declared,

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import dpsql
-from dpsql.answers.facts import Earlier, Facts
+from dpsql.answers.facts import BoundedColumn, Earlier, Facts, FoundColumn, FoundRound
 from dpsql.planner.reconstruction.base import EXPECTED
 from dpsql.present.records import FACTS, In, document_of, facts_in, lines_of
 from dpsql.present.report import page_of
@@ -36,6 +36,23 @@ OTHERS = {
     "objective": "another objective",
     "vintage": "2020",
     "earlier": (Earlier(3, "ab" * 16, Fraction(1, 7), "2020-01-01T00:00:00+00:00"),),
+    "found": (
+        FoundColumn(
+            ("memory", "main", "t"),
+            "city",
+            (FoundRound(Fraction(1, 7), Fraction(1, 10**9), 1, 1),),
+            Earlier(2, "cd" * 16, Fraction(1, 7), "2020-01-01T00:00:00+00:00", Fraction(1, 10**9)),
+        ),
+    ),
+    "bounded": (
+        BoundedColumn(
+            ("memory", "main", "t"),
+            "x",
+            "-4",
+            "128.5",
+            (Earlier(1, "ef" * 16, Fraction(1, 9), "2020-01-01T00:00:00+00:00"),),
+        ),
+    ),
     "confidence": 0.5,
     "nonnegative": True,
     "integers": True,

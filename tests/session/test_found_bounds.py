@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from itertools import pairwise
+from statistics import NormalDist
 
 import duckdb
 import polars as pl
 import pytest
 
 import dpsql
-from dpsql.release.found_bounds import MISSED, FoundBounds, bins_of, statement
+from dpsql.release.found_bounds import LIKELY, SURE, FoundBounds, bins_of, statement
 from dpsql.schema.sequences import type_range
 
 BUDGET = dpsql.Budget(rho=Fraction(1, 100))
@@ -82,16 +83,18 @@ def counts(found):
                         orient="row")  # fmt: skip
 
 
-def test_a_bin_without_rows_passes_as_rarely_as_is_said():
-    """The union of all bins: each passes with MISSED over their number."""
-    passed = 0
-    for type_ in ("BIGINT", "TINYINT"):
-        bins = bins_of(type_)
-        border = dpsql.release.found_bounds.NormalDist().inv_cdf(1 - MISSED / len(bins))
-        for over in (-1e-9, 1e-9):
-            frame = counts([(b.number, 3 * (border + over), 9.0) for b in bins])
-            passed += FoundBounds.of("t", "x", type_, frame, ()).any
-    assert passed == 2
+@pytest.mark.parametrize("type_", ["BIGINT", "TINYINT", "DOUBLE"])
+def test_a_bin_without_rows_is_taken_for_one_with_some_as_rarely_as_is_said(type_):
+    """By the union bound: each of m with the probability SURE / m, and one beside others LIKELY."""
+    bins = bins_of(type_)
+    border = NormalDist().inv_cdf(1 - SURE / len(bins))
+    for over, expected in ((-1e-9, False), (1e-9, True)):
+        frame = counts([(b.number, 3 * (border + over), 9.0) for b in bins])
+        assert FoundBounds.of("t", "x", type_, frame, ()).any is expected
+    likely = NormalDist().inv_cdf(1 - LIKELY)
+    for over, high in ((-1e-9, 3), (1e-9, 7)):
+        frame = counts([(2, 99.0, 1.0), (3, likely + over, 1.0), (5, 3.0, 1.0)])
+        assert FoundBounds.of("t", "x", "INTEGER", frame, ()).high == high
 
 
 @pytest.mark.parametrize(

@@ -90,9 +90,9 @@ def test_values_are_found_and_groups_are_counted(con, name):
 
 def test_one_line_is_enough_for_a_file_of_which_nothing_is_declared(tmp_path):
     path = tmp_path / "people.csv"
-    duckdb.sql(ROWS).pl().with_columns(pl.lit("x").alias(f"more {i}") for i in range(17)).write_csv(
-        path
-    )
+    duckdb.connect().sql(ROWS).pl().with_columns(
+        pl.lit("x").alias(f"more {i}") for i in range(17)
+    ).write_csv(path)
     sql = "SELECT city, COUNT(*) AS n FROM people GROUP BY city"
     frame = dpsql.query(path, sql, budget=BUDGET, keys=KEYS)
     assert {f"town {i}" for i in range(4)} <= set(frame["city"])
@@ -262,8 +262,8 @@ def test_keys_stay_where_the_second_step_fails(con):
             raise KeyboardInterrupt
         return real(data, request)
 
-    real = sessions.answer_request
-    with patch.object(sessions, "answer_request", fail), pytest.raises(KeyboardInterrupt):
+    real = sessions.answer
+    with patch.object(sessions, "answer", fail), pytest.raises(KeyboardInterrupt):
         session.query(BY_CITY, budget=BUDGET, keys=KEYS)
     assert session.history.height == 1
     (paid,) = session.ledger.entries()

@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from dpsql.rows import expression as row
 from dpsql.rows.known import days_of
-from dpsql.rows.types import FLOAT, NANOSECONDS, NANOSECONDS_ENDS
+from dpsql.rows.types import DATE, FLOAT, NANOSECONDS, NANOSECONDS_ENDS
 from dpsql.schema.domain import INTEGER_TYPES, Domain, Value, first_and_last
 from dpsql.schema.names import folded
 from dpsql.schema.sequences import FLOATS
@@ -71,7 +71,8 @@ def within(
         return column
     seen = shown or column
     if isinstance(domain.values, tuple) and domain.uppers is None:
-        inside = row.RowCall("in", (seen, *map(_constant, domain.values)))
+        days = row.RowCast(seen, DATE) if domain.timed else seen  # at whatever time of the day
+        inside = row.RowCall("in", (days, *map(_constant, domain.values)))
     else:
         inside = row.RowCall("between", (seen, *_ends(domain)))
     other = row.NOTHING if domain.other is None else _constant(domain.other)
