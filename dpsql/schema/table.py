@@ -296,6 +296,9 @@ class Table:
             hint, found = counting_hint(self.name, name, single=self.contributions == 1), False
         elif name in self.bounds:
             hint, found = rounding_hint(self.typed, name, self.bounds[name]), False
+        elif self.made_of:
+            hint += "declare a domain for the columns that it is made of; or compare it with a "
+            hint += "constant: a condition has two values."
         else:
             hint = finding_hint() if found else hint
             hint += declaration_hint(self.typed, name, type_, view=bool(self.origin))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from fractions import Fraction
 from unittest.mock import patch
@@ -12,6 +13,8 @@ import pytest
 
 import dpsql
 from dpsql.measurement.keys import ToldKey
+from dpsql.release import folder
+from dpsql.session import answer as answering
 from dpsql.session import keys as finding
 from dpsql.session import session as sessions
 from tests.release.test_random_databases import check_within_charge
@@ -326,3 +329,204 @@ def test_neighbours_that_find_the_same_differ_by_what_is_charged(seed):
         charges.append(charged(session))
     check_within_charge(*seen)
     assert charges[0] == charges[1]
+
+
+# ── What a hostile reader found ──────────────────────────────────────────────────────────────────
+
+TWO = "SELECT city, kind, COUNT(*) AS n FROM plain GROUP BY ALL"
+GIVEN = {
+    "plain": BUDGET,
+    "aside": BUDGET.setting_aside(1e-10),
+    "rho": dpsql.Budget(rho=Fraction(1, 10)),
+    "rho aside": dpsql.Budget(rho=Fraction(1, 10)).setting_aside(1e-10),
+}
+RULES = [dpsql.Keys(), dpsql.Keys(Fraction(1, 3)), dpsql.Keys(delta="5e-11"),
+         dpsql.Keys(delta="9e-10"), dpsql.Keys(Fraction(1, 7), delta="1.9e-9"), dpsql.Keys(at_least=600)]  # fmt: skip
+
+
+@pytest.mark.parametrize("total", [None, "plain", "rho aside"])
+@pytest.mark.parametrize("name", GIVEN)
+def test_no_more_is_charged_than_the_budget_states(con, name, total):
+    """Of whatever form it is, however many columns share it, and with an account's total."""
+    con.execute("ALTER TABLE plain ADD COLUMN kind VARCHAR; UPDATE plain SET kind = 'k' || i % 3")
+    answered = 0
+    for keys in RULES:
+        session = dpsql.Session(con)
+        if total is not None:
+            session = dpsql.Session(con, budget=GIVEN[total], key_delta=1e-10)
+        budget = GIVEN[name]
+        try:
+            session.query(TWO, budget=budget, keys=keys)
+        except dpsql.errors.BudgetError:
+            assert not session.history.height
+            continue
+        answered += 1
+        rho, delta = charged(session)
+        stated = session.ledger.understood(budget)
+        if stated.delta is not None and not stated.key_delta:
+            stated = stated.setting_aside(delta)
+            assert delta < budget.delta
+        assert rho <= stated.rho
+        assert rho == pytest.approx(stated.rho, rel=1e-9)
+        assert delta <= (stated.key_delta or keys.delta or session.ledger.total_delta)
+    assert answered or total == "plain"
+
+
+MADE = {
+    "left join": "SELECT c.city AS k, COUNT(o.id) AS n FROM c LEFT JOIN o ON o.cid = c.id "
+    "GROUP BY k",
+    "chosen": "SELECT item AS k, COUNT(*) AS n FROM (SELECT * FROM o QUALIFY row_number() OVER "
+    "(PARTITION BY cid ORDER BY id) = 1) GROUP BY k",
+    "parent": "SELECT c.city AS k, COUNT(*) AS n FROM o JOIN c ON o.cid = c.id GROUP BY k",
+    "union": "SELECT k, COUNT(*) AS n FROM (SELECT cid, item AS k FROM o UNION ALL "
+    "SELECT id, city FROM c) GROUP BY k",
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_releases_of_all_kinds_of_rows_tell_of_the_keys_they_rest_on(con, name, tmp_path):
+    session = of_units(con)
+    release = session.release([MADE[name]], budget=BUDGET, keys=dpsql.Keys(0.8), out=tmp_path / "r")
+    paid = [e for e in session.ledger.entries() if e.delta]
+    loaded = dpsql.Release.load(tmp_path / "r", ledger=session.ledger)
+    for one in (release, loaded):
+        assert {found.charge.seq for found in one.facts.found} == {e.seq for e in paid}
+        for found in one.facts.found:
+            keys = one.found_keys(found.path[-1], found.column)
+            assert len(keys) == {"city": 4, "item": 5}[found.column]
+
+
+def test_the_charge_that_is_told_is_the_one_that_paid_for_the_keys_at_hand(con):
+    one, other = dpsql.Session(con), dpsql.Session(con)
+    found = one.find_keys("plain", "city", budget=BUDGET)
+    other._account, other._data = one._account, one._data
+    other.find_keys("plain", "city", budget=dpsql.Budget(rho=1), keys=dpsql.Keys(delta="1e-4"),
+                    refresh=True)  # fmt: skip
+    release = one.release([BY_CITY], budget=dpsql.Budget(rho=1))
+    assert release.found_keys("plain", "city").request == found.request
+    assert release.found_keys("plain", "city").rule == found.rule
+
+
+TIMES = [
+    "moment < TIMESTAMP '2024-01-02 12:00'",
+    "moment > TIMESTAMP '2024-01-01 09:00'",
+    "hour(moment) = 10",
+    "moment <> TIMESTAMP '2024-01-02 10:00'",
+    "moment + INTERVAL 15 HOUR > TIMESTAMP '2024-01-02'",
+    "moment::DATE = DATE '2024-01-02'",
+]
+
+
+@pytest.mark.parametrize("condition", TIMES)
+@pytest.mark.parametrize("form", ["WHERE {}", "FILTER"])
+def test_times_of_found_days_are_those_that_are_stored(con, condition, form):
+    where = form.format(condition) if "{}" in form else ""
+    counted = "COUNT(*)" if where else f"COUNT(*) FILTER (WHERE {condition})"
+    sql = f"SELECT moment::DATE AS k, {counted} AS n FROM o {where} GROUP BY k"
+    session = of_units(con)
+    session.find_keys("o", "moment", budget=BUDGET)
+    frame = session.query(sql, budget=dpsql.Budget(rho=10**9))
+    true = {k: n for k, n in con.execute(sql).fetchall() if n and k is not None}
+    found = {k: round(n) for k, n in frame.select("k", "n").rows() if round(n) and k is not None}
+    assert found == true
+
+
+def test_tables_of_one_name_in_two_schemas_are_two(con):
+    con.execute("CREATE SCHEMA s; CREATE TABLE s.plain AS SELECT 'z' || i % 3 AS city FROM plain")
+    session = dpsql.Session(con)
+    assert session.find_keys("s.plain", "city", budget=BUDGET).keys == ("z0", "z1", "z2")
+    with pytest.raises(dpsql.SchemaError, match="no public domain"):
+        session.query(BY_CITY, budget=BUDGET)
+    other = dpsql.Session(con)
+    frame = other.query(
+        "SELECT city, COUNT(*) AS n FROM s.plain GROUP BY 1", budget=BUDGET, keys=KEYS
+    )
+    assert {"z0", "z1", "z2"} <= {*frame["city"]}
+    assert "town 1" in other.query(BY_CITY, budget=BUDGET, keys=KEYS)["city"].to_list()
+
+
+def test_a_call_that_died_after_it_was_paid_is_paid_once(con):
+    session = dpsql.Session(con)
+    died = patch.object(answering, "_handed_out", side_effect=KeyboardInterrupt)
+    with died, pytest.raises(KeyboardInterrupt):
+        session.query(BY_CITY, budget=BUDGET, keys=KEYS)
+    paid = charged(session)
+    session.query(BY_CITY, budget=BUDGET, keys=KEYS)
+    assert charged(session) == paid
+    assert session.history["state"].to_list() == ["delivered"] * 2
+
+
+def test_one_call_after_the_other_on_a_file(tmp_path):
+    path = tmp_path / "plain.duckdb"
+    with duckdb.connect(path) as con:
+        con.execute(f"CREATE TABLE plain AS SELECT *, 'k' || i % 3 AS kind, i % 2 = 0 AS half "
+                    f"FROM ({ROWS})")  # fmt: skip
+    asked = [(BY_CITY, KEYS), ("SELECT half, COUNT(*) AS n FROM plain GROUP BY half", None),
+             ("SELECT kind, COUNT(*) AS n FROM plain GROUP BY kind", KEYS), (TWO, KEYS),
+             (BY_CITY, None)]  # fmt: skip
+    schema = {"plain": {"city": dpsql.Domain.keys()}}
+    for sql, keys in asked:
+        assert dpsql.query(path, sql, budget=BUDGET, keys=keys, schema=schema).height
+    for vintage in ("", "next"):
+        session = dpsql.Session(path, vintage=vintage)
+        assert session.query(BY_CITY, budget=BUDGET, keys=KEYS).height
+
+
+def test_tables_of_units_may_have_been_asked_before(con):
+    session = of_units(con)
+    session.query("SELECT kind, COUNT(*) AS n FROM o GROUP BY kind", budget=BUDGET)
+    for column in ("item", "day"):
+        sql = f"SELECT {column}, COUNT(*) AS n FROM o GROUP BY {column}"
+        assert session.plan(sql, budget=BUDGET, keys=KEYS).rmse > 0
+        assert session.query(sql, budget=BUDGET, keys=KEYS).height > 2
+    other = session.redeclared(unit=dpsql.Unit("c", max_rows={"c": 1, "o": 5}))
+    with pytest.raises(dpsql.errors.StaleSchemaError):  # as ever: which rows count has changed
+        other.query("SELECT kind, COUNT(*) AS n FROM o GROUP BY kind", budget=BUDGET)
+
+
+@pytest.mark.parametrize("other", ["key 3", "key 99", "town 1", ""])
+def test_any_label_stands_for_others(con, other):
+    if not other:
+        with pytest.raises(dpsql.SchemaError, match="label for other texts"):
+            dpsql.Domain.keys(other=other)
+        return
+    session = dpsql.Session(con, schema={"plain": {"city": dpsql.Domain.keys(other=other)}})
+    assert session.plan(BY_CITY, budget=BUDGET).rmse > 0
+    assert other in session.query(BY_CITY, budget=BUDGET)["city"].to_list()
+
+
+@pytest.mark.parametrize("many", [float("nan"), float("inf"), "a", None, []])
+def test_what_is_no_number_of_keys_is_refused_as_ever(con, many):
+    with pytest.raises(dpsql.errors.DpsqlError):
+        dpsql.plan(con, BY_CITY, budget=BUDGET, keys=KEYS, assume={"PLAIN.City": many})
+
+
+CHANGES = {
+    "no rounds": lambda found: found.update(rounds=[]),
+    "too many": lambda found: found["rounds"][0].update(most=10**6),
+    "no unit": lambda found: found["rounds"][0].update(least=0),
+    "nothing paid": lambda found: found["rounds"][0].update(mu_squared="0"),
+    "more than paid": lambda found: found["rounds"][0].update(mu_squared="1"),
+    "all of delta": lambda found: found["rounds"][0].update(delta="1/2"),
+    "no path": lambda found: found.update(path=[]),
+    "another table": lambda found: found.update(path=["memory", "main", "o"]),
+}
+OTHERS = {
+    "column": lambda found: found.update(column="i"),
+    "rule": lambda found: found["rounds"][0].update(least=5),
+    "charge": lambda found: found["charge"].update(request="ab" * 16),
+}
+
+
+@pytest.mark.parametrize("what", [*CHANGES, *OTHERS])
+def test_a_folder_that_says_otherwise_is_refused(con, tmp_path, what):
+    session = dpsql.Session(con)
+    session.release([BY_CITY], budget=BUDGET, keys=KEYS, out=tmp_path / "r")
+    path = tmp_path / "r" / "release.json"
+    document = json.loads(path.read_text("utf-8"))
+    del document["sha256"]
+    ({**CHANGES, **OTHERS}[what])(document["found_keys"][0])
+    path.write_text(folder._text({**document, "sha256": folder._digest(document)}), "utf-8")
+    ledger = session.ledger if what in OTHERS else None
+    with pytest.raises((dpsql.errors.ReleaseFormatError, dpsql.errors.LedgerError)):
+        dpsql.Release.load(tmp_path / "r", ledger=ledger)
