@@ -492,7 +492,7 @@ class Session:
         Args:
             table: its name.
             column: a column of numbers without a domain and without bounds.
-            budget: what is charged; a tenth of what sums will cost is enough. 0 answers again from
+            budget: what is charged; a fifth of what sums will cost is enough. 0 answers again from
                 what was measured before.
             progress: see `release`.
 

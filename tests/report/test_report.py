@@ -346,3 +346,12 @@ def test_a_text_that_can_be_shown_is_as_it_is_and_a_plain_one():
 
     assert type(printable(Markup("<b>"))) is str
     assert [printable(text) for text in ("a b", "a\tb", "a\x00b")] == ["a b", "a b", "a�b"]
+
+
+def test_the_least_of_texts_has_no_standard_error(tmp_path):
+    con = duckdb.connect()
+    con.execute("CREATE TABLE t (k VARCHAR NOT NULL CHECK (k IN ('a', 'b', 'c')))")
+    con.execute("INSERT INTO t SELECT ['a', 'b', 'c'][i % 3 + 1] FROM range(300) r (i)")
+    session = dpsql.Session(con)
+    release = session.release(["SELECT MIN(k) AS k FROM t"], budget=dpsql.Budget(rho=1))
+    assert "MIN(k)" in release.report(tmp_path / "r.html").read_text("utf-8")

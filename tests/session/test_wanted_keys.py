@@ -340,8 +340,14 @@ GIVEN = {
     "rho": dpsql.Budget(rho=Fraction(1, 10)),
     "rho aside": dpsql.Budget(rho=Fraction(1, 10)).setting_aside(1e-10),
 }
-RULES = [dpsql.Keys(), dpsql.Keys(Fraction(1, 3)), dpsql.Keys(delta="5e-11"),
-         dpsql.Keys(delta="9e-10"), dpsql.Keys(Fraction(1, 7), delta="1.9e-9"), dpsql.Keys(at_least=600)]  # fmt: skip
+RULES = [
+    dpsql.Keys(),
+    dpsql.Keys(Fraction(1, 3)),
+    dpsql.Keys(delta="5e-11"),
+    dpsql.Keys(delta="9e-10"),
+    dpsql.Keys(Fraction(1, 7), delta="1.9e-9"),
+    dpsql.Keys(at_least=600),
+]
 
 
 @pytest.mark.parametrize("total", [None, "plain", "rho aside"])
