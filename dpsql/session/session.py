@@ -647,7 +647,7 @@ def answered(session: Session, request: Request) -> Release:
         if first.steps:
             check_answerable(first.planned, first.request)
         session._data = first.data
-        for data, _ in first.found(watch):
+        for data in first.found(watch):
             session._data = data
         return way(session._data, first.request)
 

@@ -33,9 +33,8 @@ from dpsql.privacy import Budget
 from dpsql.privacy.amount import on_fine_grid, on_grid
 from dpsql.privacy.key_budget import Keys
 from dpsql.privacy.keys import KeyRule
-from dpsql.privacy.refusals import too_much_delta
 from dpsql.progress import Watch
-from dpsql.release.found_keys import FoundKeys, KeyValue, domain_of
+from dpsql.release.found_keys import KeyValue, domain_of
 from dpsql.request import Request
 from dpsql.schema import Table
 from dpsql.schema.domain import INTEGER_TYPES, OTHER, Domain
@@ -219,8 +218,6 @@ def _wanted(declared: DeclaredData, keys: Keys | None, refused: SchemaError) -> 
     said = table.unknown.get(column)
     if said is None and keys is None:
         return None
-    if not declared.can_find():
-        raise too_much_delta(Fraction(0), Fraction(0), any_aside=True)
     most_keys(declared, table, column)
     return WantedKeys(table, declared.name_of(table), column, OTHER if said is None else said.other)
 
@@ -325,7 +322,6 @@ class KeysFirst:
     Args:
         data: the data, in which keys that were found before are declared.
         steps: the questions for keys that have to be found.
-        known: the keys that were found before.
         request: what is asked then, for what is left of the budget.
         planned: the data as they are planned before keys are found.
         notes: what a plan says of keys that have to be found.
@@ -333,7 +329,6 @@ class KeysFirst:
 
     data: PrivateData
     steps: tuple[KeyQuestion, ...]
-    known: tuple[FoundKeys, ...]
     request: Request
     planned: PrivateData
     notes: tuple[str, ...]
@@ -353,19 +348,18 @@ class KeysFirst:
             BudgetError: there isn't enough of a budget.
         """
         assumed = AssumedKeys.of(data.declared, request, refused, many)
-        known, missing = list[FoundKeys](), list[tuple[WantedKeys, int]]()
+        missing = list[tuple[WantedKeys, int]]()
         declared, planned = data, assumed.declared
         for one, many in assumed.wanted:
             found = kept_keys(data, one.question(Budget(rho=1), Keys()))
             if found is None:
                 missing.append((one, many))
                 continue
-            known.append(found)
             planned = planned.declaring(one.table, one.column, found.domain)
             declared = with_keys(declared, one.typed, found)
         asked = assumed.without_numbers(replace(request, keys=None))
         if not missing:
-            return cls(declared, (), tuple(known), asked, declared, ())
+            return cls(declared, (), asked, declared, ())
         if request.free:
             raise BudgetError(
                 f"No keys of {printable(missing[0][0].name)} were found before.",
@@ -380,13 +374,12 @@ class KeysFirst:
         return cls(
             declared,
             parts.questions,
-            tuple(known),
             replace(asked, budget=parts.rest),
             replace(data, declared=planned),
             parts.notes,
         )
 
-    def found(self, watch: Watch) -> Iterator[tuple[PrivateData, FoundKeys]]:
+    def found(self, watch: Watch) -> Iterator[PrivateData]:
         """Find keys, with a charge for each column; yield the data with them after each.
 
         Raises:
@@ -399,7 +392,7 @@ class KeysFirst:
             keys = answer_keys(data, question, watch)
             keys.check_any()
             data = with_keys(data, question.table, keys)
-            yield data, keys
+            yield data
 
 
 def planned_alone(

@@ -188,9 +188,8 @@ def test_it_is_null_with_its_columns_where_groups_rely_on_it(con, name):
     """So that a row of NULLs adds nothing to an aggregate: `sql/algebra/groups.py`."""
     claims = []
     for expression, value in cases(name):
-        for read in columns(expression):
-            if is_null_with(expression, frozenset({read})):
-                claims.append(f'"{read}" IS NULL AND (({value.sql}) IS NOT NULL)')
+        told = [c for c in columns(expression) if is_null_with(expression, frozenset({c}))]
+        claims += [f'"{c}" IS NULL AND (({value.sql}) IS NOT NULL)' for c in told]
     assert not sum(asked(con, claims))
     if FUNCTIONS[name].null is Null.ANY and name not in {"and", "or"}:
         assert claims

@@ -536,3 +536,14 @@ def test_a_folder_that_says_otherwise_is_refused(con, tmp_path, what):
     ledger = session.ledger if what in OTHERS else None
     with pytest.raises((dpsql.errors.ReleaseFormatError, dpsql.errors.LedgerError)):
         dpsql.Release.load(tmp_path / "r", ledger=ledger)
+
+
+def test_keys_are_free_where_no_delta_is_left_for_others(con):
+    session = dpsql.Session(con, budget=dpsql.Budget(rho=10), key_delta=1e-10)
+    session.find_keys("plain", "city", budget=dpsql.Budget(rho=5), keys=dpsql.Keys(delta="1e-10"))
+    assert session.remaining_delta == 0
+    other = session.redeclared()
+    assert other.query(BY_CITY, budget=dpsql.Budget(rho=1), keys=KEYS).height == 6
+    with pytest.raises(dpsql.errors.BudgetError, match="δ"):
+        other.query("SELECT price, COUNT(*) AS n FROM plain GROUP BY price",
+                    budget=dpsql.Budget(rho=1), keys=KEYS)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Domains of columns of UNION ALL: the values of all of its queries, whatever kinds these are of."""
+"""Domains of columns of UNION ALL: the values of all of its queries, of whatever kinds."""
 
 from __future__ import annotations
 
