@@ -12,7 +12,9 @@ may depend on them, and what is refused then may say why.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from fractions import Fraction
@@ -40,6 +42,7 @@ from dpsql.schema import Table
 from dpsql.schema.domain import INTEGER_TYPES, OTHER, Domain
 from dpsql.schema.grain import declared_type
 from dpsql.schema.names import folded
+from dpsql.schema.sequences import type_range
 from dpsql.session.data import DeclaredData, PrivateData
 from dpsql.session.keys import (
     KeyQuestion,
@@ -57,6 +60,7 @@ ASSUMED, FEW = 100, 10
 """Keys that are taken to be found of a column: in plans, if nothing else is assumed; and where it
 is only looked whether statements can be answered, of which many keys could be too many."""
 _MOST_ASSUMED = 50_000
+_NUMBER, _DAY = re.compile(r"(?<![\w.])\d{1,18}(?![\w.])"), re.compile(r"\d{4}-\d{2}-\d{2}")
 E = TypeVar("E", bound=DpsqlError)
 ALONE, BESIDE = Fraction(1, 2), Fraction(1, 5)
 """The share of the budget that finds keys: of statements that only count by them, and of others."""
@@ -100,15 +104,26 @@ class WantedKeys:
         """Return the question for its keys."""
         return KeyQuestion(self.typed, self.column, budget, keys, self.other)
 
-    def assumed(self, many: int) -> Domain:
-        """Return a domain with so many keys, which are made up."""
+    def assumed(self, many: int, said: str) -> Domain:
+        """Return a domain with so many keys, which are made up.
+
+        Numbers and days are first those that statements name, with those before and after, so that
+        conditions on them leave some.
+
+        Args:
+            many: how many.
+            said: the statements.
+        """
         type_ = declared_type(self.table, self.column)
         made = (f"key {number}" for number in range(many + 1))
         keys: Sequence[KeyValue] = [key for key in made if key != self.other][:many]
         if type_ in INTEGER_TYPES:
-            keys = range(many)
+            low, high = type_range(type_)
+            numbers = dict.fromkeys((*_numbers_in(said), *range(many)))
+            keys = sorted([n for n in numbers if low <= n <= high][:many])
         elif type_ != "VARCHAR":
-            keys = [date(2000, 1, 1) + timedelta(days=number) for number in range(many)]
+            spread = (date(2000, 1, 1) + timedelta(days=37 * number) for number in range(many))
+            keys = sorted(list(dict.fromkeys((*_days_in(said), *spread)))[:many])
         return domain_of(keys, type_, self.other, filled=self.filled)
 
 
@@ -148,7 +163,7 @@ class AssumedKeys:
             if one is None or any(one.is_same(before) for before, _ in found):
                 raise refused
             found.append((one, _number(one, request, many)))
-            domain = one.assumed(found[-1][1])
+            domain = one.assumed(found[-1][1], " ".join(sql for _, sql in request.statements))
             declared = declared.declaring(one.table, one.column, domain)
             try:
                 return cls(tuple(found), declared, declared.compile(request))
@@ -171,6 +186,22 @@ class AssumedKeys:
         given, wanted = request.assume or {}, [one for one, _ in self.wanted]
         rest = {n: of for n, of in given.items() if not any(one.is_called(n) for one in wanted)}
         return replace(request, assume=rest or None)
+
+
+def _numbers_in(said: str) -> Iterator[int]:
+    """Yield the whole numbers that a text names, each with those beside it."""
+    for number in map(int, _NUMBER.findall(said)):
+        yield from (number, number - 1, number + 1)
+
+
+def _days_in(said: str) -> Iterator[date]:
+    """Yield the days that a text names, each with those beside it, and two of each year."""
+    for text in _DAY.findall(said):
+        with suppress(ValueError, OverflowError):
+            day = date.fromisoformat(text)
+            yield from (day, day - timedelta(days=1), day + timedelta(days=1))
+    for year in (n for n in map(int, _NUMBER.findall(said)) if 1000 <= n <= 9999):
+        yield from (date(year, 1, 1), date(year, 7, 1))
 
 
 def _made_up(error: E, found: Sequence[tuple[WantedKeys, int]]) -> E:

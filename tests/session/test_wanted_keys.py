@@ -547,3 +547,25 @@ def test_keys_are_free_where_no_delta_is_left_for_others(con):
     with pytest.raises(dpsql.errors.BudgetError, match="δ"):
         other.query("SELECT price, COUNT(*) AS n FROM plain GROUP BY price",
                     budget=dpsql.Budget(rho=1), keys=KEYS)  # fmt: skip
+
+
+CONDITIONS = {
+    "size": ["size > 1", "size BETWEEN 1 AND 2", "size + 1 = 2", "size IN (1, 2) OR size = 0"],
+    "day": ["day >= DATE '2024-01-02'", "year(day) = 2024", "month(day) = 1", "day < '2024-01-02'",
+            "day > DATE '2023-12-31' AND day <> DATE '2024-01-01'"],
+    "price": ["price > 90", "price * 2 < 20"],
+    "item": ["item > 'item 2'", "item LIKE 'item%'", "item IN ('item 1', 'item 2')"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("column", "condition"), [(name, one) for name, listed in CONDITIONS.items() for one in listed]
+)
+def test_conditions_on_values_that_nobody_knows_are_no_obstacle(con, column, condition):
+    sql = f"SELECT {column} AS k, COUNT(*) AS n FROM o WHERE {condition} GROUP BY k"
+    session = of_units(con)
+    budget = dpsql.Budget(rho=10**6)
+    frame = session.query(sql, budget=budget, keys=dpsql.Keys(delta="1e-9"))
+    true = {k: n for k, n in con.execute(sql).fetchall() if n > 1}
+    found = dict(frame.select("k", "n").rows())
+    assert all(found[k] == pytest.approx(n, abs=1) for k, n in true.items())
