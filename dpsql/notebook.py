@@ -297,7 +297,8 @@ class Magics:
             release = session.release(statements, budget=budget, **part(asked, ReleaseOptions))
             result = release if len(release) > 1 else next(iter(release.values()))
             if release.charged is not None and session.remaining is not None:
-                sys.stdout.write(f"charged: {release.charged}; left: {_left(session)}\n")
+                charged = budget if release.facts.found else release.charged  # with keys
+                sys.stdout.write(f"charged: {charged}; left: {_left(session)}\n")
             if len(release) == 1 and given.into is None:
                 result = _as_answer(release)
         return self._handed_out(result, given.into)

@@ -99,51 +99,12 @@ class Keys:
         Raises:
             BudgetError: the budget has no δ, or is too small.
         """
-        delta = self.delta_of(budget, delta)
+        delta = delta_of(self, budget, delta)
         aside = budget.delta is not None and not budget.key_delta
         left = (budget.setting_aside(delta) if aside else budget).mu_squared
         if self.at_least is None:
             return KeyRule.of(left * (self.share or 1), delta, most, self.pre_threshold)
         return self._rule_for(self.at_least, left, delta, most, budget)
-
-    def delta_of(self, budget: Budget, otherwise: Fraction | None) -> Fraction:
-        """Return the δ that pays for keys, of however many columns.
-
-        Args:
-            budget: what is given for them.
-            otherwise: the δ, if nothing else is said.
-
-        Raises:
-            BudgetError: there is none.
-        """
-        if budget.pure:
-            raise BudgetError(
-                "Keys that nobody knows are found with Gaussian noise, which needs a δ.",
-                hint="pass budget=dpsql.Budget(epsilon=1, delta=1e-9).",
-            )
-        if self.delta is not None:
-            if budget.delta is not None and self.delta >= budget.delta:
-                raise BudgetError(
-                    "The δ of keys is not less than all of the budget's.",
-                    hint="leave delta= of dpsql.Keys out: then it is a tenth of that.",
-                )
-            if budget.key_delta and self.delta > budget.key_delta:
-                raise BudgetError(
-                    "The δ of keys is more than the budget sets aside, "
-                    f"{shown_delta(budget.key_delta)}.",
-                    hint="leave delta= of dpsql.Keys out: then it is that.",
-                )
-            return self.delta
-        found = otherwise or budget.key_delta or (budget.delta or 0) * KEY_SHARE
-        if not found:
-            raise BudgetError(
-                f"Keys that nobody knows need a δ, and {budget} has none.",
-                hint=Hint(
-                    'pass keys=dpsql.Keys(delta="1e-10").',
-                    "give the budget as --epsilon 1 --delta 1e-9.",
-                ),
-            )
-        return min(found, LARGEST_DELTA)
 
     def _rule_for(
         self, units: int, left: Fraction, delta: Fraction, most: int, budget: Budget
@@ -169,6 +130,47 @@ class Keys:
             sure = rule(middle).probability(units) >= SURE
             low, high = (low, middle) if sure else (middle, high)
         return rule(high)
+
+
+def delta_of(keys: Keys, budget: Budget, otherwise: Fraction | None) -> Fraction:
+    """Return the δ that pays for keys, of however many columns.
+
+    Args:
+        keys: by which rule they are found.
+        budget: what is given for them.
+        otherwise: the δ, if nothing else is said.
+
+    Raises:
+        BudgetError: there is none.
+    """
+    if budget.pure:
+        raise BudgetError(
+            "Keys that nobody knows are found with Gaussian noise, which needs a δ.",
+            hint="pass budget=dpsql.Budget(epsilon=1, delta=1e-9).",
+        )
+    if keys.delta is not None:
+        if budget.delta is not None and keys.delta >= budget.delta:
+            raise BudgetError(
+                "The δ of keys is not less than all of the budget's.",
+                hint="leave delta= of dpsql.Keys out: then it is a tenth of that.",
+            )
+        if budget.key_delta and keys.delta > budget.key_delta:
+            raise BudgetError(
+                "The δ of keys is more than the budget sets aside, "
+                f"{shown_delta(budget.key_delta)}.",
+                hint="leave delta= of dpsql.Keys out: then it is that.",
+            )
+        return keys.delta
+    found = otherwise or budget.key_delta or (budget.delta or 0) * KEY_SHARE
+    if not found:
+        raise BudgetError(
+            f"Keys that nobody knows need a δ, and {budget} has none.",
+            hint=Hint(
+                'pass keys=dpsql.Keys(delta="1e-10").',
+                "give the budget as --epsilon 1 --delta 1e-9.",
+            ),
+        )
+    return min(found, LARGEST_DELTA)
 
 
 def _part(name: str, value: object, most: Fraction) -> Fraction:

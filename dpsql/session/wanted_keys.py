@@ -33,7 +33,7 @@ from dpsql.errors import (
 from dpsql.hints import option
 from dpsql.privacy import Budget
 from dpsql.privacy.amount import on_fine_grid, on_grid
-from dpsql.privacy.key_budget import Keys
+from dpsql.privacy.key_budget import Keys, delta_of
 from dpsql.privacy.keys import KeyRule
 from dpsql.progress import Watch
 from dpsql.release.found_keys import KeyValue, domain_of
@@ -300,7 +300,7 @@ class KeyParts:
                 hint=f"find them first: session.find_keys({named}, budget=dpsql.Budget(rho=0.1)).",
             )
         share = None if keys.at_least is not None else keys.share or assumed.share
-        delta = keys.delta_of(budget, delta_aside(budget, share or Fraction(1)))
+        delta = delta_of(keys, budget, delta_aside(budget, share or Fraction(1)))
         if budget.delta is not None and not budget.key_delta:
             budget = budget.setting_aside(delta)
         part = Keys(
@@ -339,11 +339,12 @@ class KeyParts:
 
 def _note(one: WantedKeys, many: int, rule: KeyRule) -> str:
     """Say of a column how its values are found, and with how many it is planned."""
-    return (
+    said = (
         f"values of {printable(one.name)} are found first, for ρ = "
         f"{float(rule.mu_squared / 2):.3g} of the budget: {rule}. Errors are for {many:,} of "
-        f"them; another number is assumed by {option('assume', {one.name: 2500})}"
+        "them; another number is assumed by "
     )
+    return said + option("assume", {one.name: 2500})
 
 
 @dataclass(frozen=True, slots=True)

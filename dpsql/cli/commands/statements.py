@@ -120,7 +120,8 @@ def release(
             asked["out"], asked["progress"] = out, watch
             amount: Budget | Free | None = 0 if free else None if at_most else budget
             made = session.release(statements, budget=amount, **asked)
-        account = output.account(made.charged, session.ledger, amounts.shown_delta)
+        charged = budget if made.facts.found and made.charged else made.charged  # with keys
+        account = output.account(charged, session.ledger, amounts.shown_delta)
         written = elsewhere.write(made, session.ledger)
     if as_json:
         also = {"written": written} if written else {}
@@ -202,6 +203,8 @@ def _print(made: Plan, amounts: BudgetOptions, *, explain: bool) -> None:
         output.say(f"WARNING: {made.warning}")
     output.say(f"budget: {output.budget_forms(made.budget, amounts.shown_delta)}")
     output.say(f"neighbours: {made.neighbours}")
+    for note in made.notes:
+        output.say(f"note: {for_command(note)}")
     if made.given is None:
         by_budget = made.error_by_budget()
         output.say()

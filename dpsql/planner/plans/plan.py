@@ -119,6 +119,7 @@ class Plan:
             example_note(found),
             f"overall RMSE {self.rmse:.4g}{gap}; {self.budget}",
             f"neighbours: {printable(self.neighbours)}",
+            *(f"note: {note}" for note in self.notes),
         )
 
     def _repr_html_(self) -> str:
