@@ -167,7 +167,7 @@ class ReportOption(TypedDict, total=False):
 
 
 class KeysOption(TypedDict, total=False):
-    """How the values of columns are found that nobody has declared."""
+    """An option for columns whose values nobody has declared: how these are found."""
 
     keys: Keys | None
 
@@ -275,7 +275,7 @@ class Request:
     assume: Mapping[str, float] | None = None
     """With targets: the rows for which those of averages and the like hold."""
     keys: Keys | None = None
-    """How values of columns are found that nobody has declared: what is measured is over them."""
+    """A way to find the values of undeclared columns: what is measured is over those found."""
     report_cut: bool = False
     """Whether it is asked besides how many units have more rows than count."""
     report_moved: bool = False

@@ -55,12 +55,12 @@ class KnownColumn:
 
 
 class Fitted(NamedTuple):
-    """What is known of the columns of a table."""
+    """Columns of a table, by what is known of them: a domain, bounds, or only a type."""
 
     columns: dict[str, Domain]
-    """Those with a domain."""
+    """Columns with a domain."""
     undeclared: dict[str, str]
-    """Those without one → their types."""
+    """Columns without a domain → their types."""
     bounds: dict[str, NumberBounds]
     """Some of these → their bounds."""
     unknown: dict[str, UnknownKeys]

@@ -682,4 +682,4 @@ def coarser(fine: Cuts, coarse: Cuts, *, nullable: bool) -> list[int]:
 
 
 Declaration = Domain | NumberBounds | UnknownKeys
-"""What is declared of a column."""
+"""A declaration of a column: its values, its bounds, or that its keys are to be found."""

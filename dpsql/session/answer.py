@@ -320,12 +320,10 @@ def _is_used_otherwise(ledger: Ledger, receipt: Receipt, content: bytes) -> bool
 
 def _handed_out(data: PrivateData, release: Release, request: Request) -> Release:
     """Write a release to a folder, if asked, and hand it out as it is to be shown."""
-    if data.declared.found or data.declared.found_bounds:
-        facts, declared = release.facts, data.declared
-        found, bounded = (
-            declared.found_columns(facts.tables),
-            declared.bounded_columns(facts.tables),
-        )
+    declared, facts = data.declared, release.facts
+    if declared.found or declared.found_bounds:
+        found = declared.found_columns(facts.tables)
+        bounded = declared.bounded_columns(facts.tables)
         release = release.with_facts(replace(facts, found=found, bounded=bounded))
     if request.out is not None:
         release.save(Path(request.out))

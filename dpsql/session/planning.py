@@ -70,7 +70,7 @@ class Compiled:
     from_zero: bool = False
     """Whether sums are added up from zero in any case."""
     notes: tuple[str, ...] = ()
-    """What a plan says besides."""
+    """Notes for the plan, besides its own."""
 
     @cached_property
     def past(self) -> Past:

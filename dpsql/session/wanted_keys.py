@@ -104,6 +104,11 @@ class WantedKeys:
         """Return the question for its keys."""
         return KeyQuestion(self.typed, self.column, budget, keys, self.other)
 
+    def call(self, budget: str) -> str:
+        """Return the call that finds its keys, to be typed; the budget as it is written there."""
+        table, column = printable(self.typed), printable(self.column)
+        return f'session.find_keys("{table}", "{column}", budget={budget})'
+
     def assumed(self, many: int, said: str) -> Domain:
         """Return a domain with so many keys, which are made up.
 
@@ -208,10 +213,9 @@ def _made_up(error: E, found: Sequence[tuple[WantedKeys, int]]) -> E:
     """Say how it is asked what is refused because of numbers or days that are made up."""
     for one, _ in found:
         if declared_type(one.table, one.column) != "VARCHAR":
-            named = f'"{printable(one.typed)}", "{printable(one.column)}"'
             error.hint = (
                 f"values of {printable(one.name)} aren't known beforehand; if that is why, find "
-                f"them first: session.find_keys({named}, budget=…)."
+                f"them first: {one.call('…')}."
             )
             break
     return error
@@ -293,11 +297,10 @@ class KeyParts:
         budget, keys, each = request.amount, request.keys or Keys(), len(missing)
         if budget is None or request.targets is not None:
             one, _ = missing[0]
-            named = f'"{printable(one.typed)}", "{printable(one.column)}"'
             raise BudgetError(
                 f"The values of {printable(one.name)} are found for a part of a budget, and none "
                 "is given.",
-                hint=f"find them first: session.find_keys({named}, budget=dpsql.Budget(rho=0.1)).",
+                hint=f"find them first: {one.call('dpsql.Budget(rho=0.1)')}.",
             )
         share = None if keys.at_least is not None else keys.share or assumed.share
         delta = delta_of(keys, budget, delta_aside(budget, share or Fraction(1)))
@@ -322,7 +325,7 @@ class KeyParts:
 
     @property
     def rest(self) -> Budget:
-        """What finding keys leaves of the budget.
+        """The budget that is left for the answers once keys were found.
 
         Raises:
             BudgetError: that is nothing.

@@ -69,10 +69,6 @@ class DirectNoise(Mechanism):
         # Families without queries have no error, and there is a plan for them all the same.
         groups = groups or {family.attributes: [family] for family in workload.families}
         found = [_least(group, workload, cost) for group in groups.values()]
-        if (
-            not found and workload.families
-        ):  # they have no queries, and there is a plan all the same
-            found = [((), cells_of(()), "cells", 1.0)]
         strategies = [
             MarginalStrategy(names, factors, share, solver)
             for (names, factors, solver, _), share in zip(

@@ -474,8 +474,8 @@ def united(domains: Sequence[Domain | None]) -> Domain | None:
         return None
     lists = [one.values for one in given]
     if all(isinstance(values, DecimalRange) for values in lists):
-        grid = _covering_grid([values for values in lists if isinstance(values, DecimalRange)])
-        return None if grid is None else Domain(grid.type, grid, nullable)
+        covering = _covering_grid([values for values in lists if isinstance(values, DecimalRange)])
+        return None if covering is None else Domain(covering.type, covering, nullable)
     type_ = "VARCHAR" if first.type == "ENUM" else first.type
     many = sum(map(len, lists))
     if any(one.type != first.type for one in given) or type_ not in _LISTED or many > MOST_VALUES:
