@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dpsql.planner.comparison import Comparison
     from dpsql.planner.plans.plan import Plan
     from dpsql.privacy import Budget
-    from dpsql.privacy.key_budget import Keys
+    from dpsql.privacy.finding import Bounds, Keys
     from dpsql.release import Release
     from dpsql.schema import EACH_ROW, Domain, Schema, Unit
     from dpsql.session import Session
@@ -39,6 +39,7 @@ __all__ = [
     "EACH_ROW",
     "AccuracyError",
     "ArgumentError",
+    "Bounds",
     "Budget",
     "BudgetError",
     "Comparison",
@@ -69,11 +70,12 @@ __all__ = [
 ]
 
 _ROOMS = {
+    "Bounds": "privacy.finding",
     "Budget": "privacy",
     "Comparison": "planner.comparison",
     "Domain": "schema",
     "EACH_ROW": "schema",
-    "Keys": "privacy.key_budget",
+    "Keys": "privacy.finding",
     "Plan": "planner.plans.plan",
     "Release": "release",
     "Schema": "schema",

@@ -104,6 +104,7 @@ def query(
         accept_schema: whether a changed description of the table is meant, see `Session`.
         reuse: whether earlier measurements are used, see `Session.release`.
         keys: how values of columns are found that nobody has declared, see `Session.release`.
+        bounds: how bounds of numbers are found, see there.
         mechanism: what plans and measures, see `compare`.
         accept_gap: whether a plan may lose accuracy that it need not, see `Session.release`.
         groups_above: leaves out groups that may be empty, see `Session.release`.
@@ -170,8 +171,10 @@ def plan(
             vector of variances of the families' cells, for example
             `lambda variances: cvxpy.norm(variances, 3)`.
         keys: how values of columns are found that nobody has declared, see `Session.release`.
+        bounds: how bounds of numbers are found, see there.
         assume: `rows` → rows of the table, or statement → rows in each of its groups; or
-            `table.column` → how many keys are found there, 100 by default:
+            `table.column` → how many keys are found there, 100 by default, or to
+            which number its bounds go:
             `plan.expected_answers` then has the errors of averages, shares and quantiles, too, in
             their own units, as if rows were spread evenly over all values. Targets of averages
             and shares hold for so many rows, whatever the average is; those of deviations and
@@ -267,7 +270,7 @@ def compare(
         workload, how, asked = _asked(source, statements, request, declared)
         names = options.get("mechanisms")
         if asked is not None and asked.request.amount is not None:
-            budget = asked.request.amount  # less what finding keys takes
+            budget = asked.request.amount  # less what finding keys and bounds takes
         return interruptibly(partial(compare_workload, workload, budget, names, how))
 
 
@@ -301,7 +304,7 @@ def _asked(
         except SchemaError as error:
             if error.wanted is None:
                 raise
-            from dpsql.session.wanted_keys import planned_alone  # which most don't need
+            from dpsql.session.wanted import planned_alone  # which most don't need
 
             script, request, notes = planned_alone(data, request, error)
     finally:

@@ -76,14 +76,24 @@ class SqlLimitError(SqlError):
     """The text is longer or deeper than dpsql is willing to parse."""
 
 
+class Wanted(NamedTuple):
+    """A column of which something is wanting that could be found in the rows."""
+
+    path: tuple[str, ...]
+    """Its table's."""
+    column: str
+    bounds: bool = False
+    """Whether it is the bounds of its numbers; else it is the values that it has."""
+
+
 class SchemaError(DpsqlError):
     """A table, column or domain is missing or badly declared."""
 
     unknown: bool = False
     """Whether it is about a name that no table or column has."""
-    wanted: tuple[tuple[str, ...], str] | None = None
-    """The path of a table and its column, for want of whose values something is refused, if these
-    could be found."""
+    wanted: Wanted | None = None
+    """The column for want of whose values, or bounds, something is refused, if they could be found.
+    """
 
 
 class SqlSchemaError(SqlError, SchemaError):

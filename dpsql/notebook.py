@@ -41,7 +41,7 @@ from dpsql.planner.plans.plan import Plan
 from dpsql.present import account
 from dpsql.present.shown import answer_table
 from dpsql.privacy import Budget
-from dpsql.privacy.key_budget import Keys
+from dpsql.privacy.finding import RULES
 from dpsql.release import Release
 from dpsql.request import Free, ReleaseOptions, SessionOptions, SessionPlanOptions, part
 from dpsql.schema import EACH_ROW
@@ -287,7 +287,8 @@ class Magics:
         asked = dict(vars(given))
         asked |= {name: dict(asked[name]) or None for name in ("targets", "assume")}
         asked["weights"] = _weights(given.weights)
-        asked["keys"] = None if given.keys is None else Keys(given.keys)
+        for name, rule in RULES.items():
+            asked[name] = None if asked[name] is None else rule(asked[name])
         result: pl.DataFrame | Release | Plan
         if given.plan:
             plan = part(asked, SessionPlanOptions)
@@ -297,7 +298,8 @@ class Magics:
             release = session.release(statements, budget=budget, **part(asked, ReleaseOptions))
             result = release if len(release) > 1 else next(iter(release.values()))
             if release.charged is not None and session.remaining is not None:
-                charged = budget if release.facts.found else release.charged  # with keys
+                finds = budget is not None and release.facts.rests_on_found
+                charged = budget if finds else release.charged
                 sys.stdout.write(f"charged: {charged}; left: {_left(session)}\n")
             if len(release) == 1 and given.into is None:
                 result = _as_answer(release)

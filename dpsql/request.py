@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from dpsql.planner.mechanisms.base import Basis, Loss, ObjectiveName, Residuals
     from dpsql.planner.plans.plan import Plan
     from dpsql.privacy import Budget
-    from dpsql.privacy.key_budget import Keys
+    from dpsql.privacy.finding import Bounds, Keys
     from dpsql.schema.declarations import SchemaLike
     from dpsql.schema.units import UnitLike
 
@@ -166,13 +166,14 @@ class ReportOption(TypedDict, total=False):
     report_moved: bool
 
 
-class KeysOption(TypedDict, total=False):
-    """An option for columns whose values nobody has declared: how these are found."""
+class FindingOptions(TypedDict, total=False):
+    """Options for columns whose values, or bounds, nobody has declared: how these are found."""
 
     keys: Keys | None
+    bounds: Bounds | None
 
 
-class AnswerOptions(MechanismOptions, ReuseOption, KeysOption, ProgressOption, total=False):
+class AnswerOptions(MechanismOptions, ReuseOption, FindingOptions, ProgressOption, total=False):
     """Options of `Session.query`, besides its budget."""
 
     confidence: float | None
@@ -208,7 +209,7 @@ class SessionPlanOptions(
     SearchOptions,
     MechanismOptions,
     ReuseOption,
-    KeysOption,
+    FindingOptions,
     ReportOption,
     ProgressOption,
     total=False,
@@ -217,7 +218,7 @@ class SessionPlanOptions(
 
 
 class PlanningOptions(
-    KeysOption,
+    FindingOptions,
     AimOptions,
     WeightsOption,
     SearchOptions,
@@ -276,6 +277,8 @@ class Request:
     """With targets: the rows for which those of averages and the like hold."""
     keys: Keys | None = None
     """A way to find the values of undeclared columns: what is measured is over those found."""
+    bounds: Bounds | None = None
+    """A way to find the bounds of undeclared columns that are added up."""
     report_cut: bool = False
     """Whether it is asked besides how many units have more rows than count."""
     report_moved: bool = False

@@ -105,6 +105,11 @@ class BoundedColumn(msgspec.Struct, frozen=True):
     high: str
     charges: tuple[Earlier, ...]
 
+    @property
+    def charge(self) -> Earlier:
+        """The charge that found them: the last one of those on which they rest."""
+        return max(self.charges, key=lambda one: one.seq)
+
 
 def now() -> str:
     """Return the time, in UTC to the second."""
@@ -226,6 +231,11 @@ class Facts:
         found = (column.charge for column in self.found)
         rested = (*self.earlier, *found, *(c for of in self.bounded for c in of.charges))
         return tuple({one.seq: one for one in rested}.values())
+
+    @property
+    def rests_on_found(self) -> bool:
+        """Whether values or bounds of columns were found for it, with charges of their own."""
+        return bool(self.found or self.bounded)
 
     @property
     def adjusted(self) -> bool:

@@ -78,7 +78,9 @@ GROUPS: tuple[tuple[str, str, frozenset[str]], ...] = (
     (
         "Budget",
         "--epsilon 1 --delta 1e-9",
-        frozenset({"epsilon", "delta", "rho", "mu", "targets", "at_most", "assume", "keys"}),
+        frozenset(
+            {"epsilon", "delta", "rho", "mu", "targets", "at_most", "assume", "keys", "bounds"}
+        ),
     ),
     (
         "Planning",

@@ -353,9 +353,9 @@ def _argument(name: str, value: Any) -> Any:
     if kind == "keys":
         return _keys(value, spelling(name))
     if kind == "share" and value is not None:
-        from dpsql.privacy.key_budget import Keys
+        from dpsql.privacy.finding import RULES
 
-        return Keys(value)
+        return RULES[name](value)
     if kind == "single" and isinstance(value, tuple):
         return one_of(value)
     return not value if kind == "off" else value

@@ -15,7 +15,7 @@ these bins on, those beside them count as well as long as each is likely to have
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -46,11 +46,6 @@ class Bin:
     low: Fraction
     high: Fraction
     """The bound on values in it; those of whole numbers are below the next power of two."""
-
-
-def has_bins(type_: str) -> bool:
-    """Whether a column of a type has numbers, whose bounds can be found."""
-    return type_ in INTEGER_TYPES or type_ in FLOATS or type_.startswith(("DECIMAL(", "HUGEINT"))
 
 
 def bins_of(type_: str) -> tuple[Bin, ...]:
@@ -131,9 +126,11 @@ class FoundBounds:
         type_: str,
         counts: pl.DataFrame,
         charges: tuple[Earlier, ...],
+        *,
+        laplace: bool = False,
     ) -> FoundBounds:
-        """Read them off noisy counts of bins."""
-        ends = _ends(bins_of(type_), counts)
+        """Read them off noisy counts of bins; with Gaussian noise, or with Laplace noise."""
+        ends = _ends(bins_of(type_), counts, _laplace_quantile if laplace else _normal_quantile)
         low, high = (Fraction(0), Fraction(1)) if ends is None else (ends[0].low, ends[1].high)
         return cls(table, column, low, max(high, low + 1), ends is not None, charges)
 
@@ -148,16 +145,30 @@ class FoundBounds:
         return f"<FoundBounds of {name}: {said}>"
 
 
-def _ends(bins: Sequence[Bin], counts: pl.DataFrame) -> tuple[Bin, Bin] | None:
+def _normal_quantile(beyond: float) -> float:
+    """Return how many standard errors Gaussian noise exceeds with some probability."""
+    return NormalDist().inv_cdf(1 - beyond)
+
+
+def _laplace_quantile(beyond: float) -> float:
+    """Return how many standard errors Laplace noise exceeds with some probability below a half.
+
+    P(Z > t) = exp(−t/b)/2, with the standard error b√2; discrete noise is no farther out.
+    """
+    return math.log(1 / (2 * beyond)) / math.sqrt(2)
+
+
+def _ends(
+    bins: Sequence[Bin], counts: pl.DataFrame, quantile: Callable[[float], float]
+) -> tuple[Bin, Bin] | None:
     """Return the outermost bins that have rows, by their noisy counts; None if none surely has."""
     rows = counts.select(BIN, COUNT, f"{COUNT}_variance").rows()
     errors = {number: count / math.sqrt(variance) for number, count, variance in rows}
     above = [errors.get(b.number, 0.0) for b in bins]
-    quantile = NormalDist().inv_cdf
-    sure = [i for i, z in enumerate(above) if z > quantile(1 - SURE / len(bins))]
+    sure = [i for i, z in enumerate(above) if z > quantile(SURE / len(bins))]
     if not sure:
         return None
-    first, last, likely = sure[0], sure[-1], quantile(1 - LIKELY)
+    first, last, likely = sure[0], sure[-1], quantile(LIKELY)
     while first > 0 and above[first - 1] > likely:
         first -= 1
     while last + 1 < len(bins) and above[last + 1] > likely:

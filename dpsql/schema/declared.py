@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import (
@@ -18,8 +18,11 @@ from dpsql.schema.domain import (
     Declaration,
     Domain,
     NumberBounds,
+    Unknown,
+    UnknownBounds,
     UnknownKeys,
     Value,
+    is_number,
 )
 from dpsql.schema.drafts import KEY_TYPES, drafted, unsuitable
 from dpsql.schema.names import as_sql, closest, enum_type, folded
@@ -39,6 +42,7 @@ GENERATED = "GENERATED "
 """What stands before the type of a generated column."""
 MAX_FLOAT_GRID = 2**40
 """Doubles tell so many steps apart with room to spare."""
+Bounds = TypeVar("Bounds", NumberBounds, UnknownBounds)
 _LABEL = re.compile(r"'((?:[^']|'')*)'")
 
 
@@ -63,8 +67,8 @@ class Fitted(NamedTuple):
     """Columns without a domain → their types."""
     bounds: dict[str, NumberBounds]
     """Some of these → their bounds."""
-    unknown: dict[str, UnknownKeys]
-    """Some of these → that their values are to be found."""
+    unknown: dict[str, Unknown]
+    """Some of these → that their values, or their bounds, are to be found."""
 
 
 def fitted(table: str, known: Sequence[KnownColumn], declared: Mapping[str, Declaration]) -> Fitted:
@@ -83,11 +87,14 @@ def fitted(table: str, known: Sequence[KnownColumn], declared: Mapping[str, Decl
     columns: dict[str, Domain] = {}
     undeclared: dict[str, str] = {}
     bounds: dict[str, NumberBounds] = {}
-    unknown: dict[str, UnknownKeys] = {}
+    unknown: dict[str, Unknown] = {}
     for one in known:
         found, said = one.found, given.get(folded(one.name))
         if isinstance(said, UnknownKeys):
             unknown[one.name], found, said = _findable(one, said), None, None
+        if isinstance(said, UnknownBounds):
+            unknown[one.name] = checked_bounds(one.name, one.type, one.generated, said)
+            found, said = None, None
         if isinstance(said, NumberBounds):
             found = checked_bounds(one.name, one.type, one.generated, said)
         elif said is not None:
@@ -162,13 +169,13 @@ def _of_another_kind(name: str, type_: str, domain: Domain, table: str) -> Schem
     )
 
 
-def checked_bounds(name: str, type_: str, generated: bool, bounds: NumberBounds) -> NumberBounds:
-    """Return the bounds of a column that can be added up.
+def checked_bounds(name: str, type_: str, generated: bool, bounds: Bounds) -> Bounds:
+    """Return the bounds of a column that can be added up, or that they are to be found.
 
     Raises:
         SchemaError: it is not a stored column of numbers.
     """
-    if generated or not (_is_number(type_) or type_ in FLOATS or type_ == "HUGEINT"):
+    if generated or not is_number(type_):
         what = "is generated" if generated else f"has the type {type_}"
         hint = "Domain.number is for columns of integers, DECIMAL, DOUBLE or FLOAT."
         if type_ == "UHUGEINT":

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.declarations import Schema, parse_toml
 from dpsql.schema.declared import from_declaration
-from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds, UnknownKeys
+from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds, UnknownBounds, UnknownKeys
 from dpsql.schema.drafts import (
     PERSONS,
     drafted,
@@ -220,7 +220,9 @@ def _undeclared(name: str, type_: str) -> str:
         entry = as_entry(name, drafted_bounds(name, type_))
         note = f"{shown}: to be added up. To group by it, too: {cells}"
         if not says_range(name):
-            note = f"{shown}: which ends it has; these are no guess. To group by it, too: {cells}"
+            known, entry = entry.partition(" = ")[2], as_entry(name, UnknownBounds())
+            note = f"{shown}: found for a part of each budget. If its ends are known: {known}. "
+            note += f"To group by it, too: {cells}"
     elif draft.type == "VARCHAR":
         entry, texts = as_entry(name, UnknownKeys()), entry.partition(" = ")[2]
         note = f"{shown}: found for a part of each budget. If its texts are known: {texts}"

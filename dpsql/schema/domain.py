@@ -12,7 +12,7 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args, overload
 
 from dpsql.calls import checked
 from dpsql.errors import SchemaError, printable
@@ -45,6 +45,12 @@ INTEGER_TYPES = frozenset(
     {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"}
 )
 """The DuckDB types that an integer domain may have."""
+
+
+def is_number(type_: str) -> bool:
+    """Whether a column of a DuckDB type has numbers that can be added up."""
+    return type_ in INTEGER_TYPES or type_ in FLOATS or type_.startswith(("DECIMAL(", "HUGEINT"))
+
 
 COLLATED = "VARCHAR with a collation"
 """The type, in messages, of texts that CHECKs compare by another rule than byte by byte."""
@@ -254,6 +260,14 @@ class UnknownKeys:
 
 
 @dataclass(frozen=True, slots=True)
+class UnknownBounds:
+    """A column of numbers whose bounds nobody knows: a release that adds it up finds some."""
+
+    def __str__(self) -> str:
+        return "number, of bounds to be found"
+
+
+@dataclass(frozen=True, slots=True)
 class Domain:
     """The values of one column, in order; the i-th value has code i.
 
@@ -303,13 +317,34 @@ class Domain:
         object.__setattr__(self, "outside", _policy(self))
 
     @staticmethod
+    @overload
+    def number() -> UnknownBounds: ...
+    @staticmethod
+    @overload
+    def number(
+        low: int | float | str | Decimal, high: int | float | str | Decimal
+    ) -> NumberBounds: ...
+    @staticmethod
     @checked
-    def number(low: int | float | str | Decimal, high: int | float | str | Decimal) -> NumberBounds:
+    def number(
+        low: int | float | str | Decimal | None = None,
+        high: int | float | str | Decimal | None = None,
+    ) -> NumberBounds | UnknownBounds:
         """Numbers from `low` to `high` that are added up, for numeric columns of any type.
 
         Values beyond the bounds count as the nearer one. Sums, averages and variances of the
         column, and of expressions over it, can be asked for, but it can't be grouped by.
+
+        Without bounds they are numbers of which nobody knows any: a release that adds the column up
+        finds some, for a part of its budget; see `dpsql.Bounds`.
         """
+        if low is None and high is None:
+            return UnknownBounds()
+        if low is None or high is None:
+            raise SchemaError(
+                "Numbers have two bounds, or none.",
+                hint="for example Domain.number(0, 1000); without both they are found.",
+            )
         for bound in (low, high):
             if isinstance(bound, float) and not math.isfinite(bound):
                 raise SchemaError(
@@ -681,5 +716,7 @@ def coarser(fine: Cuts, coarse: Cuts, *, nullable: bool) -> list[int]:
     return [*places, len(coarse) + 1] if nullable else places
 
 
-Declaration = Domain | NumberBounds | UnknownKeys
-"""A declaration of a column: its values, its bounds, or that its keys are to be found."""
+Unknown = UnknownKeys | UnknownBounds
+"""A declaration that the values of a column, or its bounds, are to be found."""
+Declaration = Domain | NumberBounds | Unknown
+"""A declaration of a column: its values, its bounds, or that these are to be found."""

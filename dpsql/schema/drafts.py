@@ -320,16 +320,19 @@ def rounding_hint(table: str, column: str, bounds: NumberBounds) -> Hint:
     )
 
 
+def finding_bounds_hint() -> Hint:
+    """Word how the bounds of columns are found, before another hint."""
+    found = f"and a fifth of the budget finds them{_OR}"
+    return Hint(f"pass bounds=dpsql.Bounds(), {found}", f"pass --bounds 0.2, {found}")
+
+
 def bounds_hint(table: str, columns: Sequence[tuple[str, str]]) -> Hint:
     """Word the declaration that would give some columns of numbers, with their types, bounds."""
     drafts = [(name, drafted_bounds(name, type_)) for name, type_ in columns]
     code = ", ".join(f"{as_text(name)}: {as_code(bounds)}" for name, bounds in drafts)
     schema = f"dpsql.Schema({{{as_text(table)}: {{{code}}}}})"
     lines = " and ".join(as_entry(*each) for each in drafts)
-    named = (f"{as_text(table)}, {as_text(name)}" for name, _ in columns)
-    calls = " and ".join(f"session.find_bounds({each}, budget=…)" for each in named)
-    found = Hint(f"find them for a small part of the budget, {calls}{_OR}", "")
-    return found + passed(
+    return passed(
         "schema",
         schema,
         f"write {lines} under [{toml_key(table)}.columns] of a schema file, --schema FILE.",

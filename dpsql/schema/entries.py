@@ -31,7 +31,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from dpsql.errors import SchemaError, printable
-from dpsql.schema.domain import Declaration, Domain, NumberBounds, UnknownKeys
+from dpsql.schema.domain import Declaration, Domain, NumberBounds, UnknownBounds, UnknownKeys
 from dpsql.schema.kinds import Part, declared, rules
 from dpsql.schema.names import as_sql, closest, folded
 from dpsql.schema.sequences import CLOCK, decimal_text, iso_date, shown
@@ -299,7 +299,9 @@ def _boolean(given: object, entry: Entry) -> Domain:
     return Domain.boolean(nullable=entry.get("nullable", False))
 
 
-def _number(given: object, entry: Entry) -> NumberBounds:
+def _number(given: object, entry: Entry) -> NumberBounds | UnknownBounds:
+    if given is True:
+        return UnknownBounds()
     low, high = _pair(given, "number", lambda v: type(v) in {int, Decimal, str})
     return Domain.number(low, high)
 

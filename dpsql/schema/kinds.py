@@ -21,6 +21,7 @@ from dpsql.schema.domain import (
     Declaration,
     Domain,
     NumberBounds,
+    UnknownBounds,
     UnknownKeys,
     Value,
 )
@@ -225,6 +226,8 @@ def declared(domain: Declaration) -> DomainCall:
     """Return what people write of a domain, but for its rules, or of bounds."""
     if isinstance(domain, UnknownKeys):
         return DomainCall("keys", ())
+    if isinstance(domain, UnknownBounds):
+        return DomainCall("number", ())
     if isinstance(domain, NumberBounds):
         return DomainCall("number", (domain.low, domain.high))
     found = kind_of(domain).declared(domain.type)
@@ -236,7 +239,7 @@ def rules(domain: Declaration) -> dict[str, Part]:
     """Return by name what differs from the defaults of a domain: NULL, and what is outside."""
     if isinstance(domain, UnknownKeys):
         return {} if domain.other == OTHER else {"other": domain.other}
-    if isinstance(domain, NumberBounds):
+    if isinstance(domain, NumberBounds | UnknownBounds):
         return {}
     found: dict[str, Part] = {"nullable": True} if domain.nullable else {}
     if domain.other is not None:

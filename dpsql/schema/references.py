@@ -411,6 +411,8 @@ def _resolved(
     name = ", ".join(column if own else f"{table}.{column}" for column in columns)
     (column, type_), *further = [(column, catalog.type(table, column)) for column in columns]
     rows = unit.max_rows if isinstance(unit.max_rows, int) else None  # of other tables
+    if rows is None and own and not edges and catalog.is_of_units(table, columns):
+        rows = 1  # of which the database lets a unit have no second one
     bounds = rows, tuple(further), unit.max_groups
     found = ResolvedUnit(shown or name, column, type_, joins, *bounds)
     holder, ids = _root(catalog, catalog.path[-1], found)

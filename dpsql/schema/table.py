@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, TypeVar, runtime_checkable
 
-from dpsql.errors import SchemaError, printable
+from dpsql.errors import SchemaError, Wanted, printable
 from dpsql.hints import Hint
 from dpsql.schema.domain import (
     COLLATED,
@@ -21,7 +21,7 @@ from dpsql.schema.domain import (
     Domain,
     Merging,
     NumberBounds,
-    UnknownKeys,
+    Unknown,
     Value,
     first_and_last,
     lines_of,
@@ -163,7 +163,7 @@ class Table:
     """Columns that are computed of the row and others of its unit, each after what it needs."""
     order: tuple[str, ...] = field(default=(), compare=False, repr=False)
     """Columns as they stand where they are stored, if others come between those with a domain."""
-    unknown: Mapping[str, UnknownKeys] = field(default_factory=dict, compare=False, repr=False)
+    unknown: Mapping[str, Unknown] = field(default_factory=dict, compare=False, repr=False)
     """Undeclared columns whose values are to be found."""
 
     def __post_init__(self) -> None:
@@ -307,7 +307,7 @@ class Table:
             "so its values can't be told apart.",
             hint=hint,
         )
-        error.wanted = (self.path, name) if found else None
+        error.wanted = Wanted(self.path, name) if found else None
         return error
 
     def _can_be_found(self, name: str, type_: str) -> bool:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from dpsql.answers.answers import rehearse
-from dpsql.answers.facts import FoundColumn
+from dpsql.answers.facts import BoundedColumn, FoundColumn
 from dpsql.answers.sources import in_order, together
 from dpsql.engines.base import Counted, Counting, Engine, Step
 from dpsql.engines.interrupts import EndedStatementError, is_interrupted
@@ -30,6 +30,7 @@ from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.planner.reuse.past import least_divisible
 from dpsql.privacy import Budget, Ledger, Receipt
+from dpsql.privacy.finding import rest_of
 from dpsql.release import Before, Release, from_before
 from dpsql.release.assembly import (
     again,
@@ -42,6 +43,7 @@ from dpsql.release.assembly import (
 )
 from dpsql.release.measurements import decode
 from dpsql.request import Request
+from dpsql.schema import Table
 from dpsql.session.checks import check_cost
 from dpsql.session.data import PrivateData
 from dpsql.session.planning import (
@@ -321,9 +323,9 @@ def _is_used_otherwise(ledger: Ledger, receipt: Receipt, content: bytes) -> bool
 def _handed_out(data: PrivateData, release: Release, request: Request) -> Release:
     """Write a release to a folder, if asked, and hand it out as it is to be shown."""
     declared, facts = data.declared, release.facts
-    if declared.found or declared.found_bounds:
-        found = declared.found_columns(facts.tables)
-        bounded = declared.bounded_columns(facts.tables)
+    if declared.found:
+        found = declared.found_of(facts.tables, FoundColumn)
+        bounded = declared.found_of(facts.tables, BoundedColumn)
         release = release.with_facts(replace(facts, found=found, bounded=bounded))
     if request.out is not None:
         release.save(Path(request.out))
@@ -346,8 +348,8 @@ def _paid_before(data: PrivateData, asked: Compiled) -> Release | None:
     tables = asked.script.tables
     budget, wanted = request.amount, data.archive.purpose(request, tables)
     found = data.ledger.undelivered(wanted, None if budget is None else budget.mu_squared)
-    if found is None and budget is not None:  # with keys that were found for a part of it
-        rest = budget_after_keys(budget, data.declared.found_columns(tables))
+    if found is None and budget is not None:  # of which a part has found keys and bounds
+        rest = _rest(data, budget, tables)
         found = None if rest is None else data.ledger.undelivered(wanted, rest.mu_squared)
         budget = rest if found is not None else budget
     if found is None:
@@ -370,15 +372,18 @@ def _paid_before(data: PrivateData, asked: Compiled) -> Release | None:
         return None  # a joined public table has changed since
 
 
-def budget_after_keys(budget: Budget, found: Sequence[FoundColumn]) -> Budget | None:
-    """Return the rest of a budget of which a part has found keys; None if there is none."""
-    delta = sum((one.charge.delta or Fraction(0) for one in found), Fraction(0))
-    if not found or (budget.delta is not None and not budget.key_delta and delta >= budget.delta):
+def _rest(data: PrivateData, budget: Budget, tables: Sequence[Table]) -> Budget | None:
+    """Return the rest of a budget of which a part has found what is known of columns now.
+
+    None if nothing was found, or nothing is left.
+    """
+    declared = data.declared
+    found = declared.found_of(tables, FoundColumn), declared.found_of(tables, BoundedColumn)
+    charges = {one.charge.seq: one.charge for kind in found for one in kind}.values()
+    if not charges or budget.pure:
         return None
-    if budget.delta is not None and not budget.key_delta:
-        budget = budget.setting_aside(delta)
-    left = budget.mu_squared - sum((one.charge.mu_squared for one in found), Fraction(0))
-    return Budget(rho=left / 2) if left > 0 else None
+    delta = sum((one.delta or Fraction(0) for one in charges), Fraction(0))
+    return rest_of(budget, sum((one.mu_squared for one in charges), Fraction(0)), delta)
 
 
 def _pairs_again(

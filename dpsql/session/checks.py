@@ -11,7 +11,7 @@ from dpsql.hints import ANY_BUDGET, FREE, Hint, option
 from dpsql.planner.registry import traits_of
 from dpsql.present.disk import check_target
 from dpsql.privacy import Budget, Ledger
-from dpsql.privacy.key_budget import Keys
+from dpsql.privacy.finding import Bounds, Keys
 from dpsql.request import Request
 
 
@@ -33,6 +33,7 @@ def check_request(request: Request) -> None:
         standard_errors=request.standard_errors,
     )
     check_keys(request.keys)
+    _check_bounds(request.bounds)
     if not isinstance(request.progress, bool):
         check_callable(progress=request.progress)
     check_path(out=request.out)
@@ -53,6 +54,14 @@ def check_keys(keys: object) -> None:
         raise ArgumentError(
             f"keys is a dpsql.Keys, not {shown(keys)}.",
             hint="for example keys=dpsql.Keys(at_least=100).",
+        )
+
+
+def _check_bounds(bounds: object) -> None:
+    if bounds is not None and not isinstance(bounds, Bounds):
+        raise ArgumentError(
+            f"bounds is a dpsql.Bounds, not {shown(bounds)}.",
+            hint="for example bounds=dpsql.Bounds(share=0.2).",
         )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import polars as pl
 
@@ -49,7 +49,6 @@ from dpsql.schema.lookup import means, meant, of_table
 from dpsql.schema.names import as_sql, folded, quoted_text
 from dpsql.schema.pair_bounds import bound_of, unbounded_where_met
 from dpsql.schema.referred import check_same_units, check_stored_apart, root_of, with_parents
-from dpsql.schema.sequences import decimal_text
 from dpsql.schema.table import MovedValues, moved_values
 from dpsql.schema.units import RowLimit
 from dpsql.session.archive import Archive
@@ -57,10 +56,10 @@ from dpsql.session.purpose import check_vintage
 from dpsql.sql.compiled import Script
 from dpsql.sql.frontend import CutsOf, compile_script, no_cuts, no_split
 
-if TYPE_CHECKING:
-    from dpsql.release.found_bounds import FoundBounds
-
 Split = Mapping[str, Ints]
+FoundFact = FoundColumn | BoundedColumn
+"""A column whose values, or whose bounds, were found in the rows."""
+F = TypeVar("F", FoundColumn, BoundedColumn)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,10 +72,9 @@ class DeclaredData:
     public: PublicReader
     made: Mapping[str, Table] = field(default_factory=dict)
     """What is made of rows of private tables for this question, by the name that it has there."""
-    found: Mapping[tuple[tuple[str, ...], str], FoundColumn] = field(default_factory=dict)
-    """Path and column → by which rule its domain was found in the rows, and for which charge."""
-    found_bounds: Mapping[tuple[tuple[str, ...], str], FoundBounds] = field(default_factory=dict)
-    """Path and column → the bounds that were found in the rows, and are declared in the schema."""
+    found: Mapping[tuple[tuple[str, ...], str], FoundFact] = field(default_factory=dict)
+    """Path and column → that its domain or bounds, which are declared in the schema, were found in
+    the rows, by which rule and for which charge."""
     can_find: Callable[[], bool] = lambda: True
     """Whether the account can pay for finding more."""
 
@@ -228,37 +226,25 @@ class DeclaredData:
         return rows_of_relation(rows, self.root_of(first), most)
 
     def declaring(
-        self, table: Table, column: str, domain: Domain, found: FoundColumn | None = None
+        self,
+        table: Table,
+        column: str,
+        declared: Domain | NumberBounds,
+        found: FoundFact | None = None,
     ) -> DeclaredData:
-        """Declare a domain besides.
+        """Declare a domain, or bounds, besides.
 
         Args:
             table: a table that was described.
             column: a column of it.
-            domain: its domain, in place of one that was declared before.
-            found: by which rule it was found in the rows; None if it is made up.
+            declared: its domain or bounds, in place of what was declared before.
+            found: by which rule they were found in the rows; None if they are made up.
         """
         known = {} if found is None else {(table.path, column): found}
-        schema = self._with(table, column, domain)
-        return replace(self, schema=schema, found={**self.found, **known})
-
-    def bounding(self, table: Table, found: FoundBounds) -> DeclaredData:
-        """Declare bounds besides, which were found in the rows.
-
-        Args:
-            table: a table that was described.
-            found: the bounds of a column of it, in place of those that were found before.
-        """
-        known = {**self.found_bounds, (table.path, found.column): found}
-        return replace(
-            self, schema=self._with(table, found.column, found.bounds), found_bounds=known
-        )
-
-    def _with(self, table: Table, column: str, declared: Domain | NumberBounds) -> Schema:
-        """Return the schema with one more declaration."""
         schema = Schema({}) if self.schema is None else self.schema
         names = (name for name in schema if means(self.source.catalog, name, table.path))
-        return declaring(schema, next(names, self.name_of(table)), column, declared)
+        schema = declaring(schema, next(names, self.name_of(table)), column, declared)
+        return replace(self, schema=schema, found={**self.found, **known})
 
     def name_of(self, table: Table) -> str:
         """Return the shortest name by which a schema means a table, and no other one."""
@@ -266,21 +252,11 @@ class DeclaredData:
         names = (table.typed, ".".join(path[-2:]), ".".join(path))
         return next((n for n in names if means(self.source.catalog, n, path)), table.typed)
 
-    def found_columns(self, tables: Iterable[Table]) -> tuple[FoundColumn, ...]:
-        """Return the columns whose values were found, of all tables that are read for some."""
+    def found_of(self, tables: Iterable[Table], kind: type[F]) -> tuple[F, ...]:
+        """Return what was found of one kind, of all tables that are read for some."""
         read = _paths_read(tables)
-        return tuple(found for (path, _), found in sorted(self.found.items()) if path in read)
-
-    def bounded_columns(self, tables: Iterable[Table]) -> tuple[BoundedColumn, ...]:
-        """Return the columns whose bounds were found, of all tables that are read for some."""
-        read = _paths_read(tables)
-        return tuple(
-            BoundedColumn(
-                path, column, decimal_text(found.low), decimal_text(found.high), found.charges
-            )
-            for (path, column), found in sorted(self.found_bounds.items())
-            if path in read
-        )
+        each = (found for (path, _), found in sorted(self.found.items(), key=_key) if path in read)
+        return tuple(found for found in each if isinstance(found, kind))
 
     def unique_keys(self, table: Table) -> frozenset[frozenset[str]]:
         """Return the sets of columns in which no two rows agree, as the database sees to it."""
@@ -343,6 +319,10 @@ class DeclaredData:
     def root_of(self, table: Table) -> str:
         """Return the table and the columns of the ids of a table's units."""
         return root_of(self.source, table, self.schema, self.unit)
+
+
+def _key(item: tuple[tuple[tuple[str, ...], str], FoundFact]) -> tuple[tuple[str, ...], str]:
+    return item[0]
 
 
 def _paths_read(tables: Iterable[Table]) -> frozenset[tuple[str, ...]]:

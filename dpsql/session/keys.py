@@ -25,7 +25,7 @@ from dpsql.measurement.keys import KeyPlan, ToldKey, find_keys
 from dpsql.measurement.measure import ChargedPlan, ready
 from dpsql.privacy import Budget, Receipt
 from dpsql.privacy.budget import KEY_SHARE
-from dpsql.privacy.key_budget import Keys
+from dpsql.privacy.finding import Keys
 from dpsql.privacy.keys import MOST_KEYS, KeyRule, weights
 from dpsql.privacy.refusals import too_much_delta
 from dpsql.progress import Watch

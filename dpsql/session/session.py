@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 import polars as pl
 
-from dpsql.answers.facts import Earlier
 from dpsql.calls import check_callable, checked
 from dpsql.engines import data_source
 from dpsql.engines.interrupts import interruptible
@@ -23,7 +22,7 @@ from dpsql.linalg.threads import interruptibly, one_thread
 from dpsql.planner.plans.plan import Plan
 from dpsql.present.account import account_card
 from dpsql.privacy import Budget, Ledger, data_id, is_address, open_ledger, uid_of
-from dpsql.privacy.key_budget import Keys
+from dpsql.privacy.finding import Keys
 from dpsql.privacy.place import IN_MEMORY
 from dpsql.progress import Progress, watched
 from dpsql.release import Release
@@ -47,7 +46,6 @@ from dpsql.request import (
 from dpsql.schema import Table
 from dpsql.schema.domain import OTHER
 from dpsql.schema.facts import Database
-from dpsql.schema.grain import declared_type
 from dpsql.schema.names import as_sql
 from dpsql.session.answer import answer, answer_free, check_answerable
 from dpsql.session.archive import Archive
@@ -62,7 +60,7 @@ if TYPE_CHECKING:
     from dpsql.privacy.budget import Number
     from dpsql.release.found_bounds import FoundBounds
     from dpsql.request import PrivateRows
-    from dpsql.session.wanted_keys import KeysFirst
+    from dpsql.session.wanted import FirstSteps
 
 
 # ── The account of a session: its ledger, and by what it knows the rows that are charged for ─────
@@ -328,7 +326,7 @@ class Session:
             try:
                 return plan_on_past(self._data, request)
             except SchemaError as error:
-                first = _keys_first(self._data, request, error, planned=True)
+                first = _first_steps(self._data, request, error, planned=True)
             found = plan_on_past(first.planned, first.request)
             return replace(found, notes=(*found.notes, *first.notes))
 
@@ -354,7 +352,7 @@ class Session:
             try:
                 asked = compiled_held(data, request)
             except SchemaError as error:
-                first = _keys_first(data, request, error, planned=True)
+                first = _first_steps(data, request, error, planned=True)
                 asked = compiled_held(first.planned, first.request)
             return interruptibly(partial(compared, asked, options.get("mechanisms")))
 
@@ -503,22 +501,20 @@ class Session:
             SchemaError: the column has a domain or bounds, or no numbers.
             DpsqlError: see `release`.
         """
-        from dpsql.release.found_bounds import FoundBounds, statement
-        from dpsql.session.bounds import findable_bounds, with_bounds
+        from dpsql.session.bounds import BoundsQuestion, answer_bounds, with_bounds
 
-        declared = self._data.declared
-        of = declared.described(table)
-        name = findable_bounds(of, column, declared.found_bounds)
-        type_ = declared_type(of, name)
-        asked = Request(named(statement(of.typed, name, type_)), budget, progress=progress)
-        release = answered(self, asked)
-        (counts,), facts = release.values(), release.facts
-        entries = {entry.request: entry for entry in self.ledger.entries()}
-        own = [] if facts.receipt is None else [Earlier.of(entries[facts.receipt.request])]
-        found = FoundBounds.of(of.typed, name, type_, counts, (*facts.charges_before, *own))
-        with self._lock:
-            self._data = with_bounds(self._data, of, found)
-        return found
+        asked = BoundsQuestion(table, column, budget)
+        if progress is not None and not isinstance(progress, bool):
+            check_callable(progress=progress)
+        with (
+            one_thread,
+            self._lock,
+            watched(progress) as watch,
+            interruptible(self._data.declared.source),
+        ):
+            found = answer_bounds(self._data, asked, watch)
+            self._data = with_bounds(self._data, table, found)
+            return found
 
     def _asked_of(self, made: Table, sql: str, budget: Budget | Free) -> pl.DataFrame:
         """Answer a statement over what is made of the rows of a table."""
@@ -580,6 +576,9 @@ class Session:
             at_most: with targets, the most that may be charged to meet them.
             accept_gap: whether a plan may be charged that has more than twice the variance that is
                 known to be possible (its `warning` says why).
+            bounds: how bounds of columns are found that are added up and that nobody has declared:
+                `dpsql.Bounds()`, or of columns that are declared by `Domain.number()` anything
+                else, by the same rules; a fifth of the budget pays for it.
             assume: with targets, the rows for which those of averages, shares, deviations and
                 quantiles hold, see `dpsql.plan`; else counts of earlier measurements, if any.
             report_cut: whether to count besides how many units have more rows than `max_rows` lets
@@ -643,7 +642,7 @@ def answered(session: Session, request: Request) -> Release:
         try:
             return way(session._data, request)
         except SchemaError as error:
-            first = _keys_first(session._data, request, error, planned=False)
+            first = _first_steps(session._data, request, error, planned=False)
         if first.steps:
             check_answerable(first.planned, first.request)
         session._data = first.data
@@ -652,16 +651,16 @@ def answered(session: Session, request: Request) -> Release:
         return way(session._data, first.request)
 
 
-def _keys_first(
+def _first_steps(
     data: PrivateData, request: Request, refused: SchemaError, *, planned: bool
-) -> KeysFirst:
-    """Say which keys have to be found before a request is answered.
+) -> FirstSteps:
+    """Say which keys and bounds have to be found before a request is answered.
 
     Raises:
-        SchemaError: the error by which it is refused, if no keys are wanting; or another one.
+        SchemaError: the error by which it is refused, if none are wanting; or another one.
     """
     if refused.wanted is None:
         raise refused
-    from dpsql.session.wanted_keys import ASSUMED, FEW, KeysFirst  # which most don't need
+    from dpsql.session.wanted import ASSUMED, FEW, FirstSteps  # which most don't need
 
-    return KeysFirst.of(data, request, refused, ASSUMED if planned else FEW)
+    return FirstSteps.of(data, request, refused, ASSUMED if planned else FEW)

@@ -16,7 +16,7 @@ import time
 import duckdb
 
 import dpsql
-from dpsql.privacy.key_budget import Keys
+from dpsql.privacy.finding import Keys
 from dpsql.privacy.keys import KeyRound
 
 BUDGET = dpsql.Budget(epsilon=1, delta=1e-9)

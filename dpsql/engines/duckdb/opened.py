@@ -49,7 +49,15 @@ from dpsql.errors import SchemaError, printable, shown
 from dpsql.hints import Hint, option, word
 from dpsql.privacy.place import CSV, PARQUET
 from dpsql.schema import EachRow, Schema, Table, Unit
-from dpsql.schema.domain import INTEGER_TYPES, ZONED, Declaration, Domain, NumberBounds, UnknownKeys
+from dpsql.schema.domain import (
+    INTEGER_TYPES,
+    ZONED,
+    Declaration,
+    Domain,
+    NumberBounds,
+    UnknownBounds,
+    UnknownKeys,
+)
 from dpsql.schema.facts import Database
 from dpsql.schema.keys import read_keys, references_for
 from dpsql.schema.lookup import of_table
@@ -669,7 +677,9 @@ def _type_of(declared: Declaration) -> str:
     """Return the type of a column of which something is declared."""
     if isinstance(declared, UnknownKeys):
         return "VARCHAR"
-    if isinstance(declared, NumberBounds) or isinstance(declared.values, DecimalRange):
+    if isinstance(declared, NumberBounds | UnknownBounds) or isinstance(
+        declared.values, DecimalRange
+    ):
         return "DOUBLE"
     if declared.type in INTEGER_TYPES:
         return "BIGINT"

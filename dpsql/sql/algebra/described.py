@@ -25,7 +25,7 @@ from dpsql.rows.known import Interval
 from dpsql.rows.types import DOUBLE
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Domain, Table
-from dpsql.schema.domain import INTEGER_TYPES, NumberBounds, Value
+from dpsql.schema.domain import INTEGER_TYPES, NumberBounds, Value, is_number
 from dpsql.schema.sequences import DecimalRange, decimal_text, grid
 from dpsql.schema.units import RowLimit
 from dpsql.sql.binding.canonical import id_of
@@ -298,7 +298,7 @@ def with_columns(
         else:
             undeclared[one.id] = one.type
             low, high = one.between if one.expected is None else one.expected
-            if low is not None and high is not None and low < high and _is_number(one.type):
+            if low is not None and high is not None and low < high and is_number(one.type):
                 bounds[one.id] = _written_out(low, high)
                 enforced |= {one.id} if one.between == (low, high) else set()
         if not one.nullable:
@@ -344,10 +344,6 @@ def _of_column(domain: Domain, type_: str) -> Domain:
         plain = domain.type if not type_ or type_.startswith(domain.type) else "VARCHAR"
         return domain if plain == domain.type else domain.as_type(plain)
     return domain.of_column(type_) if type_ else domain
-
-
-def _is_number(type_: str) -> bool:
-    return type_ in INTEGER_TYPES or type_.startswith(("DECIMAL", "DOUBLE", "FLOAT", "HUGEINT"))
 
 
 def units_of(of: DescribedRelation) -> list[Id]:

@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from sqlglot import exp
 
-from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError
+from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, Wanted
 from dpsql.hints import instead
 from dpsql.rows import expression as row
 from dpsql.rows.expression import (
@@ -58,7 +58,7 @@ from dpsql.rows.types import DOUBLE, NANOSECONDS, RowType, row_type
 from dpsql.rows.write import RowWriter, known_as
 from dpsql.schema import Table
 from dpsql.schema.domain import ZONED
-from dpsql.schema.drafts import bounds_hint, expression_hint, have
+from dpsql.schema.drafts import bounds_hint, expression_hint, finding_bounds_hint, have
 from dpsql.schema.names import quoted_text, unused
 from dpsql.sql.binding.core import Linear, Within
 from dpsql.sql.binding.expressions import BoundExpr, Expr, as_stored, rebuild, render
@@ -512,12 +512,14 @@ class RowReader:
         (table, _), shown = own[names[0]], [name for _, name in own.values()]
         typed = [(own[n][1], self.types[n]) for n in names if own[n][0] is table]
         said = f"This can't be added up: {have(shown)} no public bounds."
-        hint = bounds_hint(table.typed, typed)
-        return self._source.error(bound.span, said, hint, SqlSchemaError)
+        hint, findable = bounds_hint(table.typed, typed), not table.made_of
+        error = SchemaError(said, hint=finding_bounds_hint() + hint if findable else hint)
+        error.wanted = Wanted(table.path, typed[0][0], bounds=True) if findable else None
+        return self._source.located(error, bound.span)
 
     def stored(self, name: str) -> tuple[Table, str]:
         """Return the table in which a column is stored, and its name there."""
-        return self._stored_in.get(name, (self._table, name))
+        return _stored(*self._stored_in.get(name, (self._table, name)))
 
     def _is_number(self, name: str) -> bool:
         return self.types[name] != ZONED and row_type(self.types[name]).is_number
@@ -680,6 +682,15 @@ def _unit(node: RowExpression, writer: RowWriter) -> int | None:
     if not isinstance(digits, RowConstant) or digits.kind != "INTEGER" or int(digits.text) > 0:
         return None
     return int(10 ** min(-int(digits.text), _MOST_DIGITS))
+
+
+def _stored(table: Table, name: str) -> tuple[Table, str]:
+    """Return the table in which a column of a table, or of what it refers to, is stored."""
+    for parent in table.parents:
+        for own, joined in parent.names.items():
+            if joined == name:
+                return _stored(parent.table, own)
+    return table, name
 
 
 # ── Dates and moments that depend on no row, in expressions of rows ──────────────────────────────

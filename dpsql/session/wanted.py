@@ -1,0 +1,630 @@
+"""Wanted facts: values and bounds of columns that statements need, and which nobody has declared.
+
+    dpsql.query(con, "SELECT city, SUM(price) AS s FROM sales GROUP BY city", budget=…,
+                keys=dpsql.Keys(), bounds=dpsql.Bounds())
+
+finds them for a part of the budget, and answers with the rest. Before anything is spent, statements
+are compiled and planned as if some were found, so that what can't be answered is refused for
+nothing. What is found is public from then on, as answers are. So what is asked with it may depend
+on it, and what is refused then may say why.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from fractions import Fraction
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from dpsql.errors import (
+    ArgumentError,
+    BudgetError,
+    DpsqlError,
+    SchemaError,
+    SqlError,
+    printable,
+    shown,
+)
+from dpsql.hints import option
+from dpsql.privacy import Budget
+from dpsql.privacy.amount import on_fine_grid, on_grid
+from dpsql.privacy.finding import Bounds, Keys, delta_of, rest_of
+from dpsql.privacy.keys import KeyRule
+from dpsql.progress import Watch
+from dpsql.release.found_keys import KeyValue, domain_of
+from dpsql.request import Request
+from dpsql.schema import Table
+from dpsql.schema.domain import (
+    INTEGER_TYPES,
+    OTHER,
+    Domain,
+    NumberBounds,
+    UnknownBounds,
+    UnknownKeys,
+)
+from dpsql.schema.drafts import drafted_bounds
+from dpsql.schema.grain import declared_type
+from dpsql.schema.names import folded
+from dpsql.schema.sequences import decimal_text, type_range
+from dpsql.session.bounds import (
+    BoundsQuestion,
+    answer_bounds,
+    findable_bounds,
+    kept_bounds,
+    with_bounds,
+)
+from dpsql.session.data import DeclaredData, PrivateData
+from dpsql.session.keys import (
+    KeyQuestion,
+    answer_keys,
+    delta_of_account,
+    kept_keys,
+    most_keys,
+    rule_alone,
+    rule_of,
+    with_keys,
+)
+from dpsql.sql.compiled import Script
+
+ASSUMED, FEW = 100, 10
+"""Keys that are taken to be found of a column: in plans, if nothing else is assumed; and where it
+is only looked whether statements can be answered, of which many keys could be too many."""
+_MOST_ASSUMED = 50_000
+_NUMBER, _DAY = re.compile(r"(?<![\w.])\d{1,18}(?![\w.])"), re.compile(r"\d{4}-\d{2}-\d{2}")
+E = TypeVar("E", bound=DpsqlError)
+ALONE, BESIDE = Fraction(1, 2), Fraction(1, 5)
+"""The share of the budget that finds keys: of statements that only count by them, and of others."""
+
+
+class Step(ABC):
+    """A step that finds something of one column, for a charge."""
+
+    @property
+    @abstractmethod
+    def note(self) -> str:
+        """What a plan says of it: how it is found, and what is assumed."""
+
+    @property
+    @abstractmethod
+    def cost(self) -> tuple[Fraction, Fraction]:
+        """What is charged: μ² and δ."""
+
+    @abstractmethod
+    def found(self, data: PrivateData, watch: Watch) -> PrivateData:
+        """Find it; return the data with it.
+
+        Raises:
+            SchemaError: nothing was found, so that nothing can be answered.
+            DpsqlError: see `Session.find_keys` and `Session.find_bounds`.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class _KeyStep(Step):
+    """The finding of keys, by a rule that follows from the question."""
+
+    assumed: Assumed
+    question: KeyQuestion
+    rule: KeyRule
+
+    @property
+    def note(self) -> str:
+        return _note(self.assumed, self.rule.mu_squared, f": {self.rule}", 2500)
+
+    @property
+    def cost(self) -> tuple[Fraction, Fraction]:
+        return on_grid(self.rule.mu_squared), on_fine_grid(self.rule.delta, up=True)
+
+    def found(self, data: PrivateData, watch: Watch) -> PrivateData:
+        keys = answer_keys(data, self.question, watch)
+        keys.check_any()
+        return with_keys(data, self.question.table, keys)
+
+
+@dataclass(frozen=True, slots=True)
+class _BoundsStep(Step):
+    """The finding of bounds, by a statement for a part of the budget."""
+
+    assumed: Assumed
+    question: BoundsQuestion
+    budget: Budget
+
+    @property
+    def note(self) -> str:
+        return _note(self.assumed, self.budget.mu_squared, "", 5000)
+
+    @property
+    def cost(self) -> tuple[Fraction, Fraction]:
+        return on_grid(self.budget.mu_squared), Fraction(0)
+
+    def found(self, data: PrivateData, watch: Watch) -> PrivateData:
+        return with_bounds(data, self.question.table, answer_bounds(data, self.question, watch))
+
+
+def _note(assumed: Assumed, mu_squared: Fraction, by: str, example: float) -> str:
+    one = assumed.wanted
+    return (
+        f"{one.what} of {printable(one.name)} are found first, for ρ = {float(mu_squared / 2):.3g} "
+        f"of the budget{by}. Errors are for {assumed.said}; another number is assumed by "
+    ) + option("assume", {one.name: example})
+
+
+@dataclass(frozen=True, slots=True)
+class WantedFact(ABC):
+    """A column of which something is wanting that nobody has declared.
+
+    Args:
+        table: the table that has it.
+        typed: the name by which the table is meant, and no other one.
+        column: its name there.
+    """
+
+    table: Table
+    typed: str
+    column: str
+
+    @property
+    def name(self) -> str:
+        """The name by which something is assumed of it."""
+        return f"{self.table.name}.{self.column}"
+
+    def is_same(self, other: WantedFact) -> bool:
+        """Whether the same is wanting of the same column."""
+        same = (self.table.path, self.column) == (other.table.path, other.column)
+        return same and type(self) is type(other)
+
+    def is_called(self, name: str) -> bool:
+        """Whether something that is assumed by a name is about it."""
+        return folded(name) == folded(self.name)
+
+    @property
+    @abstractmethod
+    def what(self) -> str:
+        """What is wanting, in a word."""
+
+    def nothing_found(self) -> BudgetError:
+        """Say that it was never found, where nothing may be spent."""
+        return BudgetError(
+            f"No {self.what} of {printable(self.name)} were found before.",
+            hint="pass a budget, for example dpsql.Budget(epsilon=1, delta=1e-9).",
+        )
+
+    @property
+    def called(self) -> str:
+        """The table and the column as arguments of a call."""
+        return f'"{printable(self.typed)}", "{printable(self.column)}"'
+
+    def given(self, request: Request) -> object:
+        """Return the number that a request assumes of it; None if it doesn't."""
+        named = ((request.assume or {}).items()) if request.assume else ()
+        return next((n for name, n in named if self.is_called(name)), None)
+
+    @abstractmethod
+    def call(self, budget: str) -> str:
+        """Return the call that finds it, to be typed; the budget as it is written there."""
+
+    @abstractmethod
+    def assumed(self, request: Request, many: int) -> Assumed:
+        """Return something that may be found.
+
+        Args:
+            request: the statements, and what they assume.
+            many: how many keys, if the request doesn't say so.
+
+        Raises:
+            ArgumentError: nothing such can be assumed.
+        """
+
+    @abstractmethod
+    def known(self, data: PrivateData) -> PrivateData | None:
+        """Return data with what was found of it before; None if nothing was."""
+
+
+class Assumed(NamedTuple):
+    """Something that is assumed to be found of a column."""
+
+    wanted: WantedFact
+    declared: Domain | NumberBounds
+    said: str
+    """What it is, in a plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class _WantedKeys(WantedFact):
+    """A column by whose values statements group.
+
+    Args:
+        other: the label for texts that aren't found.
+    """
+
+    other: str
+
+    @property
+    def what(self) -> str:
+        return "values"
+
+    def question(self, budget: Budget, keys: Keys) -> KeyQuestion:
+        """Return the question for its keys."""
+        return KeyQuestion(self.typed, self.column, budget, keys, self.other)
+
+    def call(self, budget: str) -> str:
+        return f"session.find_keys({self.called}, budget={budget})"
+
+    def known(self, data: PrivateData) -> PrivateData | None:
+        found = kept_keys(data, self.question(Budget(rho=1), Keys()))
+        return None if found is None else with_keys(data, self.typed, found)
+
+    def assumed(self, request: Request, many: int) -> Assumed:
+        """Return a domain with some keys, which are made up.
+
+        Numbers and days are first those that statements name, with those before and after, so that
+        conditions on them leave some.
+        """
+        many, said = self._many(request, many), " ".join(sql for _, sql in request.statements)
+        type_ = declared_type(self.table, self.column)
+        made = (f"key {number}" for number in range(many + 1))
+        keys: Sequence[KeyValue] = [key for key in made if key != self.other][:many]
+        if type_ in INTEGER_TYPES:
+            low, high = type_range(type_)
+            numbers = dict.fromkeys((*_numbers_in(said), *range(many)))
+            keys = sorted([n for n in numbers if low <= n <= high][:many])
+        elif type_ != "VARCHAR":
+            spread = (date(2000, 1, 1) + timedelta(days=37 * number) for number in range(many))
+            keys = sorted(list(dict.fromkeys((*_days_in(said), *spread)))[:many])
+        domain = domain_of(keys, type_, self.other, filled=self.column in self.table.filled)
+        return Assumed(self, domain, f"{many:,} of them")
+
+    def _many(self, request: Request, otherwise: int) -> int:
+        given = self.given(request)
+        many = otherwise if given is None else given
+        whole = int(many) if _is_finite(many) else 0  # type: ignore[call-overload]
+        if whole != many or not 1 <= whole <= _MOST_ASSUMED:
+            raise ArgumentError(
+                f"The keys that are assumed of {printable(self.name)} are a whole number from 1 to "
+                f"{_MOST_ASSUMED:,}, not {shown(many)}.",
+                hint="for example " + option("assume", {self.name: ASSUMED}) + ".",
+            )
+        return whole
+
+
+@dataclass(frozen=True, slots=True)
+class _WantedBounds(WantedFact):
+    """A column of numbers that statements add up."""
+
+    @property
+    def what(self) -> str:
+        return "bounds"
+
+    def question(self, budget: Budget) -> BoundsQuestion:
+        """Return the question for its bounds."""
+        return BoundsQuestion(self.typed, self.column, budget)
+
+    def call(self, budget: str) -> str:
+        return f"session.find_bounds({self.called}, budget={budget})"
+
+    def known(self, data: PrivateData) -> PrivateData | None:
+        found = kept_bounds(data, self.typed, self.column)
+        return None if found is None else with_bounds(data, self.typed, found)
+
+    def assumed(self, request: Request, many: int) -> Assumed:
+        """Return bounds: up to a number that is given, or those that the column's name suggests."""
+        bounds = drafted_bounds(self.column, declared_type(self.table, self.column))
+        given = self.given(request)
+        if given is not None:
+            if not _is_finite(given) or given == 0:
+                raise ArgumentError(
+                    f"The bound that is assumed of {printable(self.name)} is a number other than "
+                    f"0, not {shown(given)}.",
+                    hint="for example " + option("assume", {self.name: 1000}) + ".",
+                )
+            end = Fraction(str(given))
+            bounds = NumberBounds(min(end, Fraction(0)), max(end, Fraction(0)))
+        ends = " to ".join(map(decimal_text, (bounds.low, bounds.high)))
+        return Assumed(self, bounds, f"numbers from {ends}")
+
+
+def _is_finite(value: object) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and math.isfinite(value)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class AssumedFacts:
+    """Statements that are compiled as if what they lack had been found.
+
+    Args:
+        each: what is assumed.
+        declared: the data with it.
+        script: what the statements are compiled to.
+    """
+
+    each: tuple[Assumed, ...]
+    declared: DeclaredData
+    script: Script
+
+    @classmethod
+    def of(
+        cls, declared: DeclaredData, request: Request, refused: SchemaError, many: int = ASSUMED
+    ) -> AssumedFacts:
+        """Assume something of one column after the other, until nothing is refused for want of it.
+
+        Args:
+            declared: the data.
+            request: the statements.
+            refused: the error by which they are refused.
+            many: how many keys of each column, if the request doesn't say so.
+
+        Raises:
+            SchemaError: that one, where it isn't to be found; or another one.
+            ArgumentError: nothing such can be assumed.
+        """
+        found = list[Assumed]()
+        while True:
+            one = _wanted(declared, request, refused)
+            if one is None or any(one.is_same(before.wanted) for before in found):
+                raise refused
+            found.append(one.assumed(request, many))
+            declared = declared.declaring(one.table, one.column, found[-1].declared)
+            try:
+                return cls(tuple(found), declared, declared.compile(request))
+            except SchemaError as error:
+                if error.wanted is None:
+                    raise _made_up(error, found) from None
+                refused = error
+            except SqlError as error:
+                raise _made_up(error, found) from None
+
+    @property
+    def share(self) -> Fraction:
+        """The part of the budget that finds keys by default."""
+        names = {one.wanted.column for one in self.each if isinstance(one.wanted, _WantedKeys)}
+        families = (family for own in self.script.each for family in own.workload.families)
+        return ALONE if all(family.attributes & names for family in families) else BESIDE
+
+    def without_numbers(self, request: Request) -> Request:
+        """Return a request without the numbers that it assumes of columns."""
+        given, wanted = request.assume or {}, [one.wanted for one in self.each]
+        rest = {n: of for n, of in given.items() if not any(one.is_called(n) for one in wanted)}
+        return replace(request, assume=rest or None)
+
+
+def _numbers_in(said: str) -> Iterator[int]:
+    """Yield the whole numbers that a text names, each with those beside it."""
+    for number in map(int, _NUMBER.findall(said)):
+        yield from (number, number - 1, number + 1)
+
+
+def _days_in(said: str) -> Iterator[date]:
+    """Yield the days that a text names, each with those beside it, and two of each year."""
+    for text in _DAY.findall(said):
+        with suppress(ValueError, OverflowError):
+            day = date.fromisoformat(text)
+            yield from (day, day - timedelta(days=1), day + timedelta(days=1))
+    for year in (n for n in map(int, _NUMBER.findall(said)) if 1000 <= n <= 9999):
+        yield from (date(year, 1, 1), date(year, 7, 1))
+
+
+def _made_up(error: E, found: Sequence[Assumed]) -> E:
+    """Say how it is asked what is refused because of numbers or days that are made up."""
+    for one in (each.wanted for each in found):
+        if isinstance(one, _WantedBounds) or declared_type(one.table, one.column) != "VARCHAR":
+            error.hint = (
+                f"{one.what} of {printable(one.name)} aren't known beforehand; if that is why, "
+                f"find them first: {one.call('…')}."
+            )
+            break
+    return error
+
+
+def _wanted(declared: DeclaredData, request: Request, refused: SchemaError) -> WantedFact | None:
+    """Return the column for want of whose facts something is refused; None if none are to be found.
+
+    Raises:
+        SchemaError: they can't be found.
+    """
+    if refused.wanted is None:
+        return None
+    table = declared.private(refused.wanted.path)
+    column = refused.wanted.column
+    said, name = table.unknown.get(column), declared.name_of(table)
+    if refused.wanted.bounds:
+        if not isinstance(said, UnknownBounds) and request.bounds is None:
+            return None
+        findable_bounds(declared, table, column)
+        return _WantedBounds(table, name, column)
+    keys = said if isinstance(said, UnknownKeys) else None
+    if keys is None and request.keys is None:
+        return None
+    most_keys(declared, table, column)
+    return _WantedKeys(table, name, column, OTHER if keys is None else keys.other)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of a budget for which keys and bounds are found.
+
+    Args:
+        budget: all of it, with δ set aside for keys.
+        steps: the steps that find them.
+    """
+
+    budget: Budget
+    steps: tuple[Step, ...]
+
+    @classmethod
+    def of(
+        cls,
+        assumed: AssumedFacts,
+        request: Request,
+        missing: Sequence[Assumed],
+        rule: Callable[[KeyQuestion], KeyRule],
+        delta_aside: Callable[[Budget, Fraction], Fraction | None] = lambda *_: None,
+    ) -> Parts:
+        """Divide the budget of a request.
+
+        Args:
+            assumed: what is asked, as if everything had been found.
+            request: the request.
+            missing: what has to be found.
+            rule: gives the rule for a question for keys.
+            delta_aside: gives the δ of an account for a part of a budget; None if it has no total.
+
+        Raises:
+            BudgetError: there is no budget to take a part of, or no δ.
+        """
+        budget, first = request.amount, missing[0].wanted
+        if budget is None or request.targets is not None:
+            raise BudgetError(
+                f"The {first.what} of {printable(first.name)} are found for a part of a budget, "
+                "and none is given.",
+                hint=f"find them first: {first.call('dpsql.Budget(rho=0.1)')}.",
+            )
+        steps = list[Step]()
+        keys = [(one, one.wanted) for one in missing if isinstance(one.wanted, _WantedKeys)]
+        if keys:
+            asked, each = request.keys or Keys(), len(keys)
+            share = None if asked.at_least is not None else asked.share or assumed.share
+            delta = delta_of(asked, budget, delta_aside(budget, share or Fraction(1)))
+            if budget.delta is not None and not budget.key_delta:
+                budget = budget.setting_aside(delta)
+            part = Keys(
+                None if share is None else share / each,
+                at_least=asked.at_least,
+                delta=on_fine_grid(delta / each, up=False),
+                max_keys=asked.max_keys,
+                pre_threshold=asked.pre_threshold,
+            )
+            questions = [(one, wanted.question(budget, part)) for one, wanted in keys]
+            steps += [_KeyStep(one, asked, rule(asked)) for one, asked in questions]
+        bounds = [(one, one.wanted) for one in missing if isinstance(one.wanted, _WantedBounds)]
+        if bounds:
+            amount = _part(budget, (request.bounds or Bounds()).share / len(bounds))
+            steps += [_BoundsStep(one, wanted.question(amount), amount) for one, wanted in bounds]
+        return cls(budget, tuple(steps))
+
+    @property
+    def delta(self) -> Fraction:
+        """The δ of all, as it is charged."""
+        return sum((step.cost[1] for step in self.steps), Fraction(0))
+
+    @property
+    def rest(self) -> Budget:
+        """The budget that is left for the answers.
+
+        Raises:
+            BudgetError: that is nothing.
+        """
+        if self.budget.pure:
+            parts = (step.budget.amount for step in self.steps if isinstance(step, _BoundsStep))
+            return Budget(epsilon=self.budget.amount - sum(parts, Fraction(0)), delta=0)
+        spent = sum((step.cost[0] for step in self.steps), Fraction(0))
+        rest = rest_of(self.budget, spent, Fraction(0))
+        if rest is None:
+            raise BudgetError(
+                f"Finding keys and bounds takes all of {self.budget}, and leaves nothing for the "
+                "answers.",
+                hint="spend a part of it on that, for example keys=dpsql.Keys(share=0.5).",
+            )
+        return rest
+
+
+def _part(budget: Budget, share: Fraction) -> Budget:
+    """Return a part of a budget: of its ε, if that is pure, and else of its μ²."""
+    if budget.pure:
+        return Budget(epsilon=budget.amount * share, delta=0)
+    return Budget(rho=budget.mu_squared * share / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstSteps:
+    """A request before which keys and bounds are found.
+
+    Args:
+        data: the data, in which is declared what was found before.
+        steps: the steps that find what is wanting.
+        request: what is asked then, for what is left of the budget.
+        planned: the data as they are planned before anything is found.
+        notes: what a plan says of what has to be found.
+    """
+
+    data: PrivateData
+    steps: tuple[Step, ...]
+    request: Request
+    planned: PrivateData
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, data: PrivateData, request: Request, refused: SchemaError, many: int) -> FirstSteps:
+        """Say what has to be found, for which part of the budget; spends nothing.
+
+        Args:
+            data: the data.
+            request: the statements.
+            refused: the error by which they are refused without that.
+            many: how many keys of each column are assumed, if the request doesn't say so.
+
+        Raises:
+            SchemaError: that error, or another one.
+            BudgetError: there isn't enough of a budget.
+        """
+        assumed = AssumedFacts.of(data.declared, request, refused, many)
+        missing = list[Assumed]()
+        known, planned = data, data
+        for one in assumed.each:
+            found = one.wanted.known(known)
+            if found is None:
+                missing.append(one)
+                continue
+            known, planned = found, one.wanted.known(planned) or found
+        for one in missing:
+            declared = planned.declared.declaring(one.wanted.table, one.wanted.column, one.declared)
+            planned = replace(planned, declared=declared)
+        asked = assumed.without_numbers(replace(request, keys=None, bounds=None))
+        if not missing:
+            return cls(known, (), asked, known, ())
+        if request.free:
+            raise missing[0].wanted.nothing_found()
+        parts = Parts.of(
+            assumed, request, missing, partial(rule_of, data), partial(delta_of_account, data)
+        )
+        for one in missing:  # which has another domain, or bounds, then
+            data.archive.expect_change(one.wanted.table, one.wanted.column)
+        data.ledger.check_left(parts.budget, parts.budget.mu_squared, parts.delta)
+        asked, notes = replace(asked, budget=parts.rest), tuple(step.note for step in parts.steps)
+        return cls(known, parts.steps, asked, planned, notes)
+
+    def found(self, watch: Watch) -> Iterator[PrivateData]:
+        """Find one after the other, with a charge for each; yield the data with it after each.
+
+        Raises:
+            SchemaError: no number or day was found, so that there are no groups. What was found
+                before stays.
+            DpsqlError: see `Session.find_keys` and `Session.find_bounds`.
+        """
+        data = self.data
+        for step in self.steps:
+            data = step.found(data, watch)
+            yield data
+
+
+def planned_alone(
+    declared: DeclaredData, request: Request, refused: SchemaError
+) -> tuple[Script, Request, tuple[str, ...]]:
+    """Compile statements as if what they lack had been found, where there is no account.
+
+    Returns:
+        What they are compiled to, what is asked with the rest of the budget, and notes of the plan.
+
+    Raises:
+        SchemaError, BudgetError: see `FirstSteps.of`.
+    """
+    assumed = AssumedFacts.of(declared, request, refused)
+    parts = Parts.of(assumed, request, assumed.each, partial(rule_alone, declared))
+    asked = replace(request, keys=None, bounds=None, budget=parts.rest)
+    return assumed.script, assumed.without_numbers(asked), tuple(step.note for step in parts.steps)
