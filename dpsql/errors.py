@@ -76,7 +76,7 @@ class SqlLimitError(SqlError):
     """The text is longer or deeper than dpsql is willing to parse."""
 
 
-class Wanted(NamedTuple):
+class WantedColumn(NamedTuple):
     """A column of which something is wanting that could be found in the rows."""
 
     path: tuple[str, ...]
@@ -91,7 +91,7 @@ class SchemaError(DpsqlError):
 
     unknown: bool = False
     """Whether it is about a name that no table or column has."""
-    wanted: Wanted | None = None
+    wanted: WantedColumn | None = None
     """The column for want of whose values, or bounds, something is refused, if they could be found.
     """
 

@@ -221,6 +221,8 @@ class NumberBounds:
 
     low: Fraction
     high: Fraction
+    found: bool = False
+    """Whether they were found in the rows: so they say nothing of how a table is described."""
 
     def __post_init__(self) -> None:
         if not self.low < self.high:
@@ -351,8 +353,8 @@ class Domain:
                     f"The bound {bound!r} is not a finite number.",
                     hint="sums need two finite bounds, for example Domain.number(0, 1000).",
                 )
-        given = (str(b) if isinstance(b, float) else b for b in (low, high))
-        return NumberBounds(*map(exact, given))
+        least, most = (exact(str(b) if isinstance(b, float) else b) for b in (low, high))
+        return NumberBounds(least, most)
 
     @staticmethod
     @checked

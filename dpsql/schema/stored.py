@@ -180,6 +180,8 @@ class _Undeclared(Shape, frozen=True):
     name: str
     type: str
     bounds: tuple[str, str] | None = None
+    found: bool = False
+    """Whether the bounds were found in the rows."""
 
 
 class _Expression(Shape, frozen=True):
@@ -225,7 +227,8 @@ class _Table(Shape, frozen=True):
         columns = {column.name: column.read() for column in self.columns}
         undeclared = {column.name: column.type for column in self.undeclared}
         # A name that stands twice is missing in what is written again.
-        bounds = {c.name: _bounds(c.bounds) for c in self.undeclared if c.bounds is not None}
+        given = ((c.name, c.bounds, c.found) for c in self.undeclared)
+        bounds = {name: _bounds(ends, found=of) for name, ends, of in given if ends is not None}
         require(not columns.keys() & undeclared.keys())
         require({*columns, *bounds} >= {*self.enforced})
         require({*columns, *undeclared} >= {*self.filled})
@@ -334,7 +337,7 @@ def _written(table: Table) -> _Table:
         own.path,
         tuple(_column(name, domain) for name, domain in own.columns.items()),
         tuple(
-            _Undeclared(name, type_, _ends(own.bounds[name]) if name in own.bounds else None)
+            _Undeclared(name, type_, *_with_bounds(own.bounds.get(name)))
             for name, type_ in own.undeclared.items()
         ),
         tuple(sorted(own.enforced)),
@@ -359,12 +362,16 @@ def _below(origin: Origin) -> _Below:
     return _Below(_written(origin.base), origin.digest)
 
 
+def _with_bounds(bounds: NumberBounds | None) -> tuple[tuple[str, str] | None, bool]:
+    return (None, False) if bounds is None else (_ends(bounds), bounds.found)
+
+
 def _ends(bounds: NumberBounds) -> tuple[str, str]:
     return decimal_text(bounds.low), decimal_text(bounds.high)
 
 
-def _bounds(ends: tuple[str, str]) -> NumberBounds:
-    return NumberBounds(*map(exact, ends))
+def _bounds(ends: tuple[str, str], *, found: bool) -> NumberBounds:
+    return NumberBounds(exact(ends[0]), exact(ends[1]), found)
 
 
 def _column(name: str, domain: Domain) -> _Column:

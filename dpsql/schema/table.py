@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, TypeVar, runtime_checkable
 
-from dpsql.errors import SchemaError, Wanted, printable
+from dpsql.errors import SchemaError, WantedColumn, printable
 from dpsql.hints import Hint
 from dpsql.schema.domain import (
     COLLATED,
@@ -307,7 +307,7 @@ class Table:
             "so its values can't be told apart.",
             hint=hint,
         )
-        error.wanted = Wanted(self.path, name) if found else None
+        error.wanted = WantedColumn(self.path, name) if found else None
         return error
 
     def _can_be_found(self, name: str, type_: str) -> bool:
@@ -391,15 +391,23 @@ class Table:
 
     def _declared_bounds(self) -> list[tuple[str, NumberBounds]]:
         """Return the bounds that somebody may change without changing the table."""
-        return [each for each in self.bounds.items() if each[0] not in self.enforced]
+        own = self.bounds.items()
+        return [(name, of) for name, of in own if not of.found and name not in self.enforced]
+
+    @property
+    def without_declared_bounds(self) -> Table:
+        """The table without the bounds that somebody may change without changing it."""
+        declared = dict(self._declared_bounds())
+        return replace(self, bounds={n: of for n, of in self.bounds.items() if n not in declared})
 
     @property
     def fingerprint(self) -> str:
         """A hash of what is public about the rows of the table and their cells.
 
         Not of the database's name: the same file may be attached under several. Nor of bounds that
-        a CHECK or an expression has, on which no cell depends: a sum has them in its own name. Nor
-        of derived keys, which follow from the statements that have them, or of parents' columns.
+        a CHECK or an expression has, or that were found in the rows: no cell depends on them, and a
+        sum has them in its own name. Nor of derived keys, which follow from the statements that
+        have them, or of parents' columns.
         """
         described = self.alone
         lines = [repr(self.path[1:] or (self.name,))]

@@ -319,6 +319,7 @@ class Archive:
             if self._accept_schema
             or only_adds(self._described(charged), table.stored)
             or self._is_bounded_since(table, charged)
+            or self._has_only_more_bounds(table, charged)
             or self._is_found_since(charged)
             or self._differs_by_keys(charged, table.stored)
         )
@@ -381,6 +382,11 @@ class Archive:
         Until now they were looked into, or units were counted that have some.
         """
         return table.is_bounded and self._is_bound_to(Request(), without_bound(charged, table))
+
+    def _has_only_more_bounds(self, table: Table, charged: ChargedTable) -> bool:
+        """Whether all that is new of a table are bounds of numbers: no cell depends on these."""
+        bare = table.stored.without_declared_bounds.fingerprint
+        return self._is_bound_to(Request(), charged._replace(schema=bare))
 
     def _joined(self, found: list[Before]) -> Before:
         sources = tuple(source for one in found for source in one.sources)

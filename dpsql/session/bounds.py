@@ -144,8 +144,8 @@ def with_bounds(data: PrivateData, name: str, found: FoundBounds) -> PrivateData
     """
     with data.held():
         table = data.declared.described(name)
-        data.archive.expect_change(table, found.column)
         ends = decimal_text(found.low), decimal_text(found.high)
         told = BoundedColumn(table.path, found.column, *ends, found.charges)
-        declared = data.declared.declaring(table, found.column, found.bounds, told)
+        bounds = replace(found.bounds, found=True)
+        declared = data.declared.declaring(table, found.column, bounds, told)
         return replace(data, declared=declared)

@@ -82,7 +82,7 @@ ALONE, BESIDE = Fraction(1, 2), Fraction(1, 5)
 """The share of the budget that finds keys: of statements that only count by them, and of others."""
 
 
-class Step(ABC):
+class FindingStep(ABC):
     """A step that finds something of one column, for a charge."""
 
     @property
@@ -106,7 +106,7 @@ class Step(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class _KeyStep(Step):
+class _KeyStep(FindingStep):
     """The finding of keys, by a rule that follows from the question."""
 
     assumed: Assumed
@@ -128,7 +128,7 @@ class _KeyStep(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class _BoundsStep(Step):
+class _BoundsStep(FindingStep):
     """The finding of bounds, by a statement for a part of the budget."""
 
     assumed: Assumed
@@ -200,10 +200,10 @@ class WantedFact(ABC):
         """The table and the column as arguments of a call."""
         return f'"{printable(self.typed)}", "{printable(self.column)}"'
 
-    def given(self, request: Request) -> object:
-        """Return the number that a request assumes of it; None if it doesn't."""
-        named = ((request.assume or {}).items()) if request.assume else ()
-        return next((n for name, n in named if self.is_called(name)), None)
+    def given(self, request: Request, otherwise: object) -> object:
+        """Return the number that a request assumes of it; another one if it doesn't."""
+        numbers = (request.assume or {}).items()
+        return next((number for name, number in numbers if self.is_called(name)), otherwise)
 
     @abstractmethod
     def call(self, budget: str) -> str:
@@ -258,7 +258,10 @@ class _WantedKeys(WantedFact):
 
     def known(self, data: PrivateData) -> PrivateData | None:
         found = kept_keys(data, self.question(Budget(rho=1), Keys()))
-        return None if found is None else with_keys(data, self.typed, found)
+        if found is None:
+            return None
+        found.check_any()
+        return with_keys(data, self.typed, found)
 
     def assumed(self, request: Request, many: int) -> Assumed:
         """Return a domain with some keys, which are made up.
@@ -281,8 +284,7 @@ class _WantedKeys(WantedFact):
         return Assumed(self, domain, f"{many:,} of them")
 
     def _many(self, request: Request, otherwise: int) -> int:
-        given = self.given(request)
-        many = otherwise if given is None else given
+        many = self.given(request, otherwise)
         whole = int(many) if _is_finite(many) else 0  # type: ignore[call-overload]
         if whole != many or not 1 <= whole <= _MOST_ASSUMED:
             raise ArgumentError(
@@ -315,8 +317,8 @@ class _WantedBounds(WantedFact):
     def assumed(self, request: Request, many: int) -> Assumed:
         """Return bounds: up to a number that is given, or those that the column's name suggests."""
         bounds = drafted_bounds(self.column, declared_type(self.table, self.column))
-        given = self.given(request)
-        if given is not None:
+        given = self.given(request, bounds)
+        if given is not bounds:
             if not _is_finite(given) or given == 0:
                 raise ArgumentError(
                     f"The bound that is assumed of {printable(self.name)} is a number other than "
@@ -325,6 +327,7 @@ class _WantedBounds(WantedFact):
                 )
             end = Fraction(str(given))
             bounds = NumberBounds(min(end, Fraction(0)), max(end, Fraction(0)))
+        bounds = replace(bounds, found=True)
         ends = " to ".join(map(decimal_text, (bounds.low, bounds.high)))
         return Assumed(self, bounds, f"numbers from {ends}")
 
@@ -455,7 +458,7 @@ class Parts:
     """
 
     budget: Budget
-    steps: tuple[Step, ...]
+    steps: tuple[FindingStep, ...]
 
     @classmethod
     def of(
@@ -485,7 +488,7 @@ class Parts:
                 "and none is given.",
                 hint=f"find them first: {first.call('dpsql.Budget(rho=0.1)')}.",
             )
-        steps = list[Step]()
+        steps = list[FindingStep]()
         keys = [(one, one.wanted) for one in missing if isinstance(one.wanted, _WantedKeys)]
         if keys:
             asked, each = request.keys or Keys(), len(keys)
@@ -554,7 +557,7 @@ class FirstSteps:
     """
 
     data: PrivateData
-    steps: tuple[Step, ...]
+    steps: tuple[FindingStep, ...]
     request: Request
     planned: PrivateData
     notes: tuple[str, ...]
@@ -593,8 +596,9 @@ class FirstSteps:
         parts = Parts.of(
             assumed, request, missing, partial(rule_of, data), partial(delta_of_account, data)
         )
-        for one in missing:  # which has another domain, or bounds, then
-            data.archive.expect_change(one.wanted.table, one.wanted.column)
+        for one in missing:
+            if isinstance(one.wanted, _WantedKeys):  # which has another domain then
+                data.archive.expect_change(one.wanted.table, one.wanted.column)
         data.ledger.check_left(parts.budget, parts.budget.mu_squared, parts.delta)
         asked, notes = replace(asked, budget=parts.rest), tuple(step.note for step in parts.steps)
         return cls(known, parts.steps, asked, planned, notes)

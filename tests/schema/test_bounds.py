@@ -54,7 +54,8 @@ class TestNumbers:
             (0, Decimal("sNaN"), "not a decimal number"),
             (0, 10**60, "too many digits"),
             (False, True, "not a decimal number"),
-            (None, 1, "not a decimal number"),
+            (None, 1, "two bounds, or none"),
+            (1, None, "two bounds, or none"),
         ],
     )
     def test_other_bounds_are_refused_with_a_hint(self, low, high, says):

@@ -21,6 +21,7 @@ from dpsql.errors import SchemaError
 from dpsql.schema import Domain, Schema, Table, Unit
 from dpsql.schema.declarations import MAX_BYTES, parse_toml
 from dpsql.schema.document import TODO, write_toml
+from dpsql.schema.domain import UnknownKeys
 from dpsql.schema.drafts import declaration_hint
 from dpsql.schema.entries import as_code
 from dpsql.schema.sequences import DecimalRange
@@ -360,7 +361,10 @@ class TestWritingFiles:
         given = read_table(con, ("t",), Schema(written.tables, units=written.units))
         drafted = [name for name in columns if not name.startswith("id_")]
         assert {*given.columns, *given.bounds, *given.unknown} == {*drafted}
-        assert {columns[name] for name in given.unknown} == {"VARCHAR"}
+        texts = {n for n, of in given.unknown.items() if isinstance(of, UnknownKeys)}
+        assert {columns[name] for name in texts} == {"VARCHAR"}
+        numbers = {columns[name] for name in given.unknown.keys() - texts}
+        assert numbers == {"DECIMAL(3,2)", "DECIMAL(18,4)", "DOUBLE", "FLOAT"}
         assert given.unit is not None
         lines = [
             re.split(" (?:by it, too|texts are known): ", line.removeprefix(TODO))

@@ -172,7 +172,7 @@ def test_a_total_with_delta_set_aside_pays_for_it(con):
 def test_what_was_found_before_is_free(con):
     session = dpsql.Session(con)
     sql = "SELECT city, COUNT(*) AS n FROM plain GROUP BY city"
-    with pytest.raises(dpsql.errors.BudgetError, match=r"No keys of plain\.city"):
+    with pytest.raises(dpsql.errors.BudgetError, match=r"No values of plain\.city"):
         session.query(sql, budget=0, keys=KEYS)
     session.find_keys("plain", "city", budget=BUDGET)
     session.query(sql, budget=dpsql.Budget(rho=1), keys=KEYS)

@@ -33,9 +33,9 @@ from dpsql.linalg.arrays import Array
 from dpsql.planner.mechanisms.base import DEFAULT, Options
 from dpsql.planner.mechanisms.querysmasher import (
     IDENTITY,
-    Bounds,
     Divided,
     FewRows,
+    PlanBounds,
     RestrictedMechanism,
     divide_within,
     tells_apart,
@@ -102,7 +102,7 @@ class Circulant(StrategyFamily):
     """Strategies that shifts around the circle leave as they are, along every axis."""
 
     def __init__(self, *, measured: bool) -> None:
-        self._measured, self._bounds, self._few_rows = measured, Bounds(), FewRows()
+        self._measured, self._bounds, self._few_rows = measured, PlanBounds(), FewRows()
         self._spectra: dict[Key, Array] = {}
         self._solutions: dict[Key, Solution] = {}
 

@@ -491,7 +491,7 @@ def tells_apart(block: Block) -> bool:
     return bool((squares * block.queries.cells > np.square(sums) * (1 + 1e-12)).any())
 
 
-class Bounds:
+class PlanBounds:
     """Lower bounds on the error of any strategy for a residual space, at privacy cost 1.
 
     A family's own optimum is no bound for other strategies. Queries over one attribute are

@@ -47,9 +47,9 @@ from dpsql.linalg.roots import ROUNDING, compressed, independent_root
 from dpsql.planner.mechanisms.base import DEFAULT, Basis, Cost, Options, budget_of
 from dpsql.planner.mechanisms.querysmasher import (
     IDENTITY,
-    Bounds,
     Divided,
     FewRows,
+    PlanBounds,
     RestrictedMechanism,
     divide_within,
     stitch_shares,
@@ -415,7 +415,7 @@ class PerAttribute(StrategyFamily):
     """Kronecker products of given strategies, one for each attribute."""
 
     def __init__(self, strategies: Mapping[str, Solution]) -> None:
-        self._strategies, self._bounds, self._few_rows = strategies, Bounds(), FewRows()
+        self._strategies, self._bounds, self._few_rows = strategies, PlanBounds(), FewRows()
 
     def kind(self, space: tuple[str, ...]) -> Hashable:
         """Tell spaces of different strategies apart."""

@@ -144,7 +144,7 @@ class StrategyFamily(ABC):
     ResidualPlanner, ResidualPlanner+ and Weighted Fourier Factorizations measure residual spaces
     as QuerySmasher does, with strategies that are restricted to a form that is found fast
     (QuerySmasher, arXiv 2604.00868, 7). That is all in which they differ here. Their mechanisms
-    are `RestrictedMechanism`s; `Bounds` beside it has a `lower` for families that have none.
+    are `RestrictedMechanism`s; `PlanBounds` beside it has a `lower` for families that have none.
     """
 
     def kind(self, space: tuple[str, ...]) -> Hashable:

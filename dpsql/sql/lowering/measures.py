@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from sqlglot import exp
 
-from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, Wanted
+from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, WantedColumn
 from dpsql.hints import instead
 from dpsql.rows import expression as row
 from dpsql.rows.expression import (
@@ -491,8 +491,8 @@ class RowReader:
         with self._at(bound.span):
             RowWriter(self.types).write_double(value)
         lacking = self._bounds.lacking(row.ordered(value))
-        known = [n for n in lacking if self._is_number(n)] if lacking else []
-        if lacking and not set(self._table.computed).isdisjoint(lacking):
+        known = [name for name in lacking if self._is_number(name)]
+        if any(n in self._table.computed or self.stored(n)[0].made_of for n in lacking):
             said = "This can't be added up: what is computed from other rows has no public bounds."
             low, high = self._likely(value)
             text = f"greatest({low}, least({self._source.text(bound.span)}, {high}))"
@@ -514,7 +514,7 @@ class RowReader:
         said = f"This can't be added up: {have(shown)} no public bounds."
         hint, findable = bounds_hint(table.typed, typed), not table.made_of
         error = SchemaError(said, hint=finding_bounds_hint() + hint if findable else hint)
-        error.wanted = Wanted(table.path, typed[0][0], bounds=True) if findable else None
+        error.wanted = WantedColumn(table.path, typed[0][0], bounds=True) if findable else None
         return self._source.located(error, bound.span)
 
     def stored(self, name: str) -> tuple[Table, str]:
