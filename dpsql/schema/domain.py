@@ -221,7 +221,7 @@ class NumberBounds:
 
     low: Fraction
     high: Fraction
-    found: bool = False
+    found: bool = field(default=False, repr=False)  # digests are made of the rest
     """Whether they were found in the rows: so they say nothing of how a table is described."""
 
     def __post_init__(self) -> None:
