@@ -99,6 +99,7 @@ def query(
         unit: the column that tells to whom a row belongs, see `Session`.
         max_rows: how many rows of one unit count at most, see `Session`.
         max_groups: in how many groups one unit counts at most, see `Session`.
+        max_values: how many distinct values of one unit count at most, see `Session`.
         references: keys that the database doesn't know, see `dpsql.Unit`.
         vintage: the state of the data, see `Session`.
         accept_schema: whether a changed description of the table is meant, see `Session`.
@@ -161,6 +162,7 @@ def plan(
         max_rows: how many rows of one unit count at most, see `Session`; for a `Workload` it
             may be given alone.
         max_groups: see `Session`.
+        max_values: see `Session`.
         references: see `dpsql.Unit`.
         given: plans for a `Workload` over the same domain that were measured before; answers
             then follow from all measurements together. (A session does that by itself.)
@@ -255,6 +257,7 @@ def compare(
         unit: see `plan`.
         max_rows: see `plan`.
         max_groups: see `plan`.
+        max_values: see `plan`.
         references: see `dpsql.Unit`.
 
     Raises:

@@ -18,7 +18,7 @@ MARGINAL = "marginal"
 _AMOUNTS = ("epsilon", "delta", "rho", "mu")
 DECLARED = frozenset(
     {
-        "schema", "public", "unit", "max_rows", "max_groups", "references", "vintage",
+        "schema", "public", "unit", "max_rows", "max_groups", "max_values", "references", "vintage",
         "accept_schema",
     }
 )  # fmt: skip

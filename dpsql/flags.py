@@ -65,6 +65,12 @@ FLAGS: Mapping[str, Flag] = {
         "whole",
         "M",
     ),
+    "max_values": Flag(
+        "With --unit: how many values of one count at most in a group where distinct values are "
+        "counted.",
+        "whole",
+        "L",
+    ),
     "references": Flag(
         "With --unit: a key that the database doesn't know, orders.customer_id=customers.id. "
         "Repeatable.",

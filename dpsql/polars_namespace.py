@@ -79,6 +79,7 @@ class PrivateFrame:
                 by itself.
             max_rows: how many rows of one unit count at most.
             max_groups: in how many groups one counts at most where units are counted.
+            max_values: how many values of one count at most in a group where these are counted.
             ledger: a file that keeps the account across calls, or the address of a server.
             dataset: with a server, the name of these rows that the owner has bound there.
             public: name → frame, for tables that hold no private row and may be joined.

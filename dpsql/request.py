@@ -88,6 +88,7 @@ class UnitOptions(TypedDict, total=False):
     unit: UnitLike
     max_rows: int | Mapping[str, int] | None
     max_groups: int | None
+    max_values: int | None
     references: Mapping[str, str] | None
 
 
@@ -346,6 +347,7 @@ class Declared:
     unit: UnitLike = None
     max_rows: int | Mapping[str, int] | None = None
     max_groups: int | None = None
+    max_values: int | None = None
     references: Mapping[str, str] | None = None
     vintage: str = ""
     accept_schema: bool = False

@@ -67,7 +67,17 @@ GROUPS: tuple[tuple[str, str, frozenset[str]], ...] = (
         "Private rows",
         "--db people.csv --schema people.toml --unit person_id --max-rows 3",
         frozenset(
-            {"db", "schema", "unit", "max_rows", "max_groups", "references", "each_row", "public"}
+            {
+                "db",
+                "schema",
+                "unit",
+                "max_rows",
+                "max_groups",
+                "max_values",
+                "references",
+                "each_row",
+                "public",
+            }  # fmt: skip
         ),
     ),
     (

@@ -322,7 +322,8 @@ def _typed(names: Collection[str]) -> dict[str, Callable[[Any], Any]]:
 
 def _source(given: dict[str, Any]) -> DatabaseOptions:
     each_row = given.pop("each_row")
-    units = given["unit"] or given["max_rows"] or given["references"] or given["max_groups"]
+    beside = ("unit", "max_rows", "references", "max_groups", "max_values")
+    units = any(given[name] for name in beside)
     if each_row and units:
         raise click.UsageError(
             "--each-row is for tables without --unit and --max-rows: leave it out, or these."

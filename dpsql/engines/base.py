@@ -67,7 +67,9 @@ class Counted(Mapping[Marginal, Counts]):
             that a unit has in the one table, with all their magnitudes added up; then
             `contributions` is 1, as a unit is one record, and each marginal has a measure.
         units: attribute of one cell → in how many cells a unit counts at most, once in each, in a
-            marginal that has it among its attributes: there units are counted, and not rows.
+            marginal that has it among its attributes: there units are counted, and not rows. If it
+            is among the `bounds`, too, a unit adds from 0 to as much to each cell, and no more
+            than that times the number of cells to all of them: values of units are counted there.
         spreads: how far apart the rows of a unit are that may be among those counted: in cells of
             attributes of which none are counted together.
         totals: of several tables, the axis of the counts of each → how many rows of one unit its
@@ -176,7 +178,10 @@ class Wanted:
         return Counted(
             marginals,
             self.table.contributions,
-            {name: value.bound for name, value in self.measures.items()},
+            {
+                **{name: value.bound for name, value in self.measures.items()},
+                **{name: of.each for name, of in self.units.items() if of.each > 1},
+            },
             {name: groups.most for name, groups in self.units.items()},
             self.spreads,
             above=above,

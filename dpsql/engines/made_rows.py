@@ -77,4 +77,5 @@ def carried(table: Table, root: str, rows: int | None) -> ResolvedUnit:
     if unit is None:
         raise InternalError("rows of nobody are put together")
     type_ = "BLOB" if unit.type == "VARCHAR" else unit.type  # texts are compared as bytes
-    return ResolvedUnit(root, UNIT, "STRUCT" if unit.further else type_, (), rows)
+    type_ = "STRUCT" if unit.further else type_
+    return ResolvedUnit(root, UNIT, type_, (), rows, max_values=unit.max_values)

@@ -121,12 +121,13 @@ class _CountedPart:
         """Yield by how much the rows of a unit change each sum, all of them together.
 
         At most `contributions` of its rows were counted, and each of them changes a count by one,
-        and a sum by its bound at most.
+        and a sum by its bound at most. Where values of units are counted the bound is for all rows.
         """
         of = self.of.unit_table
         yield of.name, counted.contributions
         for measure, bound in counted.bounds.items():
-            yield of.attribute(measure), counted.contributions * bound
+            times = 1 if measure in counted.units else counted.contributions
+            yield of.attribute(measure), times * bound
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ class _MadeOfRows(MadeOfTables):
     def digest(self) -> str:
         """A hash of what is scanned: it is the same whatever number of rows counts of a unit."""
         unit = self.table.unit
-        plain = unit and replace(unit, max_rows=None, max_groups=None, limits=())
+        plain = unit and replace(unit, max_rows=None, max_groups=None, max_values=None, limits=())
         below = [origin.digest for origin in self._origins]
         made = type(self).__name__, self.table.path[1:], plain, below
         return hashlib.sha256(repr(made).encode()).hexdigest()

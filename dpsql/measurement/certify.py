@@ -24,7 +24,8 @@ Guarantees:
        answers of all tables are one Gaussian mechanism for all rows of the unit: nothing rests on
        its rows being in one table only. Where A is of counts of units, a unit is one record too:
        Δ_A is the largest norm of all that it can add (see `UnitFactor`), and is not multiplied by
-       k, which is a number of rows. Where totals of tables are compared, the differences cost what
+       k, which is a number of rows; so are counts of values that units cover, of which one adds up
+       to l to a group. Where totals of tables are compared, the differences cost what
        `differences.beyond` says besides: that is for what a unit adds to all tables at once. The
        exact answers are integers, so
        answer + round(noise) = round(answer + noise), and whatever is rounded off from it afterwards

@@ -563,6 +563,13 @@ class UnitFactor(IntegerFactor):
     Both are known by s alone, and there is an h for each s <= m: the largest of each over
     s = 0, …, m is exact, neither more nor less than what a unit can do.
 
+    *Values of units.* Where a unit adds numbers from 0 to l to the groups, l·m together at most, it
+    adds l·h with h in the polytope P of 0 <= h <= 1, Σh <= m. As m is a whole number, the vertices
+    of P are whole: of two coordinates strictly between 0 and 1 the one could grow as the other
+    falls; one alone between them leaves Σh < m, so that it could grow and fall. So they are the h
+    above, and a convex function is largest on P at one of them: both norms, times l, hold for all
+    of that. A `MeasureFactor` of l on an axis of one cell says so.
+
     *Which s is the worst.* Let c = 2ab − nb². If c <= 0, ‖Bh‖² does not fall with s, and s = m.
     Else it is a concave function of a real s that is largest at s* = a²/2c: a whole number on
     either side of s*, or m, if that is less. And ‖Bh‖₁ is (a + nb)s − 2bs² up to s = a/b, concave,

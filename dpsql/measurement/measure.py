@@ -232,13 +232,16 @@ def _check_units(certified: Payable, units: Mapping[str, int]) -> None:
     """Refuse counts of units of which one may be in more cells than is paid for.
 
     *What is checked.* `units` are of those who count: which attributes say that units are counted,
-    and that one counts in no more than m' = units[u] cells, once in each. For each set A of a
-    certified plan: A has such an attribute exactly if its block is one `UnitFactor`; it is one
-    then, an axis of one cell, and `most` is m >= m'.
+    and that one counts in no more than m' = units[u] cells, once in each; or, if the attribute has
+    a bound l' > 1 as well, that it adds a number from 0 to l' to each cell, and l'·m' at most to
+    all of them. For each set A of a certified plan: A has such an attribute exactly if its block
+    has a `UnitFactor`; it is one then, an axis of one cell, and `most` is m >= m'. By
+    `_check_sums` the block has a `MeasureFactor` on that axis exactly if there is an l', of l >= l'.
 
     *Why that is enough.* Then a unit adds a vector h of zeros and ones to x_A, with s <= m' <= m
     ones, whatever the size of the other axes: exactly what the `UnitFactor` states the largest
-    norm of Bh for. If A has no such attribute, rows are counted or added up in it, and its block
+    norm of Bh for. Or it adds l'·h with 0 <= h <= 1 and Σh <= m', for which l times that norm holds
+    (see there). If A has no such attribute, rows are counted or added up in it, and its block
     has no `UnitFactor`: then k = `contributions` is part of what it costs.
 
     Raises:

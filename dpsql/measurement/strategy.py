@@ -14,7 +14,9 @@ Guarantees:
     of the others' columns, which are their largest squared norms (Cauchy and Schwarz). A block of
     counts of units has a `UnitFactor`, whose norms are those of all that a unit adds: several
     groups at once, which a product with other norms would not bound. Its other axes have one cell
-    each, and the factor 1, so that nothing is multiplied.
+    each, and the factor 1, so that nothing is multiplied; or, where values of units are counted, a
+    `MeasureFactor`: then all that a unit adds is l times what it adds otherwise (see `UnitFactor`),
+    and so are its norms.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from dpsql.measurement.factors import (
     MOST_STRETCHED,
     IdentityFactor,
     IntegerFactor,
+    MeasureFactor,
     UnitFactor,
 )
 from dpsql.workload.spread import Apart, SpreadRows, by_limits
@@ -64,7 +67,8 @@ class BlockStrategy:
         if any(len(set(space)) != len(space) for space in self.spaces):
             raise InternalError("a space of a block has an attribute twice")
         units = sum(isinstance(factor, UnitFactor) for factor in self.factors)
-        if units and units + sum(map(_is_one, self.factors)) != len(self.factors):
+        besides = sum(_is_one(f) or isinstance(f, MeasureFactor) for f in self.factors)
+        if units and units + besides != len(self.factors):
             raise InternalError("units are counted by groups, and by nothing else")
         if units > 1:
             raise InternalError("units are counted by one set of groups at a time")

@@ -119,7 +119,8 @@ def svd_bound(workload: Workload) -> LowerBound:
     if of_units:
         rows = [f for f in workload.families if f.measure is None or not f.measure.of_units]
         bound = svd_bound(Workload.of(workload.domain, rows))
-        units = math.fsum(least_error(part.workload, part.rows) for part in of_units)
+        each = ((least_error(part.workload, part.rows), part.change) for part in of_units)
+        units = math.fsum(error * change**2 for error, change in each)
         return replace(bound, exact=False, of_units=units)
     families = [f for f in workload.families if f.count]
     if not families:

@@ -23,7 +23,7 @@ from dpsql.planner.mechanisms.base import (
     budget_of,
     check_how,
 )
-from dpsql.planner.mechanisms.distinct_units import plan_units
+from dpsql.planner.mechanisms.distinct_units import Most, plan_units
 from dpsql.planner.mechanisms.measures import Part, parts, plan_parts
 from dpsql.planner.mechanisms.querysmasher import QuerySmasher
 from dpsql.planner.plans.objectives import least_budget, least_largest
@@ -146,7 +146,8 @@ def _planned(
             plain = mechanism.traits.name in {"gaussian", "laplace"}
             of = Cost(share, options.contributions)
             marginals = mechanism.traits.measures_marginals
-            return plan_units(part.workload, of, part.rows, best=not plain, marginals=marginals)
+            most = Most(part.rows, part.bound)
+            return plan_units(part.workload, of, most, best=not plain, marginals=marginals)
         rows = options.contributions * part.rows
         own = replace(plainly, bound=part.bound, contributions=rows)
         return mechanism.plan(part.workload, share, own)

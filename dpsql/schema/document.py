@@ -124,7 +124,8 @@ def _of_rows(table: Table) -> Iterator[str]:
     """Write what a table declares besides its columns."""
     if table.unit is not None:
         yield f"unit = {toml_text(table.unit.name)}"
-        bounds = {"max_rows": table.unit.max_rows, "max_groups": table.unit.max_groups}
+        names = ("max_rows", "max_groups", "max_values")
+        bounds = {name: getattr(table.unit, name) for name in names}
         yield from (f"{name} = {most}" for name, most in bounds.items() if most is not None)
         per = [f"{toml_key(', '.join(of.columns))} = {of.rows}" for of in table.unit.limits]
         if per:

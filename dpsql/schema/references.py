@@ -414,7 +414,7 @@ def _resolved(
     if rows is None and own and not edges and catalog.is_of_units(table, columns):
         rows = 1  # of which the database lets a unit have no second one
     bounds = rows, tuple(further), unit.max_groups
-    found = ResolvedUnit(shown or name, column, type_, joins, *bounds)
+    found = ResolvedUnit(shown or name, column, type_, joins, *bounds, max_values=unit.max_values)
     holder, ids = _root(catalog, catalog.path[-1], found)
     is_of_units = holder != table or catalog.is_of_units(holder, ids)
     return _in_order(catalog, replace(found, root=(holder, ids)) if is_of_units else found)

@@ -67,6 +67,7 @@ class StoredUnit(Shape, frozen=True):
     further: tuple[tuple[str, str], ...] = ()
     max_groups: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)] | None = None
     limits: tuple[RowLimit, ...] = ()
+    max_values: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)] | None = None
 
     def read(self) -> ResolvedUnit:
         """Read it."""

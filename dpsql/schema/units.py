@@ -16,7 +16,7 @@ from dpsql.schema.sequences import shown
 UNIT = "unit"
 """The column with the ids of units, in rows that are made of those of tables."""
 MAX_ROWS = 1_000_000
-BOUNDS = ("max_rows", "max_groups", "max_rows_per")
+BOUNDS = ("max_rows", "max_groups", "max_values", "max_rows_per")
 """Words that stand beside `unit` in a schema file, and in a comment on a table."""
 
 
@@ -62,6 +62,9 @@ class Unit:
     `max_groups` is for COUNT(DISTINCT unit): in how many groups of a statement a unit counts at
     most; by default in as many as it has rows that count.
 
+    `max_values` is for COUNT(DISTINCT x) of other columns: how many values of a unit count at most
+    in each group; by default as many as it has rows that count.
+
     `max_rows_per` says how many rows of a unit count at most of those that agree in columns with a
     domain. What is asked by such columns has less noise then, as no unit has all of its rows in one
     cell: 3.5 times less, for example, with 15 of 180.
@@ -74,6 +77,7 @@ class Unit:
     references: Mapping[str, str] = field(default_factory=dict, hash=False)
     max_groups: int | None = None
     max_rows_per: Mapping[str, int] = field(default_factory=dict, hash=False)
+    max_values: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.key, str) or not self.key.strip():
@@ -88,6 +92,8 @@ class Unit:
             raise _no_bound("max_rows", self.max_rows)
         if self.max_groups is not None and not _is_bound(self.max_groups):
             raise _no_bound("max_groups", self.max_groups)
+        if self.max_values is not None and not _is_bound(self.max_values):
+            raise _no_bound("max_values", self.max_values)
         object.__setattr__(self, "max_rows_per", _checked_limits(self.max_rows_per))
         several = isinstance(self.max_rows, Mapping)
         for columns in self.max_rows_per:
@@ -103,6 +109,7 @@ class Unit:
         further = f", references={dict(self.references)!r}" if self.references else ""
         further += f", max_groups={self.max_groups!r}" if self.max_groups is not None else ""
         further += f", max_rows_per={dict(self.max_rows_per)!r}" if self.max_rows_per else ""
+        further += f", max_values={self.max_values!r}" if self.max_values is not None else ""
         return f"Unit(key={self.key!r}, max_rows={rows!r}{further})"
 
     @classmethod
@@ -112,11 +119,12 @@ class Unit:
         max_rows: int | Mapping[str, int] | None,
         references: Mapping[str, str] | None = None,
         max_groups: int | None = None,
+        max_values: int | None = None,
     ) -> Unit | EachRow | None:
         """Make a unit of the arguments of these names; None if all are missing.
 
-        `unit` is a column's name, whose `max_rows` stand beside it, and `references` and
-        `max_groups` if there are any; a `Unit`, or a sequence of one; or `EACH_ROW`.
+        `unit` is a column's name, whose `max_rows` stand beside it, and `references`, `max_groups`
+        and `max_values` if there are any; a `Unit`, or a sequence of one; or `EACH_ROW`.
 
         Raises:
             SchemaError: one of them is missing, or not what it should be; or there are several
@@ -141,8 +149,15 @@ class Unit:
                     f"{unit!r} has no bound on groups beside it.",
                     hint='pass dpsql.Unit("person_id", 3, max_groups=5).',
                 )
+            if max_values is not None:
+                raise SchemaError(
+                    f"{unit!r} has no bound on values beside it.",
+                    hint='pass dpsql.Unit("person_id", 3, max_values=5).',
+                )
             return unit
-        if unit is None and max_rows is None and references is None and max_groups is None:
+        if unit is None and all(
+            of is None for of in (max_rows, references, max_groups, max_values)
+        ):
             return None
         if unit is None:
             raise SchemaError(
@@ -153,7 +168,7 @@ class Unit:
                 + option("max_rows", 3)
                 + ".",
             )
-        return cls(unit, max_rows, references or {}, max_groups)
+        return cls(unit, max_rows, references or {}, max_groups, max_values=max_values)
 
 
 def unit_of_entry(entry: Mapping[str, Any]) -> Unit:
@@ -334,6 +349,9 @@ class ResolvedUnit:
     limits: tuple[RowLimit, ...] = ()
     """How many rows count at most of those that agree in some columns with a domain. Without
     `max_rows` that is for rows which a statement chooses, as no others count."""
+    max_values: int | None = None
+    """How many values of it count at most in a group where distinct values are counted; None for
+    `max_rows`. It has no say in which rows are kept, either."""
     root: tuple[str, tuple[str, ...]] = field(default=("", ()), compare=False)
     """The table of units that the id refers to, by whatever keys, and the columns of the id there;
     empty if it refers to none. It is for people: what is kept of a table leaves it out."""
@@ -353,8 +371,8 @@ class ResolvedUnit:
     def __repr__(self) -> str:
         """Write it as it always was, where nothing newer is said: fingerprints are made of it.
 
-        Without `max_groups`, on which no cell and no row depends: counts of units say it of
-        themselves (`workload.unit_groups`). And without limits for rows that can't be counted:
+        Without `max_groups` and `max_values`, on which no cell and no row depends: counts of units
+        and of values say them of themselves (`workload.unit_groups`). And without limits for rows that can't be counted:
         chosen ones among them have a unit with a bound, and these limits.
         """
         own = f"name={self.name!r}, column={self.column!r}, type={self.type!r}"

@@ -89,7 +89,7 @@ class DeclaredData:
         check_path(ledger=declared.ledger)
         check_switch(accept_schema=declared.accept_schema)
         schema = None if declared.schema is None else Schema.given(declared.schema)
-        beside = declared.max_rows, declared.references, declared.max_groups
+        beside = declared.max_rows, declared.references, declared.max_groups, declared.max_values
         unit = Unit.given(declared.unit, *beside)
         private = partial(_is_private, source, schema, unit)
         return cls(source, schema, unit, PublicReader(source, declared.public, private))

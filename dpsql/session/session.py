@@ -190,6 +190,8 @@ class Session:
             units are looked into and not counted.
         max_groups: with `unit`, in how many groups one counts at most where units are counted, by
             COUNT(DISTINCT unit); by default in as many as `max_rows`.
+        max_values: with `unit`, how many values of one count at most in each group where distinct
+            values of other columns are counted; by default as many as `max_rows`.
         references: with `unit`, keys that the database doesn't know, see `dpsql.Unit`.
         vintage: the owner's name for the present state of the data, such as "2026-Q4".
             Measurements of different vintages are never put together; the budget is common to

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
 from sqlglot import exp
 
-from dpsql.errors import ResourceLimitError
+from dpsql.errors import ResourceLimitError, printable
 from dpsql.hints import first_that_works, never
 from dpsql.linalg.arrays import Ints
 from dpsql.linalg.matrices import Dense, Intervals, of_entries
+from dpsql.rel.distinct import DistinctValues, ReadValue
 from dpsql.rows.key import RowKey
 from dpsql.schema import Table
 from dpsql.schema.table import MovedValues, moved_values
+from dpsql.schema.units import ResolvedUnit
 from dpsql.sql.binding.core import Linear, Quantile, base_of, counts, measured_columns
 from dpsql.sql.compiled import AnswerTable, GroupingSet, Script, Statement, StatisticColumn
 from dpsql.sql.computing.postprocess import (
+    DirectOutput,
+    Note,
     check_names,
     computes_on_groups,
     direct_outputs,
@@ -180,7 +185,11 @@ def _statement(
     post = None
     if direct is None:
         post = prepare(query, cores, sandbox, source)
-    known = (*notes(query, cores, post), *moved_notes(m for part in parts for m in part.moved))
+    known = (
+        *notes(query, cores, post),
+        *_bounded_notes(tables, direct),
+        *moved_notes(m for part in parts for m in part.moved),
+    )
     statement = Statement(name, source.sql, tables, direct, post, _guards(parts), known)
     check_names(statement.outputs, source, _items(parsed, len(statement.outputs)))
     computed = statement.families or computes_on_groups(query)
@@ -206,6 +215,22 @@ def _guards(parts: Sequence[AskedPart]) -> frozenset[str]:
     if len(parts) == 1:
         return parts[0].guards
     return frozenset(f"{part.table}.{name}" for part in parts for name in part.guards)
+
+
+def _bounded_notes(
+    tables: Sequence[AnswerTable], direct: Sequence[DirectOutput] | None
+) -> Iterator[Note]:
+    """Say which values are lower bounds."""
+    found = {
+        column.bounded: number
+        for table in tables
+        for group in table.sets
+        for number, column in enumerate(group.columns)
+        if column.bounded
+    }
+    for said, number in found.items():
+        about = {i for i, of in enumerate(direct or ()) if of.statistic == number}
+        yield Note(said, frozenset(about) if about else None, avoidable=True)
 
 
 def _moved(cores: Iterable[LoweredCore], table: Table) -> tuple[MovedValues, ...]:
@@ -391,24 +416,29 @@ class _Builder:
     ) -> StatisticColumn:
         """Add the family of units by groups, which are its cells.
 
-        What a unit can add to a count of rows is k, and here it is 1. Errors are divided by that,
-        as those of several tables are, see `workload.workload`.
+        What a unit can add to a count of rows is k, and here it is 1, or as many values as it
+        covers. Errors are divided by that, as those of several tables are, see `workload.workload`.
         """
         merged = [self.classes.merge(block, self._sizes) for block in lowered.blocks]
         condition = "" if lowered.added_up is None else lowered.added_up.name
         sizes = self.classes.sizes
         units = unit_groups(merged, group.shape, sizes, self._table, condition)
+        if lowered.values_of is not None:
+            units = distinct_values(units, lowered.values_of, self._table)
         name = units.name(self.classes.of)
         if name not in self.units:
             self.units[name] = units
             self._counted.append((name, lowered.statistic.label))
             domain = {**self.workload.domain, groups_of(name): units.count, name: 1}
             self.workload = Workload.of(domain, self.workload.families)
-        counts = Measure(1, rows=units.most, of_units=True)
+        counts = Measure(units.each, rows=units.most, of_units=True)
         self.workload.add([groups_of(name), name], [Identity(), counts], name=item.name)
-        self.weights.append(item.weight(group) * self._table.contributions**2)
+        self.weights.append(item.weight(group) * (self._table.contributions / units.each) ** 2)
         axes = (tuple(range(len(group.axes))), ())
-        return StatisticColumn(len(self.workload.families) - 1, axes, 0.0, None, None, counts=True)
+        number, said = len(self.workload.families) - 1, ""
+        if isinstance(units, DistinctValues) and self._table.unit is not None:
+            said = _lower_bound(lowered.statistic.label, units, self._table.unit)
+        return StatisticColumn(number, axes, 0.0, None, None, counts=True, bounded=said)
 
     def _merged(self, blocks: Sequence[LoweredBlock]) -> list[LoweredBlock]:
         """Return blocks over classes of cells, in the order of their groups."""
@@ -566,6 +596,37 @@ def unit_groups(
     if unit is not None and unit.max_groups is None and unit.max_rows is not None:
         most = unit.max_rows * _groups_of_a_row(grouped)
     return UnitGroups(grouped, count, min(most, count), condition)
+
+
+def distinct_values(groups: UnitGroups, value: ReadValue, table: Table) -> DistinctValues:
+    """Return which values are counted, and how many of them one unit covers.
+
+    By `max_values` in each group, and then in as many groups as a unit counts in. Without that, as
+    many as it has rows that count: that is for all groups together, so that no more noise is needed
+    for several of them than for one.
+    """
+    unit, count, times = table.unit, groups.count, _groups_of_a_row(groups.blocks)
+    made = partial(DistinctValues, groups.blocks, count, condition=groups.condition, value=value)
+    if unit is None:
+        return made(most=min(times, count), per_group=1, of_rows=True)
+    if unit.max_values is not None:
+        return made(most=groups.most, per_group=unit.max_values)
+    rows = unit.max_rows or 1
+    if count == 1:
+        return made(most=1, per_group=rows)
+    return made(most=1, per_group=rows * times, kept_of_all=True)
+
+
+def _lower_bound(label: str, values: DistinctValues, unit: ResolvedUnit) -> str:
+    """Say of a number of values what it is a lower bound by."""
+    most = f"{values.per_group:,} value{'s' * (values.per_group != 1)}"
+    if values.kept_of_all:
+        where = " in all groups together"
+    else:
+        where = " in each group" * (values.count > 1)
+        if values.most < values.count:
+            where += f", and in at most {values.most:,} group{'s' * (values.most != 1)}"
+    return f"{label} is a lower bound: one {printable(unit.name)} counts for at most {most}{where}"
 
 
 def _groups_of_a_row(blocks: Sequence[GroupedCells]) -> int:

@@ -62,7 +62,7 @@ class Measure:
     tables with rows of the same unit: in the plan for all of them a unit is one record."""
     of_units: bool = False
     """Whether units are counted, each in up to `rows` cells of the other attributes, and once in
-    each; whatever rows it has."""
+    each, whatever rows it has; or values of units, of which one covers `bound` in each."""
 
     def bind(self, cells: int) -> Queries:
         """Return the cell, in units of answers.

@@ -49,19 +49,34 @@ class UnitGroups:
     condition: str = ""
     """A measure of 0 or 1: rows count in which it is 1. Empty if all rows do that have cells."""
 
+    @property
+    def each(self) -> int:
+        """By how much a unit changes a group at most."""
+        return 1
+
+    @property
+    def said(self) -> tuple[object, ...]:
+        """The rest of what tells such counts apart, besides the groups of cells."""
+        return self.count, self.most, self.condition
+
+    @property
+    def kind(self) -> str:
+        """The word for what is counted."""
+        return "units"
+
     def name(self, merged: Mapping[str, Ints]) -> str:
         """Return a name that only the same counts have, whatever they were asked in.
 
         Args:
             merged: for columns of which cells are counted together: the class of each.
         """
-        digest = hashlib.sha256(repr((self.count, self.most, self.condition)).encode())
+        digest = hashlib.sha256(repr(self.said).encode())
         for block in sorted(self.blocks, key=lambda block: block.attributes):
             digest.update(repr((block.attributes, block.shape)).encode())
             for name in block.attributes:
                 digest.update(np.asarray(merged.get(name, ()), dtype=np.int64).tobytes())
             digest.update(block.cells.tobytes() + b" " + block.groups.tobytes())
-        return f"units {digest.hexdigest()[:24]}"
+        return f"{self.kind} {digest.hexdigest()[:24]}"
 
 
 def groups_of(name: str) -> str:

@@ -34,6 +34,7 @@ from dpsql.engines.duckdb.blocks import Sums, blocks_for
 from dpsql.engines.duckdb.catalog import check_bound, fetch
 from dpsql.engines.duckdb.coding import Coding, words_of
 from dpsql.engines.duckdb.columns import Parameters, source_of
+from dpsql.engines.duckdb.distinct import DistinctScan
 from dpsql.engines.duckdb.grouped import GroupedRows
 from dpsql.engines.duckdb.key_scores import KeyScan
 from dpsql.engines.duckdb.one_pass import OnePass, in_one_pass, one_pass
@@ -43,6 +44,7 @@ from dpsql.engines.duckdb.sums import RowSum, zero_or_one
 from dpsql.engines.duckdb.units import count_units
 from dpsql.engines.interrupts import EndedStatementError
 from dpsql.engines.key_scores import KeyScores, ScoredKeys
+from dpsql.rel.distinct import DistinctValues
 from dpsql.schema import Table
 from dpsql.schema.grain import origins
 from dpsql.schema.names import quoted_name, unused
@@ -63,11 +65,9 @@ class DuckDBEngine(Engine):
     def counting(self, wanted: Wanted) -> DuckDBCounting:
         """Build the statements that count every wanted marginal; see `Engine.prepared`."""
         coding = Coding(wanted.table, wanted.merged, wanted.keys)
-        needed = scans(coding, wanted) if wanted.of_rows else []
-        needed += [
-            CountingScan(*count_units(coding, marginal, wanted.units, wanted.measures))
-            for marginal in wanted.of_units
-        ]
+        needed: list[CountingScan | OnePass | DistinctScan] = []
+        needed += scans(coding, wanted) if wanted.of_rows else []
+        needed += [_scan_of_units(coding, marginal, wanted) for marginal in wanted.of_units]
         return DuckDBCounting(self, wanted, tuple(needed))
 
     def key_scores(self, table: Table, column: str, weights: Sequence[int]) -> DuckDBKeyScores:
@@ -148,7 +148,7 @@ class DuckDBCounting(Counting):
 
     engine: DuckDBEngine
     wanted: Wanted
-    needed: tuple[CountingScan | OnePass, ...]
+    needed: tuple[CountingScan | OnePass | DistinctScan, ...]
 
     def check(self) -> None:
         """Have DuckDB bind what `run` would run; see `Counting.check`."""
@@ -265,6 +265,17 @@ class CountingScan:
                 cells = both if self.truths[name] else both[::-1]
                 counted[*block, name] = np.concatenate(cells, axis=-1)
         return counted, summed
+
+
+def _scan_of_units(
+    coding: Coding, marginal: Marginal, wanted: Wanted
+) -> CountingScan | DistinctScan:
+    """Build the statement that counts units by groups, or distinct values of their rows."""
+    (name,) = (name for name in marginal if name in wanted.units)
+    groups = wanted.units[name]
+    if isinstance(groups, DistinctValues):
+        return DistinctScan.of(coding, marginal, name, groups, wanted.measures)
+    return CountingScan(*count_units(coding, marginal, wanted.units, wanted.measures))
 
 
 def scans(coding: Coding, wanted: Wanted) -> list[CountingScan | OnePass]:

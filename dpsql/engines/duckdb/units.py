@@ -28,12 +28,13 @@ import numpy as np
 
 from dpsql.engines.base import Marginal, Measures, Units
 from dpsql.engines.duckdb.coding import Coding
-from dpsql.engines.duckdb.columns import Parameters, whole
+from dpsql.engines.duckdb.columns import Parameters, source_of, whole
 from dpsql.engines.duckdb.lines import in_order
 from dpsql.engines.duckdb.relations import rows_of_units
 from dpsql.engines.duckdb.sums import RowSum
 from dpsql.engines.others import unit_name
 from dpsql.errors import InternalError
+from dpsql.rel.distinct import ReadValue
 from dpsql.rows.typed import call
 from dpsql.schema.names import quoted_name
 from dpsql.workload.unit_groups import GroupedCells, UnitGroups, groups_of
@@ -58,32 +59,66 @@ def count_units(coding: Coding, marginal: Marginal, units: Units, measures: Meas
     if sorted(marginal) != sorted((name, groups_of(name))):
         raise InternalError("units are counted by their groups, and by nothing else")
     shape = tuple(1 if axis == name else units[name].count for axis in marginal)
-    written = _Units(coding, units[name], measures)
-    sql = written.sql()  # which binds parameters
+    written = UnitsInGroups(coding, units[name], measures)
+    sql = written.counts()  # which binds parameters
     return sql, tuple(written.parameters.values), {marginal: shape}
 
 
-class _Units:
-    """Writes one such statement."""
+class UnitsInGroups:
+    """Writes in which groups units have rows, perhaps with a value of each row.
 
-    def __init__(self, coding: Coding, groups: UnitGroups, measures: Measures) -> None:
-        if coding.table.unit is None:
+    Args:
+        coding: how rows get their cells.
+        groups: the groups.
+        measures: what is computed row by row, of which one may be a condition.
+        value: what is computed of each row besides; rows without it are left out.
+        of_rows: whether rows are looked at as they are, whose ever they are.
+
+    Raises:
+        InternalError: rows have no units, or are not looked at as rows of these.
+    """
+
+    def __init__(
+        self,
+        coding: Coding,
+        groups: UnitGroups,
+        measures: Measures,
+        value: ReadValue | None = None,
+        *,
+        of_rows: bool = False,
+    ) -> None:
+        if (coding.table.unit is None) is not of_rows:
             raise InternalError("rows without units have no units that could be counted")
         self.parameters = Parameters()
-        self._coding, self._groups = coding, groups
+        self._coding, self._groups, self._value = coding, groups, value
         condition = measures[groups.condition] if groups.condition else None
         self._condition = None if condition is None else RowSum.made(condition)
         names = list(dict.fromkeys(a for block in groups.blocks for a in block.attributes))
         read = coding.read(names, [] if condition is None else [condition])
+        read = list(dict.fromkeys([*read, *sorted(value.columns if value else ())]))
         self._unit = unit_name(coding.table)
-        self._rows = rows_of_units(coding.table, read, self._unit)
+        if of_rows:
+            columns = ", ".join(map(quoted_name, read)) or "0"
+            self._rows = f"SELECT {columns} FROM {source_of(coding.table)}"
+        else:
+            self._rows = rows_of_units(coding.table, read, self._unit)
+        self._told = [] if of_rows else ["u"]
         self._columns = {
             name: coding.column(name, f"{self._unit}_{i}") for i, name in enumerate(names)
         }
 
-    def sql(self) -> str:
-        """Write it: of all pairs of a unit and a group those that count, by groups."""
-        pairs = f"SELECT DISTINCT u, {self._group()} AS g FROM {self._joined()}"
+    def each(self) -> str:
+        """Write the groups that units are in, each once; with each value that is there, if any."""
+        value = [] if self._value is None else ["c.v AS v"]
+        shown = [*self._told, f"{self._group()} AS g", *value]
+        return f"SELECT DISTINCT {', '.join(shown)} FROM {self._joined()}"
+
+    def counts(self) -> str:
+        """Write a count of units: of all pairs of a unit and a group those that count, by groups.
+
+        As many groups of a unit count as may; they are chosen by an order of its own.
+        """
+        pairs = self.each()
         if self._groups.most < self._groups.count:
             text = call("concat", "u::VARCHAR", "' '", "g::VARCHAR")
             order = in_order([call("md5_number", call("encode", text)), "g"])
@@ -125,17 +160,23 @@ class _Units:
         """Write in which cells units have rows that count, each once."""
         codes = [f"{self._code(block)} AS c{i}" for i, block in enumerate(self._groups.blocks)]
         columns, unit = self._columns.values(), quoted_name(self._unit)
-        shown = [unit, *(f"{c.stored(self.parameters)} AS {c.alias}" for c in columns)]
+        told = [unit] if self._told else []
+        shown = [*told, *(f"{c.stored(self.parameters)} AS {c.alias}" for c in columns)]
+        codes = [f"{unit} AS u" for _ in told] + codes
+        if self._value is not None:
+            shown.append(f"{_bytes_of(self._value)} AS {self._unit}_v")
+            codes.append(f"{self._unit}_v AS v")
         inside = " AND ".join(column.inside(self.parameters) for column in columns) or "true"
         if self._condition is None:
-            rows = f"SELECT {', '.join(shown)} FROM ({self._rows}) WHERE {inside}"
+            rows = f"SELECT {', '.join(shown) or '0'} FROM ({self._rows}) WHERE {inside}"
         else:
             value = f"{self._unit}_x"
             again = sorted(self._condition.read_again)
             shown += [self._condition.computed(value), *map(quoted_name, again)]
             rows = f"SELECT {', '.join(shown)} FROM ({self._rows}) WHERE {inside}"
             rows = f"SELECT * FROM ({rows}) WHERE ({self._condition.added(value)}) = 1"
-        return f"SELECT DISTINCT {', '.join([f'{unit} AS u', *codes])} FROM ({rows})"
+        there = "" if self._value is None else f" WHERE {self._unit}_v IS NOT NULL"
+        return f"SELECT DISTINCT {', '.join(codes)} FROM ({rows}){there}"
 
     def _code(self, block: GroupedCells) -> str:
         """Write the number of a joint cell."""
@@ -146,3 +187,11 @@ class _Units:
                 code = self._coding.class_of(code, name, self.parameters)
             key = call("+", call("*", key, whole(size, "BIGINT")), code)
         return f"({key})::BIGINT"
+
+
+def _bytes_of(read: ReadValue) -> str:
+    """Write a value so that no two have the same bytes; of a double a zero has no sign."""
+    value = read.value.sql
+    if read.value.type.is_float:
+        value = f"CASE WHEN ({value}) = 0 THEN {whole(0, read.value.type.sql)} ELSE ({value}) END"
+    return call("encode", f"({value})::VARCHAR")

@@ -51,7 +51,7 @@ def unit_below(
             f"which the view {view} shows as its unit.",
             hint="rename it there.",
         )
-    return Unit(key, said.max_rows, max_groups=said.max_groups)
+    return Unit(key, said.max_rows, max_groups=said.max_groups, max_values=said.max_values)
 
 
 def names_below(catalog: Catalog, layer: Layer) -> KeyCatalog:

@@ -30,6 +30,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 
@@ -52,6 +53,13 @@ STEPS = 60
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
+class Most(NamedTuple):
+    """The most that a unit changes: so many groups, and each of them by so much."""
+
+    groups: int
+    each: int = 1
+
+
 @dataclass(frozen=True, slots=True)
 class UnitNoise:
     """The measurement of units by groups.
@@ -59,10 +67,13 @@ class UnitNoise:
     Args:
         groups: n, the number of groups.
         most: m, the largest number of them that a unit is in.
+        each: l, by how much a unit changes a group at most. Noise is for that, and all else here
+            for changes by 1.
     """
 
     groups: int
     most: int
+    each: int = 1
 
     def cost(self, along: float) -> float:
         """Return max s − cs² over the whole numbers s <= m, for the eigenvalue t along the ones."""
@@ -106,10 +117,11 @@ class UnitNoise:
             ResourceLimitError: it does not fit 64-bit integers.
         """
         wanted = 1 << (FINENESS * self.groups - 1).bit_length()
-        own = min(max(LEAST_SCALE, wanted), MOST_SCALE)
+        own = max(1, min(max(LEAST_SCALE, wanted), MOST_SCALE // self.each))
         while own:
             factor = self.factor(along, own)
             change = factor.largest_column_sum if pure else factor.largest_column_norm_squared
+            change *= self.each if pure else self.each**2
             width = max(1, math.ceil(change / cost))
             if width < 1 << (SCALE_BITS if pure else VARIANCE_BITS):
                 law: Law = Laplace(width) if pure else Gaussian(width)
@@ -127,26 +139,28 @@ def least_error(workload: Workload, most: int) -> float:
     It is that of all matrix mechanisms; 0 if no such bound is known, as where groups have different
     weights.
     """
-    _, noise = _noise(workload, most)
+    _, noise = _noise(workload, Most(most))
     families = workload.families
     if not all(block.queries.is_identity for family in families for block in family.blocks):
         return 0.0
     return math.fsum(family.weight for family in families) * noise.error(noise.best())
 
 
-def _noise(workload: Workload, most: int) -> tuple[str, UnitNoise]:
+def _noise(workload: Workload, most: Most) -> tuple[str, UnitNoise]:
     """Return the attribute of the groups, and how they are measured."""
     (name,) = workload.families[0].names
-    return name, UnitNoise(workload.domain[name], min(most, workload.domain[name]))
+    return name, UnitNoise(
+        workload.domain[name], min(most.groups, workload.domain[name]), most.each
+    )
 
 
-def plan_units(workload: Workload, cost: Cost, most: int, *, best: bool, marginals: bool) -> Plan:
+def plan_units(workload: Workload, cost: Cost, most: Most, *, best: bool, marginals: bool) -> Plan:
     """Plan the counts of units by groups.
 
     Args:
         workload: what is asked of one attribute, whose cells are the groups.
         cost: what may be spent.
-        most: in how many groups a unit is at most.
+        most: in how many groups a unit is at most, and how much it changes each.
         best: whether to take the best strategy, and not independent noise.
         marginals: whether answers are to follow as those of marginals do.
 
@@ -162,8 +176,9 @@ def plan_units(workload: Workload, cost: Cost, most: int, *, best: bool, margina
     own = of_marginals([space], workload.families, "marginals")
     reconstruction = own if marginals else Place(space).reconstruction
     total = reconstruction.total(workload)
-    lower = 0.0 if pure else least_error(workload, most)
-    gap = max(0.0, total * float(amount) / lower - 1) if lower else math.inf
+    lower = 0.0 if pure else least_error(workload, most.groups)
+    reached = total * float(amount) / most.each**2
+    gap = max(0.0, reached / lower - 1) if lower else math.inf
     return Plan(
         workload.copy(),
         cost.budget,

@@ -64,14 +64,15 @@ class Part:
     rows: int = 1
     """How many rows of one unit count at most, where that is for this part alone to say."""
     of_units: bool = False
-    """Whether units are counted, each in up to `rows` cells and once in each."""
+    """Whether units are counted, each in up to `rows` cells and once in each; or as often as the
+    bound says, where values of theirs are."""
     of_table: bool = False
     """Whether these are the counts of one of several tables."""
 
     @property
     def change(self) -> int:
         """By how much a unit changes a cell, if all others have one row of each."""
-        return 1 if self.of_units else self.bound * self.rows
+        return self.bound * (1 if self.of_units else self.rows)
 
     @property
     def asked(self) -> Hashable:

@@ -131,10 +131,10 @@ def of_measure(block: BlockStrategy, measure: str, bound: int, rows: int = 1) ->
         rows: how many rows a record has at most.
     """
     spaces = tuple((*space, measure) for space in block.spaces)
-    if block.of_units:  # where nothing is added up: the axis says that units are counted
+    if block.of_units and bound == 1:  # nothing is added up: the axis says that units are counted
         one = IdentityFactor((len(block.shape),), (1,), 1)
         return BlockStrategy(spaces, (*block.factors, one), block.law)
-    factor = MeasureFactor((len(block.shape),), bound, rows)
+    factor = MeasureFactor((len(block.shape),), bound, 1 if block.of_units else rows)
     return BlockStrategy(spaces, (*block.factors, factor), block.law)
 
 

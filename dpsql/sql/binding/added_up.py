@@ -161,7 +161,8 @@ class AddedUpBinder(CoreBinder):
     def rewrite(self, node: Expr) -> Expr:
         """Rewrite an expression over keys and aggregates; see `CoreBinder.rewrite`."""
         inner = node.this if isinstance(node, exp.Filter) else node
-        if is_aggregate(node) and isinstance(inner.this, exp.Distinct):
+        distinct = isinstance(inner.this, exp.Distinct) or isinstance(inner, exp.ApproxDistinct)
+        if is_aggregate(node) and distinct:
             raise self._refused(
                 node,
                 "DISTINCT is not supported here",

@@ -37,7 +37,7 @@ _NO_DISTINCT = "DISTINCT in an aggregate is not supported."
 _UNCOUNTED = "distinct values can't be counted with this noise: "
 _OF_ROWS: tuple[tuple[tuple[type[Expr], ...], str], ...] = (
     ((exp.ArgMin, exp.ArgMax), "it returns a single row's value: "),
-    ((exp.ApproxDistinct, exp.ApproxTopK), _UNCOUNTED),
+    ((exp.ApproxTopK,), _UNCOUNTED),
     ((exp.Mode,), "the most frequent value follows from counts: "),
     (
         (exp.GroupConcat, exp.ArrayAgg, exp.AnyValue, exp.First, exp.Last),
@@ -55,7 +55,7 @@ def aggregate(node: Expr, binder: RowBinder) -> Expr:
         SqlError: it has the wrong arguments.
     """
     inner, filters = _unwrapped(node, binder)
-    if isinstance(inner, (exp.Count, exp.CountIf, exp.Sum)):
+    if isinstance(inner, (exp.Count, exp.CountIf, exp.Sum, exp.ApproxDistinct)):
         found = linear(node, binder)
         if found.weight is not None:
             terms = divided(found.weight, found, binder.table, binder.statistic)
@@ -82,13 +82,12 @@ def linear(node: Expr, binder: RowBinder) -> Linear:
     """
     inner, filters = _unwrapped(node, binder)
     label = _label(node, binder)
+    if isinstance(inner, exp.ApproxDistinct) or _counts_distinct(inner):
+        told = _units_when(inner, binder)
+        if told is not None:  # COUNT(DISTINCT CASE WHEN p THEN id END) counts units where p
+            return Linear(label, filters=(*filters, *told), of_units=True)
+        return Linear(label, filters=filters, of_units=True, values=_values(inner, binder))
     if isinstance(inner, exp.Count):
-        if isinstance(inner.this, exp.Distinct):
-            told = _units_when(inner, binder)
-            if told is not None:  # COUNT(DISTINCT CASE WHEN p THEN id END) counts units where p
-                return Linear(label, filters=(*filters, *told), of_units=True)
-            _check_unit(inner, binder)
-            return Linear(label, filters=filters, of_units=True)
         argument = inner.this
         if argument is None or isinstance(argument, exp.Star) or _is_constant(argument):
             return Linear(label, filters=filters)
@@ -232,31 +231,51 @@ def _argument(node: Expr, binder: RowBinder) -> BoundExpr:
     return binder.bind(_only(node, binder.source))
 
 
-def _check_unit(node: exp.Count, binder: RowBinder) -> None:
-    """Refuse COUNT(DISTINCT …) of something else than the units of the table.
+def _counts_distinct(node: Expr) -> bool:
+    return isinstance(node, exp.Count) and isinstance(node.this, exp.Distinct)
+
+
+def _told_apart(node: Expr) -> list[Expr]:
+    """Return what COUNT(DISTINCT …) or APPROX_COUNT_DISTINCT(…) is of."""
+    return list(node.this.expressions) if isinstance(node.this, exp.Distinct) else [node.this]
+
+
+def _values(node: Expr, binder: RowBinder) -> BoundExpr | None:
+    """Return the expression whose values are counted; None if it is the units of the table.
 
     Raises:
-        UnsupportedSqlError: it is of something else, or each row is a unit of its own.
+        UnsupportedSqlError: it is of several expressions or of public rows, or is meant for units
+            that can't be counted, or nothing bounds how many values one unit has.
     """
-    table, arguments = binder.table, node.this.expressions
-    if table.unit is None:
-        stored = stored_place(arguments[0], binder.scope) if len(arguments) == 1 else None
-        if stored is None or stored not in table.undeclared:
-            raise _distinct(node, binder.source)
-        hint = "if each value is a person's, who may have several rows, pass "
-        raise binder.source.unsupported(node, _NO_DISTINCT, hint + option("unit", stored) + ".")
-    name = None
-    if len(arguments) == 1:
-        binder.bind(arguments[0])
-        name = stored_place(arguments[0], binder.scope)
+    table, arguments, source = binder.table, _told_apart(node), binder.source
+    if len(arguments) != 1 or node.args.get("accuracy") is not None:
+        raise _distinct(node, source)
+    bound = binder.bind(arguments[0])
+    unit, name = table.unit, stored_place(arguments[0], binder.scope)
+    if unit is not None:
         if name is not None and name in ids_of_units(table):
-            return
-    raise _not_units(node, table.unit, name, binder)
+            return None
+        meant = _meant_for_units(node, unit, name, binder)
+        if meant is not None:
+            raise meant
+    if bound.relations or bound.node.find(exp.Query) is not None:
+        raise source.unsupported(
+            node,
+            "Distinct values can be counted of private rows alone, and these are of public ones.",
+            count_groups(node, source),
+        )
+    if unit is not None and unit.max_values is None and unit.max_rows is None:
+        raise source.unsupported(
+            node,
+            f"Nothing says how many of these values count of one {printable(unit.name)}.",
+            "give a bound: " + option("max_values", 5) + ".",
+        )
+    return bound
 
 
-def _units_when(node: exp.Count, binder: RowBinder) -> tuple[BoundExpr, ...] | None:
+def _units_when(node: Expr, binder: RowBinder) -> tuple[BoundExpr, ...] | None:
     """Return the conditions of COUNT(DISTINCT CASE WHEN … THEN id END); None if it is another."""
-    (argument, *others) = node.this.expressions
+    (argument, *others) = _told_apart(node)
     found = None if others or binder.table.unit is None else _when(argument)
     if found is None or isinstance(found[1].unnest(), exp.Literal):
         return None
@@ -267,10 +286,13 @@ def _units_when(node: exp.Count, binder: RowBinder) -> tuple[BoundExpr, ...] | N
     return _conjuncts(condition, binder)
 
 
-def _not_units(
-    node: exp.Count, unit: ResolvedUnit, stored: str | None, binder: RowBinder
-) -> SqlError:
-    """Say why what COUNT(DISTINCT …) counts aren't units, or not known to be."""
+def _meant_for_units(
+    node: Expr, unit: ResolvedUnit, stored: str | None, binder: RowBinder
+) -> SqlError | None:
+    """Say why what COUNT(DISTINCT …) counts aren't units, though that is what is meant.
+
+    None if values of another expression are meant.
+    """
     table, source = binder.table, binder.source
     id_ = unit.name.rpartition(".")[2]
     called = stored is not None and folded(stored.rpartition(".")[2]) == folded(id_)
@@ -283,61 +305,42 @@ def _not_units(
             "rows.",
         )
     own = next(iter(binder.scope.names_of(ids_of_units(table))), None)
-    arguments = node.this.expressions
-    named = len(arguments) == 1 and isinstance(arguments[0], exp.Column)
+    (argument,) = _told_apart(node)
+    named = isinstance(argument, exp.Column)
     beside = stored is not None and "." not in stored + (own or "")
     if called and own is not None and not beside:  # orders.id is none of orders.customer_id
         counted = instead(f"COUNT(DISTINCT {binder.scope.whole(own)})")
         same = "count " + counted + ", which is the same."
         hint: str = first_that_works([same], _units_elsewhere(unit))
-    elif stored is not None and _is_of_one_unit(stored, unit):
-        hint = "count them as rows, " + ask(
-            f"SELECT COUNT(*) FROM (SELECT DISTINCT {argument_of(node, source)}, … FROM …)"
-        )
-        hint += ", with what is grouped by."
-    elif named and own is None and folded(arguments[0].name) == folded(id_):
+    elif named and own is None and folded(argument.name) == folded(id_):
         hint = _units_elsewhere(unit)  # groups of each unit's rows are no step forward
     else:
-        hint = _units_counted(node, unit, binder)
+        counted = _units_counted(argument, unit, binder)
+        if counted is None:
+            return None
+        hint = counted
     return source.unsupported(
-        node,
-        f"What is counted here is not {printable(unit.name)} of the rows, and no other DISTINCT "
-        "values can be counted with this noise.",
-        hint,
+        node, f"What is counted here is not {printable(unit.name)} of the rows.", hint
     )
 
 
-def _is_of_one_unit(stored: str, unit: ResolvedUnit) -> bool:
-    """Whether a column refers to rows on the way to the unit, so that each value is of one unit."""
-    above = ""
-    for join in unit.joins:
-        if stored == above + join.column:
-            return True
-        above += join.column + "."
-    return False
+def _units_counted(argument: Expr, unit: ResolvedUnit, binder: RowBinder) -> Hint | None:
+    """Say how units are counted that have a row for which the condition of a CASE is true.
 
-
-def _units_counted(node: exp.Count, unit: ResolvedUnit, binder: RowBinder) -> Hint:
-    """Say how units are counted: those with a row for which the condition of a CASE is true.
-
-    What else is counted may be meant as values, of which each can have its rows counted; a unit's
-    id can't, as it has no domain.
+    None if the results of the CASE aren't meant for their ids.
     """
-    (argument, *others), source = node.this.expressions, binder.source
-    found = None if others else _when(argument)
+    source, found = binder.source, _when(argument)
     names = sorted(ids_of_units(binder.table))
     own = [binder.scope.whole(name) for name in binder.scope.names_of(names)]
     place = None if found is None else stored_place(found[1], binder.scope)
-    values = "; or " + count_groups(node, source)
-    if found is not None and place is not None:
-        condition, id_ = (source.text(source.node(part)) for part in found)
-        same = folded(place.rpartition(".")[2]) == folded(unit.name.rpartition(".")[2])
-        id_ = own[0] if own and same and place not in names else id_
-        counted = instead(f"COUNT(DISTINCT {id_}) FILTER (WHERE {condition})")
-        return "count units, " + counted + ("." if same or place in names else values)
-    if own:
-        return "count units, " + instead(f"COUNT(DISTINCT {own[0]})") + values
-    return _units_elsewhere(unit).removesuffix(".") + values
+    if found is None or place is None:
+        return None
+    condition, id_ = (source.text(source.node(part)) for part in found)
+    same = folded(place.rpartition(".")[2]) == folded(unit.name.rpartition(".")[2])
+    if not same and place not in names:
+        return None
+    id_ = own[0] if own and same and place not in names else id_
+    return "count units, " + instead(f"COUNT(DISTINCT {id_}) FILTER (WHERE {condition})") + "."
 
 
 def _units_elsewhere(unit: ResolvedUnit) -> str:

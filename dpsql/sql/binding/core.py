@@ -103,12 +103,16 @@ class Tally:
     of_units: bool
     conditions: frozenset[str]
     """Conditions that all rows or units meet that are counted."""
+    of_values: bool = False
+    """Whether it is values of theirs, of which units cover some: then nothing is a part of it."""
 
     def holds(self, part: Tally) -> bool:
         """Whether all that another one counts is counted in this one, too.
 
         Of units that is so where none is left out of a group that it is in, see `LoweredCore`.
         """
+        if self.of_values or part.of_values:
+            return False
         return self.of_units == part.of_units and self.conditions <= part.conditions
 
 
@@ -129,6 +133,8 @@ class Linear:
     """The conditions of a row that has a weight to add, if it is known which cells meet them."""
     of_units: bool = False
     """Whether units are counted that have such rows, in place of the rows."""
+    values: BoundExpr | None = None
+    """Whether distinct values of this are counted, as far as units cover them, in place of units."""
     factor: BoundExpr | None = None
     """What a weight that is added up row by row is multiplied with, which cells tell: see
     `factors`."""
@@ -143,7 +149,8 @@ class Linear:
         if self.bound is not None:
             return self.bound
         there = (present(form).sql for weight in self.weights for form in _forms(weight))
-        return Tally(self.of_units, frozenset((*(f.sql for f in self.filters), *there)))
+        conditions = frozenset((*(f.sql for f in self.filters), *there))
+        return Tally(self.of_units, conditions, self.values is not None)
 
     @property
     def counts(self) -> bool:

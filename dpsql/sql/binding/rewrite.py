@@ -352,11 +352,12 @@ class CoreBinder(RowBinder):
             mean = isinstance(node.this, exp.Avg)
             of = linear(node.this.this, self)
             if of.of_units:
+                what, one = ("units", "unit") if of.values is None else ("values", "value")
                 raise self.source.unsupported(
                     node,
-                    "Counts of units can't be added up over groups: one unit may be in several of "
-                    "them.",
-                    "count the units of the larger groups in a separate statement.",
+                    f"Counts of {what} can't be added up over groups: one {one} may be in several "
+                    "of them.",
+                    f"count the {what} of the larger groups in a separate statement.",
                 )
             label = " ".join(self.source.text(frame.span).split())
             return Role.STATISTIC.column(self.statistic(Windowed(label, of, frame, mean)))

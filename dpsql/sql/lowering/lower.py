@@ -18,6 +18,7 @@ from dpsql.errors import SqlError, UnsupportedSqlError
 from dpsql.hints import Hint, first_that_works, instead, remedies_of
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.matrices import Intervals, Runs, StructuredMatrix, compact
+from dpsql.rel.distinct import ReadValue
 from dpsql.schema import Table
 from dpsql.schema.domain import Merging
 from dpsql.schema.names import capitals
@@ -58,6 +59,8 @@ class LoweredStatistic:
     """For a quantile: between what the stored values lie that count as each of its values."""
     added_up: AddedUp | None = None
     """What is added up row by row; its block is the last."""
+    values_of: ReadValue | None = None
+    """What distinct values are counted of, if they are."""
     present: tuple[LoweredBlock, ...] | None = None
     """Where its center is put back for some of the rows: the blocks that count these. Those along
     axes are the statistic's."""
@@ -238,7 +241,10 @@ class _Set:
 
     def _linear(self, linear: Linear) -> LoweredStatistic:
         if linear not in self._lowered:
-            self._lowered[linear] = self._new(linear)
+            found = self._new(linear)
+            if linear.values is not None:
+                found = replace(found, values_of=self._reader.read_value(linear.values))
+            self._lowered[linear] = found
         return self._lowered[linear]
 
     def _new(self, linear: Linear) -> LoweredStatistic:

@@ -19,6 +19,7 @@ from sqlglot import exp
 
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, WantedColumn
 from dpsql.hints import instead
+from dpsql.rel.distinct import ReadValue
 from dpsql.rows import expression as row
 from dpsql.rows.expression import (
     RowCall,
@@ -31,7 +32,7 @@ from dpsql.rows.expression import (
     sum_spelled,
 )
 from dpsql.rows.functions import FUNCTIONS, of_shapes
-from dpsql.rows.key import RowKey, key_with, row_key
+from dpsql.rows.key import RowKey, described, key_with, row_key
 from dpsql.rows.known import (
     Interval,
     KnownValues,
@@ -321,6 +322,17 @@ class RowReader:
         expression = self.expression(bound)
         with self._at(bound.span):
             return RowWriter(self.types).write(expression).type
+
+    def read_value(self, bound: BoundExpr) -> ReadValue:
+        """Return how a value is read whose distinct values are counted.
+
+        Raises:
+            SqlError: it has something in it that can't be evaluated row by row.
+        """
+        expression = self.expression(bound)
+        with self._at(bound.span):
+            value = RowWriter(self.types).write(expression)
+        return ReadValue(value, row.columns(expression), described(expression, self.types))
 
     def expression(self, bound: BoundExpr) -> row.RowExpression:
         """Read a bound expression as one of a row.
