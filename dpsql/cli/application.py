@@ -68,16 +68,9 @@ GROUPS: tuple[tuple[str, str, frozenset[str]], ...] = (
         "--db people.csv --schema people.toml --unit person_id --max-rows 3",
         frozenset(
             {
-                "db",
-                "schema",
-                "unit",
-                "max_rows",
-                "max_groups",
-                "max_values",
-                "references",
-                "each_row",
-                "public",
-            }  # fmt: skip
+                *("db", "schema", "unit", "max_rows", "max_groups", "max_values", "references"),
+                *("each_row", "public"),
+            }
         ),
     ),
     (

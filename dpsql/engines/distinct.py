@@ -92,7 +92,7 @@ def values_of(found: pa.Table) -> ValuesOfUnits:
 
 
 def _numbered(texts: list[pa.Array]) -> Ints:
-    """Number values by their bytes."""
+    """Give numbers to values, by their bytes."""
     import pyarrow as pa
 
     if not texts:

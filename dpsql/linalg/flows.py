@@ -7,9 +7,9 @@ it is: some on the left and some on the right, so that each edge ends in one of 
 Fulkerson 1956). Whoever rests on the flow being the largest compares both numbers.
 
 *What is easy* is taken off first: one on the left with no more than `capacity` edges takes all that
-they lead to, which no other flow is larger than, as whoever takes one of these instead may leave it.
-Without what is taken others have fewer edges, and may be easy then. The flow of the rest is found
-by SciPy, by Dinic's algorithm.
+they lead to: whoever takes one of these in another flow may leave it, and no fewer are taken.
+Without these others have fewer edges, and may be easy then. The flow of the rest is found by SciPy,
+by Dinic's algorithm.
 """
 
 from __future__ import annotations

@@ -236,7 +236,8 @@ def _check_units(certified: Payable, units: Mapping[str, int]) -> None:
     a bound l' > 1 as well, that it adds a number from 0 to l' to each cell, and l'·m' at most to
     all of them. For each set A of a certified plan: A has such an attribute exactly if its block
     has a `UnitFactor`; it is one then, an axis of one cell, and `most` is m >= m'. By
-    `_check_sums` the block has a `MeasureFactor` on that axis exactly if there is an l', of l >= l'.
+    `_check_sums` the block has a `MeasureFactor` on that axis exactly if there is an l', and it is
+    of l >= l'.
 
     *Why that is enough.* Then a unit adds a vector h of zeros and ones to x_A, with s <= m' <= m
     ones, whatever the size of the other axes: exactly what the `UnitFactor` states the largest

@@ -372,8 +372,8 @@ class ResolvedUnit:
         """Write it as it always was, where nothing newer is said: fingerprints are made of it.
 
         Without `max_groups` and `max_values`, on which no cell and no row depends: counts of units
-        and of values say them of themselves (`workload.unit_groups`). And without limits for rows that can't be counted:
-        chosen ones among them have a unit with a bound, and these limits.
+        and of values say them of themselves (`workload.unit_groups`). And without limits for rows
+        that can't be counted: chosen ones among them have a unit with a bound, and these limits.
         """
         own = f"name={self.name!r}, column={self.column!r}, type={self.type!r}"
         own += f", joins={self.joins!r}, max_rows={self.max_rows!r}"

@@ -19,7 +19,6 @@ from dpsql.rel.distinct import DistinctValues, ReadValue
 from dpsql.rows.key import RowKey
 from dpsql.schema import Table
 from dpsql.schema.table import MovedValues, moved_values
-from dpsql.schema.units import ResolvedUnit
 from dpsql.sql.binding.core import Linear, Quantile, base_of, counts, measured_columns
 from dpsql.sql.compiled import AnswerTable, GroupingSet, Script, Statement, StatisticColumn
 from dpsql.sql.computing.postprocess import (
@@ -436,8 +435,8 @@ class _Builder:
         self.weights.append(item.weight(group) * (self._table.contributions / units.each) ** 2)
         axes = (tuple(range(len(group.axes))), ())
         number, said = len(self.workload.families) - 1, ""
-        if isinstance(units, DistinctValues) and self._table.unit is not None:
-            said = _lower_bound(lowered.statistic.label, units, self._table.unit)
+        if isinstance(units, DistinctValues):
+            said = _said_of_values(lowered.statistic.label, units, self._table)
         return StatisticColumn(number, axes, 0.0, None, None, counts=True, bounded=said)
 
     def _merged(self, blocks: Sequence[LoweredBlock]) -> list[LoweredBlock]:
@@ -617,8 +616,12 @@ def distinct_values(groups: UnitGroups, value: ReadValue, table: Table) -> Disti
     return made(most=1, per_group=rows * times, kept_of_all=True)
 
 
-def _lower_bound(label: str, values: DistinctValues, unit: ResolvedUnit) -> str:
-    """Say of a number of values what it is a lower bound by."""
+def _said_of_values(label: str, values: DistinctValues, table: Table) -> str:
+    """Say of a number of values why it is a lower bound, or what protects those who have them."""
+    unit, value = table.unit, values.value.value
+    if unit is None:
+        loose = value.operation == "column" and value.text in table.undeclared
+        return f"{label} is of rows that are each protected alone, whoever they are of" * loose
     most = f"{values.per_group:,} value{'s' * (values.per_group != 1)}"
     if values.kept_of_all:
         where = " in all groups together"

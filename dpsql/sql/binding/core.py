@@ -134,7 +134,8 @@ class Linear:
     of_units: bool = False
     """Whether units are counted that have such rows, in place of the rows."""
     values: BoundExpr | None = None
-    """Whether distinct values of this are counted, as far as units cover them, in place of units."""
+    """The expression whose distinct values are counted in place of units, as far as these cover
+    them."""
     factor: BoundExpr | None = None
     """What a weight that is added up row by row is multiplied with, which cells tell: see
     `factors`."""
