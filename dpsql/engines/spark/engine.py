@@ -24,9 +24,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
-from dpsql.engines.arrow import numbers
 from dpsql.engines.base import (
     Counted,
     Counting,
@@ -44,6 +41,7 @@ from dpsql.engines.names import folded_by_spark
 from dpsql.engines.spark.bounded import check_units
 from dpsql.engines.spark.cancelling import cancelled, ended_apart, given_up
 from dpsql.engines.spark.coding import ComputedRow, class_of, placed
+from dpsql.engines.spark.distinct import CountedValues
 from dpsql.engines.spark.following import followed
 from dpsql.engines.spark.key_scores import KEY as KEY_BYTES
 from dpsql.engines.spark.key_scores import SCORE, UNITS, ScoredColumn
@@ -61,8 +59,9 @@ from dpsql.engines.spark.relations import kept_rows
 from dpsql.engines.spark.sessions import functions_of, is_here_alone, quiet
 from dpsql.engines.spark.sql.text import array, quoted, whole
 from dpsql.engines.spark.tables import SparkTables
-from dpsql.engines.spark.units import CountedUnits
+from dpsql.engines.spark.units import CountedUnits, counts_by_key
 from dpsql.errors import DpsqlError, InternalError, ResourceLimitError, UnsupportedSqlError
+from dpsql.rel.distinct import DistinctValues
 from dpsql.schema import Table
 from dpsql.schema.grain import paths_read
 
@@ -103,7 +102,7 @@ class SparkEngine(Engine):
         table, sizes = wanted.table, wanted.sizes
         _check_supported(table, wanted.keys)
         check_units(table)
-        of_units = tuple(CountedUnits.of(wanted, each) for each in wanted.of_units)
+        of_units = tuple(_counted(wanted, each) for each in wanted.of_units)
         counted = placed(wanted)
         shapes = {block: tuple(sizes[a] for a in block) for block in counted}
         if sum(map(math.prod, shapes.values())) >= _MOST_KEYS:
@@ -127,6 +126,14 @@ class SparkEngine(Engine):
         _check_supported(table, {})
         check_units(table)
         return SparkKeyScores(self, ScoredColumn(table, column, tuple(weights)))
+
+
+def _counted(wanted: Wanted, marginal: Marginal) -> CountedUnits | CountedValues:
+    """Say how units by groups are counted, or distinct values of their rows."""
+    (groups,) = (wanted.units[name] for name in marginal if name in wanted.units)
+    if isinstance(groups, DistinctValues):
+        return CountedValues.of(wanted, marginal, groups)
+    return CountedUnits.of(wanted, marginal)
 
 
 def _coded_blocks(
@@ -179,7 +186,7 @@ class SparkCounting(Counting):
     """Marginal that is counted → its shape, in the order of the blocks."""
     measures: Mapping[Marginal, Sequence[str]]
     """Which measures are added up in its cells."""
-    of_units: tuple[CountedUnits, ...]
+    of_units: tuple[CountedUnits | CountedValues, ...]
 
     def check(self) -> None:
         """Have Spark analyze what `run` would run; see `Counting.check`."""
@@ -199,13 +206,13 @@ class SparkCounting(Counting):
                 self.engine.tables.check_unchanged(path)
         counted, above = self._tallied(found[0]) if self.blocks else ({}, {})
         for each, rows in zip(self.of_units, found[len(found) - len(self.of_units) :], strict=True):
-            counted[each.marginal] = each.tallied(*_columns(rows))
+            counted[each.marginal] = each.tallied(rows)
         return self.wanted.counted(counted, above)
 
     def _tallied(self, found: pa.Table) -> tuple[dict[Marginal, Counts], dict[Marginal, Counts]]:
         """Return the counts and sums of rows that were found, and higher words of these."""
         counted, summed = dict[Marginal, Counts](), dict[Marginal, Words]()
-        keys, rows = _columns(found)
+        keys, rows = counts_by_key(found)
         parts = zip(self.blocks, split(self.blocks, keys, rows), strict=True)
         for (block, shape), (coded, (own, added)) in zip(self.shapes.items(), parts, strict=True):
             counted[block] = tally(shape, own, added)
@@ -322,18 +329,6 @@ def _no_workers(session: SparkSession) -> UnsupportedSqlError:
         hint=f"install both on each of them, for Python {version}, in what PYSPARK_PYTHON names "
         "where Spark's driver is started.",
     )
-
-
-def _columns(found: pa.Table) -> tuple[np.ndarray, np.ndarray]:
-    """Return the keys of what was found, and their counts."""
-    keys, rows = (_numbers(found.column(name)) for name in (KEY, COUNT))
-    return keys, rows
-
-
-def _numbers(column: pa.ChunkedArray) -> np.ndarray:
-    """Read a column of BIGINTs without NULL."""
-    parts = [numbers(part, np.int64) for part in column.cast("int64").chunks if len(part)]
-    return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
 
 def _holds(step: Callable[[], bool]) -> bool:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dpsql.engines.arrow import numbers
 from dpsql.engines.base import Counts, Marginal, Merged, Wanted, cells_counted
 from dpsql.engines.cover import tally
 from dpsql.engines.others import unit_name
@@ -37,14 +38,17 @@ from dpsql.engines.spark.coding import ComputedRow, class_of
 from dpsql.engines.spark.partials import COUNT, KEY
 from dpsql.engines.spark.relations import rows_of_units
 from dpsql.engines.spark.sessions import functions_of
+from dpsql.engines.spark.sql.expressions import spark_sql
 from dpsql.engines.spark.sql.text import call, let, quoted, text, whole
 from dpsql.engines.spark.tables import SparkTables
 from dpsql.engines.spark.ways import parts_of_id
 from dpsql.errors import InternalError, ResourceLimitError
+from dpsql.rel.distinct import ReadValue
 from dpsql.schema import Table
 from dpsql.workload.unit_groups import GroupedCells, UnitGroups, groups_of
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 _MOST_LISTED = 2_000_000
@@ -72,8 +76,13 @@ class CountedUnits:
     shape: tuple[int, ...]
 
     @classmethod
-    def of(cls, wanted: Wanted, marginal: Marginal) -> CountedUnits:
+    def of(cls, wanted: Wanted, marginal: Marginal, *, of_rows: bool = False) -> CountedUnits:
         """Write what is computed of rows.
+
+        Args:
+            wanted: what is counted.
+            marginal: the groups, and what says that units are counted.
+            of_rows: whether rows are looked at as they are, whose ever they are.
 
         Raises:
             InternalError: the marginal has something else in it, or rows have no units.
@@ -82,7 +91,8 @@ class CountedUnits:
         """
         table, units, merged = wanted.table, wanted.units, wanted.merged
         (name,) = (name for name in marginal if name in units)
-        if sorted(marginal) != sorted((name, groups_of(name))) or table.unit is None:
+        other = sorted(marginal) != sorted((name, groups_of(name)))
+        if other or (table.unit is None) is not of_rows:
             raise InternalError("units are counted by their groups, and by nothing else")
         groups = units[name]
         if any(len(block.cells) > _MOST_LISTED and not _is_same(block) for block in groups.blocks):
@@ -104,27 +114,36 @@ class CountedUnits:
     def job(self, tables: SparkTables) -> DataFrame:
         """Build the job, whose rows are groups with how many units are in them; reads nothing."""
         own = unit_name(self.table)
-        pairs = self._pairs(tables, own)
+        pairs = self.each(tables, own)
         if self.groups.most < self.groups.count:
             pairs = self._fewer(pairs, own)
         functions = functions_of(pairs)
         return pairs.groupBy(KEY).agg(functions.count(functions.lit(1)).alias(COUNT))
 
-    def tallied(self, keys: Counts, counts: Counts) -> Counts:
+    def tallied(self, found: pa.Table) -> Counts:
         """Return the counts of all groups."""
-        return tally(self.shape, keys, counts)
+        return tally(self.shape, *counts_by_key(found))
 
-    def _pairs(self, tables: SparkTables, own: str) -> DataFrame:
-        """Return units with the groups that they are in, each pair once.
+    def each(self, tables: SparkTables, own: str, value: ReadValue | None = None) -> DataFrame:
+        """Return units with the groups that they are in, each once; with values that are there.
 
         Args:
             tables: where rows come from.
-            own: the column with the ids; our other names begin with it.
+            own: the column with the ids, if rows have units; our other names begin with it.
+            value: what is computed of each row besides; rows without it are left out.
         """
         groups = self.groups
         places = {name: f"{own}_c{i}" for i, name in enumerate(self.computed.codes)}
-        rows = rows_of_units(tables, self.table, self.computed.read, own)
-        coded = self.computed.selected(rows, places, [own])
+        further = value.columns if value else frozenset[str]()
+        read = list(dict.fromkeys([*self.computed.read, *sorted(further)]))
+        told = [own] if self.table.unit else []
+        rows = rows_of_units(tables, self.table, read, own) if told else tables.rows(self.table)
+        if value is not None:
+            there = functions_of(rows).expr(_bytes_of(value)).alias(f"{own}_v")
+            rows = rows.select(*told, *map(quoted, read), there)
+            rows = rows.where(f"{own}_v IS NOT NULL")
+            told.append(f"{own}_v")
+        coded = self.computed.selected(rows, places, told)
         inside = [
             f"{place} BETWEEN {whole(0)} AND {whole(self.table.cells(name) - 1)}"
             for name, place in places.items()
@@ -134,7 +153,7 @@ class CountedUnits:
         if inside:
             coded = coded.where(" AND ".join(inside))
         keys = [f"{self._cell(b, places)} AS {own}_b{i}" for i, b in enumerate(groups.blocks)]
-        found, total = coded.selectExpr(own, *keys).distinct(), whole(0)
+        found, total = coded.selectExpr(*told, *keys).distinct(), whole(0)
         for i, block in enumerate(groups.blocks):
             key, group = f"{own}_b{i}", f"{own}_b{i}"
             if _is_same(block):
@@ -145,7 +164,7 @@ class CountedUnits:
                 same = functions_of(found).expr(f"{key} = {own}_l{i}")
                 found = found.join(listed, same, "inner")
             total = f"({total} + {group})"
-        return found.selectExpr(own, f"{total} AS {KEY}").distinct()
+        return found.selectExpr(*told, f"{total} AS {KEY}").distinct()
 
     def _cell(self, block: GroupedCells, places: dict[str, str]) -> str:
         """Write the number of a joint cell."""
@@ -159,15 +178,40 @@ class CountedUnits:
 
     def _fewer(self, pairs: DataFrame, own: str) -> DataFrame:
         """Keep as many groups of each unit as count."""
-        shown = text_of_id(parts_of_id(self.table, own), f"{own}_")
-        told = call("concat", shown, text(" "), f"CAST({KEY} AS STRING)")
-        hashed = call("md5", f"CAST({told} AS BINARY)")
-        order = let(f"{own}_m", hashed, _reversed(f"{own}_m"))
+        order = self.order(own)
         by = f"PARTITION BY {own} ORDER BY {order} ASC, {KEY} ASC"
         place = f"CAST({call('row_number')} OVER ({by}) AS BIGINT) AS {own}_r"
         numbered = pairs.selectExpr(KEY, place)
         few = f"{own}_r BETWEEN {whole(1)} AND {whole(self.groups.most)}"
         return numbered.where(few).select(KEY)
+
+    def order(self, own: str, value: str = "") -> str:
+        """Write by what a unit's groups stand in line, or its values in groups, as in DuckDB."""
+        shown = text_of_id(parts_of_id(self.table, own), f"{own}_")
+        told = [shown, text(" "), f"CAST({KEY} AS STRING)"]
+        told += [text(" "), call("hex", value)] if value else []
+        hashed = call("md5", f"CAST({call('concat', *told)} AS BINARY)")
+        return let(f"{own}_m", hashed, _reversed(f"{own}_m"))
+
+
+def counts_by_key(found: pa.Table) -> tuple[Counts, Counts]:
+    """Return the keys of what was found, and their counts."""
+    keys, rows = (_numbers(found.column(name)) for name in (KEY, COUNT))
+    return keys, rows
+
+
+def _numbers(column: pa.ChunkedArray) -> Counts:
+    """Read a column of BIGINTs without NULL."""
+    parts = [numbers(part, np.int64) for part in column.cast("int64").chunks if len(part)]
+    return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+
+
+def _bytes_of(read: ReadValue) -> str:
+    """Write a value so that no two have the same bytes; of a double a zero has no sign."""
+    value = spark_sql(read.value)
+    if read.value.type.is_float:
+        value = f"CASE WHEN ({value}) = 0 THEN CAST({whole(0)} AS DOUBLE) ELSE ({value}) END"
+    return f"CAST(CAST({value} AS STRING) AS BINARY)"
 
 
 def _is_same(block: GroupedCells) -> bool:
