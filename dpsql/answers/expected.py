@@ -247,7 +247,10 @@ def counted(columns: Sequence[StatisticColumn], workload: Workload) -> str | Non
     if not all(column.counts for column in columns):
         return None
     blocks = [workload.families[column.family].measure for column in columns]
-    kinds = {"units" if block is not None and block.of_units else "rows" for block in blocks}
+    kinds = {
+        "values" if column.distinct else "units" if block and block.of_units else "rows"
+        for column, block in zip(columns, blocks, strict=True)
+    }
     return kinds.pop() if len(kinds) == 1 else None
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_flow
 
 from dpsql.linalg.arrays import Ints
@@ -82,7 +82,8 @@ def _core(edges: tuple[Ints, Ints], sizes: tuple[int, int], capacity: int) -> Ta
     # Nobody has more edges than there are on the right, so that capacities fit 32 bits.
     room = np.ones(len(ends[0]), dtype=np.int32)
     room[:lefts] = min(capacity, rights)
-    graph = csr_matrix((room, [end.astype(np.int32) for end in ends]), shape=(sink + 1, sink + 1))
+    first, last = (end.astype(np.int32) for end in ends)
+    graph = csr_array((room, (first, last)), shape=(sink + 1, sink + 1))
     flow = maximum_flow(graph, 0, sink).flow.tocoo()
     moved = (flow.data > 0) & (flow.row > 0) & (flow.row <= lefts) & (flow.col > lefts)
     by = np.full(rights, NOBODY, dtype=np.int64)
@@ -120,4 +121,5 @@ def _runs(start: Ints, stop: Ints) -> Ints:
     lengths = stop - start
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if ends.size else 0
-    return np.arange(total) + np.repeat(start - (ends - lengths), lengths)
+    within = np.arange(total, dtype=np.int64) - np.repeat(ends - lengths, lengths)
+    return np.asarray(np.repeat(start, lengths) + within, dtype=np.int64)

@@ -434,10 +434,12 @@ class _Builder:
         self.workload.add([groups_of(name), name], [Identity(), counts], name=item.name)
         self.weights.append(item.weight(group) * (self._table.contributions / units.each) ** 2)
         axes = (tuple(range(len(group.axes))), ())
-        number, said = len(self.workload.families) - 1, ""
-        if isinstance(units, DistinctValues):
-            said = _said_of_values(lowered.statistic.label, units, self._table)
-        return StatisticColumn(number, axes, 0.0, None, None, counts=True, bounded=said)
+        number = len(self.workload.families) - 1
+        column = StatisticColumn(number, axes, 0.0, None, None, counts=True)
+        if not isinstance(units, DistinctValues):
+            return column
+        said = _said_of_values(lowered.statistic.label, units, self._table)
+        return replace(column, distinct=True, bounded=said)
 
     def _merged(self, blocks: Sequence[LoweredBlock]) -> list[LoweredBlock]:
         """Return blocks over classes of cells, in the order of their groups."""

@@ -43,6 +43,8 @@ class StatisticColumn:
     these are several."""
     over: frozenset[str] = frozenset()
     """The columns that it adds up or orders, and on which nothing else of it depends."""
+    distinct: bool = False
+    """Whether it is a number of distinct values."""
     bounded: str = ""
     """If it is a lower bound of what is asked for, words that say so."""
 

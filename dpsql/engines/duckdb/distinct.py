@@ -20,7 +20,7 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +96,7 @@ class DistinctScan:
 
     def run(
         self, con: duckdb.DuckDBPyConnection, on_step: Callable[[int], None] = lambda _: None
-    ) -> tuple[dict[Marginal, Counts], Mapping[Marginal, Words]]:
+    ) -> tuple[dict[Marginal, Counts], dict[Marginal, Words]]:
         """Run the statement, in one step; return the numbers of values."""
         if self.values.of_rows:
             found = con.execute(self.sql, list(self.parameters)).fetchnumpy()

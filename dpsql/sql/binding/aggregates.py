@@ -311,14 +311,14 @@ def _meant_for_units(
     if called and own is not None and not beside:  # orders.id is none of orders.customer_id
         counted = instead(f"COUNT(DISTINCT {binder.scope.whole(own)})")
         same = "count " + counted + ", which is the same."
-        hint: str = first_that_works([same], _units_elsewhere(unit))
+        hint: Hint | str = first_that_works([same], _units_elsewhere(unit))
     elif named and own is None and folded(argument.name) == folded(id_):
         hint = _units_elsewhere(unit)  # groups of each unit's rows are no step forward
     else:
-        counted = _units_counted(argument, unit, binder)
-        if counted is None:
+        when = _units_counted(argument, unit, binder)
+        if when is None:
             return None
-        hint = counted
+        hint = when
     return source.unsupported(
         node, f"What is counted here is not {printable(unit.name)} of the rows.", hint
     )
