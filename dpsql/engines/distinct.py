@@ -38,7 +38,7 @@ import numpy as np
 from dpsql.engines.arrow import numbers
 from dpsql.errors import InternalError
 from dpsql.linalg.arrays import Ints
-from dpsql.linalg.flows import NOBODY, Taken, taken
+from dpsql.linalg.flows import NOBODY, Taken, numbered, taken
 from dpsql.rel.distinct import DistinctValues
 
 if TYPE_CHECKING:
@@ -119,12 +119,12 @@ def covered(of: ValuesOfUnits, groups: int, each: int) -> Ints:
         raise InternalError("values are of other groups than are counted")
     here = of.groups[of.pairs]
     many = int(of.values.max(initial=-1)) + 1
-    if many * groups >= _MOST or len(of.groups) * max(many, len(of.values)) >= _MOST:
+    if many * groups >= _MOST:
         raise InternalError("there are too many values")
-    places, right = np.unique(here * many + of.values, return_inverse=True)
-    sizes = len(of.groups), len(places)
-    found = taken((of.pairs, right), sizes, each)
-    return certified(found, (of.pairs, right), (of.groups, places // max(many, 1)), groups, each)
+    places, right = numbered(here * many + of.values, many * groups)
+    edges, sizes = (of.pairs, right), (len(of.groups), len(places))
+    found = taken(edges, sizes, each)
+    return certified(found, edges, (of.groups, places // max(many, 1)), groups, each)
 
 
 def certified(
@@ -151,14 +151,14 @@ def certified(
     by = found.by[own]
     if by.size and not 0 <= int(by.min()) <= int(by.max()) < len(lefts):
         raise InternalError(_UNSURE)
-    has = np.unique(left * len(rights) + right)
-    is_own = np.isin(by * len(rights) + own, has, kind="sort", assume_unique=True).all()
+    has = np.zeros(len(rights), dtype=np.bool_)
+    has[right[found.by[right] == left]] = True
     within = int(np.bincount(by, minlength=1).max(initial=0)) <= each
     is_cut = (found.left[left] | found.right[right]).all()
     flow = np.bincount(rights[own], minlength=groups)
     cut = each * np.bincount(lefts[found.left], minlength=groups)
     cut += np.bincount(rights[found.right], minlength=groups)
-    if not (is_own and within and is_cut and np.array_equal(flow, cut)):
+    if not (has[own].all() and within and is_cut and np.array_equal(flow, cut)):
         raise InternalError(_UNSURE)
     return flow.astype(np.int64)
 

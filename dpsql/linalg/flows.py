@@ -23,6 +23,8 @@ from scipy.sparse.csgraph import maximum_flow
 from dpsql.linalg.arrays import Ints
 
 NOBODY = -1
+_DENSE = 8
+"""Codes for each that there is, up to which they are looked up in a list of all."""
 _MOST_ROUNDS = 50
 """Rounds in which the easy ones are taken off; each looks at all edges that are left."""
 
@@ -61,14 +63,29 @@ def taken(edges: tuple[Ints, Ints], sizes: tuple[int, int], capacity: int) -> Ta
         left, right = left[rest], right[rest]
     cut_left, cut_right = np.zeros(sizes[0], dtype=np.bool_), by != NOBODY
     if left.size:
-        lefts, left = np.unique(left, return_inverse=True)
-        rights, right = np.unique(right, return_inverse=True)
+        lefts, left = numbered(left, sizes[0])
+        rights, right = numbered(right, sizes[1])
         found = _core((left, right), (len(lefts), len(rights)), capacity)
         own = found.by != NOBODY
         by[rights[own]] = lefts[found.by[own]]
         cut_left[lefts[found.left]] = True
         cut_right[rights[found.right]] = True
     return Taken(by, cut_left, cut_right)
+
+
+def numbered(codes: Ints, most: int) -> tuple[Ints, Ints]:
+    """Return which codes there are, in ascending order, and for each code the number of its own.
+
+    Args:
+        codes: whole numbers from 0 on.
+        most: what they are below.
+    """
+    if most > _DENSE * max(codes.size, 1):
+        found, places = np.unique(codes, return_inverse=True)
+        return found, places
+    there = np.zeros(most, dtype=np.bool_)
+    there[codes] = True
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[codes]
 
 
 def _core(edges: tuple[Ints, Ints], sizes: tuple[int, int], capacity: int) -> Taken:
@@ -84,10 +101,13 @@ def _core(edges: tuple[Ints, Ints], sizes: tuple[int, int], capacity: int) -> Ta
     room[:lefts] = min(capacity, rights)
     first, last = (end.astype(np.int32) for end in ends)
     graph = csr_array((room, (first, last)), shape=(sink + 1, sink + 1))
-    flow = maximum_flow(graph, 0, sink).flow.tocoo()
-    moved = (flow.data > 0) & (flow.row > 0) & (flow.row <= lefts) & (flow.col > lefts)
+    del ends, room, first, last
+    flow = maximum_flow(graph, 0, sink).flow
     by = np.full(rights, NOBODY, dtype=np.int64)
-    by[flow.col[moved] - 1 - lefts] = flow.row[moved] - 1
+    own = slice(*flow.indptr[[1, 1 + lefts]])  # the rows of those on the left
+    moved = flow.data[own] > 0
+    whose = np.repeat(np.arange(lefts), np.diff(flow.indptr[1 : lefts + 2]))
+    by[flow.indices[own][moved] - 1 - lefts] = whose[moved]
     return _with_cut(edges, by, lefts, capacity)
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from dpsql.rows.typed import RowValue
 from dpsql.workload.unit_groups import UnitGroups
 
-FEWEST_KEPT, TIMES_KEPT = 100, 20
+FEWEST_KEPT, TIMES_KEPT = 1_000, 20
 """Values of a unit in a group that are looked at: so many, or so often as many as it covers."""
 
 

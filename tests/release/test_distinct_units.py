@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.errors import SqlError, UndeterminedError, UnsupportedSqlError
+from dpsql.errors import SqlError, UndeterminedError
 from tests.helpers.inserted import insert
 from tests.release.test_private_joins import filled as filled_shop
 from tests.release.test_sums_of_neighbors import charged, check_alike, recorded, spent
@@ -207,13 +207,10 @@ def test_rows_and_units_share_one_plan(con):
 @pytest.mark.parametrize(
     ("sql", "match"),
     [
-        ("SELECT COUNT(DISTINCT kind) FROM visits", "not id"),
-        ("SELECT COUNT(DISTINCT id + 1) FROM visits", "not id"),
         ("SELECT COUNT(DISTINCT (id, m)) FROM visits", "."),
-        ("SELECT COUNT(DISTINCT id, m) FROM visits", "not id"),
+        ("SELECT COUNT(DISTINCT id, m) FROM visits", "DISTINCT in an aggregate"),
         ("SELECT SUM(DISTINCT id) FROM visits", "DISTINCT in an aggregate"),
         ("SELECT m, SUM(COUNT(DISTINCT id)) OVER (ORDER BY m) FROM visits GROUP BY m", "added up"),
-        ("SELECT COUNT(DISTINCT COALESCE(id, 0)) FROM visits", "not id"),
     ],
 )
 def test_other_distinct_values_are_refused(con, sql, match):
@@ -221,10 +218,10 @@ def test_other_distinct_values_are_refused(con, sql, match):
         dpsql.Session(con, schema=schema()).query(sql, budget=BUDGET)
 
 
-def test_without_a_unit_rows_are_counted(con):
+def test_without_a_unit_values_are_counted(con):
     declared = dpsql.Schema({"visits": KINDS})
-    with pytest.raises(UnsupportedSqlError, match="DISTINCT in an aggregate"):
-        dpsql.Session(con, schema=declared).query(STATEMENTS["all"], budget=BUDGET)
+    found = dpsql.Session(con, schema=declared).query(STATEMENTS["all"], budget=HUGE)["n"][0]
+    assert [(round(found),)] == con.execute("SELECT count(DISTINCT id) FROM visits").fetchall()
 
 
 def test_what_refers_to_units_by_another_way_does_not_count_them():
@@ -243,8 +240,7 @@ def test_what_refers_to_units_by_another_way_does_not_count_them():
     for column in ("o.address_id", "o.id"):
         sql = f"SELECT COUNT(DISTINCT {column}) AS n FROM orders o "
         sql += "JOIN addresses a ON o.address_id = a.id"
-        with pytest.raises(SqlError, match="What is counted here is not"):
-            session.query(sql, budget=BUDGET)
+        assert any("is a lower bound" in note for note in session.plan(sql, budget=BUDGET).notes)
     assert np.isfinite(session.query(sql.replace("o.id)", "o.customer_id)"), budget=BUDGET)["n"][0])
 
 

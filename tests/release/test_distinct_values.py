@@ -179,6 +179,7 @@ def test_without_a_bound_on_values_rows_bound_them():
 
 def test_values_of_a_unit_that_are_looked_at_are_bounded(monkeypatch):
     """By a public number, whatever rows there are; those in other units are still found there."""
+    monkeypatch.setattr("dpsql.rel.distinct.FEWEST_KEPT", 100)
     rows = [(u, 1, "a", "x", nr, 1.0, None) for u in (1, 2) for nr in range(300)]
     session = dpsql.Session(filled(rows), schema=schema(max_values=2))
     sizes = []

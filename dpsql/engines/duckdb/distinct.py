@@ -12,7 +12,9 @@ Guarantees:
     a unit are numbered by a window that is PARTITION BY its id, in the order of an MD5 of id and
     group and then of the group, and those with numbers from 1 to m stay; values are numbered among
     those of the unit, or of the unit and group, in the order of an MD5 of all three and then of
-    both. No two rows of one unit tie. Values are compared by bytes, and NULL is none. ∎
+    both, and those with numbers from 1 to k stay. That is done where there are more of them; of
+    all others each has such a number. No two rows of one unit tie. Values are compared by bytes,
+    and NULL is none. ∎
 
     *Without units* each row is one, in at most m groups by the cells that it lies in. It has one
     value, which adds one to the number of values of a group or nothing, and never takes one away.
@@ -99,11 +101,11 @@ class DistinctScan:
     ) -> tuple[dict[Marginal, Counts], dict[Marginal, Words]]:
         """Run the statement, in one step; return the numbers of values."""
         if self.values.of_rows:
-            found = con.execute(self.sql, list(self.parameters)).fetchnumpy()
-            counts = tally(self.shape, _plain(found["g"]), _plain(found["n"]))
+            read = con.execute(self.sql, list(self.parameters)).fetchnumpy()
+            counts = tally(self.shape, _plain(read["g"]), _plain(read["n"]))
             return {self.marginal: counts}, {}
-        read = con.sql(self.sql, params=list(self.parameters)).to_arrow_table(BATCH)
-        covers = covered(values_of(read), self.values.count, self.values.each)
+        found = values_of(con.sql(self.sql, params=list(self.parameters)).to_arrow_table(BATCH))
+        covers = covered(found, self.values.count, self.values.each)
         return {self.marginal: covers.reshape(self.shape)}, {}
 
 
@@ -130,8 +132,14 @@ def _of_units(written: UnitsInGroups, groups: DistinctValues) -> str:
     among = "u" if groups.kept_of_all else "u, g"
     order = in_order([_md5(_joined(shown, call("hex", "v"))), "g", "v"])
     place = f"{call('row_number')} OVER (PARTITION BY {among} ORDER BY {order})"
-    found = _first(found, place, groups.kept)
-    return f"SELECT g, {call('list', 'v')} AS v FROM ({found}) GROUP BY u, g"
+    many = f"SELECT {among} FROM found GROUP BY {among} HAVING {call('count_star')} > "
+    many += whole(groups.kept, "BIGINT")
+    crowded = _first(f"SELECT * FROM found SEMI JOIN many USING ({among})", place, groups.kept)
+    return (
+        f"WITH found AS MATERIALIZED ({found}), many AS MATERIALIZED ({many}), "
+        f"kept AS (SELECT u, g, v FROM found ANTI JOIN many USING ({among}) UNION ALL {crowded}) "
+        f"SELECT g, {call('list', 'v')} AS v FROM kept GROUP BY u, g"
+    )
 
 
 def _first(found: str, place: str, most: int) -> str:
