@@ -623,7 +623,8 @@ def _said_of_values(label: str, values: DistinctValues, table: Table) -> str:
     unit, value = table.unit, values.value.value
     if unit is None:
         loose = value.operation == "column" and value.text in table.undeclared
-        return f"{label} is of rows that are each protected alone, whoever they are of" * loose
+        said = f"{label} is of rows that are each protected alone: if its values are those of "
+        return f"{said}persons with several rows, name them as the unit" * loose
     most = f"{values.per_group:,} value{'s' * (values.per_group != 1)}"
     if values.kept_of_all:
         where = " in all groups together"

@@ -56,20 +56,20 @@ def test_sql_with_a_wrong_name(con, tried, hint, mended):
 
 
 def test_persons_are_counted_as_units(con):
+    """Without a unit they are values of rows, of which a plan tells."""
     counted = "SELECT COUNT(DISTINCT person) AS n FROM visits"
-    with pytest.raises(UnsupportedSqlError) as error:
-        dpsql.query(con, counted, budget=BUDGET)
-    hint = 'if each value is a person\'s, who may have several rows, pass unit="person".'
-    assert error.value.hint == hint
+    (note,) = dpsql.plan(con, counted, budget=BUDGET).notes
+    assert "if its values are those of persons with several rows, name them as the unit" in note
+    assert dpsql.plan(con, counted, budget=BUDGET, unit="person").notes == ()
     assert dpsql.query(con, counted, budget=BUDGET, unit="person")["n"][0] == pytest.approx(
         30, abs=60
     )
 
 
-def test_other_distinct_values_are_read_off_groups(con):
+def test_several_distinct_values_are_read_off_groups(con):
     with pytest.raises(UnsupportedSqlError) as error:
-        dpsql.query(con, "SELECT COUNT(DISTINCT age) AS n FROM visits", budget=BUDGET)
-    assert "SELECT age, COUNT(*) … GROUP BY age" in error.value.hint
+        dpsql.query(con, "SELECT COUNT(DISTINCT age, clinic) AS n FROM visits", budget=BUDGET)
+    assert "SELECT age, clinic, COUNT(*) … GROUP BY age, clinic" in error.value.hint
 
 
 def test_a_table_with_the_key_of_the_unit_is_not_called_public(con):

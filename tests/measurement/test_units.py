@@ -127,7 +127,6 @@ def test_a_plan_that_costs_more_than_its_budget_is_refused():
         IdentityFactor((1,), (2,), 1),
         IdentityFactor((1,), (1,), 2),
         CenteredFactor((1,), (2,), 1),
-        MeasureFactor((1,), 1),
         DenseFactor((1,), (1,), np.ones((1, 1), dtype=np.int64)),
         UnitFactor((1,), (1,), 1, 0, 1),
     ],
@@ -137,6 +136,37 @@ def test_nothing_is_multiplied_with_counts_of_units(other):
     """A unit is in several groups at once, which a product of norms does not bound."""
     with pytest.raises(InternalError, match="units are counted by"):
         BlockStrategy((SPACE,), (UnitFactor((0,), (4,), 8, 1, 3), other), LAW)
+
+
+def values(each, groups=4, own=8, all_=1, most=3, law=LAW):
+    """Measure values of units, of which one covers so many in a group."""
+    factors = (UnitFactor((0,), (groups,), own, all_, most), MeasureFactor((1,), each))
+    return BlockStrategy((SPACE,), factors, law)
+
+
+@pytest.mark.parametrize(
+    ("groups", "own", "all_"), [(1, 3, 0), (2, 5, 2), (3, 7, 1), (3, 2, 5), (4, 8, 1)]
+)
+@pytest.mark.parametrize("each", [1, 2, 3])
+def test_values_of_a_unit_change_no_more_than_is_charged(groups, own, all_, each):
+    """Whatever it covers: up to l in a group, and up to l·m in all, in whatever groups."""
+    for most in range(1, groups + 1):
+        block = values(each, groups, own, all_, most)
+        pure = values(each, groups, own, all_, most, Laplace(1000))
+        squares, sums = [0], [0]
+        for added in itertools.product(range(each + 1), repeat=groups):
+            if sum(added) <= each * most:
+                change = block.factors[0].matrix @ np.array(added)
+                squares.append(int((change**2).sum()))
+                sums.append(int(np.abs(change).sum()))
+        assert block.privacy_cost == Fraction(max(squares), 10**6) == spent((block,), 50)
+        assert pure.privacy_cost == Fraction(max(sums), 1000) == spent((pure,), 50)
+
+
+def test_one_in_all_groups_is_bounded_by_what_its_pairs_are():
+    """With m = 1 and l = 6 six values of one group are the worst, and of six groups no more."""
+    block = values(6, 6, 1, 0, 1)
+    assert block.privacy_cost == Fraction(36, 10**6)
 
 
 def test_plans_with_other_bounds_on_groups_have_other_digests():
@@ -164,9 +194,20 @@ def test_units_are_measured_that_are_in_no_more_groups_than_is_paid_for(most):
     assert measured(units(), {"u": most, "other": 99}).values
 
 
+@pytest.mark.parametrize("each", [1, 2, 3])
+def test_values_are_measured_of_which_a_unit_covers_no_more_than_is_paid_for(each):
+    assert measured(values(3), {"u": 3}, {"u": each}).values
+
+
 @pytest.mark.parametrize(
     ("block", "units_", "bounds"),
     [
+        # Values, of which a unit may cover more, or in more groups; and units in their place.
+        (values(3), {"u": 3}, {"u": 4}),
+        (values(3), {"u": 4}, {"u": 3}),
+        (values(3), {"u": 3}, {}),
+        (values(3), {}, {"u": 3}),
+        (units(), {"u": 3}, {"u": 3}),
         (units(), {"u": 4}, {}),
         (units(), {"u": 0}, {}),
         (units(), {"u": 2.0}, {}),
