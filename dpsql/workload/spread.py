@@ -128,6 +128,10 @@ class Apart:
             cells *= 1 if of is None else max(of, default=1)
         return min(Fraction(1), self.share * cells)
 
+    def shares(self, shape: tuple[int, ...]) -> NDArray[np.float64]:
+        """Return s_g for each joint class, of so many classes along each axis: for planning."""
+        return self._rows(shape) / float(self.share.denominator)
+
     def bound(self, products: NDArray[Any]) -> Fraction | None:
         """Return top(top(N)), exactly or rounded up; None if there are too many rows for that.
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
@@ -53,8 +54,9 @@ from dpsql.planner.residuals.spaces import (
 )
 from dpsql.planner.residuals.structure import Product, analyze, products
 from dpsql.planner.shares import allocate
+from dpsql.planner.strategies.apart import solve_apart
 from dpsql.planner.strategies.base import Conquered as Conquered
-from dpsql.planner.strategies.base import StrategyFamily
+from dpsql.planner.strategies.base import Solution, StrategyFamily
 from dpsql.planner.strategies.choose import (
     Solutions,
     least_error,
@@ -221,7 +223,7 @@ def _plan_total(
             f"The workload touches {count:,} joint cells, more than {MAX_CELLS:,}.",
             hint='use residuals="weighted".',
         )
-    plans: dict[str, Plan] = {}
+    plans = _groups_apart(workload, cost, tolerance, solved) if residuals == "weighted" else {}
     weigh = residuals == "weighted" and (bool(cost.spreads) or not uniform_is_best(workload))
     moderate = weigh and not quick and whole_work(workload) <= MODERATE_WORK
     for name, wanted, planner in (
@@ -231,6 +233,7 @@ def _plan_total(
     ):
         found = planner(workload, cost, tolerance, solved) if wanted else None
         if found is not None:
+            found = _with_bound(found, plans.values())
             if residuals == "none" or found.gap <= ENOUGH * tolerance:
                 return found  # no mechanism does better by more
             plans[name] = found
@@ -243,7 +246,13 @@ def _best(plans: Mapping[str, Plan]) -> Plan:
     """Return the plan whose integers have the least error, and note what else was tried."""
     best = least(plans, lambda name: plans[name].rmse)
     others = {name: planned.rmse for name, planned in plans.items() if name != best}
-    return replace(plans[best], tried=others)
+    return replace(_with_bound(plans[best], plans.values()), tried=others)
+
+
+def _with_bound(planned: Plan, others: Iterable[Plan]) -> Plan:
+    """Return a plan with the sharpest bound on all mechanisms that others for the same have."""
+    bound = max((other.least for other in others), default=0.0)
+    return planned if bound <= planned.least else replace(planned, least=bound)
 
 
 def _plan_like(
@@ -253,15 +262,41 @@ def _plan_like(
     if like.whole:
         few = joint_cells(workload) <= MAX_CELLS or whole_work(workload) <= MODERATE_WORK
         whole = _plan_whole(workload, cost, tolerance, solved) if few else None
-        return whole or _plan_total(workload, cost, tolerance, "weighted", solved)
+        if whole is None:
+            return _plan_total(workload, cost, tolerance, "weighted", solved)
+        apart = _groups_apart(workload, cost, tolerance, solved)
+        found = least([whole, *apart.values()], lambda planned: planned.rmse)
+        return _with_bound(found, [whole, *apart.values()])
     return stitch(workload, cost, divide_by(workload, like.references, tolerance))
 
 
 def _plan_whole(workload: Workload, cost: Cost, tolerance: float, solved: Solved) -> Plan | None:
     """Plan all touched attributes as one space, without residuals; None if that can't be."""
     found = solved.once(workload, "whole", tolerance, lambda: solve_whole(workload, tolerance / 4))
-    if found is None:
-        return None
+    return None if found is None else _measured_whole(workload, cost, found)
+
+
+def _groups_apart(
+    workload: Workload, cost: Cost, tolerance: float, solved: Solved
+) -> dict[str, Plan]:
+    """Plan all touched attributes as one space, the groups of each limit apart."""
+    plans = dict[str, Plan]()
+    for spread in cost.spreads:
+        limit = spread.within(touched(workload))
+        if limit is None or limit.share == 1:
+            continue
+        name = f"groups by {' x '.join(sorted(spread.attributes))} apart"
+        found = solved.once(
+            workload, name, tolerance, partial(solve_apart, workload, limit, tolerance / 4)
+        )
+        if found is not None:
+            planned, bound = _measured_whole(workload, cost, found), found[1].lower
+            plans[name] = replace(planned, least=bound / float(cost.per_record))
+    return plans
+
+
+def _measured_whole(workload: Workload, cost: Cost, found: tuple[Component, Solution]) -> Plan:
+    """Round a strategy for all touched attributes at once."""
     component, solution = found
     spaces, rounding = (touched(workload),), Rounding(cost.bound, cost.spreads)
     block = rounding.block(spaces, (found,), cost.per_record)
@@ -269,9 +304,9 @@ def _plan_whole(workload: Workload, cost: Cost, tolerance: float, solved: Solved
     planned = PlannedBlock(block, whole.error(component.rows), solution.lower, solution.solver)
     certified = cost.certified((block,))
     real = rounding.relative_change(block) * solution.upper / float(cost.per_record)
-    least = solution.lower / float(cost.at_best)
+    bound = solution.lower / float(cost.at_best)
     return Plan(
-        workload.copy(), cost.budget, (planned,), certified, whole, {}, real=real, least=least
+        workload.copy(), cost.budget, (planned,), certified, whole, {}, real=real, least=bound
     )
 
 

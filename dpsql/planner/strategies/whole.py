@@ -106,7 +106,7 @@ def solve_whole(
     rows = merged.root(workload)
     dual = Dual.of(rows, merged.shape, merged.moved)
     nested = dual.parts[0].nested
-    basis = nested.basis if nested else _basis(workload, merged, dual.rank)
+    basis = nested.basis if nested else basis_of(workload, merged, dual.rank)
     if basis is None:
         return None
     slow = dual.rank < merged.count and EVALUATIONS * dual.work > SHARPER_WORK
@@ -126,15 +126,18 @@ def integer_basis(workload: Workload, rank: int) -> NDArray[np.int64] | None:
     They are the queries' own, if these are few and in integers, else the classes of cells.
     """
     merged = MergedCells.of(workload)
-    basis = None if merged is None else _basis(workload, merged, rank)
+    basis = None if merged is None else basis_of(workload, merged, rank)
     return None if merged is None or basis is None else merged.spread(basis)
 
 
-def _basis(workload: Workload, merged: MergedCells, rank: int) -> NDArray[np.int64] | None:
-    """Return the same over the classes of cells."""
-    n = merged.count
-    if rank < n and workload.count <= max(FEW, 2 * n):
+def basis_of(
+    workload: Workload, merged: MergedCells, rank: int, some: NDArray[np.int64] | None = None
+) -> NDArray[np.int64] | None:
+    """Return the same over the classes of cells, or over some of them, where the rank is less."""
+    n = merged.count if some is None else len(some)
+    if rank < n and workload.count <= max(FEW, 2 * merged.count):
         rows = _unweighted(merged.rows(replace(f, weight=1.0) for f in workload.families))
+        rows = rows if some is None else rows[:, some]
         if (rows == np.rint(rows)).all() and np.abs(rows).max() < 2**20:
             basis = row_basis(rows.astype(np.int64))
             if len(basis) == rank:
