@@ -104,7 +104,10 @@ def _compared(
         if places.keys() == difference.space and places.keys() <= wanted.keys():
             at = places[difference.tables[0]]
             names = {digest: of.name for digest, of in wanted.items()}
-            found[at] = _with(found[at], difference, names, kept_integers([value], (1,)))
+            one = _with(found[at], difference, names, kept_integers([value], (1,)))
+            own = {names[of]: named[n].measures[names[of]] for of, n in places.items()}
+            space = frozenset(own)
+            found[at] = replace(one, compared={**one.compared, space: own})
     return tuple(found)
 
 

@@ -1,45 +1,54 @@
-"""Differences between the totals of two tables, which mostly cost nothing more. Trusted.
+"""Differences between the counts of two tables, which mostly cost nothing more. Trusted.
 
-Let a unit have n_r <= k_r rows among those that count of table r, and z_r = n_r/k_r, which is
-between 0 and 1, since contributions are never negative. A difference of the tables i and j is
+Let a unit have at most k_r rows among those that count of table r, and z_r·k_r among those of them
+that satisfy a condition f_r on their cells (`Condition`), or among all if there is none. So
+0 <= z_r <= 1, since contributions are never negative. A difference of the tables i and j is
 
-    a_i·(rows of i) − a_j·(rows of j),   a_i·k_i = a_j·k_j = q ,
+    a_i·(such rows of i) − a_j·(such rows of j),   a_i·k_i = a_j·k_j = q ,
 
 of which a unit changes the exact value by q(z_i − z_j). With noise of variance σ² that costs
-w_ij(z_i − z_j)², w_ij = q²/σ² (`weight`). A unit that has all rows it may have of both changes
-nothing; and one that has none of table i spends nothing of what the other measurements of i cost.
+w_ij(z_i − z_j)², w_ij = q²/σ² (`weight`). A unit that has all rows it may have of both, and all of
+them so, changes nothing; and one that has none of table i spends nothing of what the other
+measurements of i cost.
 
-*What it costs beside these* (`beyond`). Let C_r be what the measurements of the rows of r cost: for
-a unit that has all k_r of them, wherever they lie, by those bounds of `workload.spread` of which
-n_r of k_r rows reach n_r/k_r at most (its guarantee 4). Then for n_r of them they cost C_r·z_r at
-most, if none of these measurements counts more of its rows than the total does. So a unit costs at
-most
+*What it costs beside these* (`beyond`). Let C¹_r be what the measurements of r cost for a unit
+that has all k_r rows in one cell with f_r = 1, and C⁰_r in one with f_r = 0, at most: the largest
+k_r²·(squared norm of the column)/variance over all cells of the kind, added up over the blocks;
+C⁰_r = 0 if there is no condition. For any rows they cost C¹_r z_r + C⁰_r (1 − z_r) at most.
+*Proof.* Of n <= k rows in the cells d_1, …, d_n, ‖B Σ e_d‖² <= n Σ ‖B e_d‖² <= Σ (1/k)·k²‖B e_d‖²,
+of which those with f = 1 add C¹/k each at most, and the others C⁰/k, as would rows that the unit
+hasn't. ∎ So a unit costs at most
 
-    f(z) = Σ_r C_r z_r + Σ_ij w_ij (z_i − z_j)² .
+    F(z) = Σ_r C¹_r z_r + C⁰_r (1 − z_r) + Σ_ij w_ij (z_i − z_j)² ,
 
-f is convex, so over the box of all z with 0 <= z_r <= 1 it is largest at a corner: at a set S of
-tables of which the unit has all rows, and of the others none. With W_r = Σ_j w_rj, the differences
-of table r with all others,
+which is convex, and so largest at a corner of the box of all z: with s_r = 1 or 0 for each table,
 
-    f(S) = Σ_{r∈S} C_r + Σ_{i∈S, j∉S} w_ij <= Σ_{r∈S} C_r + Σ_{r∉S} W_r <= Σ_r max(C_r, W_r) .
+    max over s of Σ_r C_r^{s_r} + Σ_{s_i ≠ s_j} w_ij .
 
-So all differences cost Σ_r max(0, W_r − C_r) besides: nothing at all if W_r <= C_r for each table.
+(1) Of few tables (`MOST_TABLES`) that is computed. Where each C_r is of one cell it is exact: a
+unit with all of its rows there reaches it, and with no rows where C⁰ = 0. (2) It is at most
+Σ_r max(C¹_r, C⁰_r + W_r), with W_r = Σ_j w_rj: give each w_ij with s_i ≠ s_j to that of the two
+with s = 0. So all differences cost nothing at all if W_r <= C¹_r − C⁰_r for each table, and in particular
+if W_r <= C¹_r, where all that is measured of r counts rows with f_r = 1 alone.
 
-Where a sharper bound c_r < C_r is charged for the measurements of r, by pairs of classes, they
-cost no more than min(c_r, C_r z_r). As (z_i − z_j)² <= |z_i − z_j| <= (1 − z_i) + (1 − z_j), a unit
+Where rows of a unit are `spreads` apart, less may be charged for the measurements of r, c_r, than
+max(C¹_r, C⁰_r). Without a condition C¹_r may be any of those bounds of `workload.spread` of
+which n of k rows reach n/k at most (its guarantee 4). Then the measurements cost no more than
+min(c_r, C¹_r z_r + C⁰_r (1 − z_r)). As (z_i − z_j)² <= |z_i − z_j| <= (1 − z_i) + (1 − z_j), a unit
 costs at most
 
-    Σ_r min(c_r, C_r z_r) + (1 − z_r) W_r .
+    Σ_r min(c_r, C¹_r z_r + C⁰_r (1 − z_r)) + (1 − z_r) W_r .
 
-Each summand is linear in z_r between 0, c_r/C_r and 1, so it is largest at one of them:
-W_r, c_r + (1 − c_r/C_r) W_r or c_r. So all differences cost
+Each summand is concave in z_r, with at most one bend, at z* = (c_r − C⁰_r)/(C¹_r − C⁰_r) if
+C⁰_r < c_r < C¹_r. So it is largest at 0, where it is min(c_r, C⁰_r) + W_r, at 1, where it is c_r at
+most, or at z*, where it is c_r + (1 − z*) W_r. So all differences cost
 
-    Σ_r max(0, W_r − c_r, (1 − c_r/C_r) W_r)
+    Σ_r max(0, min(c_r, C⁰_r) + W_r − c_r, (1 − z*) W_r)
 
-besides, which is what was said if c_r = C_r.
+besides, which is what (2) says if c_r = max(C¹_r, C⁰_r).
 
 As a process of noise it is Gaussian: all measurements are one Gaussian mechanism, and its μ² is the
-largest squared change over variance, which f bounds.
+largest squared change over variance, which F bounds.
 
 Guarantees:
     1. `beyond` is never less than what the differences add to the largest cost of a unit; it is
@@ -47,17 +56,24 @@ Guarantees:
     2. Measurements are taken for those of a table's rows, whose C_r may be counted, only if they
        have a `MeasureFactor` of the same number of rows and of values 1 on the table's axis, and
        no other: of what else is measured nothing is taken for granted, so that its cost is added as
-       if there were no differences.
+       if there were no differences. Where one isn't over all attributes of a condition, or has too
+       many entries, its largest cost is in both C¹_r and C⁰_r.
     3. `check_totals` refuses tables of which who counts doesn't say that they are such: that a
        unit has at most k_r rows in the total, and no more in any other marginal of the same axis.
+       Rows that satisfy a condition are some of those of the marginal over its attributes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
 from dpsql.measurement.distributions import Gaussian
@@ -65,10 +81,44 @@ from dpsql.measurement.factors import ENTRY_BITS, MeasureFactor
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.workload.spread import SpreadRows
 
+MOST_TABLES = 16
+"""Tables that are compared with each other for which all states of a unit are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """The rows of a table that are counted in a difference: those in some of its joint cells."""
+
+    attributes: tuple[str, ...]
+    """As they are called in the table alone."""
+    shape: tuple[int, ...]
+    """The number of cells along each."""
+    cells: bytes
+    """For each joint cell, in C order: 1 where rows are counted, else 0."""
+
+    def __post_init__(self) -> None:
+        if not self.attributes or len(set(self.attributes)) != len(self.attributes):
+            raise InternalError("a condition is on one attribute or more, on each once")
+        if any(type(n) is not int or n < 1 for n in self.shape):
+            raise InternalError("an attribute of a condition has a whole number of cells")
+        if len(self.shape) != len(self.attributes) or len(self.cells) != math.prod(self.shape):
+            raise InternalError("a condition does not fit its attributes")
+        if not set(self.cells) <= {0, 1} or 1 not in self.cells:
+            raise InternalError("a condition says of each cell whether rows there are counted")
+
+    def named(self, table: str) -> tuple[str, ...]:
+        """Return the attributes as they are called among several tables: see `UnitTable`."""
+        return tuple(f"{table}.{name}" for name in self.attributes)
+
+    @property
+    def counted(self) -> NDArray[np.bool_]:
+        """Whether rows of each joint cell are counted, in the shape of the cells."""
+        return np.frombuffer(self.cells, dtype=np.bool_).reshape(self.shape)
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A difference of two tables' totals, which a unit with all rows it may have doesn't change."""
+    """A difference of two tables' counts, which a unit with all rows it may have doesn't change."""
 
     tables: tuple[str, str]
     """The axes of their counts: i and j."""
@@ -77,6 +127,8 @@ class Difference:
     rows: tuple[int, int]
     """How many of one unit count at most: k_i and k_j."""
     law: Gaussian
+    conditions: tuple[Condition | None, Condition | None] = (None, None)
+    """Which rows of each are counted; None for all of them."""
 
     def __post_init__(self) -> None:
         numbers = (*self.times, *self.rows)
@@ -92,6 +144,8 @@ class Difference:
             raise InternalError("all rows of a unit in two tables don't cancel")
         if not isinstance(self.law, Gaussian):
             raise InternalError("differences are measured with Gaussian noise")
+        if len(self.conditions) != 2:
+            raise InternalError("a difference has a condition, or none, for each table")
 
     @property
     def change(self) -> int:
@@ -112,9 +166,42 @@ class Difference:
         return frozenset(self.tables)
 
     @property
+    def sides(self) -> Iterator[tuple[str, Condition | None]]:
+        """Both tables, each with the condition for its rows."""
+        return zip(self.tables, self.conditions, strict=True)
+
+    @property
+    def marginals(self) -> tuple[tuple[str, ...], ...]:
+        """The marginals of what is compared: attributes of a condition, and axes of counts."""
+        return tuple((*(of.named(table) if of else ()), table) for table, of in self.sides)
+
+    @property
     def content(self) -> bytes:
         """Everything that tells it from others."""
-        return repr((self.tables, self.times, self.rows, self.law)).encode()
+        said = self.tables, self.times, self.rows, self.law
+        return repr((*said, self.conditions) if any(self.conditions) else said).encode()
+
+
+class _Own(NamedTuple):
+    """The costs of what is measured of a table that is compared."""
+
+    charged: Fraction
+    """c."""
+    counted: Fraction
+    """C¹: of rows that are counted in differences."""
+    others: Fraction
+    """C⁰: of those that aren't."""
+    weight: Fraction
+    """W: of all differences with others."""
+
+    @property
+    def beyond(self) -> Fraction:
+        """What its differences cost besides, at most."""
+        charged, counted, others, weight = self
+        found = [Fraction(0), min(charged, others) + weight - charged]
+        if others < charged < counted:
+            found.append((counted - charged) / (counted - others) * weight)
+        return max(found)
 
 
 def beyond(
@@ -122,28 +209,113 @@ def beyond(
     differences: Sequence[Difference],
     spreads: Sequence[SpreadRows] = (),
 ) -> Fraction:
-    """Return what differences cost beside what blocks cost, exact: see the module.
+    """Return what differences cost beside what blocks cost: see the module.
 
     Raises:
-        InternalError: two differences are of the same tables, or of other numbers of rows.
+        InternalError: two differences are of the same tables; or some of a table are of other
+            numbers of rows, or of other conditions.
     """
     if len({difference.space for difference in differences}) < len(differences):
         raise InternalError("the totals of two tables are compared twice")
-    rows: dict[str, int] = {}
+    rows: dict[str, tuple[int, Condition | None]] = {}
     weights: dict[str, Fraction] = {}
     for difference in differences:
-        for table, most in zip(difference.tables, difference.rows, strict=True):
-            if rows.setdefault(table, most) != most:
+        for (table, condition), most in zip(difference.sides, difference.rows, strict=True):
+            if rows.setdefault(table, (most, condition)) != (most, condition):
                 raise InternalError("differences are for several numbers of rows of a unit")
             weights[table] = weights.get(table, Fraction(0)) + difference.weight
-    found = Fraction(0)
+    own: dict[str, _Own] = {}
     for table, weight in weights.items():
-        charged, evenly = (
-            cost_of(blocks, table, rows[table], spreads, evenly=each) for each in (False, True)
-        )
-        left = (1 - charged / evenly) * weight if evenly else weight
-        found += max(Fraction(0), weight - charged, left)
+        most, condition = rows[table]
+        charged = cost_of(blocks, table, most, spreads, evenly=False)
+        own[table] = _Own(charged, *costs_by(blocks, table, most, spreads, condition), weight)
+    found = sum((one.beyond for one in own.values()), Fraction(0))
+    plain = all(max(one.counted, one.others) <= one.charged for one in own.values())
+    if found and plain and len(own) <= MOST_TABLES:
+        charged = sum((one.charged for one in own.values()), Fraction(0))
+        return min(found, max(Fraction(0), _largest(own, differences) - charged))
     return found
+
+
+def _largest(own: Mapping[str, _Own], differences: Sequence[Difference]) -> Fraction:
+    """Return the largest cost of all states of a unit, of tables and differences together.
+
+    From each state to the next one table changes, in the order of Gray, so that sums are kept.
+    """
+    numbers = {table: i for i, table in enumerate(own)}
+    pairs = [(*(numbers[table] for table in d.tables), d.weight) for d in differences]
+    parts = [number for one in own.values() for number in (one.counted, one.others)]
+    common = math.lcm(*(n.denominator for n in (*parts, *(w for *_, w in pairs))))
+    counted, others = ([int(n * common) for n in parts[i::2]] for i in (0, 1))
+    whole: list[list[tuple[int, int]]] = [[] for _ in own]
+    for i, j, weight in pairs:
+        whole[i].append((j, int(weight * common)))
+        whole[j].append((i, int(weight * common)))
+    state, now = [False] * len(own), sum(others)
+    largest = now
+    for step in range(1, 1 << len(own)):
+        at = (step & -step).bit_length() - 1
+        now += (others[at] - counted[at]) if state[at] else (counted[at] - others[at])
+        now += sum(w if state[j] == state[at] else -w for j, w in whole[at])
+        state[at] = not state[at]
+        largest = max(largest, now)
+    return Fraction(largest, common)
+
+
+def costs_by(
+    blocks: Sequence[BlockStrategy],
+    table: str,
+    rows: int,
+    spreads: Sequence[SpreadRows] = (),
+    condition: Condition | None = None,
+) -> tuple[Fraction, Fraction]:
+    """Return what all measurements of a table cost evenly: C¹ and C⁰ of the module.
+
+    Args:
+        blocks: what is measured.
+        table: the axis of its counts.
+        rows: how many rows of one unit count at most.
+        spreads: how far these are apart.
+        condition: which of them are counted in differences.
+    """
+    if condition is None:
+        return cost_of(blocks, table, rows, spreads, evenly=True), Fraction(0)
+    counted = others = Fraction(0)
+    for block in blocks:
+        if not _is_of(block, table, rows):
+            continue
+        for space in block.spaces:
+            norms = _norms_by(block, space, condition, table)
+            counted += Fraction(norms[0]) / block.law.width
+            others += Fraction(norms[1]) / block.law.width
+    return counted, others
+
+
+def _norms_by(
+    block: BlockStrategy, space: tuple[str, ...], condition: Condition, table: str
+) -> tuple[int, int]:
+    """Return the largest squared norms of columns whose rows are counted, and of all others."""
+    names, largest = condition.named(table), block.sensitivity_squared
+    if not set(names) <= set(space):
+        return largest, largest
+    places = [space.index(name) for name in names]
+    if tuple(block.shape[axis] for axis in places) != condition.shape:
+        raise InternalError("a condition is on other cells than are measured")
+    times, parts, axes = 1, list[NDArray[Any]](), list[int]()
+    for factor in block.factors:
+        own = [axis for axis in factor.axes if axis in places]
+        part = factor.column_squares(own) if own else None
+        if own and part is None:
+            return largest, largest
+        if part is None:
+            times *= factor.largest_column_norm_squared
+            continue
+        parts.append(part)
+        axes += own
+    found = np.asarray(reduce(np.multiply.outer, parts, np.array(times, dtype=object)))
+    found = found.transpose([axes.index(axis) for axis in places])
+    counted = condition.counted
+    return int(found[counted].max(initial=0)), int(found[~counted].max(initial=0))
 
 
 def cost_of(

@@ -23,7 +23,7 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import cached_property
 from typing import Any
 
@@ -141,6 +141,13 @@ class IntegerFactor(ABC):
         """
         return None
 
+    def column_squares(self, axes: Collection[int]) -> NDArray[Any] | None:
+        """Return the largest squared norms of a column by the cells of some axes, exact.
+
+        In the same shape, and None where it isn't computed.
+        """
+        return None
+
     @abstractmethod
     def apply(self, counts: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
         """Return matrix·counts along one axis, modulo 2^64."""
@@ -253,9 +260,18 @@ class DenseFactor(IntegerFactor):
 
     def column_sums(self, axes: Collection[int]) -> NDArray[Any] | None:
         """Add up all magnitudes, in integers of any size; of many entries none are."""
+        return self._by_cells(np.abs, axes)
+
+    def column_squares(self, axes: Collection[int]) -> NDArray[Any] | None:
+        """Add up all squares, in integers of any size; of many entries none are."""
+        return self._by_cells(np.square, axes)
+
+    def _by_cells(
+        self, of: Callable[[NDArray[Any]], NDArray[Any]], axes: Collection[int]
+    ) -> NDArray[Any] | None:
         if self._matrix.size > MOST_STRETCHED:
             return None
-        sums = np.abs(self._matrix).astype(object).sum(axis=0).reshape(self._shape)
+        sums = of(self._matrix.astype(object)).sum(axis=0).reshape(self._shape)
         others = tuple(i for i, axis in enumerate(self._axes) if axis not in axes)
         return np.asarray(sums.max(axis=others, initial=0))
 
@@ -414,9 +430,15 @@ class EvenFactor(IntegerFactor):
 
     def column_sums(self, axes: Collection[int]) -> NDArray[Any] | None:
         """Return the sum that all columns have."""
-        if self.cells > MOST_STRETCHED:
-            return None
-        return np.full(self.cells, self.largest_column_sum, dtype=object)
+        return self._all_alike(self.largest_column_sum)
+
+    def column_squares(self, axes: Collection[int]) -> NDArray[Any] | None:
+        """Return the squared norm that all columns have."""
+        return self._all_alike(self.largest_column_norm_squared)
+
+    def _all_alike(self, number: int) -> NDArray[Any] | None:
+        many = self.cells > MOST_STRETCHED
+        return None if many else np.full(self.cells, number, dtype=object)
 
     @property
     def content(self) -> bytes:

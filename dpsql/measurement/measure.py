@@ -34,7 +34,7 @@ import numpy as np
 from dpsql.engines.base import Counted, Counts
 from dpsql.errors import InternalError
 from dpsql.measurement.certify import CertifiedPlan
-from dpsql.measurement.differences import Difference, check_totals
+from dpsql.measurement.differences import Condition, Difference, check_totals
 from dpsql.measurement.distributions import CoarseGaussian
 from dpsql.measurement.factors import MeasureFactor, UnitFactor
 from dpsql.measurement.gaussian import quantile_for
@@ -292,11 +292,19 @@ def counts_of(marginals: Counted, space: tuple[str, ...]) -> tuple[Counts, Count
 
 def _measure_difference(difference: Difference, marginals: Counted, bits: RandomBits) -> Kept:
     """Measure how many more rows one table has, in Python's integers: exact for any counts."""
-    totals = [marginals.get((table,)) for table in difference.tables]
-    if any(total is None or total.shape != (1,) for total in totals):
-        raise InternalError("the total of a table is missing")
     first, second = (
-        int(np.asarray(total, dtype=np.int64)[0]) * times
-        for total, times in zip(totals, difference.times, strict=True)
+        _rows_of(marginals.get(names), condition) * times
+        for names, condition, times in zip(
+            difference.marginals, difference.conditions, difference.times, strict=True
+        )
     )
     return kept_integers([first - second + int(draw(difference.law, 1, bits)[0])], (1,))
+
+
+def _rows_of(counts: Counts | None, condition: Condition | None) -> int:
+    """Return how many rows of a table are in some cells of a marginal, or how many it has."""
+    shape = condition.shape if condition else ()
+    if counts is None or counts.shape != (*shape, 1):
+        raise InternalError("the total of a table is missing")
+    found = np.asarray(counts, dtype=np.int64)[..., 0]
+    return sum(found[condition.counted].tolist()) if condition else int(found)

@@ -29,7 +29,7 @@ import polars as pl
 from dpsql.engines.base import LOW_BITS
 from dpsql.errors import DpsqlError, InternalError, ReleaseFormatError
 from dpsql.linalg.arrays import Ints
-from dpsql.measurement.differences import Difference
+from dpsql.measurement.differences import Condition, Difference
 from dpsql.measurement.distributions import CoarseGaussian, Gaussian, Laplace, Law
 from dpsql.measurement.factors import (
     CenteredFactor,
@@ -199,28 +199,44 @@ def read(data: Ints, shape: Sequence[int]) -> Kept:
 def difference_rows(
     number: int, differences: Sequence[Difference], values: Mapping[frozenset[str], Kept]
 ) -> Iterator[ParquetRow]:
-    """Write differences of totals, with their noisy numbers."""
-    for one in differences:
+    """Write differences of totals, with their noisy numbers, and conditions for rows of them."""
+    for place, one in enumerate(differences):
         times, most, law = list(one.times), list(one.rows), written_law(one.law)
         noisy = written(values[one.space])
         yield ParquetRow(number, "difference", -1, list(one.tables), times, most, law, noisy)
+        for table, of in one.sides:
+            if of is not None:
+                names, cells = [table, *of.attributes], of.counted.astype(np.int64).ravel()
+                yield ParquetRow(number, "condition", place, names, [], [*of.shape], "", cells)
 
 
 def differences_of(
-    rows: Rows,
+    rows: Rows, said: Rows
 ) -> tuple[tuple[Difference, ...], dict[frozenset[str], Kept]]:
-    """Read differences of totals, with their noisy numbers."""
+    """Read differences of totals, with their noisy numbers, and conditions for rows of them."""
     found: dict[Difference, Kept] = {}
-    for row, data in rows:
+    conditions = dict(_condition(row, data) for row, data in said)
+    for place, (row, data) in enumerate(rows):
         (first, second), law = row["names"], law_of(row["number"])
         (a, b), (k, m) = row["axes"], row["shape"]
         if not isinstance(law, Gaussian):
             raise malformed()
-        found[Difference((first, second), (a, b), (k, m), law)] = read(data, (1,))
+        of = conditions.pop((place, first), None), conditions.pop((place, second), None)
+        found[Difference((first, second), (a, b), (k, m), law, of)] = read(data, (1,))
     values = {difference.space: data for difference, data in found.items()}
-    if len(values) < len(rows):
+    if len(values) < len(rows) or conditions:
         raise malformed()
     return tuple(found), values
+
+
+def _condition(row: Mapping[str, Any], data: Ints) -> tuple[tuple[int, str], Condition]:
+    """Read a condition, with the place of the difference that it is of and the table."""
+    table, *names = row["names"]
+    shape = tuple(row["shape"])
+    if len(data) != math.prod(shape) or not np.isin(data, (0, 1)).all():
+        raise malformed()
+    of = Condition(tuple(names), shape, data.astype(np.uint8).tobytes())
+    return (row["block"], table), of
 
 
 def written_law(law: Law) -> str:
@@ -272,6 +288,7 @@ KINDS = frozenset(
         "kept",
         "table",
         "difference",
+        "condition",
     }
 )
 _HASH = re.compile(f"(?:{DERIVED})?[0-9a-f]{{64}}|{DERIVED}{CUT_AT}")
@@ -402,7 +419,8 @@ def _source(frame: pl.DataFrame) -> tuple[str | None, Source]:
             merged[name] = _classes(data, sizes[name])
     references = _references(kinds["reference"], kinds["pivots"])
     blocks, values = _blocks(kinds["space"], kinds["factor"])
-    differences, compared = differences_of(kinds["difference"])
+    said = kinds.get("condition", [])
+    differences, compared = differences_of(kinds["difference"], said)
     guards = frozenset(counted["names"])
     rests_on = tuple(rested["names"])
     described = dict(_described(row) for row, _ in kinds["described"])
@@ -530,6 +548,9 @@ def _check(source: Source) -> None:
         if source.table not in difference.tables or not all(
             map(_HASH.fullmatch, difference.tables)
         ):
+            raise malformed()
+        own = dict(difference.sides)[source.table]
+        if own and own.shape != tuple(map(source.sizes.get, own.attributes)):
             raise malformed()
     for name, reference in source.references.items():
         if source.sizes.get(name) != len(reference.weights):

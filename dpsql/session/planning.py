@@ -442,10 +442,10 @@ class PlannedTask:
 
     @property
     def wanted(self) -> Sequence[Marginal]:
-        """The marginals to count: one for each residual space, and the totals that are compared."""
+        """The marginals to count: one for each residual space, and those that are compared."""
         certified = self.plan.certified
         spaces = [space for block in certified.blocks for space in block.spaces]
-        return [*spaces, *((table,) for d in certified.differences for table in d.tables)]
+        return [*spaces, *(names for d in certified.differences for names in d.marginals)]
 
     def measure(self, charged: ChargedPlan, counts: Counted) -> MeasuredPlan:
         """Measure every residual space."""

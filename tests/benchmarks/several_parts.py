@@ -72,7 +72,7 @@ SCRIPTS = 25
 
 def tables(seed: int) -> tuple[duckdb.DuckDBPyConnection, dict[str, str], dict[str, int]]:
     """Make two or three tables of one column, a script over them, and bounds on a unit's rows."""
-    random_ = random.Random(f"tables-{seed}")
+    random_ = random.Random(f"tables-{seed}")  # noqa: S311
     count = random_.choice([2, 2, 2, 3])
     most = MOST_OF_TWO if count == 2 else MOST_OF_THREE
     domains, rows = [], {}
@@ -147,7 +147,9 @@ def related() -> None:
         above.append(100 * (math.sqrt(total_of(plan) / least) - 1))
         print(f"tables {seed:2}: {above[-1]:6.2f} % above; {seconds[-1]:5.2f} s", flush=True)
     found = np.percentile(above, [50, 90, 100])
-    print("above the best of all: median {:.2f}, 90 % {:.2f}, worst {:.2f} %".format(*found), end="")
+    print(
+        "above the best of all: median {:.2f}, 90 % {:.2f}, worst {:.2f} %".format(*found), end=""
+    )
     print(f"; {sum(seconds):.2f} s in all", flush=True)
 
 

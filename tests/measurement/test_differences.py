@@ -13,8 +13,17 @@ from hypothesis import strategies as st
 
 from dpsql.engines.base import Counted
 from dpsql.errors import InternalError
+from dpsql.measurement import differences
 from dpsql.measurement.certify import CertifiedPlan, spent
-from dpsql.measurement.differences import Difference, beyond, check_totals, cost_of, times_of
+from dpsql.measurement.differences import (
+    Condition,
+    Difference,
+    beyond,
+    check_totals,
+    cost_of,
+    costs_by,
+    times_of,
+)
 from dpsql.measurement.distributions import Gaussian, Laplace
 from dpsql.measurement.factors import DenseFactor, IdentityFactor, MeasureFactor, UnitFactor
 from dpsql.measurement.measure import measure
@@ -40,12 +49,18 @@ def counts(table, rows, *matrices, law=LAW):
     return blocks
 
 
-def difference(one="a", other="b", rows=(1, 1), times=None, law=LAW):
-    return Difference((one, other), times or times_of(rows, 12 * max(rows)), rows, law)
+def difference(one="a", other="b", rows=(1, 1), times=None, law=LAW, conditions=(None, None)):
+    return Difference((one, other), times or times_of(rows, 12 * max(rows)), rows, law, conditions)
+
+
+def some(*cells, name="key0"):
+    return Condition((name,), (len(cells),), bytes(cells))
 
 
 def worst(tables, differences, most=None):
     """Try all that a unit can have: its rows in each table, each in any cell.
+
+    A difference counts all of them, or those in the cells of its conditions.
 
     Args:
         tables: name → (k, matrices with their laws).
@@ -62,14 +77,17 @@ def worst(tables, differences, most=None):
                 if most is not None and name in most and (added > most[name]).any():
                     continue
                 cost = sum(int(((np.array(m) @ added) ** 2).sum()) for m in matrices)
-                own.append((name, count, Fraction(cost, law.squared)))
+                own.append((name, added, Fraction(cost, law.squared)))
         choices.append(own)
     for chosen in itertools.product(*choices):
-        count = {name: n for name, n, _ in chosen}
+        added = {name: cells for name, cells, _ in chosen}
         cost = sum((c for _, _, c in chosen), Fraction(0))
         for one in differences:
-            (i, j), (a, b) = one.tables, one.times
-            cost += Fraction((a * count[i] - b * count[j]) ** 2, one.law.squared)
+            first, second = (
+                int((added[name] if of is None else added[name][of.counted]).sum()) * times
+                for (name, of), times in zip(one.sides, one.times, strict=True)
+            )
+            cost += Fraction((first - second) ** 2, one.law.squared)
         found = max(found, cost)
     return found
 
@@ -96,6 +114,125 @@ def test_no_unit_costs_more_than_is_charged(data):
     charged = spent(tuple(blocks), differences=tuple(differences))
     assert worst(tables, differences) <= charged
     assert charged >= spent(tuple(blocks))
+
+
+@pytest.mark.parametrize("seed", range(250))
+def test_conditional_differences_cost_what_the_worst_unit_does(seed, monkeypatch):
+    """Exactly, where one block is measured of each table; and no less by the bound for many."""
+    random = np.random.default_rng(seed)
+    names = "abc"[: int(random.integers(2, 4))]
+    rows = {name: int(random.integers(1, 3)) for name in names}
+    of = {}
+    for name in names:
+        cells = random.integers(0, 2, 3)
+        cells[int(random.integers(3))] = 1
+        of[name] = None if random.random() < 0.2 else some(*cells.tolist())
+    several = seed % 5 == 4
+    tables, blocks = {}, []
+    for name in names:
+        law = Gaussian(int(random.integers(1, 50)))
+        matrices = [
+            random.integers(-3, 4, (int(random.integers(1, 3)), 3)) for _ in range(1 + several)
+        ]
+        if random.random() < 0.5 and of[name] is not None:
+            matrices[0] = matrices[0] * of[name].counted
+        tables[name] = rows[name], matrices, law
+        own = counts(name, rows[name], *matrices, law=law)
+        if several:  # of other attributes: nothing is known of the cells of the condition there
+            blocks += own[1:]
+        blocks += own[:1]
+    compared = []
+    for one, other in itertools.combinations(names, 2):
+        law = Gaussian(int(random.integers(1, 3000)))
+        both = rows[one], rows[other]
+        compared.append(difference(one, other, both, law=law, conditions=(of[one], of[other])))
+    paid = spent(tuple(blocks), differences=tuple(compared))
+    found = worst(tables, compared)
+    assert found <= paid
+    assert several or found == paid or paid == spent(tuple(blocks))
+    monkeypatch.setattr(differences, "MOST_TABLES", 0)
+    assert paid <= spent(tuple(blocks), differences=tuple(compared))
+
+
+def test_what_is_measured_of_other_rows_leaves_less_for_conditional_differences():
+    """C¹ = 25 of the rows that are counted, C⁰ = 9 of the others: 16 may be spent for nothing."""
+    law, both = Gaussian(1), (some(1, 0, 0), some(1, 0, 0))
+    blocks = [*counts("a", 1, [[5, 3, 0]], law=law), *counts("b", 1, [[5, 3, 0]], law=law)]
+    for times, extra in ((4, 0), (5, 9)):
+        one = difference(times=(times, times), law=law, conditions=both)
+        assert costs_by(blocks, "a", 1, (), both[0]) == (25, 9)
+        assert beyond(blocks, [one]) == extra
+    # A unit with a row of each kind: 25 + 9 + 25 in place of 25 + 25.
+    all_rows = difference(times=(5, 5), law=law)
+    assert beyond(blocks, [all_rows]) == 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_conditional_differences_of_rows_that_are_spread_out_cost_enough(data):
+    entry, numbers = st.integers(0, 3), st.integers(1, 3)
+    tables, blocks, most, spreads, of = {}, [], {}, [], {}
+    for name in "ab":
+        rows, own = data.draw(st.integers(2, 3)), data.draw(st.integers(1, 2))
+        matrix = [data.draw(st.lists(entry, min_size=3, max_size=3)) for _ in range(2)]
+        law = Gaussian(data.draw(st.integers(1, 50)))
+        tables[name] = rows, [matrix], law
+        blocks += counts(name, rows, matrix, law=law)
+        sizes = data.draw(st.lists(numbers, min_size=3, max_size=3))
+        most[name], key = own * np.array(sizes), f"{name}.key0"
+        share = Fraction(min(own, rows), rows)
+        spreads.append(SpreadRows(frozenset([key]), share, ((key, tuple(sizes)),)))
+        of[name] = some(*data.draw(st.sampled_from([(1, 0, 0), (0, 1, 1), (1, 1, 1)])))
+    rows = tables["a"][0], tables["b"][0]
+    law = Gaussian(data.draw(st.integers(1, 2000)))
+    compared = (difference("a", "b", rows, law=law, conditions=(of["a"], of["b"])),)
+    assert worst(tables, compared, most) <= spent(tuple(blocks), 1, tuple(spreads), compared)
+
+
+@pytest.mark.parametrize(
+    ("names", "shape", "cells"),
+    [
+        ((), (), b"\1"),
+        (("k", "k"), (1, 1), b"\1"),
+        (("k",), (2,), b"\1"),
+        (("k",), (2, 1), b"\1\0"),
+        (("k",), (2,), b"\0\0"),
+        (("k",), (2,), b"\2\1"),
+        (("k",), (0,), b""),
+        (("k",), (True,), b"\1"),
+    ],
+)
+def test_conditions_that_are_none_are_refused(names, shape, cells):
+    with pytest.raises(InternalError):
+        Condition(names, shape, cells)
+
+
+def test_a_condition_on_other_cells_than_are_measured_is_refused():
+    one = difference(conditions=(some(1, 0), None))
+    with pytest.raises(InternalError, match="other cells"):
+        beyond(counts("a", 1, [[1, 1, 1]]), [one])
+    with pytest.raises(InternalError, match="has a condition"):
+        replace(one, conditions=(None,))
+    others = difference("a", "c", conditions=(some(1, 1), None))
+    with pytest.raises(InternalError, match="several numbers"):
+        beyond([], [one, others])
+
+
+def test_the_rows_of_a_condition_are_counted():
+    blocks = (*counts("a", 2, [[5, 5, 0]]), *counts("b", 1, [[7, 0, 0]]))
+    one = difference("a", "b", (2, 1), (50, 100), Gaussian(1), (some(1, 1, 0), some(1, 0, 0)))
+    assert one.marginals == (("a.key0", "a"), ("b.key0", "b"))
+    assert one.content != replace(one, conditions=(None, None)).content
+    plan = CertifiedPlan(blocks, HUGE, differences=(one,))
+    assert plan.digest != CertifiedPlan(blocks, HUGE).digest
+    a, b = (np.array(n, dtype=np.int64)[:, None] for n in ([30, 4, 99], [6, 77, 88]))
+    bounds, totals = {"a": 2, "b": 1}, {"a": 2, "b": 1}
+    counted = Counted({("a.key0", "a"): a, ("b.key0", "b"): b}, 1, bounds, totals=totals)
+    found = measure(charged(plan), counted, _bits=SeededBits(1)).values[frozenset("ab")]
+    assert abs(int(found[0]) - (50 * 34 - 100 * 6)) <= 6
+    lacking = Counted({("a.key0", "a"): a[:2], ("b.key0", "b"): b}, 1, bounds, totals=totals)
+    with pytest.raises(InternalError):
+        measure(charged(plan), lacking, _bits=SeededBits(1))
 
 
 @settings(max_examples=100, deadline=None)
@@ -148,9 +285,16 @@ def test_differences_that_are_planned_are_free_and_no_other_is(given_):
 def test_a_difference_alone_costs_what_either_table_changes():
     one = difference("a", "b", (2, 3))
     assert one.change == one.times[0] * 2 == one.times[1] * 3
-    # Nothing else is measured of the two, so that each is paid for: W_a + W_b.
-    assert spent((), differences=(one,)) == 2 * one.weight
+    # Nothing else is measured of the two: a unit with all rows of one of them is the worst.
+    assert spent((), differences=(one,)) == one.weight
     three = (one, difference("b", "c", (3, 1)), difference("a", "c", (2, 1)))
+    one_of_three = (sum(d.weight for d in three if name in d.tables) for name in "abc")
+    assert spent((), differences=three) == max(one_of_three)
+
+
+def test_of_many_tables_each_pays_for_its_own_differences(monkeypatch):
+    monkeypatch.setattr(differences, "MOST_TABLES", 0)
+    three = (difference("a", "b"), difference("b", "c"), difference("a", "c"))
     assert spent((), differences=three) == 2 * sum(d.weight for d in three)
 
 
@@ -169,10 +313,11 @@ def test_only_what_is_of_the_same_rows_counts_against_differences():
     plain = BlockStrategy((("a.key",),), (keys,), LAW)
     for block in (sums, two, units, plain):
         assert cost_of([block], "a", 2, evenly=True) == 0
-        assert beyond([block], [one]) == 2 * one.weight
+        assert beyond([block], [one]) == one.weight
 
 
-def test_rows_that_are_spread_out_cost_less_and_leave_less_for_differences():
+def test_rows_that_are_spread_out_cost_less_and_leave_less_for_differences(monkeypatch):
+    monkeypatch.setattr(differences, "MOST_TABLES", 0)
     spread = SpreadRows(frozenset({"a.key0"}), Fraction(1, 2))
     (own,) = counts("a", 2, [[5, 0, 0], [0, 5, 0], [0, 0, 5]])
     assert cost_of([own], "a", 2, [spread], evenly=True) == cost_of([own], "a", 2, evenly=True) / 2

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dpsql
 from dpsql.answers.answers import reconstruct
 from dpsql.engines.base import Counted
 from dpsql.errors import InternalError, WorkloadError
@@ -22,6 +23,7 @@ from dpsql.planner.mechanisms.measures import parts
 from dpsql.privacy import Budget
 from dpsql.workload import Identity, Matrix, Measure, Prefix, Total, Workload
 from dpsql.workload.workload import UnitTable, named, over_all
+from tests.benchmarks import several_parts
 from tests.helpers.charging import pay
 from tests.helpers.seeded import SeededBits
 
@@ -328,3 +330,38 @@ def test_the_total_of_a_table_is_its_axis_alone():
     assert w.families[0].names == ("t",)
     assert w.families[1].names == ("t.a", "t")
     assert registry.plan(w, BUDGET).marginals
+
+
+def above_the_best(seeds):
+    """By how many percent the RMSE of scripts over several tables is above that of the best."""
+    found = []
+    for seed in seeds:
+        con, script, rows = several_parts.tables(seed)
+        plan = dpsql.plan(con, script, budget=BUDGET, unit=dpsql.Unit("u", max_rows=rows))
+        assert plan.certified.privacy_cost <= BUDGET.mu_squared
+        least = several_parts.least_of_all(plan.workload)
+        found.append(100 * (np.sqrt(total(plan) / least) - 1))
+    return found
+
+
+def test_plans_are_near_the_best_of_all_mechanisms():
+    found = above_the_best(range(several_parts.SCRIPTS))
+    assert np.median(found) <= 1.1
+    assert max(found) <= 2.7
+
+
+def test_counts_under_conditions_are_compared():
+    """Two counts, each of some cells: 4/3 in place of 2, as for totals."""
+    workload = Workload({"c": 5}).add(["c"], Matrix([[0, 1, 1, 0, 1]]))
+    plan = registry.plan(joined(customers=workload, orders=workload), BUDGET)
+    (one,) = plan.certified.differences
+    assert [of and of.counted.tolist() for of in one.conditions] == [
+        [False, True, True, False, True]
+    ] * 2
+    assert one.conditions[0].attributes == ("c",)
+    variances = [plan.reconstruction.variances(f).item() for f in plan.workload.families]
+    assert variances == pytest.approx([4 / 3, 4 / 3 * 100], rel=1e-5)
+    also = registry.plan(joined(customers=workload, orders=orders()), BUDGET)
+    (one,) = also.certified.differences
+    assert one.conditions[0] is not None
+    assert one.conditions[1] is None

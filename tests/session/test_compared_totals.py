@@ -289,3 +289,82 @@ def test_an_interrupted_release_is_made_again_with_them(con, session, monkeypatc
     assert release.facts.privacy_cost <= BUDGET.mu_squared
     for name, found in variances(release).items():
         assert found / ROWS[name] ** 2 == pytest.approx(9 / 5, rel=1e-6)
+
+
+# ── Rows under conditions: what is compared is what is measured of ──────────────────────────────
+
+SOME = {
+    "open": "SELECT COUNT(*) AS n FROM orders WHERE status > 0",
+    "visited": "SELECT COUNT(*) AS n FROM visits",
+    "customers": "SELECT COUNT(*) AS n FROM customers",
+}
+
+
+def test_rows_under_conditions_are_compared(session):
+    """As exact as totals, where nothing is measured of other rows."""
+    release = session.release(SOME, budget=BUDGET)
+    assert release.facts.privacy_cost <= BUDGET.mu_squared
+    for name, rows in (("open", 10), ("visited", 5), ("customers", 1)):
+        found = float(release[name]["n_variance"][0])
+        assert found / rows**2 == pytest.approx(9 / 5, rel=1e-6)
+    exact = session.release(SOME, budget=HUGE)
+    for name, truth in (("open", 1000), ("visited", 900), ("customers", 300)):
+        assert exact[name]["n"][0] == pytest.approx(truth, abs=0.1)
+    conditions = [of for one in release.plan.certified.differences for of in one.conditions]
+    assert [of.counted.tolist() for of in conditions if of is not None] == [[False, True]] * 2
+
+
+def test_rows_under_conditions_vary_as_stated(session):
+    script = SOME | {
+        "both": """SELECT (SELECT COUNT(*) FROM orders WHERE status > 0)
+            - (SELECT COUNT(*) FROM visits) AS n""",
+    }
+    release, found = moved(session, script, BUDGET)
+    assert any(any(one.conditions) for one in release.plan.certified.differences)
+    for name in script:
+        moves = [other[name]["n"].to_numpy() - base[name]["n"].to_numpy() for base, other in found]
+        claimed = release[name]["n_variance"].to_numpy()
+        np.testing.assert_allclose(claimed, sum(d**2 for d in moves), rtol=1e-3, err_msg=name)
+
+
+def test_rows_under_conditions_are_had_again_for_free(session, tmp_path):
+    first = session.release(SOME, budget=BUDGET, out=tmp_path / "r")
+    free = session.release(SOME, budget=0)
+    loaded = dpsql.Release.load(tmp_path / "r", ledger=session.ledger)
+    for name, sql in SOME.items():
+        alone = session.query(sql, budget=0)
+        for known in (free[name], loaded[name], loaded.query(sql), first.query(sql), alone):
+            assert_frame_equal(known, first[name], rel_tol=1e-9)
+    for own, read in zip(first.sources, decode(encode(first.sources)), strict=True):
+        assert own.differences == read.differences
+        for one in own.differences:
+            assert (own.values[one.space] == read.values[one.space]).all()
+    assert session.ledger.spent == BUDGET.mu_squared
+
+
+def test_what_is_asked_later_of_finer_cells_goes_together_with_conditions(session):
+    first = session.release(SOME, budget=BUDGET)
+    finer = SOME | {"status": "SELECT status, COUNT(*) AS n FROM orders GROUP BY status"}
+    second = session.release(finer, budget=BUDGET)
+    free = session.release(finer, budget=0)
+    for name in finer:
+        assert_frame_equal(free[name], second[name], rel_tol=1e-9)
+    for name in SOME:
+        assert second[name]["n_variance"][0] < first[name]["n_variance"][0]
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda of: replace(of, attributes=("other",)),
+        lambda of: replace(of, shape=(3,), cells=bytes([0, 1, 1])),
+    ],
+)
+def test_forged_conditions_are_refused(session, forge):
+    release = session.release(SOME, budget=BUDGET)
+    source = next(s for s in release.sources if any(dict(d.sides)[s.table] for d in s.differences))
+    (one, *rest) = source.differences
+    conditions = tuple(of and forge(of) for of in one.conditions)
+    own = replace(one, conditions=conditions)
+    with pytest.raises(ReleaseFormatError):
+        decode(encode([replace(source, differences=(own, *rest))]))

@@ -38,7 +38,7 @@ import numpy as np
 
 from dpsql.errors import WorkloadError
 from dpsql.linalg.arrays import Array
-from dpsql.measurement.differences import Difference, cost_of, times_of
+from dpsql.measurement.differences import Condition, Difference, cost_of, costs_by, times_of
 from dpsql.measurement.distributions import VARIANCE_BITS, Gaussian
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.mechanisms.base import Cost
@@ -48,6 +48,7 @@ from dpsql.planner.reconstruction.sources import of_measure
 from dpsql.planner.shares import exact_shares
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Workload
+from dpsql.workload.workload import UnitTable
 
 LEAST_SHARE = 1e-6
 """Of the budget of the part with the largest error: what each part has at least, to have noise."""
@@ -271,7 +272,7 @@ def together(
 def _differences(
     pairs: Sequence[tuple[Part, Plan]], blocks: Sequence[BlockStrategy], cost: Cost
 ) -> tuple[Difference, ...]:
-    """Choose which totals of tables to compare: of those that follow from what is measured.
+    """Choose which counts of tables to compare: of those that follow from what is measured.
 
     And where that may be had for nothing, since what is charged for the table is charged evenly.
     """
@@ -279,20 +280,41 @@ def _differences(
     for part, plan in pairs:
         if part.measure is None or not part.of_table:
             continue
-        charged, evenly = (
-            cost_of(blocks, part.measure, part.rows, cost.spreads, evenly=each)
-            for each in (False, True)
-        )
-        if charged == evenly and plan.reconstruction.with_total() is not None:
-            compared.append(ComparedTable(part.measure, part.rows, charged))
+        of = part.measure, part.rows
+        condition = _seen(plan, UnitTable(*of))
+        charged = cost_of(blocks, *of, cost.spreads, evenly=False)
+        counted, others = costs_by(blocks, *of, cost.spreads, condition)
+        free = counted - others
+        known = plan.reconstruction.with_count(part.measure, condition) is not None
+        if charged == max(counted, others) and free > 0 and known:
+            compared.append(ComparedTable(*of, free, condition))
     return differences_of(compared)
 
 
-# ── Totals of several tables compared: what costs nothing more, and makes them more exact ────────
+def _seen(plan: Plan, table: UnitTable) -> Condition | None:
+    """Return the cells of which anything is measured; None if these are all, or it isn't known.
+
+    Their rows are all that count in what is measured of the table, so that they can be compared
+    with all of another one for nothing.
+    """
+    if len(plan.certified.blocks) != 1 or not plan.whole:
+        return None
+    (block,) = plan.certified.blocks
+    (factor,), (space,) = block.factors, block.spaces
+    squares = factor.column_squares(factor.axes) if space else None
+    if squares is None or (squares > 0).all():
+        return None
+    cells = squares > 0
+    names = tuple(table.own(name) or name for name in space)
+    return Condition(names, cells.shape, cells.tobytes())
+
+
+# ── Counts of several tables compared: what costs nothing more, and makes them more exact ────────
 #
 # Each table is planned by itself, and C_r is what its measurements cost. As no unit has less than
 # no rows, differences between totals may be measured besides for nothing, with the weights w_ij of
-# `measurement.differences`, as long as Σ_j w_ij <= C_i for each table. Whatever they are, no
+# `measurement.differences`, as long as Σ_j w_ij <= C_i for each table; or between the counts of
+# rows that satisfy a condition, if nothing is measured of the others. Whatever they are, no
 # combination of answers has more variance for them: so the plan is never worse than without. Of R
 # totals alone, with equal shares, w = C/(R − 1) makes the variance of each
 #
@@ -324,14 +346,16 @@ SLACK = Fraction(10**9 - 1, 10**9)
 
 @dataclass(frozen=True, slots=True)
 class ComparedTable:
-    """One of several tables, of which the total is known with some noise."""
+    """One of several tables, of which the number of rows, or of some, is known with some noise."""
 
     name: str
     """The axis of its counts."""
     rows: int
     """How many rows of one unit count at most."""
     cost: Fraction
-    """What all that is measured of its rows costs."""
+    """How much more what is measured costs of rows that are counted than of others."""
+    condition: Condition | None = None
+    """Which rows are counted; None for all."""
 
 
 def differences_of(tables: Sequence[ComparedTable]) -> tuple[Difference, ...]:
@@ -360,7 +384,8 @@ def _difference(one: ComparedTable, other: ComparedTable, weight: Fraction) -> D
         change = times[0] * rows[0]
         squared = max(1, math.ceil(change**2 / weight))
         if squared < 1 << VARIANCE_BITS:
-            return Difference((one.name, other.name), times, rows, Gaussian(squared))
+            law, conditions = Gaussian(squared), (one.condition, other.condition)
+            return Difference((one.name, other.name), times, rows, law, conditions)
         largest //= COARSER
     return None
 

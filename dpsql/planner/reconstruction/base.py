@@ -25,6 +25,7 @@ from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.labeled import LabeledArray
 from dpsql.linalg.matrices import MAX_ENTRIES, Dense
 from dpsql.linalg.threads import one_thread
+from dpsql.measurement.differences import Condition
 from dpsql.planner.reconstruction.measured import Noisy, Space, Values, read
 from dpsql.planner.reconstruction.sources import RESIDUALS, Reading
 from dpsql.planner.residuals.references import Reference
@@ -145,6 +146,10 @@ class Reconstruction(ABC):
         """
         return None
 
+    def with_count(self, table: str, condition: Condition | None) -> Values | None:
+        """Return the same for the number of rows of a table that satisfy a condition, if any."""
+        return self.with_total() if condition is None else None
+
     @property
     def by_table(self) -> Reconstruction:
         """The same, as if answers about different tables had independent noise.
@@ -154,7 +159,7 @@ class Reconstruction(ABC):
         return self
 
     def leans(self, family: Family) -> Mapping[str, Array]:
-        """Return table → by how much each answer moves with its total, in the family's shape."""
+        """Return count that is compared → covariances of answers with it, in the family's shape."""
         return {}
 
     def in_common(self, leans: Mapping[str, Array]) -> Array:

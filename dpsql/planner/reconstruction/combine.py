@@ -26,6 +26,7 @@ from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.labeled import LabeledArray
 from dpsql.linalg.matrices import Dense
 from dpsql.linalg.roots import independent_root, independent_rows, triangular_root
+from dpsql.measurement.differences import Condition
 from dpsql.planner.reconstruction.base import Aligned, CombinedReconstruction, Missing
 from dpsql.planner.reconstruction.measured import Noisy, OnlyIn, RealFactor, Space, Values
 from dpsql.planner.reconstruction.residual import ResidualReconstruction
@@ -405,6 +406,11 @@ class MixedReconstruction(CombinedReconstruction):
     def with_total(self) -> Values | None:
         """Return what it is inside of J: the other spaces have no say in the total."""
         found = self._inside.with_total()
+        return None if found is None else OnlyIn(found)
+
+    def with_count(self, table: str, condition: Condition | None) -> Values | None:
+        """Return the same of a condition on attributes inside of J."""
+        found = self._inside.with_count(table, condition)
         return None if found is None else OnlyIn(found)
 
     def variances(self, family: Family) -> Array:

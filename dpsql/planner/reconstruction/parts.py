@@ -6,8 +6,8 @@ values have a center, on the counts of the rows that have a value, too: unit·Σ
 computed of several answers has the sum of the variances that it has from each part.
 
 Where several tables are planned together, the counts of each are a measure as well, to which every
-row adds 1. All that is measured of two tables at once are differences of their totals. These move
-the answers of either table with its total, and give those of two a covariance (see below).
+row adds 1. All that is measured of two tables at once are differences of their counts. These move
+the answers of either table with its count, and give those of two a covariance (see below).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 from dpsql.errors import InternalError
 from dpsql.linalg.arrays import Array
-from dpsql.measurement.differences import Difference
+from dpsql.measurement.differences import Condition, Difference
 from dpsql.measurement.narrow import Kept
 from dpsql.planner.reconstruction.base import LARGE, Aligned, Axes, Missing, Reconstruction, placed
 from dpsql.planner.reconstruction.measured import Noisy, Space, Values
@@ -38,7 +38,7 @@ class PartedReconstruction(Reconstruction):
 
     Args:
         parts: measure → how its answers follow. They don't know of its axis, which has one cell.
-        differences: what is measured of the totals of two tables.
+        differences: what is measured of the counts of two tables.
     """
 
     def __init__(
@@ -50,8 +50,8 @@ class PartedReconstruction(Reconstruction):
         """What is measured of the totals of two tables."""
         named = {name: part for name, part in parts.items() if name is not None}
         self._totals = Totals(named if differences else {}, differences)
-        self._moves = {name: Space((name,), (), 0.0) for name in self._totals.tables}
-        """Stand for how much totals move, among what answers are made of."""
+        self._moves = {name: Space((name,), (), 0.0) for name in self._totals.counts}
+        """Stand for how much counts move answers, among what these are made of."""
 
     @property
     def spaces(self) -> tuple[Space, ...]:
@@ -77,8 +77,8 @@ class PartedReconstruction(Reconstruction):
             return self._parts[None].marginal(attributes, values)
         rest = [name for name in attributes if name != measure]
         found = self._parts[measure].marginal(rest, values)
-        if measure in self._moves:
-            found = found + values[self._moves[measure]] * self._totals.covariance(measure, rest)
+        for count in self._totals.of(measure):
+            found = found + values[self._moves[count]] * self._totals.covariance(count, rest)
         return np.expand_dims(found, list(attributes).index(measure))
 
     def variances(self, family: Family) -> Array:
@@ -132,21 +132,21 @@ class PartedReconstruction(Reconstruction):
         return self._totals.products(leans, leans)
 
     def leans(self, family: Family) -> dict[str, Array]:
-        """Return by how much answers move with the totals of tables, in the shape of the family."""
+        """Return covariances of answers with counts that are compared, in the family's shape."""
         found: dict[str, Array] = {}
         for part, factor, counts in self._terms(family):
-            if part in self._moves:
-                own = self._totals.lean(part, counts).reshape(family.shape) * factor
-                found[part] = found[part] + own if part in found else own
+            for count in () if part is None else self._totals.of(part):
+                own = self._totals.lean(count, counts).reshape(family.shape) * factor
+                found[count] = found[count] + own if count in found else own
         return found
 
     def _placed_leans(self, aligned: Aligned, sizes: tuple[int, ...]) -> dict[str, Array]:
         """Return the same, laid along base axes."""
         found: dict[str, Array] = {}
         for part, (factor, own) in self._aligned(aligned).items():
-            if part in self._moves:
-                lean = self._totals.lean(part, own.family) * factor
-                found[part] = placed(lean, [a for axes in own.axes for a in axes], sizes)
+            for count in () if part is None else self._totals.of(part):
+                lean = self._totals.lean(count, own.family) * factor
+                found[count] = placed(lean, [a for axes in own.axes for a in axes], sizes)
         return found
 
     def combined_variances(
@@ -158,9 +158,9 @@ class PartedReconstruction(Reconstruction):
         for family, coefficients in terms:
             for part, factor, counts in self._terms(family):
                 by_part.setdefault(part, []).append((counts, coefficients * factor))
-            for table, lean in self.leans(family).items():
+            for count, lean in self.leans(family).items():
                 flat = np.asarray(coefficients).reshape(-1, family.count)
-                leans[table] = leans.get(table, np.zeros(len(flat))) + flat @ lean.ravel()
+                leans[count] = leans.get(count, np.zeros(len(flat))) + flat @ lean.ravel()
         if not by_part:
             raise InternalError("a combination has no terms")
         found = [
@@ -274,104 +274,127 @@ class PartedCombination:
         return self.reconstruction.moved(found, [given[i][d.space] for d, i in compared])
 
 
-# ── Totals of several tables, of which differences were measured as well ─────────────────────────
+# ── Counts of several tables, of which differences were measured as well ─────────────────────────
 #
-# What is measured of each table by itself has independent noise, and gives its total x_r an
-# estimate t_r of the variance V_r. Differences y = Gx + noise of variance N
-# (`measurement.differences`) then move all estimates at once, by weighted least squares:
+# What is measured of each table by itself has independent noise. Let t be the estimates of the
+# counts that are compared, of all rows of a table or of those that satisfy a condition, and V their
+# covariance: those of different tables have none. Differences y = Gx + noise of variance N
+# (`measurement.differences`) then move all estimates at once, by weighted least squares: any answer
+# a, of whatever table, with the covariances γ_a with t, by
 #
-#     t + K(y − Gt),   K = V Gᵀ(G V Gᵀ + N)⁻¹ ,
+#     γ_aᵀ Gᵀ(G V Gᵀ + N)⁻¹ (y − Gt) .
 #
-# with the covariance V + M, M = −K G V, instead of V: less for every combination of totals, as M
-# has no positive eigenvalue. Any other answer a of table r that has the covariance γ_a with t_r
-# moves by u_a = γ_a/V_r times as much as t_r does. As E K(y − Gt) = 0, it stays unbiased; and for
-# answers a, b of tables r, s
+# As y − Gt has the mean 0, it stays unbiased; and as it has the covariance G V Gᵀ + N, and −Gγ_a
+# with a, answers have the covariances
 #
-#     Cov(a', b') = Cov(a, b) + u_a u_b M_rs ,
+#     Cov(a', b') = Cov(a, b) − γ_aᵀ S γ_b ,   S = Gᵀ(G V Gᵀ + N)⁻¹ G ,
 #
-# whatever weights the estimates have: Cov(a, K(y − Gt)) = −γ_a (KG)ᵀ, and KG = −M V⁻¹, so that the
-# two mixed terms are u_a u_b M_rs each, and the last, K(G V Gᵀ + N)Kᵀ = −M, takes one of them away.
+# whatever weights the estimates have: less for every combination, as S has no negative eigenvalue.
 
 
 Leans = Mapping[str, Array]
-"""Table → u, by how much each answer moves if the table's total moves by one."""
+"""Count that is compared → γ, the covariance of each answer with it."""
 
 
 class Totals:
-    """The moves of the totals of tables by differences, and how much less variance they have.
+    """The moves of the counts of tables by differences, and how much less variance they have.
 
     Args:
         parts: table → how answers follow from what was measured of it alone.
-        differences: what was measured of the totals of two of them.
+        differences: what was measured of the counts of two of them.
     """
 
     def __init__(
         self, parts: Mapping[str, Reconstruction], differences: Sequence[Difference]
     ) -> None:
-        found = {name: of for name, part in parts.items() if (of := part.with_total()) is not None}
-        self.differences = tuple(
-            (number, difference)
-            for number, difference in enumerate(differences)
-            if all(table in found for table in difference.tables)
-        )
+        found: dict[tuple[str, Condition | None], Values] = {}
+        used = list[tuple[int, Difference]]()
+        for number, difference in enumerate(differences):
+            for table, condition in difference.sides:
+                if (table, condition) not in found and table in parts:
+                    of = parts[table].with_count(table, condition)
+                    found |= {} if of is None else {(table, condition): of}
+            if all(side in found for side in difference.sides):
+                used.append((number, difference))
+        self.differences = tuple(used)
         """Those that say something of the parts, with their numbers."""
-        used = {table for _, difference in self.differences for table in difference.tables}
-        self.tables = tuple(name for name in parts if name in used)
-        """Those of which totals move."""
-        self._parts = {name: parts[name] for name in self.tables}
-        self._with_total = {name: found[name] for name in self.tables}
-        self._variances = np.array(
-            [float(parts[name].marginal((), found[name])) for name in self.tables]
-        )
+        sides = dict.fromkeys(side for _, difference in used for side in difference.sides)
+        self._counts = {f"{i} {table}": (table, of) for i, (table, of) in enumerate(sides)}
+        self._number = {side: i for i, side in enumerate(sides)}
+        self._parts = {table: parts[table] for table, _ in sides}
+        self._with = {name: found[side] for name, side in self._counts.items()}
+        self._covariances = np.array(
+            [
+                [self._count(side, self._with[name]) if side[0] == table else 0.0 for side in sides]
+                for name, (table, _) in self._counts.items()
+            ]
+        ).reshape(len(sides), len(sides))
         rows = [self._row(difference) for _, difference in self.differences]
-        self._rows = np.array(rows).reshape(len(rows), len(self.tables))
-        spread = self._variances[:, None] * self._rows.T
-        self._gain = np.linalg.solve(np.eye(len(rows)) + self._rows @ spread, spread.T).T
-        change = self._gain @ spread.T
+        self._rows = np.array(rows).reshape(len(rows), len(sides))
+        inner = np.eye(len(rows)) + self._rows @ self._covariances @ self._rows.T
+        self._gain = np.linalg.solve(inner, self._rows).T
+        change = self._gain @ self._rows
         self.change = -(change + change.T) / 2
-        """M: what is added to the covariances of the totals."""
+        """−S: what is added to covariances of answers that are the counts themselves over V."""
+
+    def of(self, table: str) -> tuple[str, ...]:
+        """Return the counts of a table that are compared."""
+        return tuple(name for name, (own, _) in self._counts.items() if own == table)
+
+    @property
+    def counts(self) -> tuple[str, ...]:
+        """All counts that are compared."""
+        return tuple(self._counts)
+
+    def _count(self, side: tuple[str, Condition | None], values: Values) -> float:
+        """Return a count, of what answers about its table are made of."""
+        table, condition = side
+        if condition is None:
+            return float(self._parts[table].marginal((), values))
+        cells = self._parts[table].marginal(condition.named(table), values)
+        return float(cells[condition.counted].sum())
 
     def _row(self, difference: Difference) -> list[float]:
         """Return a row of G, for noise of variance 1."""
         sd = math.sqrt(difference.law.variance)
-        times = dict(zip(difference.tables, difference.times, strict=True))
-        first, _ = difference.tables
-        signed = {name: of if name == first else -of for name, of in times.items()}
-        return [signed.get(name, 0) / sd for name in self.tables]
+        row = [0.0] * len(self._number)
+        for side, times, sign in zip(difference.sides, difference.times, (1, -1), strict=True):
+            row[self._number[side]] = sign * times / sd
+        return row
 
     def moves(self, values: Values, measured: Sequence[Kept]) -> dict[str, float]:
-        """Return by how much each total moves, as a part of its variance.
+        """Return by how much each count moves answers, for a covariance of 1 with it.
 
         Args:
             values: what answers of the parts are made of.
             measured: the noisy numbers of all differences.
         """
-        totals = np.array([float(self._parts[name].marginal((), values)) for name in self.tables])
+        counts = np.array([self._count(side, values) for side in self._number])
         found = [
             float(measured[number].ravel()[0]) / math.sqrt(difference.law.variance)
             for number, difference in self.differences
         ]
-        moved = self._gain @ (np.array(found) - self._rows @ totals)
-        return dict(zip(self.tables, moved / self._variances, strict=True))
+        moved = self._gain @ (np.array(found) - self._rows @ counts)
+        return dict(zip(self._counts, moved, strict=True))
 
-    def covariance(self, table: str, attributes: Sequence[str]) -> Array:
-        """Return γ of each cell of a marginal of a table."""
-        return self._parts[table].marginal(attributes, self._with_total[table])
+    def covariance(self, count: str, attributes: Sequence[str]) -> Array:
+        """Return γ of each cell of a marginal of the table of a count."""
+        table, _ = self._counts[count]
+        return self._parts[table].marginal(attributes, self._with[count])
 
-    def lean(self, table: str, family: Family) -> Array:
-        """Return u of each answer to a family of counts of a table, in its shape."""
+    def lean(self, count: str, family: Family) -> Array:
+        """Return γ of each answer to a family of counts of the count's table, in its shape."""
         if not family.count:
             return np.zeros(family.shape)
-        cells = self.covariance(table, family.names).ravel()
-        at = self.tables.index(table)
-        return np.asarray((family.queries @ cells).reshape(family.shape) / self._variances[at])
+        cells = self.covariance(count, family.names).ravel()
+        return np.asarray((family.queries @ cells).reshape(family.shape))
 
     def products(self, first: Leans, second: Leans) -> Array:
-        """Return Σ_rs u_r M_rs v_s: what is added to covariances of answers that lean so."""
+        """Return −γᵀSγ': what is added to covariances of answers that lean so."""
         found: Array = np.zeros(())
         for one, ours in first.items():
             for other, theirs in second.items():
-                change = self.change[self.tables.index(one), self.tables.index(other)]
+                change = self.change[self.counts.index(one), self.counts.index(other)]
                 found = found + ours * theirs * change
         return found
 

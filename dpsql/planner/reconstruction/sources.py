@@ -9,7 +9,7 @@ if the finer reference gives each coarse cell, with all its parts, the weight th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,7 +22,7 @@ import numpy as np
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.labeled import LabeledArray
 from dpsql.linalg.matrices import Dense, Kronecker, StructuredMatrix, independent_inverse
-from dpsql.measurement.differences import Difference
+from dpsql.measurement.differences import Condition, Difference
 from dpsql.measurement.factors import IdentityFactor, IntegerFactor, MeasureFactor
 from dpsql.measurement.narrow import Kept
 from dpsql.measurement.strategy import BlockStrategy
@@ -75,6 +75,11 @@ class Source:
     """Of a release of several tables, which one it is about: a digest, as ledgers have it."""
     differences: tuple[Difference, ...] = ()
     """Between totals of tables: by the axes of their counts, or by digests, as `table` has them."""
+    compared: Mapping[frozenset[str], Mapping[str, Source]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    """Two tables → what was measured of each when they were compared, where that isn't among its
+    measures: the cells that conditions are on."""
     kept_by: str = ""
     """By which rule rows of privacy units were kept, see `dpsql/engines/duckdb/bounded.py`; empty
     where each row counts, and in releases before that rule had a name."""
@@ -583,16 +588,42 @@ def counts_of(blocks: Sequence[BlockStrategy], table: UnitTable) -> tuple[BlockS
 
 
 def differences_in(
-    sources: Sequence[Source], parts: Collection[str | None]
+    sources: Sequence[Source], grounds: Mapping[str | None, Ground]
 ) -> tuple[tuple[Difference, ...], tuple[int, ...]]:
-    """Return what sources say of the totals of two of some tables, and which of them says so."""
-    found = [
-        (difference, number)
-        for number, source in enumerate(sources)
-        for difference in source.differences
-        if all(table in parts for table in difference.tables)
-    ]
+    """Return what sources say of the counts of two of some tables, and which of them says so.
+
+    Args:
+        sources: what was measured of several tables.
+        grounds: table → the cells over which it is looked at. What counts rows in other cells than
+            can be told apart there is left out.
+    """
+    found = list[tuple[Difference, int]]()
+    for number, source in enumerate(sources):
+        for difference in source.differences:
+            if all(table in grounds for table in difference.tables):
+                sides = source.compared.get(difference.space, source.measures)
+                lifted = [
+                    (of, of and _over_ground(of, table, sides.get(table), grounds[table]))
+                    for table, of in difference.sides
+                ]
+                if all(of is None or here is not None for of, here in lifted):
+                    (_, one), (_, other) = lifted
+                    found.append((replace(difference, conditions=(one, other)), number))
     return tuple(one for one, _ in found), tuple(number for _, number in found)
+
+
+def _over_ground(
+    condition: Condition, table: str, source: Source | None, ground: Ground
+) -> Condition | None:
+    """Say a condition of finer cells; None if that can't be."""
+    if source is None or not all(name in source.sizes for name in condition.named(table)):
+        return None
+    found = [ground.coarse(source, name) for name in condition.named(table)]
+    coarse = [of for of in found if of is not None]
+    if len(coarse) < len(found):
+        return None
+    cells = condition.counted[np.ix_(*coarse)]
+    return Condition(condition.attributes, cells.shape, cells.tobytes())
 
 
 def with_values(source: Source, measured: Noisy) -> Source:

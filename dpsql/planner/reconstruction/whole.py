@@ -21,6 +21,7 @@ from dpsql.linalg.arrays import Array
 from dpsql.linalg.labeled import LabeledArray
 from dpsql.linalg.matrices import Dense
 from dpsql.linalg.roots import root_of
+from dpsql.measurement.differences import Condition
 from dpsql.planner.reconstruction.base import (
     Aligned,
     CombinedReconstruction,
@@ -111,9 +112,25 @@ class WholeReconstruction(CombinedReconstruction):
 
     def with_total(self) -> Values | None:
         """Return σ²B⁺ᵀ1, if the total follows from what is measured."""
-        if not self._spans(Family("total", (), 1.0)):
+        return self._with(Family("total", (), 1.0))
+
+    def with_count(self, table: str, condition: Condition | None) -> Values | None:
+        """Return σ²B⁺ᵀf for the cells f of a condition, if the count of their rows follows."""
+        if condition is None:
+            return self.with_total()
+        names, cells = condition.named(table), condition.counted.reshape(1, -1)
+        shape = dict(zip(self.names, self._shape, strict=True))
+        if tuple(map(shape.get, names)) != condition.shape:
             return None
-        return {self.space: self.noise * self._inverse.sum(axis=0)}
+        row = Block(names, condition.shape, Dense(cells.astype(np.float64)))
+        return self._with(Family("count", (row,), 1.0))
+
+    def _with(self, count: Family) -> Values | None:
+        """Return σ²(qB⁺)ᵀ for a query q, if it follows from what is measured."""
+        if not self._spans(count):
+            return None
+        sums = self._sums.over(count.names).reshape(-1, self._inverse.shape[1])
+        return {self.space: self.noise * (count.queries @ sums)[0]}
 
     def variances(self, family: Family) -> Array:
         """Return the variance of every answer, in the shape of the family.

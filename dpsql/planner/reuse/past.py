@@ -157,7 +157,8 @@ def put_together(
             own, numbers = past.of_measure(measure)
             apart[measure] = _combined(counted, own), numbers
         parts = {measure: follows.reconstruction for measure, (follows, _) in apart.items()}
-        differences, compared = differences_in(past.sources, parts)
+        grounds = {m: past.of_measure(m)[0].over(counted).ground for m in apart}
+        differences, compared = differences_in(past.sources, grounds)
         return PartedCombination(PartedReconstruction(parts, differences), apart, compared)
     return _combined(domain, past)
 
@@ -221,8 +222,11 @@ def _parts_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool) ->
     compare = bool(alone.certified.differences)
     found = together(alone.workload, cost, divided, plans, compare=compare)
     own_parts = {p.measure: plan.reconstruction for p, plan in zip(divided, plans, strict=True)}
-    sources = (*past.sources, source_of(found))
-    differences, compared = differences_in(sources, own_parts)
+    grounds = {
+        p.measure: past.of_measure(p.measure)[0].over(p.workload.domain).ground for p in divided
+    }
+    sources = (*past.sources, source_of(found, past.merged))
+    differences, compared = differences_in(sources, grounds)
     reconstruction = PartedReconstruction(own_parts, differences)
     measured = tuple(s.values for s in past.sources if s.values is not None)
     total = reconstruction.total(alone.workload)

@@ -11,7 +11,7 @@ by the bound by pairs of classes, of which none but those of a class with itself
 over several classes are added up from these. So with Q_g the columns of all queries in the class g,
 and E_g the least error of Q_g alone at the norm 1, the error is Σ_g E_g/x_g.
 
-*The best norms.* The error is convex in x and top(s·x) is a maximum of functions linear in x, so the
+*The best norms.* The error is convex in x, and top(s·x) a maximum of functions linear in x. So the
 least product of the two is, by the minimax theorem,
 
     max over z of (Σ_g √(E_g s_g z_g))² ,     x_g in proportion to √(E_g / (s_g z_g)) :
