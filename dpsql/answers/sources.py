@@ -105,9 +105,8 @@ def _compared(
             at = places[difference.tables[0]]
             names = {digest: of.name for digest, of in wanted.items()}
             one = _with(found[at], difference, names, kept_integers([value], (1,)))
-            own = {names[of]: named[n].measures[names[of]] for of, n in places.items()}
-            space = frozenset(own)
-            found[at] = replace(one, compared={**one.compared, space: own})
+            sides = {names[of]: named[n].measures[names[of]] for of, n in places.items()}
+            found[at] = replace(one, compared={**one.compared, frozenset(sides): sides})
     return tuple(found)
 
 

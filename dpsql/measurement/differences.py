@@ -28,8 +28,8 @@ which is convex, and so largest at a corner of the box of all z: with s_r = 1 or
 (1) Of few tables (`MOST_TABLES`) that is computed. Where each C_r is of one cell it is exact: a
 unit with all of its rows there reaches it, and with no rows where C⁰ = 0. (2) It is at most
 Σ_r max(C¹_r, C⁰_r + W_r), with W_r = Σ_j w_rj: give each w_ij with s_i ≠ s_j to that of the two
-with s = 0. So all differences cost nothing at all if W_r <= C¹_r − C⁰_r for each table, and in particular
-if W_r <= C¹_r, where all that is measured of r counts rows with f_r = 1 alone.
+with s = 0. So all differences cost nothing at all if W_r <= C¹_r − C⁰_r for each table; that is
+W_r <= C¹_r, where all that is measured of r counts rows with f_r = 1 alone.
 
 Where rows of a unit are `spreads` apart, less may be charged for the measurements of r, c_r, than
 max(C¹_r, C⁰_r). Without a condition C¹_r may be any of those bounds of `workload.spread` of
@@ -243,14 +243,14 @@ def _largest(own: Mapping[str, _Own], differences: Sequence[Difference]) -> Frac
     From each state to the next one table changes, in the order of Gray, so that sums are kept.
     """
     numbers = {table: i for i, table in enumerate(own)}
-    pairs = [(*(numbers[table] for table in d.tables), d.weight) for d in differences]
-    parts = [number for one in own.values() for number in (one.counted, one.others)]
-    common = math.lcm(*(n.denominator for n in (*parts, *(w for *_, w in pairs))))
+    parts = [n for one in own.values() for n in (one.counted, one.others)]
+    common = math.lcm(*(n.denominator for n in (*parts, *(d.weight for d in differences))))
     counted, others = ([int(n * common) for n in parts[i::2]] for i in (0, 1))
     whole: list[list[tuple[int, int]]] = [[] for _ in own]
-    for i, j, weight in pairs:
-        whole[i].append((j, int(weight * common)))
-        whole[j].append((i, int(weight * common)))
+    for difference in differences:
+        i, j = (numbers[table] for table in difference.tables)
+        whole[i].append((j, int(difference.weight * common)))
+        whole[j].append((i, int(difference.weight * common)))
     state, now = [False] * len(own), sum(others)
     largest = now
     for step in range(1, 1 << len(own)):

@@ -413,7 +413,20 @@ SCRIPTS = [
         "a": "SELECT o.price > c.balance AS more, COUNT(*) AS n FROM orders o JOIN customers c ON "
         "o.customer_id = c.id GROUP BY 1"
     },
+    {
+        "a": "SELECT COUNT(*) AS n FROM orders WHERE status = 'o'",
+        "b": "SELECT COUNT(*) AS n FROM customers WHERE vip",
+        "c": "SELECT COUNT(*) AS n FROM items",
+    },
+    {
+        "a": "SELECT region, COUNT(*) AS n FROM customers WHERE NOT vip GROUP BY region",
+        "b": "SELECT COUNT(*) AS n, SUM(price) AS p FROM orders WHERE status <> 'o'",
+    },
 ]
+
+
+COMPARED = SCRIPTS[-2:]
+"""Scripts in which rows under conditions are compared."""
 
 
 def check_without_one(seed, script):
@@ -465,6 +478,14 @@ def test_plans_say_where_rows_of_other_units_are_not_met(session):
 @pytest.mark.parametrize("seed", range(80))
 def test_neighbors_differ_by_what_is_charged(seed):
     check_without_one(seed, SCRIPTS[seed % len(SCRIPTS)])
+
+
+@pytest.mark.parametrize("script", COMPARED)
+@pytest.mark.parametrize("seed", range(4))
+def test_neighbors_differ_by_what_is_charged_where_some_rows_are_compared(seed, script):
+    asked = {"script": script, "schema": units(2, 3)}
+    whole, _ = removed_one(random.Random(seed), seed, asked)  # noqa: S311
+    assert any(any(one.conditions) for one in whole.certified.differences)
 
 
 STAFF = """

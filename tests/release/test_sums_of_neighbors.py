@@ -76,7 +76,13 @@ def recorded_in(session, script, **how) -> Recorded:
                 shape = apply(block, np.zeros(block.shape, dtype=np.int64)).shape
                 values[frozenset(space)] = made_up.integers(-(10**6), 10**6, shape)
         for one in certified.differences:
-            totals = [int(counted[table,][0]) for table in one.tables]
+            sides = zip(one.marginals, one.conditions, strict=True)
+            totals = [
+                int(
+                    counted[names].sum() if of is None else counted[names][..., 0][of.counted].sum()
+                )
+                for names, of in sides
+            ]
             found.exact.append((one, [one.times[0] * totals[0] - one.times[1] * totals[1]]))
             values[one.space] = made_up.integers(-(10**6), 10**6, 1)
         return NoisyMeasurements(certified, values)

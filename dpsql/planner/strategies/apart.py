@@ -47,6 +47,7 @@ ALIKE = 1e-9
 """Relative difference up to which two classes are asked the same."""
 ORDERS = 256
 """Orders in which a random unit fills the classes."""
+GOLDEN = (math.sqrt(5) - 1) / 2
 PRESENT = 0.5, 0.75, 0.9, 1.0
 """Probabilities that a unit has rows in a class, of which the one with the best bound is taken."""
 LEAST = 1e-9
@@ -54,7 +55,7 @@ LEAST = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Group:
+class _Class:
     """A class of the limit's cells, with the dual of what is asked in it."""
 
     share: float
@@ -112,12 +113,12 @@ def solve_apart(
 
 def _groups(
     workload: Workload, merged: MergedCells, limit: Apart, rows: Array, tolerance: float
-) -> list[_Group] | None:
+) -> list[_Class] | None:
     """Solve what is asked in each class of the limit; None if one has no basis in integers."""
     shape = tuple(merged.shape[axis] for axis in limit.axes)
     places = np.indices(merged.shape).reshape(len(merged.shape), -1)[list(limit.axes)]
     which = np.ravel_multi_index([*places], shape)
-    found, known = list[_Group](), list[tuple[Array, DualPoint]]()
+    found, known = list[_Class](), list[tuple[Array, DualPoint]]()
     for number, share in enumerate(limit.shares(shape)):
         here = (which == number) & (merged.classes >= 0)
         asked, inverse = np.unique(merged.classes[here], return_inverse=True)
@@ -129,7 +130,7 @@ def _groups(
         basis = basis_of(workload, merged, sum(map(len, point.roots)), asked)
         if basis is None:
             return None
-        found.append(_Group(float(share), asked, cells, basis, size, point))
+        found.append(_Class(float(share), asked, cells, basis, size, point))
     return found
 
 
@@ -162,7 +163,7 @@ def _worst(errors: Array, shares: Array) -> Array:
     return z
 
 
-def _lower(rows: Array, groups: Sequence[_Group]) -> float:
+def _lower(rows: Array, groups: Sequence[_Class]) -> float:
     """Bound the error of all mechanisms by a random unit.
 
     It goes through the classes in some order and has as many rows in each as it may, until there
@@ -171,8 +172,10 @@ def _lower(rows: Array, groups: Sequence[_Group]) -> float:
     mechanism of the cost 1 has an error below (tr (QMQᵀ)^½)²: its error times the mean of its cost
     over such units is no less, by Cauchy and Schwarz for nuclear norms, as in `dual`.
     """
-    random, shares = np.random.default_rng(0), np.array([group.share for group in groups])
-    orders = np.array([random.permutation(len(groups)) for _ in range(ORDERS)])
+    shares = np.array([group.share for group in groups])
+    # Parts of n²φ after the point are spread evenly over 0 to 1 (Weyl), and their order is mixed.
+    places = np.multiply.outer(np.arange(1, ORDERS + 1), np.arange(1, len(groups) + 1) ** 2)
+    orders = np.argsort(places * GOLDEN % 1.0, axis=1, kind="stable")
     until = np.minimum(np.cumsum(shares[orders], axis=1), 1.0)
     taken = np.zeros(orders.shape)
     np.put_along_axis(taken, orders, np.diff(until, axis=1, prepend=0.0), axis=1)
