@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import DpsqlError, InternalError, MechanismError, WorkloadError, printable
 from dpsql.hints import option, spend
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.threads import one_thread
 from dpsql.planner.mechanisms.base import (
     DEFAULT,
@@ -25,11 +26,12 @@ from dpsql.planner.mechanisms.base import (
 )
 from dpsql.planner.mechanisms.distinct_units import Most, plan_units
 from dpsql.planner.mechanisms.measures import Part, parts, plan_parts
-from dpsql.planner.mechanisms.querysmasher import QuerySmasher
+from dpsql.planner.mechanisms.querysmasher import QuerySmasher, plan_by
 from dpsql.planner.plans.objectives import least_budget, least_largest
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER, Traits
 from dpsql.planner.reconstruction.sources import RESIDUALS
+from dpsql.planner.strategies.merged import MergedCells
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
 
@@ -155,8 +157,12 @@ def _planned(
     def cost_at(budget: Budget) -> Cost:
         return Cost(budget, options.contributions, spreads=options.spreads)
 
+    def again(part: Part, share: Budget, merged: MergedCells, root: Array, like: Plan) -> Plan:
+        return plan_by(part.workload, Cost(share, part.rows), merged, root, like)
+
     def planner(weighted: Workload, at: Budget, _: Plan | None) -> Plan:
-        return plan_parts(weighted, cost_at(at), apart, compare=compare)
+        tables = again if compare else None
+        return plan_parts(weighted, cost_at(at), apart, tables, tolerance=options.tolerance)
 
     if options.targets is not None:
         return least_budget(workload, options.targets, planner, whole=False)

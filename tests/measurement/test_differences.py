@@ -28,7 +28,7 @@ from dpsql.measurement.distributions import Gaussian, Laplace
 from dpsql.measurement.factors import DenseFactor, IdentityFactor, MeasureFactor, UnitFactor
 from dpsql.measurement.measure import measure
 from dpsql.measurement.strategy import BlockStrategy
-from dpsql.planner.mechanisms.measures import ComparedTable, differences_of, weights_of
+from dpsql.planner.mechanisms.compared import ComparedTable, differences_of, weights_of
 from dpsql.privacy import Budget
 from dpsql.workload.spread import SpreadRows
 from tests.helpers.charging import pay

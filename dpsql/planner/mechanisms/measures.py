@@ -30,26 +30,34 @@ add to counts is never negative: so differences of totals are measured besides, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-import numpy as np
-
 from dpsql.errors import WorkloadError
 from dpsql.linalg.arrays import Array
-from dpsql.measurement.differences import Condition, Difference, cost_of, costs_by, times_of
-from dpsql.measurement.distributions import VARIANCE_BITS, Gaussian
+from dpsql.measurement.differences import Condition, Difference, cost_of, costs_by
 from dpsql.measurement.strategy import BlockStrategy
-from dpsql.planner.mechanisms.base import Cost
+from dpsql.planner.mechanisms.base import DEFAULT_TOLERANCE, Cost
+from dpsql.planner.mechanisms.compared import (
+    NEGLIGIBLE,
+    Asked,
+    ComparedTable,
+    Resolved,
+    differences_of,
+    resolved,
+)
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.parts import Measure, PartedReconstruction
 from dpsql.planner.reconstruction.sources import of_measure
 from dpsql.planner.shares import exact_shares
+from dpsql.planner.strategies.merged import MergedCells
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Workload
 from dpsql.workload.workload import UnitTable
 
+SHARPER = 4
+"""By so much is the gap less that is aimed for where blocks are solved again."""
 LEAST_SHARE = 1e-6
 """Of the budget of the part with the largest error: what each part has at least, to have noise."""
 
@@ -170,14 +178,26 @@ def _check_counts(family: Family, counts: Family) -> None:
         )
 
 
-def plan_parts(workload: Workload, cost: Cost, plan_apart: Apart, *, compare: bool = False) -> Plan:
+Again = Callable[[Part, Budget, MergedCells, Array, Plan], Plan]
+"""Plans it by a strategy over classes of its cells, where it was planned so before."""
+
+
+def plan_parts(
+    workload: Workload,
+    cost: Cost,
+    plan_apart: Apart,
+    again: Again | None = None,
+    *,
+    tolerance: float = DEFAULT_TOLERANCE,
+) -> Plan:
     """Plan each part with the share of the budget that makes the total error least.
 
     Args:
         workload: what to answer.
         cost: what may be spent.
         plan_apart: plans the families of one part.
-        compare: whether differences of totals of tables may be measured besides.
+        again: plans tables whose counts are compared; None if none are to be.
+        tolerance: the relative gap to aim for then.
 
     Raises:
         WorkloadError: see `parts`.
@@ -194,7 +214,47 @@ def plan_parts(workload: Workload, cost: Cost, plan_apart: Apart, *, compare: bo
     plans = [
         plan_apart(part, _share(budget, share)) for part, share in zip(divided, shares, strict=True)
     ]
-    return together(workload, cost, divided, plans, compare=compare)
+    found = together(workload, cost, divided, plans, compare=again is not None)
+    better = again and _resolved(found, divided, tolerance)
+    if again is None or better is None:
+        return found
+    shares = exact_shares([*better.shares], [1] * len(divided), amount)
+    # The tables come first among what was solved again.
+    order = sorted(range(len(divided)), key=lambda i: not divided[i].of_table)
+    budgets = {i: _share(budget, share) for i, share in zip(order, shares, strict=True)}
+    roots = dict(zip(order, better.strategies, strict=False))
+    plans = [
+        again(part, budgets[i], *roots[i], plans[i]) if i in roots else plan_apart(part, budgets[i])
+        for i, part in enumerate(divided)
+    ]
+    other = together(workload, cost, divided, plans, compare=True)
+    if not other.rmse < found.rmse:
+        return found
+    saved = (found.rmse**2 - other.rmse**2) * workload.count + found.saved
+    return replace(other, saved=saved)
+
+
+def _resolved(found: Plan, divided: Sequence[Part], tolerance: float) -> Resolved | None:
+    """Solve tables again for what they answer beside differences; None if none are compared.
+
+    Or if one of the tables isn't, or its count doesn't follow from what is asked, or is much work.
+    """
+    differences = found.certified.differences
+    tables = [part for part in divided if part.of_table]
+    compared = {table for difference in differences for table in difference.tables}
+    if compared != {part.measure for part in tables}:
+        return None
+    asked = [Asked.of(part.workload, part.change) for part in tables]
+    known = [one for one in asked if one is not None]
+    if len(known) < len(asked):
+        return None
+    share = {m: float(plan.privacy_cost) for m, plan in found.parts.items()}
+    others = [
+        _total(found.parts[part.measure]) * share[part.measure]
+        for part in divided
+        if not part.of_table
+    ]
+    return resolved(known, others, tolerance / SHARPER)
 
 
 def _errors(divided: Sequence[Part], error: Callable[[Part], float]) -> list[float]:
@@ -266,6 +326,7 @@ def together(
             for part, plan in pairs
         },
         saved=saved,
+        told=saved,
     )
 
 
@@ -307,105 +368,3 @@ def _seen(plan: Plan, table: UnitTable) -> Condition | None:
     cells = squares > 0
     names = tuple(table.own(name) or name for name in space)
     return Condition(names, cells.shape, cells.tobytes())
-
-
-# ── Counts of several tables compared: what costs nothing more, and makes them more exact ────────
-#
-# Each table is planned by itself, and C_r is what its measurements cost. As no unit has less than
-# no rows, differences between totals may be measured besides for nothing, with the weights w_ij of
-# `measurement.differences`, as long as Σ_j w_ij <= C_i for each table; or between the counts of
-# rows that satisfy a condition, if nothing is measured of the others. Whatever they are, no
-# combination of answers has more variance for them: so the plan is never worse than without. Of R
-# totals alone, with equal shares, w = C/(R − 1) makes the variance of each
-#
-#     R²/(2R − 1)  in place of R,  at the cost 1:
-#
-# 1.5 times less for two tables, 1.67 for three, 1.9 for ten; that of their sum is R² as before, and
-# that of the difference of two 2/(2R − 1)·R(R − 1) in place of 2R. (To make the sum of all
-# variances the least, and that of the sum of all tables larger, would be 1.5, 1.67, 2.3: see
-# `units`.) Where tables are grouped as well, C_r is for all that is measured of them, so that
-# differences may be much more exact than totals are; but then totals are a small part of the error.
-#
-# *The weights.* More is never worse, so all tables get as much as they may, as evenly as can be:
-# w_ij = u_i u_j with rows that sum to C_i, as far as there are such u (they are found by scaling
-# all rows again and again), and what is left is filled up pair by pair.
-
-
-LARGEST = 1 << 30
-"""How often the rows of a table are taken in a difference, at most, so that its noise is fine."""
-COARSER = 16
-"""By so much less often, if the noise would be too wide for an int64."""
-MOST_TABLES = 16
-"""Of which each is compared with each other."""
-ROUNDS = 200
-NEGLIGIBLE = 1e-6
-"""Relative weight from which a difference is measured."""
-SLACK = Fraction(10**9 - 1, 10**9)
-"""Of a weight in floats, so that sums of them are below what they may be."""
-
-
-@dataclass(frozen=True, slots=True)
-class ComparedTable:
-    """One of several tables, of which the number of rows, or of some, is known with some noise."""
-
-    name: str
-    """The axis of its counts."""
-    rows: int
-    """How many rows of one unit count at most."""
-    cost: Fraction
-    """How much more what is measured costs of rows that are counted than of others."""
-    condition: Condition | None = None
-    """Which rows are counted; None for all."""
-
-
-def differences_of(tables: Sequence[ComparedTable]) -> tuple[Difference, ...]:
-    """Choose the differences of totals to measure, for which nothing has to be paid."""
-    found: list[Difference] = []
-    for start in range(0, len(tables), MOST_TABLES):
-        found += _compared(tables[start : start + MOST_TABLES])
-    return tuple(found)
-
-
-def _compared(tables: Sequence[ComparedTable]) -> Iterator[Difference]:
-    costs = np.array([float(table.cost) for table in tables])
-    weights = weights_of(costs)
-    for i, one in enumerate(tables):
-        for j, other in enumerate(tables[:i]):
-            if weights[i, j] > NEGLIGIBLE * min(costs[i], costs[j]):
-                found = _difference(other, one, Fraction(float(weights[i, j])) * SLACK)
-                if found is not None:
-                    yield found
-
-
-def _difference(one: ComparedTable, other: ComparedTable, weight: Fraction) -> Difference | None:
-    """Return a difference of at most some weight; None if none fits 64-bit integers."""
-    rows, largest = (one.rows, other.rows), LARGEST
-    while (times := times_of(rows, largest)) is not None:
-        change = times[0] * rows[0]
-        squared = max(1, math.ceil(change**2 / weight))
-        if squared < 1 << VARIANCE_BITS:
-            law, conditions = Gaussian(squared), (one.condition, other.condition)
-            return Difference((one.name, other.name), times, rows, law, conditions)
-        largest //= COARSER
-    return None
-
-
-def weights_of(costs: Array) -> Array:
-    """Return weights w_ij >= 0, of which those of table i sum to its cost at most."""
-    count = len(costs)
-    apart = 1 - np.eye(count)
-    if count < 2 or not (costs > 0).all():
-        return np.zeros((count, count))
-    weights = apart * np.multiply.outer(costs, costs) / costs.sum()
-    for _ in range(ROUNDS):
-        free = np.sqrt(costs / weights.sum(axis=1))
-        weights = weights * np.multiply.outer(free, free)
-    free = costs / weights.sum(axis=1)
-    weights = weights * np.minimum(np.minimum.outer(free, free), 1)
-    for i in range(count):
-        for j in range(i):
-            left = costs - weights.sum(axis=1)
-            more = max(0.0, min(left[i], left[j]))
-            weights[i, j] += more
-            weights[j, i] += more
-    return np.asarray(weights)

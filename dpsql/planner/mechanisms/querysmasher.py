@@ -19,6 +19,7 @@ import numpy as np
 
 from dpsql.errors import ResourceLimitError, WorkloadError
 from dpsql.hints import spend
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.digits import AS_GOOD, least
 from dpsql.linalg.roots import compressed
 from dpsql.linalg.threads import one_thread
@@ -65,12 +66,14 @@ from dpsql.planner.strategies.choose import (
 )
 from dpsql.planner.strategies.dual import MAX_RANK, Dual, evaluate
 from dpsql.planner.strategies.identity import IdentitySolver, identity_error
+from dpsql.planner.strategies.merged import MergedCells
 from dpsql.planner.strategies.rounding import Rounding
 from dpsql.planner.strategies.whole import (
     MAX_CELLS,
     MODERATE_WORK,
     is_quick,
     solve_whole,
+    whole_by,
     whole_work,
 )
 from dpsql.planner.weights.contexts import ContextChoice, choose_by_context
@@ -274,6 +277,21 @@ def _plan_whole(workload: Workload, cost: Cost, tolerance: float, solved: Solved
     """Plan all touched attributes as one space, without residuals; None if that can't be."""
     found = solved.once(workload, "whole", tolerance, lambda: solve_whole(workload, tolerance / 4))
     return None if found is None else _measured_whole(workload, cost, found)
+
+
+def plan_by(workload: Workload, cost: Cost, merged: MergedCells, root: Array, like: Plan) -> Plan:
+    """Plan the whole domain by a strategy that was found for what others ask besides.
+
+    Args:
+        workload: what is asked.
+        cost: what may be spent.
+        merged: its classes of cells.
+        root: the strategy over these, with columns of norm 1 at most.
+        like: a plan for the workload, whose bound holds for this one too. It is returned if there
+            is no way to measure the strategy in integers.
+    """
+    found = whole_by(workload, merged, root, math.fsum(block.lower for block in like.planned))
+    return like if found is None else _measured_whole(workload, cost, found)
 
 
 def _groups_apart(

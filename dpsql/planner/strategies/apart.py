@@ -31,12 +31,11 @@ import scipy
 
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.planner.residuals.pieces import Component
-from dpsql.planner.residuals.references import Reference
 from dpsql.planner.strategies.base import Solution, Triangular
 from dpsql.planner.strategies.dual import Dual, DualPoint, maximize
 from dpsql.planner.strategies.express import over_basis
 from dpsql.planner.strategies.merged import MergedCells
-from dpsql.planner.strategies.whole import basis_of
+from dpsql.planner.strategies.whole import asked_of_all, basis_of
 from dpsql.workload import Workload
 from dpsql.workload.spread import Apart
 
@@ -104,11 +103,8 @@ def solve_apart(
     scaled = [math.sqrt(x) * one.coefficients for x, one in zip(norms, solved, strict=True)]
     basis = [_spread(one.basis, group.cells) for one, group in zip(solved, groups, strict=True)]
     strategy = Triangular(np.asarray(scipy.linalg.block_diag(*scaled)), np.vstack(basis))
-    references = tuple(Reference.of_cells(n) for n in merged.shape)
-    axes = tuple(range(len(references)))
-    component = Component(axes, references, b"whole", merged.spread(rows))
     upper = float((errors / norms).sum())
-    return component, Solution(strategy, upper, _lower(rows, groups), SOLVER)
+    return asked_of_all(merged, rows), Solution(strategy, upper, _lower(rows, groups), SOLVER)
 
 
 def _groups(

@@ -112,12 +112,38 @@ def solve_whole(
     slow = dual.rank < merged.count and EVALUATIONS * dual.work > SHARPER_WORK
     aim = max(tolerance, FIRST_TOLERANCE) if slow else tolerance
     best = maximize(dual, aim, work=work, many=MANY_JOINT)
-    found = over_basis(best.root, basis)
-    strategy = Triangular(found.coefficients, merged.spread(found.basis))
+    solution = Solution(_strategy(merged, best.root, basis), best.upper, best.lower, SOLVER)
+    return asked_of_all(merged, rows), solution
+
+
+def whole_by(
+    workload: Workload, merged: MergedCells, root: Array, lower: float
+) -> tuple[Component, Solution] | None:
+    """Take a strategy over the classes of cells that was found for what others ask besides.
+
+    Args:
+        workload: what is asked of it.
+        merged: the classes.
+        root: rows of full rank, with columns of norm 1 at most.
+        lower: a bound on the error of all strategies.
+    """
+    basis = basis_of(workload, merged, len(root))
+    if basis is None:
+        return None
+    component = asked_of_all(merged, merged.root(workload))
+    error = float(np.square(merged.root(workload) @ np.linalg.pinv(root)).sum())
+    return component, Solution(_strategy(merged, root, basis), error, lower, SOLVER)
+
+
+def asked_of_all(merged: MergedCells, rows: Array) -> Component:
+    """Return queries over classes of cells as the problem of the whole domain."""
     references = tuple(Reference.of_cells(n) for n in merged.shape)
-    asked = merged.spread(rows)
-    component = Component(tuple(range(len(references))), references, b"whole", asked)
-    return component, Solution(strategy, best.upper, best.lower, SOLVER)
+    return Component(tuple(range(len(references))), references, b"whole", merged.spread(rows))
+
+
+def _strategy(merged: MergedCells, root: Array, basis: NDArray[np.int64]) -> Triangular:
+    found = over_basis(root, basis)
+    return Triangular(found.coefficients, merged.spread(found.basis))
 
 
 def integer_basis(workload: Workload, rank: int) -> NDArray[np.int64] | None:
