@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import DpsqlError, InternalError, MechanismError, WorkloadError, printable
 from dpsql.hints import option, spend
-from dpsql.linalg.arrays import Array
 from dpsql.linalg.threads import one_thread
 from dpsql.planner.mechanisms.base import (
     DEFAULT,
@@ -24,6 +23,7 @@ from dpsql.planner.mechanisms.base import (
     budget_of,
     check_how,
 )
+from dpsql.planner.mechanisms.compared import Again
 from dpsql.planner.mechanisms.distinct_units import Most, plan_units
 from dpsql.planner.mechanisms.measures import Part, parts, plan_parts
 from dpsql.planner.mechanisms.querysmasher import QuerySmasher, plan_by
@@ -31,7 +31,6 @@ from dpsql.planner.plans.objectives import least_budget, least_largest
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER, Traits
 from dpsql.planner.reconstruction.sources import RESIDUALS
-from dpsql.planner.strategies.merged import MergedCells
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
 
@@ -157,8 +156,9 @@ def _planned(
     def cost_at(budget: Budget) -> Cost:
         return Cost(budget, options.contributions, spreads=options.spreads)
 
-    def again(part: Part, share: Budget, merged: MergedCells, root: Array, like: Plan) -> Plan:
-        return plan_by(part.workload, Cost(share, part.rows), merged, root, like)
+    def again(part: Part, share: Budget, found: Again) -> Plan:
+        how = found.merged, found.root, found.lower
+        return plan_by(part.workload, Cost(share, part.rows), *how) or apart(part, share)
 
     def planner(weighted: Workload, at: Budget, _: Plan | None) -> Plan:
         tables = again if compare else None

@@ -18,6 +18,7 @@ from dpsql.linalg.labeled import LabeledArray
 from dpsql.measurement.certify import CertifiedPlan
 from dpsql.measurement.measure import measure
 from dpsql.planner import registry
+from dpsql.planner.mechanisms import compared, measures
 from dpsql.planner.mechanisms.base import Options
 from dpsql.planner.mechanisms.measures import parts
 from dpsql.privacy import Budget
@@ -95,7 +96,8 @@ def test_the_total_is_what_the_best_shares_of_single_plans_make_it(mechanism, th
     assert float(plan.privacy_cost) == pytest.approx(float(BUDGET.mu_squared), rel=1e-6)
     shares = [float(part.privacy_cost) for part in plan.parts.values()]
     expected = [float(BUDGET.mu_squared) * root / sum(roots) for root in roots]
-    assert shares == pytest.approx(expected, rel=1e-6)
+    # Where counts are compared, tables are measured for what that leaves, which moves shares a bit.
+    assert shares == pytest.approx(expected, rel=2e-2 if plan.told > plan.saved else 1e-6)
 
 
 def test_the_shares_of_tables_do_not_depend_on_how_many_rows_of_a_unit_they_have():
@@ -346,6 +348,13 @@ def above_the_best(seeds):
 
 def test_plans_are_near_the_best_of_all_mechanisms():
     found = above_the_best(range(several_parts.SCRIPTS))
+    assert np.median(found) <= 0.05
+    assert max(found) <= 0.5
+
+
+def test_without_blocks_for_what_they_answer_plans_are_nearly_as_near(monkeypatch):
+    monkeypatch.setattr(measures, "MOST_AGAIN", 0)
+    found = above_the_best(range(several_parts.SCRIPTS))
     assert np.median(found) <= 1.1
     assert max(found) <= 2.7
 
@@ -365,3 +374,32 @@ def test_counts_under_conditions_are_compared():
     (one,) = also.certified.differences
     assert one.conditions[0] is not None
     assert one.conditions[1] is None
+
+
+@pytest.mark.parametrize("seed", [4, 12, 20])
+def test_the_error_that_is_minimised_is_that_of_the_plan(seed):
+    """Of one covariance of all tables, by least squares; and the plan's own before rounding."""
+    con, script, rows = several_parts.tables(seed)
+    plan = dpsql.plan(con, script, budget=BUDGET, unit=dpsql.Unit("u", max_rows=rows))
+    asked = [compared.Asked.of(part.workload, part.change) for part in parts(plan.workload)]
+    found = compared.resolved(asked, (), 1e-4)
+    assert total(plan) == pytest.approx(found.error, rel=1e-4)
+    weights = compared.weights_of(found.shares)
+    sizes = [one.rows.shape[1] for one in asked]
+    ends = np.cumsum([0, *sizes])
+    precision, queries = np.zeros((ends[-1], ends[-1])), []
+    for i, (share, again, one) in enumerate(
+        zip(found.shares, found.strategies, asked, strict=True)
+    ):
+        here = slice(ends[i], ends[i + 1])
+        precision[here, here] = share * again.root.T @ again.root
+        placed = np.zeros((len(one.rows), ends[-1]))
+        placed[:, here] = one.rows
+        queries.append(placed)
+        for j in range(i):
+            pair = np.zeros(ends[-1])
+            pair[here], pair[ends[j] : ends[j + 1]] = 1, -1
+            precision += weights[i, j] * np.outer(pair, pair)
+    stacked = np.vstack(queries)
+    error = np.trace(stacked @ np.linalg.pinv(precision, rcond=1e-12) @ stacked.T)
+    assert error == pytest.approx(found.error, rel=1e-5)

@@ -66,7 +66,8 @@ COARSER = 16
 """By so much less often, if the noise would be too wide for an int64."""
 MOST_TABLES = 16
 """Of which each is compared with each other."""
-ROUNDS = 200
+ROUNDS, FEW_ROUNDS = 200, 20
+"""Of scaling rows: for what is measured, and to see what shares are worth."""
 NEGLIGIBLE = 1e-6
 """Relative weight from which a difference is measured."""
 SLACK = Fraction(10**9 - 1, 10**9)
@@ -119,14 +120,14 @@ def _difference(one: ComparedTable, other: ComparedTable, weight: Fraction) -> D
     return None
 
 
-def weights_of(costs: Array) -> Array:
+def weights_of(costs: Array, rounds: int = ROUNDS) -> Array:
     """Return weights w_ij >= 0, of which those of table i sum to its cost at most."""
     count = len(costs)
     apart = 1 - np.eye(count)
     if count < 2 or not (costs > 0).all():
         return np.zeros((count, count))
     weights = apart * np.multiply.outer(costs, costs) / costs.sum()
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         free = np.sqrt(costs / weights.sum(axis=1))
         weights = weights * np.multiply.outer(free, free)
     free = costs / weights.sum(axis=1)
@@ -144,7 +145,9 @@ def weights_of(costs: Array) -> Array:
 
 
 MOST_WORK = 100.0**3
-"""r²N up to which blocks are solved again."""
+"""r²N up to which blocks are solved again,"""
+MOST_AGAIN = 8
+"""of so many tables."""
 CLOSE = 1e-6
 """How far a count may be from what queries say of it, but for rounding."""
 MOST_ROUNDS = 12
@@ -163,6 +166,8 @@ class Asked:
     rows: Array
     """Queries, for all rows of a unit."""
     merged: MergedCells
+    change: int
+    """How many rows these are."""
 
     @staticmethod
     def of(workload: Workload, change: int) -> Asked | None:
@@ -177,13 +182,28 @@ class Asked:
             return None
         rows = merged.root(workload) * change
         count = np.linalg.pinv(rows) @ rows.sum(axis=1)
-        return Asked(rows, merged) if np.abs(count - 1).max() <= CLOSE else None
+        return Asked(rows, merged, change) if np.abs(count - 1).max() <= CLOSE else None
 
-    def root(self, rows: Array, tolerance: float) -> Array:
-        """Return R with RᵀR = X for the best X for some queries, whose largest column is 1."""
-        dual = Dual.of(rows, self.merged.shape, self.merged.moved)
-        found = maximize(dual, tolerance).root
-        return np.asarray(found / math.sqrt(float(np.square(found).sum(axis=0).max())))
+    def best(self, rows: Array, tolerance: float) -> tuple[Array, float]:
+        """Return R with RᵀR = X for the best X for some queries, whose largest column is 1.
+
+        And a bound on their error for all X, for one row of a unit.
+        """
+        point = maximize(Dual.of(rows, self.merged.shape, self.merged.moved), tolerance)
+        length = math.sqrt(float(np.square(point.root).sum(axis=0).max()))
+        return np.asarray(point.root / length), point.lower / self.change**2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Again:
+    """A strategy for one table whose count is compared."""
+
+    merged: MergedCells
+    """The classes of its cells."""
+    root: Array
+    """R, over these."""
+    lower: float
+    """A bound on the error of all strategies for its own queries, for one row of a unit."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -194,8 +214,8 @@ class Resolved:
     """At the cost 1, of all parts."""
     shares: Array
     """Of all parts; they sum to 1."""
-    strategies: tuple[tuple[MergedCells, Array], ...]
-    """The classes of cells of each table, and R."""
+    strategies: tuple[Again, ...]
+    """For each table."""
 
 
 class _Compared:
@@ -219,7 +239,7 @@ class _Compared:
 
     def _told(self, shares: Array) -> Array:
         """Return S."""
-        weights = weights_of(shares)
+        weights = weights_of(shares, FEW_ROUNDS)
         laplacian = np.diag(weights.sum(axis=1)) - weights
         inner = np.eye(len(shares)) + laplacian * (self._variances / shares)
         return np.asarray(np.linalg.solve(inner, laplacian))
@@ -235,8 +255,8 @@ class _Compared:
         """Return shares that are better, if there are any."""
         best, least = shares, self.error(shares)
         for _ in range(STEPS):
-            worth = np.empty(len(best))
-            for i in range(len(best)):
+            worth = np.concatenate([np.zeros(len(self._asked)), self._others])
+            for i in range(len(self._asked)):
                 more, less = best.copy(), best.copy()
                 more[i] *= 1 + STEP
                 less[i] *= 1 - STEP
@@ -276,15 +296,18 @@ def resolved(asked: Sequence[Asked], others: Sequence[float], tolerance: float) 
     rows = [one.rows for one in asked]
     shares: Array | None = None
     best: Resolved | None = None
+    lowers: list[float] = []
     for _ in range(MOST_ROUNDS):
-        roots = tuple(one.root(q, tolerance) for one, q in zip(asked, rows, strict=True))
+        points = [one.best(q, tolerance) for one, q in zip(asked, rows, strict=True)]
+        roots, lowers = [root for root, _ in points], lowers or [lower for _, lower in points]
         now = _Compared(asked, roots, rest)
         if shares is None:
             shares = np.sqrt(np.concatenate([now.alone, rest]))
             shares /= shares.sum()
         shares = now.moved(shares)
-        classes = (one.merged for one in asked)
-        found = Resolved(now.error(shares), shares, tuple(zip(classes, roots, strict=True)))
+        classes = [one.merged for one in asked]
+        again = tuple(map(Again, classes, roots, lowers))
+        found = Resolved(now.error(shares), shares, again)
         before = best
         best = found if before is None or found.error < before.error else before
         if before is not None and found.error > before.error * (1 - ENOUGH):

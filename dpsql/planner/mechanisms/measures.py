@@ -35,12 +35,13 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.errors import WorkloadError
-from dpsql.linalg.arrays import Array
 from dpsql.measurement.differences import Condition, Difference, cost_of, costs_by
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.mechanisms.base import DEFAULT_TOLERANCE, Cost
 from dpsql.planner.mechanisms.compared import (
+    MOST_AGAIN,
     NEGLIGIBLE,
+    Again,
     Asked,
     ComparedTable,
     Resolved,
@@ -51,11 +52,12 @@ from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.parts import Measure, PartedReconstruction
 from dpsql.planner.reconstruction.sources import of_measure
 from dpsql.planner.shares import exact_shares
-from dpsql.planner.strategies.merged import MergedCells
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Workload
 from dpsql.workload.workload import UnitTable
 
+WORTHWHILE = 1e-5
+"""Relative gain in RMSE from which blocks that were solved again are taken."""
 SHARPER = 4
 """By so much is the gap less that is aimed for where blocks are solved again."""
 LEAST_SHARE = 1e-6
@@ -178,15 +180,15 @@ def _check_counts(family: Family, counts: Family) -> None:
         )
 
 
-Again = Callable[[Part, Budget, MergedCells, Array, Plan], Plan]
-"""Plans it by a strategy over classes of its cells, where it was planned so before."""
+ByStrategy = Callable[[Part, Budget, Again], Plan]
+"""Plans it by a strategy that was found before."""
 
 
 def plan_parts(
     workload: Workload,
     cost: Cost,
     plan_apart: Apart,
-    again: Again | None = None,
+    again: ByStrategy | None = None,
     *,
     tolerance: float = DEFAULT_TOLERANCE,
 ) -> Plan:
@@ -222,13 +224,13 @@ def plan_parts(
     # The tables come first among what was solved again.
     order = sorted(range(len(divided)), key=lambda i: not divided[i].of_table)
     budgets = {i: _share(budget, share) for i, share in zip(order, shares, strict=True)}
-    roots = dict(zip(order, better.strategies, strict=False))
+    solved = dict(zip(order, better.strategies, strict=False))
     plans = [
-        again(part, budgets[i], *roots[i], plans[i]) if i in roots else plan_apart(part, budgets[i])
+        again(part, budgets[i], solved[i]) if i in solved else plan_apart(part, budgets[i])
         for i, part in enumerate(divided)
     ]
     other = together(workload, cost, divided, plans, compare=True)
-    if not other.rmse < found.rmse:
+    if other.rmse >= found.rmse * (1 - WORTHWHILE):
         return found
     saved = (found.rmse**2 - other.rmse**2) * workload.count + found.saved
     return replace(other, saved=saved)
@@ -242,7 +244,7 @@ def _resolved(found: Plan, divided: Sequence[Part], tolerance: float) -> Resolve
     differences = found.certified.differences
     tables = [part for part in divided if part.of_table]
     compared = {table for difference in differences for table in difference.tables}
-    if compared != {part.measure for part in tables}:
+    if len(tables) > MOST_AGAIN or compared != {part.measure for part in tables}:
         return None
     asked = [Asked.of(part.workload, part.change) for part in tables]
     known = [one for one in asked if one is not None]

@@ -279,7 +279,9 @@ def _plan_whole(workload: Workload, cost: Cost, tolerance: float, solved: Solved
     return None if found is None else _measured_whole(workload, cost, found)
 
 
-def plan_by(workload: Workload, cost: Cost, merged: MergedCells, root: Array, like: Plan) -> Plan:
+def plan_by(
+    workload: Workload, cost: Cost, merged: MergedCells, root: Array, lower: float
+) -> Plan | None:
     """Plan the whole domain by a strategy that was found for what others ask besides.
 
     Args:
@@ -287,11 +289,13 @@ def plan_by(workload: Workload, cost: Cost, merged: MergedCells, root: Array, li
         cost: what may be spent.
         merged: its classes of cells.
         root: the strategy over these, with columns of norm 1 at most.
-        like: a plan for the workload, whose bound holds for this one too. It is returned if there
-            is no way to measure the strategy in integers.
+        lower: a bound on the error of all strategies for the workload.
+
+    Returns:
+        The plan; None if there is no way to measure the strategy in integers.
     """
-    found = whole_by(workload, merged, root, math.fsum(block.lower for block in like.planned))
-    return like if found is None else _measured_whole(workload, cost, found)
+    found = whole_by(workload, merged, root, lower)
+    return None if found is None else _measured_whole(workload, cost, found)
 
 
 def _groups_apart(

@@ -203,14 +203,32 @@ def plan_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool = Fal
 def _parts_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool) -> Plan:
     """Plan counts and each measure on what was measured of it, with the shares that they have.
 
-    The shares are those that are best if nothing is known; no bound is known for the whole.
+    The shares are those that are best if nothing is known; no bound is known for the whole. Where
+    tables are measured for what differences of their counts leave to them, that may be better than
+    what is best for each of them.
     """
+    found = _each_given(alone, past, tolerance, uniform=uniform)
+    if alone.told == alone.saved:
+        return found
+    kept = _each_given(alone, past, tolerance, uniform=uniform, keep=True)
+    return least((kept, found), lambda plan: plan.rmse)
+
+
+def _each_given(
+    alone: Plan, past: Past, tolerance: float, *, uniform: bool, keep: bool = False
+) -> Plan:
+    """Plan each part on what was measured of it, or keep the strategies of all."""
     divided = parts(alone.workload)
     apart: dict[str | None, tuple[Follows, tuple[int, ...]]] = {}
     plans, own = [], len(past.sources)
     for part in divided:
         before, numbers = past.of_measure(part.measure)
-        plan = plan_given(alone.parts[part.measure], before, tolerance, uniform=uniform)
+        own_plan = alone.parts[part.measure]
+        if keep and own_plan.planned and not part.of_units:
+            known = before.over(part.workload.domain)
+            plan = Rounds(own_plan, before, known).combined(own_plan, 0.0)
+        else:
+            plan = plan_given(own_plan, before, tolerance, uniform=uniform)
         follows: Follows = LastAlone(plan.reconstruction, len(numbers))
         if plan.given is not None and isinstance(plan.given.combination, Combination):
             follows = plan.given.combination
