@@ -384,7 +384,7 @@ def test_the_error_that_is_minimised_is_that_of_the_plan(seed):
     asked = [compared.Asked.of(part.workload, part.change) for part in parts(plan.workload)]
     found = compared.resolved(asked, (), 1e-4)
     assert total(plan) == pytest.approx(found.error, rel=1e-4)
-    weights = compared.weights_of(found.shares)
+    weights = compared.weights_of(found.shares, compared.FEW_ROUNDS)
     sizes = [one.rows.shape[1] for one in asked]
     ends = np.cumsum([0, *sizes])
     precision, queries = np.zeros((ends[-1], ends[-1])), []
