@@ -45,7 +45,8 @@ most, or at z*, where it is c_r + (1 − z*) W_r. So all differences cost
 
     Σ_r max(0, min(c_r, C⁰_r) + W_r − c_r, (1 − z*) W_r)
 
-besides, which is what (2) says if c_r = max(C¹_r, C⁰_r).
+besides, which is what (2) says if c_r = max(C¹_r, C⁰_r). Of few tables the least of that is charged,
+and of what (1) is above Σ_r c_r.
 
 As a process of noise it is Gaussian: all measurements are one Gaussian mechanism, and its μ² is the
 largest squared change over variance, which F bounds.
@@ -230,8 +231,7 @@ def beyond(
         charged = cost_of(blocks, table, most, spreads, evenly=False)
         own[table] = _Own(charged, *costs_by(blocks, table, most, spreads, condition), weight)
     found = sum((one.beyond for one in own.values()), Fraction(0))
-    plain = all(max(one.counted, one.others) <= one.charged for one in own.values())
-    if found and plain and len(own) <= MOST_TABLES:
+    if found and len(own) <= MOST_TABLES:
         charged = sum((one.charged for one in own.values()), Fraction(0))
         return min(found, max(Fraction(0), _largest(own, differences) - charged))
     return found

@@ -189,6 +189,44 @@ def test_conditional_differences_of_rows_that_are_spread_out_cost_enough(data):
     assert worst(tables, compared, most) <= spent(tuple(blocks), 1, tuple(spreads), compared)
 
 
+@settings(max_examples=200, deadline=None)
+@given(*[st.integers(0, 12)] * 4)
+def test_what_one_table_pays_for_is_the_largest_of_its_bound(charged, counted, others, weight):
+    """min(c, C¹z + C⁰(1 − z)) + (1 − z)W − c, which is largest at 0, at 1 or at its bend."""
+    charged = min(charged, max(counted, others))
+    own = differences._Own(*map(Fraction, (charged, counted, others, weight)))
+    shares = [Fraction(i, 5 * 12) for i in range(5 * 12 + 1)]
+    if counted != others:
+        shares.append(
+            min(max(Fraction(charged - others, counted - others), Fraction(0)), Fraction(1))
+        )
+    found = max(
+        min(own.charged, own.counted * z + own.others * (1 - z))
+        + (1 - z) * own.weight
+        - own.charged
+        for z in shares
+    )
+    assert own.beyond == max(0, found)
+
+
+def test_a_condition_on_two_attributes_finds_its_cells_in_any_order():
+    """Attributes of a block in another order, joint in one factor or each in its own."""
+    law = Gaussian(1)
+    joint = np.array([[1, 2, 3], [4, 5, 6]])  # by y, x
+    one = DenseFactor((1, 0), (2, 3), joint.reshape(1, -1).astype(np.int64))
+    own = BlockStrategy((("a.x", "a.y", "a"),), (one, MeasureFactor((2,), 1, 1)), law)
+    each = [DenseFactor((i,), (n,), np.arange(1, n + 1)[None]) for i, n in ((0, 3), (1, 2))]
+    apart = BlockStrategy((("a.x", "a.y", "a"),), (*each[::-1], MeasureFactor((2,), 1, 1)), law)
+    for block, numbers in ((own, joint), (apart, np.array([[1, 2, 3], [2, 4, 6]]))):
+        for at in range(6):
+            cells = np.zeros((2, 3), dtype=np.uint8)
+            cells.ravel()[at] = 1
+            for names, by in ((("y", "x"), cells), (("x", "y"), cells.T)):
+                of = Condition(names, by.shape, by.tobytes())
+                others = (numbers[cells == 0] ** 2).max()
+                assert costs_by([block], "a", 1, (), of) == (numbers[cells == 1] ** 2, others)
+
+
 @pytest.mark.parametrize(
     ("names", "shape", "cells"),
     [

@@ -244,7 +244,7 @@ def _resolved(found: Plan, divided: Sequence[Part], tolerance: float) -> Resolve
     differences = found.certified.differences
     tables = [part for part in divided if part.of_table]
     compared = {table for difference in differences for table in difference.tables}
-    if len(tables) > MOST_AGAIN or compared != {part.measure for part in tables}:
+    if not 1 < len(tables) <= MOST_AGAIN or compared != {part.measure for part in tables}:
         return None
     asked = [Asked.of(part.workload, part.change) for part in tables]
     known = [one for one in asked if one is not None]
