@@ -45,8 +45,8 @@ most, or at z*, where it is c_r + (1 − z*) W_r. So all differences cost
 
     Σ_r max(0, min(c_r, C⁰_r) + W_r − c_r, (1 − z*) W_r)
 
-besides, which is what (2) says if c_r = max(C¹_r, C⁰_r). Of few tables the least of that is charged,
-and of what (1) is above Σ_r c_r.
+besides, which is what (2) says if c_r = max(C¹_r, C⁰_r). Of few tables the lesser of that is
+charged, and of what (1) is above Σ_r c_r.
 
 As a process of noise it is Gaussian: all measurements are one Gaussian mechanism, and its μ² is the
 largest squared change over variance, which F bounds.

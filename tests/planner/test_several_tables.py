@@ -381,7 +381,7 @@ def test_the_error_that_is_minimised_is_that_of_the_plan(seed):
     """Of one covariance of all tables, by least squares; and the plan's own before rounding."""
     con, script, rows = several_parts.tables(seed)
     plan = dpsql.plan(con, script, budget=BUDGET, unit=dpsql.Unit("u", max_rows=rows))
-    asked = [compared.Asked.of(part.workload, part.change) for part in parts(plan.workload)]
+    asked = [compared.AskedTable.of(part.workload, part.change) for part in parts(plan.workload)]
     found = compared.resolved(asked, (), 1e-4)
     assert total(plan) == pytest.approx(found.error, rel=1e-3)  # weights are scaled for longer
     weights = compared.weights_of(found.shares, compared.FEW_ROUNDS)

@@ -160,7 +160,7 @@ STEP = 1e-4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
+class AskedTable:
     """What is asked of one of several tables, over the classes of its cells."""
 
     rows: Array
@@ -170,7 +170,7 @@ class Asked:
     """How many rows these are."""
 
     @staticmethod
-    def of(workload: Workload, change: int) -> Asked | None:
+    def of(workload: Workload, change: int) -> AskedTable | None:
         """Write the queries of a table out; None if that is much work.
 
         Or if the count of all cells of which anything is asked doesn't follow from their answers.
@@ -182,7 +182,7 @@ class Asked:
             return None
         rows = merged.root(workload) * change
         count = np.linalg.pinv(rows) @ rows.sum(axis=1)
-        return Asked(rows, merged, change) if np.abs(count - 1).max() <= CLOSE else None
+        return AskedTable(rows, merged, change) if np.abs(count - 1).max() <= CLOSE else None
 
     def best(self, rows: Array, tolerance: float) -> tuple[Array, float]:
         """Return R with RᵀR = X for the best X for some queries, whose largest column is 1.
@@ -221,7 +221,7 @@ class Resolved:
 class _Compared:
     """The error of tables whose counts are compared, by shares of the budget."""
 
-    def __init__(self, asked: Sequence[Asked], roots: Sequence[Array], others: Array) -> None:
+    def __init__(self, asked: Sequence[AskedTable], roots: Sequence[Array], others: Array) -> None:
         inverses = [np.linalg.pinv(root) for root in roots]
         self._asked, self._others = asked, others
         self._errors = np.array(
@@ -284,7 +284,7 @@ LEAST_WORTH = 1e-9
 """Of a share: it is worth so much at least, whatever rounding says."""
 
 
-def resolved(asked: Sequence[Asked], others: Sequence[float], tolerance: float) -> Resolved:
+def resolved(asked: Sequence[AskedTable], others: Sequence[float], tolerance: float) -> Resolved:
     """Solve the blocks of tables whose counts are compared again for what they answer.
 
     Args:

@@ -42,7 +42,7 @@ from dpsql.planner.mechanisms.compared import (
     MOST_AGAIN,
     NEGLIGIBLE,
     Again,
-    Asked,
+    AskedTable,
     ComparedTable,
     Resolved,
     differences_of,
@@ -246,7 +246,7 @@ def _resolved(found: Plan, divided: Sequence[Part], tolerance: float) -> Resolve
     compared = {table for difference in differences for table in difference.tables}
     if not 1 < len(tables) <= MOST_AGAIN or compared != {part.measure for part in tables}:
         return None
-    asked = [Asked.of(part.workload, part.change) for part in tables]
+    asked = [AskedTable.of(part.workload, part.change) for part in tables]
     known = [one for one in asked if one is not None]
     if len(known) < len(asked):
         return None
