@@ -328,7 +328,6 @@ def together(
             for part, plan in pairs
         },
         saved=saved,
-        told=saved,
     )
 
 

@@ -98,9 +98,6 @@ class Plan:
     """Of such a part, how many rows of a unit are counted at most, where that is its own bound."""
     saved: float = 0.0
     """How much less the sum of weight·variance is as totals of tables are compared."""
-    told: float = 0.0
-    """How much of the sum of weight·variance of what is measured differences of totals take away:
-    the same, unless each table is measured so that differences are of more use."""
     labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Attribute → what a reader calls it, if that isn't its name."""
     notes: tuple[str, ...] = ()
@@ -264,7 +261,9 @@ class Plan:
             return self.given.total
         if self.objective is not None:
             return self.objective.total
-        return math.fsum(block.error for block in self.planned) - self.told
+        # Differences of totals may take away more than is saved, if tables are measured for that.
+        told = self.reconstruction.saved(self.workload) if self.saved else 0.0
+        return math.fsum(block.error for block in self.planned) - told
 
     @property
     def avoidable(self) -> float:

@@ -162,6 +162,10 @@ class Reconstruction(ABC):
         """Return count that is compared → covariances of answers with it, in the family's shape."""
         return {}
 
+    def saved(self, workload: Workload) -> float:
+        """Return by how much the sum of weight·variance is less for differences of totals."""
+        return 0.0
+
     def in_common(self, leans: Mapping[str, Array]) -> Array:
         """Return what is added to the variance by `by_table` of values that lean so."""
         return np.zeros(())

@@ -208,7 +208,7 @@ def _parts_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool) ->
     what is best for each of them.
     """
     found = _each_given(alone, past, tolerance, uniform=uniform)
-    if alone.told == alone.saved:
+    if alone.reconstruction.saved(alone.workload) == alone.saved:
         return found
     kept = _each_given(alone, past, tolerance, uniform=uniform, keep=True)
     return least((kept, found), lambda plan: plan.rmse)
