@@ -314,7 +314,7 @@ def test_a_release_answers_it_later(session, tmp_path):
 
 def test_groups_below_noise_are_left_out_by_their_sums(monkeypatch):
     """Neither of the tables may tell a group from noise, where both together do."""
-    bits = SeededBits(3)
+    bits = SeededBits(4)
     monkeypatch.setattr(measuring, "fresh_bits", lambda: bits)
     session = dpsql.Session(filled(), schema=schema())
     sql = STATEMENTS["groups of one"]
