@@ -361,6 +361,23 @@ class Answers:
         """Return the variance of a statistic for every group of a part, in C order."""
         return in_group_order(self._spread(self._family(column, part)), column.axes, part.shape)
 
+    def slopes(self, column: StatisticColumn, part: GroupBox) -> Array | None:
+        """Return by how much answers move with what was measured; None if they are linear in it.
+
+        See `answers/scored.py`, which has others.
+        """
+        return None
+
+    @property
+    def for_intervals(self) -> Answers:
+        """The same answers, with the variances by which intervals reach."""
+        return self
+
+    @property
+    def remark(self) -> str | None:
+        """The remark that all who read them must know; None if there is none."""
+        return None
+
     def quantiles(self, column: StatisticColumn, part: GroupBox, reach: float) -> Quantiles:
         """Read a quantile off the noisy distribution of every group of a part.
 

@@ -73,7 +73,7 @@ class FoundRound(msgspec.Struct, frozen=True):
     least: int
 
 
-class FoundColumn(msgspec.Struct, frozen=True):
+class FoundColumn(msgspec.Struct, frozen=True, omit_defaults=True):
     """A column whose values were found in the rows, for a charge of its own."""
 
     path: tuple[str, ...]
@@ -81,12 +81,26 @@ class FoundColumn(msgspec.Struct, frozen=True):
     column: str
     rounds: tuple[FoundRound, ...]
     charge: Earlier
+    scores: tuple[int, ...] = ()
+    """The noisy scores of the values, in their order, where answers take them along."""
 
     @classmethod
-    def of(cls, path: tuple[str, ...], column: str, rule: KeyRule, entry: Entry) -> FoundColumn:
+    def of(
+        cls,
+        path: tuple[str, ...],
+        column: str,
+        rule: KeyRule,
+        entry: Entry,
+        scores: tuple[int, ...] = (),
+    ) -> FoundColumn:
         """Describe what was charged by an entry of the ledger."""
         rounds = (FoundRound(r.mu_squared, r.delta, r.most, r.least) for r in rule.rounds)
-        return cls(path, column, tuple(rounds), Earlier.of(entry))
+        return cls(path, column, tuple(rounds), Earlier.of(entry), scores)
+
+    @property
+    def without_scores(self) -> FoundColumn:
+        """The same where answers follow from what was measured alone."""
+        return msgspec.structs.replace(self, scores=())
 
     @property
     def rule(self) -> KeyRule:

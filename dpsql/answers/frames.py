@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from dpsql.answers.answers import Answers, GroupBox, computed, keys, parts, whole
+from dpsql.answers.facts import FoundColumn
 from dpsql.answers.noise import (
     CONFIDENCE,
     Interval,
@@ -23,6 +24,7 @@ from dpsql.answers.noise import (
     rounded,
     unfounded,
 )
+from dpsql.answers.scored import with_scores
 from dpsql.errors import (
     DpsqlError,
     ResourceLimitError,
@@ -33,12 +35,14 @@ from dpsql.errors import (
 )
 from dpsql.hints import option
 from dpsql.linalg.arrays import Ints
+from dpsql.schema import Table
 from dpsql.sql.compiled import Statement
 from dpsql.sql.computing.fractions import COLUMNS, Placed, rounding_of
 from dpsql.sql.computing.postprocess import DirectOutput, Postprocessing
 from dpsql.workload.factors import MAX_CELLS
 
 DESCRIBED = ("column", "role", "variance", "reason")
+DescribedOutput = tuple[str, str, str | None, str | None]
 
 BIASED = "biased: chosen and fitted by the data"
 FEW_ROWS = "if there are few rows, rely only on the interval of `confidence`"
@@ -91,6 +95,22 @@ class AnsweredFrames:
         self._answers = answers
         self._confidence = confidence
         self._biased = biased if answers.reconstruction is None else None
+        self._wide = answers.for_intervals
+
+    def with_scores(
+        self, tables: Sequence[Table], found: Sequence[FoundColumn]
+    ) -> AnsweredFrames | None:
+        """Return frames of counts of found keys that take their scores along, if there are any.
+
+        Args:
+            tables: all tables whose rows are counted.
+            found: the columns of which keys were found.
+        """
+        asked = tuple(self._statements.values())
+        answers = with_scores(self._answers, asked, tables, found)
+        if answers is self._answers:
+            return None
+        return AnsweredFrames(asked, answers, self._confidence)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -164,11 +184,13 @@ class AnsweredFrames:
             noted = [note.text for note in statement.notes if note.about(i, key=role == "key")]
             if noted:
                 found[i] = column, role, kind, "; ".join(filter(None, (reason, *noted)))
+        if self._answers.remark is not None:
+            found = [_remarked(f, self._answers.remark) for f in found]
         if self._biased is not None:
             found = [f if f[1] == "key" else (f[0], f[1], "none", self._biased) for f in found]
         return pl.DataFrame(found, schema=dict.fromkeys(DESCRIBED, pl.String), orient="row")
 
-    def _described(self, statement: Statement, i: int) -> tuple[str, str, str | None, str | None]:
+    def _described(self, statement: Statement, i: int) -> DescribedOutput:
         if statement.post is not None:
             output = statement.post.outputs[i]
             kind = "exact" if output.exact else "approximate"
@@ -227,13 +249,17 @@ class AnsweredFrames:
         values = pl.Series(name, self._answers.values(column, part))
         if self._biased:
             return [values]
-        return self._with_errors(values, pl.Series(self._answers.variances(column, part)))
+        variances = pl.Series(self._answers.variances(column, part))
+        if self._wide is self._answers:
+            return self._with_errors(values, variances, variances)
+        return self._with_errors(values, variances, pl.Series(self._wide.variances(column, part)))
 
     def _computed(self, statement: Statement, post: Postprocessing) -> pl.DataFrame:
         """Run what a statement computes on its answers, and find the variances."""
         around = self._reach(self._confidence or CONFIDENCE)
         result = computed(statement, post, self._answers, around)
         noise = None if self._biased else Noise(statement, self._answers)
+        wide = noise if self._wide is self._answers else Noise(statement, self._wide)
         width = len(post.everything)
         columns: list[pl.Series] = []
         self._support[statement.name] = _support(statement, post, self._answers, result, noise)
@@ -244,7 +270,7 @@ class AnsweredFrames:
             elif i in post.bounds:
                 lower, upper = (result.to_series(post.bounds[i] + j) for j in (0, 1))
                 columns += self._with_interval(column, lower, upper, post.ranges[i])
-            elif noise is None:
+            elif noise is None or wide is None:
                 columns.append(column)
             else:
                 pairs = result.to_series(width + i)
@@ -255,12 +281,13 @@ class AnsweredFrames:
                     known &= column.is_finite().fill_null(value=False)
                 doubtful = self._support[statement.name].unfounded.get(output.name)
                 known &= True if doubtful is None else ~doubtful
+                linear = linear if wide is noise else wide.variances(pairs)
                 variances, linear = (
                     of.zip_with(known, _nulls(of.len())) for of in (variances, linear)
                 )
-                interval = self._around(post, i, result, noise) if output.reason is None else None
+                interval = self._around(post, i, result, wide) if output.reason is None else None
                 column = _clipped(post, i, result).alias(output.name)
-                columns += self._with_errors(column, variances, interval, linear, steps)
+                columns += self._with_errors(column, variances, linear, interval, steps)
         return pl.DataFrame(columns)
 
     def _reach(self, confidence: float) -> float:
@@ -294,8 +321,8 @@ class AnsweredFrames:
         self,
         values: pl.Series,
         variances: pl.Series,
+        linear: pl.Series,
         interval: Interval | None = None,
-        linear: pl.Series | None = None,
         steps: Steps | None = None,
     ) -> list[pl.Series]:
         """Return a value with what is beside it.
@@ -303,8 +330,8 @@ class AnsweredFrames:
         Args:
             values: the values.
             variances: of these.
+            linear: those by which intervals reach, without those of roundings.
             interval: where it isn't even around the values.
-            linear: their variances without those of roundings, if that is another thing.
             steps: what roundings do.
         """
         name = values.name
@@ -312,8 +339,7 @@ class AnsweredFrames:
         if self._confidence is None or not values.dtype.is_numeric():
             return columns
         if interval is None:
-            of_noise = variances if linear is None else linear
-            around = self._reach(self._confidence) * of_noise.sqrt()
+            around = self._reach(self._confidence) * linear.sqrt()
             around += 0.0 if steps is None else pl.Series(steps.most, nan_to_null=True)
             lower, upper = values - around, values + around
         else:
@@ -439,6 +465,15 @@ def _note(post: Postprocessing, i: int) -> str:
         said = ROOT if placed.fraction.rooted else FEW_ROWS
     clipped = placed.fraction.bottom and placed.fraction.limits is not None
     return f"{said}; {CLIPPED}" if clipped else said
+
+
+def _remarked(described: DescribedOutput, remark: str) -> DescribedOutput:
+    """Describe a column of values of which something must be known that is no exact variance."""
+    name, role, kind, reason = described
+    if role == "key":
+        return described
+    kind = "approximate" if kind == "exact" else kind
+    return name, role, kind, "; ".join(filter(None, (reason, remark)))
 
 
 def _nulls(count: int) -> pl.Series:

@@ -46,6 +46,10 @@ class Noise:
         self._places = numbered(statement.tables)
         self._known: dict[tuple[int, int, int], Array] = {}
         self._leans: dict[tuple[int, int], dict[str, Array]] = {}
+        self._slopes: Array | None = None
+        if len(self._places) == 1 and len(self._places[0].group.columns) == 1:
+            (column,) = self._places[0].group.columns
+            self._slopes = answers.slopes(column, whole(self._places[0].group))
 
     def variances(self, pairs: pl.Series) -> pl.Series:
         """Return the variance of every value, given its list; null where that isn't known.
@@ -80,12 +84,28 @@ class Noise:
         """Return the variance of every value, given all pairs; NaN where that isn't known."""
         total = np.zeros(values)
         if flat.height:
-            placed = placed_pairs(flat, self._places)
+            placed, own = self._with_slopes(placed_pairs(flat, self._places), values)
+            total += own
             for _, part in placed.group_by("table", maintain_order=True):
                 total += self._of_table(part, values)
             if (common := self._in_common(placed, values)).any():
                 total = np.maximum(total + common, 0.0)
         return np.where(np.isfinite(total), total, np.nan)
+
+    def _with_slopes(self, placed: pl.DataFrame, values: int) -> tuple[pl.DataFrame, Array]:
+        """Return how values depend on what was measured, and what they vary by besides.
+
+        Where answers take scores along, each is g times what was measured, of variance σ², and
+        something independent of variance g (1 − g) σ²; see `answers/scored.py`.
+        """
+        own = np.zeros(values)
+        if self._slopes is None:
+            return placed, own
+        at = placed["row"].to_numpy()
+        slopes, terms = self._slopes[at], placed["c"].to_numpy()
+        besides = slopes * (1 - slopes) * self._covariance(0, 0, 0)[at]
+        np.add.at(own, placed["value"].to_numpy(), terms**2 * besides)
+        return placed.with_columns(c=pl.Series(slopes * terms)), own
 
     def _in_common(self, placed: pl.DataFrame, values: int) -> Array:
         """Return what the variance of every value has of totals of tables that were compared."""

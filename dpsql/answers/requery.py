@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from dpsql.answers.answers import Answers
+from dpsql.answers.facts import FoundColumn
 from dpsql.answers.frames import AnsweredFrames
 from dpsql.answers.sources import Beside, beside, identity_of, lifted
 from dpsql.errors import (
@@ -186,6 +187,7 @@ def requery(
     confidence: float | None,
     groups_above: float | None = None,
     read: Sequence[ReadTable] = (),
+    found_keys: Sequence[FoundColumn] = (),
 ) -> AnsweredFrames:
     """Answer one SQL text from earlier measurements of its tables, without a database.
 
@@ -199,6 +201,7 @@ def requery(
         confidence: for interval columns.
         groups_above: leaves out groups that may be empty.
         read: the stored tables that relations read.
+        found_keys: the columns of which keys were found, with scores if counts take these along.
 
     Raises:
         UndeterminedError: they don't determine what is asked.
@@ -234,6 +237,7 @@ def requery(
             own = chain.from_iterable(known(table).along(table) for table in script.tables)
             answers = answers_of(script, tuple(own), others)
             found = AnsweredFrames(script.statements, answers, confidence)
+            found = found.with_scores(script.tables, found_keys) or found
             found.frame(ASKED)
             return found
 

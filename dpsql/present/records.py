@@ -187,7 +187,10 @@ def _rested_on(entries: Iterable[Earlier]) -> Iterator[str]:
 def _found_columns(columns: Iterable[FoundColumn]) -> Iterator[str]:
     for one in columns:
         (charge,) = _rested_on([one.charge])
-        yield f"{printable(one.path[-1])}.{printable(one.column)}: {one.rule} ({charge})"
+        name, more = f"{printable(one.path[-1])}.{printable(one.column)}", ""
+        if one.scores:
+            more = "; counts follow from the noisy numbers by which they were found, too"
+        yield f"{name}: {one.rule} ({charge}){more}"
 
 
 def _bounded_columns(columns: Iterable[BoundedColumn]) -> Iterator[str]:

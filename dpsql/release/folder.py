@@ -21,8 +21,9 @@ from typing import Annotated, Any
 import msgspec
 import polars as pl
 
-from dpsql.answers.facts import Earlier, Facts
+from dpsql.answers.facts import Earlier, Facts, FoundColumn
 from dpsql.answers.frames import DESCRIBED, Frames, slices
+from dpsql.answers.scored import CellScores
 from dpsql.answers.sources import identity_of, same_columns, unchanged
 from dpsql.errors import BudgetError, InternalError, LedgerError, ReleaseFormatError, SchemaError
 from dpsql.planner.plans.traits import MECHANISMS
@@ -34,9 +35,10 @@ from dpsql.present.formats import write_parquet
 from dpsql.present.records import DocumentPart, In, document_of, facts_in
 from dpsql.privacy import Entry, Ledger
 from dpsql.privacy.purpose import ChargedTable
-from dpsql.release.found_keys import decode_keys
+from dpsql.release.found_keys import FoundKeys, KeptKeys, decode_keys
 from dpsql.release.measurements import decode, encode, read_parquet
 from dpsql.schema import Table
+from dpsql.schema.domain import OTHER
 
 # ── `release.json`: the facts of a release as plain JSON, and back ───────────────────────────────
 #
@@ -213,6 +215,8 @@ def _check(facts: Facts, document: Mapping[str, Any]) -> None:
     for found in facts.found:
         if found.rule.mu_squared > found.charge.mu_squared:
             raise ValueError
+        if found.scores and CellScores.of(facts.table, found) is None:
+            raise ValueError
     if facts.groups_above is not None and not 0 <= facts.groups_above <= MAX_ABOVE:
         raise ValueError
     known = EXPECTED if not facts.biased else ("statement", "rows")
@@ -358,7 +362,7 @@ def check_ledger(facts: Facts, content: bytes, ledger: Ledger) -> None:
     for found in facts.found:
         kept = ledger.content(entries[found.charge.request])
         told = None if kept is None else decode_keys(kept)
-        if told is not None and (told.column, told.rule) != (found.column, found.rule):
+        if told is not None and not _tells(told, found, facts.table):
             raise _forged()
     receipt = facts.receipt
     requests = [e.request for e in facts.earlier]
@@ -378,6 +382,17 @@ def check_ledger(facts: Facts, content: bytes, ledger: Ledger) -> None:
         kept = ledger.content(entry)
         if kept is not None and encode(_kept_of(decode(kept), part)) != encode(part):
             raise _forged()
+
+
+def _tells(kept: KeptKeys, found: FoundColumn, table: Table) -> bool:
+    """Whether a ledger's keys are those of a release: by their rule, and by scores that it uses."""
+    if (kept.column, kept.rule) != (found.column, found.rule):
+        return False
+    domain = table.columns.get(found.column)
+    if not found.scores or domain is None:
+        return not found.scores
+    told = FoundKeys.of(kept, found.charge.request, domain.other or OTHER)
+    return told.scores == found.scores
 
 
 def _kept_of(kept: Sequence[Source], part: Sequence[Source]) -> list[Source]:

@@ -10,6 +10,7 @@ from datetime import date
 from typing import Any
 
 from dpsql.answers.facts import FoundColumn
+from dpsql.answers.scored import is_count
 from dpsql.errors import InternalError, ReleaseFormatError, SchemaError, printable
 from dpsql.measurement.keys import ToldKey
 from dpsql.privacy.amount import fraction
@@ -20,7 +21,7 @@ from dpsql.schema.domain import INTEGER_TYPES, OTHER, Domain
 KeyValue = str | int | date
 _MARK = b"dpsql keys 1\n"
 _SHOWN = 5
-_FIELDS = {"table", "column", "type", "filled", "rounds", "told", "described"}
+_FIELDS = {"table", "column", "type", "filled", "rounds", "told", "described", "complete"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class KeptKeys:
         rule: by which rule they were found.
         told: the keys, each with the number of its round and its noisy score; texts of all types.
         described: how the table was described, see `Table.described`.
+        complete: whether all were told that reached the threshold, as far as that can be known:
+            fewer than may be told at most.
     """
 
     table: str
@@ -44,6 +47,7 @@ class KeptKeys:
     rule: KeyRule
     told: tuple[tuple[str, int, int], ...]
     described: Mapping[str, str]
+    complete: bool
 
     def encode(self) -> bytes:
         """Write them."""
@@ -60,6 +64,7 @@ class KeptKeys:
             "rounds": rounds,
             "told": self.told,
             "described": dict(self.described),
+            "complete": self.complete,
         }
         return _MARK + zlib.compress(json.dumps(document, ensure_ascii=False).encode())
 
@@ -118,6 +123,9 @@ class FoundKeys:
         rule: by which rule they were found.
         request: the charge that has paid for them, as `Session.history` has it.
         other: the label that stands for all other texts.
+        scores: the noisy numbers of units of the keys, times 2^20; none where a key was told for
+            another reason as well than that its own reached the threshold, or where units with
+            several keys add less to each.
     """
 
     table: str
@@ -128,20 +136,23 @@ class FoundKeys:
     other: str
     _type: str
     _filled: bool
+    scores: tuple[int, ...] = field(default=(), repr=False)
 
     @classmethod
     def of(cls, kept: KeptKeys, request: str, other: str) -> FoundKeys:
         """Return what is kept of them; one text that is the other label says nothing by itself."""
-        texts = [text for text, _, _ in kept.told]
-        keys: Sequence[KeyValue]
+        texts = {text: score for text, _, score in kept.told}
+        told: dict[Any, int]
         if kept.type == "VARCHAR":
-            keys = _by_bytes({*texts} - {other})
+            told = {text: texts[text] for text in _by_bytes(texts.keys() - {other})}
         elif kept.type in INTEGER_TYPES:
-            keys = sorted(map(int, texts))
+            told = dict(sorted((int(text), score) for text, score in texts.items()))
         else:
-            keys = sorted(day for text in texts if (day := _day(text)) is not None)
-        about = kept.table, kept.column
-        return cls(*about, tuple(keys), kept.rule, request, other, kept.type, kept.filled)
+            days = ((_day(text), score) for text, score in texts.items())
+            told = dict(sorted((day, score) for day, score in days if day is not None))
+        scores = tuple(told.values()) if kept.complete and is_count(kept.rule) else ()
+        about = kept.table, kept.column, tuple(told)
+        return cls(*about, kept.rule, request, other, kept.type, kept.filled, scores)
 
     @classmethod
     def released(cls, found: FoundColumn, table: Table, domain: Domain) -> FoundKeys:

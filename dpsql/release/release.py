@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from dpsql.answers.facts import Facts, agree
-from dpsql.answers.frames import AnsweredAgain, Frames, SupportedFrames, SuppressedFrames, marks
+from dpsql.answers.facts import BoundedColumn, Facts, FoundColumn, agree
+from dpsql.answers.frames import (
+    AnsweredAgain,
+    AnsweredFrames,
+    Frames,
+    SupportedFrames,
+    SuppressedFrames,
+    marks,
+)
 from dpsql.answers.noise import check_confidence
 from dpsql.answers.requery import ASKED, asked_of, fitting, requery
 from dpsql.calls import check_above, check_path_given, check_rows, check_switch, checked
@@ -155,6 +162,22 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         """Return the same answers with other facts."""
         return self._with(facts=facts)
 
+    def resting_on(
+        self, found: tuple[FoundColumn, ...], bounded: tuple[BoundedColumn, ...]
+    ) -> Release:
+        """Return the same release with what was found of columns before it was made.
+
+        Counts of found keys take their scores along, where they are all that is asked: see
+        `answers/scored.py`. What is kept of scores are those that are used.
+        """
+        frames, facts = self._frames, self._facts
+        scored = None
+        if isinstance(frames, AnsweredFrames):
+            scored = frames.with_scores(facts.tables, found)
+        if scored is None:
+            found = tuple(one.without_scores for one in found)
+        return self._with(facts=replace(facts, found=found, bounded=bounded), frames=scored)
+
     def with_standard_errors(self) -> Release:
         """Return the same release with standard errors in place of variances.
 
@@ -269,7 +292,8 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         tables, frames = self._facts.tables, public or {}
         read = self._facts.read
         asked = asked_of(sql, tables, frames, read)
-        found = requery(sql, asked, self.sources, frames, confidence, groups_above, read)
+        how = confidence, groups_above, read, self._facts.found
+        found = requery(sql, asked, self.sources, frames, *how)
         shown = found if suppress_below is None else SuppressedFrames(found, suppress_below)
         return (ErrorFrames(shown) if self._standard_errors else shown).frame(ASKED)
 
@@ -519,7 +543,7 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
             sql = facts.statements[name]
             asked = asked_of(sql, facts.tables, {}, facts.read)
             shown = facts.confidence, facts.groups_above
-            return requery(sql, asked, sources, {}, *shown, facts.read)
+            return requery(sql, asked, sources, {}, *shown, facts.read, facts.found)
 
         again = AnsweredAgain(frames, answer, facts.biased)
         return cls(facts, again, measurements)

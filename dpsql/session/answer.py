@@ -322,11 +322,10 @@ def _is_used_otherwise(ledger: Ledger, receipt: Receipt, content: bytes) -> bool
 
 def _handed_out(data: PrivateData, release: Release, request: Request) -> Release:
     """Write a release to a folder, if asked, and hand it out as it is to be shown."""
-    declared, facts = data.declared, release.facts
+    declared, tables = data.declared, release.facts.tables
     if declared.found:
-        found = declared.found_of(facts.tables, FoundColumn)
-        bounded = declared.found_of(facts.tables, BoundedColumn)
-        release = release.with_facts(replace(facts, found=found, bounded=bounded))
+        found = declared.found_of(tables, FoundColumn)
+        release = release.resting_on(found, declared.found_of(tables, BoundedColumn))
     if request.out is not None:
         release.save(Path(request.out))
     if release.receipt is not None:

@@ -142,14 +142,16 @@ def answer_keys(data: PrivateData, asked: KeyQuestion, watch: Watch) -> FoundKey
             )
             charged = ChargedPlan(plan, receipt, data.ledger)
             try:
+                told = _told(data, charged, scores, step)
                 kept = KeptKeys(
                     table.typed,
                     column,
                     declared_type(table, column),
                     column in table.filled,
                     rule,
-                    texts_of(_told(data, charged, scores, step)),
+                    texts_of(told),
                     table.stored.described,
+                    len(told) < plan.most,
                 )
                 keep(data.ledger, receipt, kept.encode())
             except (KeyboardInterrupt, SystemExit) as error:
@@ -355,6 +357,6 @@ def with_keys(data: PrivateData, name: str, found: FoundKeys) -> PrivateData:
     with data.held():
         table = data.declared.described(name)
         data.archive.expect_change(table, found.column)
-        told = FoundColumn.of(table.path, found.column, found.rule, next(charges))
+        told = FoundColumn.of(table.path, found.column, found.rule, next(charges), found.scores)
         declared = data.declared.declaring(table, found.column, found.domain, told)
         return replace(data, declared=declared)
