@@ -100,17 +100,10 @@ class AnsweredFrames:
     def with_scores(
         self, tables: Sequence[Table], found: Sequence[FoundColumn]
     ) -> AnsweredFrames | None:
-        """Return frames of counts of found keys that take their scores along, if there are any.
-
-        Args:
-            tables: all tables whose rows are counted.
-            found: the columns of which keys were found.
-        """
+        """Return frames that take scores along, if they are of counts that can; see `scored`."""
         asked = tuple(self._statements.values())
         answers = with_scores(self._answers, asked, tables, found)
-        if answers is self._answers:
-            return None
-        return AnsweredFrames(asked, answers, self._confidence)
+        return None if answers is None else AnsweredFrames(asked, answers, self._confidence)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -468,12 +461,16 @@ def _note(post: Postprocessing, i: int) -> str:
 
 
 def _remarked(described: DescribedOutput, remark: str) -> DescribedOutput:
-    """Describe a column of values of which something must be known that is no exact variance."""
+    """Describe a column whose values follow from more than what was measured."""
     name, role, kind, reason = described
     if role == "key":
         return described
-    kind = "approximate" if kind == "exact" else kind
-    return name, role, kind, "; ".join(filter(None, (reason, remark)))
+    return (
+        name,
+        role,
+        "approximate" if kind == "exact" else kind,
+        "; ".join(filter(None, (reason, remark))),
+    )
 
 
 def _nulls(count: int) -> pl.Series:

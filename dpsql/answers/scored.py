@@ -199,8 +199,8 @@ def with_scores(
     statements: Sequence[Statement],
     tables: Sequence[Table],
     found: Sequence[FoundColumn],
-) -> Answers:
-    """Return answers that take scores along, if they are of the kind that can; else the same.
+) -> Answers | None:
+    """Return answers that take scores along, if they are of the kind that can; None else.
 
     Args:
         answers: what follows from measurements.
@@ -210,10 +210,10 @@ def with_scores(
     """
     column = counted_alone(statements, answers.workload)
     if column is None or answers.reconstruction is None or answers.laplace or len(tables) != 1:
-        return answers
+        return None
     (table,) = tables
     of = [one for one in found if (one.path, one.column) == (table.path, column)]
     scores = CellScores.of(table, of[0]) if of and table.origin is None else None
     if scores is None or len(scores.scores) != answers.workload.domain[column]:
-        return answers
+        return None
     return ScoredAnswers(answers, scores)

@@ -149,7 +149,10 @@ def _accuracy(facts: Facts) -> Iterator[tuple[str, str]]:
             f"{printable(row['statement'])}: {row['rows']:,} answers, RMSE {row['rmse']:.4g}, "
             f"largest standard error {row['worst_standard_error']:.4g}",
         )
-    yield "variances", "beside each value; they are about the noise alone, and known beforehand"
+    known = "known beforehand"
+    if any(one.scores for one in facts.found):
+        known += ", but where values were found: there they are estimated, and smaller"
+    yield "variances", f"beside each value; they are about the noise alone, and {known}"
 
 
 def limits(facts: Facts) -> Iterator[tuple[str, str]]:

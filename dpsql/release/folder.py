@@ -54,6 +54,7 @@ READ = (2, 3, FORMAT, SEVERAL, ASIDE)
 """Formats that are read: format 2 left rows out of all statements that one of them left out, format
 3 knew neither contexts nor measures among what was measured, format 4 is of one table."""
 MAX_BYTES = 2**26
+MAX_SCORE = 2**62
 MAX_ABOVE = 1e6
 """Standard errors of `groups_above`."""
 
@@ -215,13 +216,20 @@ def _check(facts: Facts, document: Mapping[str, Any]) -> None:
     for found in facts.found:
         if found.rule.mu_squared > found.charge.mu_squared:
             raise ValueError
-        if found.scores and CellScores.of(facts.table, found) is None:
+        if found.scores and not _are_scores(found, facts.table):
             raise ValueError
     if facts.groups_above is not None and not 0 <= facts.groups_above <= MAX_ABOVE:
         raise ValueError
     known = EXPECTED if not facts.biased else ("statement", "rows")
     if facts.expected.select(*known).null_count().sum_horizontal()[0]:
         raise ValueError
+
+
+def _are_scores(found: FoundColumn, table: Table) -> bool:
+    """Whether the scores of keys are some by which they were told, and that counts take along."""
+    least = found.rule.rounds[0].threshold
+    told = least <= min(found.scores) and max(found.scores) <= MAX_SCORE
+    return told and CellScores.of(table, found) is not None
 
 
 DOCUMENT = "release.json"
