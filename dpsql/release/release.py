@@ -254,9 +254,10 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         """Describe the columns of a statement's answer.
 
         Columns: `column`, `role` (`key`, `value`, or `adjusted`: biased, see `Session.release`),
-        `variance` (`exact`, `approximate`: of first order, by the delta method, `interval`: a
-        quantile has bounds instead, or `none`) and `reason` (why there is none, or what else must
-        be known of the value: whether groups without rows take part, or noise chose it).
+        `variance` (`exact`, `approximate`: of first order, by the delta method, or estimated where
+        counts take scores of keys along, `interval`: a quantile has bounds instead, or `none`) and
+        `reason` (why there is none, or what else must be known of the value: whether groups without
+        rows take part, or noise chose it).
 
         Raises:
             KeyError: there is no such statement.

@@ -143,7 +143,8 @@ class _KeyStep(FindingStep):
         return (
             f"Counts of values of {printable(self.assumed.wanted.name)} follow from the noisy "
             "numbers by which these are found, too: errors are smaller than said, and about "
-            f"{error:.3g} for those of clearly frequent ones, if no more are found than may be."
+            f"{error:.3g} for frequent ones, if fewer than {self.question.keys.max_keys:,} are "
+            "found."
         )
 
     def found(self, data: PrivateData, watch: Watch) -> PrivateData:
