@@ -186,13 +186,13 @@ def test_errors_beforehand_are_those_after(con):
     session = dpsql.Session(con, schema=schema)
     plan = session.plan(sql, budget=BUDGET, assume={"plain.city": 4})
     assert not session.history.height
-    assert plan.notes[-1].startswith("values of plain.city are found first, for ρ = 0.00")
+    assert plan.notes[-2].startswith("values of plain.city are found first, for ρ = 0.00")
     release = session.release([sql], budget=BUDGET)
     assert plan.rmse == pytest.approx(release.plan.rmse, rel=1e-9)
     alone = dpsql.plan(con, sql, budget=BUDGET, schema=schema, assume={"plain.city": 4})
     assert alone.rmse == pytest.approx(plan.rmse, rel=1e-9)
     many = dpsql.plan(con, sql, budget=BUDGET, schema=schema)
-    assert "for 100 of them" in many.notes[-1]
+    assert "for 100 of them" in many.notes[-2]
 
 
 # ── What is refused, before anything is charged ──────────────────────────────────────────────────
