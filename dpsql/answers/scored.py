@@ -63,6 +63,9 @@ REMARK = (
     "unbiased, with estimated variances; what is asked elsewhere agrees up to errors"
 )
 
+_FAR = -1e4
+"""From there on 1 − u is below 1e-8."""
+
 
 def is_count(rule: KeyRule) -> bool:
     """Whether scores of keys by a rule are counts: of one round, with one key of a unit."""
@@ -154,7 +157,8 @@ def _cut_off(w: Array) -> tuple[Array, Array]:
     from scipy.special import erfcx  # slow to import, and few answers have scores
 
     r = math.sqrt(2 / math.pi) / erfcx(-w / math.sqrt(2))
-    return r, np.clip(r * (w + r), 0.0, 1.0)
+    u = np.where(w < _FAR, 1.0, r * (w + r))  # where w + r would lose its digits
+    return r, np.clip(u, 0.0, 1.0)
 
 
 class ScoredAnswers(Answers):

@@ -325,6 +325,8 @@ def _handed_out(data: PrivateData, release: Release, request: Request) -> Releas
     declared, tables = data.declared, release.facts.tables
     if declared.found:
         found = declared.found_of(tables, FoundColumn)
+        if not request.reuse:  # scores are earlier measurements, too
+            found = tuple(one.without_scores for one in found)
         release = release.resting_on(found, declared.found_of(tables, BoundedColumn))
     if request.out is not None:
         release.save(Path(request.out))

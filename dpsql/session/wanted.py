@@ -541,13 +541,9 @@ class Parts:
         """Say what is found, and what a script's answers gain by that."""
         said = tuple(step.note for step in self.steps)
         (first, *others) = self.steps
-        adjusts = request.nonnegative or request.integers
-        if (
-            not isinstance(first, _KeyStep)
-            or others
-            or adjusts
-            or request.mechanism != QUERYSMASHER
-        ):
+        measured = request.nonnegative or request.integers or not request.reuse
+        measured = measured or request.mechanism != QUERYSMASHER
+        if not isinstance(first, _KeyStep) or others or measured:
             return said
         gain = first.gain(script, self.rest)
         return said if gain is None else (*said, gain)
