@@ -21,7 +21,9 @@ from dpsql.schema.domain import INTEGER_TYPES, OTHER, Domain
 KeyValue = str | int | date
 _MARK = b"dpsql keys 1\n"
 _SHOWN = 5
-_FIELDS = {"table", "column", "type", "filled", "rounds", "told", "described", "complete"}
+_FIELDS = {"table", "column", "type", "filled", "rounds", "told", "described"}
+_LATER = {"complete": False}
+"""Fields that earlier versions didn't write, and what they stand for then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ def decode_keys(content: bytes) -> KeptKeys:
     """
     try:
         document = json.loads(zlib.decompress(content.removeprefix(_MARK)))
-        if not holds_keys(content) or document.keys() != _FIELDS:
+        if not holds_keys(content) or document.keys() - _LATER != _FIELDS:
             raise ValueError
         return _read(document)
     except (InternalError, ValueError, TypeError, KeyError, zlib.error, RecursionError):
@@ -109,7 +111,7 @@ def _read(document: dict[str, Any]) -> KeptKeys:
         for mu, delta, most, least in document.pop("rounds")
     )
     told = tuple((str(text), int(n), int(score)) for text, n, score in document.pop("told"))
-    return KeptKeys(rule=KeyRule(tuple(rounds)), told=told, **document)
+    return KeptKeys(rule=KeyRule(tuple(rounds)), told=told, **{**_LATER, **document})
 
 
 @dataclass(frozen=True, repr=False)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import traceback
+import zlib
+from dataclasses import replace
 from datetime import date
 from fractions import Fraction
 from unittest.mock import patch
@@ -410,6 +413,10 @@ def test_progress_and_what_a_ledger_keeps(session):
     assert kept.encode() == content
     assert {text for text, _, _ in kept.told} == {*found.keys}
     assert kept.rule == found.rule
+    document = json.loads(zlib.decompress(content.removeprefix(found_keys._MARK)))
+    assert document.pop("complete")  # which the first version of this didn't write
+    old = found_keys._MARK + zlib.compress(json.dumps(document).encode())
+    assert decode_keys(old) == replace(kept, complete=False)
     for broken in (b"", content[:-3], content[1:], found_keys._MARK, found_keys._MARK + b"{}"):
         with pytest.raises(dpsql.ReleaseFormatError):
             decode_keys(broken)

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 import dpsql
-from dpsql.schema.domain import NumberBounds, UnknownKeys
+from dpsql.schema.domain import NumberBounds, UnknownBounds, UnknownKeys
 from dpsql.workload import Family, Identity, Matrix, Prefix, Queries, Workload
 
 con = duckdb.connect()
@@ -87,10 +87,13 @@ def schemas() -> None:
         {"people": {"age": ages, "sex": dpsql.Domain.labels(["f", "m"])}},
         units={"people": dpsql.Unit("person", 3)},
     )
-    assert_type(schema["people"], Mapping[str, dpsql.Domain | NumberBounds | UnknownKeys])
+    assert_type(
+        schema["people"], Mapping[str, dpsql.Domain | NumberBounds | UnknownKeys | UnknownBounds]
+    )
     amounts = assert_type(dpsql.Domain.number(0, "99.95"), NumberBounds)
+    unknown = assert_type(dpsql.Domain.number(), UnknownBounds)
     towns = assert_type(dpsql.Domain.keys(other="elsewhere"), UnknownKeys)
-    dpsql.Schema({"people": {"age": ages, "amount": amounts, "town": towns}})
+    dpsql.Schema({"people": {"age": ages, "amount": amounts, "town": towns, "x": unknown}})
     assert_type(dpsql.Schema.load("schema.toml"), dpsql.Schema)
     dpsql.query(con, "SELECT COUNT(*) AS n FROM people", budget=budget, schema=schema)
 
