@@ -424,7 +424,7 @@ class _Builder:
         units = unit_groups(merged, group.shape, sizes, self._table, condition)
         if lowered.values_of is not None:
             units = distinct_values(units, lowered.values_of, self._table)
-        name = units.name(self.classes.of)
+        name = units.name(self.classes.of, self._table.derived)
         if name not in self.units:
             self.units[name] = units
             self._counted.append((name, lowered.statistic.label))

@@ -64,17 +64,20 @@ class UnitGroups:
         """The word for what is counted."""
         return "units"
 
-    def name(self, merged: Mapping[str, Ints]) -> str:
+    def name(self, merged: Mapping[str, Ints], derived: Mapping[str, str]) -> str:
         """Return a name that only the same counts have, whatever they were asked in.
 
         Args:
             merged: for columns of which cells are counted together: the class of each.
+            derived: keys that statements have computed → what each is: of a line, where it is cut,
+                as its name doesn't say so.
         """
         digest = hashlib.sha256(repr(self.said).encode())
         for block in sorted(self.blocks, key=lambda block: block.attributes):
             digest.update(repr((block.attributes, block.shape)).encode())
             for name in block.attributes:
                 digest.update(np.asarray(merged.get(name, ()), dtype=np.int64).tobytes())
+                digest.update(derived.get(name, "").encode())
             digest.update(block.cells.tobytes() + b" " + block.groups.tobytes())
         return f"{self.kind} {digest.hexdigest()[:24]}"
 

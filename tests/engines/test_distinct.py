@@ -210,5 +210,5 @@ def test_other_counts_have_other_names():
         replace(made(), value=value),
         replace(made(), condition="c"),
     ]
-    assert len({one.name({}) for one in others}) == len(others)
-    assert made().name({}) == made().name({})
+    assert len({one.name({}, {}) for one in others}) == len(others)
+    assert made().name({}, {}) == made().name({}, {})

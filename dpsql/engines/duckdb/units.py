@@ -190,8 +190,13 @@ class UnitsInGroups:
 
 
 def _bytes_of(read: ReadValue) -> str:
-    """Write a value so that no two have the same bytes; of a double a zero has no sign."""
-    value = read.value.sql
+    """Write a value so that no two have the same bytes; zeros of a double and NaNs have no sign.
+
+    NaNs have one where a processor makes them, of inf − inf for example.
+    """
+    value, type_ = read.value.sql, read.value.type.sql
     if read.value.type.is_float:
-        value = f"CASE WHEN ({value}) = 0 THEN {whole(0, read.value.type.sql)} ELSE ({value}) END"
+        alike = f"WHEN ({value}) = 0 THEN {whole(0, type_)}"
+        alike += f" WHEN {call('isnan', value)} THEN 'nan'::{type_}"
+        value = f"CASE {alike} ELSE ({value}) END"
     return call("encode", f"({value})::VARCHAR")
