@@ -2,8 +2,9 @@
 
     orders o JOIN visits v ON o.customer_id = v.customer_id
 
-has a row for each pair of an order and a visit of the same customer, so a bound on orders and one
-on visits don't say how many count. `max_rows` does, by the names of the tables: "orders, visits".
+has a row for each pair of an order and a visit of the same customer. `max_rows` says how many count,
+by the names of the tables: "orders, visits". Where it doesn't, as many do as the bounds of the tables
+multiply to: none is left out of a unit that has no more rows than these say.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from dpsql.schema.table import Table
 from dpsql.schema.units import MAX_ROWS, EachRow, Unit, from_comment
 
 _EXAMPLE = 20
-"""A bound that is proposed where those of the tables aren't known."""
+"""A bound that is proposed where those of the tables aren't known, or are too large together."""
 
 
 def names_of(tables: Sequence[Table]) -> str:
@@ -61,36 +62,48 @@ def bound_of(
     return None
 
 
+def multiplied(tables: Sequence[Table]) -> int | None:
+    """Return how many rows those of a unit make that count in some tables; None if too many may.
+
+    Whatever it is, no more rows are kept: it decides how many are left out and how much noise is
+    added, and not who is protected.
+    """
+    made = [one for each in tables for one in made_of(each)]
+    if not all(table.is_bounded for table in made):
+        return None
+    most = math.prod(table.contributions for table in made)
+    return most if most <= MAX_ROWS else None
+
+
+def note_of(tables: Sequence[Table], most: int) -> str:
+    """Say that the bounds of tables were multiplied, and what to declare for less noise."""
+    made = sorted((one for each in tables for one in made_of(each)), key=lambda one: one.name)
+    each, names = " × ".join(str(one.contributions) for one in made), names_of(tables)
+    return (
+        f"at most {most:,} rows of a unit count where rows of {printable(names)} meet, as the bounds "
+        f'of these tables say, {each}: declare fewer for less noise, as "{printable(names)}" in '
+        "max_rows"
+    )
+
+
 def unbounded_where_met(
     catalog: Catalog,
     tables: Sequence[Table],
     schema: Schema | None,
     unit: Unit | EachRow | None,
 ) -> UnboundedError:
-    """Say that nothing bounds the rows of a unit where rows meet, and how a bound is given.
-
-    As many as all rows of a unit make that count in the tables are a bound by which none is left
-    out: it is proposed where these bounds are known.
-    """
+    """Say that nothing bounds the rows of a unit where rows meet, and how a bound is given."""
     made = [one for each in tables for one in made_of(each)]
     noted = (from_comment(*each) for each in _comments(catalog, made))
     declared = schema.units.values() if schema is not None else ()
     known: dict[str, int] = {}
     for one in (*noted, *declared, unit):
         known |= _bounds(one)
-    most, why = _EXAMPLE, "as many as you expect: fewer add less noise, and more are left out"
-    if all(table.is_bounded for table in made):
-        each = [table.contributions for table in made]
-        most = math.prod(each)
-        why = f"by {' × '.join(map(str, each))} none is left out, and fewer add less noise"
-        if most > MAX_ROWS:
-            most, why = MAX_ROWS, f"the most is {MAX_ROWS:,}, and fewer add less noise"
     return UnboundedError(
         f"Nothing says how many rows of a unit count where rows of {printable(names_of(tables))} "
         "meet.",
-        hint=f"say how many of these count, {why}: "
-        + option("max_rows", {names_of(tables): most, **known})
-        + ".",
+        hint="say how many of these count, as many as you expect: fewer add less noise, and more "
+        f"are left out: {option('max_rows', {names_of(tables): _EXAMPLE, **known})}.",
     )
 
 

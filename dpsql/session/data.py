@@ -47,7 +47,7 @@ from dpsql.schema.grain import paths_read
 from dpsql.schema.keys import check_references, read_keys
 from dpsql.schema.lookup import means, meant, of_table
 from dpsql.schema.names import as_sql, folded, quoted_text
-from dpsql.schema.pair_bounds import bound_of, unbounded_where_met
+from dpsql.schema.pair_bounds import bound_of, multiplied, note_of, unbounded_where_met
 from dpsql.schema.referred import check_same_units, check_stored_apart, root_of, with_parents
 from dpsql.schema.table import MovedValues, moved_values
 from dpsql.schema.units import RowLimit
@@ -223,6 +223,10 @@ class DeclaredData:
         most = rows.most
         if most is None:
             most = bound_of(self.source.catalog, rows.counted, self.schema, self.unit)
+        if most is None and len(rows.counted) > 1:
+            most = multiplied(rows.counted)
+            if most is not None:
+                rows = replace(rows, notes=(*rows.notes, note_of(rows.counted, most)))
         return rows_of_relation(rows, self.root_of(first), most)
 
     def declaring(

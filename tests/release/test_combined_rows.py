@@ -99,7 +99,11 @@ def answered(session, sql):
 @pytest.mark.parametrize("sql", [*STATEMENTS, *UNITS, *AS_RELATIONS])
 def test_it_is_what_duckdb_says(sql):
     con = small()
-    session = dpsql.Session(con, schema=declared(sql not in UNITS), public=["regions"])
+    check_same(con, dpsql.Session(con, schema=declared(sql not in UNITS), public=["regions"]), sql)
+
+
+def check_same(con, session, sql):
+    """Check that an answer is DuckDB's; groups without rows may stand besides."""
     found, true = answered(session, sql), owned(con).sql(sql).pl()
     keys = [name for name in true.columns if name not in {"n", "p"}]
     expected = {tuple(row[k] for k in keys): row for row in true.rows(named=True)}
@@ -191,11 +195,45 @@ def test_a_unit_whose_pairs_are_looked_at_counts_once(seed):
         assert set(change.ravel().tolist()) <= {0, 1}
 
 
-def test_rows_that_meet_need_a_bound_as_soon_as_they_are_counted():
-    session = dpsql.Session(small(), schema=declared(pairs=False))
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("sql", WITHOUT_PUBLIC)
+def test_as_many_pairs_count_as_the_bounds_of_the_tables_multiply_to(sql):
+    con = small()
+    session = dpsql.Session(con, schema=declared(pairs=False))
+    plan = session.plan(sql, budget=HUGE)
+    assert plan.contributions in {20 * 9, 20 * 20, 20 * 20 * 9}
+    assert f"at most {plan.contributions:,} rows of a unit count where" in " ".join(plan.notes)
+    check_same(con, session, sql)
+
+
+def test_a_declared_bound_goes_before_the_product():
+    for bounds, most in (({}, 180), ({"addresses, orders": 7}, 7), ({"addresses": 2}, 40)):
+        session = dpsql.Session(small(), schema=declared(pairs=False, **bounds))
+        plan = session.plan(STATEMENTS[1], budget=HUGE)
+        assert plan.contributions == most
+        assert bool(plan.notes) == (most != 7)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("seed", range(60))
+def test_a_unit_changes_what_the_product_costs_at_most(seed):
+    rng = random.Random(seed)  # noqa: S311
+    bounds = {name: rng.choice([1, 2, 3]) for name in BOUNDS if "," not in name}
+    script = {"q": WITHOUT_PUBLIC[seed % 9]}
+    removed_one(rng, seed, {"script": script, "schema": declared(pairs=False, **bounds)})
+
+
+@pytest.mark.parametrize("orders", [None, 1_000_000])
+def test_rows_that_meet_need_a_bound_where_the_tables_have_none_or_too_large_ones(orders):
+    schema = declared(pairs=False)
+    unit = dpsql.Unit("customer_id", {"addresses": 9} | ({"orders": orders} if orders else {}))
+    units_ = {**schema.units, "orders": unit, "addresses": unit}
+    session = dpsql.Session(small(), schema=dpsql.Schema({}, units=units_))
     sql = UNITS[0].replace(" AS n", " AS n, COUNT(*) AS pairs")
-    with pytest.raises(SqlError, match="Nothing says how many rows of a unit count"):
+    with pytest.raises(SqlError, match="Nothing says how many rows of a unit count") as refused:
         session.plan(sql, budget=HUGE)
+    assert 'max_rows={"addresses, orders": 20' in refused.value.hint
+    assert session.ledger.spent == 0
 
 
 OF_ONE = ("must say that both rows are of one unit", "say so: o.customer_id = a.customer_id.")
@@ -246,12 +284,9 @@ def test_the_hint_works_when_typed():
     con.execute("CREATE TABLE a (id INTEGER, x BOOLEAN); INSERT INTO a VALUES (1, true)")
     sql = "SELECT l.x, COUNT(*) AS n FROM a l JOIN a r ON l.id = r.id GROUP BY 1"
     with pytest.raises(SqlError) as caught:
-        dpsql.query(con, sql, budget=HUGE, unit="id", max_rows={"a": 3})
-    assert (
-        'by 3 × 3 none is left out, and fewer add less noise: max_rows={"a, a": 9, "a": 3}'
-        in caught.value.hint
-    )
-    frame = dpsql.query(con, sql, budget=HUGE, unit="id", max_rows={"a": 3, "a, a": 20})
+        dpsql.query(con, sql, budget=HUGE, unit="id", max_rows={"b": 3})
+    assert 'more are left out: max_rows={"a, a": 20, "b": 3}' in caught.value.hint
+    frame = dpsql.query(con, sql, budget=HUGE, unit="id", max_rows={"a, a": 20, "b": 3})
     assert [round(n) for n in frame["n"]] == [0, 1, 0]
 
 

@@ -246,12 +246,12 @@ def test_a_bound_of_rows_that_meet_is_asked_for_last(more, said):
     con = duckdb.connect()
     con.execute("CREATE TABLE orders (customer INTEGER, day INTEGER, note VARCHAR)").fetchall()
     met = "SELECT COUNT(*) AS n FROM orders o JOIN orders p ON o.customer = p.customer "
-    session = dpsql.Session(con, unit="customer", max_rows={"orders": 3})
+    session = dpsql.Session(con, unit="customer", max_rows={"others": 3})
     with pytest.raises(dpsql.SqlError, match=said):
         session.plan(met + more, budget=SMALL)
     with pytest.raises(dpsql.SchemaError, match="how many rows of a unit count where") as refused:
         session.plan(met, budget=SMALL)
-    assert 'max_rows={"orders, orders": 9, "orders": 3}' in (refused.value.hint or "")
+    assert 'max_rows={"orders, orders": 20, "others": 3}' in (refused.value.hint or "")
 
 
 def test_rows_that_meet_in_a_subquery_need_no_bound_of_theirs():
