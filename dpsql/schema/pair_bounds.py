@@ -2,14 +2,13 @@
 
     orders o JOIN visits v ON o.customer_id = v.customer_id
 
-has a row for each pair of an order and a visit of the same customer. `max_rows` says how many count,
-by the names of the tables: "orders, visits". Where it doesn't, as many do as the bounds of the tables
-multiply to: none is left out of a unit that has no more rows than these say.
+has a row for each pair of an order and a visit of the same customer. `max_rows` says how many
+count, by the names of the tables: "orders, visits". Where it doesn't, it follows from the bounds of
+the tables (`dpsql/rel/most.py`).
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -21,7 +20,7 @@ from dpsql.schema.grain import made_of
 from dpsql.schema.keys import comments
 from dpsql.schema.lookup import means
 from dpsql.schema.table import Table
-from dpsql.schema.units import MAX_ROWS, EachRow, Unit, from_comment
+from dpsql.schema.units import EachRow, Unit, from_comment
 
 _EXAMPLE = 20
 """A bound that is proposed where those of the tables aren't known, or are too large together."""
@@ -62,27 +61,14 @@ def bound_of(
     return None
 
 
-def multiplied(tables: Sequence[Table]) -> int | None:
-    """Return how many rows those of a unit make that count in some tables; None if too many may.
-
-    Whatever it is, no more rows are kept: it decides how many are left out and how much noise is
-    added, and not who is protected.
-    """
-    made = [one for each in tables for one in made_of(each)]
-    if not all(table.is_bounded for table in made):
-        return None
-    most = math.prod(table.contributions for table in made)
-    return most if most <= MAX_ROWS else None
-
-
 def note_of(tables: Sequence[Table], most: int) -> str:
-    """Say that the bounds of tables were multiplied, and what to declare for less noise."""
-    made = sorted((one for each in tables for one in made_of(each)), key=lambda one: one.name)
-    each, names = " × ".join(str(one.contributions) for one in made), names_of(tables)
+    """Say that a bound follows from those of tables, and what to declare for less noise."""
+    name = printable(names_of(tables))
+    made = (one for each in tables for one in made_of(each))
+    each = " and ".join(f"{one.contributions:,}" for one in sorted(made, key=lambda one: one.name))
     return (
-        f"at most {most:,} rows of a unit count where rows of {printable(names)} meet, as the bounds "
-        f'of these tables say, {each}: declare fewer for less noise, as "{printable(names)}" in '
-        "max_rows"
+        f"at most {most:,} rows of a unit count where rows of {name} meet, which follows from the "
+        f'bounds of these tables, {each}: declare fewer for less noise, as "{name}" in max_rows'
     )
 
 

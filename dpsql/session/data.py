@@ -47,7 +47,7 @@ from dpsql.schema.grain import paths_read
 from dpsql.schema.keys import check_references, read_keys
 from dpsql.schema.lookup import means, meant, of_table
 from dpsql.schema.names import as_sql, folded, quoted_text
-from dpsql.schema.pair_bounds import bound_of, multiplied, note_of, unbounded_where_met
+from dpsql.schema.pair_bounds import bound_of, note_of, unbounded_where_met
 from dpsql.schema.referred import check_same_units, check_stored_apart, root_of, with_parents
 from dpsql.schema.table import MovedValues, moved_values
 from dpsql.schema.units import RowLimit
@@ -224,7 +224,9 @@ class DeclaredData:
         if most is None:
             most = bound_of(self.source.catalog, rows.counted, self.schema, self.unit)
         if most is None and len(rows.counted) > 1:
-            most = multiplied(rows.counted)
+            from dpsql.rel.most import most_rows  # which few statements need
+
+            most = most_rows(rows.relation)
             if most is not None:
                 rows = replace(rows, notes=(*rows.notes, note_of(rows.counted, most)))
         return rows_of_relation(rows, self.root_of(first), most)
