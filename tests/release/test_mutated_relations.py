@@ -181,6 +181,7 @@ FINE = (
     "left: right join 0",
     "rows and groups: right join 0",
     "cte: right join 0",  # the sides are exchanged
+    "unit: right join 0",  # where ids are values, that need not be those of the rows' units
     "groups: groups by others 0",  # these are noisy answers, which are counted in the end
 )
 """Changes after which a statement is about single units as before."""

@@ -394,6 +394,7 @@ AS_RELATIONS = {
     "largest": f"SELECT kind, MAX(x) AS m, MIN(x) AS l FROM {BOTH} GROUP BY 1",
     "quantile": f"SELECT QUANTILE_CONT(x, 0.3) AS m FROM {BOTH}",
     "units": f"SELECT COUNT(DISTINCT who) AS n FROM {BOTH}",
+    "values": f"SELECT COUNT(DISTINCT x) AS n FROM {BOTH}",
     "units of some": f"SELECT COUNT(DISTINCT who) FILTER (WHERE x > 3) AS n FROM {BOTH}",
     "first": f"SELECT kind, COUNT(*) AS n FROM (SELECT *, {PLACED} AS p FROM {BOTH}) AS w "
     "WHERE p = 1 GROUP BY 1",
@@ -417,7 +418,6 @@ def test_rows_of_several_tables_as_relations_are_what_duckdb_says(con, session, 
 # ── refusals ───────────────────────────────────────────────────────────────────────────────
 
 REFUSED = {
-    f"SELECT COUNT(DISTINCT x) AS n FROM {BOTH}": ("DISTINCT", "COUNT(DISTINCT who)"),
     f"SELECT code, COUNT(*) AS n FROM regions LEFT JOIN {BOTH} ON r = code GROUP BY 1": (
         "LEFT join", "use JOIN"),
     f"SELECT code, COUNT(*) AS n FROM {BOTH} RIGHT JOIN regions ON r = code GROUP BY 1": (

@@ -106,7 +106,6 @@ def test_numbers_of_rows_are_added_up_to_as_many_as_count(con, session, sql, num
         f"SELECT COUNT(*) FROM ({PER}) p, (SELECT COUNT(*) FROM visits GROUP BY m) q",
         f"SELECT COUNT(*) FROM (SELECT n FROM ({PER}) GROUP BY n)",
         f"SELECT COUNT(*) FROM (SELECT id, COUNT(*) OVER () AS k FROM ({PER})) WHERE k > 1",
-        f"SELECT COUNT(DISTINCT n) FROM ({PER})",
     ],
 )
 def test_others_are_refused_before_the_charge(session, sql):

@@ -214,7 +214,8 @@ def test_the_bounds_that_a_hint_proposes_can_be_typed(con, sql, names):
     found, _, declared = error.hint.partition("; or pass schema=")
     schema = eval(declared.removesuffix("."), {"dpsql": dpsql})  # noqa: S307
     assert dpsql.plan(con, sql, budget=BUDGET, schema=schema).workload.count > 0
-    assert found.startswith("find them for a small part of the budget, session.find_bounds(")
+    assert found == "pass bounds=dpsql.Bounds(), and a fifth of the budget finds them"
+    assert dpsql.plan(con, sql, budget=BUDGET, bounds=dpsql.Bounds()).workload.count > 0
 
 
 @pytest.mark.parametrize(

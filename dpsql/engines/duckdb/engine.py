@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
@@ -34,7 +34,6 @@ from dpsql.engines.duckdb.blocks import Sums, blocks_for
 from dpsql.engines.duckdb.catalog import check_bound, fetch
 from dpsql.engines.duckdb.coding import Coding, words_of
 from dpsql.engines.duckdb.columns import Parameters, source_of
-from dpsql.engines.duckdb.distinct import DistinctScan
 from dpsql.engines.duckdb.grouped import GroupedRows
 from dpsql.engines.duckdb.key_scores import KeyScan
 from dpsql.engines.duckdb.one_pass import OnePass, in_one_pass, one_pass
@@ -48,6 +47,9 @@ from dpsql.rel.distinct import DistinctValues
 from dpsql.schema import Table
 from dpsql.schema.grain import origins
 from dpsql.schema.names import quoted_name, unused
+
+if TYPE_CHECKING:
+    from dpsql.engines.duckdb.distinct import DistinctScan
 
 KEPT = "kept"
 """The name of the rows that count. A name with fewer than three parts means it before it means a
@@ -274,6 +276,8 @@ def _scan_of_units(
     (name,) = (name for name in marginal if name in wanted.units)
     groups = wanted.units[name]
     if isinstance(groups, DistinctValues):
+        from dpsql.engines.duckdb.distinct import DistinctScan  # which few releases need
+
         return DistinctScan.of(coding, marginal, name, groups, wanted.measures)
     return CountingScan(*count_units(coding, marginal, wanted.units, wanted.measures))
 

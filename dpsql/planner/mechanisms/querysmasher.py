@@ -55,7 +55,6 @@ from dpsql.planner.residuals.spaces import (
 )
 from dpsql.planner.residuals.structure import Product, analyze, products
 from dpsql.planner.shares import allocate
-from dpsql.planner.strategies.apart import solve_apart
 from dpsql.planner.strategies.base import Conquered as Conquered
 from dpsql.planner.strategies.base import Solution, StrategyFamily
 from dpsql.planner.strategies.choose import (
@@ -307,6 +306,8 @@ def _groups_apart(
         limit = spread.within(touched(workload))
         if limit is None or limit.share == 1:
             continue
+        from dpsql.planner.strategies.apart import solve_apart  # for limits on rows alone
+
         name = f"groups by {' x '.join(sorted(spread.attributes))} apart"
         found = solved.once(
             workload, name, tolerance, partial(solve_apart, workload, limit, tolerance / 4)
