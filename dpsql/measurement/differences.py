@@ -129,7 +129,7 @@ class Difference:
     """How many of one unit count at most: k_i and k_j."""
     law: Gaussian
     conditions: tuple[Condition | None, Condition | None] = (None, None)
-    """Which rows of each are counted; None for all of them."""
+    """The rows of each that are counted; None for all of them."""
 
     def __post_init__(self) -> None:
         numbers = (*self.times, *self.rows)
@@ -197,7 +197,7 @@ class _Own(NamedTuple):
 
     @property
     def beyond(self) -> Fraction:
-        """What its differences cost besides, at most."""
+        """The most that its differences cost besides."""
         charged, counted, others, weight = self
         found = [Fraction(0), min(charged, others) + weight - charged]
         if others < charged < counted:

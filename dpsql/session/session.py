@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -24,7 +26,7 @@ from dpsql.present.account import account_card
 from dpsql.privacy import Budget, Ledger, data_id, is_address, open_ledger, uid_of
 from dpsql.privacy.finding import Keys
 from dpsql.privacy.place import IN_MEMORY
-from dpsql.progress import Progress, watched
+from dpsql.progress import Progress, Watch, watched
 from dpsql.release import Release
 from dpsql.release.found_keys import FoundKeys
 from dpsql.request import (
@@ -461,12 +463,7 @@ class Session:
         asked = KeyQuestion(table, column, budget, Keys() if keys is None else keys, other, refresh)
         if progress is not None and not isinstance(progress, bool):
             check_callable(progress=progress)
-        with (
-            one_thread,
-            self._lock,
-            watched(progress) as watch,
-            interruptible(self._data.declared.source),
-        ):
+        with _at_work(self, progress) as watch:
             found = answer_keys(self._data, asked, watch)
             self._data = with_keys(self._data, table, found)
             return found
@@ -508,12 +505,7 @@ class Session:
         asked = BoundsQuestion(table, column, budget)
         if progress is not None and not isinstance(progress, bool):
             check_callable(progress=progress)
-        with (
-            one_thread,
-            self._lock,
-            watched(progress) as watch,
-            interruptible(self._data.declared.source),
-        ):
+        with _at_work(self, progress) as watch:
             found = answer_bounds(self._data, asked, watch)
             self._data = with_bounds(self._data, table, found)
             return found
@@ -624,6 +616,14 @@ def _understood(request: Request, ledger: Ledger) -> Request:
     )
 
 
+@contextmanager
+def _at_work(session: Session, progress: Progress | bool | None) -> Iterator[Watch]:
+    """Work while no other thread uses the connection, in a way that an interrupt ends."""
+    source = session._data.declared.source
+    with one_thread, session._lock, watched(progress) as watch, interruptible(source):
+        yield watch
+
+
 def answered(session: Session, request: Request) -> Release:
     """Answer a request, while no other thread uses the connection.
 
@@ -633,12 +633,7 @@ def answered(session: Session, request: Request) -> Release:
     check_request(request)
     check_most(request, session.ledger)
     request = _understood(request, session.ledger)
-    with (
-        one_thread,
-        session._lock,
-        watched(request.progress) as watch,
-        interruptible(session._data.declared.source),
-    ):
+    with _at_work(session, request.progress) as watch:
         request = replace(request, progress=watch)
         way = answer_free if request.free else answer
         try:

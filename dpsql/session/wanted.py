@@ -615,13 +615,14 @@ class FirstSteps:
         """
         assumed = AssumedFacts.of(data.declared, request, refused, many)
         missing = list[Assumed]()
-        known, planned = data, data
+        known = data
         for one in assumed.each:
             found = one.wanted.known(known)
             if found is None:
                 missing.append(one)
                 continue
-            known, planned = found, one.wanted.known(planned) or found
+            known = found
+        planned = known
         for one in missing:
             declared = planned.declared.declaring(one.wanted.table, one.wanted.column, one.declared)
             planned = replace(planned, declared=declared)

@@ -61,17 +61,17 @@ from dpsql.planner.strategies.merged import MergedCells
 from dpsql.workload import Workload
 
 LARGEST = 1 << 30
-"""How often the rows of a table are taken in a difference, at most, so that its noise is fine."""
+"""The most times that the rows of a table are taken in a difference, so that its noise is fine."""
 COARSER = 16
 """By so much less often, if the noise would be too wide for an int64."""
 MOST_TABLES = 16
-"""Of which each is compared with each other."""
+"""Tables of which each is compared with each other."""
 ROUNDS, FEW_ROUNDS = 200, 20
-"""Of scaling rows: for what is measured, and to see what shares are worth."""
+"""Rounds of scaling rows: for what is measured, and to see what shares are worth."""
 NEGLIGIBLE = 1e-6
 """Relative weight from which a difference is measured."""
 SLACK = Fraction(10**9 - 1, 10**9)
-"""Of a weight in floats, so that sums of them are below what they may be."""
+"""The part of a weight in floats that is taken, so that sums are below what they may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +81,11 @@ class ComparedTable:
     name: str
     """The axis of its counts."""
     rows: int
-    """How many rows of one unit count at most."""
+    """The most rows of one unit that count."""
     cost: Fraction
-    """How much more what is measured costs of rows that are counted than of others."""
+    """The cost of what is measured, beyond that of rows that aren't counted."""
     condition: Condition | None = None
-    """Which rows are counted; None for all."""
+    """The rows that are counted; None for all."""
 
 
 def differences_of(tables: Sequence[ComparedTable]) -> tuple[Difference, ...]:
@@ -149,7 +149,7 @@ MOST_WORK = 100.0**3
 MOST_AGAIN = 8
 """of so many tables."""
 CLOSE = 1e-6
-"""How far a count may be from what queries say of it, but for rounding."""
+"""The distance of a count from what queries say of it that is taken for rounding."""
 MOST_ROUNDS = 12
 ENOUGH = 2e-5
 """Relative gain from which there is another round."""
@@ -161,13 +161,13 @@ STEP = 1e-4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AskedTable:
-    """What is asked of one of several tables, over the classes of its cells."""
+    """The questions about one of several tables, over the classes of its cells."""
 
     rows: Array
     """Queries, for all rows of a unit."""
     merged: MergedCells
     change: int
-    """How many rows these are."""
+    """The number of these rows."""
 
     @staticmethod
     def of(workload: Workload, change: int) -> AskedTable | None:
@@ -281,7 +281,7 @@ class _Compared:
 
 
 LEAST_WORTH = 1e-9
-"""Of a share: it is worth so much at least, whatever rounding says."""
+"""The least worth of a share, whatever rounding says."""
 
 
 def resolved(asked: Sequence[AskedTable], others: Sequence[float], tolerance: float) -> Resolved:
