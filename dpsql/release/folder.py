@@ -200,29 +200,37 @@ def _check(facts: Facts, document: Mapping[str, Any]) -> None:
     named = facts.mechanism in MECHANISMS if facts.budget is not None else facts.mechanism is None
     if not named or facts.table.contributions != document["contributions"]:
         raise ValueError
-    paths = {table.path for table in facts.tables}
-    units = len(facts.tables) == 1 or all(table.unit is not None for table in facts.tables)
-    if len(paths) < len(facts.tables) or max(document["format"], FORMAT) != _format_of(facts):
+    if max(document["format"], FORMAT) != _format_of(facts):
         raise ValueError
-    charged = 0 if facts.receipt is None else len(facts.receipt.purpose.tables)
-    if not units or charged not in {0, len(facts.tables)}:
+    if not (_are_tables(facts) and _are_found(facts)):
         raise ValueError
-    paths |= {one.table.path for one in facts.read}
-    paths |= {of.path for table in facts.tables for of in table.read}
-    columns = [(one.path, one.column) for one in facts.found]
-    columns += [(one.path, one.column) for one in facts.bounded]
-    if len(set(columns)) < len(columns) or any(path not in paths for path, _ in columns):
-        raise ValueError
-    for found in facts.found:
-        if found.rule.mu_squared > found.charge.mu_squared:
-            raise ValueError
-        if found.scores and not _are_scores(found, facts.table):
-            raise ValueError
     if facts.groups_above is not None and not 0 <= facts.groups_above <= MAX_ABOVE:
         raise ValueError
     known = EXPECTED if not facts.biased else ("statement", "rows")
     if facts.expected.select(*known).null_count().sum_horizontal()[0]:
         raise ValueError
+
+
+def _are_tables(facts: Facts) -> bool:
+    """Whether a release can be of its tables: each once, with units if several, all charged for."""
+    count = len(facts.tables)
+    charged = 0 if facts.receipt is None else len(facts.receipt.purpose.tables)
+    units = count == 1 or all(table.unit is not None for table in facts.tables)
+    return units and len({t.path for t in facts.tables}) == count and charged in {0, count}
+
+
+def _are_found(facts: Facts) -> bool:
+    """Whether keys and bounds can have been found: of tables that were read, each once."""
+    paths = {of.path for table in facts.tables for of in (table, *table.read)}
+    paths |= {one.table.path for one in facts.read}
+    columns = [(one.path, one.column) for one in facts.found]
+    columns += [(one.path, one.column) for one in facts.bounded]
+    return (
+        len(set(columns)) == len(columns)
+        and all(path in paths for path, _ in columns)
+        and all(one.rule.mu_squared <= one.charge.mu_squared for one in facts.found)
+        and all(not one.scores or _are_scores(one, facts.table) for one in facts.found)
+    )
 
 
 def _are_scores(found: FoundColumn, table: Table) -> bool:

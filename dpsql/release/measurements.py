@@ -535,26 +535,34 @@ def _readable(source: Source) -> bool:
 
 def _check(source: Source) -> None:
     """Check that all parts of a source fit together."""
-    if any(n < 1 for n in source.sizes.values()) or not _readable(source):
+    fitting = (
+        all(n >= 1 for n in source.sizes.values())
+        and _readable(source)
+        and all(_fits_block(source, block) for block in source.blocks)
+        and all(_fits_difference(source, one) for one in source.differences)
+        and all(source.sizes.get(a) == len(of.weights) for a, of in source.references.items())
+        and set(source.sizes) == set(source.attributes)
+        and (not source.references or source.attributes <= set(source.references))
+    )
+    if not fitting:
         raise malformed()
-    for block in source.blocks:
-        rows = tuple(f.measurements for f in block.factors)
-        for names in block.spaces:
-            if any(source.sizes.get(a) != n for a, n in zip(names, block.shape, strict=True)):
-                raise malformed()
-            if source.values is None or source.values[frozenset(names)].shape != rows:
-                raise malformed()
-    for difference in source.differences:
-        if source.table not in difference.tables or not all(
-            map(_HASH.fullmatch, difference.tables)
-        ):
-            raise malformed()
-        own = dict(difference.sides)[source.table]
-        if own and own.shape != tuple(map(source.sizes.get, own.attributes)):
-            raise malformed()
-    for name, reference in source.references.items():
-        if source.sizes.get(name) != len(reference.weights):
-            raise malformed()
-    known = set(source.references) if source.references else set(source.attributes)
-    if set(source.sizes) != set(source.attributes) or not source.attributes <= known:
-        raise malformed()
+
+
+def _fits_block(source: Source, block: BlockStrategy) -> bool:
+    """Whether what was measured of a block has the shape that its factors and attributes say."""
+    if source.values is None:
+        return False
+    rows = tuple(f.measurements for f in block.factors)
+    return all(
+        tuple(map(source.sizes.get, names)) == tuple(block.shape)
+        and source.values[frozenset(names)].shape == rows
+        for names in block.spaces
+    )
+
+
+def _fits_difference(source: Source, difference: Difference) -> bool:
+    """Whether a difference is of the table of the source, over cells that this has."""
+    if source.table not in difference.tables or not all(map(_HASH.fullmatch, difference.tables)):
+        return False
+    own = dict(difference.sides)[source.table]
+    return not own or own.shape == tuple(map(source.sizes.get, own.attributes))

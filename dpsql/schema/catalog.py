@@ -23,14 +23,14 @@ from dpsql.schema.references import resolve_unit
 from dpsql.schema.referred import DescribedTables, with_parents
 from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.table import Table
-from dpsql.schema.units import EachRow, Unit, of_comment
+from dpsql.schema.units import DeclaredUnit, EachRow, Unit, of_comment
 
 
 def read_table(
     catalog: Catalog,
     name_parts: tuple[str, ...],
     declared: Schema | None = None,
-    unit: Unit | EachRow | None = None,
+    unit: DeclaredUnit = None,
 ) -> Table:
     """Describe a base table: its columns with their public domains.
 
@@ -70,7 +70,7 @@ def verify_unchanged(
     tables: DescribedTables,
     table: Table,
     declared: Schema | None,
-    unit: Unit | EachRow | None,
+    unit: DeclaredUnit,
 ) -> None:
     """Check that the catalog still describes `table`, and that a view reads the same.
 
@@ -138,7 +138,7 @@ def _describe(
     catalog: Catalog,
     path: tuple[str, ...],
     schema: Schema | None = None,
-    unit: Unit | EachRow | None = None,
+    unit: DeclaredUnit = None,
 ) -> Table:
     stored = catalog.table(path)
     if stored is None:
@@ -223,9 +223,9 @@ def unit_of(
     catalog: Catalog,
     path: Sequence[str],
     schema: Schema | None,
-    given: Unit | EachRow | None,
+    given: DeclaredUnit,
     comment: str | None,
-) -> Unit | EachRow | None:
+) -> DeclaredUnit:
     """Return whose rows are protected together: as given, as declared, or as a comment says.
 
     Raises:
@@ -255,7 +255,7 @@ def _bound(catalog: Catalog, path: Sequence[str], unit: Unit) -> int | None:
 
 
 def unbounded(
-    catalog: Catalog, table: Table, schema: Schema | None, unit: Unit | EachRow | None
+    catalog: Catalog, table: Table, schema: Schema | None, unit: DeclaredUnit
 ) -> UnboundedError:
     """Say that nothing bounds the rows of units in a table, and how its bound is given."""
     declared = of_table(catalog, schema.units, table.path) if schema is not None else None

@@ -27,7 +27,7 @@ from dpsql.schema.lookup import (
     storing,
 )
 from dpsql.schema.names import as_text, closest, folded
-from dpsql.schema.units import EachRow, KeyPair, KeyStep, ResolvedUnit, Unit
+from dpsql.schema.units import DeclaredUnit, KeyPair, KeyStep, ResolvedUnit, Unit
 
 _IDS = INTEGER_TYPES | {"HUGEINT", "UHUGEINT", "DECIMAL", "VARCHAR", "ENUM", "BLOB", "UUID"}
 _IDS |= {"DATE", "TIMESTAMP", "BOOLEAN"}
@@ -259,7 +259,7 @@ def references_for(
     catalog: Catalog,
     path: Sequence[str],
     schema: Schema | None,
-    unit: Unit | EachRow | None,
+    unit: DeclaredUnit,
 ) -> dict[str, str]:
     """Return all references that are declared: for whatever tables, and in comments of a schema.
 
@@ -296,7 +296,7 @@ def _noted(catalog: Catalog, place: Sequence[str] = ()) -> dict[str, str]:
     return found
 
 
-def _given(schema: Schema | None, unit: Unit | EachRow | None) -> dict[str, str]:
+def _given(schema: Schema | None, unit: DeclaredUnit) -> dict[str, str]:
     units = [*schema.units.values(), unit] if schema is not None else [unit]
     found = {} if schema is None else dict(schema.references)
     for one in units:
@@ -304,7 +304,7 @@ def _given(schema: Schema | None, unit: Unit | EachRow | None) -> dict[str, str]
     return found
 
 
-def check_references(catalog: Catalog, schema: Schema | None, unit: Unit | EachRow | None) -> None:
+def check_references(catalog: Catalog, schema: Schema | None, unit: DeclaredUnit) -> None:
     """Check that references name columns, of one schema, that can be compared.
 
     Raises:

@@ -20,7 +20,7 @@ from dpsql.schema.grain import made_of
 from dpsql.schema.keys import comments
 from dpsql.schema.lookup import means
 from dpsql.schema.table import Table
-from dpsql.schema.units import EachRow, Unit, from_comment
+from dpsql.schema.units import DeclaredUnit, Unit, from_comment
 
 _EXAMPLE = 20
 """A bound that is proposed where those of the tables aren't known, or are too large together."""
@@ -35,7 +35,7 @@ def bound_of(
     catalog: Catalog,
     tables: Sequence[Table],
     schema: Schema | None,
-    unit: Unit | EachRow | None,
+    unit: DeclaredUnit,
 ) -> int | None:
     """Return how many rows of a unit count where rows of tables meet; None if nothing says so.
 
@@ -76,7 +76,7 @@ def unbounded_where_met(
     catalog: Catalog,
     tables: Sequence[Table],
     schema: Schema | None,
-    unit: Unit | EachRow | None,
+    unit: DeclaredUnit,
 ) -> UnboundedError:
     """Say that nothing bounds the rows of a unit where rows meet, and how a bound is given."""
     made = [one for each in tables for one in made_of(each)]
@@ -93,7 +93,7 @@ def unbounded_where_met(
     )
 
 
-def _bounds(unit: Unit | EachRow | None) -> Mapping[str, int]:
+def _bounds(unit: DeclaredUnit) -> Mapping[str, int]:
     """Return what a unit says of several tables."""
     rows = unit.max_rows if isinstance(unit, Unit) else None
     return rows if isinstance(rows, Mapping) else {}

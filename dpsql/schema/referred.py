@@ -30,7 +30,7 @@ from dpsql.schema.keys import references_for
 from dpsql.schema.names import folded
 from dpsql.schema.references import ForeignKeys, Ids
 from dpsql.schema.table import Parent, Table
-from dpsql.schema.units import EachRow, KeyStep, Unit
+from dpsql.schema.units import DeclaredUnit, KeyStep
 
 _MOST_PARENTS = 64
 """Rows that a row refers to, by whatever way."""
@@ -44,10 +44,7 @@ class DescribedTables(Protocol):
         """The catalog of the database, which tells of them."""
 
     def describe(
-        self,
-        name_parts: tuple[str, ...],
-        declared: Schema | None = None,
-        unit: Unit | EachRow | None = None,
+        self, name_parts: tuple[str, ...], declared: Schema | None = None, unit: DeclaredUnit = None
     ) -> Table:
         """Describe a table, or a view or files that can be released from; reads no row.
 
@@ -69,7 +66,7 @@ def with_parents(
     tables: DescribedTables,
     table: Table,
     declared: Schema | None,
-    unit: Unit | EachRow | None,
+    unit: DeclaredUnit,
 ) -> Table:
     """Give a table the columns of the private rows that it refers to.
 
@@ -95,7 +92,7 @@ def root_of(
     tables: DescribedTables,
     table: Table,
     declared: Schema | None,
-    unit: Unit | EachRow | None,
+    unit: DeclaredUnit,
 ) -> str:
     """Return the table and the columns of the ids of a table's units."""
     name, columns = _Referred(tables, made_of(table)[0], declared, unit).root
@@ -120,7 +117,7 @@ def check_same_units(
     first: Table,
     other: Table,
     declared: Schema | None,
-    unit: Unit | EachRow | None,
+    unit: DeclaredUnit,
 ) -> None:
     """Check that a unit's rows in two tables can be protected together.
 
@@ -171,7 +168,7 @@ class _Referred:
         tables: DescribedTables,
         table: Table,
         declared: Schema | None,
-        unit: Unit | EachRow | None,
+        unit: DeclaredUnit,
     ) -> None:
         self._table = table
         known = references_for(tables.catalog, table.path, declared, unit)

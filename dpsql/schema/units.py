@@ -236,6 +236,8 @@ def checked_references(given: Mapping[str, str]) -> Mapping[str, str]:
     return MappingProxyType(dict(given))
 
 
+DeclaredUnit = Unit | EachRow | None
+"""Whose rows are protected together, as it is declared of a table; None if nothing is."""
 UnitLike = str | Unit | Sequence[Unit] | EachRow | None
 """What `unit=` takes everywhere: a column's name, with `max_rows` beside it; a `Unit`; a sequence
 of one, as there will be several; `EACH_ROW`; or None, for what the schema or the comment says."""
@@ -418,9 +420,7 @@ def neighbours_of(unit: Unit) -> str:
 # ── The unit that the rows of a table belong to, as a comment on it says ─────────────────────────
 
 
-def of_comment(
-    table: str, comment: str | None, declared: Unit | EachRow | None
-) -> Unit | EachRow | None:
+def of_comment(table: str, comment: str | None, declared: DeclaredUnit) -> DeclaredUnit:
     """Return what goes before a table's comment, or what the comment says.
 
     `EACH_ROW` of a session is passed for all tables that it asks, and meant for those without a
@@ -443,7 +443,7 @@ def of_comment(
     return declared or noted
 
 
-def from_comment(table: str, comment: str | None) -> Unit | EachRow | None:
+def from_comment(table: str, comment: str | None) -> DeclaredUnit:
     """Read a unit from a table's comment; None if the comment is not meant for dpsql.
 
     Raises:

@@ -48,7 +48,7 @@ from dpsql.engines.source import RefusedViewError
 from dpsql.errors import SchemaError, printable, shown
 from dpsql.hints import Hint, option, word
 from dpsql.privacy.place import CSV, PARQUET
-from dpsql.schema import EachRow, Schema, Table, Unit
+from dpsql.schema import Schema, Table, Unit
 from dpsql.schema.domain import (
     INTEGER_TYPES,
     ZONED,
@@ -63,6 +63,7 @@ from dpsql.schema.keys import read_keys, references_for
 from dpsql.schema.lookup import of_table
 from dpsql.schema.names import folded, quoted_name, quoted_text, twins
 from dpsql.schema.sequences import DecimalRange
+from dpsql.schema.units import DeclaredUnit
 
 _CSV = re.compile(rf"(?<=.)\.({CSV})(\.gz)?\Z", re.IGNORECASE | re.DOTALL)
 _PACKED = re.compile(r"\.gz\Z", re.IGNORECASE)
@@ -172,10 +173,7 @@ class OpenedSource(DuckDBSource):
         return super().identity()._replace(file=self.root)
 
     def describe(
-        self,
-        name_parts: tuple[str, ...],
-        declared: Schema | None = None,
-        unit: Unit | EachRow | None = None,
+        self, name_parts: tuple[str, ...], declared: Schema | None = None, unit: DeclaredUnit = None
     ) -> Table:
         """Describe a table; see `DescribedTables.describe`. Reads no row."""
         if declared is not None or (isinstance(unit, Unit) and unit.references):
@@ -183,9 +181,7 @@ class OpenedSource(DuckDBSource):
                 self._store(name, types)
         return super().describe(name_parts, declared, unit)
 
-    def _declared(
-        self, declared: Schema | None, unit: Unit | EachRow | None
-    ) -> dict[str, dict[str, str]]:
+    def _declared(self, declared: Schema | None, unit: DeclaredUnit) -> dict[str, dict[str, str]]:
         """Return the types of columns of texts: as declared, or as of what they refer to.
 
         What is declared to refer to whole numbers, or to be referred to by such, is whole numbers:

@@ -20,12 +20,12 @@ from dpsql.engines.duckdb.views import describe_table
 from dpsql.engines.source import DraftedSource, StoredState
 from dpsql.engines.unit_rows import rows_without_unit, unit_counts
 from dpsql.errors import SchemaError
-from dpsql.schema import EachRow, Schema, Table, Unit
+from dpsql.schema import Schema, Table
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.facts import Database, TablePath
 from dpsql.schema.lookup import current_database
 from dpsql.schema.names import quoted_name
-from dpsql.schema.units import RowLimit
+from dpsql.schema.units import DeclaredUnit, RowLimit
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,10 +73,7 @@ class DuckDBSource(DraftedSource):
         """Take any: a database's file tells where it is; see `DataSource.check_ledger`."""
 
     def describe(
-        self,
-        name_parts: tuple[str, ...],
-        declared: Schema | None = None,
-        unit: Unit | EachRow | None = None,
+        self, name_parts: tuple[str, ...], declared: Schema | None = None, unit: DeclaredUnit = None
     ) -> Table:
         """Describe a table, a view or Parquet files; see `DescribedTables.describe`.
 

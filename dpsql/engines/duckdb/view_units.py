@@ -11,21 +11,19 @@ from dataclasses import replace
 
 from dpsql.engines.duckdb.projection import Layer
 from dpsql.errors import SchemaError, printable
-from dpsql.schema import EachRow, Table, Unit
+from dpsql.schema import Table, Unit
 from dpsql.schema.facts import Catalog, StoredKeys
 from dpsql.schema.keys import KeyCatalog, read_keys
 from dpsql.schema.lookup import storing
 from dpsql.schema.names import closest
 from dpsql.schema.references import resolve_unit
-from dpsql.schema.units import ResolvedUnit, RowLimit
+from dpsql.schema.units import DeclaredUnit, ResolvedUnit, RowLimit
 
 FILES = "files"
 """Name of the files that a view reads, where a table would have its own."""
 
 
-def unit_below(
-    catalog: Catalog, layer: Layer, said: Unit | EachRow | None
-) -> Unit | EachRow | None:
+def unit_below(catalog: Catalog, layer: Layer, said: DeclaredUnit) -> DeclaredUnit:
     """Name the unit of a view by the columns below.
 
     Raises:

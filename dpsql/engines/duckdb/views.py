@@ -61,6 +61,7 @@ from dpsql.schema.limits import limited
 from dpsql.schema.lookup import attached_file, find, find_view, is_table, storing
 from dpsql.schema.names import apart, folded, quoted_name
 from dpsql.schema.references import resolve_unit
+from dpsql.schema.units import DeclaredUnit
 
 """The name of what is read from files, which has none."""
 _MOST_VIEWS = 16
@@ -71,7 +72,7 @@ def describe_table(
     catalog: DuckDBCatalog,
     name_parts: tuple[str, ...],
     declared: Schema | None = None,
-    unit: Unit | EachRow | None = None,
+    unit: DeclaredUnit = None,
 ) -> Table:
     """Describe a base table or a view of the current database; reads no row.
 
@@ -321,7 +322,7 @@ def _typed(
 
 
 def _described(
-    catalog: DuckDBCatalog, layer: Layer, schema: Schema | None, unit: Unit | EachRow | None
+    catalog: DuckDBCatalog, layer: Layer, schema: Schema | None, unit: DeclaredUnit
 ) -> Table:
     """Describe a layer: what is known of a column below holds for it as it is shown above."""
     if layer.files is not None:
@@ -360,7 +361,7 @@ def _described(
     )
 
 
-def _described_files(layer: Layer, unit: Unit | EachRow | None) -> Table:
+def _described_files(layer: Layer, unit: DeclaredUnit) -> Table:
     """Describe files: nothing is declared of them but by views."""
     resolved = None
     if isinstance(unit, Unit):

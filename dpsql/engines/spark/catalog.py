@@ -22,7 +22,7 @@ from dpsql.engines.spark.sessions import own_session, quiet
 from dpsql.engines.spark.sql.text import call, constant, quoted
 from dpsql.engines.spark.sql.types import type_of
 from dpsql.errors import DpsqlError, SchemaError
-from dpsql.schema import EachRow, Schema, Unit
+from dpsql.schema import Schema, Unit
 from dpsql.schema.facts import (
     Catalog,
     Database,
@@ -36,6 +36,7 @@ from dpsql.schema.facts import (
     TablePath,
 )
 from dpsql.schema.names import capitals, folded
+from dpsql.schema.units import DeclaredUnit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,9 +78,7 @@ class SparkCatalog(Catalog):
     """Kind and place of what no catalog has, as far as anybody named it."""
     system = "Spark"
 
-    def know(
-        self, name: Sequence[str], declared: Schema | None, unit: Unit | EachRow | None
-    ) -> None:
+    def know(self, name: Sequence[str], declared: Schema | None, unit: DeclaredUnit) -> None:
         """Keep the places that a name and declarations name: rows of these refer to each other."""
         names = [".".join(name), *(() if declared is None else (*declared, *declared.units))]
         units = [unit] if declared is None else [unit, *declared.units.values()]

@@ -20,12 +20,12 @@ from dpsql.engines.spark.tables import SparkTables
 from dpsql.engines.unit_rows import rows_without_unit, unit_counts
 from dpsql.errors import LedgerError, SchemaError, StaleSchemaError, printable
 from dpsql.hints import option
-from dpsql.schema import EachRow, Schema, Table, Unit
+from dpsql.schema import Schema, Table
 from dpsql.schema.catalog import read_table
 from dpsql.schema.facts import Database
 from dpsql.schema.grain import declared_type, paths_read
 from dpsql.schema.names import as_sql
-from dpsql.schema.units import RowLimit
+from dpsql.schema.units import DeclaredUnit, RowLimit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -217,10 +217,7 @@ class SparkSource(DataSource):
             )
 
     def describe(
-        self,
-        name_parts: tuple[str, ...],
-        declared: Schema | None = None,
-        unit: Unit | EachRow | None = None,
+        self, name_parts: tuple[str, ...], declared: Schema | None = None, unit: DeclaredUnit = None
     ) -> Table:
         """Describe a stored table or a folder; reads no row.
 

@@ -107,11 +107,7 @@ class Solver(ABC):
 
     @abstractmethod
     def solve(
-        self,
-        component: Component,
-        tolerance: float,
-        work: float,
-        start: Array | None = None,
+        self, component: Component, tolerance: float, work: float, start: Array | None = None
     ) -> Solution:
         """Find a strategy whose relative gap is at most `tolerance`, or as near as it gets.
 

@@ -35,11 +35,7 @@ class IdentitySolver(Solver):
         return queries.cell_squares() is not None
 
     def solve(
-        self,
-        component: Component,
-        tolerance: float,
-        work: float,
-        start: Array | None = None,
+        self, component: Component, tolerance: float, work: float, start: Array | None = None
     ) -> Solution:
         """Return the exact optimum."""
         error = identity_error(component)

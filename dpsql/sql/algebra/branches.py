@@ -27,6 +27,7 @@ from itertools import count
 
 from sqlglot import exp
 
+from dpsql.schema import Table
 from dpsql.sql.algebra.numbered import are_of_one_scan, check_widths
 from dpsql.sql.algebra.queries import Queries
 from dpsql.sql.algebra.query_rows import RowsOfQuery
@@ -130,25 +131,21 @@ class Branches:
         if not is_union_all(union) or sides != {PRIVATE} or chosen:
             return [rows]
         parts = [replace(rows, query=part, names=names, made=()) for part in parts_of(union)]
-        found = [one for part in parts for one in self._several(part, alone=alone)]
+        several = [self._several(part, alone=alone) for part in parts]
+        found = [one for branches in several for one in branches]
         self._check_number(found, union)
         bound = [self._bound(one) for one in found]
         check_widths([len(one.columns) for one in bound], union, self._source)
-        plain = [
-            alone and any(one is part for part in parts) and are_of_one_scan([of])
-            for one, of in zip(found, bound, strict=True)
+        whole = [
+            alone and one is part for part, of in zip(parts, several, strict=True) for one in of
         ]
-        tables = [of.of.counted[0] for of in bound]
-        if all(plain) and all(table == tables[0] for table in tables):
+        tables = [_scanned_alone(of, whole=is_) for of, is_ in zip(bound, whole, strict=True)]
+        if tables[0] is not None and tables.count(tables[0]) == len(tables):
             return [rows]
         made = _union_columns(bound, self._queries.sandbox)
-        kinds = [
-            (table, own) if is_plain else None
-            for table, own, is_plain in zip(tables, made, plain, strict=True)
-        ]
         return [
             self._one([found[number] for number in some], made[some[0]], rows, names)
-            for some in _alike(kinds)
+            for some in _alike(tables, made)
         ]
 
     def _bound(self, rows: WrittenRows) -> RowsOfQuery:
@@ -183,16 +180,23 @@ class Branches:
             )
 
 
-def _alike(kinds: Sequence[object]) -> list[list[int]]:
-    """Put the numbers of those together that are of one kind; of no kind, each is by itself."""
+def _scanned_alone(rows: RowsOfQuery, *, whole: bool) -> Table | None:
+    """Return the one table of a query that joins nothing and is no part of a union itself."""
+    return rows.of.counted[0] if whole and are_of_one_scan([rows]) else None
+
+
+def _alike(
+    tables: Sequence[Table | None], made: Sequence[tuple[UnionColumn, ...]]
+) -> list[list[int]]:
+    """Put the numbers of queries together that are of one table and alike; others are alone."""
     found = list[list[int]]()
-    for number, kind in enumerate(kinds):
-        same = (some for some in found if kind is not None and kinds[some[0]] == kind)
-        some = next(same, None)
-        if some is None:
-            found.append([number])
+    for number, (table, own) in enumerate(zip(tables, made, strict=True)):
+        for some in found:
+            if table is not None and (tables[some[0]], made[some[0]]) == (table, own):
+                some.append(number)
+                break
         else:
-            some.append(number)
+            found.append([number])
     return found
 
 

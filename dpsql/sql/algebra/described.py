@@ -27,7 +27,7 @@ from dpsql.rows.write import RowWriter
 from dpsql.schema import Domain, Table
 from dpsql.schema.domain import INTEGER_TYPES, NumberBounds, Value, is_number
 from dpsql.schema.sequences import DecimalRange, decimal_text, grid
-from dpsql.schema.units import RowLimit
+from dpsql.schema.units import ResolvedUnit, RowLimit
 from dpsql.sql.binding.canonical import id_of
 from dpsql.sql.binding.expressions import BoundExpr
 from dpsql.sql.lowering.measures import RowReader
@@ -181,37 +181,51 @@ def scanned(
         referring: columns that tell the unit although they may be NULL, of which it is noted.
     """
     own, unit = table.alone, table.unit
-    direct = None if unit is None or unit.joins else unit
-    several = direct is not None and bool(direct.further)
-    of_unit = {direct.column: UNIT} if direct is not None and not several else {}
+    ids = _ids_in(unit)
+    of_unit = {name: UNIT for name in ids if len(ids) == 1}
     source = StoredRows(own, SAME_IDS, frozenset(unique), of_unit)
     relation = Scan(source, prefix)
     names = {name: id_ for id_, name in columns_of_rows(source, prefix).items()}
     facts = Known().of(relation)
     described = _with_ids(table, names, prefix, facts)
+    sure = described.filled | {*_named(referring, names)}
     keys = {names[n]: of for n, of in tells.items() if n in names and of}
-    refer = {names[name] for name in referring if name in names}
-    there = {id_ for id_, of in keys.items() if UNIT in of or id_ in described.filled | refer}
-    bound = None if unit is None else unit.max_rows
-    most = 1 if unit is None else facts.most if facts.most is not None else bound
-    ids = [name for name, _ in direct.columns if name in names] if direct and several else []
-    limits = () if unit is None else unit.limits
+    there = {id_: of for id_, of in keys.items() if UNIT in of or id_ in sure}
     return DescribedRelation(
         relation,
         described,
-        most,
-        {id_: of for id_, of in keys.items() if id_ in there},
+        _most_rows(unit, facts),
+        there,
         (table,),
         (table,),
         {id_: (own, name) for name, id_ in names.items()},
-        tuple(RowLimit(_named(limit.columns, names), limit.rows) for limit in limits),
-        ids=_named(ids, names),
+        () if unit is None else _limits_of(unit, names),
+        ids=_named(ids, names) if len(ids) > 1 else (),
         equal={id_: of for id_, of in keys.items() if id_ not in there},
     )
 
 
+def _ids_in(unit: ResolvedUnit | None) -> tuple[str, ...]:
+    """Return the columns of a table that have the ids of its units, if these are in it."""
+    return () if unit is None or unit.joins else tuple(name for name, _ in unit.columns)
+
+
+def _most_rows(unit: ResolvedUnit | None, facts: RelationFacts) -> int | None:
+    """Return how many stored rows of a unit count at most, by keys or as it is declared."""
+    if unit is None:
+        return 1
+    return unit.max_rows if facts.most is None else facts.most
+
+
+def _limits_of(unit: ResolvedUnit, names: Mapping[str, Id]) -> tuple[RowLimit, ...]:
+    return tuple(
+        RowLimit(tuple(names[name] for name in limit.columns), limit.rows) for limit in unit.limits
+    )
+
+
 def _named(columns: Iterable[str], names: Mapping[str, Id]) -> tuple[Id, ...]:
-    return tuple(names[name] for name in columns)
+    """Return the ids of those columns that are read."""
+    return tuple(names[name] for name in columns if name in names)
 
 
 def _with_ids(table: Table, names: Mapping[str, Id], prefix: str, facts: RelationFacts) -> Table:
@@ -460,23 +474,29 @@ def domain_of_texts(texts: Sequence[str | None], type_: str) -> Domain | None:
 
 def united(domains: Sequence[Domain | None]) -> Domain | None:
     """Return the domain of what has one of several domains; None if nothing is known of it."""
-    if any(domain is None for domain in domains):
-        return None
     given = [domain for domain in domains if domain is not None]
-    first, nullable = given[0], any(domain.nullable for domain in given)
-    if all(replace(one, nullable=nullable) == replace(first, nullable=nullable) for one in given):
-        return replace(first, nullable=nullable)
+    if len(given) < len(domains):
+        return None
+    nullable = any(domain.nullable for domain in given)
+    first, *others = (replace(domain, nullable=nullable) for domain in given)
+    if all(domain == first for domain in others):
+        return first
     if any(one.uppers is not None or one.zone or one.outside not in _NO_CELL for one in given):
         return None
-    lists = [one.values for one in given]
-    if all(isinstance(values, DecimalRange) for values in lists):
-        covering = _covering_grid([values for values in lists if isinstance(values, DecimalRange)])
+    grids = [one.values for one in given if isinstance(one.values, DecimalRange)]
+    if len(grids) == len(given):
+        covering = _covering_grid(grids)
         return None if covering is None else Domain(covering.type, covering, nullable)
-    type_ = "VARCHAR" if first.type == "ENUM" else first.type
-    many = sum(map(len, lists))
-    if any(one.type != first.type for one in given) or type_ not in _LISTED or many > MOST_VALUES:
+    return _listed_together(given, nullable=nullable)
+
+
+def _listed_together(given: Sequence[Domain], *, nullable: bool) -> Domain | None:
+    """Return the domain of all values of several, if they are of one type and few."""
+    types, many = {one.type for one in given}, sum(len(one.values) for one in given)
+    type_ = "VARCHAR" if types == {"ENUM"} else given[0].type
+    if len(types) > 1 or type_ not in _LISTED or many > MOST_VALUES:
         return None
-    found = list(dict.fromkeys(value for values in lists for value in values))
+    found = list(dict.fromkeys(value for one in given for value in one.values))
     return Domain(type_, tuple(found if type_ == "VARCHAR" else sorted(found, key=_key)), nullable)
 
 

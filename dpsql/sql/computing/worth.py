@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -162,6 +162,7 @@ MOST_ENTRIES = 2**20
 """Coefficients that are written out; of more, A and N are planned each for itself."""
 Placed = tuple[Family, tuple[tuple[int, ...], ...]]
 """A family of counts, and along which axes of the groups the rows of each block run."""
+_Key = tuple[tuple[str, ...], bytes]
 
 
 def around_half(part: Placed, whole: Placed, sizes: Mapping[str, int]) -> Family | None:
@@ -170,21 +171,16 @@ def around_half(part: Placed, whole: Placed, sizes: Mapping[str, int]) -> Family
     Blocks that A and N have in common stay; the others become one, over the cells of them all.
     """
     (a, _), (n, _) = part, whole
-    common = {_key(block) for block in a.blocks} & {_key(block) for block in n.blocks}
-    own = [
-        [(b, axes) for b, axes in zip(family.blocks, of, strict=True) if _key(b) not in common]
-        for family, of in (part, whole)
-    ]
-    along, others = ([axes for b, axes in side if b.queries.rows > 1] for side in own)
-    used = {name for side in own for block, _ in side for name in block.attributes}
+    common = {*map(_key, a.blocks)} & {*map(_key, n.blocks)}
+    parts, wholes = _apart(part, common), _apart(whole, common)
+    used = {name for block in (*parts.blocks, *wholes.blocks) for name in block.attributes}
     names = tuple(name for name in sizes if name in used)
     shape = tuple(sizes[name] for name in names)
-    rows = math.prod(block.queries.rows for block, _ in own[0])
-    if not names or along != others or rows * math.prod(shape) > MOST_ENTRIES:
+    rows = math.prod(block.queries.rows for block in parts.blocks)
+    along = _along(part, common) == _along(whole, common)
+    if not names or not along or rows * math.prod(shape) > MOST_ENTRIES:
         return None
-    above, below = (
-        spread_out(Family("", tuple(block for block, _ in side), 1.0), names, sizes) for side in own
-    )
+    above, below = (spread_out(family, names, sizes) for family in (parts, wholes))
     if above.shape != below.shape:  # groups that only one of them counts
         return None
     kept = tuple(block for block in a.blocks if _key(block) in common)
@@ -192,5 +188,17 @@ def around_half(part: Placed, whole: Placed, sizes: Mapping[str, int]) -> Family
     return Family(f"{a.name}: share", (*kept, around), 1.0)
 
 
-def _key(block: Block) -> tuple[tuple[str, ...], bytes]:
+def _apart(placed: Placed, common: Set[_Key]) -> Family:
+    """Return the blocks that a family has for itself."""
+    return Family("", tuple(b for b in placed[0].blocks if _key(b) not in common), 1.0)
+
+
+def _along(placed: Placed, common: Set[_Key]) -> list[tuple[int, ...]]:
+    """Return along which axes rows of its own blocks run, where these have several."""
+    family, of = placed
+    each = zip(family.blocks, of, strict=True)
+    return [axes for b, axes in each if b.queries.rows > 1 and _key(b) not in common]
+
+
+def _key(block: Block) -> _Key:
     return block.attributes, block.queries.key
