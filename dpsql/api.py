@@ -302,14 +302,15 @@ def _asked(
     rows, notes = data_source(source), tuple[str, ...]()
     try:
         data = DeclaredData.of(rows, declared)
-        try:
-            script = data.compile(request)
-        except SchemaError as error:
-            if error.wanted is None:
-                raise
-            from dpsql.session.wanted import planned_alone  # which most don't need
+        with rows.catalog.held():
+            try:
+                script = data.compile(request)
+            except SchemaError as error:
+                if error.wanted is None:
+                    raise
+                from dpsql.session.wanted import planned_alone  # which most don't need
 
-            script, request, notes = planned_alone(data, request, error)
+                script, request, notes = planned_alone(data, request, error)
     finally:
         rows.close()
     asked = Compiled(request, script, Before(), notes=notes)

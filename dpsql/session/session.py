@@ -386,10 +386,11 @@ class Session:
         """
         check_up_to(up_to)
         declared = self._data.declared
-        of = declared.related(table)
-        if of.unit is None:
-            raise no_units(of)
-        made = declared.unit_counts(of, 1, up_to + 1)
+        with self._data.held():
+            of = declared.related(table)
+            if of.unit is None:
+                raise no_units(of)
+            made = declared.unit_counts(of, 1, up_to + 1)
         frame = self._asked_of(made, histogram(made.name, up_to), budget)
         return without_last(frame, up_to)
 
@@ -415,7 +416,8 @@ class Session:
             DpsqlError: see `release`.
         """
         declared = self._data.declared
-        made = declared.source.rows_without_unit(declared.described(table))
+        with self._data.held():
+            made = declared.source.rows_without_unit(declared.described(table))
         return self._asked_of(made, f"SELECT COUNT(*) AS rows FROM {as_sql(made.name)}", budget)
 
     @checked
@@ -660,4 +662,5 @@ def _first_steps(
         raise refused
     from dpsql.session.wanted import ASSUMED, FEW, FirstSteps  # which most don't need
 
-    return FirstSteps.of(data, request, refused, ASSUMED if planned else FEW)
+    with data.held():  # statements are compiled again with each column that is assumed
+        return FirstSteps.of(data, request, refused, ASSUMED if planned else FEW)

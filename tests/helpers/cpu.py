@@ -76,6 +76,8 @@ class Written:
         self._file = path.open("a", encoding="utf-8")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if not hasattr(report, "cpu"):  # of a process that has died, whose test has failed
+            return
         line = {
             "test": report.nodeid,
             "phase": report.when,
