@@ -337,7 +337,6 @@ TRUSTED = (
     "engines/spark/relations.py",
     "engines/spark/units.py",
     "engines/spark/ways.py",
-    "engines/spark/windows.py",
     "engines/spark/columns.py",
     "engines/spark/sql/expressions.py",
     "engines/spark/lines.py",

@@ -29,12 +29,12 @@ from dpsql.rel.nodes import (
     Union,
     Window,
 )
-from dpsql.rel.show import shown
 from dpsql.rows.expression import RowCall, RowColumn, RowConstant
 from dpsql.rows.windows import WindowCall, WindowFrame, WindowOrder
 from dpsql.schema.domain import Domain
 from dpsql.schema.units import RowLimit
 from tests.rel.random_relations import Relations, Shop
+from tests.rel.shown import shown
 
 REFUSED = (DpsqlError, InternalError)
 SHOP = Shop("INTEGER")

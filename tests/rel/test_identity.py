@@ -23,11 +23,11 @@ from dpsql.rel.nodes import (
     Scan,
     Window,
 )
-from dpsql.rel.show import shown
 from dpsql.rows.expression import RowCall, RowColumn, RowConstant
 from dpsql.rows.windows import WindowCall, WindowFrame, WindowOrder
 from dpsql.schema.domain import Domain
 from tests.rel.random_relations import Relations, Shop
+from tests.rel.shown import shown
 
 SHOP = Shop("INTEGER")
 DAYS = Domain("INTEGER", range(3))

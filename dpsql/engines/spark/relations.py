@@ -15,9 +15,17 @@ Guarantees:
       all that is looked at of the row, of which each row meets its own alone. In it a double is its
       text, which tells -0.0 from 0.0 and is read as the same double, and a text its bytes: so rows
       of one combination agree in all that is looked at.
-    - Windows, places in line and the rows that are kept are written by `windows.py`, `lines.py` and
-      `bounded.py`, with their proofs. A place is an INT that begins again below zero behind
-      2^31 - 1: no two of fewer than 2^32 rows have the same one.
+    - Places in line and the rows that are kept are written by `lines.py` and `bounded.py`, with
+      their proofs. A place is an INT that begins again below zero behind 2^31 - 1: no two of fewer
+      than 2^32 rows have the same one.
+    - By a window rows get further columns, no row comes or goes, and what a row gets follows from
+      the rows with the same id of a unit: `rows/windows.py` has the proof that it is a function of
+      these. PARTITION BY begins with the id, and windows whose rows must be told one by one have
+      the places in the unit's line at the end of ORDER BY (`engines/relations.py`). The constant by
+      which rows are sorted where nothing else is said tells none apart, so all are equal then, as
+      without an order in DuckDB. The places were counted before, and parts of a job may run again,
+      with rows that are alike in another order. Each run has the same multiset of rows with their
+      places, and tasks get rows by their values: so it doesn't matter of which run they get them.
     - Nothing in a query is random, or depends on an order that Spark leaves open.
     - Parts of a query may be computed more than once, each time with other rows first of such as
       are alike. Each part is determined as a multiset of rows in all of its columns, so what is
@@ -42,14 +50,14 @@ from dpsql.engines.relations import (
     WrittenNode,
 )
 from dpsql.engines.spark import ways
-from dpsql.engines.spark.aggregates import aggregate_sql
+from dpsql.engines.spark.aggregates import aggregate_sql, distinct_over
 from dpsql.engines.spark.bounded import among_those, check_units, is_kept
 from dpsql.engines.spark.columns import code_of
 from dpsql.engines.spark.lines import key_of, place_in_line, told_apart, value_of
 from dpsql.engines.spark.sql.expressions import spark_sql
 from dpsql.engines.spark.sql.text import call, identity, quoted, whole
+from dpsql.engines.spark.sql.types import refused
 from dpsql.engines.spark.tables import SparkTables
-from dpsql.engines.spark.windows import over_sql
 from dpsql.errors import InternalError
 from dpsql.rel.nodes import Scan
 from dpsql.rows.typed import RowAggregate, RowValue
@@ -58,6 +66,9 @@ from dpsql.schema.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_SORTED = frozenset({"rank", "dense_rank", "percent_rank", "cume_dist"})
+"""The functions that Spark computes of sorted rows alone."""
 
 
 def kept_rows(tables: SparkTables, table: Table, columns: Iterable[str]) -> DataFrame:
@@ -174,8 +185,16 @@ class SparkRelations(RelationWriter):
         return f"SELECT {shown} FROM ({lined}) WHERE {is_kept(TO_KEEP, id_, rows)}"
 
     def over(self, call: RowsWindow, agree: Sequence[str], order: Sequence[str]) -> str:
-        """Write a window over the rows that agree in something, in an order."""
-        return over_sql(call, agree, order)
+        """Write a window over the rows that agree in something, in an order.
+
+        Raises:
+            UnsupportedSqlError: it looks at no rows, which Spark refuses.
+        """
+        if call.value.function != "count_distinct":
+            return f" OVER ({_looked_at(call, agree, order)})".join(aggregate_sql(call.value))
+        if order or (call.frame is not None and not call.frame.is_whole):
+            raise InternalError("values of some rows of a window are counted")
+        return distinct_over(call.value, agree)
 
     def told_one_by_one(self, of: WrittenNode, looked: Sequence[str]) -> RowsApart:
         """Write what tells rows apart: the combination of an id and of what is looked at."""
@@ -194,3 +213,16 @@ class SparkRelations(RelationWriter):
         if node.along or node.source.unique:
             raise InternalError("Spark sees to no key")
         return super()._scan(node)
+
+
+def _looked_at(one: RowsWindow, agree: Sequence[str], order: Sequence[str]) -> str:
+    frame = one.frame
+    ends = () if frame is None else (frame.start, frame.end)
+    first, *last = [end for end in ends if end is not None] or [0]
+    if last and first > last[0]:
+        raise refused("frames without rows", "let the frame begin before it ends.")
+    sorted_by = ", ".join(order) or f"{whole(0)} ASC"
+    bounds = "" if frame is None else f" {frame.sql}"
+    if not order and frame is None and one.value.function not in _SORTED:
+        return f"PARTITION BY {', '.join(agree)}"
+    return f"PARTITION BY {', '.join(agree)} ORDER BY {sorted_by}{bounds}"

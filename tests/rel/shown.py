@@ -1,4 +1,4 @@
-"""A relation in words, one line for each node, as a plan explains it."""
+"""Relations in words, one line for each node: what is shown of two that pass for the same."""
 
 from __future__ import annotations
 
