@@ -29,7 +29,7 @@ _EVERY_SECONDS = 0.5
 
 
 class Watch:
-    """Who is told: a function of the caller's, or nobody."""
+    """A watch over some work: a function of the caller's that is told of it, or none."""
 
     def __init__(self, tell: Progress | None = None) -> None:
         self._tell = tell

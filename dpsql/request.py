@@ -128,7 +128,7 @@ class MechanismOptions(TypedDict, total=False):
 
 
 class ReuseOption(TypedDict, total=False):
-    """Whether earlier measurements are used."""
+    """The use of earlier measurements, or of none."""
 
     reuse: bool
 
@@ -155,7 +155,7 @@ class SearchOptions(TypedDict, total=False):
 
 
 class ProgressOption(TypedDict, total=False):
-    """Who is told how far the work is."""
+    """The function that is told how far the work is."""
 
     progress: Progress | bool | None
 

@@ -195,7 +195,7 @@ class CellsOf(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CellLimit:
-    """How many rows of a unit are kept at most of those in the same cells of some columns."""
+    """A limit on rows of a unit in the same cells of some columns: how many are kept at most."""
 
     cells: tuple[CellsOf, ...]
     rows: int

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
 
 from dpsql.errors import UnsupportedSqlError, printable
 from dpsql.schema.domain import other_type
@@ -153,6 +153,7 @@ def row_type(text: str, column: str = "") -> RowType:
     return RowType(name)
 
 
+@lru_cache(maxsize=1000)  # of each column of each relation it is asked many times
 def is_readable(text: str) -> bool:
     """Whether expressions on rows can read columns of a type."""
     try:

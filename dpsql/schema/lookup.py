@@ -139,7 +139,8 @@ def match(name: str, known: Iterable[str]) -> str | None:
     Raises:
         SchemaError: it may be several, which differ in case only.
     """
-    found = [k for k in known if folded(k) == folded(name)]
+    meant = folded(name)
+    found = [k for k in known if folded(k) == meant]
     if len(found) > 1:
         shown = " and ".join(map(printable, found[:2]))
         raise SchemaError(

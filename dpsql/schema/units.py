@@ -36,7 +36,7 @@ account have units. Without it such a table is refused."""
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Who is protected, and how many rows of each count.
+    """A privacy unit: who is protected, and how many rows of each count.
 
         dpsql.Unit("person_id", max_rows=3)
 

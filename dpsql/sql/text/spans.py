@@ -58,10 +58,15 @@ class SourceText:
     tokens: Sequence[Token] = ()
     _starts: list[int] = field(init=False, repr=False)
     _ends: list[int] = field(init=False, repr=False)
+    _steps: list[int] = field(init=False, repr=False)
+    """By how many parentheses one is further inside behind each token."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_starts", [token.start for token in self.tokens])
         object.__setattr__(self, "_ends", [token.end for token in self.tokens])
+        kinds = [token.token_type for token in self.tokens]
+        steps = [(kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN) for kind in kinds]
+        object.__setattr__(self, "_steps", steps)
 
     def error(
         self,
@@ -325,24 +330,21 @@ class SourceText:
 
     def _balanced(self, first: int, last: int) -> int:
         """Move the end to the right until every parenthesis that was opened is closed."""
-        depth, at = 0, first
-        while at < len(self.tokens) and (at <= last or depth > 0):
-            depth += self._type(at) is TokenType.L_PAREN
-            depth -= self._type(at) is TokenType.R_PAREN
+        depth, at = sum(self._steps[first : last + 1]), max(first, last + 1)
+        while at < len(self._steps) and depth > 0:
+            depth += self._steps[at]
             at += 1
-        return at - 1
+        return min(at, len(self._steps)) - 1
 
     def _opened(self, first: int, last: int) -> int:
         """Move the beginning to the left until every parenthesis that is closed was opened."""
         depth = lowest = 0
-        for at in range(first, last + 1):
-            depth += self._type(at) is TokenType.L_PAREN
-            depth -= self._type(at) is TokenType.R_PAREN
+        for step in self._steps[first : last + 1]:
+            depth += step
             lowest = min(lowest, depth)
         while lowest < 0 and first > 0:
             first -= 1
-            lowest += self._type(first) is TokenType.L_PAREN
-            lowest -= self._type(first) is TokenType.R_PAREN
+            lowest += self._steps[first]
             if first > 0 and lowest == 0 and self.word(first - 1) in _UNPLACED:
                 first -= 1
         return first
