@@ -66,7 +66,8 @@ def _expected(minutes: int) -> str:
     """Say how long the tests take, and how to see that they move."""
     return (
         f"These tests take about {round(minutes / CORES) or 1} minutes on {CORES} cores. "
-        "Each dot is a test that passed; each full line says how many percent are done."
+        "They are collected for half a minute, then each dot is a test that passed; each full line "
+        "says how many percent are done."
     )
 
 

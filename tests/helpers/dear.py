@@ -65,11 +65,13 @@ REASONS = {
     ),
     "No other default test sees that Spark finds other rows, or tells what they hold.": (
         "engines/spark/test_hostile_sessions.py::test_what_fails_for_a_row_is_told_nobody",
+        "engines/spark/test_key_scores.py::test_scores_are_those_of_duckdb",
         "engines/spark/test_session.py::test_files_that_changed_have_measurements_of_their_own",
         "engines/spark/test_units.py::test_a_unit_that_goes_takes_its_own_rows_along_and_no_others",
         "engines/spark/test_units.py::test_the_rows_kept_are_those_that_duckdb_keeps",
     ),
     "It looks at every file of the project.": (
+        "architecture/test_cpu.py::test_dear_and_slow_tests_exist",
         "architecture/test_structure.py::test_imports_point_down",
         "architecture/test_structure.py::test_tests_share_no_connection",
     ),
