@@ -23,6 +23,7 @@ REASONS = {
         "release/test_factors.py::test_neighbors_differ_by_what_is_charged",
         "release/test_random_databases.py::test_a_unit_takes_its_own_rows_with_it_and_changes_no_others",
         "release/test_rows_behind_cells.py::test_a_neighbor_changes_no_more_than_is_charged",
+        "release/test_set_operations_neighbors.py::test_a_removed_unit_takes_along_what_it_says",
         "release/test_spread_out.py::test_so_does_one_with_rows_in_several_tables",
         "release/test_unit_windows.py::test_neighbors_under_limits_differ_by_what_is_charged",
         "release/test_units.py::test_a_person_with_equal_rows_reaches_the_bound",
