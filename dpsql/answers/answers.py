@@ -22,7 +22,7 @@ from dpsql.measurement.measure import NoisyMeasurements
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.base import Aligned, Reconstruction
 from dpsql.planner.reconstruction.measured import Values
-from dpsql.sql.binding.core import ROW, Quantile, Role
+from dpsql.sql.binding.core import FLOOR_ROLES, ROW, Quantile, Role
 from dpsql.sql.compiled import AnswerTable, GroupingSet, Script, Statement, StatisticColumn
 from dpsql.sql.computing.postprocess import Postprocessing
 from dpsql.workload import Family, Workload
@@ -308,6 +308,9 @@ class Answering(Protocol):
     def variances(self, column: StatisticColumn, part: GroupBox) -> Array:
         """Return the variance of a statistic for every group of a part."""
 
+    def in_common(self, column: StatisticColumn, part: GroupBox) -> Array:
+        """Return by how much less it varies for totals of tables compared, for every group."""
+
     def quantiles(self, column: StatisticColumn, part: GroupBox, reach: float) -> Quantiles:
         """Return a quantile for every group of a part."""
 
@@ -360,6 +363,17 @@ class Answers:
     def variances(self, column: StatisticColumn, part: GroupBox) -> Array:
         """Return the variance of a statistic for every group of a part, in C order."""
         return in_group_order(self._spread(self._family(column, part)), column.axes, part.shape)
+
+    def in_common(self, column: StatisticColumn, part: GroupBox) -> Array:
+        """Return by how much less it varies for totals of tables compared, for every group.
+
+        That is γᵀSγ of `planner/reconstruction/parts.py`. As S has no negative eigenvalue, two
+        answers of different tables have no covariance larger than the root of the product.
+        """
+        family, by = self._family(column, part), self.reconstruction
+        less = np.zeros(()) if by is None else -by.in_common(by.leans(family))
+        found = np.broadcast_to(np.maximum(less, 0.0), family.shape)
+        return in_group_order(found, column.axes, part.shape)
 
     def slopes(self, column: StatisticColumn, part: GroupBox) -> Array | None:
         """Return by how much answers move with what was measured; None if they are linear in it.
@@ -484,8 +498,9 @@ def _set_frame(
             columns.append(found.upper.alias(Role.UPPER.named(j)))
             columns.append(found.rows.alias(Role.SIZE.named(j)))
         if j == table.floor:
-            errors = np.sqrt(answers.variances(column, part))
-            columns.append(pl.Series(Role.STANDARD_ERROR.named(j), errors))
+            spreads = answers.variances(column, part), answers.in_common(column, part)
+            for role, spread in zip(FLOOR_ROLES, spreads, strict=True):
+                columns.append(pl.Series(role.named(j), np.sqrt(spread)))
     columns.append(pl.Series(ROW, np.arange(first, first + part.rows)))
     return pl.DataFrame(columns)
 
@@ -510,6 +525,10 @@ class _Invented:
     def variances(self, column: StatisticColumn, part: GroupBox) -> Array:
         """Return the variances of small noise."""
         return np.ones(part.rows)
+
+    def in_common(self, column: StatisticColumn, part: GroupBox) -> Array:
+        """Return that tables have nothing in common."""
+        return np.zeros(part.rows)
 
     def quantiles(self, column: StatisticColumn, part: GroupBox, reach: float) -> Quantiles:
         """Return the first value of each quantile's expression."""

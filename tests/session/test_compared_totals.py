@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from unittest.mock import patch
 
 import duckdb
 import numpy as np
+import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
@@ -19,6 +21,7 @@ from dpsql.release.assembly import from_plan
 from dpsql.release.measurements import decode, encode
 from dpsql.release.release import Release
 from dpsql.session import planning
+from dpsql.sql.computing.postprocess import Postprocessing
 from tests.session.test_one_statement import moved
 
 BUDGET = dpsql.Budget(rho=Fraction(1, 2))
@@ -368,3 +371,65 @@ def test_forged_conditions_are_refused(session, forge):
     own = replace(one, conditions=conditions)
     with pytest.raises(ReleaseFormatError):
         decode(encode([replace(source, differences=(own, *rest))]))
+
+
+BY_STATUS = {
+    "two": ["SELECT status FROM orders", "SELECT stage FROM visits"],
+    "three": ["SELECT status FROM orders", "SELECT stage FROM visits", "SELECT 1 FROM customers"],
+    "conditions": [
+        "SELECT status FROM orders WHERE status > 0",
+        "SELECT stage FROM visits WHERE stage < 2",
+    ],
+    "one twice": ["SELECT status FROM orders", "SELECT stage FROM visits", "SELECT 2 FROM orders"],
+}
+
+
+def errors_that_decide(session, sql):
+    """Return group → the standard error by which it is left out where that is asked for.
+
+    Counts in the tables of answers are replaced, until the group is just left out.
+    """
+    seen = []
+
+    def run(post, frames):
+        seen.append((post, frames))
+        return plainly(post, frames)
+
+    plainly = Postprocessing.run
+    with patch.object(Postprocessing, "run", run):
+        session.release(sql, budget=0, groups_above=1)["query"]  # which is computed when asked for
+    post, frames = seen[-1]
+    tables = Counter(g for frame in frames for g in frame["__k0"])
+    least, most = dict.fromkeys(range(3), 0.0), dict.fromkeys(range(3), 1e4)
+    for _ in range(40):
+        middle = {g: (least[g] + most[g]) / 2 for g in least}
+        own = pl.col("__k0").replace_strict({g: n / tables[g] for g, n in middle.items()})
+        kept = set(plainly(post, [frame.with_columns(__s0=own) for frame in frames])["g"])
+        for g, value in middle.items():
+            (most if g in kept else least)[g] = value
+    return most
+
+
+@pytest.mark.parametrize("name", BY_STATUS)
+@pytest.mark.parametrize("others", [{}, TOTALS])
+def test_groups_are_left_out_by_all_that_sums_of_tables_have_in_common(name, others):
+    """By standard errors that are never less than those of the sums, whose covariances are known.
+
+    They are the same where no more than two tables are compared.
+    """
+    con = duckdb.connect()
+    con.execute("""
+        CREATE TABLE customers (id INTEGER PRIMARY KEY);
+        CREATE TABLE orders (id INTEGER PRIMARY KEY, customer_id INTEGER REFERENCES customers (id),
+            status INTEGER NOT NULL CHECK (status BETWEEN 0 AND 2));
+        CREATE TABLE visits (id INTEGER PRIMARY KEY, customer_id INTEGER REFERENCES customers (id),
+            stage INTEGER NOT NULL CHECK (stage BETWEEN 0 AND 2));
+    """)
+    session = dpsql.Session(con, unit=dpsql.Unit("customers", max_rows=ROWS))
+    rows = " UNION ALL ".join(f"({part})" for part in BY_STATUS[name])
+    sql = f"SELECT status AS g, COUNT(*) AS n FROM ({rows}) AS r (status) GROUP BY status"
+    release = session.release({"sum": sql, **others}, budget=BUDGET)
+    stated = {g: v**0.5 for g, _, v in release["sum"].rows()}
+    found = {g: error / stated[g] for g, error in errors_that_decide(session, sql).items()}
+    most = {1: 1.0, 3: 1.15}[len(release.plan.certified.differences)]
+    assert all(1 - 1e-6 < share < most + 1e-6 for share in found.values()), found

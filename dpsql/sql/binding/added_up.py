@@ -32,6 +32,7 @@ from dpsql.errors import InternalError, Span, SqlError
 from dpsql.schema import Domain
 from dpsql.sql.binding.bind import RowBinder, Visits
 from dpsql.sql.binding.core import (
+    FLOOR_ROLES,
     Core,
     Floor,
     Linear,
@@ -270,7 +271,7 @@ class AddedUpBinder(CoreBinder):
         sums = _Sums({s: i for s, i in self._statistics.items() if isinstance(s, Linear)})
         columns = [*self._key_columns()]
         columns += [_as(sums.whole(s), Role.STATISTIC, i) for s, i in sums.numbers.items()]
-        columns += [] if floor is None else [Role.STANDARD_ERROR.column(floor.statistic)]
+        columns += _spreads(floor)
         found = exp.Select(expressions=columns, from_=exp.From(this=exp.Table(this=_name(table))))
         if kept:
             found.set("where", exp.Where(this=exp.and_(*kept)))
@@ -289,7 +290,7 @@ class AddedUpBinder(CoreBinder):
             pairs = (rows[i : i + 2] for i in range(0, len(rows), 2))
             rows = [self._of_pair(pair, errors) if pair[1:] else pair[0] for pair in pairs]
         columns = self._key_columns()
-        columns += [] if floor is None else [Role.STANDARD_ERROR.column(floor.statistic)]
+        columns += _spreads(floor)
         columns += [Role.STATISTIC.column(i) for i, _ in enumerate(self._statistics)]
         for i, statistic in enumerate(self._statistics):
             if isinstance(statistic, Linear) and statistic.center:
@@ -355,15 +356,31 @@ def _in(bound: BoundExpr, number: int) -> BoundExpr:
     return replace(bound.parts[number], span=bound.span)
 
 
+def _spreads(floor: Floor | None) -> list[Expr]:
+    """Return the columns that say how far counts of groups may be off, and together with others."""
+    return [] if floor is None else [role.column(floor.statistic) for role in FLOOR_ROLES]
+
+
 def _errors(homes: Sequence[Home], floor: Floor | None) -> list[Expr]:
-    """Return the standard error of a sum of counts; of answers of one table, no less than that."""
+    """Return the standard error of a sum of counts, or a little more, and what it has in common.
+
+    Let d be the standard errors of two counts, and m what they have in common with other tables:
+    their covariance is m·m' at most, and d·d' if they are of one table. So the variance of the sum
+    is d² + d'² + 2m·m' at most, which is Σd² + (Σm)² − Σm²; where no totals are compared, m = 0 and
+    it is exact. The sum has no more in common with others than m + m': that is a norm.
+    """
     if floor is None:
         return []
-    error = Role.STANDARD_ERROR.column(floor.statistic)
+    error, shared = _spreads(floor)
+    common = _as(_sum(shared), Role.IN_COMMON, floor.statistic)
     if len({home.table.path for home in homes}) < len(homes):
-        return [_as(_sum(error), Role.STANDARD_ERROR, floor.statistic)]
-    root = exp.Sqrt(this=_sum(times(error, error)))
-    return [_as(root, Role.STANDARD_ERROR, floor.statistic)]
+        return [_as(_sum(error), Role.STANDARD_ERROR, floor.statistic), common]
+    between = exp.Sub(
+        this=times(_sum(shared), _sum(shared)), expression=_sum(times(shared, shared))
+    )
+    more = exp.Greatest(this=between, expressions=[exp.Literal.number("0.0")])  # but for rounding
+    root = exp.Sqrt(this=exp.Add(this=_sum(times(error, error)), expression=more))
+    return [_as(root, Role.STANDARD_ERROR, floor.statistic), common]
 
 
 def _sum(of: Expr) -> exp.Sum:

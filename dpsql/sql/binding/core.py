@@ -39,6 +39,9 @@ class Role(StrEnum):
     SIZE = "n"
     """Of how many rows a quantile is."""
     STANDARD_ERROR = "d"
+    IN_COMMON = "m"
+    """The most that a count has in common with those of other tables, of which totals are compared:
+    with two of them, m·m' bounds their covariance."""
 
     def named(self, number: int) -> str:
         """Return the name of the column of this role for a key, or a statistic, by its number."""
@@ -47,6 +50,10 @@ class Role(StrEnum):
     def column(self, number: int) -> Expr:
         """Refer to that column."""
         return column(self.named(number))
+
+
+FLOOR_ROLES = (Role.STANDARD_ERROR, Role.IN_COMMON)
+"""The columns of a count by which groups are left out, see `Floor`."""
 
 
 class AnswerColumn(NamedTuple):

@@ -15,7 +15,7 @@ from dpsql.errors import SqlError, printable
 from dpsql.hints import Hint, first_that_works, instead
 from dpsql.schema.names import as_called, as_sql, folded, quoted_name
 from dpsql.schema.table import MovedValues
-from dpsql.sql.binding.core import ROW, AnswerColumn, Role, Windowed
+from dpsql.sql.binding.core import FLOOR_ROLES, ROW, AnswerColumn, Role, Windowed
 from dpsql.sql.binding.expressions import Expr, render
 from dpsql.sql.computing.fractions import COLUMNS, Placed, with_fractions
 from dpsql.sql.computing.gradient import NotSmoothError
@@ -266,7 +266,8 @@ def _columns(core: LoweredCore) -> list[tuple[str, str]]:
     columns += [(Role.CENTER, j, "DOUBLE") for j, _ in statistics]
     columns += [(end, j, type_) for j, type_ in ordered for end in (Role.LOWER, Role.UPPER)]
     columns += [(Role.SIZE, j, "DOUBLE") for j, _ in ordered]
-    columns += [] if floor is None else [(Role.STANDARD_ERROR, floor.statistic, "DOUBLE")]
+    if floor is not None:
+        columns += [(role, floor.statistic, "DOUBLE") for role in FLOOR_ROLES]
     return [(role.named(number), type_) for role, number, type_ in columns]
 
 
