@@ -157,7 +157,7 @@ def _accuracy(facts: Facts) -> Iterator[tuple[str, str]]:
 
 def limits(facts: Facts) -> Iterator[tuple[str, str]]:
     """Say what answers are of, and what they say nothing about."""
-    yield "domains", "declared by the data owner, not learned"
+    yield "domains", _learned(facts)
     bounded = [table for table in facts.tables if table.unit is not None and table.is_bounded]
     if bounded:
         of = [f" of {printable(table.name)}" * bool(facts.others) for table in bounded]
@@ -185,6 +185,21 @@ def limits(facts: Facts) -> Iterator[tuple[str, str]]:
     )
     yield "not covered", _NOT_COVERED
     yield from lines_of(facts, "Limits")
+
+
+def _learned(facts: Facts) -> str:
+    """Say what is known of columns without the rows, and what was found in these."""
+    found = [
+        f"{what} of {', '.join(f'{printable(one.path[-1])}.{printable(one.column)}' for one in of)}"
+        for what, of in (("values", facts.found), ("bounds", facts.bounded))
+        if of
+    ]
+    if not found:
+        return "declared by the data owner, not learned"
+    return (
+        f"{' and '.join(found)} were found in the rows, and charged; "
+        "all others are declared by the data owner, not learned"
+    )
 
 
 def _statements(number: int) -> str:

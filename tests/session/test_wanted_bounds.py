@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 from fractions import Fraction
@@ -353,6 +354,34 @@ def test_neighbours_that_find_the_same_differ_by_what_is_charged(seed, ends):
         charges.append(charged(session))
     check_within_charge(*seen)
     assert charges[0] == charges[1] == (BUDGET.rho, 0)
+
+
+LEARNED = {
+    "values": "SELECT item, COUNT(*) AS n FROM o GROUP BY item",
+    "bounds": "SELECT SUM(price) AS s FROM o",
+    "neither": "SELECT COUNT(*) AS n FROM c",
+}
+
+
+@pytest.mark.parametrize("names", [
+    names for n in (1, 2, 3) for names in itertools.combinations(LEARNED, n)
+])  # fmt: skip
+def test_a_release_says_what_is_declared_and_what_was_found(con, tmp_path, names):
+    """On every page: the release's own, that of its folder, and the report."""
+    session = of_units(con)
+    script = {name: LEARNED[name] for name in names}
+    asked = {"keys": dpsql.Keys(0.2), "bounds": BOUNDS, "out": tmp_path / "out"}
+    release = session.release(script, budget=BUDGET, **asked)
+    loaded = dpsql.Release.load(tmp_path / "out", ledger=session.ledger)
+    columns = {"values": "o.item", "bounds": "o.price"}
+    found = [f"{name} of {columns[name]}" for name in names if name in columns]
+    words = "declared by the data owner, not learned"
+    if found:
+        and_ = " and ".join(found)
+        words = f"{and_} were found in the rows, and charged; all others are {words}"
+    for one in (release, loaded):
+        assert f" domains {words} " in " ".join(one.summary().split())
+    assert words in release.report(tmp_path / "r.html").read_text("utf-8")
 
 
 def test_a_release_tells_of_its_bounds(con, tmp_path):
