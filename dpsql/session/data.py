@@ -77,6 +77,8 @@ class DeclaredData:
     the rows, by which rule and for which charge."""
     can_find: Callable[[], bool] = lambda: True
     """Whether the account can pay for finding more."""
+    by_owner: Schema | None = None
+    """What the owner declares of that schema, without what was found or is assumed."""
 
     @classmethod
     def of(cls, source: DataSource, declared: Declared) -> DeclaredData:
@@ -92,7 +94,8 @@ class DeclaredData:
         beside = declared.max_rows, declared.references, declared.max_groups, declared.max_values
         unit = Unit.given(declared.unit, *beside)
         private = partial(_is_private, source, schema, unit)
-        return cls(source, schema, unit, PublicReader(source, declared.public, private))
+        public = PublicReader(source, declared.public, private)
+        return cls(source, schema, unit, public, by_owner=schema)
 
     def compile(
         self,
@@ -123,10 +126,16 @@ class DeclaredData:
         except (SchemaError, SqlError) as error:
             if not self.can_find():
                 error.hint = without_finding(error.hint)
-            first = self.source.how_to_declare(self.schema, self.public.names)
-            if first is not None and not getattr(error, "unknown", False):
-                error.hint = first if error.hint is None else Hint("") + error.hint + " " + first
+            if not getattr(error, "unknown", False):
+                error.hint = self.with_drafts(error.hint)
             raise
+
+    def with_drafts(self, hint: str | None) -> str | None:
+        """Return a hint with the command that drafts a schema, if a file of CSV has none."""
+        first = self.source.how_to_declare(self.by_owner, self.public.names)
+        if first is None:
+            return hint
+        return first if hint is None else Hint("") + hint + " " + first
 
     def _checked(
         self,

@@ -404,10 +404,10 @@ class AssumedFacts:
                 return cls(tuple(found), declared, declared.compile(request))
             except SchemaError as error:
                 if error.wanted is None:
-                    raise _made_up(error, found) from None
+                    raise _made_up(error, found, declared) from None
                 refused = error
             except SqlError as error:
-                raise _made_up(error, found) from None
+                raise _made_up(error, found, declared) from None
 
     @property
     def share(self) -> Fraction:
@@ -439,11 +439,11 @@ def _days_in(said: str) -> Iterator[date]:
         yield from (date(year, 1, 1), date(year, 7, 1))
 
 
-def _made_up(error: E, found: Sequence[Assumed]) -> E:
+def _made_up(error: E, found: Sequence[Assumed], declared: DeclaredData) -> E:
     """Say how it is asked what is refused because of numbers or days that are made up."""
     for one in (each.wanted for each in found):
         if isinstance(one, _WantedBounds) or declared_type(one.table, one.column) != "VARCHAR":
-            error.hint = (
+            error.hint = declared.with_drafts(
                 f"{one.what} of {printable(one.name)} aren't known beforehand; if that is why, "
                 f"find them first: {one.call('…')}."
             )

@@ -25,6 +25,7 @@ from dpsql.errors import (
 from dpsql.measurement.measure import _check_sums as check_sums
 from dpsql.measurement.measure import _check_units as check_units
 from tests.helpers.inserted import insert
+from tests.helpers.typed import Asked, conversations
 from tests.release.test_distinct_units import BUDGET, HUGE, PURE, _rounded
 from tests.release.test_private_joins import filled as filled_shop
 from tests.release.test_sums_of_neighbors import charged, check_alike, recorded, spent
@@ -511,3 +512,52 @@ def test_a_bound_on_values_says_nothing_of_rows(con, tmp_path):
         assert json.loads(document)["table"]["unit"]["max_values"] == most
         assert dpsql.Release.load(tmp_path / str(most)).query(STATEMENTS["number"]).height == 3
     assert variances[1] < variances[0]
+
+
+PLACES = "(SELECT {} AS e FROM items UNION ALL SELECT {} FROM items) AS u"
+WHOSE = [
+    (f"SELECT COUNT(DISTINCT e) AS n FROM {PLACES.format(one, other)}", one != other)
+    for one in ("kind", "code", "upper(kind)")
+    for other in ("kind", "code")
+] + [
+    ("SELECT COUNT(DISTINCT price + at) AS n FROM items, (VALUES (1), (2)) AS v (at)", True),
+    ("SELECT COUNT(DISTINCT kind || at) AS n FROM items JOIN (VALUES ('a')) AS v (at) ON kind < at",
+     True),
+    ("SELECT COUNT(DISTINCT at) AS n FROM items, (VALUES (1), (2)) AS v (at)", None),
+    ("SELECT COUNT(DISTINCT at + at) AS n FROM items, (VALUES (1), (2)) AS v (at)", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("sql", "differs"), WHOSE)
+def test_values_that_are_not_of_the_row_alone_are_refused_as_such(sql, differs):
+    """True where they differ with what a row goes with, None where no private column is in them."""
+    con = duckdb.connect()
+    con.execute("CREATE TABLE items (p INTEGER, kind VARCHAR, code VARCHAR, price DOUBLE)")
+    session = dpsql.Session(con, unit="p", max_values=3)
+    if differs is False:
+        assert session.plan(sql, budget=BUDGET).rmse > 0
+        return
+    with pytest.raises(UnsupportedSqlError) as refused:
+        session.plan(sql, budget=BUDGET)
+    said = "these are of public ones" if differs is None else "follows from the row alone"
+    assert said in refused.value.message
+
+
+@pytest.mark.parametrize("sql", [
+    sql for sql, differs in WHOSE if differs is None or (differs and "UNION ALL" in sql)
+])  # fmt: skip
+def test_what_is_typed_in_place_of_them_is_answered(sql):
+    """With the next hints, for values that nobody knows."""
+    con = duckdb.connect()
+    con.execute("CREATE TABLE items (p INTEGER, kind VARCHAR, code VARCHAR, price DOUBLE)")
+
+    def refused(asked):
+        unit = {"unit": "p", "max_rows": 3, "max_values": 3}
+        try:
+            dpsql.plan(con, asked.sql, budget=BUDGET, **unit, **asked.arguments)
+        except dpsql.DpsqlError as error:
+            return error
+        return None
+
+    ends = [steps[-1].refusal for steps in conversations(Asked(sql), refused)]
+    assert None in ends, ends

@@ -569,3 +569,34 @@ def test_conditions_on_values_that_nobody_knows_are_no_obstacle(con, column, con
     true = {k: n for k, n in con.execute(sql).fetchall() if n > 1}
     found = dict(frame.select("k", "n").rows())
     assert all(found[k] == pytest.approx(n, abs=1) for k, n in true.items())
+
+
+# ── Files whose columns are texts until something is declared ────────────────────────────────────
+
+REFUSED_OF_TEXTS = [
+    "SUM(price) AS n",
+    "AVG(price / 2) AS n",
+    "COUNT(*) FILTER (WHERE price > 3) AS n",
+    "COUNT_IF(year(day) = 2024) AS n",
+]
+
+
+@pytest.mark.parametrize("what", REFUSED_OF_TEXTS)
+@pytest.mark.parametrize("keys", ["", "city", "city, item"])
+@pytest.mark.parametrize("found", [False, True])
+def test_a_refusal_tells_how_types_are_declared_also_where_keys_are_assumed(
+    tmp_path, what, keys, found
+):
+    """Whether or not something was assumed or found before, nothing is declared by the owner."""
+    rows = "".join(f"town {i % 3},item {i % 2},{i % 9},2024-01-0{1 + i % 9}\n" for i in range(3000))
+    (tmp_path / "sales.csv").write_text("city,item,price,day\n" + rows)
+    session = dpsql.Session({"sales": tmp_path / "sales.csv"})
+    if found:
+        session.find_keys("sales", "city", budget=BUDGET)
+    sql = f"SELECT {what} FROM sales" + f" GROUP BY {keys}" * bool(keys)
+    for ask in (session.plan, session.query):
+        with pytest.raises(dpsql.SqlError) as refused:
+            ask(sql, budget=BUDGET, keys=KEYS, bounds=dpsql.Bounds())
+        assert "Nothing is declared of sales, whose columns are texts" in refused.value.hint
+        assert "> schema.toml drafts it" in refused.value.hint
+    assert len(session.ledger.entries()) == found

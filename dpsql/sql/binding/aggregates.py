@@ -34,6 +34,11 @@ _EXTREMES: dict[type[Expr], float] = {exp.Min: 0.0, exp.Max: 1.0}
 _LONGEST_ARGUMENT = 60
 """Characters of an argument that a hint repeats."""
 _NO_DISTINCT = "DISTINCT in an aggregate is not supported."
+_PUBLIC = "Distinct values can be counted of private rows alone, and these are of public ones."
+_MIXED = (
+    "Distinct values can be counted where each private row has one, which follows from the row "
+    "alone. This one differs with the public row, or the query of UNION ALL, that it goes with."
+)
 _UNCOUNTED = "distinct values can't be counted with this noise: "
 _OF_ROWS: tuple[tuple[tuple[type[Expr], ...], str], ...] = (
     ((exp.ArgMin, exp.ArgMax), "it returns a single row's value: "),
@@ -259,11 +264,8 @@ def _values(node: Expr, binder: RowBinder) -> BoundExpr | None:
         if meant is not None:
             raise meant
     if bound.relations or bound.node.find(exp.Query) is not None:
-        raise source.unsupported(
-            node,
-            "Distinct values can be counted of private rows alone, and these are of public ones.",
-            count_groups(node, source),
-        )
+        private = bound.attributes or bound.by_row
+        raise source.unsupported(node, _MIXED if private else _PUBLIC, count_groups(node, source))
     if unit is not None and unit.max_values is None and unit.max_rows is None:
         raise source.unsupported(
             node,
