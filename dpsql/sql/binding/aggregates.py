@@ -37,7 +37,7 @@ _NO_DISTINCT = "DISTINCT in an aggregate is not supported."
 _PUBLIC = "Distinct values can be counted of private rows alone, and these are of public ones."
 _MIXED = (
     "Distinct values can be counted where each private row has one, which follows from the row "
-    "alone. This one differs with the public row, or the query of UNION ALL, that it goes with."
+    "alone. Here a private row may have several."
 )
 _UNCOUNTED = "distinct values can't be counted with this noise: "
 _OF_ROWS: tuple[tuple[tuple[type[Expr], ...], str], ...] = (
