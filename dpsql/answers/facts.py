@@ -64,22 +64,13 @@ class Earlier(msgspec.Struct, frozen=True, omit_defaults=True, rename={"seq": "e
         return cls(entry.seq, entry.request, entry.mu_squared, entry.time, delta)
 
 
-class FoundRound(msgspec.Struct, frozen=True):
-    """A round in which keys were found; see `privacy/keys.py`."""
-
-    mu_squared: Fraction
-    delta: Fraction
-    most: int
-    least: int
-
-
 class FoundColumn(msgspec.Struct, frozen=True, omit_defaults=True):
     """A column whose values were found in the rows, for a charge of its own."""
 
     path: tuple[str, ...]
     """Its table's."""
     column: str
-    rounds: tuple[FoundRound, ...]
+    rounds: tuple[KeyRound, ...]
     charge: Earlier
     scores: tuple[int, ...] = ()
     """The noisy scores of the values, in their order, where answers take them along."""
@@ -94,8 +85,7 @@ class FoundColumn(msgspec.Struct, frozen=True, omit_defaults=True):
         scores: tuple[int, ...] = (),
     ) -> FoundColumn:
         """Describe what was charged by an entry of the ledger."""
-        rounds = (FoundRound(r.mu_squared, r.delta, r.most, r.least) for r in rule.rounds)
-        return cls(path, column, tuple(rounds), Earlier.of(entry), scores)
+        return cls(path, column, rule.rounds, Earlier.of(entry), scores)
 
     @property
     def without_scores(self) -> FoundColumn:
@@ -105,7 +95,7 @@ class FoundColumn(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def rule(self) -> KeyRule:
         """The rule by which they were found."""
-        return KeyRule(tuple(KeyRound(r.mu_squared, r.delta, r.most, r.least) for r in self.rounds))
+        return KeyRule(self.rounds)
 
 
 class BoundedColumn(msgspec.Struct, frozen=True):

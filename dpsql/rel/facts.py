@@ -49,6 +49,7 @@ from dpsql.rows.expression import (
     RowConstant,
     RowExpression,
 )
+from dpsql.rows.functions import COMPARISONS
 from dpsql.rows.types import BIGINT, is_readable
 from dpsql.rows.windows import RANKS, SHARES, WindowCall, rows_window
 from dpsql.rows.within import aggregated
@@ -60,7 +61,6 @@ from dpsql.schema.keys import is_id
 UNIT: Key = (), ""
 """The key of the unit itself: a column that has it has one value for all rows of a unit."""
 _KINDS = _DECLARED, _READABLE, _COLLATED, _OPAQUE = range(4)
-_COMPARED = frozenset({"=", "<>", "<", "<=", ">", ">="})
 _MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 """Comparison → what it is with its sides exchanged."""
 _NEVER_NULL = frozenset({"exists", "count", "count_distinct"})
@@ -347,7 +347,7 @@ def _with_unit(scan: Scan) -> frozenset[str]:
 def _needed(part: RowExpression) -> frozenset[Id]:
     """Return the columns that aren't NULL where a condition is true."""
     match part:
-        case RowCall(function, arguments) if function in _COMPARED:
+        case RowCall(function, arguments) if function in COMPARISONS:
             return frozenset(a.name for a in arguments if isinstance(a, RowColumn))
         case RowCall("not", (RowCall("is_null", (RowColumn(name),)),)):
             return frozenset({name})

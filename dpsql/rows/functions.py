@@ -224,7 +224,10 @@ _CHOICE = "chooses among its arguments, which are of one type"
 _TWO, _ONE = (2, 2), (1, 1)
 _NO_NUMBER = (Finite.UNKNOWN, Whole.UNKNOWN, Digits.UNKNOWN)
 _BOOLEAN, _COUNT, _UNIT = (0, 1), (0, None), (-1, 1)
-_COMPARE = "= <> < <= > >= is_distinct is_not_distinct"
+_SIGNS = "= <> < <= > >="
+COMPARISONS = frozenset(_SIGNS.split())
+"""Comparisons that are NULL where one of their sides is."""
+_COMPARE = f"{_SIGNS} is_distinct is_not_distinct"
 _REALS: dict[str, Bounds] = {
     "sqrt": Grows(math.sqrt, 0), "cbrt": Grows(math.cbrt), "exp": Grows(math.exp),
     "ln": Grows(math.log, 0), "log10": Grows(math.log10, 0), "log2": Grows(math.log2, 0),

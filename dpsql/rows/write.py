@@ -43,7 +43,7 @@ from dpsql.rows.expression import (
     nodes,
     parts,
 )
-from dpsql.rows.functions import FUNCTIONS, check_column, of_shapes
+from dpsql.rows.functions import COMPARISONS, FUNCTIONS, check_column, of_shapes
 from dpsql.rows.operands import (
     absolute,
     bounded,
@@ -97,10 +97,10 @@ from dpsql.schema.names import folded
 _IN_DOUBLES = of_shapes("addition", "negative")
 """What is computed in doubles where DECIMALs are added up."""
 _LONGEST_STRING = 2**32
-_COMPARISONS = {
-    "=": "=", "<>": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=",
-    "is_distinct": "IS DISTINCT FROM", "is_not_distinct": "IS NOT DISTINCT FROM",
-}  # fmt: skip
+_COMPARISONS = {sign: sign for sign in COMPARISONS} | {
+    "is_distinct": "IS DISTINCT FROM",
+    "is_not_distinct": "IS NOT DISTINCT FROM",
+}
 
 
 def _in_microseconds(name: str, type_: RowType) -> RowValue:

@@ -22,6 +22,7 @@ from dpsql.schema.domain import (
     UnknownBounds,
     UnknownKeys,
     Value,
+    is_exact,
     is_number,
 )
 from dpsql.schema.drafts import KEY_TYPES, drafted, unsuitable
@@ -142,13 +143,13 @@ def from_declaration(
         return _enum(name, labels, domain)
     if type_ in INTEGER_TYPES and domain.type in INTEGER_TYPES:
         return _integers(name, type_, domain)
-    if isinstance(domain.values, DecimalRange) and (_is_number(type_) or type_ in FLOATS):
+    if isinstance(domain.values, DecimalRange) and (is_exact(type_) or type_ in FLOATS):
         return _decimals(name, type_, domain, domain.values)
     if domain.type in {"DATE", "TIMESTAMP"} and type_ in {"DATE", *TIMES}:
         return _times(name, type_, domain)
     if domain.type == "DOUBLE" and type_ == "FLOAT":
         return _float_bins(name, domain)
-    if domain.type == "DOUBLE" and (_is_number(type_) or type_ == "DOUBLE"):
+    if domain.type == "DOUBLE" and (is_exact(type_) or type_ == "DOUBLE"):
         return domain.of_column(type_)
     if (type_, domain.type) in {("VARCHAR", "VARCHAR"), ("BOOLEAN", "BOOLEAN")}:
         return domain
@@ -184,10 +185,6 @@ def checked_bounds(name: str, type_: str, generated: bool, bounds: Bounds) -> Bo
             f"The column {name} {what}, so it can't have the bounds {bounds}.", hint=hint
         )
     return bounds
-
-
-def _is_number(type_: str) -> bool:
-    return type_ in INTEGER_TYPES or type_.startswith("DECIMAL(")
 
 
 def _times(name: str, type_: str, domain: Domain) -> Domain:

@@ -47,9 +47,14 @@ INTEGER_TYPES = frozenset(
 """The DuckDB types that an integer domain may have."""
 
 
+def is_exact(type_: str) -> bool:
+    """Whether a column of a DuckDB type has numbers with as many digits as their domains' may."""
+    return type_ in INTEGER_TYPES or type_.startswith("DECIMAL(")
+
+
 def is_number(type_: str) -> bool:
     """Whether a column of a DuckDB type has numbers that can be added up."""
-    return type_ in INTEGER_TYPES or type_ in FLOATS or type_.startswith(("DECIMAL(", "HUGEINT"))
+    return is_exact(type_) or type_ in FLOATS or type_.startswith("HUGEINT")
 
 
 COLLATED = "VARCHAR with a collation"
@@ -240,6 +245,13 @@ OTHER = "(other)"
 """The label that all texts go to which aren't found, if no other one is asked for."""
 
 
+def refused_label(other: object) -> str | None:
+    """Say why something can't be the label for other texts; None if it can."""
+    if isinstance(other, str) and other:
+        return None
+    return f"The label for other texts is a text, not {shown(other)}."
+
+
 @dataclass(frozen=True, slots=True)
 class UnknownKeys:
     """A column whose values nobody knows beforehand: a release finds those that many units have.
@@ -251,11 +263,9 @@ class UnknownKeys:
     other: str = OTHER
 
     def __post_init__(self) -> None:
-        if not isinstance(self.other, str) or not self.other:
-            raise SchemaError(
-                f"The label for other texts is a text, not {shown(self.other)}.",
-                hint='for example Domain.keys(other="(other)").',
-            )
+        refused = refused_label(self.other)
+        if refused is not None:
+            raise SchemaError(refused, hint='for example Domain.keys(other="(other)").')
 
     def __str__(self) -> str:
         return f"keys, others as {printable(self.other)}"

@@ -37,7 +37,7 @@ from dpsql.release.found_keys import (
 )
 from dpsql.request import Free
 from dpsql.schema import Table
-from dpsql.schema.domain import OTHER
+from dpsql.schema.domain import OTHER, refused_label
 from dpsql.schema.drafts import KEY_TYPES, counting_hint, declaration_hint
 from dpsql.schema.grain import declared_type
 from dpsql.schema.names import as_sql, closest, folded, unknown
@@ -76,11 +76,9 @@ class KeyQuestion:
             check_budget(self.budget)
         check_switch(refresh=self.refresh)
         check_keys(self.keys)
-        if not isinstance(self.other, str) or not self.other:
-            raise ArgumentError(
-                f"The label for other texts is a text, not {shown(self.other)}.",
-                hint='for example other="(other)".',
-            )
+        refused = refused_label(self.other)
+        if refused is not None:
+            raise ArgumentError(refused, hint='for example other="(other)".')
         if self.refresh and not isinstance(self.budget, Budget):
             raise BudgetError(
                 "New keys are paid for, and the budget is 0.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from fractions import Fraction
+from functools import partial
 from unittest.mock import patch
 
 import duckdb
@@ -17,8 +18,8 @@ from dpsql.release import folder
 from dpsql.session import answer as answering
 from dpsql.session import keys as finding
 from dpsql.session import session as sessions
-from tests.release.test_random_databases import check_within_charge
-from tests.release.test_sums_of_neighbors import recorded_in
+from tests.helpers.charging import charged
+from tests.helpers.persons import check_found_alike, persons
 
 BUDGET = dpsql.Budget(epsilon=1, delta=1e-9)
 KEYS = dpsql.Keys()
@@ -46,14 +47,6 @@ def con():
 
 def of_units(con, **given):
     return dpsql.Session(con, unit=dpsql.Unit("c", max_rows={"c": 1, "o": 4}), **given)
-
-
-def charged(session):
-    """Return the sum of all charges, as ρ and δ."""
-    history = session.history
-    entries = session.ledger.entries()
-    assert len(entries) == history.height
-    return sum(e.mu_squared for e in entries) / 2, sum((e.delta for e in entries), Fraction(0))
 
 
 # ── What is asked ────────────────────────────────────────────────────────────────────────────────
@@ -297,15 +290,10 @@ def test_a_release_tells_of_its_keys_wherever_it_is_read(con, tmp_path):
 
 def people(seed, without=None):
     """Make rows of persons, of whom one may be left out, with a city that nobody else has."""
-    rng, con = random.Random(seed), duckdb.connect()  # noqa: S311
+    rng = random.Random(seed)  # noqa: S311
     rows = [(rng.randrange(12), rng.choice("abcde"), rng.randrange(4)) for _ in range(60)]
     rows += [(without if without is not None else 3, "his own", 1)]
-    con.execute("CREATE TABLE t (p INTEGER NOT NULL, city VARCHAR, x INTEGER NOT NULL "
-                "CHECK (x BETWEEN 0 AND 3))")  # fmt: skip
-    for row in rows:
-        if row[0] != without:
-            con.execute("INSERT INTO t VALUES (?, ?, ?)", row)
-    return con
+    return persons("city VARCHAR", rows, without)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -315,20 +303,15 @@ def test_neighbours_that_find_the_same_differ_by_what_is_charged(seed):
     told = [ToldKey(0, -9, key) for key in rng.sample([b"a", b"b", b"c", b"none has it"], 3)]
     script = {"n": "SELECT city, COUNT(*) AS n FROM t WHERE x > 0 GROUP BY city",
               "m": "SELECT x, COUNT(*) AS n FROM t GROUP BY x"}  # fmt: skip
-    seen, charges = [], []
-    for without in (None, 3):
-        session = dpsql.Session(people(seed, without), unit="p", max_rows=rng.choice([4]))
 
-        def tell(charged, scores, step):
-            for _ in scores.run():
-                pass
-            return tuple(told)
+    def tell(charged, scores, step):
+        for _ in scores.run():
+            pass
+        return tuple(told)
 
-        with patch.object(finding, "find_keys", tell):
-            seen.append(recorded_in(session, script, budget=BUDGET, keys=KEYS))
-        charges.append(charged(session))
-    check_within_charge(*seen)
-    assert charges[0] == charges[1]
+    sessions = [dpsql.Session(people(seed, one), unit="p", max_rows=4) for one in (None, 3)]
+    telling = partial(patch.object, finding, "find_keys", tell)
+    check_found_alike(sessions, script, telling, budget=BUDGET, keys=KEYS)
 
 
 # ── What a hostile reader found ──────────────────────────────────────────────────────────────────

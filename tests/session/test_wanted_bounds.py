@@ -6,6 +6,7 @@ import itertools
 import random
 import re
 from fractions import Fraction
+from functools import partial
 from unittest.mock import patch
 
 import duckdb
@@ -17,8 +18,8 @@ from dpsql.release import found_bounds
 from dpsql.release.found_bounds import FoundBounds
 from dpsql.session import answer as answering
 from dpsql.session import bounds as finding
-from tests.release.test_random_databases import check_within_charge
-from tests.release.test_sums_of_neighbors import recorded_in
+from tests.helpers.charging import charged
+from tests.helpers.persons import check_found_alike, persons
 
 BUDGET = dpsql.Budget(epsilon=1, delta=1e-9)
 BOUNDS = dpsql.Bounds()
@@ -49,12 +50,6 @@ def con(monkeypatch):
 
 def of_units(con, **given):
     return dpsql.Session(con, unit=dpsql.Unit("c.id", max_rows={"o": 4}), **given)
-
-
-def charged(session):
-    """Return the sum of all charges, as ρ and δ."""
-    entries = session.ledger.entries()
-    return sum(e.mu_squared for e in entries) / 2, sum((e.delta for e in entries), Fraction(0))
 
 
 # ── What is asked ────────────────────────────────────────────────────────────────────────────────
@@ -325,15 +320,10 @@ def test_names_with_spaces_are_names(con):
 
 def people(seed, without=None):
     """Make rows of persons, of whom one may be left out, who alone has large numbers."""
-    rng, con = random.Random(seed), duckdb.connect()  # noqa: S311
+    rng = random.Random(seed)  # noqa: S311
     rows = [(rng.randrange(12), rng.randrange(90), rng.randrange(4)) for _ in range(60)]
     rows += [(3, 10**6, 1), (3, -(10**4), 2)]
-    con.execute("CREATE TABLE t (p INTEGER NOT NULL, v INTEGER, x INTEGER NOT NULL "
-                "CHECK (x BETWEEN 0 AND 3))")  # fmt: skip
-    for row in rows:
-        if row[0] != without:
-            con.execute("INSERT INTO t VALUES (?, ?, ?)", row)
-    return con
+    return persons("v INTEGER", rows, without)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -341,19 +331,15 @@ def people(seed, without=None):
 def test_neighbours_that_find_the_same_differ_by_what_is_charged(seed, ends):
     """Bins and sums together, given bounds that were read off noisy counts."""
     script = {"s": "SELECT x, SUM(v) AS s FROM t GROUP BY x", "a": "SELECT AVG(v) AS a FROM t"}
-    seen, charges = [], []
 
     def told(table, column, type_, counts, charges, *, laplace=False):
         assert counts.height
         return FoundBounds(table, column, Fraction(ends[0]), Fraction(ends[1]), True, charges)
 
-    for without in (None, 3):
-        session = dpsql.Session(people(seed, without), unit="p", max_rows=4)
-        with patch.object(finding.FoundBounds, "of", told):
-            seen.append(recorded_in(session, script, budget=BUDGET, bounds=BOUNDS))
-        charges.append(charged(session))
-    check_within_charge(*seen)
-    assert charges[0] == charges[1] == (BUDGET.rho, 0)
+    sessions = [dpsql.Session(people(seed, one), unit="p", max_rows=4) for one in (None, 3)]
+    telling = partial(patch.object, finding.FoundBounds, "of", told)
+    paid = check_found_alike(sessions, script, telling, budget=BUDGET, bounds=BOUNDS)
+    assert paid == (BUDGET.rho, 0)
 
 
 LEARNED = {

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from dpsql.rel.facts import Known, conjuncts
 from dpsql.rel.nodes import Agg, Group, GroupJoin, Id, Join, Relation
 from dpsql.rows.expression import RowCall, RowCase, RowCast, RowColumn, RowConstant, RowExpression
-from dpsql.rows.functions import FUNCTIONS, Null
+from dpsql.rows.functions import COMPARISONS, FUNCTIONS, Null
 from dpsql.schema import Table
 from dpsql.schema.units import RowLimit
 from dpsql.sql.algebra.described import DescribedRelation, NewColumn, only, with_columns
@@ -36,7 +36,6 @@ from dpsql.sql.binding.expressions import BoundExpr
 Key = tuple[Id, RowExpression]
 _DECIDED = frozenset({"and", "or"})
 """Functions that may have a value beside NULL, although they are NULL only where something is."""
-_EITHER = frozenset({"=", "<>", "<", "<=", ">", ">="})
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -115,7 +114,7 @@ def is_null_with(value: RowExpression, columns: frozenset[Id]) -> bool:
             return is_null_with(of, columns)
         case RowCase(branches, otherwise):
             return _is_null_case(branches, otherwise, columns)
-        case RowCall(function, arguments) if function in _EITHER:
+        case RowCall(function, arguments) if function in COMPARISONS:
             return any(is_null_with(one, columns) for one in arguments)
         case RowCall(function, (first, *_)):
             never_else = FUNCTIONS[function].null is Null.ANY and function not in _DECIDED
