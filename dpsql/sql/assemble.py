@@ -12,7 +12,7 @@ import numpy as np
 from sqlglot import exp
 
 from dpsql.errors import ResourceLimitError, printable
-from dpsql.hints import first_that_works, never
+from dpsql.hints import first_that_works, never, option
 from dpsql.linalg.arrays import Ints
 from dpsql.linalg.matrices import Dense, Intervals, of_entries
 from dpsql.rel.distinct import DistinctValues, ReadValue
@@ -622,9 +622,13 @@ def _said_of_values(label: str, values: DistinctValues, table: Table) -> str:
     """Say of a number of values why it is a lower bound, or what protects those who have them."""
     unit, value = table.unit, values.value.value
     if unit is None:
-        loose = value.operation == "column" and value.text in table.undeclared
-        said = f"{label} is of rows that are each protected alone: if its values are those of "
-        return f"{said}persons with several rows, name them as the unit" * loose
+        if value.operation != "column" or value.text not in table.undeclared:
+            return ""
+        return (
+            f"{label} is of rows that are each protected alone: without unit=, each row is hidden, "
+            "and not each person who has several. If the values are those of persons, pass "
+            f"{option('unit', value.text)}"
+        )
     most = f"{values.per_group:,} value{'s' * (values.per_group != 1)}"
     if values.kept_of_all:
         where = " in all groups together"

@@ -24,6 +24,7 @@ from dpsql.errors import (
 )
 from dpsql.measurement.measure import _check_sums as check_sums
 from dpsql.measurement.measure import _check_units as check_units
+from dpsql.schema.names import quoted_name
 from tests.helpers.inserted import insert
 from tests.helpers.typed import Asked, conversations
 from tests.release.test_distinct_units import BUDGET, HUGE, PURE, _rounded
@@ -412,9 +413,25 @@ def test_lower_bounds_are_said_to_be_such(con):
 def test_values_of_rows_are_exact_but_protect_rows_alone(con):
     session = dpsql.Session(con, schema=ROWS)
     (note,) = session.release(STATEMENTS["text"], budget=BUDGET).columns("query")["reason"]
-    assert note.startswith("COUNT(DISTINCT code) is of rows that are each protected alone: if")
+    assert note.startswith("COUNT(DISTINCT code) is of rows that are each protected alone: ")
     (note,) = session.release(STATEMENTS["domain"], budget=BUDGET).columns("query")["reason"]
     assert note is None
+
+
+@pytest.mark.parametrize("name", ["person", "Person id", 'a "b"', "select", "x.y"])
+def test_without_a_unit_it_is_said_who_is_not_protected_and_how_to(name):
+    """What the note says to pass is typed: then units are counted."""
+    con = duckdb.connect()
+    column = quoted_name(name)
+    con.execute(f"CREATE TABLE t ({column} INTEGER)")
+    sql = f"SELECT COUNT(DISTINCT {column}) AS n FROM t"
+    (note,) = dpsql.plan(con, sql, budget=BUDGET).notes
+    said, _, typed = note.partition(" pass ")
+    assert "without unit=, each row is hidden, and not each person who has several" in said
+    given = eval(f"dict({typed})", {})  # noqa: S307
+    plan = dpsql.plan(con, sql, budget=BUDGET, **given)
+    assert plan.neighbours != dpsql.plan(con, sql, budget=BUDGET).neighbours
+    assert not any("protected alone" in one for one in plan.notes)
 
 
 # ── What is refused ─────────────────────────────────────────────────────────────────────────────
