@@ -84,6 +84,9 @@ class WantedColumn(NamedTuple):
     column: str
     bounds: bool = False
     """Whether it is the bounds of its numbers; else it is the values that it has."""
+    computed: object = None
+    """What is computed of it and of others in its row, a `rows.found.FoundExpression`, if it is the
+    values of that."""
 
 
 class SchemaError(DpsqlError):

@@ -14,6 +14,7 @@ from types import MappingProxyType
 import msgspec
 import polars as pl
 
+from dpsql.answers.found_values import FoundValues
 from dpsql.measurement.certify import is_laplace
 from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER, Traits
 from dpsql.planner.reconstruction.sources import RESIDUALS, Source
@@ -21,6 +22,7 @@ from dpsql.privacy import Budget, Entry, Receipt
 from dpsql.privacy.keys import KeyRound, KeyRule
 from dpsql.rel.related import ReadTable
 from dpsql.schema import Table
+from dpsql.schema.domain import Domain
 from dpsql.schema.table import neighbours_of
 from dpsql.sql.compiled import Script
 
@@ -74,6 +76,8 @@ class FoundColumn(msgspec.Struct, frozen=True, omit_defaults=True):
     charge: Earlier
     scores: tuple[int, ...] = ()
     """The noisy scores of the values, in their order, where answers take them along."""
+    computed: FoundValues | None = None
+    """What is computed of a row, and its values, if the column is a key that is derived so."""
 
     @classmethod
     def of(
@@ -83,9 +87,19 @@ class FoundColumn(msgspec.Struct, frozen=True, omit_defaults=True):
         rule: KeyRule,
         entry: Entry,
         scores: tuple[int, ...] = (),
+        computed: FoundValues | None = None,
     ) -> FoundColumn:
         """Describe what was charged by an entry of the ledger."""
-        return cls(path, column, rule.rounds, Earlier.of(entry), scores)
+        return cls(path, column, rule.rounds, Earlier.of(entry), scores, computed)
+
+    @property
+    def label(self) -> str:
+        """What a reader calls it."""
+        return self.column if self.computed is None else self.computed.expression
+
+    def domain(self, table: Table) -> Domain | None:
+        """Return the values, of the table that has them, if it does."""
+        return table.columns.get(self.column) if self.computed is None else self.computed.domain
 
     @property
     def without_scores(self) -> FoundColumn:

@@ -104,7 +104,7 @@ class CellScores:
     @classmethod
     def of(cls, table: Table, found: FoundColumn) -> CellScores | None:
         """Return what a release says of them; None if they are no counts of rows."""
-        domain = table.columns.get(found.column)
+        domain = found.domain(table)
         if not found.scores or not is_count(found.rule) or table.unit is not None or domain is None:
             return None
         keys = [place for place, key in enumerate(domain.values) if key != domain.other]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dpsql.engines.key_scores import KeyScores
 from dpsql.errors import InternalError
+from dpsql.rows.expression import RowExpression
 from dpsql.rows.key import RowKey
 from dpsql.rows.measure import RowMeasure
 from dpsql.schema import Table
@@ -254,14 +255,14 @@ class Engine(Protocol):
     def counting(self, wanted: Wanted) -> Counting:
         """Say how marginals are counted; see `prepared`."""
 
-    def key_scores(self, table: Table, column: str, weights: Sequence[int]) -> KeyScores:
-        """Say how the keys of a column are scored: see `key_scores.py`; reads nothing.
+    def key_scores(self, table: Table, key: RowExpression, weights: Sequence[int]) -> KeyScores:
+        """Say how keys are scored: see `key_scores.py`; reads nothing.
 
         It is called before the charge, so it may still refuse.
 
         Args:
-            table: whose column it is.
-            column: the column, of one of `drafts.KEY_TYPES`.
+            table: whose rows they are of.
+            key: a column, or what is computed of some, of one of `drafts.KEY_TYPES`.
             weights: what a unit with 1, 2, … keys adds to the score of each; as many count at most.
 
         Raises:

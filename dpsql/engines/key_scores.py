@@ -15,8 +15,10 @@ Guarantees:
     takes along rows of another one. Without units each row is one, with one value at most: K is 1.
     An engine adds up what each pair says (`KeyScores`). ∎
 
-    Nothing fails for what a row says: values are columns, or the days of times by a cast in a TRY.
-    A text of more than `MOST_BYTES` bytes is no key, which is a condition on the row.
+    Values are columns, or what is computed of some by the closed list of `rows/`, so functions of
+    the row; days of times are a cast. `rows/write.py` has them written so that nothing fails for
+    what a row says. A text of more than `MOST_BYTES` bytes is no key, which is a condition on the
+    row. Texts with a collation are none, as it may hold two for equal that have other bytes.
 """
 
 from __future__ import annotations
@@ -40,12 +42,15 @@ from dpsql.rows.expression import (
     RowConstant,
     RowExpression,
     all_of,
+    columns,
+    replaced,
 )
 from dpsql.rows.functions import MANY
 from dpsql.rows.typed import RowValue
 from dpsql.rows.types import DATE
 from dpsql.rows.windows import WindowCall
 from dpsql.rows.write import RowWriter
+from dpsql.schema.domain import COLLATED
 from dpsql.schema.drafts import KEY_TYPES
 from dpsql.schema.grain import declared_type
 from dpsql.schema.table import Table
@@ -89,7 +94,7 @@ def scored_keys(keys: Array[Any], units: Array[Any], scores: Array[Any]) -> Scor
 
 
 class KeyScores(Protocol):
-    """Statements that score the keys of a column; see the module for what a score is."""
+    """Statements that score the keys of an expression; see the module for what a score is."""
 
     @property
     def weights(self) -> Sequence[int]:
@@ -134,12 +139,14 @@ class KeyPairs:
         return (self.key,) if self.count is None else (self.key, self.count)
 
 
-def key_pairs(table: Table, column: str, most: int, known: Collection[bytes] = ()) -> KeyPairs:
-    """Return which keys of a column units have, each once, and at most so many of a unit.
+def key_pairs(
+    table: Table, key: RowExpression, most: int, known: Collection[bytes] = ()
+) -> KeyPairs:
+    """Return which keys units have, each once, and at most so many of a unit.
 
     Args:
         table: the table, whose rows have units.
-        column: a column of it, of one of `KEY_TYPES`.
+        key: a column of it, or what is computed of some, of one of `KEY_TYPES`.
         most: how many.
         known: those that are left out.
 
@@ -149,9 +156,9 @@ def key_pairs(table: Table, column: str, most: int, known: Collection[bytes] = (
     unit = table.unit
     if unit is None or not all(join.enforced for join in unit.joins):
         raise InternalError("keys are found of rows that are each of one unit")
-    type_ = key_type(table, column)
-    rows = table_relations.rows_of_units(table, [column])
-    of = RowColumn(rows.id_of(column))
+    type_ = key_type(table, key)
+    rows = table_relations.rows_of_units(table, sorted(columns(key)))
+    of = _renamed(key, rows.id_of)
     there = Filter(rows.relation, is_key(of, type_))
     relation: Relation = Group(there, ((KEY, key_value(of, type_)),))
     relation = _without(relation, type_, known)
@@ -164,29 +171,44 @@ def key_pairs(table: Table, column: str, most: int, known: Collection[bytes] = (
     return KeyPairs(relation, charged, KEY, COUNT if most > 1 else None)
 
 
-def key_type(table: Table, column: str) -> str:
-    """Return the type of a column whose values may be keys.
+def key_type(table: Table, key: RowExpression) -> str:
+    """Return the type of a column, or of what is computed of some, whose values may be keys.
 
     Raises:
         InternalError: they can't be.
     """
-    type_ = declared_type(table, column)
+    types, no_keys = _types(table, key), InternalError("values of this type are no keys")
+    if any(COLLATED in type_ for type_ in types.values()):
+        raise no_keys
+    type_ = types[key.name] if isinstance(key, RowColumn) else RowWriter(types).write(key).type.sql
     if type_ not in KEY_TYPES:
-        raise InternalError("values of this type are no keys")
+        raise no_keys
     return type_
 
 
-def key_of_row(table: Table, column: str, weights: Sequence[int]) -> tuple[RowValue, RowValue]:
+def _types(table: Table, key: RowExpression) -> dict[str, str]:
+    return {name: declared_type(table, name) for name in columns(key)}
+
+
+def _renamed(node: RowExpression, id_of: Callable[[str], Id]) -> RowExpression:
+    """Put ids of a relation in the place of columns."""
+    if isinstance(node, RowColumn):
+        return RowColumn(id_of(node.name))
+    return replaced(node, lambda part: _renamed(part, id_of))
+
+
+def key_of_row(
+    table: Table, key: RowExpression, weights: Sequence[int]
+) -> tuple[RowValue, RowValue]:
     """Return the key of a row that is a unit itself, and the condition that it has one.
 
     Raises:
-        InternalError: values of the column are no keys, or a unit would have several.
+        InternalError: values of this type are no keys, or a unit would have several.
     """
     if len(weights) != 1:
         raise InternalError("a row has one key")
-    type_, of = key_type(table, column), RowColumn(column)
-    writer = RowWriter({column: type_})
-    return writer.write(key_value(of, type_)), writer.write(is_key(of, type_))
+    type_, writer = key_type(table, key), RowWriter(_types(table, key))
+    return writer.write(key_value(key, type_)), writer.write(is_key(key, type_))
 
 
 def is_key(value: RowExpression, type_: str) -> RowExpression:
@@ -199,7 +221,7 @@ def is_key(value: RowExpression, type_: str) -> RowExpression:
 
 
 def key_value(value: RowExpression, type_: str) -> RowExpression:
-    """Return the key of a row: the value of the column, or the day of a time."""
+    """Return the key of a row: the value, or the day of a time."""
     return RowCast(value, DATE) if type_ == "TIMESTAMP" else value
 
 

@@ -187,7 +187,7 @@ def _rested_on(entries: Iterable[Earlier]) -> Iterator[str]:
 def _found_columns(columns: Iterable[FoundColumn]) -> Iterator[str]:
     for one in columns:
         (charge,) = _rested_on([one.charge])
-        name, more = f"{printable(one.path[-1])}.{printable(one.column)}", ""
+        name, more = f"{printable(one.path[-1])}.{printable(one.label)}", ""
         if one.scores:
             more = "; counts follow from the noisy numbers by which they were found, too"
         yield f"{name}: {one.rule} ({charge}){more}"
@@ -312,7 +312,7 @@ FACTS = (
         "found",
         In.METADATA,
         write=lambda found: [
-            {"table": one.path[-1], "column": one.column, "entry": one.charge.seq} for one in found
+            {"table": one.path[-1], "column": one.label, "entry": one.charge.seq} for one in found
         ],
     ),
     Fact(

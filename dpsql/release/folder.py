@@ -22,6 +22,7 @@ import msgspec
 import polars as pl
 
 from dpsql.answers.facts import Earlier, Facts, FoundColumn
+from dpsql.answers.found_values import FoundValues
 from dpsql.answers.frames import DESCRIBED, Frames, slices
 from dpsql.answers.scored import CellScores
 from dpsql.answers.sources import identity_of, same_columns, unchanged
@@ -229,8 +230,17 @@ def _are_found(facts: Facts) -> bool:
         len(set(columns)) == len(columns)
         and all(path in paths for path, _ in columns)
         and all(one.rule.mu_squared <= one.charge.mu_squared for one in facts.found)
+        and all(one.computed is None or _are_values(one.computed) for one in facts.found)
         and all(not one.scores or _are_scores(one, facts.table) for one in facts.found)
     )
+
+
+def _are_values(computed: FoundValues) -> bool:
+    """Whether the values of an expression can be a domain."""
+    try:
+        return bool(computed.domain.values)
+    except SchemaError:
+        return False
 
 
 def _are_scores(found: FoundColumn, table: Table) -> bool:
@@ -402,9 +412,9 @@ def check_ledger(facts: Facts, content: bytes, ledger: Ledger) -> None:
 
 def _tells(kept: KeptKeys, found: FoundColumn, table: Table) -> bool:
     """Whether a ledger's keys are those of a release: by their rule, and by scores that it uses."""
-    if (kept.column, kept.rule) != (found.column, found.rule):
+    if (kept.column, kept.rule) != (found.label, found.rule):
         return False
-    domain = table.columns.get(found.column)
+    domain = found.domain(table)
     if not found.scores or domain is None:
         return not found.scores
     told = FoundKeys.of(kept, found.charge.request, domain.other or OTHER)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
 from dpsql.answers.facts import FoundColumn
+from dpsql.answers.found_values import KeyValue, domain_of
 from dpsql.answers.scored import is_count
 from dpsql.errors import InternalError, ReleaseFormatError, SchemaError, printable
 from dpsql.measurement.keys import ToldKey
@@ -18,7 +19,6 @@ from dpsql.privacy.keys import KeyRound, KeyRule
 from dpsql.schema import Table
 from dpsql.schema.domain import INTEGER_TYPES, OTHER, Domain
 
-KeyValue = str | int | date
 _MARK = b"dpsql keys 1\n"
 _SHOWN = 5
 _FIELDS = {"table", "column", "type", "filled", "rounds", "told", "described"}
@@ -163,13 +163,13 @@ class FoundKeys:
         keys: list[Any] = [key for key in domain.values if key != domain.other]
         return cls(
             table.typed,
-            found.column,
+            found.label,
             tuple(keys),
             found.rule,
             found.charge.request,
             other,
             domain.type,
-            found.column in table.filled,
+            not domain.nullable if found.computed else found.column in table.filled,
         )
 
     @property
@@ -225,21 +225,6 @@ class FoundKeys:
         more = ", …" if len(self.keys) > _SHOWN else ""
         name = f"{printable(self.table)}.{printable(self.column)}"
         return f"<FoundKeys: {len(self.keys):,} of {name} ({shown}{more}); {self.rule}>"
-
-
-def domain_of(keys: Sequence[KeyValue], type_: str, other: str, *, filled: bool) -> Domain:
-    """Return the domain of a column of which these are the keys.
-
-    Args:
-        keys: texts, whole numbers or days.
-        type_: the column's type.
-        other: the label for all other texts; other numbers and days count as NULL.
-        filled: whether the column is never NULL.
-    """
-    if type_ == "VARCHAR":
-        labels = [str(key) for key in keys]
-        return Domain.labels([*labels, other], other=other, nullable=not filled)
-    return Domain("BIGINT" if type_ in INTEGER_TYPES else "DATE", tuple(keys), nullable=True)
 
 
 def _shown(key: KeyValue) -> str:

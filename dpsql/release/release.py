@@ -353,14 +353,18 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         """
         read = [of for one in self.facts.tables for of in one.read]
         known = {of.path: of for of in (*(one.table for one in self.facts.read), *read)}
+        known |= {
+            of.path: of for of in self.facts.tables
+        }  # with the keys that are computed of rows
         wanted = folded(str(table)), folded(str(column))
         for found in self.facts.found:
             of = known.get(found.path)
-            if of is None or (folded(of.name), folded(found.column)) != wanted:
+            if of is None or (folded(of.name), folded(found.label)) != wanted:
                 continue
-            if found.column in of.columns:
-                return FoundKeys.released(found, of, of.columns[found.column])
-        names = (f"{printable(f.path[-1])}.{printable(f.column)}" for f in self.facts.found)
+            domain = found.domain(of)
+            if domain is not None:
+                return FoundKeys.released(found, of, domain)
+        names = (f"{printable(f.path[-1])}.{printable(f.label)}" for f in self.facts.found)
         raise SchemaError(
             f"No values of {shown(table)}, {shown(column)} were found for this release.",
             hint=f"those of {', '.join(names)} were."

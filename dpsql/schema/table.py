@@ -165,9 +165,19 @@ class Table:
     """Columns as they stand where they are stored, if others come between those with a domain."""
     unknown: Mapping[str, Unknown] = field(default_factory=dict, compare=False, repr=False)
     """Undeclared columns whose values are to be found."""
+    told: Mapping[str, Domain] = field(default_factory=dict, compare=False, repr=False)
+    """Expressions of a row whose values were found, as `rows/found.py` names them → these."""
 
     def __post_init__(self) -> None:
-        for name in ("derived", "bounds", "expressions", "columns", "undeclared", "unknown"):
+        for name in (
+            "derived",
+            "bounds",
+            "expressions",
+            "columns",
+            "undeclared",
+            "unknown",
+            "told",
+        ):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     def deriving(self, domains: Mapping[str, Domain], derived: Mapping[str, str]) -> Table:
@@ -312,12 +322,21 @@ class Table:
 
     def _can_be_found(self, name: str, type_: str) -> bool:
         """Whether the values of a column can be found in the rows."""
+        return type_ in KEY_TYPES and self.has_keys
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether values can be found in the rows: each is of one unit, which has so many."""
         unit = self.unit
         bounded = unit is None or (
             all(join.enforced for join in unit.joins)
             and (unit.max_groups or unit.max_rows) is not None
         )
-        return type_ in KEY_TYPES and not self.made_of and bounded
+        return not self.made_of and bounded
+
+    def tells_units(self, names: Iterable[str]) -> bool:
+        """Whether one of some columns says of which unit a row is."""
+        return self.unit is not None and not set(names).isdisjoint(self.unit.named_by)
 
     def merges(self, name: str) -> frozenset[Merging]:
         """Say why the cells of a column stand for several values that may be stored in it."""

@@ -23,6 +23,7 @@ from dpsql.schema import Table
 from dpsql.schema.declared import from_declaration
 from dpsql.schema.domain import DERIVED, OTHER, Domain
 from dpsql.schema.grain import declared_type, origins, paths_read
+from dpsql.session.key_source import OF_COLUMN, KeySource
 from dpsql.session.purpose import NO_PLAN, DataState, charged_table, purpose, without_bound
 
 _PROCESS = uuid.uuid4().hex
@@ -220,9 +221,9 @@ class Archive:
         return purpose(request, [self._charged(table, charged=charged) for table in tables], plan)
 
     def key_purpose(
-        self, table: Table, column: str, plan: str = NO_PLAN, *, charged: bool = False
+        self, table: Table, keys: KeySource, plan: str = NO_PLAN, *, charged: bool = False
     ) -> Purpose:
-        """Return what a charge for the keys of a column is for; see `state_of`.
+        """Return what a charge for keys is for; see `state_of`.
 
         They are of the same rows whatever is declared of these, and no measurements of any: so they
         have a state of their own, by which they are found again and nothing else is.
@@ -231,11 +232,11 @@ class Archive:
         made = [origin.digest for origin in origins(table)]
         rows = charged_table(table, state)
         rows = rows._replace(vintage=digest(["keys", state.digest, *made]))
-        return Purpose(plan, digest(["keys", column]), *rows)
+        return Purpose(plan, digest([keys.kind, keys.name]), *rows)
 
-    def kept_keys(self, table: Table, column: str) -> tuple[Entry, KeptKeys] | None:
-        """Return the keys of a column that were found last, of the same rows, with their charge."""
-        wanted = self.key_purpose(table, column)
+    def kept_keys(self, table: Table, keys: KeySource) -> tuple[Entry, KeptKeys] | None:
+        """Return the keys that were found last, of the same rows, with their charge."""
+        wanted = self.key_purpose(table, keys)
         rows = wanted.tables[0].rows
         for entry in reversed(self._ledger.entries()):
             same = entry.script == wanted.script and entry.purpose.tables[0].rows == rows
@@ -357,7 +358,7 @@ class Archive:
 
         As it is now it comes first. None, if its keys were never found.
         """
-        script = digest(["keys", name])
+        script = digest([OF_COLUMN, name])
         entries = [
             entry
             for entry in self._ledger.entries()

@@ -37,6 +37,7 @@ from dpsql.planner.registry import plan
 from dpsql.privacy import Ledger
 from dpsql.rel.related import RelatedRows, all_that_meet, related_rows
 from dpsql.request import Declared, Request
+from dpsql.rows.found import FoundExpression
 from dpsql.schema import EachRow, Schema, Table, Unit
 from dpsql.schema.catalog import check_declared, unbounded, verify_unchanged
 from dpsql.schema.declarations import declaring
@@ -75,6 +76,8 @@ class DeclaredData:
     found: Mapping[tuple[tuple[str, ...], str], FoundFact] = field(default_factory=dict)
     """Path and column → that its domain or bounds, which are declared in the schema, were found in
     the rows, by which rule and for which charge."""
+    told: Mapping[tuple[str, ...], Mapping[str, Domain]] = field(default_factory=dict)
+    """Path → expressions of a row whose values were found, see `Table.told`."""
     can_find: Callable[[], bool] = lambda: True
     """Whether the account can pay for finding more."""
     by_owner: Schema | None = None
@@ -261,6 +264,18 @@ class DeclaredData:
         schema = declaring(schema, next(names, self.name_of(table)), column, declared)
         return replace(self, schema=schema, found={**self.found, **known})
 
+    def telling(
+        self,
+        table: Table,
+        computed: FoundExpression,
+        domain: Domain,
+        found: FoundColumn | None = None,
+    ) -> DeclaredData:
+        """Declare the values of an expression of a row; see `declaring`."""
+        told = {**self.told.get(table.path, {}), computed.name: domain}
+        known = {} if found is None else {(table.path, found.column): found}
+        return replace(self, told={**self.told, table.path: told}, found={**self.found, **known})
+
     def name_of(self, table: Table) -> str:
         """Return the shortest name by which a schema means a table, and no other one."""
         path = table.path
@@ -268,10 +283,18 @@ class DeclaredData:
         return next((n for n in names if means(self.source.catalog, n, path)), table.typed)
 
     def found_of(self, tables: Iterable[Table], kind: type[F]) -> tuple[F, ...]:
-        """Return what was found of one kind, of all tables that are read for some."""
-        read = _paths_read(tables)
+        """Return what was found of one kind, of all tables that are read for some.
+
+        Of values of expressions, those by which these tables are told apart.
+        """
+        read, derived = _paths_read(tables), {name for table in tables for name in table.derived}
         each = (found for (path, _), found in sorted(self.found.items(), key=_key) if path in read)
-        return tuple(found for found in each if isinstance(found, kind))
+        alone = (found for found in each if isinstance(found, kind))
+        return tuple(
+            found
+            for found in alone
+            if not isinstance(found, FoundColumn) or not found.computed or found.column in derived
+        )
 
     def unique_keys(self, table: Table) -> frozenset[frozenset[str]]:
         """Return the sets of columns in which no two rows agree, as the database sees to it."""
@@ -304,7 +327,8 @@ class DeclaredData:
             return self.made[parts[-1]]
         table = self.source.describe(parts, self.schema, self.unit)
         self.public.check_private(table)
-        return table
+        told = self.told.get(table.path)
+        return table if told is None else replace(table, told=told)
 
     def described(self, name: str) -> Table:
         """Describe a table that is not public by its name, as a schema has it."""

@@ -9,6 +9,7 @@ from fractions import Fraction
 from functools import partial
 
 from dpsql.answers.facts import FoundColumn
+from dpsql.answers.found_values import FoundValues
 from dpsql.calls import check_switch
 from dpsql.engines.interrupts import EndedStatementError, is_interrupted
 from dpsql.engines.key_scores import KeyScores, ScoredKeys
@@ -18,6 +19,7 @@ from dpsql.errors import (
     ExecutionError,
     LedgerError,
     SchemaError,
+    UnsupportedSqlError,
     printable,
     shown,
 )
@@ -35,15 +37,18 @@ from dpsql.release.found_keys import (
     decode_keys,
     texts_of,
 )
-from dpsql.request import Free
+from dpsql.request import Free, Request
+from dpsql.rows.expression import columns
+from dpsql.rows.found import FoundExpression
 from dpsql.schema import Table
-from dpsql.schema.domain import OTHER, refused_label
+from dpsql.schema.domain import OTHER, Domain, refused_label
 from dpsql.schema.drafts import KEY_TYPES, counting_hint, declaration_hint
 from dpsql.schema.grain import declared_type
 from dpsql.schema.names import as_sql, closest, folded, unknown
 from dpsql.session.answer import keep
 from dpsql.session.checks import check_budget, check_keys
 from dpsql.session.data import DeclaredData, PrivateData
+from dpsql.session.key_source import KeySource
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +57,12 @@ class KeyQuestion:
 
     Args:
         table: the table's name.
-        column: the column's name.
+        column: the column's name, or an expression of some as it is written.
         budget: what is given for it; 0 asks only for what was found before.
         keys: which part of it is spent, and how.
         other: the label for other texts.
         refresh: whether new keys are paid for, whatever was found before.
+        computed: the expression, if it is known already.
     """
 
     table: str
@@ -65,6 +71,7 @@ class KeyQuestion:
     keys: Keys = field(default_factory=Keys)
     other: str = OTHER
     refresh: bool = False
+    computed: FoundExpression | None = None
 
     def __post_init__(self) -> None:
         """Refuse what can't be meant.
@@ -87,7 +94,7 @@ class KeyQuestion:
 
 
 def answer_keys(data: PrivateData, asked: KeyQuestion, watch: Watch) -> FoundKeys:
-    """Find the keys of a column with a charge, or hand out again what was found before.
+    """Find keys with a charge, or hand out again what was found before.
 
     What must hold at every line is what `answer.answer` says of its own, and why it does: nothing
     is read before the charge, which is durable before any row is; what is scored is what was
@@ -103,19 +110,19 @@ def answer_keys(data: PrivateData, asked: KeyQuestion, watch: Watch) -> FoundKey
     """
     with data.held():
         table = data.declared.described(asked.table)
-        column = column_of(table, asked.column)
-        most = most_keys(data.declared, table, column)
-    purpose = partial(data.archive.key_purpose, table, column)
+        source = source_of(data.declared, table, asked)
+        most = most_keys(data.declared, table, source)
+    purpose = partial(data.archive.key_purpose, table, source)
     left = data.ledger.undelivered(purpose(), None)  # whatever it has cost
     if left is not None:
         return _handed_out(data, left[0], decode_keys(left[1]), asked)
     if not asked.refresh or not isinstance(asked.budget, Budget):
-        known = _found_before(data, table, column, asked)
+        known = _found_before(data, table, source, asked)
         if known is not None:
             return known
     if not isinstance(asked.budget, Budget):
         raise BudgetError(
-            f"No keys of {printable(table.name)}.{printable(column)} were found before.",
+            f"No keys of {printable(table.name)}.{printable(source.label)} were found before.",
             hint="pass a budget, for example dpsql.Budget(epsilon=1, delta=1e-9).",
         )
     rule = _rule(data, asked, asked.budget, most)
@@ -127,7 +134,7 @@ def answer_keys(data: PrivateData, asked: KeyQuestion, watch: Watch) -> FoundKey
     try:
         with engine.snapshot():
             data.verify(table)
-            scores = engine.key_scores(table, column, weights(most))
+            scores = engine.key_scores(table, source.key, weights(most))
             scores.check()
             ready(plan)
             receipt = data.ledger.charge(
@@ -143,9 +150,9 @@ def answer_keys(data: PrivateData, asked: KeyQuestion, watch: Watch) -> FoundKey
                 told = _told(data, charged, scores, step)
                 kept = KeptKeys(
                     table.typed,
-                    column,
-                    declared_type(table, column),
-                    column in table.filled,
+                    source.label,
+                    source.type,
+                    source.filled,
                     rule,
                     texts_of(told),
                     table.stored.described,
@@ -169,8 +176,8 @@ def kept_keys(data: PrivateData, asked: KeyQuestion) -> FoundKeys | None:
     """Return keys that were found before; None if there are none. Nothing is charged."""
     with data.held():
         table = data.declared.described(asked.table)
-        column = column_of(table, asked.column)
-    return _found_before(data, table, column, asked)
+        source = source_of(data.declared, table, asked)
+    return _found_before(data, table, source, asked)
 
 
 def _told(
@@ -223,10 +230,10 @@ def _handed_out(
 
 
 def _found_before(
-    data: PrivateData, table: Table, column: str, asked: KeyQuestion
+    data: PrivateData, table: Table, source: KeySource, asked: KeyQuestion
 ) -> FoundKeys | None:
     """Return the keys that were found last, of the same rows, by whatever budget."""
-    found = data.archive.kept_keys(table, column)
+    found = data.archive.kept_keys(table, source)
     if found is None:
         return None
     entry, kept = found
@@ -251,7 +258,7 @@ def rule_alone(declared: DeclaredData, asked: KeyQuestion) -> KeyRule:
 def _asked_of(declared: DeclaredData, asked: KeyQuestion) -> tuple[Budget, int]:
     """Return the budget of a question, and how many keys of a unit count at most."""
     table = declared.described(asked.table)
-    most = most_keys(declared, table, column_of(table, asked.column))
+    most = most_keys(declared, table, source_of(declared, table, asked))
     if not isinstance(asked.budget, Budget):
         raise BudgetError("Keys need a budget.", hint="pass one, dpsql.Budget(rho=0.1).")
     return asked.budget, most
@@ -301,21 +308,79 @@ def column_of(table: Table, name: object) -> str:
     )
 
 
-def most_keys(declared: DeclaredData, table: Table, column: str) -> int:
+def source_of(declared: DeclaredData, table: Table, asked: KeyQuestion) -> KeySource:
+    """Return the column of a question, or what its expression computes of a row.
+
+    Raises:
+        SchemaError: there is no such column, and it is no expression whose values can be found.
+        SqlError: the expression can't be evaluated row by row.
+    """
+    computed = asked.computed
+    if computed is None and not table.has(str(asked.column)) and _is_expression(asked.column):
+        computed = _computed(declared, table, asked.column)
+    if computed is not None:
+        return KeySource.of_expression(computed)
+    return KeySource.of_column(table, column_of(table, asked.column))
+
+
+def _is_expression(text: object) -> bool:
+    """Whether it is more than a name."""
+    return isinstance(text, str) and any(not (sign.isalnum() or sign in "_ ") for sign in text)
+
+
+def _computed(declared: DeclaredData, table: Table, text: str) -> FoundExpression:
+    """Read an expression: it is what a statement lacks that groups by it.
+
+    Raises:
+        SchemaError: its values are known, or can't be found.
+        SqlError: it can't be evaluated row by row.
+    """
+    name = ".".join(map(as_sql, table.path)) or as_sql(table.name)
+    sql = f"SELECT ({text}) AS k, COUNT(*) AS n FROM {name} GROUP BY 1"
+    wanted = None
+    try:
+        replace(declared, told={}).compile(Request((("keys", sql),), 0))
+    except SchemaError as error:
+        if error.wanted is None:
+            raise
+        wanted = error.wanted.computed
+    if not isinstance(wanted, FoundExpression):
+        raise SchemaError(
+            f"The values of {printable(text)} are known, or follow from those of a column.",
+            hint="group by it.",
+        )
+    return wanted
+
+
+def is_computed(declared: DeclaredData, table: Table, source: KeySource) -> bool:
+    """Whether the database computes an expression of a row, for which no row is read.
+
+    Where it doesn't, values of its column are found, and the expression evaluated over these.
+    """
+    engine = declared.source.engine()
+    try:
+        with engine.snapshot():
+            engine.key_scores(table, source.key, weights(1)).check()
+    except UnsupportedSqlError:
+        return False
+    return True
+
+
+def most_keys(declared: DeclaredData, table: Table, source: KeySource) -> int:
     """Return how many keys of a unit count at most.
 
     Raises:
         SchemaError: the column needs no keys, or can't have any; or a row may be of several units.
         UnboundedError: nothing says how many.
     """
-    name = f"{printable(table.name)}.{printable(column)}"
+    name, column = f"{printable(table.name)}.{printable(source.label)}", source.name
     known = column in table.columns and (table.path, column) not in declared.found
-    if known or column in table.derived:
+    if source.computed is None and (known or column in table.derived):
         raise SchemaError(
             f"{name} has a public domain, so its keys are known.",
             hint="group by it: that costs nothing more.",
         )
-    type_ = declared_type(table, column)
+    type_ = source.type
     if table.unit is not None and table.unit.named_by == (column,):
         alone = table.contributions == 1
         raise SchemaError(
@@ -344,8 +409,8 @@ def most_keys(declared: DeclaredData, table: Table, column: str) -> int:
     return min(most, MOST_KEYS)
 
 
-def with_keys(data: PrivateData, name: str, found: FoundKeys) -> PrivateData:
-    """Return data whose owner has declared the domain that was found of a column.
+def with_keys(data: PrivateData, asked: KeyQuestion, found: FoundKeys) -> PrivateData:
+    """Return data whose owner has declared the domain that was found.
 
     Of numbers and days there is none if nothing was found.
     """
@@ -353,8 +418,22 @@ def with_keys(data: PrivateData, name: str, found: FoundKeys) -> PrivateData:
         return data
     charges = (entry for entry in data.ledger.entries() if entry.request == found.request)
     with data.held():
-        table = data.declared.described(name)
+        table = data.declared.described(asked.table)
+        computed = source_of(data.declared, table, asked).computed
+        by, entry, scores = found.rule, next(charges), found.scores
+        if computed is not None:
+            key = key_of(table, computed, found.domain)
+            values = FoundValues.of(computed.label, found.domain, found.other)
+            told = FoundColumn.of(table.path, key, by, entry, scores, values)
+            declared = data.declared.telling(table, computed, found.domain, told)
+            return replace(data, declared=declared)
         data.archive.expect_change(table, found.column)
-        told = FoundColumn.of(table.path, found.column, found.rule, next(charges), found.scores)
+        told = FoundColumn.of(table.path, found.column, by, entry, scores)
         declared = data.declared.declaring(table, found.column, found.domain, told)
         return replace(data, declared=declared)
+
+
+def key_of(table: Table, computed: FoundExpression, domain: Domain) -> str:
+    """Return the name of the key that an expression is, of which some values are found."""
+    types = {name: declared_type(table, name) for name in columns(computed.expression)}
+    return computed.key(domain, types).name

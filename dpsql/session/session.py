@@ -446,7 +446,8 @@ class Session:
         Args:
             table: its name.
             column: a column of texts, whole numbers, dates or times without a zone, of which the
-                days are found. Texts of more than 1,000 bytes are none that are found.
+                days are found. Texts of more than 1,000 bytes are none that are found. Or an
+                expression of such columns by which statements group, as `"substr(zip, 1, 3)"`.
             budget: what is charged, μ² and a part of δ; 0 answers again what was found before.
             keys: how much of it, and how many are found; see `dpsql.Keys`.
             other: the label for all texts that aren't found.
@@ -467,7 +468,7 @@ class Session:
             check_callable(progress=progress)
         with _at_work(self, progress) as watch:
             found = answer_keys(self._data, asked, watch)
-            self._data = with_keys(self._data, table, found)
+            self._data = with_keys(self._data, asked, found)
             return found
 
     @checked

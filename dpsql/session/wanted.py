@@ -19,9 +19,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from fractions import Fraction
-from functools import partial
+from functools import partial, reduce
 from typing import NamedTuple, TypeVar
 
+from dpsql.answers.found_values import KeyValue, domain_of
 from dpsql.answers.scored import counted_alone, is_count
 from dpsql.errors import (
     ArgumentError,
@@ -39,8 +40,9 @@ from dpsql.privacy.amount import on_fine_grid, on_grid
 from dpsql.privacy.finding import Bounds, Keys, delta_of, rest_of
 from dpsql.privacy.keys import KeyRule
 from dpsql.progress import Watch
-from dpsql.release.found_keys import KeyValue, domain_of
 from dpsql.request import Request
+from dpsql.rows.expression import columns
+from dpsql.rows.found import FoundExpression
 from dpsql.schema import Table
 from dpsql.schema.domain import (
     INTEGER_TYPES,
@@ -62,11 +64,14 @@ from dpsql.session.bounds import (
     with_bounds,
 )
 from dpsql.session.data import DeclaredData, PrivateData
+from dpsql.session.key_source import KeySource
 from dpsql.session.keys import (
     KeyQuestion,
     answer_keys,
     delta_of_account,
+    is_computed,
     kept_keys,
+    key_of,
     most_keys,
     rule_alone,
     rule_of,
@@ -135,7 +140,7 @@ class _KeyStep(FindingStep):
             script: all that is asked.
             rest: what measures it.
         """
-        table, column = self.assumed.wanted.table, self.assumed.wanted.column
+        table, column = self.assumed.wanted.table, self.assumed.attribute
         alone = counted_alone(script.statements, script.workload) == column
         if not alone or table.unit is not None or table.origin or not is_count(self.rule):
             return None
@@ -150,7 +155,7 @@ class _KeyStep(FindingStep):
     def found(self, data: PrivateData, watch: Watch) -> PrivateData:
         keys = answer_keys(data, self.question, watch)
         keys.check_any()
-        return with_keys(data, self.question.table, keys)
+        return with_keys(data, self.question, keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +252,14 @@ class WantedFact(ABC):
             ArgumentError: nothing such can be assumed.
         """
 
+    def attribute(self, declared: Domain | NumberBounds) -> str:
+        """Return the name under which statements ask for it, if some values are declared."""
+        return self.column
+
+    def declare(self, data: DeclaredData, declared: Domain | NumberBounds) -> DeclaredData:
+        """Return data with values, or bounds, that are made up."""
+        return data.declaring(self.table, self.column, declared)
+
     @abstractmethod
     def known(self, data: PrivateData) -> PrivateData | None:
         """Return data with what was found of it before; None if nothing was."""
@@ -260,16 +273,27 @@ class Assumed(NamedTuple):
     said: str
     """What it is, in a plan."""
 
+    @property
+    def attribute(self) -> str:
+        """The name under which statements ask for it."""
+        return self.wanted.attribute(self.declared)
+
+    def declare(self, data: DeclaredData) -> DeclaredData:
+        """Return data with it."""
+        return self.wanted.declare(data, self.declared)
+
 
 @dataclass(frozen=True, slots=True)
 class _WantedKeys(WantedFact):
-    """A column by whose values statements group.
+    """A column, or what is computed of a row, by whose values statements group.
 
     Args:
         other: the label for texts that aren't found.
+        source: what it is.
     """
 
     other: str
+    source: KeySource
 
     @property
     def what(self) -> str:
@@ -277,7 +301,20 @@ class _WantedKeys(WantedFact):
 
     def question(self, budget: Budget, keys: Keys) -> KeyQuestion:
         """Return the question for its keys."""
-        return KeyQuestion(self.typed, self.column, budget, keys, self.other)
+        computed = self.source.computed
+        return KeyQuestion(self.typed, self.column, budget, keys, self.other, computed=computed)
+
+    def attribute(self, declared: Domain | NumberBounds) -> str:
+        computed = self.source.computed
+        if computed is None or isinstance(declared, NumberBounds):
+            return self.column
+        return key_of(self.table, computed, declared)
+
+    def declare(self, data: DeclaredData, declared: Domain | NumberBounds) -> DeclaredData:
+        computed = self.source.computed
+        if computed is None or isinstance(declared, NumberBounds):
+            return data.declaring(self.table, self.column, declared)
+        return data.telling(self.table, computed, declared)
 
     def call(self, budget: str) -> str:
         return f"session.find_keys({self.called}, budget={budget})"
@@ -287,7 +324,7 @@ class _WantedKeys(WantedFact):
         if found is None:
             return None
         found.check_any()
-        return with_keys(data, self.typed, found)
+        return with_keys(data, self.question(Budget(rho=1), Keys()), found)
 
     def assumed(self, request: Request, many: int) -> Assumed:
         """Return a domain with some keys, which are made up.
@@ -296,7 +333,7 @@ class _WantedKeys(WantedFact):
         conditions on them leave some.
         """
         many, said = self._many(request, many), " ".join(sql for _, sql in request.statements)
-        type_ = declared_type(self.table, self.column)
+        type_ = self.source.type
         made = (f"key {number}" for number in range(many + 1))
         keys: Sequence[KeyValue] = [key for key in made if key != self.other][:many]
         if type_ in INTEGER_TYPES:
@@ -306,7 +343,7 @@ class _WantedKeys(WantedFact):
         elif type_ != "VARCHAR":
             spread = (date(2000, 1, 1) + timedelta(days=37 * number) for number in range(many))
             keys = sorted(list(dict.fromkeys((*_days_in(said), *spread)))[:many])
-        domain = domain_of(keys, type_, self.other, filled=self.column in self.table.filled)
+        domain = domain_of(keys, type_, self.other, filled=self.source.filled)
         return Assumed(self, domain, f"{many:,} of them")
 
     def _many(self, request: Request, otherwise: int) -> int:
@@ -393,13 +430,14 @@ class AssumedFacts:
             SchemaError: that one, where it isn't to be found; or another one.
             ArgumentError: nothing such can be assumed.
         """
-        found = list[Assumed]()
+        found, without = list[Assumed](), declared
         while True:
             one = _wanted(declared, request, refused)
             if one is None or any(one.is_same(before.wanted) for before in found):
                 raise refused
-            found.append(one.assumed(request, many))
-            declared = declared.declaring(one.table, one.column, found[-1].declared)
+            found = [*(each for each in found if not _follows(each.wanted, one)),
+                     one.assumed(request, many)]  # fmt: skip
+            declared = reduce(lambda data, each: each.declare(data), found, without)
             try:
                 return cls(tuple(found), declared, declared.compile(request))
             except SchemaError as error:
@@ -412,7 +450,7 @@ class AssumedFacts:
     @property
     def share(self) -> Fraction:
         """The part of the budget that finds keys by default."""
-        names = {one.wanted.column for one in self.each if isinstance(one.wanted, _WantedKeys)}
+        names = {one.attribute for one in self.each if isinstance(one.wanted, _WantedKeys)}
         families = (family for own in self.script.each for family in own.workload.families)
         return ALONE if all(family.attributes & names for family in families) else BESIDE
 
@@ -439,10 +477,20 @@ def _days_in(said: str) -> Iterator[date]:
         yield from (date(year, 1, 1), date(year, 7, 1))
 
 
+def _follows(before: WantedFact, one: WantedFact) -> bool:
+    """Whether values of an expression follow from those of a column, once these are found too."""
+    if not isinstance(before, _WantedKeys) or not isinstance(one, _WantedKeys):
+        return False
+    computed = before.source.computed
+    if computed is None or one.source.computed is not None or one.table.path != before.table.path:
+        return False
+    return columns(computed.expression) == {one.column}
+
+
 def _made_up(error: E, found: Sequence[Assumed], declared: DeclaredData) -> E:
     """Say how it is asked what is refused because of numbers or days that are made up."""
     for one in (each.wanted for each in found):
-        if isinstance(one, _WantedBounds) or declared_type(one.table, one.column) != "VARCHAR":
+        if not isinstance(one, _WantedKeys) or one.source.type != "VARCHAR":
             error.hint = declared.with_drafts(
                 f"{one.what} of {printable(one.name)} aren't known beforehand; if that is why, "
                 f"find them first: {one.call('…')}."
@@ -467,11 +515,17 @@ def _wanted(declared: DeclaredData, request: Request, refused: SchemaError) -> W
             return None
         findable_bounds(declared, table, column)
         return _WantedBounds(table, name, column)
+    computed = refused.wanted.computed
+    source = KeySource.of_column(table, column)
     keys = said if isinstance(said, UnknownKeys) else None
     if keys is None and request.keys is None:
         return None
-    most_keys(declared, table, column)
-    return _WantedKeys(table, name, column, OTHER if keys is None else keys.other)
+    if isinstance(computed, FoundExpression):
+        of = KeySource.of_expression(computed)
+        source = of if is_computed(declared, table, of) else source
+    most_keys(declared, table, source)
+    other = OTHER if keys is None else keys.other
+    return _WantedKeys(table, name, source.label, other, source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -624,8 +678,7 @@ class FirstSteps:
             known = found
         planned = known
         for one in missing:
-            declared = planned.declared.declaring(one.wanted.table, one.wanted.column, one.declared)
-            planned = replace(planned, declared=declared)
+            planned = replace(planned, declared=one.declare(planned.declared))
         asked = assumed.without_numbers(replace(request, keys=None, bounds=None))
         if not missing:
             return cls(known, (), asked, known, ())
@@ -635,7 +688,8 @@ class FirstSteps:
             assumed, request, missing, partial(rule_of, data), partial(delta_of_account, data)
         )
         for one in missing:
-            if isinstance(one.wanted, _WantedKeys):  # which has another domain then
+            if isinstance(one.wanted, _WantedKeys) and one.wanted.source.computed is None:
+                # The column has another domain then.
                 data.archive.expect_change(one.wanted.table, one.wanted.column)
         data.ledger.check_left(parts.budget, parts.budget.mu_squared, parts.delta)
         asked, notes = replace(asked, budget=parts.rest), parts.notes(assumed.script, request)

@@ -17,6 +17,8 @@ from dpsql.engines.duckdb.source import DuckDBSource
 from dpsql.engines.key_scores import MOST_BYTES, key_pairs
 from dpsql.errors import InternalError
 from dpsql.privacy.keys import SCALE, weights
+from dpsql.rows.expression import RowColumn
+from tests.rows.tools import parse
 
 LONG = "é" * (MOST_BYTES // 2)
 TEXTS = [
@@ -52,7 +54,12 @@ def key_of(type_, value):
 
 def scored(con, most, known=(), unit=None, table="t", column="k"):
     """Key → (units, score)."""
-    scan = KeyScan(DuckDBSource(con).describe((table,), None, unit), column, weights(most))
+    return scored_by(con, most, RowColumn(column), known, unit, table)
+
+
+def scored_by(con, most, key, known=(), unit=None, table="t"):
+    """The same for what is computed of a row."""
+    scan = KeyScan(DuckDBSource(con).describe((table,), None, unit), key, weights(most))
     scan.check(con)
     found = {}
     for piece in scan.run(con, known):
@@ -145,7 +152,7 @@ def test_rows_of_several_units_have_no_keys():
     for given in (unit, None):
         table = DuckDBSource(con).describe(("visits",), None, given)
         with pytest.raises(InternalError):
-            key_pairs(table, "clinic", 2)
+            key_pairs(table, RowColumn("clinic"), 2)
 
 
 def test_keys_come_in_pieces_and_many_are_known(monkeypatch):
@@ -156,7 +163,7 @@ def test_keys_come_in_pieces_and_many_are_known(monkeypatch):
     monkeypatch.setattr(key_scores, "BATCH", 1)
     engine, unit = DuckDBEngine(con), dpsql.Unit("u", 300)
     table = DuckDBSource(con).describe(("t",), None, unit)
-    scores = engine.key_scores(table, "k", weights(300))
+    scores = engine.key_scores(table, RowColumn("k"), weights(300))
     scores.check()
     pieces = list(scores.run())
     assert len(pieces) > 1
@@ -173,3 +180,71 @@ def test_what_is_no_key_is_refused():
     con.execute("CREATE OR REPLACE TABLE t (u INTEGER, k VARCHAR)")
     with pytest.raises(InternalError):
         scored(con, 2)
+
+
+# ── What is computed of a row ────────────────────────────────────────────────────────────────────
+
+COMPUTED = {
+    "VARCHAR": [
+        "upper(k)",
+        "substr(k, 1, 2)",
+        "k || u::VARCHAR",
+        "CASE WHEN u > 2 THEN k ELSE 'few' END",
+        "CAST(k AS INTEGER)",
+        "CAST(k AS DATE)",
+        "k || k",
+    ],
+    "BIGINT": [
+        "CAST(k + u AS BIGINT)",
+        "CAST(k * k AS BIGINT)",
+        "CAST(k AS VARCHAR)",
+        "CAST(floor(k / 3) AS BIGINT)",
+        "CAST(-k AS BIGINT)",
+    ],
+    "DATE": ["year(k)", "CAST(k AS VARCHAR)", "CAST(date_trunc('month', k) AS DATE)", "k + u"],
+    "TIMESTAMP": [
+        "CAST(date_trunc('week', k) AS DATE)",
+        "CAST(k AS VARCHAR)",
+        "CAST(year(k) * 100 AS BIGINT)",
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("type_", "sql"), [(t, sql) for t, each in COMPUTED.items() for sql in each]
+)
+def test_a_unit_adds_its_weights_to_what_is_computed_of_its_rows(type_, sql):
+    """Each unit is taken away; what its keys are is asked of DuckDB, row by row."""
+    rng = random.Random(sql)  # noqa: S311
+    rows = [(rng.randrange(6), rng.choice([*VALUES[type_], None])) for _ in range(40)]
+    con, key, most = stored(type_, rows), parse(duckdb.connect(), sql), 3
+    unit = dpsql.Unit("u", max_rows=most)
+    whole = scored_by(filled(con), most, key, unit=unit)
+    for u in range(6):
+        own = con.sql(f"SELECT DISTINCT TRY({sql})::VARCHAR FROM rows WHERE u = {u}").fetchall()
+        own = {text.encode() for (text,) in own if text is not None}
+        own = {text for text in own if len(text) <= MOST_BYTES}
+        t = min(len(own), most)
+        filled(con, f"u IS DISTINCT FROM {u}")
+        lost = changed(whole, scored_by(con, most, key, unit=unit))
+        assert len(lost) == t
+        assert lost.keys() <= own
+        assert set(lost.values()) <= {(1, weights(most)[t - 1])}
+    assert scored_by(filled(con, order="hash(i)"), most, key, unit=unit) == whole
+
+
+def test_rows_that_are_units_add_to_what_is_computed_of_them():
+    con = stored("VARCHAR", list(enumerate([*TEXTS, None])))
+    filled(con)
+    found = scored_by(con, 1, parse(duckdb.connect(), "upper(k)"))
+    true = con.sql("SELECT upper(k), count(*) FROM t WHERE k IS NOT NULL GROUP BY 1").fetchall()
+    short = {k.encode(): (n, n * SCALE) for k, n in true if len(k.encode()) <= MOST_BYTES}
+    assert found == short
+
+
+@pytest.mark.parametrize("sql", ["k || 'x'", "upper(k)"])
+def test_what_is_computed_of_texts_with_a_collation_is_no_key(sql):
+    con = duckdb.connect()
+    con.execute("CREATE TABLE t (u INTEGER, k VARCHAR COLLATE NOCASE)")
+    with pytest.raises(InternalError):
+        scored_by(con, 1, parse(duckdb.connect(), sql))

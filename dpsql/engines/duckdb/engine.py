@@ -44,6 +44,7 @@ from dpsql.engines.duckdb.units import count_units
 from dpsql.engines.interrupts import EndedStatementError
 from dpsql.engines.key_scores import KeyScores, ScoredKeys
 from dpsql.rel.distinct import DistinctValues
+from dpsql.rows.expression import RowExpression
 from dpsql.schema import Table
 from dpsql.schema.grain import origins
 from dpsql.schema.names import quoted_name, unused
@@ -72,9 +73,11 @@ class DuckDBEngine(Engine):
         needed += [_scan_of_units(coding, marginal, wanted) for marginal in wanted.of_units]
         return DuckDBCounting(self, wanted, tuple(needed))
 
-    def key_scores(self, table: Table, column: str, weights: Sequence[int]) -> DuckDBKeyScores:
-        """Write what scores the keys of a column; see `Engine.key_scores`."""
-        return DuckDBKeyScores(self, KeyScan(table, column, tuple(weights)))
+    def key_scores(
+        self, table: Table, key: RowExpression, weights: Sequence[int]
+    ) -> DuckDBKeyScores:
+        """Write what scores keys; see `Engine.key_scores`."""
+        return DuckDBKeyScores(self, KeyScan(table, key, tuple(weights)))
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:

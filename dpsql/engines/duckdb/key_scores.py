@@ -18,6 +18,7 @@ from dpsql.engines.duckdb.catalog import check_bound
 from dpsql.engines.duckdb.columns import Parameters, source_of
 from dpsql.engines.duckdb.relations import DuckDBRelations
 from dpsql.engines.key_scores import ScoredKeys, key_of_row, key_pairs, scored_keys
+from dpsql.rows.expression import RowExpression
 from dpsql.rows.typed import call
 from dpsql.schema.table import Table
 
@@ -30,16 +31,16 @@ BATCH = 100_000
 
 @dataclass(frozen=True, slots=True)
 class KeyScan:
-    """The statements that score the keys of a column.
+    """The statements that score keys.
 
     Args:
-        table: whose column it is.
-        column: the column.
+        table: whose rows they are of.
+        key: a column, or what is computed of some.
         weights: what a unit with 1, 2, … keys adds.
     """
 
     table: Table
-    column: str
+    key: RowExpression
     weights: Sequence[int]
 
     def check(self, con: duckdb.DuckDBPyConnection) -> None:
@@ -65,7 +66,7 @@ class KeyScan:
 
     def _pairs(self, known: Collection[bytes], parameters: Parameters) -> str:
         """Write pairs of a unit and a key, with what the pair adds to the score."""
-        pairs = key_pairs(self.table, self.column, len(self.weights), known)
+        pairs = key_pairs(self.table, self.key, len(self.weights), known)
         query = DuckDBRelations(parameters).query(pairs.relation, pairs.columns, pairs.charged)
         weight = f"{self.weights[0]}::BIGINT"
         if pairs.count is not None:
@@ -75,7 +76,7 @@ class KeyScan:
 
     def _rows(self) -> str:
         """Write rows that are units themselves, with what each adds."""
-        key, there = key_of_row(self.table, self.column, self.weights)
+        key, there = key_of_row(self.table, self.key, self.weights)
         return (
             f"SELECT {_bytes(key.sql)} AS k, {self.weights[0]}::BIGINT AS w "
             f"FROM {source_of(self.table)} WHERE {there.sql}"

@@ -44,7 +44,7 @@ from dpsql.engines.spark.coding import ComputedRow, class_of, placed
 from dpsql.engines.spark.distinct import CountedValues
 from dpsql.engines.spark.following import followed
 from dpsql.engines.spark.key_scores import KEY as KEY_BYTES
-from dpsql.engines.spark.key_scores import SCORE, UNITS, ScoredColumn
+from dpsql.engines.spark.key_scores import SCORE, UNITS, ScoredExpression
 from dpsql.engines.spark.partials import (
     COUNT,
     KEY,
@@ -62,6 +62,7 @@ from dpsql.engines.spark.tables import SparkTables
 from dpsql.engines.spark.units import CountedUnits, counts_by_key
 from dpsql.errors import DpsqlError, InternalError, ResourceLimitError, UnsupportedSqlError
 from dpsql.rel.distinct import DistinctValues
+from dpsql.rows.expression import RowExpression
 from dpsql.schema import Table
 from dpsql.schema.grain import paths_read
 
@@ -117,15 +118,17 @@ class SparkEngine(Engine):
         blocks = _coded_blocks(wanted, shapes, places)
         return SparkCounting(self, wanted, computed, places, blocks, shapes, counted, of_units)
 
-    def key_scores(self, table: Table, column: str, weights: Sequence[int]) -> SparkKeyScores:
-        """Write what scores the keys of a column; see `Engine.key_scores`.
+    def key_scores(
+        self, table: Table, key: RowExpression, weights: Sequence[int]
+    ) -> SparkKeyScores:
+        """Write what scores keys; see `Engine.key_scores`.
 
         Raises:
             UnsupportedSqlError: it needs what Spark doesn't compute yet.
         """
         _check_supported(table, {})
         check_units(table)
-        return SparkKeyScores(self, ScoredColumn(table, column, tuple(weights)))
+        return SparkKeyScores(self, ScoredExpression(table, key, tuple(weights)))
 
 
 def _counted(wanted: Wanted, marginal: Marginal) -> CountedUnits | CountedValues:
@@ -288,7 +291,7 @@ class SparkKeyScores(KeyScores):
     """A job that scores the keys of a column; see `KeyScores`."""
 
     engine: SparkEngine
-    scored: ScoredColumn
+    scored: ScoredExpression
 
     @property
     def weights(self) -> Sequence[int]:

@@ -23,6 +23,7 @@ from dpsql.engines.spark.sessions import functions_of
 from dpsql.engines.spark.sql.expressions import spark_sql
 from dpsql.engines.spark.sql.text import array, call, whole
 from dpsql.engines.spark.tables import SparkTables
+from dpsql.rows.expression import RowExpression
 from dpsql.schema.table import Table
 
 if TYPE_CHECKING:
@@ -33,17 +34,17 @@ _WEIGHT = "w"
 
 
 @dataclass(frozen=True, slots=True)
-class ScoredColumn:
-    """A column whose keys are scored.
+class ScoredExpression:
+    """An expression whose keys are scored.
 
     Args:
-        table: whose column it is.
-        column: the column.
+        table: whose rows they are of.
+        key: a column, or what is computed of some.
         weights: what a unit with 1, 2, … keys adds.
     """
 
     table: Table
-    column: str
+    key: RowExpression
     weights: Sequence[int]
 
     def job(self, tables: SparkTables, known: Collection[bytes] = ()) -> DataFrame:
@@ -63,7 +64,7 @@ class ScoredColumn:
 
     def _pairs(self, tables: SparkTables, known: Collection[bytes]) -> DataFrame:
         """Return pairs of a unit and a key, with what the pair adds to the score."""
-        pairs = key_pairs(self.table, self.column, len(self.weights), known)
+        pairs = key_pairs(self.table, self.key, len(self.weights), known)
         writer = SparkRelations(tables)
         query = writer.query(pairs.relation, pairs.columns, pairs.charged)
         weight = whole(self.weights[0])
@@ -75,7 +76,7 @@ class ScoredColumn:
 
     def _rows(self, tables: SparkTables) -> DataFrame:
         """Return rows that are units themselves, with what each adds."""
-        key, there = key_of_row(self.table, self.column, self.weights)
+        key, there = key_of_row(self.table, self.key, self.weights)
         weight = f"{whole(self.weights[0])} AS {_WEIGHT}"
         rows = tables.rows(self.table).where(spark_sql(there))
         return rows.selectExpr(f"{_bytes(spark_sql(key))} AS {KEY}", weight)

@@ -33,13 +33,14 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dpsql.errors import SchemaError, SqlError
+from dpsql.errors import SchemaError, SqlError, WantedColumn
 from dpsql.hints import instead
 from dpsql.rows.cuts import Range
-from dpsql.rows.expression import RowExpression
+from dpsql.rows.expression import RowExpression, columns
 from dpsql.rows.key import MOST_LOOKED_UP, looked_up_key
 from dpsql.rows.types import VARCHAR
 from dpsql.schema import Table
+from dpsql.schema.drafts import finding_hint
 from dpsql.sql.binding.core import (
     Core,
     Frame,
@@ -123,7 +124,7 @@ class _Statement:
         self._restricted, self._used = restrictions(core.by_row), {}
         self._ranges = ranges(self._read(core.by_row), self._keys.types)
         self._grouped, self._where = frozenset(), (*core.conjuncts, *core.by_row)
-        keys = tuple(map(self._needed, core.keys))
+        keys = tuple(map(self._grouping, core.keys))
         for quantile in (s for s in core.statistics if isinstance(s, Quantile)):
             self._needed(quantile.value)  # before conditions: it says which of these are used up
         relations = tuple(
@@ -417,6 +418,24 @@ class _Statement:
                 + ", where NULL counts as 0; or round to fewer values.",
             )
         return found
+
+    def _grouping(self, bound: BoundExpr) -> BoundExpr:
+        """Derive what groups are made of.
+
+        Raises:
+            SqlError: its values aren't known; it says if they can be found in the rows.
+        """
+        try:
+            return self._needed(bound)
+        except SchemaError as error:
+            alone = bound.node.find(exp.Query) is None
+            found = self._reader.findable(bound) if alone else None
+            if found is not None:
+                if error.wanted is None:
+                    error.hint = finding_hint() + (error.hint or "")
+                first = min(columns(found.expression))
+                error.wanted = WantedColumn(self._table.path, first, computed=found)
+            raise
 
     def _has_many_values(self, bound: BoundExpr, found: BoundExpr) -> bool:
         """Whether rows have a number that their cells don't tell, and that is no key, either."""

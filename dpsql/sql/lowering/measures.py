@@ -31,6 +31,7 @@ from dpsql.rows.expression import (
     spelled,
     sum_spelled,
 )
+from dpsql.rows.found import FoundExpression
 from dpsql.rows.functions import FUNCTIONS, of_shapes
 from dpsql.rows.key import RowKey, described, key_with, row_key
 from dpsql.rows.known import (
@@ -309,9 +310,37 @@ class RowReader:
         with self._at(bound.span):
             label = spelled(self._as_stored(self._plain(bound)))
             found = row_key(expression, self.types, self._table.filled, label)
+            if found is None:
+                found = self._told(expression)
             if found is None and rounded:
                 found = bucket_key(expression, self.types, self._bounds)
         return found
+
+    def _told(self, expression: row.RowExpression) -> RowKey | None:
+        """Return the key of an expression whose values were found in the rows."""
+        told = self._table.told
+        if not told:
+            return None
+        found = FoundExpression.of(expression, self.types, self._table.filled)
+        domain = None if found is None else told.get(found.name)
+        return None if found is None or domain is None else found.key(domain, self.types)
+
+    def findable(self, bound: BoundExpr) -> FoundExpression | None:
+        """Return an expression as one whose values can be found in the rows; None if they can't be.
+
+        It is of stored columns alone of which nobody has declared anything.
+        """
+        table, typed = self._table, self._table.undeclared
+        if bound.relations or not table.has_keys:
+            return None
+        with suppress(SqlError):  # which will be told where it is lowered
+            expression = self.expression(bound)
+            read = row.columns(expression)
+            own = all(self.stored(name) == (table, name) for name in read)
+            if own and read <= typed.keys() - table.joined and not table.tells_units(read):
+                with self._at(bound.span):
+                    return FoundExpression.of(expression, self.types, table.filled)
+        return None
 
     def type_of(self, bound: BoundExpr) -> RowType:
         """Return the type of an expression.

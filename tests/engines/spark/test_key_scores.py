@@ -10,14 +10,17 @@ from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.engines.duckdb.source import DuckDBSource
 from dpsql.engines.spark.engine import SparkEngine
 from dpsql.privacy.keys import weights
+from dpsql.rows.expression import RowColumn
 from tests.engines.spark.conftest import ManyFiles
 from tests.engines.test_key_scores import VALUES, filled, stored
+from tests.rows.tools import parse
 
+COLUMN = RowColumn("k")
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::FutureWarning:pyspark")]
 
 
-def scored(engine, table, most, known):
-    scores, found = engine.key_scores(table, "k", weights(most)), {}
+def scored(engine, table, most, known, key=COLUMN):
+    scores, found = engine.key_scores(table, key, weights(most)), {}
     scores.check()
     for piece in scores.run(known):
         keys = piece.pick(np.arange(len(piece.units)))
@@ -43,3 +46,24 @@ def test_scores_are_those_of_duckdb(spark, tmp_path, type_):
             here, there = (scored(engine, table, most, known) for engine in engines)
             assert here == there
             assert len(here) > 1
+
+
+COMPUTED = {
+    "VARCHAR": ["upper(k)", "substr(k, 1, 2)", "k || u::VARCHAR"],
+    "BIGINT": ["CAST(k + u AS BIGINT)", "CAST(k AS VARCHAR)"],
+    "DATE": ["CAST(date_trunc('week', k) AS DATE)"],
+}
+
+
+@pytest.mark.parametrize("type_", COMPUTED)
+def test_scores_of_what_is_computed_are_those_of_duckdb(spark, tmp_path, type_):
+    values = [v for v in VALUES[type_] if "infinity" not in str(v)]
+    rows = [(i * i % 7, values[i * 5 % len(values)]) for i in range(60)]
+    con = filled(stored(type_, rows))
+    engines = [DuckDBEngine(con), SparkEngine(ManyFiles(spark, con, tmp_path))]
+    table = DuckDBSource(con).describe(("t",), None, dpsql.Unit("u", max_rows=3))
+    for sql in COMPUTED[type_]:
+        key = parse(con, sql)
+        here, there = (scored(engine, table, 3, frozenset(), key) for engine in engines)
+        assert here == there
+        assert len(here) > 1

@@ -1,0 +1,143 @@
+"""Found keys of expressions: what is computed of a row, and whose values nobody knows beforehand.
+
+    SELECT upper(city), COUNT(*) FROM sales GROUP BY 1
+
+The values of `upper(city)` can be found in the rows as those of a column can: it is a function of
+its own row. That tells more than the values of `city` do, since a value of it has the units of all
+cities that are spelled so. What was found is the domain of a key (`key.py`), as the values are of
+which something is looked up.
+
+Values of expressions are found as texts, whole numbers or days. What rounds a number to whole ones
+is found as these, and a time that is cut to days, months or years as days: both are brought back to
+the type that the expression has. All else, as fractions, must be written as one of those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dpsql.errors import UnsupportedSqlError
+from dpsql.rows.expression import (
+    RowCall,
+    RowCast,
+    RowColumn,
+    RowConstant,
+    RowExpression,
+    columns,
+    spelled,
+)
+from dpsql.rows.key import RowKey, described, listed
+from dpsql.rows.known import is_nullable
+from dpsql.rows.operands import cast
+from dpsql.rows.times import word
+from dpsql.rows.types import BIGINT, DATE, DOUBLE, FLOAT, TIMESTAMP, VARCHAR, RowType, row_type
+from dpsql.rows.write import RowWriter
+from dpsql.schema.domain import COLLATED, INTEGER_TYPES, Domain
+
+_OF_DAYS = frozenset({"day", "week", "month", "quarter", "year", "decade", "century", "millennium"})
+_ROUNDING = frozenset({"floor", "ceil", "trunc", "round"})
+
+
+@dataclass(frozen=True, slots=True)
+class FoundExpression:
+    """An expression of a row whose values may be found.
+
+    Args:
+        expression: what is computed, of one of the types of keys.
+        type: that type.
+        own: the type that it has in SQL, to which values are brought back.
+        name: what it is, in full: what it computes, and of columns of which types.
+        label: what a reader calls it.
+        filled: whether it is never NULL.
+    """
+
+    expression: RowExpression
+    type: str
+    own: RowType
+    name: str
+    label: str
+    filled: bool
+
+    @classmethod
+    def of(
+        cls, expression: RowExpression, types: Mapping[str, str], filled: frozenset[str]
+    ) -> FoundExpression | None:
+        """Return an expression as one whose values may be found; None if they can't be.
+
+        Args:
+            expression: what is computed of a row.
+            types: the columns' types.
+            filled: the columns that are never NULL.
+
+        Raises:
+            UnsupportedSqlError: the expression can't be written.
+        """
+        read = columns(expression)
+        if isinstance(expression, RowColumn) or not read:
+            return None
+        if any(COLLATED in types[name] for name in read):  # which may tell bytes apart or not
+            return None
+        if _is_day_of_column(expression, types):  # which are the column's own keys
+            return None
+        written = RowWriter(types).write(expression)
+        to = _found_as(expression, written.type)
+        if to is None:
+            return None
+        there = to == written.type and not written.may_lack
+        return cls(
+            expression if to == written.type else RowCast(expression, to),
+            to.sql,
+            written.type,
+            described(expression, types),
+            spelled(expression),
+            there and not is_nullable(expression, filled),
+        )
+
+    def key(self, domain: Domain, types: Mapping[str, str]) -> RowKey:
+        """Make a key of the values that were found.
+
+        Args:
+            domain: these, with a label for other texts.
+            types: the columns' types.
+        """
+        value = cast(RowWriter(types).write(self.expression), row_type(domain.type))
+        null = " or NULL" if domain.nullable else ""
+        name = f"{self.name} found in {domain.type} {listed(domain.values)}{null}"
+        return RowKey(name, domain, value, self.own, columns(self.expression), self.label)
+
+
+def _is_day_of_column(expression: RowExpression, types: Mapping[str, str]) -> bool:
+    if not isinstance(expression, RowCast) or not isinstance(expression.value, RowColumn):
+        return False
+    return expression.to == DATE and row_type(types[expression.value.name]) == TIMESTAMP
+
+
+def _found_as(expression: RowExpression, type_: RowType) -> RowType | None:
+    """Return the type as which values of an expression are found; None if they can't be."""
+    if type_ in {VARCHAR, DATE} or type_.sql in INTEGER_TYPES:
+        return type_
+    if type_.is_integer or (type_ in {DOUBLE, FLOAT} and _is_whole(expression)):
+        return BIGINT
+    return DATE if type_ == TIMESTAMP and _is_day(expression) else None
+
+
+def _is_whole(expression: RowExpression) -> bool:
+    """Whether a number is rounded to whole ones."""
+    if not isinstance(expression, RowCall) or expression.function not in _ROUNDING:
+        return False
+    (_, *places) = expression.arguments
+    return all(isinstance(place, RowConstant) and place.text.startswith("-") for place in places)
+
+
+def _is_day(expression: RowExpression) -> bool:
+    """Whether a time is cut so that it is always the beginning of a day."""
+    if not isinstance(expression, RowCall) or expression.function != "date_trunc":
+        return False
+    unit = expression.arguments[0]
+    if not isinstance(unit, RowConstant):
+        return False
+    try:
+        return word(unit.text, parts=False) in _OF_DAYS
+    except UnsupportedSqlError:
+        return False
