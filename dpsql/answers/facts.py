@@ -66,13 +66,34 @@ class Earlier(msgspec.Struct, frozen=True, omit_defaults=True, rename={"seq": "e
         return cls(entry.seq, entry.request, entry.mu_squared, entry.time, delta)
 
 
+class FoundRound(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A round in which keys were found; see `privacy/keys.py`."""
+
+    mu_squared: Fraction
+    delta: Fraction
+    most: int
+    least: int
+    epsilon: Fraction = Fraction(0)
+    """The pure ε that it was paid, if its noise was Laplace noise."""
+
+    @classmethod
+    def of(cls, by: KeyRound) -> FoundRound:
+        """Describe a round."""
+        return cls(by.mu_squared, by.delta, by.most, by.least, by.epsilon)
+
+    @property
+    def rule(self) -> KeyRound:
+        """The round."""
+        return KeyRound(self.mu_squared, self.delta, self.most, self.least, self.epsilon)
+
+
 class FoundColumn(msgspec.Struct, frozen=True, omit_defaults=True):
     """A column whose values were found in the rows, for a charge of its own."""
 
     path: tuple[str, ...]
     """Its table's."""
     column: str
-    rounds: tuple[KeyRound, ...]
+    rounds: tuple[FoundRound, ...]
     charge: Earlier
     scores: tuple[int, ...] = ()
     """The noisy scores of the values, in their order, where answers take them along."""
@@ -90,7 +111,14 @@ class FoundColumn(msgspec.Struct, frozen=True, omit_defaults=True):
         computed: FoundValues | None = None,
     ) -> FoundColumn:
         """Describe what was charged by an entry of the ledger."""
-        return cls(path, column, rule.rounds, Earlier.of(entry), scores, computed)
+        return cls(
+            path,
+            column,
+            tuple(map(FoundRound.of, rule.rounds)),
+            Earlier.of(entry),
+            scores,
+            computed,
+        )
 
     @property
     def label(self) -> str:
@@ -109,7 +137,7 @@ class FoundColumn(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def rule(self) -> KeyRule:
         """The rule by which they were found."""
-        return KeyRule(self.rounds)
+        return KeyRule(tuple(each.rule for each in self.rounds))
 
 
 class BoundedColumn(msgspec.Struct, frozen=True):

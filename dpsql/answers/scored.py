@@ -68,8 +68,8 @@ _FAR = -1e4
 
 
 def is_count(rule: KeyRule) -> bool:
-    """Whether scores of keys by a rule are counts: of one round, with one key of a unit."""
-    return len(rule.rounds) == 1 and rule.rounds[0].most == 1
+    """Whether counts take scores of keys along: of one round, one key of a unit, Gaussian noise."""
+    return rule.tells_units and not rule.epsilon
 
 
 def counted_alone(statements: Sequence[Statement], workload: Workload) -> str | None:

@@ -3,7 +3,8 @@
 Guarantees:
     1. Only a charged plan is carried out, and only once: with a receipt for at least its μ² and its
        δ, which its ledger holds and has not noted as used (`ChargedPlan`).
-    2. Each key that occurs gets noise of its own, round(N(0, V)) drawn exactly, in each round; it
+    2. Each key that occurs gets noise of its own, round(N(0, V)) or discrete Laplace noise of scale
+       b drawn exactly, in each round; it
        is told if as many units have it as the rule says and its noisy score reaches the threshold.
        So each round is private as `privacy/keys.py` proves: the scores are those of the weights
        that the rule was made for, which is checked, and what a unit adds to them is the matter of
@@ -29,9 +30,10 @@ import numpy as np
 from dpsql.engines.key_scores import KeyScores, ScoredKeys
 from dpsql.errors import InternalError
 from dpsql.measurement.gaussian import rounded_gaussian
+from dpsql.measurement.laplace import discrete_laplace
 from dpsql.measurement.measure import ChargedPlan
 from dpsql.measurement.randomness import RandomBits, fresh_bits
-from dpsql.privacy.keys import KeyRound, KeyRule, weights
+from dpsql.privacy.keys import KeyRound, KeyRule
 
 LARGEST_SCORE = 1 << 60
 _FAR = 1 << 61
@@ -52,7 +54,10 @@ class KeyPlan:
     @property
     def digest(self) -> str:
         """A hash of all that decides what is told of scores; `Purpose` says whose they are."""
-        rounds = [(r.variance, r.threshold, r.most, r.least) for r in self.rule.rounds]
+        rounds = [
+            (*(("laplace", r.scale) if r.is_pure else (r.variance,)), r.threshold, r.most, r.least)
+            for r in self.rule.rounds
+        ]
         return hashlib.sha256(repr(("keys", rounds, self.most)).encode()).hexdigest()
 
     @property
@@ -102,7 +107,7 @@ def find_keys(
     plan = charged.certified
     if not isinstance(plan, KeyPlan):
         raise InternalError("a plan that finds no keys can't find them")
-    if tuple(scores.weights) != weights(plan.contributions):
+    if tuple(scores.weights) != plan.rule.weights:
         raise InternalError("keys are scored by other weights than are paid for")
     charged.use_once()
     bits = fresh_bits() if _bits is None else _bits
@@ -139,7 +144,10 @@ def _reaching(round_: KeyRound, piece: ScoredKeys, bits: RandomBits) -> list[tup
         raise InternalError("scores are integers of 64 bits, one for each key")
     if len(exact) and not 0 <= int(exact.min()) <= int(exact.max()) <= LARGEST_SCORE:
         raise InternalError("a score is out of range")
-    noise = rounded_gaussian(round_.variance, len(exact), bits)
+    if round_.is_pure:
+        noise = discrete_laplace(round_.scale, len(exact), bits)
+    else:
+        noise = rounded_gaussian(round_.variance, len(exact), bits)
     noisy = exact + np.clip(noise, -_FAR, _FAR)
     reached = np.flatnonzero((units >= round_.least) & (noisy >= round_.threshold))
     return list(zip(noisy[reached].tolist(), piece.pick(reached), strict=True))

@@ -13,7 +13,7 @@ from dpsql.calls import checked
 from dpsql.errors import ArgumentError, BudgetError, shown
 from dpsql.hints import Hint
 from dpsql.privacy.budget import KEY_SHARE, Budget, Number, shown_delta
-from dpsql.privacy.keys import LARGEST_DELTA, KeyRule
+from dpsql.privacy.keys import FIRST_SHARE, LARGEST_DELTA, SMALLEST_EPSILON, KeyRule
 
 SURE = 0.95
 """The probability with which keys of `at_least` units are found."""
@@ -21,6 +21,7 @@ MOST_FOUND = 50_000
 """The largest `max_keys`: so many texts fit into what a ledger keeps of one release."""
 _MOST_UNITS = 10**9
 _NEAR = Fraction(999, 1000)
+_NONE = Fraction(1, 10**30)
 _EXAMPLE = "for example dpsql.Keys(at_least=100)."
 _PARTS = 'for example dpsql.Keys(share=0.2, delta="1e-10").'
 
@@ -32,14 +33,16 @@ class Keys:
         session.find_keys("flights", "tailnum", budget=dpsql.Budget(epsilon=1, delta=1e-9),
                           keys=dpsql.Keys(at_least=100))
 
-    A key is told if enough units have it; which ones those of few units are, nobody learns.
+    A key is told if enough units have it; which ones those of few units are, nobody learns. Of a
+    pure ε, as in `dpsql.Budget(epsilon=1, delta=0)`, numbers of units get Laplace noise: for one
+    question alone it tells more keys than Gaussian noise does.
 
     Args:
         share: the part of the budget that is spent: all of it by default.
         at_least: or so much of it that keys of so many units are found with a probability of 95 %.
         delta: the probability that a key of one unit alone is told. By default a tenth of the
-            budget's δ, which the rest of it is smaller by. Budgets in ρ and μ have none: with them
-            it must be said, and is spent besides.
+            budget's δ, which the rest of it is smaller by. Budgets in ρ and μ and of a pure ε have
+            none: with them it must be said, and is spent besides.
         max_keys: how many are told at most: those with the largest noisy scores.
         pre_threshold: how many units must have a key in any case, for those who have promised it.
 
@@ -102,30 +105,51 @@ class Keys:
             BudgetError: the budget has no δ, or is too small.
         """
         delta = delta_of(self, budget, delta)
-        aside = budget.delta is not None and not budget.key_delta
+        aside = bool(budget.delta) and not budget.key_delta
         left = (budget.setting_aside(delta) if aside else budget).mu_squared
+        left = budget.amount if budget.pure else left
+        least = SMALLEST_EPSILON / FIRST_SHARE if budget.pure else Fraction(0)
+        if left * (self.share or 1) < least:
+            raise BudgetError(
+                f"Of {budget} too small a part is for keys.",
+                hint="give a larger share, for example dpsql.Keys(share=0.5).",
+            )
         if self.at_least is None:
-            return KeyRule.of(left * (self.share or 1), delta, most, self.pre_threshold)
-        return self._rule_for(self.at_least, left, delta, most, budget)
+            return self._rule_of(budget, left * (self.share or 1), delta, most)
+        return self._rule_for(self.at_least, (max(least, _NONE), left), delta, most, budget)
+
+    def _rule_of(self, budget: Budget, part: Fraction, delta: Fraction, most: int) -> KeyRule:
+        """Return the rule for a part of a budget: of its ε if that is pure, else of its μ²."""
+        make = KeyRule.pure if budget.pure else KeyRule.of
+        return make(part, delta, most, self.pre_threshold)
 
     def _rule_for(
-        self, units: int, left: Fraction, delta: Fraction, most: int, budget: Budget
+        self,
+        units: int,
+        between: tuple[Fraction, Fraction],
+        delta: Fraction,
+        most: int,
+        budget: Budget,
     ) -> KeyRule:
         """Return the cheapest rule, to three digits, that finds keys of so many units."""
+        least, left = between
 
-        def rule(mu_squared: Fraction) -> KeyRule:
-            return KeyRule.of(mu_squared, delta, most, self.pre_threshold)
+        def rule(part: Fraction) -> KeyRule:
+            return self._rule_of(budget, part, delta, most)
 
         beyond = units - self.pre_threshold
         if beyond < 1 or rule(left).probability(units) < SURE:
-            least = rule(left).least(SURE)
+            found = rule(left).least(SURE)
             raise BudgetError(
                 f"For {budget}, keys of {units:,} units can't be found with a probability of 95 %.",
-                hint=f"give at_least={least}, or a larger budget.",
+                hint=f"give at_least={found}, or a larger budget.",
             )
-        quantile = NormalDist().inv_cdf
-        mu = (quantile(SURE) - quantile(max(float(delta), 1e-300))) / beyond
-        low, high = min(_rounded_up(Fraction(mu * mu)), left), left
+        quantile, odds = NormalDist().inv_cdf, max(float(delta), 1e-300)
+        if budget.pure:
+            guess = -math.log(4 * odds * (1 - SURE)) / beyond
+        else:
+            guess = ((quantile(SURE) - quantile(odds)) / beyond) ** 2
+        low, high = max(min(_rounded_up(Fraction(guess)), left), least), left
         if rule(low).probability(units) >= SURE:
             return rule(low)
         while (middle := _rounded_up(Fraction(math.sqrt(low * high)))) < high * _NEAR:
@@ -173,13 +197,8 @@ def delta_of(keys: Keys, budget: Budget, otherwise: Fraction | None) -> Fraction
     Raises:
         BudgetError: there is none.
     """
-    if budget.pure:
-        raise BudgetError(
-            "Keys that nobody knows are found with Gaussian noise, which needs a δ.",
-            hint="pass budget=dpsql.Budget(epsilon=1, delta=1e-9).",
-        )
     if keys.delta is not None:
-        if budget.delta is not None and keys.delta >= budget.delta:
+        if budget.delta and keys.delta >= budget.delta:
             raise BudgetError(
                 "The δ of keys is not less than all of the budget's.",
                 hint="leave delta= of dpsql.Keys out: then it is a tenth of that.",

@@ -7,6 +7,13 @@ of which ball arithmetic can show that
 
     1 − (1 − Q((T − w_t − 1/2)/√V))^t ≤ δ₀   for all t = 1, …, K,   with Q(x) = Φ(−x).
 
+With Laplace noise, for a pure ε, w_t is ⌊S/t⌋; the noise Z is an integer with P(z) ∝ e^(−|z|/b),
+b = ⌈S/ε⌉, and T the least integer of which it can be shown that
+
+    1 − (1 − P(Z ≥ T − w_t))^t ≤ δ₀          for all t = 1, …, K.
+
+P(Z ≥ x) = p^x/(1 + p) for whole x ≥ 0, with p = e^(−1/b): the sum of (1 − p)/(1 + p) p^z from x on.
+
 Guarantees:
     1. A round is (μ, δ₀)-private for adding or removing one unit with all of its keys: there are an
        event of probability at most δ₀, and a mechanism that is μ-GDP, so that the round is that
@@ -23,6 +30,13 @@ Guarantees:
        none is, D′ tells of the keys of (i) what D tells of them. ∎
 
        How many units a key has, m′ ≥ m, is not told, and decides nothing but that.
+
+       With Laplace noise, (i) the vector that u adds to scores has a sum of t·w_t ≤ S. So the noisy
+       scores of the keys that at least m units have in D are S/b-differentially private, S/b ≤ ε,
+       and so μ-GDP with the μ² that `mu_squared_of_pure` gives of S/b: that is what it costs. (ii)
+       holds with the tail of Z, and without 1/2, as Z is whole. By itself such a round is (S/b,
+       δ₀)-differentially private: with p ≤ δ₀ the probability that one of the keys of u is told,
+       and P, P′ the laws under D and D′, P′ = (1 − p)·P₀′ + p·P₁′ and e^(−ε)P₀′ ≤ P ≤ e^ε P₀′.
     2. Rounds that follow one another, each with what the earlier ones told taken out of every
        unit's keys, cost the sums of their μ² and δ₀: see docs/explanation/accounting.md. To take
        out keys that are known is the same for all units, and leaves of each what follows from its
@@ -36,13 +50,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from statistics import NormalDist
 
 from flint import arb
 
 from dpsql.errors import InternalError
-from dpsql.privacy.conversions import exact_ball, precision
+from dpsql.privacy.conversions import LARGEST_EPSILON, exact_ball, mu_squared_of_pure, precision
 
 SCALE = 1 << 20
 """S: a unit with a single key adds so much to its score."""
@@ -53,13 +67,22 @@ LARGEST_DELTA = Fraction(1, 4)
 FIRST_SHARE = Fraction(1, 5)
 """The part of μ² and δ₀ that goes to the first of two rounds: it finds what most units have, so
 that in the second their weights are larger. It found 14 to 41 percent more than one round."""
+SMALLEST_EPSILON = Fraction(1, 1 << 29)
+"""The least ε of a round with Laplace noise, which is drawn for b below 2^50."""
 _PRECISIONS = (128, 512, 2048)
 _NORMAL = NormalDist()
 _TINY = 1e-300
 
 
-def weights(most: int) -> tuple[int, ...]:
-    """Return w_1, …, w_K: ⌊S/√t⌋ = ⌊√⌊S²/t⌋⌋, so that t·w_t² ≤ S²."""
+def weights(most: int, *, pure: bool = False) -> tuple[int, ...]:
+    """Return w_1, …, w_K: ⌊S/√t⌋ = ⌊√⌊S²/t⌋⌋, so that t·w_t² ≤ S².
+
+    Args:
+        most: K.
+        pure: whether noise is Laplace noise: then ⌊S/t⌋, so that t·w_t ≤ S.
+    """
+    if pure:
+        return tuple(SCALE // t for t in range(1, most + 1))
     return tuple(math.isqrt(SCALE**2 // t) for t in range(1, most + 1))
 
 
@@ -72,6 +95,7 @@ class KeyRound:
         delta: δ₀, above 0.
         most: K.
         least: m.
+        epsilon: ε, if noise is Laplace noise; 0 if it is Gaussian. μ² is at least what it costs.
 
     Raises:
         InternalError: one of these is out of range.
@@ -81,29 +105,60 @@ class KeyRound:
     delta: Fraction
     most: int
     least: int = 1
+    epsilon: Fraction = Fraction(0)
 
     def __post_init__(self) -> None:
-        exact = all(type(part) is Fraction for part in (self.mu_squared, self.delta))
+        exact = all(type(p) is Fraction for p in (self.mu_squared, self.delta, self.epsilon))
         whole = all(type(number) is int for number in (self.most, self.least))
         if not exact or not whole or not 0 < self.delta <= LARGEST_DELTA or self.mu_squared <= 0:
             raise InternalError("keys are found for exact, positive amounts")
         if not 1 <= self.most <= MOST_KEYS or self.least < 1:
             raise InternalError("a unit has a number of keys out of range")
+        if self.epsilon and not SMALLEST_EPSILON <= self.epsilon <= LARGEST_EPSILON:
+            raise InternalError("keys are found for an ε out of range")
+        if self.mu_squared < self.privacy_cost:
+            raise InternalError("a round costs more than it is paid")
+
+    @classmethod
+    def pure(cls, epsilon: Fraction, delta: Fraction, most: int, least: int = 1) -> KeyRound:
+        """Return the round with Laplace noise for an ε, which is paid the μ² that this implies."""
+        return cls(mu_squared_of_pure(epsilon), delta, most, least, epsilon)
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether noise is Laplace noise."""
+        return bool(self.epsilon)
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """w_1, …, w_K."""
+        return weights(self.most, pure=self.is_pure)
+
+    @property
+    def scale(self) -> int:
+        """b, of Laplace noise in a score."""
+        return math.ceil(SCALE / self.epsilon)
 
     @property
     def variance(self) -> int:
-        """V, of the noise in a score."""
+        """V, of Gaussian noise in a score; rounded, the variance of Laplace noise."""
+        if self.is_pure:
+            return round(2 * self.scale**2 - Fraction(1, 6))
         return math.ceil(SCALE**2 / self.mu_squared)
 
     @property
     def privacy_cost(self) -> Fraction:
-        """The μ² that it costs, S²/V."""
+        """The μ² that it costs: S²/V, or what S/b implies."""
+        if self.is_pure:
+            return mu_squared_of_pure(Fraction(SCALE, self.scale))
         return Fraction(SCALE**2, self.variance)
 
     @property
     def threshold(self) -> int:
         """T′: what a noisy score must reach."""
-        return least_threshold(self.variance, self.delta, self.most) + (self.least - 1) * SCALE
+        noise = self.scale if self.is_pure else self.variance
+        own = least_threshold(noise, self.delta, self.most, pure=self.is_pure)
+        return own + (self.least - 1) * SCALE
 
     def probability(self, units: int, each: int = 1) -> float:
         """Give the probability that a key is found which so many units have, each beside others.
@@ -114,8 +169,11 @@ class KeyRound:
         """
         if units < self.least:
             return 0.0
-        score = units * weights(each)[-1]
-        return _NORMAL.cdf(float(score - self.threshold + 0.5) / math.sqrt(self.variance))
+        beyond = units * weights(each, pure=self.is_pure)[-1] - self.threshold
+        if not self.is_pure:
+            return _NORMAL.cdf(float(beyond + 0.5) / math.sqrt(self.variance))
+        below = math.exp(-abs(beyond) / self.scale) / (1 + math.exp(-1 / self.scale))
+        return 1 - below * math.exp(-1 / self.scale) if beyond >= 0 else below
 
 
 @dataclass(frozen=True)
@@ -132,7 +190,7 @@ class KeyRule:
     rounds: tuple[KeyRound, ...]
 
     def __post_init__(self) -> None:
-        if len({(each.most, each.least) for each in self.rounds}) != 1:
+        if len({(each.most, each.least, each.is_pure) for each in self.rounds}) != 1:
             raise InternalError("all rounds are for as many keys of a unit")
 
     @classmethod
@@ -145,8 +203,29 @@ class KeyRule:
             most: how many keys of a unit count at most.
             least: how many units a key must have in any case.
         """
-        shares = (FIRST_SHARE, 1 - FIRST_SHARE) if most > 1 else (Fraction(1),)
+        shares = _shares(most)
         return cls(tuple(KeyRound(s * mu_squared, s * delta, most, least) for s in shares))
+
+    @classmethod
+    def pure(cls, epsilon: Fraction, delta: Fraction, most: int, least: int = 1) -> KeyRule:
+        """Return the rule with Laplace noise for a pure ε; see `of`."""
+        shares = _shares(most)
+        return cls(tuple(KeyRound.pure(s * epsilon, s * delta, most, least) for s in shares))
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """What a unit with 1, 2, …, K keys adds to the score of each."""
+        return self.rounds[0].weights
+
+    @property
+    def tells_units(self) -> bool:
+        """Whether scores are numbers of units, times S: of one round, with one key of a unit."""
+        return len(self.rounds) == 1 and self.rounds[0].most == 1
+
+    @property
+    def epsilon(self) -> Fraction:
+        """The pure ε that is paid for all rounds; 0 if noise is Gaussian."""
+        return sum((each.epsilon for each in self.rounds), Fraction(0))
 
     @property
     def privacy_cost(self) -> Fraction:
@@ -195,23 +274,37 @@ class KeyRule:
         return f"keys of {half:,} units are found every other time, of {sure:,} in 95 % of cases"
 
 
+def _shares(most: int) -> tuple[Fraction, ...]:
+    return (FIRST_SHARE, 1 - FIRST_SHARE) if most > 1 else (Fraction(1),)
+
+
 @lru_cache(maxsize=256)
-def least_threshold(variance: int, delta: Fraction, most: int) -> int:
+def least_threshold(noise: int, delta: Fraction, most: int, *, pure: bool = False) -> int:
     """Return T, the least integer of which the inequality can be shown.
+
+    Args:
+        noise: V; b, if the noise is Laplace noise.
+        delta: δ₀.
+        most: K.
+        pure: whether it is.
 
     *Proof that it is never too small.* What is returned has passed `_is_safe` for all t: it is the
     upper end of a bisection, and each upper end has. That none below it passes holds as each side
     of the inequality falls with T, and balls are narrow enough to tell integers apart. ∎ Where the
     search begins is a guess of floats.
     """
-    added = weights(most)
+    added, tail = weights(most, pure=pure), _laplace_tail if pure else _gaussian_tail
 
     def is_safe(at: int) -> bool:
-        return all(_is_safe(at, w, t, variance, delta) for t, w in enumerate(added, start=1))
+        each = enumerate(added, start=1)
+        return all(_is_safe(partial(tail, at - w, noise), t, delta) for t, w in each)
 
-    sigma = math.sqrt(variance)
     tails = (max(float(delta) / t, _TINY) for t in range(1, most + 1))
-    guess = max(w - sigma * _NORMAL.inv_cdf(p) for w, p in zip(added, tails, strict=True))
+    if pure:
+        reach = [-noise * math.log(2 * p) for p in tails]
+    else:
+        reach = [-math.sqrt(noise) * _NORMAL.inv_cdf(p) for p in tails]
+    guess = max(w + more for w, more in zip(added, reach, strict=True))
     step = max(1, int(guess) >> 30)
     low = high = max(1, int(guess))
     while not is_safe(high):
@@ -229,13 +322,32 @@ def _least(low: int, high: int, holds: Callable[[int], bool]) -> int:
     return high
 
 
-def _is_safe(at: int, weight: int, keys: int, variance: int, delta: Fraction) -> bool:
-    """Whether a unit's own keys are told with probability δ₀ at most; what is unclear is not."""
+def _gaussian_tail(beyond: int, variance: int) -> arb:
+    """Enclose Q((x − 1/2)/√V), the probability that round(N(0, V)) is at least x."""
+    return (arb(2 * beyond - 1) / (8 * arb(variance)).sqrt()).erfc() / 2
+
+
+def _laplace_tail(beyond: int, scale: int) -> arb:
+    """Enclose P(Z ≥ x) of Laplace noise; 1 where x is below 0, which is more than it is."""
+    if beyond < 0:
+        return arb(1)
+    return (-arb(beyond) / scale).exp() / (1 + (-arb(1) / scale).exp())
+
+
+def _is_safe(tail: Callable[[], arb], keys: int, delta: Fraction) -> bool:
+    """Whether a unit's own keys are told with probability δ₀ at most; what is unclear is not.
+
+    Args:
+        tail: encloses the probability of one of them, at the precision of the time.
+        keys: how many they are.
+        delta: δ₀.
+    """
     for bits in _PRECISIONS:
         with precision(bits):
-            tail = (arb(2 * (at - weight) - 1) / (8 * arb(variance)).sqrt()).erfc() / 2
-            told = -(keys * (-tail).log1p()).expm1()
-            bound = exact_ball(delta)
+            each, bound = tail(), exact_ball(delta)
+            if each >= 1:
+                return False
+            told = -(keys * (-each).log1p()).expm1()
             if told <= bound:
                 return True
             if told > bound:

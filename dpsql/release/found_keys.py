@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
+import polars as pl
+
 from dpsql.answers.facts import FoundColumn
 from dpsql.answers.found_values import KeyValue, domain_of
-from dpsql.answers.scored import is_count
 from dpsql.errors import InternalError, ReleaseFormatError, SchemaError, printable
 from dpsql.measurement.keys import ToldKey
 from dpsql.privacy.amount import fraction
-from dpsql.privacy.keys import KeyRound, KeyRule
+from dpsql.privacy.keys import SCALE, KeyRound, KeyRule
 from dpsql.schema import Table
 from dpsql.schema.domain import INTEGER_TYPES, OTHER, Domain
 
@@ -55,7 +57,8 @@ class KeptKeys:
         """Write them."""
         rounds = [
             [f"{r.mu_squared.numerator}/{r.mu_squared.denominator}",
-             f"{r.delta.numerator}/{r.delta.denominator}", r.most, r.least]
+             f"{r.delta.numerator}/{r.delta.denominator}", r.most, r.least,
+             *([f"{r.epsilon.numerator}/{r.epsilon.denominator}"] if r.is_pure else [])]
             for r in self.rule.rounds
         ]  # fmt: skip
         document = {
@@ -107,8 +110,8 @@ def decode_keys(content: bytes) -> KeptKeys:
 
 def _read(document: dict[str, Any]) -> KeptKeys:
     rounds = (
-        KeyRound(fraction(mu), fraction(delta), most, least)
-        for mu, delta, most, least in document.pop("rounds")
+        KeyRound(fraction(mu), fraction(delta), most, least, *map(fraction, pure))
+        for mu, delta, most, least, *pure in document.pop("rounds")
     )
     told = tuple((str(text), int(n), int(score)) for text, n, score in document.pop("told"))
     return KeptKeys(rule=KeyRule(tuple(rounds)), told=told, **{**_LATER, **document})
@@ -152,7 +155,7 @@ class FoundKeys:
         else:
             days = ((_day(text), score) for text, score in texts.items())
             told = dict(sorted((day, score) for day, score in days if day is not None))
-        scores = tuple(told.values()) if kept.complete and is_count(kept.rule) else ()
+        scores = tuple(told.values()) if kept.complete and kept.rule.tells_units else ()
         about = kept.table, kept.column, tuple(told)
         return cls(*about, kept.rule, request, other, kept.type, kept.filled, scores)
 
@@ -176,6 +179,33 @@ class FoundKeys:
     def is_text(self) -> bool:
         """Whether they are texts."""
         return self._type == "VARCHAR"
+
+    @property
+    def counts(self) -> pl.DataFrame:
+        """The noisy numbers of units that have each value: a histogram for no further charge.
+
+        Those that were told are those whose numbers, with their noise, were large enough. So of
+        values near the `threshold` they are too large on average; `error` says how exact they are
+        of others.
+
+        Returns:
+            A frame of the values, by the name of the column, and `units`.
+
+        Raises:
+            SchemaError: a value was told for another reason as well than its own number.
+        """
+        if len(self.scores) != len(self.keys):
+            raise SchemaError(
+                f"The numbers by which values of {printable(self.column)} were found don't say how "
+                "many units have them: one may have several of them, or there were too many.",
+                hint="count them by a statement.",
+            )
+        return pl.DataFrame({self.column: self.keys, "units": [s / SCALE for s in self.scores]})
+
+    @property
+    def error(self) -> float:
+        """The standard error of `counts`."""
+        return math.sqrt(self.rule.rounds[-1].variance) / SCALE
 
     @property
     def domain(self) -> Domain:

@@ -381,8 +381,11 @@ def _rest(data: PrivateData, budget: Budget, tables: Sequence[Table]) -> Budget 
     declared = data.declared
     found = declared.found_of(tables, FoundColumn), declared.found_of(tables, BoundedColumn)
     charges = {one.charge.seq: one.charge for kind in found for one in kind}.values()
-    if not charges or budget.pure:
+    if not charges or (budget.pure and found[1]):
         return None
+    if budget.pure:
+        left = budget.amount - sum((one.rule.epsilon for one in found[0]), Fraction(0))
+        return Budget(epsilon=left, delta=0) if left > 0 else None
     delta = sum((one.delta or Fraction(0) for one in charges), Fraction(0))
     return rest_of(budget, sum((one.mu_squared for one in charges), Fraction(0)), delta)
 

@@ -10,6 +10,7 @@ from functools import partial
 
 from dpsql.answers.facts import FoundColumn
 from dpsql.answers.found_values import FoundValues
+from dpsql.answers.scored import is_count
 from dpsql.calls import check_switch
 from dpsql.engines.interrupts import EndedStatementError, is_interrupted
 from dpsql.engines.key_scores import KeyScores, ScoredKeys
@@ -134,7 +135,7 @@ def answer_keys(data: PrivateData, asked: KeyQuestion, watch: Watch) -> FoundKey
     try:
         with engine.snapshot():
             data.verify(table)
-            scores = engine.key_scores(table, source.key, weights(most))
+            scores = engine.key_scores(table, source.key, rule.weights)
             scores.check()
             ready(plan)
             receipt = data.ledger.charge(
@@ -420,7 +421,8 @@ def with_keys(data: PrivateData, asked: KeyQuestion, found: FoundKeys) -> Privat
     with data.held():
         table = data.declared.described(asked.table)
         computed = source_of(data.declared, table, asked).computed
-        by, entry, scores = found.rule, next(charges), found.scores
+        by, entry = found.rule, next(charges)
+        scores = found.scores if is_count(by) else ()
         if computed is not None:
             key = key_of(table, computed, found.domain)
             values = FoundValues.of(computed.label, found.domain, found.other)

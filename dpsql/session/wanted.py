@@ -107,6 +107,11 @@ class FindingStep(ABC):
     def cost(self) -> tuple[Fraction, Fraction]:
         """What is charged: μ² and δ."""
 
+    @property
+    @abstractmethod
+    def epsilon(self) -> Fraction:
+        """The pure ε that is charged; 0 if noise is Gaussian."""
+
     @abstractmethod
     def found(self, data: PrivateData, watch: Watch) -> PrivateData:
         """Find it; return the data with it.
@@ -132,6 +137,10 @@ class _KeyStep(FindingStep):
     @property
     def cost(self) -> tuple[Fraction, Fraction]:
         return on_grid(self.rule.mu_squared), on_fine_grid(self.rule.delta, up=True)
+
+    @property
+    def epsilon(self) -> Fraction:
+        return self.rule.epsilon
 
     def gain(self, script: Script, rest: Budget) -> str | None:
         """Say how well rows are counted by keys that are frequent, if their scores are taken along.
@@ -173,6 +182,10 @@ class _BoundsStep(FindingStep):
     @property
     def cost(self) -> tuple[Fraction, Fraction]:
         return on_grid(self.budget.mu_squared), Fraction(0)
+
+    @property
+    def epsilon(self) -> Fraction:
+        return self.budget.amount if self.budget.pure else Fraction(0)
 
     def found(self, data: PrivateData, watch: Watch) -> PrivateData:
         return with_bounds(data, self.question.table, answer_bounds(data, self.question, watch))
@@ -574,7 +587,7 @@ class Parts:
             asked, each = request.keys or Keys(), len(keys)
             share = None if asked.at_least is not None else asked.share or assumed.share
             delta = delta_of(asked, budget, delta_aside(budget, share or Fraction(1)))
-            if budget.delta is not None and not budget.key_delta:
+            if budget.delta and not budget.key_delta:
                 budget = budget.setting_aside(delta)
             part = Keys(
                 None if share is None else share / each,
@@ -615,10 +628,11 @@ class Parts:
             BudgetError: that is nothing.
         """
         if self.budget.pure:
-            parts = (step.budget.amount for step in self.steps if isinstance(step, _BoundsStep))
-            return Budget(epsilon=self.budget.amount - sum(parts, Fraction(0)), delta=0)
-        spent = sum((step.cost[0] for step in self.steps), Fraction(0))
-        rest = rest_of(self.budget, spent, Fraction(0))
+            left = self.budget.amount - sum((step.epsilon for step in self.steps), Fraction(0))
+            rest = Budget(epsilon=left, delta=0) if left > 0 else None
+        else:
+            spent = sum((step.cost[0] for step in self.steps), Fraction(0))
+            rest = rest_of(self.budget, spent, Fraction(0))
         if rest is None:
             raise BudgetError(
                 f"Finding keys and bounds takes all of {self.budget}, and leaves nothing for the "

@@ -210,6 +210,7 @@ COMPUTED = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("type_", "sql"), [(t, sql) for t, each in COMPUTED.items() for sql in each]
 )

@@ -124,12 +124,14 @@ def test_keys_have_as_many_units_as_was_promised():
 
 
 @pytest.mark.parametrize("most", [1, 4, 10])
+@pytest.mark.parametrize("pure", [False, True])
 @pytest.mark.parametrize("runs", [10**6, pytest.param(10**7, marks=pytest.mark.long)])
 @pytest.mark.statistical
-def test_keys_that_one_unit_has_are_told_with_probability_delta(most, runs):
+def test_keys_that_one_unit_has_are_told_with_probability_delta(most, runs, pure):
     """A unit comes with t keys that nobody else has, as many times as there are runs."""
     delta = Fraction(1, 1000)
     round_ = KeyRound(Fraction(1, 2), delta, most)
+    round_ = KeyRound.pure(Fraction(1, 2), delta, most) if pure else round_
     bits, rates = SeededBits(most), []
     for t in sorted({1, most}):
         told, done = 0, 0
@@ -137,7 +139,7 @@ def test_keys_that_one_unit_has_are_told_with_probability_delta(most, runs):
             count = min(runs - done, 10**6 // t)
             piece = ScoredKeys(
                 np.ones(count * t, dtype=np.int64),
-                np.full(count * t, weights(most)[t - 1]),
+                np.full(count * t, round_.weights[t - 1]),
                 lambda at: at.tolist(),
             )
             told += len({at // t for _, at in keys._reaching(round_, piece, bits)})
@@ -159,6 +161,12 @@ def test_what_is_not_paid_for_is_not_found():
             paid(plan, **wrong)
     with pytest.raises(InternalError, match="weights"):
         find_keys(paid(plan), Scores({b"a": 1000}, most=2))
+    for pure in (False, True):  # each kind of noise has weights of its own
+        rule = KeyRule.pure(Fraction(1), DELTA, 3) if pure else KeyRule.of(MU_SQUARED, DELTA, 3)
+        wrong_scores = Scores({b"a": 1000})
+        wrong_scores.weights = weights(3, pure=not pure)
+        with pytest.raises(InternalError, match="weights"):
+            find_keys(paid(KeyPlan(rule, 10)), wrong_scores)
     charged.certified = CertifiedPlan((), Budget(rho=1))
     with pytest.raises(InternalError, match="no keys"):
         find_keys(charged, scores)
@@ -170,6 +178,8 @@ def test_a_plan_is_told_from_others_by_all_that_decides_what_is_told():
     others = [
         replace(plan, most=999),
         replace(plan, rule=KeyRule((first,))),
+        replace(plan, rule=KeyRule.pure(Fraction(1), DELTA, 3)),
+        replace(plan, rule=KeyRule.pure(Fraction(1, 2), DELTA, 3)),
         replace(plan, rule=KeyRule((second, first))),
         replace(plan, rule=KeyRule((replace(first, most=4), replace(second, most=4)))),
         replace(plan, rule=KeyRule((replace(first, least=2), replace(second, least=2)))),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction as Q
 
 import mpmath
@@ -12,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsql.errors import InternalError
-from dpsql.privacy.conversions import mu_squared_of
+from dpsql.measurement.laplace import discrete_laplace
+from dpsql.privacy.conversions import mu_squared_of, mu_squared_of_pure
 from dpsql.privacy.keys import (
     MOST_KEYS,
     SCALE,
@@ -21,6 +23,7 @@ from dpsql.privacy.keys import (
     least_threshold,
     weights,
 )
+from tests.helpers.seeded import SeededBits
 
 MU_SQUARED = mu_squared_of(Q(1), Q(9, 10**10))
 DELTA = Q(1, 10**10)
@@ -154,3 +157,74 @@ def test_rounds_are_for_as_many_keys_of_a_unit():
     ):
         with pytest.raises(InternalError):
             KeyRule(rounds)
+
+
+# ── Laplace noise, for a pure ε ──────────────────────────────────────────────────────────────────
+
+
+def told_purely(at: int, scale: int, keys: int, others: int = 0) -> mpmath.mpf:
+    """The probability that any of a unit's keys is told: the tail is summed as a geometric one."""
+    with mpmath.workdps(60):
+        beyond = at - others * SCALE - SCALE // keys
+        ratio = mpmath.exp(-mpmath.mpf(1) / scale)
+        first = (1 - ratio) / (1 + ratio)
+        tail = first * ratio**beyond / (1 - ratio) if beyond > 0 else 1
+        return mpmath.mpf(1) if tail == 1 else -mpmath.expm1(keys * mpmath.log1p(-tail))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.fractions(Q(1, 10**4), 20, max_denominator=10**6), deltas, st.integers(1, 12),
+       st.integers(1, 30))  # fmt: skip
+def test_the_threshold_of_laplace_noise_is_the_least_that_keeps_to_delta(eps, delta, most, least):
+    round_ = KeyRound.pure(eps, delta, most, least)
+    at, scale = round_.threshold, round_.scale
+    assert Q(SCALE, scale) <= eps < Q(SCALE, scale - 1) if scale > 1 else True
+    bound = mpmath.mpf(delta.numerator) / delta.denominator
+
+    def worst_at(at):
+        return max(told_purely(at, scale, t, least - 1) for t in range(1, most + 1))
+
+    assert worst_at(at) <= bound < worst_at(at - 1)
+    assert round_.privacy_cost == mu_squared_of_pure(Q(SCALE, scale)) <= round_.mu_squared
+
+
+def test_one_unit_adds_no_more_than_epsilon_to_all_its_scores():
+    for keys, weight in enumerate(weights(10**5, pure=True), start=1):
+        assert keys * weight <= SCALE < keys * (weight + 1)
+
+
+def test_known_thresholds_of_laplace_noise():
+    rule = KeyRule.pure(Q(1), Q(1, 10**9), 1)
+    assert (rule.least(0.5), rule.least(0.95)) == (22, 24)
+    assert math.sqrt(rule.rounds[0].variance) / SCALE == pytest.approx(2**0.5)
+    assert rule.epsilon == 1
+    assert rule.mu_squared == mu_squared_of_pure(Q(1))
+    assert float(rule.mu_squared) == pytest.approx(1.518, abs=1e-3)
+    two = KeyRule.pure(Q(1), Q(1, 10**9), 5)
+    assert [each.epsilon for each in two.rounds] == [Q(1, 5), Q(4, 5)]
+    assert (two.epsilon, two.delta) == (1, Q(1, 10**9))
+
+
+@pytest.mark.parametrize(("most", "least"), [(1, 1), (1, 25), (4, 1)])
+def test_probabilities_with_laplace_noise_are_those_of_simulated_keys(most, least):
+    rule, n = KeyRule.pure(Q(1), Q(1, 10**9), most, least), 100_000
+    bits = SeededBits(1)
+    for units in (15, 20, 22, 25, 40):
+        found = np.zeros(n, dtype=bool)
+        for round_ in rule.rounds:
+            noise = discrete_laplace(round_.scale, n, bits)
+            found |= (units * SCALE + noise >= round_.threshold) & (units >= least)
+        expected = rule.probability(units)
+        assert abs(found.mean() - expected) <= 4 * math.sqrt(expected * (1 - expected) / n) + 1e-9
+
+
+@pytest.mark.parametrize("change", [{"epsilon": Q(1, 1 << 30)}, {"epsilon": Q(1001)},
+                                    {"mu_squared": Q(1)}, {"epsilon": 1}])  # fmt: skip
+def test_laplace_rounds_out_of_range_are_refused(change):
+    with pytest.raises(InternalError):
+        replace(KeyRound.pure(Q(1), DELTA, 1), **change)
+
+
+def test_rounds_of_both_kinds_of_noise_make_no_rule():
+    with pytest.raises(InternalError):
+        KeyRule((KeyRound(MU_SQUARED, DELTA, 2), KeyRound.pure(Q(1), DELTA, 2)))

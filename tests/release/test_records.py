@@ -10,13 +10,12 @@ import polars as pl
 import pytest
 
 import dpsql
-from dpsql.answers.facts import BoundedColumn, Earlier, Facts, FoundColumn
+from dpsql.answers.facts import BoundedColumn, Earlier, Facts, FoundColumn, FoundRound
 from dpsql.planner.reconstruction.base import EXPECTED
 from dpsql.present.records import FACTS, In, document_of, facts_in, lines_of
 from dpsql.present.report import page_of
 from dpsql.present.summary import summarize
 from dpsql.privacy import Purpose, Receipt
-from dpsql.privacy.keys import KeyRound
 from dpsql.rel.related import ReadTable
 from tests.release.saved import BUDGET, SCHEMA, SCRIPT, connect
 
@@ -41,7 +40,7 @@ OTHERS = {
         FoundColumn(
             ("memory", "main", "t"),
             "city",
-            (KeyRound(Fraction(1, 7), Fraction(1, 10**9), 1, 1),),
+            (FoundRound(Fraction(1, 7), Fraction(1, 10**9), 1, 1),),
             Earlier(2, "cd" * 16, Fraction(1, 7), "2020-01-01T00:00:00+00:00", Fraction(1, 10**9)),
         ),
     ),

@@ -43,6 +43,7 @@ ASKED = [
 ]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("unit", [None, "person"])
 @pytest.mark.parametrize("key", ASKED)
 def test_values_of_expressions_are_found_and_groups_are_counted(con, key, unit):

@@ -194,7 +194,7 @@ BY_CITY = "SELECT city, COUNT(*) AS n FROM plain GROUP BY city"
 REFUSED = {
     "no keys": (BY_CITY, {}, "no public domain"),
     "no delta": (BY_CITY, {"budget": dpsql.Budget(rho=1), "keys": KEYS}, "need a δ"),
-    "pure": (BY_CITY, {"budget": dpsql.Budget(epsilon=1, delta=0), "keys": KEYS}, "Gaussian noise"),
+    "pure": (BY_CITY, {"budget": dpsql.Budget(epsilon=1, delta=0), "keys": KEYS}, "need a δ"),
     "all of it": (BY_CITY, {"keys": dpsql.Keys(1)}, "leaves nothing"),
     "no rule": (BY_CITY, {"keys": 0.5}, r"keys is a dpsql\.Keys"),
     "too few units": (BY_CITY, {"keys": dpsql.Keys(at_least=20)}, "can't be found"),
@@ -202,7 +202,7 @@ REFUSED = {
         "SELECT city, SUM(price) AS s FROM plain GROUP BY 1", {"keys": KEYS}, "no public bounds"),
     "other types": (
         "SELECT p.v, COUNT(*) FROM (SELECT price::DOUBLE AS v FROM plain) p GROUP BY v",
-        {"keys": KEYS, "budget": dpsql.Budget(epsilon=1, delta=0)}, "Gaussian noise"),
+        {"keys": KEYS, "budget": dpsql.Budget(epsilon=1, delta=0)}, "need a δ"),
 }  # fmt: skip
 
 
