@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dpsql.planner.comparison import Comparison
     from dpsql.planner.plans.plan import Plan
     from dpsql.privacy import Budget
-    from dpsql.privacy.finding import Bounds, Keys
+    from dpsql.privacy.finding import Bounds, Keys, Quantiles
     from dpsql.release import Release
     from dpsql.schema import EACH_ROW, Domain, Schema, Unit
     from dpsql.session import Session
@@ -52,6 +52,7 @@ __all__ = [
     "MechanismError",
     "Plan",
     "PlotError",
+    "Quantiles",
     "Release",
     "ReleaseFormatError",
     "ResourceLimitError",
@@ -77,6 +78,7 @@ _ROOMS = {
     "EACH_ROW": "schema",
     "Keys": "privacy.finding",
     "Plan": "planner.plans.plan",
+    "Quantiles": "privacy.finding",
     "Release": "release",
     "Schema": "schema",
     "Session": "session",

@@ -41,8 +41,8 @@ class Flag:
     `texts`, `pairs` (name=25), `weights` (the same, or a word) and `keys`
     (orders.customer_id=customers.id) may be repeated; a `single` text that is repeated is handed
     over as several, to be refused; `bounds` are one whole number, or several with names
-    (orders=10), `whole` is one; `share` is a number that makes a `Keys` or `Bounds`; `off` is a
-    switch that is on without it.
+    (orders=10), `whole` is one; `share` is a number that makes a `Keys`, `Bounds` or `Quantiles`;
+    `off` is a switch that is on without it.
     """
 
     help: str
@@ -124,6 +124,12 @@ FLAGS: Mapping[str, Flag] = {
     "bounds": Flag(
         "Find bounds of columns that are added up, and that nobody has declared, for this share of "
         "the budget, for example 0.2.",
+        "share",
+        "SHARE",
+    ),
+    "quantiles": Flag(
+        "Draw quantiles of columns that nobody has declared for this share of the budget, for "
+        "example 0.5.",
         "share",
         "SHARE",
     ),

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from dpsql.planner.mechanisms.base import Basis, Loss, ObjectiveName, Residuals
     from dpsql.planner.plans.plan import Plan
     from dpsql.privacy import Budget
-    from dpsql.privacy.finding import Bounds, Keys
+    from dpsql.privacy.finding import Bounds, Keys, Quantiles
     from dpsql.schema.declarations import SchemaLike
     from dpsql.schema.units import UnitLike
 
@@ -172,6 +172,7 @@ class FindingOptions(TypedDict, total=False):
 
     keys: Keys | None
     bounds: Bounds | None
+    quantiles: Quantiles | None
 
 
 class AnswerOptions(MechanismOptions, ReuseOption, FindingOptions, ProgressOption, total=False):
@@ -280,6 +281,8 @@ class Request:
     """A way to find the values of undeclared columns: what is measured is over those found."""
     bounds: Bounds | None = None
     """A way to find the bounds of undeclared columns that are added up."""
+    quantiles: Quantiles | None = None
+    """The part of the budget that draws quantiles, and which are drawn."""
     report_cut: bool = False
     """Whether it is asked besides how many units have more rows than count."""
     report_moved: bool = False
@@ -321,6 +324,8 @@ class Request:
             options.append({"groups_above": float(self.groups_above)})  # 2 and 2.0 ask the same
         if self.targets is not None and self.assume is not None:
             options.append({"assume": self.assume})
+        if self.quantiles is not None and self.quantiles.always:
+            options.append("drawn")
         if self.report_cut:
             options.append("report_cut")
         if self.report_moved:

@@ -25,6 +25,7 @@ from dpsql.planner.reconstruction.measured import Values
 from dpsql.sql.binding.core import FLOOR_ROLES, ROW, Quantile, Role
 from dpsql.sql.compiled import AnswerTable, GroupingSet, Script, Statement, StatisticColumn
 from dpsql.sql.computing.postprocess import Postprocessing
+from dpsql.sql.lowering.drawn import values_at
 from dpsql.workload import Family, Workload
 from dpsql.workload.workload import boxes
 
@@ -140,7 +141,7 @@ is smaller."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Quantiles:
+class QuantileValues:
     """A quantile for every group, and its interval."""
 
     values: pl.Series
@@ -187,7 +188,7 @@ def distribution(
     return Distribution(counts, np.sqrt(noise))
 
 
-def quantiles(column: StatisticColumn, found: Distribution, reach: float) -> Quantiles:
+def quantiles(column: StatisticColumn, found: Distribution, reach: float) -> QuantileValues:
     """Read a quantile off the cumulative counts of every group.
 
     Args:
@@ -212,7 +213,7 @@ def quantiles(column: StatisticColumn, found: Distribution, reach: float) -> Qua
             first = _first(away >= -(none if quantile.probability == 1 else slack))
         lower, upper = _first(away >= -margin), _last(away <= margin - step)
         ends = np.minimum(lower, first), np.maximum(upper, first)
-        return Quantiles(values.gather(first), low.gather(ends[0]), high.gather(ends[1]), rows)
+        return QuantileValues(values.gather(first), low.gather(ends[0]), high.gather(ends[1]), rows)
     numbers = values.cast(pl.Float64).to_numpy()
     between = _between(counts, quantile.probability, numbers, slack)
     lows, highs = (of.cast(pl.Float64).to_numpy() for of in (low, high))
@@ -220,7 +221,30 @@ def quantiles(column: StatisticColumn, found: Distribution, reach: float) -> Qua
     above = highs[_last(away <= 1 - quantile.probability - step + margin)]
     # Noisy counts aren't whole, so what is read off them may be up to one row away.
     bounds = np.minimum(below, between), np.maximum(above, between)
-    return Quantiles(pl.Series(between), pl.Series(bounds[0]), pl.Series(bounds[1]), rows)
+    return QuantileValues(pl.Series(between), pl.Series(bounds[0]), pl.Series(bounds[1]), rows)
+
+
+def drawn_quantiles(column: StatisticColumn, part: GroupBox, rows: Array) -> QuantileValues:
+    """Return quantiles that were drawn, which have no interval.
+
+    In few rows, nothing but chance decides what is drawn: there it is NULL, and the interval is the
+    whole line.
+
+    Args:
+        column: the quantile.
+        part: the groups.
+        rows: the noisy number of rows of each.
+    """
+    if column.quantile is None or column.line is None or column.found is None:
+        raise InternalError("a quantile wasn't drawn")
+    places = np.arange(part.group.rows).reshape(part.group.shape)[part.box].reshape(-1)
+    p, of = column.quantile.probability, pl.Series(rows)
+    known = of * (min(p, 1 - p) or 1.0) >= column.found.rows
+    nothing = column.line.clear(part.rows)
+    low, high = (nothing.zip_with(known, column.line.gather([end] * part.rows)) for end in (0, 1))
+    line, continuous = column.found.line, column.quantile.continuous
+    drawn = values_at(line, [column.found.places[p] for p in places], continuous=continuous)
+    return QuantileValues(drawn.zip_with(known, nothing), low, high, of)
 
 
 def _parts(column: StatisticColumn) -> tuple[Quantile, pl.Series]:
@@ -311,7 +335,7 @@ class Answering(Protocol):
     def in_common(self, column: StatisticColumn, part: GroupBox) -> Array:
         """Return by how much less it varies for totals of tables compared, for every group."""
 
-    def quantiles(self, column: StatisticColumn, part: GroupBox, reach: float) -> Quantiles:
+    def quantiles(self, column: StatisticColumn, part: GroupBox, reach: float) -> QuantileValues:
         """Return a quantile for every group of a part."""
 
 
@@ -392,7 +416,7 @@ class Answers:
         """The remark that all who read them must know; None if there is none."""
         return None
 
-    def quantiles(self, column: StatisticColumn, part: GroupBox, reach: float) -> Quantiles:
+    def quantiles(self, column: StatisticColumn, part: GroupBox, reach: float) -> QuantileValues:
         """Read a quantile off the noisy distribution of every group of a part.
 
         Args:
@@ -400,12 +424,16 @@ class Answers:
             part: the groups.
             reach: how many standard deviations its interval reaches to each side.
         """
+        if column.drawn:
+            return drawn_quantiles(column, part, self.values(column, part))
         family = self._family(column, part)
         found = distribution(column, family, part.shape, self._marginals.answers, self._spread)
         return quantiles(column, found, reach)
 
     def distributed(self, column: StatisticColumn, part: GroupBox) -> Array:
         """Return of how many rows a quantile is, for every group of a part, in C order."""
+        if column.drawn:
+            return self.values(column, part)
         if column.values is None:
             raise InternalError("known only for quantiles")
         values = column.values.len()
@@ -530,13 +558,13 @@ class _Invented:
         """Return that tables have nothing in common."""
         return np.zeros(part.rows)
 
-    def quantiles(self, column: StatisticColumn, part: GroupBox, reach: float) -> Quantiles:
+    def quantiles(self, column: StatisticColumn, part: GroupBox, reach: float) -> QuantileValues:
         """Return the first value of each quantile's expression."""
-        known = column.values if column.values is not None else pl.Series([0.0])
+        known = column.range if column.range is not None else pl.Series([0.0])
         values = known.gather(np.zeros(part.rows, dtype=np.int64))
         if column.quantile is not None and column.quantile.continuous:
             values = values.cast(pl.Float64)
-        return Quantiles(values, values, values, pl.Series(np.full(part.rows, 1_000.25)))
+        return QuantileValues(values, values, values, pl.Series(np.full(part.rows, 1_000.25)))
 
 
 def rehearse(script: Script) -> None:

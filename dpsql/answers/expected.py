@@ -33,7 +33,7 @@ from dpsql.answers.answers import (
     Answers,
     Distribution,
     GroupBox,
-    Quantiles,
+    QuantileValues,
     computed,
     distribution,
     quantiles,
@@ -106,14 +106,14 @@ class Expected(Answers):
             return np.full(part.rows, np.nan)
         return self.rows.values(column, part)
 
-    def quantiles(self, column: StatisticColumn, part: GroupBox, reach: float) -> Quantiles:
+    def quantiles(self, column: StatisticColumn, part: GroupBox, reach: float) -> QuantileValues:
         """Read a quantile off the distribution of every group; nulls where it isn't known."""
-        values = column.values if column.values is not None else pl.Series([0.0])
-        if column.family not in self.known or part.rows * values.len() > MAX_HELD:
+        values = column.range if column.range is not None else pl.Series([0.0])
+        if column.drawn or column.family not in self.known or part.rows * values.len() > MAX_HELD:
             continuous = column.quantile is not None and column.quantile.continuous
             of = pl.Float64() if continuous else values.dtype
             unknown = (pl.Series([None] * part.rows, dtype=t) for t in (of, of, of, pl.Float64()))
-            return Quantiles(*unknown)
+            return QuantileValues(*unknown)
         if id(column) not in self._distributions:
             counted = self.rows.counted(column, part)
             found = distribution(
@@ -193,7 +193,7 @@ def _direct(
         column = part.group.columns[output.statistic]
         if column.quantile is not None:
             q = answers.quantiles(column, part, around)
-            found.append(_of_quantile(output.name, q.values, q.lower, q.upper, column.values))
+            found.append(_of_quantile(output.name, q.values, q.lower, q.upper, column.range))
         else:
             errors = grow * np.sqrt(answers.variances(column, part))
             known = _of_errors(output.name, answers.values(column, part), errors, exact=True)
@@ -459,6 +459,8 @@ def unit_of(statement: Statement) -> str | None:
         quantiles; None if a target can't be read.
     """
     post = statement.post
+    if any(column.drawn for group in statement.sets for column in group.columns):
+        return None
     if post is None:
         group = statement.tables[0].sets[0]
         own = [

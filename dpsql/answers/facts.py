@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,15 +17,19 @@ import polars as pl
 
 from dpsql.answers.found_values import FoundValues
 from dpsql.measurement.certify import is_laplace
+from dpsql.measurement.quantiles import rows_missed
 from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER, Traits
 from dpsql.planner.reconstruction.sources import RESIDUALS, Source
 from dpsql.privacy import Budget, Entry, Receipt
 from dpsql.privacy.keys import KeyRound, KeyRule
+from dpsql.rel.ranked import ValueLine
 from dpsql.rel.related import ReadTable
+from dpsql.rows.types import row_type
 from dpsql.schema import Table
 from dpsql.schema.domain import Domain
 from dpsql.schema.table import neighbours_of
 from dpsql.sql.compiled import Script
+from dpsql.sql.lowering.drawn import DrawnValues, Place
 
 LIBRARIES = (
     "dpsql",
@@ -157,6 +162,54 @@ class BoundedColumn(msgspec.Struct, frozen=True):
         return max(self.charges, key=lambda one: one.seq)
 
 
+class DrawnQuantiles(msgspec.Struct, frozen=True):
+    """Quantiles by groups that were drawn, for a charge of their own; see `sql.DrawnQuantile`."""
+
+    path: tuple[str, ...]
+    """Its table's."""
+    label: str
+    """The words that the analyst wrote."""
+    name: str
+    """What tells it apart from others of the same table."""
+    at: tuple[Place, ...]
+    """Where it stands in the release's statements."""
+    probability: Fraction
+    type: str
+    """That of the values, and the least and the largest place on their line."""
+    low: int
+    high: int
+    places: tuple[int, ...]
+    """What was drawn: places on the line, group by group."""
+    epsilon: Fraction
+    """The range of what one row has a say of, see `measurement/quantiles.py`."""
+    charge: Earlier
+
+    @property
+    def line(self) -> ValueLine:
+        """The line of the values."""
+        return ValueLine(row_type(self.type), self.low, self.high)
+
+    @property
+    def miss(self) -> float:
+        """By how many rows what is drawn misses the quantile, about, in a group of many rows."""
+        return rows_missed(self.probability, self.epsilon)
+
+    @property
+    def rows(self) -> float:
+        """In how few rows of a group nothing but chance decides what is drawn."""
+        return math.log(self.line.width) * self.miss
+
+    def of_statement(self, name: str, other: str) -> DrawnQuantiles:
+        """Return the same where one statement of the release is asked again, by another name."""
+        at = tuple((other, *place[1:]) for place in self.at if place[0] == name)
+        return msgspec.structs.replace(self, at=at)
+
+    @property
+    def values(self) -> DrawnValues:
+        """What answers are made of."""
+        return DrawnValues(self.line, self.places, self.rows)
+
+
 def now() -> str:
     """Return the time, in UTC to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
@@ -214,6 +267,8 @@ class Facts:
     """The columns of its tables whose values were found in the rows."""
     bounded: tuple[BoundedColumn, ...] = ()
     """The columns of its tables whose bounds were found in the rows."""
+    drawn: tuple[DrawnQuantiles, ...] = ()
+    """The quantiles that were drawn."""
     confidence: float | None = None
     nonnegative: bool = False
     integers: bool = False
@@ -275,13 +330,15 @@ class Facts:
     def charges_before(self) -> tuple[Earlier, ...]:
         """The charges on which it rests besides its own, each once."""
         found = (column.charge for column in self.found)
-        rested = (*self.earlier, *found, *(c for of in self.bounded for c in of.charges))
+        drawn = (one.charge for one in self.drawn)
+        bounds = (charge for one in self.bounded for charge in one.charges)
+        rested = (*self.earlier, *found, *bounds, *drawn)
         return tuple({one.seq: one for one in rested}.values())
 
     @property
     def rests_on_found(self) -> bool:
-        """Whether values or bounds of columns were found for it, with charges of their own."""
-        return bool(self.found or self.bounded)
+        """Whether something was found or drawn for it, with charges of their own."""
+        return bool(self.found or self.bounded or self.drawn)
 
     @property
     def adjusted(self) -> bool:

@@ -227,7 +227,7 @@ class AnsweredFrames:
         order = _order(part, [o.key for o in outputs if o.key is not None])
         of = {o.name: part.group.columns[o.statistic] for o in outputs if o.statistic is not None}
         found = {n: of_statistic(self._answers, c, part)[order] for n, c in of.items()}
-        ranges = {name: column.values for name, column in of.items() if column.values is not None}
+        ranges = {name: column.range for name, column in of.items() if column.range is not None}
         return Support.of(found, part.rows, ranges=ranges)
 
     def _values(self, output: DirectOutput, part: GroupBox) -> list[pl.Series]:
@@ -238,7 +238,7 @@ class AnsweredFrames:
                 column, part, self._reach(self._confidence or CONFIDENCE)
             )
             values = found.values.alias(name)
-            return self._with_interval(values, found.lower, found.upper, column.values)
+            return self._with_interval(values, found.lower, found.upper, column.range)
         values = pl.Series(name, self._answers.values(column, part))
         if self._biased:
             return [values]

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from dpsql.answers.answers import Answers
-from dpsql.answers.facts import FoundColumn
+from dpsql.answers.facts import DrawnQuantiles, FoundColumn
 from dpsql.answers.frames import AnsweredFrames
 from dpsql.answers.sources import Beside, beside, identity_of, lifted
 from dpsql.errors import (
@@ -45,6 +45,7 @@ from dpsql.schema.names import closest, folded
 from dpsql.sql.binding.tables import Public
 from dpsql.sql.compiled import Script
 from dpsql.sql.frontend import CutsOf, compile_script, no_cuts, no_split
+from dpsql.sql.lowering.drawn import DrawnValues, Place
 from dpsql.workload import Family, Workload
 
 ASKED = "query"
@@ -119,6 +120,27 @@ def _from_one(script: Script, source: Source) -> Answers:
     return Answers.measured(script.workload, reconstruction, values, laplace=laplace)
 
 
+def _with_drawn(script: Script, drawn: Sequence[DrawnQuantiles]) -> Script:
+    """Return a script with quantiles that were drawn: those at its places, or of the same name.
+
+    Raises:
+        UndeterminedError: another one wasn't drawn.
+    """
+    at = {place: one.values for one in drawn for place in one.at}
+    named = {(one.path, one.name): one.values for one in drawn}
+    found = dict[Place, DrawnValues]()
+    for place, name in script.drawn_at.items():
+        of = script.drawn[name]
+        values = at.get(place) or named.get((of.table.path, of.name))
+        if values is None or len(values.places) != of.values.count or values.line != of.values.line:
+            raise UndeterminedError(
+                f"{printable(of.label)} wasn't drawn for this release, or in other groups.",
+                hint="ask for it in the statements of a release.",
+            )
+        found[place] = values
+    return script.with_drawn(found)
+
+
 def _without_cells(source: Source, family: Family, script: Script) -> frozenset[str]:
     """Return the attributes that weren't measured over the cells that they have now.
 
@@ -188,6 +210,7 @@ def requery(
     groups_above: float | None = None,
     read: Sequence[ReadTable] = (),
     found_keys: Sequence[FoundColumn] = (),
+    drawn: Sequence[DrawnQuantiles] = (),
 ) -> AnsweredFrames:
     """Answer one SQL text from earlier measurements of its tables, without a database.
 
@@ -202,6 +225,7 @@ def requery(
         groups_above: leaves out groups that may be empty.
         read: the stored tables that relations read.
         found_keys: the columns of which keys were found, with scores if counts take these along.
+        drawn: the quantiles that were drawn.
 
     Raises:
         UndeterminedError: they don't determine what is asked.
@@ -234,6 +258,7 @@ def requery(
                 cuts=lambda table: before(table).cuts,
                 from_zero=from_zero,
             )
+            script = _with_drawn(script, drawn)
             own = chain.from_iterable(known(table).along(table) for table in script.tables)
             answers = answers_of(script, tuple(own), others)
             found = AnsweredFrames(script.statements, answers, confidence)

@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.engines.key_scores import KeyScores
+from dpsql.engines.ranked import Ranking
 from dpsql.errors import InternalError
+from dpsql.rel.ranked import RankedValues
 from dpsql.rows.expression import RowExpression
 from dpsql.rows.key import RowKey
 from dpsql.rows.measure import RowMeasure
@@ -264,6 +266,22 @@ class Engine(Protocol):
             table: whose rows they are of.
             key: a column, or what is computed of some, of one of `drafts.KEY_TYPES`.
             weights: what a unit with 1, 2, … keys adds to the score of each; as many count at most.
+
+        Raises:
+            UnsupportedSqlError: the engine can't.
+        """
+
+    def ranking(
+        self,
+        table: Table,
+        values: RankedValues,
+        merged: Merged = MappingProxyType({}),
+        measures: Measures = MappingProxyType({}),
+        keys: Keys = MappingProxyType({}),
+    ) -> Ranking:
+        """Say how rows are put in order by a value: see `ranked.py`; reads nothing.
+
+        It is called before the charge, so it may still refuse. Arguments are those of `prepared`.
 
         Raises:
             UnsupportedSqlError: the engine can't.

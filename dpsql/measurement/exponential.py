@@ -1,23 +1,25 @@
 """The exponential mechanism, drawn exactly. Trusted.
 
-`exponential_mechanism` draws r with P(r) ∝ e^(s·q_r), for integers q_r and a fraction s. With the
-weights w_r = e^(−s(max q − q_r)), their partial sums S_r and Z the sum of all, that is the first r
+`exponential_mechanism` draws r with P(r) ∝ m_r·e^(s·q_r), for integers q_r, a fraction s, and
+whole numbers m_r of candidates that have the same score and are drawn together. With the weights
+w_r = m_r·e^(−s(max q − q_r)), their partial sums S_r and Z the sum of all, that is the first r
 with uZ < S_r for a uniform u on (0, 1). Here 64 random bits say that u lies in [U, U+1]/2^64; the
 weights are balls that contain the true values, and if u·Z is certainly above or certainly below
 every S_r for all u of the interval, r is decided. Otherwise 64 more bits of u are drawn, and the
 balls get smaller. This ends with probability 1, and nearly always at the first attempt.
 
-What it costs. If one unit changes every q_r by at most Δ, then the logarithms of P(r) for two
-neighbors differ by a number between t and t + ε for all r, with ε = 2sΔ and some t: a bounded
-range (Dong, Durfee and Rogers, "Optimal differential privacy composition for exponential
-mechanisms", ICML 2020). So the likelihood ratio ℓ = P/P' has mean 1 under P' and lies in
-[e^t, e^(t+ε)]. Every convex function of it has its largest mean if ℓ only takes the two ends; as
-trade-off functions are decided by the means of (ℓ − c)₊, the worst pair has two outcomes, with
-probabilities p and q of the first for which logit p = logit q + ε. This pair is a function of
-N(0, 1) and N(μ, 1), namely whether the draw exceeds −Φ⁻¹(q), if μ = Φ⁻¹(p) − Φ⁻¹(q); and so it is
-for a greater μ. With h = Φ⁻¹∘logistic, which is odd, that is h(x + ε) − h(x). The slope h' is even
-and falls with |x| (compared in ball arithmetic by the tests), so that the difference is greatest
-where the interval is in the middle, x = −ε/2:
+What it costs. If the numbers by which one unit changes the q_r lie within a range of ρ, as with
+ρ = 2Δ if it changes each by at most Δ, then the logarithms of P(r) for two neighbors differ by a
+number between t and t + ε for all r, with ε = sρ and some t: a bounded range (Dong, Durfee and
+Rogers, "Optimal differential privacy composition for exponential mechanisms", ICML 2020). So the
+likelihood ratio ℓ = P/P' has mean 1 under P' and lies in [e^t, e^(t+ε)]. Every convex function of
+it has its largest mean if ℓ only takes the two ends; as trade-off functions are decided by the
+means of (ℓ − c)₊, the worst pair has two outcomes, with probabilities p and q of the first for
+which logit p = logit q + ε. This pair is a function of N(0, 1) and N(μ, 1), namely whether the draw
+exceeds −Φ⁻¹(q), if μ = Φ⁻¹(p) − Φ⁻¹(q); and so it is for a greater μ. With h = Φ⁻¹∘logistic, which
+is odd, that is h(x + ε) − h(x). The slope h' is even and falls with |x| (compared in ball
+arithmetic by the tests), so that the difference is greatest where the interval is in the middle, x
+= −ε/2:
 
     μ = 2h(ε/2) = 2Φ⁻¹(e^(ε/2)/(1 + e^(ε/2))) ≤ ε·h'(0) = ε·√(2π)/4 .
 
@@ -26,14 +28,14 @@ The first form is the μ of a mechanism that is purely ε/2-private, see `privac
 Guarantees:
     1. If the words are uniform and independent, each candidate has exactly its probability.
     2. `selection_cost` is never below μ².
-    3. How many exponentials are computed depends on the number of candidates and on how often
-       further bits are needed, with probability below 2^−40 at a time for 2^16 candidates. The
-       time of one exponential may depend a little on its argument, thus on the scores.
+    3. How many exponentials are computed depends on the number of scores that differ and on how
+       often further bits are needed, with probability below 2^−40 at a time for 2^16 candidates.
+       The time of one exponential may depend a little on its argument, thus on the scores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from itertools import accumulate
 
@@ -47,30 +49,40 @@ _WORD_BITS = 64
 _GUARD_BITS = 64
 
 
-def exponential_mechanism(scores: Sequence[int], steepness: Fraction, bits: RandomBits) -> int:
-    """Draw the number of a candidate with P(r) ∝ e^(steepness · score), exactly.
+def exponential_mechanism(
+    scores: Sequence[int], steepness: Fraction, bits: RandomBits, many: Sequence[int] | None = None
+) -> int:
+    """Draw the number of a candidate with P(r) ∝ many · e^(steepness · score), exactly.
 
     Args:
         scores: one whole number for each candidate, at least one.
         steepness: s ≥ 0.
         bits: uniform random bits.
+        many: how many candidates are drawn together in place of each, at least one: one each if
+            nothing is said.
 
     Raises:
         InternalError: there are no candidates, or a score or the steepness is not exact.
         RandomnessError: there are no random bits.
     """
+    many = [1] * len(scores) if many is None else many
     if not scores or any(type(q) is not int for q in scores):
         raise InternalError("candidates are chosen by whole numbers")
+    if len(many) != len(scores) or any(type(m) is not int or m < 1 for m in many):
+        raise InternalError("a whole number of candidates is drawn together, at least one")
     if type(steepness) is not Fraction or steepness < 0:
         raise InternalError("a steepness is an exact, nonnegative fraction")
     best = max(scores)
-    exponents = [-steepness * (best - q) for q in scores]
+    away = [best - q for q in scores]
     uniform, known = 0, 0
     while True:
         uniform = (uniform << _WORD_BITS) | int(bits.words(1)[0])
         known += _WORD_BITS
         with precision(known + _GUARD_BITS):
-            found = _first_above(exponents, uniform, known)
+            slope = exact_ball(-steepness)
+            weights = {d: (slope * d).exp() for d in dict.fromkeys(away)}
+            each = (m * weights[d] for m, d in zip(many, away, strict=True))
+            found = _first_above(each, uniform, known)
         if found is not None:
             return found
 
@@ -84,9 +96,9 @@ def selection_cost(epsilon: Fraction) -> Fraction:
     return mu_squared_of_pure(epsilon / 2)
 
 
-def _first_above(exponents: Sequence[Fraction], uniform: int, known: int) -> int | None:
+def _first_above(weights: Iterable[arb], uniform: int, known: int) -> int | None:
     """Return the first r with u·Z < S_r; None if some comparison can't be decided."""
-    *sums, total = accumulate(exact_ball(e).exp() for e in exponents)
+    *sums, total = accumulate(weights)
     low = exact_ball(Fraction(uniform, 2**known)) * total
     high = exact_ball(Fraction(uniform + 1, 2**known)) * total
     passed = [_compare(s, low, high) for s in sums]  # all of them, wherever the first one is

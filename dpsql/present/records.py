@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, get_type_hints
 import msgspec
 import polars as pl
 
-from dpsql.answers.facts import BoundedColumn, Earlier, Facts, FoundColumn
+from dpsql.answers.facts import BoundedColumn, DrawnQuantiles, Earlier, Facts, FoundColumn
 from dpsql.errors import printable
 from dpsql.planner.reconstruction.base import EXPECTED
 from dpsql.privacy import Budget, Purpose, Receipt
@@ -200,6 +200,15 @@ def _bounded_columns(columns: Iterable[BoundedColumn]) -> Iterator[str]:
         yield f"{printable(one.path[-1])}.{printable(one.column)}: {ends} ({charges})"
 
 
+def _drawn_quantiles(drawn: Iterable[DrawnQuantiles]) -> Iterator[str]:
+    for one in drawn:
+        (charge,) = _rested_on([one.charge])
+        yield (
+            f"{printable(one.label)}: about {one.miss:.2g} rows off, if a group has more than some "
+            f"{one.rows:,.0f} rows on each side of it ({charge})"
+        )
+
+
 def _of_versions(versions: Mapping[str, str]) -> list[str]:
     return [", ".join(map(" ".join, versions.items()))]
 
@@ -329,6 +338,21 @@ FACTS = (
         write=lambda bounded: [
             {"table": one.path[-1], "column": one.column, "entries": [c.seq for c in one.charges]}
             for one in bounded
+        ],
+    ),
+    Fact(
+        "drawn_quantiles",
+        "drawn",
+        In.RELEASE,
+        absent=(),
+        lines=(FactLine("Privacy", "quantiles drawn", _drawn_quantiles),),
+    ),
+    Fact(
+        "drawn_quantiles",
+        "drawn",
+        In.METADATA,
+        write=lambda drawn: [
+            {"table": one.path[-1], "quantile": one.label, "entry": one.charge.seq} for one in drawn
         ],
     ),
     Fact("versions", "versions", lines=(FactLine("Limits", "versions", _of_versions),)),

@@ -9,7 +9,7 @@ from decimal import Decimal
 from fractions import Fraction
 from statistics import NormalDist
 
-from dpsql.calls import checked
+from dpsql.calls import check_switch, checked
 from dpsql.errors import ArgumentError, BudgetError, shown
 from dpsql.hints import Hint
 from dpsql.privacy.budget import KEY_SHARE, Budget, Number, shown_delta
@@ -182,7 +182,42 @@ class Bounds:
         object.__setattr__(self, "share", _part("share", share, _NEAR, example))
 
 
-RULES: Mapping[str, type[Keys | Bounds]] = {"keys": Keys, "bounds": Bounds}
+@dataclass(frozen=True, slots=True, init=False)
+class Quantiles:
+    """The rule by which quantiles are drawn, of columns that nobody has declared, or by request.
+
+        dpsql.query(con, "SELECT MEDIAN(price) AS m FROM sales", budget=…,
+                    quantiles=dpsql.Quantiles(share=0.5))
+
+    Args:
+        share: the part of the budget that is spent on all that are drawn. By default nine tenths
+            where nothing else is asked, and else a half; the rest answers that, and counts the
+            rows that they are of.
+        always: whether quantiles of columns with few declared values are drawn, too, in place of
+            being read off noisy running totals. Alone, a drawn one is nearer to the true value;
+            totals have intervals, and answer more.
+
+    Raises:
+        ArgumentError: it is no part.
+    """
+
+    share: Fraction | None
+    always: bool
+
+    @checked
+    def __init__(self, share: Number | None = None, *, always: bool = False) -> None:
+        check_switch(always=always)
+        example = "for example dpsql.Quantiles(share=0.5)."
+        given = None if share is None else _part("share", share, _NEAR, example)
+        object.__setattr__(self, "share", given)
+        object.__setattr__(self, "always", always)
+
+
+RULES: Mapping[str, type[Keys | Bounds | Quantiles]] = {
+    "keys": Keys,
+    "bounds": Bounds,
+    "quantiles": Quantiles,
+}
 """Option → the rule that it is, made of a share."""
 
 

@@ -36,6 +36,7 @@ from dpsql.present.formats import write_parquet
 from dpsql.present.records import DocumentPart, In, document_of, facts_in
 from dpsql.privacy import Entry, Ledger
 from dpsql.privacy.purpose import ChargedTable
+from dpsql.release.drawn import decode_quantiles
 from dpsql.release.found_keys import FoundKeys, KeptKeys, decode_keys
 from dpsql.release.measurements import decode, encode, read_parquet
 from dpsql.schema import Table
@@ -51,7 +52,9 @@ SEVERAL = 5
 """The format of releases of several tables, which earlier versions can't read."""
 ASIDE = 6
 """The format of releases whose budget sets δ aside, or that were charged some."""
-READ = (2, 3, FORMAT, SEVERAL, ASIDE)
+DRAWN = 7
+"""The format of releases for which quantiles were drawn."""
+READ = (2, 3, FORMAT, SEVERAL, ASIDE, DRAWN)
 """Formats that are read: format 2 left rows out of all statements that one of them left out, format
 3 knew neither contexts nor measures among what was measured, format 4 is of one table."""
 MAX_BYTES = 2**26
@@ -99,7 +102,8 @@ def write(facts: Facts, files: Mapping[str, DescribedFile]) -> str:
         **document_of(facts, In.RELEASE),
         "files": msgspec.to_builtins(files),
     }
-    for name, found in (("found_keys", facts.found), ("found_bounds", facts.bounded)):
+    later = facts.found, facts.bounded, facts.drawn
+    for name, found in zip(("found_keys", "found_bounds", "drawn_quantiles"), later, strict=True):
         if not found:
             del document[name]
     if not facts.read:
@@ -115,6 +119,8 @@ def _format_of(facts: Facts) -> int:
     aside = facts.budget is not None and bool(facts.budget.key_delta)
     charged = facts.receipt is not None and bool(facts.receipt.delta)
     rested = any(before.delta for before in facts.charges_before)
+    if facts.drawn:
+        return DRAWN
     if aside or charged or rested or facts.bounded:
         return ASIDE
     return SEVERAL if facts.others else FORMAT
@@ -385,6 +391,10 @@ def check_ledger(facts: Facts, content: bytes, ledger: Ledger) -> None:
     rested = list(facts.charges_before)
     if [_place(entries.get(e.request)) for e in rested] != rested:
         raise _forged()
+    for drawn in facts.drawn:
+        kept = ledger.content(entries[drawn.charge.request])
+        if kept is not None and not decode_quantiles(kept).tells(drawn):
+            raise _forged()
     for found in facts.found:
         kept = ledger.content(entries[found.charge.request])
         told = None if kept is None else decode_keys(kept)

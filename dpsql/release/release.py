@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from dpsql.answers.facts import BoundedColumn, Facts, FoundColumn, agree
+from dpsql.answers.facts import BoundedColumn, DrawnQuantiles, Facts, FoundColumn, agree
 from dpsql.answers.frames import (
     AnsweredAgain,
     AnsweredFrames,
@@ -163,9 +163,12 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         return self._with(facts=facts)
 
     def resting_on(
-        self, found: tuple[FoundColumn, ...], bounded: tuple[BoundedColumn, ...]
+        self,
+        found: tuple[FoundColumn, ...],
+        bounded: tuple[BoundedColumn, ...],
+        drawn: tuple[DrawnQuantiles, ...] = (),
     ) -> Release:
-        """Return the same release with what was found of columns before it was made.
+        """Return the same release with what was found of columns, or drawn, before it was made.
 
         Counts of found keys take their scores along, where they are all that is asked: see
         `answers/scored.py`. What is kept of scores are those that are used.
@@ -176,7 +179,8 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
             scored = frames.with_scores(facts.tables, found)
         if scored is None:
             found = tuple(one.without_scores for one in found)
-        return self._with(facts=replace(facts, found=found, bounded=bounded), frames=scored)
+        facts = replace(facts, found=found, bounded=bounded, drawn=drawn)
+        return self._with(facts=facts, frames=scored)
 
     def with_standard_errors(self) -> Release:
         """Return the same release with standard errors in place of variances.
@@ -293,7 +297,7 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         tables, frames = self._facts.tables, public or {}
         read = self._facts.read
         asked = asked_of(sql, tables, frames, read)
-        how = confidence, groups_above, read, self._facts.found
+        how = confidence, groups_above, read, self._facts.found, self._facts.drawn
         found = requery(sql, asked, self.sources, frames, *how)
         shown = found if suppress_below is None else SuppressedFrames(found, suppress_below)
         return (ErrorFrames(shown) if self._standard_errors else shown).frame(ASKED)
@@ -548,7 +552,8 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
             sql = facts.statements[name]
             asked = asked_of(sql, facts.tables, {}, facts.read)
             shown = facts.confidence, facts.groups_above
-            return requery(sql, asked, sources, {}, *shown, facts.read, facts.found)
+            drawn = tuple(one.of_statement(name, ASKED) for one in facts.drawn)
+            return requery(sql, asked, sources, {}, *shown, facts.read, facts.found, drawn)
 
         again = AnsweredAgain(frames, answer, facts.biased)
         return cls(facts, again, measurements)

@@ -94,11 +94,13 @@ def answer(data: PrivateData, request: Request) -> Release:
     Raises:
         StaleSchemaError: the connection or the table is not the one it was.
         ExecutionError: something failed after the charge, which stands.
+        UndrawnError: quantiles are to be drawn first.
         DpsqlError: it can't be answered; nothing was charged.
     """
     with data.held():
         request.tell("planning", 0, 1)
         asked = compiled_on_past(data, request)
+    _check_drawn(data, asked)
     paid_before = _paid_before(data, asked)
     if paid_before is not None:
         return _handed_out(data, paid_before, request)
@@ -137,6 +139,20 @@ def answer(data: PrivateData, request: Request) -> Release:
         raise
 
 
+class UndrawnError(Exception):
+    """Quantiles are to be drawn first, see `draws.with_draws`; nothing was charged."""
+
+
+def _check_drawn(data: PrivateData, asked: Compiled) -> None:
+    """Make sure that quantiles were drawn that statements ask for.
+
+    Raises:
+        UndrawnError: they weren't.
+    """
+    if asked.script.drawn and not data.declared.drawn:
+        raise UndrawnError
+
+
 def check_answerable(data: PrivateData, request: Request) -> None:
     """Check that statements can be compiled, answered and planned; reads and spends nothing.
 
@@ -160,6 +176,7 @@ def answer_free(data: PrivateData, request: Request) -> Release:
     with data.held():
         request.tell("planning", 0, 1)
         own = compiled(data, request)
+    _check_drawn(data, own)
     rehearse(own.script)
     try:
         return _from_measurements(data, own)
@@ -323,11 +340,12 @@ def _is_used_otherwise(ledger: Ledger, receipt: Receipt, content: bytes) -> bool
 def _handed_out(data: PrivateData, release: Release, request: Request) -> Release:
     """Write a release to a folder, if asked, and hand it out as it is to be shown."""
     declared, tables = data.declared, release.facts.tables
-    if declared.found:
+    if declared.found or declared.drawn:
         found = declared.found_of(tables, FoundColumn)
         if not request.reuse:  # scores are earlier measurements, too
             found = tuple(one.without_scores for one in found)
-        release = release.resting_on(found, declared.found_of(tables, BoundedColumn))
+        bounded = declared.found_of(tables, BoundedColumn)
+        release = release.resting_on(found, bounded, declared.drawn)
     if request.out is not None:
         release.save(Path(request.out))
     if release.receipt is not None:
@@ -380,8 +398,9 @@ def _rest(data: PrivateData, budget: Budget, tables: Sequence[Table]) -> Budget 
     """
     declared = data.declared
     found = declared.found_of(tables, FoundColumn), declared.found_of(tables, BoundedColumn)
-    charges = {one.charge.seq: one.charge for kind in found for one in kind}.values()
-    if not charges or (budget.pure and found[1]):
+    kinds = (*found, declared.drawn)
+    charges = {one.charge.seq: one.charge for kind in kinds for one in kind}.values()
+    if not charges or (budget.pure and (found[1] or declared.drawn)):
         return None
     if budget.pure:
         left = budget.amount - sum((one.rule.epsilon for one in found[0]), Fraction(0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice, product
@@ -16,6 +16,7 @@ from dpsql.planner.reconstruction.sources import Source, of_table
 from dpsql.privacy import Entry, Ledger, Purpose, join, join_database, join_stored
 from dpsql.privacy.purpose import ChargedTable
 from dpsql.release import Before
+from dpsql.release.drawn import KeptQuantiles, decode_quantiles, holds_quantiles
 from dpsql.release.found_keys import FoundKeys, KeptKeys, decode_keys, holds_keys
 from dpsql.release.measurements import decode
 from dpsql.request import Request, digest
@@ -25,6 +26,7 @@ from dpsql.schema.domain import DERIVED, OTHER, Domain
 from dpsql.schema.grain import declared_type, origins, paths_read
 from dpsql.session.key_source import OF_COLUMN, KeySource
 from dpsql.session.purpose import NO_PLAN, DataState, charged_table, purpose, without_bound
+from dpsql.sql.lowering.drawn import DrawnQuantile
 
 _PROCESS = uuid.uuid4().hex
 """Hides what is known of files, their sizes and times, in digests that leave the process."""
@@ -236,13 +238,36 @@ class Archive:
 
     def kept_keys(self, table: Table, keys: KeySource) -> tuple[Entry, KeptKeys] | None:
         """Return the keys that were found last, of the same rows, with their charge."""
-        wanted = self.key_purpose(table, keys)
+        found = self._kept_of(self.key_purpose(table, keys), holds_keys)
+        return None if found is None else (found[0], decode_keys(found[1]))
+
+    def quantile_purpose(
+        self, of: DrawnQuantile, plan: str = NO_PLAN, *, charged: bool = False
+    ) -> Purpose:
+        """Return what a charge for quantiles that are drawn is for; see `state_of`.
+
+        They are of rows as they are described, and no measurements: so they have a state of their
+        own, by which they are found again and nothing else is.
+        """
+        rows = charged_table(of.table, self.state_of(of.table, charged=charged))
+        state = digest(["quantiles", rows.vintage, rows.schema])
+        return Purpose(plan, digest(["quantiles", of.name]), *rows._replace(vintage=state))
+
+    def kept_quantiles(self, of: DrawnQuantile) -> tuple[Entry, KeptQuantiles] | None:
+        """Return quantiles that were drawn last, of the same rows and groups, with their charge."""
+        content = self._kept_of(self.quantile_purpose(of), holds_quantiles)
+        return None if content is None else (content[0], decode_quantiles(content[1]))
+
+    def _kept_of(
+        self, wanted: Purpose, holds: Callable[[bytes], bool]
+    ) -> tuple[Entry, bytes] | None:
+        """Return what is kept last of an equal question about one table, with its charge."""
         rows = wanted.tables[0].rows
         for entry in reversed(self._ledger.entries()):
             same = entry.script == wanted.script and entry.purpose.tables[0].rows == rows
             content = self._ledger.content(entry) if same and entry.content else None
-            if content is not None and holds_keys(content):
-                return entry, decode_keys(content)
+            if content is not None and holds(content):
+                return entry, content
         return None
 
     def _charged(self, table: Table, *, charged: bool = False) -> ChargedTable:
@@ -410,6 +435,8 @@ class Archive:
                     continue
                 if holds_keys(content):
                     self._descriptions[key] = decode_keys(content).described
+                elif holds_quantiles(content):
+                    self._descriptions[key] = decode_quantiles(content).described
                 else:
                     self._descriptions[key] = of_table(decode(content), wanted.table)[-1].described
             return self._descriptions[key]

@@ -11,7 +11,7 @@ from dpsql.hints import ANY_BUDGET, FREE, Hint, option
 from dpsql.planner.registry import traits_of
 from dpsql.present.disk import check_target
 from dpsql.privacy import Budget, Ledger
-from dpsql.privacy.finding import Bounds, Keys
+from dpsql.privacy.finding import Bounds, Keys, Quantiles
 from dpsql.request import Request
 
 
@@ -34,6 +34,7 @@ def check_request(request: Request) -> None:
     )
     check_keys(request.keys)
     _check_bounds(request.bounds)
+    _check_quantiles(request.quantiles)
     if not isinstance(request.progress, bool):
         check_callable(progress=request.progress)
     check_path(out=request.out)
@@ -62,6 +63,14 @@ def _check_bounds(bounds: object) -> None:
         raise ArgumentError(
             f"bounds is a dpsql.Bounds, not {shown(bounds)}.",
             hint="for example bounds=dpsql.Bounds(share=0.2).",
+        )
+
+
+def _check_quantiles(quantiles: object) -> None:
+    if quantiles is not None and not isinstance(quantiles, Quantiles):
+        raise ArgumentError(
+            f"quantiles is a dpsql.Quantiles, not {shown(quantiles)}.",
+            hint="for example quantiles=dpsql.Quantiles(share=0.5).",
         )
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import polars as pl
 
-from dpsql.answers.facts import BoundedColumn, FoundColumn
+from dpsql.answers.facts import BoundedColumn, DrawnQuantiles, FoundColumn
 from dpsql.calls import check_path, check_switch
 from dpsql.engines.made_rows import rows_of_relation
 from dpsql.engines.public import PublicReader
@@ -78,6 +78,8 @@ class DeclaredData:
     the rows, by which rule and for which charge."""
     told: Mapping[tuple[str, ...], Mapping[str, Domain]] = field(default_factory=dict)
     """Path → expressions of a row whose values were found, see `Table.told`."""
+    drawn: tuple[DrawnQuantiles, ...] = ()
+    """The quantiles that were drawn for the statements that are asked."""
     can_find: Callable[[], bool] = lambda: True
     """Whether the account can pay for finding more."""
     by_owner: Schema | None = None
@@ -125,7 +127,8 @@ class DeclaredData:
         """
         try:
             with self.source.catalog.held(anew=False):
-                return self._checked(request, split, cuts, from_zero=from_zero)
+                script = self._checked(request, split, cuts, from_zero=from_zero)
+                return script.with_drawn({at: one.values for one in self.drawn for at in one.at})
         except (SchemaError, SqlError) as error:
             if not self.can_find():
                 error.hint = without_finding(error.hint)
@@ -191,6 +194,7 @@ class DeclaredData:
             request.groups_above,
             cuts,
             from_zero=from_zero,
+            drawing=request.quantiles is not None and request.quantiles.always,
             wherever=request.targets is not None or request.objective == "largest",
             widen=self.widened,
             same_units=self.check_same_units,

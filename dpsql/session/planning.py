@@ -272,11 +272,6 @@ def _helps(script: Script, source: Source) -> bool:
     return True
 
 
-def plan_on_past(data: PrivateData, request: Request) -> Plan:
-    """Compile statements, and plan them on what was measured before."""
-    return planned(data, compiled_held(data, request))[1]
-
-
 def compiled_held(data: PrivateData, request: Request) -> Compiled:
     """Compile statements on what was measured before, while the catalog is held."""
     with data.held():

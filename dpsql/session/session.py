@@ -49,12 +49,12 @@ from dpsql.schema import Table
 from dpsql.schema.domain import OTHER
 from dpsql.schema.facts import Database
 from dpsql.schema.names import as_sql
-from dpsql.session.answer import answer, answer_free, check_answerable
+from dpsql.session.answer import UndrawnError, answer, answer_free, check_answerable
 from dpsql.session.archive import Archive
 from dpsql.session.checks import check_budget, check_key_delta, check_most, check_request
 from dpsql.session.data import DeclaredData, PrivateData, check_up_to, histogram, without_last
 from dpsql.session.keys import KeyQuestion, answer_keys, with_keys
-from dpsql.session.planning import compared, compiled_held, plan_on_past
+from dpsql.session.planning import Compiled, compared, compiled_held, planned
 from dpsql.session.purpose import DataState
 
 if TYPE_CHECKING:
@@ -328,10 +328,10 @@ class Session:
             request = replace(request, progress=watch)
             request.tell("planning", 0, 1)
             try:
-                return plan_on_past(self._data, request)
+                return _planned(self._data, request)
             except SchemaError as error:
                 first = _first_steps(self._data, request, error, planned=True)
-            found = plan_on_past(first.planned, first.request)
+            found = _planned(first.planned, first.request)
             return replace(found, notes=(*found.notes, *first.notes))
 
     @checked
@@ -358,6 +358,7 @@ class Session:
             except SchemaError as error:
                 first = _first_steps(data, request, error, planned=True)
                 asked = compiled_held(first.planned, first.request)
+            asked = _beside(data, asked)
             return interruptibly(partial(compared, asked, options.get("mechanisms")))
 
     @checked
@@ -639,16 +640,62 @@ def answered(session: Session, request: Request) -> Release:
     with _at_work(session, request.progress) as watch:
         request = replace(request, progress=watch)
         way = answer_free if request.free else answer
-        try:
-            return way(session._data, request)
-        except SchemaError as error:
-            first = _first_steps(session._data, request, error, planned=False)
-        if first.steps:
-            check_answerable(first.planned, first.request)
-        session._data = first.data
-        for data in first.found(watch):
-            session._data = data
-        return way(session._data, first.request)
+        ready, steps = (session._data, request), dict(_FIRST)
+        while True:
+            try:
+                return way(*ready)
+            except (UndrawnError, SchemaError) as error:
+                refused = error
+            kind = next((one for one in steps if isinstance(refused, one)), None)
+            if kind is None:
+                raise refused
+            ready = steps.pop(kind)(session, ready[1], refused, watch)
+
+
+def _found_first(
+    session: Session, request: Request, refused: Exception, watch: Watch
+) -> tuple[PrivateData, Request]:
+    """Find keys and bounds that are wanting, which the session knows from then on.
+
+    Raises:
+        DpsqlError: none are to be found, or what is asked can't be answered with them.
+    """
+    if not isinstance(refused, SchemaError):
+        raise refused
+    first = _first_steps(session._data, request, refused, planned=False)
+    if first.steps:
+        check_answerable(first.planned, first.request)
+    session._data = first.data
+    for data in first.found(watch):
+        session._data = data
+    return session._data, first.request
+
+
+def _drawn_first(
+    session: Session, request: Request, refused: Exception, watch: Watch
+) -> tuple[PrivateData, Request]:
+    """Draw quantiles that statements ask for; the session knows of them by its account alone."""
+    from dpsql.session.draws import with_draws  # which few need
+
+    return with_draws(session._data, request)
+
+
+_FIRST = {SchemaError: _found_first, UndrawnError: _drawn_first}
+"""The errors after which something is done first, once."""
+
+
+def _planned(data: PrivateData, request: Request) -> Plan:
+    """Plan a request on what was measured before, beside quantiles that are drawn."""
+    return planned(data, _beside(data, compiled_held(data, request)))[1]
+
+
+def _beside(data: PrivateData, asked: Compiled) -> Compiled:
+    """Return what is planned beside quantiles that are drawn."""
+    if not asked.script.drawn:
+        return asked
+    from dpsql.session.draws import planned_beside  # which few need
+
+    return planned_beside(data, asked)
 
 
 def _first_steps(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 from types import MappingProxyType
 
 import numpy as np
+import polars as pl
 from sqlglot import exp
 
 from dpsql.errors import ResourceLimitError, printable
@@ -16,11 +18,18 @@ from dpsql.hints import first_that_works, never, option
 from dpsql.linalg.arrays import Ints
 from dpsql.linalg.matrices import Dense, Intervals, of_entries
 from dpsql.rel.distinct import DistinctValues, ReadValue
+from dpsql.rel.ranked import RankedValues, ValueLine
 from dpsql.rows.key import RowKey
 from dpsql.schema import Table
 from dpsql.schema.table import MovedValues, moved_values
 from dpsql.sql.binding.core import Linear, Quantile, base_of, counts, measured_columns
-from dpsql.sql.compiled import AnswerTable, GroupingSet, Script, Statement, StatisticColumn
+from dpsql.sql.compiled import (
+    AnswerTable,
+    GroupingSet,
+    Script,
+    Statement,
+    StatisticColumn,
+)
 from dpsql.sql.computing.postprocess import (
     DirectOutput,
     Note,
@@ -33,6 +42,7 @@ from dpsql.sql.computing.postprocess import (
 )
 from dpsql.sql.computing.worth import Worth, around_half
 from dpsql.sql.lowering.alike import Classes
+from dpsql.sql.lowering.drawn import DrawnQuantile, ends_of
 from dpsql.sql.lowering.lower import GroupsOf, LoweredCore, LoweredSet, LoweredStatistic
 from dpsql.sql.lowering.matrices import AddedUp, LoweredBlock
 from dpsql.sql.outline import Outlined
@@ -46,6 +56,8 @@ from dpsql.workload.workload import Block
 
 HALF = 0.5
 """The most that a row is from the middle, of what is 0 or 1."""
+LEAST_COUNTED = 1e-2
+"""The worth of the number of rows that a quantile is drawn of, beside what is shown."""
 LEAST_WORTH = 1e-6
 """By which at least a weight is multiplied: what follows from others has to be answered as well."""
 MAX_SCRIPT_ENTRIES = 2**24
@@ -141,7 +153,8 @@ def assemble(
     labels = _labels((a.name, a.label) for item in lowered for a in item.added_up)
     labels |= {name: f"({key.label})" for name, key in keys.items()} | builder.labels
     merged, units = builder.classes.of, builder.units
-    script = Script((table,), (), workload, merged, measures, keys, labels, scale, units)
+    drawn = builder.drawn
+    script = Script((table,), (), workload, merged, measures, keys, labels, scale, units, drawn)
     return Asked(script, parts)
 
 
@@ -311,6 +324,8 @@ def _family_name(name: str, lowered: LoweredStatistic) -> str:
     """Name counts by their statement; what is measured in other units has a name of its own."""
     statistic = lowered.statistic
     base = base_of(statistic)
+    if lowered.ranked is not None:
+        return f"{name}: rows of {statistic.label}"
     return name if isinstance(base, Linear) and base.counts else f"{name}: {statistic.label}"
 
 
@@ -328,6 +343,8 @@ class _Builder:
         self.units: dict[str, UnitGroups] = {}
         """Where units are counted, and not rows: attribute → in which groups."""
         self._counted: list[tuple[str, str]] = []
+        self.drawn: dict[str, DrawnQuantile] = {}
+        """The quantiles that are drawn."""
 
     @property
     def labels(self) -> dict[str, str]:
@@ -376,11 +393,16 @@ class _Builder:
         """
         if isinstance(lowered.statistic, Linear) and lowered.statistic.of_units:
             return self._units(group, lowered, item)
+        quantile = lowered.statistic if isinstance(lowered.statistic, Quantile) else None
+        drawn, line = "", None
+        if lowered.ranked is not None and quantile is not None:
+            drawn, line = self._drawn(group, lowered, quantile, lowered.ranked)
         blocks = self._merged(lowered.blocks)
         share = max(worth, LEAST_WORTH) * item.weight(group) / lowered.scale**2
-        quantile = lowered.statistic if isinstance(lowered.statistic, Quantile) else None
         if quantile is not None and lowered.values is not None:
             share /= lowered.values.len()
+        if drawn:  # that only says whether there are enough rows
+            share *= LEAST_COUNTED
         name = _family_name(item.name, lowered)
         present = None
         if lowered.present is not None:
@@ -396,7 +418,37 @@ class _Builder:
             lowered.values,
             counts(lowered.statistic),
             lowered.ends,
+            drawn=drawn,
+            line=line,
         )
+
+    def _drawn(
+        self,
+        group: LoweredSet,
+        lowered: LoweredStatistic,
+        quantile: Quantile,
+        ranked: tuple[ReadValue, ValueLine],
+    ) -> tuple[str, pl.Series]:
+        """Note what a quantile is drawn of; return its name, and the ends of its line."""
+        merged = [self.classes.merge(block, self._sizes) for block in lowered.blocks]
+        condition = "" if lowered.added_up is None else lowered.added_up.name
+        sizes = self.classes.sizes
+        groups = unit_groups(merged, group.shape, sizes, self._table, condition)
+        value, line = ranked
+        values = RankedValues(
+            groups.blocks,
+            groups.count,
+            min(_groups_of_a_row(groups.blocks), groups.count),
+            condition,
+            value=value,
+            line=line,
+            probability=Fraction(str(quantile.probability)),
+        )
+        own = values.name(self.classes.of, self._table.derived)
+        name = ".".join([own, *self._table.path, self._table.name])
+        label, continuous = quantile.label, quantile.continuous
+        self.drawn.setdefault(name, DrawnQuantile(label, self._table, values, continuous, own))
+        return name, ends_of(line, continuous=continuous)
 
     def _share(self, part: StatisticColumn, whole: StatisticColumn, weight: float) -> None:
         """Let a share be planned as the average that it is: of A − N/2, to which a row adds ±1/2.
@@ -518,7 +570,7 @@ class _OutsideCells:
 
     def _statistic(self, lowered: LoweredStatistic) -> LoweredStatistic:
         statistic = lowered.statistic
-        counts = isinstance(statistic, Linear) and statistic.counts
+        counts = lowered.ranked is not None or (isinstance(statistic, Linear) and statistic.counts)
         present = None if lowered.present is None else self._blocks(lowered.present, counts)
         return replace(lowered, blocks=self._blocks(lowered.blocks, counts), present=present)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 
@@ -16,6 +16,7 @@ from dpsql.schema import Table
 from dpsql.sql.binding.core import Quantile
 from dpsql.sql.computing.postprocess import DirectOutput, Note, Postprocessing
 from dpsql.sql.computing.propagate import Output
+from dpsql.sql.lowering.drawn import DrawnQuantile, DrawnValues, Place
 from dpsql.sql.lowering.lower import GroupsOf
 from dpsql.workload import Workload
 from dpsql.workload.spread import SpreadRows, spreads_of
@@ -47,6 +48,18 @@ class StatisticColumn:
     """Whether it is a number of distinct values."""
     bounded: str = ""
     """If it is a lower bound of what is asked for, words that say so."""
+    drawn: str = ""
+    """If it is a quantile that is drawn: the name of that, in `Script.drawn`. Its family counts the
+    rows that it is of."""
+    line: pl.Series | None = None
+    """The least and the largest value that can be drawn."""
+    found: DrawnValues | None = None
+    """The values that were drawn."""
+
+    @property
+    def range(self) -> pl.Series | None:
+        """All that a quantile may be, in order: all of its values, or the least and the largest."""
+        return self.line if self.values is None else self.values
 
 
 GroupingSet = GroupsOf[StatisticColumn]
@@ -130,6 +143,8 @@ class Script:
     """By what all weights were multiplied, see `assemble`."""
     units: Mapping[str, UnitGroups] = field(default_factory=dict)
     """Where units are counted, and not rows: attribute of one cell → in which groups."""
+    drawn: Mapping[str, DrawnQuantile] = field(default_factory=dict)
+    """Quantiles that are drawn: name → of what."""
     apart: tuple[tuple[UnitTable, Script], ...] = ()
     """Of several tables, each with what is asked of it, as if no others were."""
     read: tuple[ReadTable, ...] = ()
@@ -150,6 +165,41 @@ class Script:
     def each(self) -> tuple[Script, ...]:
         """The scripts over single tables: itself, or those of which it is put together."""
         return tuple(script for _, script in self.apart) or (self,)
+
+    @property
+    def drawn_at(self) -> Mapping[Place, str]:
+        """Where quantiles stand that are drawn → their names in `drawn`."""
+        return {
+            (statement.name, t, s, c): column.drawn
+            for statement in self.statements
+            for t, table in enumerate(statement.tables)
+            for s, group in enumerate(table.sets)
+            for c, column in enumerate(group.columns)
+            if column.drawn
+        }
+
+    def with_drawn(self, found: Mapping[Place, DrawnValues]) -> Script:
+        """Return the script with values that were drawn, at their places.
+
+        The same statements have the same places, over whatever cells they are compiled.
+        """
+        if not found:
+            return self
+
+        def group(at: tuple[str, int, int], of: GroupingSet) -> GroupingSet:
+            each = enumerate(of.columns)
+            return replace(
+                of, columns=tuple(replace(c, found=found.get((*at, i))) for i, c in each)
+            )
+
+        def table(at: tuple[str, int], of: AnswerTable) -> AnswerTable:
+            return replace(of, sets=tuple(group((*at, i), s) for i, s in enumerate(of.sets)))
+
+        statements = (
+            replace(s, tables=tuple(table((s.name, i), t) for i, t in enumerate(s.tables)))
+            for s in self.statements
+        )
+        return replace(self, statements=tuple(statements))
 
     @property
     def contributions(self) -> int:

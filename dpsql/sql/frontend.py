@@ -101,6 +101,7 @@ def compile_script(
     cuts: CutsOf = no_cuts,
     *,
     from_zero: bool = False,
+    drawing: bool = False,
     wherever: bool = False,
     widen: Widen = no_parents,
     same_units: SameUnits = one_table_only,
@@ -123,6 +124,7 @@ def compile_script(
             before anything else is computed on the answers.
         cuts: for a table, line of a column → where it is cut although no statement asks for that.
         from_zero: add values up as they are, and not around a middle that is put back with counts.
+        drawing: draw quantiles of few values, too, in place of reading them off running totals.
         wherever: let averages be exact wherever they lie, and not on average of that.
         widen: gives a private table the columns of the rows that it refers to.
         same_units: refuses a further table whose rows are not of the units of the first one.
@@ -143,6 +145,7 @@ def compile_script(
         groups_above=groups_above,
         cuts=cuts,
         from_zero=from_zero,
+        drawing=drawing,
         wherever=wherever,
         widen=widen,
         same_units=same_units,
@@ -166,6 +169,7 @@ def _compiled(
     groups_above: float | None,
     cuts: CutsOf,
     from_zero: bool,
+    drawing: bool,
     wherever: bool,
     widen: Widen,
     same_units: SameUnits,
@@ -189,7 +193,7 @@ def _compiled(
         importance = replace(Importance.of(written, weights), wherever=wherever)
         asked = [
             _OverOne(tables.asked(table), own, sandbox, importance, several).asked(
-                split, cuts, from_zero
+                split, cuts, from_zero, drawing
             )
             for table, own in by_table(outlined, several, same_units)
         ]
@@ -225,6 +229,7 @@ class _OverOne:
         split: Callable[[Table], Mapping[str, Ints]],
         cuts: CutsOf,
         from_zero: bool,
+        drawing: bool,
     ) -> Asked:
         """Compile that; see `compile_script`."""
         sandbox = self.sandbox
@@ -233,10 +238,16 @@ class _OverOne:
         keys = DerivedKeys(stored, sandbox, cuts(self.table))
         related = related_rows(self.table)
         stored_in = {} if related is None else related.stored_in
-        readers = [
-            RowReader(sandbox, stored, p.source, declared, from_zero=from_zero, stored_in=stored_in)
-            for _, p, _ in self.outlined
-        ]
+        reader = partial(
+            RowReader,
+            sandbox,
+            stored,
+            declared=declared,
+            from_zero=from_zero,
+            drawing=drawing,
+            stored_in=stored_in,
+        )
+        readers = [reader(source=p.source) for _, p, _ in self.outlined]
 
         evaluators = [Evaluator(sandbox, stored, p.source) for _, p, _ in self.outlined]
 

@@ -155,6 +155,7 @@ def over_all_tables(asked: Sequence[Asked]) -> Asked:
         },
         scale,
         _all(apart, [script.units for script in scripts]),
+        {name: of for script in scripts for name, of in script.drawn.items()},
         apart,
     )
     return Asked(script, tuple(parts))

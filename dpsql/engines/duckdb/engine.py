@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -23,8 +24,10 @@ from dpsql.engines.base import (
     Counting,
     Counts,
     Engine,
+    Keys,
     Marginal,
     Measures,
+    Merged,
     Step,
     Wanted,
     Words,
@@ -43,7 +46,9 @@ from dpsql.engines.duckdb.sums import RowSum, zero_or_one
 from dpsql.engines.duckdb.units import count_units
 from dpsql.engines.interrupts import EndedStatementError
 from dpsql.engines.key_scores import KeyScores, ScoredKeys
+from dpsql.engines.ranked import RankedRows, Ranking, RankWindow
 from dpsql.rel.distinct import DistinctValues
+from dpsql.rel.ranked import RankedValues
 from dpsql.rows.expression import RowExpression
 from dpsql.schema import Table
 from dpsql.schema.grain import origins
@@ -51,6 +56,7 @@ from dpsql.schema.names import quoted_name, unused
 
 if TYPE_CHECKING:
     from dpsql.engines.duckdb.distinct import DistinctScan
+    from dpsql.engines.duckdb.ranked import RankScan
 
 KEPT = "kept"
 """The name of the rows that count. A name with fewer than three parts means it before it means a
@@ -78,6 +84,19 @@ class DuckDBEngine(Engine):
     ) -> DuckDBKeyScores:
         """Write what scores keys; see `Engine.key_scores`."""
         return DuckDBKeyScores(self, KeyScan(table, key, tuple(weights)))
+
+    def ranking(
+        self,
+        table: Table,
+        values: RankedValues,
+        merged: Merged = MappingProxyType({}),
+        measures: Measures = MappingProxyType({}),
+        keys: Keys = MappingProxyType({}),
+    ) -> DuckDBRanking:
+        """Write what puts rows in order; see `Engine.ranking`."""
+        from dpsql.engines.duckdb.ranked import RankScan  # which few releases need
+
+        return DuckDBRanking(self, RankScan.of(Coding(table, merged, keys), values, measures))
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -214,6 +233,39 @@ class DuckDBKeyScores(KeyScores):
         with self.engine.snapshot(), ended_apart():
             yield from self.scan.run(self.engine.con, known)
             _check_unchanged(self.scan.table)
+
+
+@dataclass(frozen=True, slots=True)
+class DuckDBRanking(Ranking):
+    """The statement that puts rows in order, on one snapshot; see `Ranking`."""
+
+    engine: DuckDBEngine
+    scan: RankScan
+
+    @property
+    def contributions(self) -> int:
+        """How many rows of one unit there may be."""
+        return self.scan.contributions
+
+    @property
+    def values(self) -> RankedValues:
+        """What is put in order."""
+        return self.scan.values
+
+    def check(self) -> None:
+        """Have DuckDB bind what `run` would run; see `Ranking.check`."""
+        with self.engine.snapshot():
+            try:
+                self.scan.check(self.engine.con)
+            finally:
+                _check_unchanged(self.scan.table)
+
+    def run(self, window: RankWindow) -> RankedRows:
+        """Put the rows in order; see `Ranking.run`."""
+        with self.engine.snapshot(), ended_apart():
+            found = self.scan.run(self.engine.con, window)
+            _check_unchanged(self.scan.table)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ Guarantees:
     same one. Collisions do no harm.
 
 All rows of a unit have a say, also those that are not among the `max_rows` that count where rows
-are counted: a unit that is in a group is counted there, however many rows it has.
+are counted: a unit that is in a group is counted there, however many rows it has. Where rows are
+looked at one by one, to be put in order (`duckdb/ranked.py`), they are those that count.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from dpsql.engines.base import Marginal, Measures, Units
 from dpsql.engines.duckdb.coding import Coding
 from dpsql.engines.duckdb.columns import Parameters, source_of, whole
 from dpsql.engines.duckdb.lines import in_order
-from dpsql.engines.duckdb.relations import rows_of_units
+from dpsql.engines.duckdb.relations import kept_rows, rows_of_units
 from dpsql.engines.duckdb.sums import RowSum
 from dpsql.engines.others import unit_name
 from dpsql.errors import InternalError
@@ -73,6 +74,8 @@ class UnitsInGroups:
         measures: what is computed row by row, of which one may be a condition.
         value: what is computed of each row besides; rows without it are left out.
         of_rows: whether rows are looked at as they are, whose ever they are.
+        ranked: how a value is written by which rows are put in order: then each row that counts is
+            looked at, as where rows are counted, and not each group of a unit once.
 
     Raises:
         InternalError: rows have no units, or are not looked at as rows of these.
@@ -86,32 +89,40 @@ class UnitsInGroups:
         value: ReadValue | None = None,
         *,
         of_rows: bool = False,
+        ranked: str = "",
     ) -> None:
-        if (coding.table.unit is None) is not of_rows:
+        if not ranked and (coding.table.unit is None) is not of_rows:
             raise InternalError("rows without units have no units that could be counted")
         self.parameters = Parameters()
         self._coding, self._groups, self._value = coding, groups, value
+        self._shown = ranked or ("" if value is None else _bytes_of(value))
+        self._once = "" if ranked else "DISTINCT "
         condition = measures[groups.condition] if groups.condition else None
         self._condition = None if condition is None else RowSum.made(condition)
         names = list(dict.fromkeys(a for block in groups.blocks for a in block.attributes))
         read = coding.read(names, [] if condition is None else [condition])
         read = list(dict.fromkeys([*read, *sorted(value.columns if value else ())]))
         self._unit = unit_name(coding.table)
-        if of_rows:
+        if coding.table.unit is None:
             columns = ", ".join(map(quoted_name, read)) or "0"
             self._rows = f"SELECT {columns} FROM {source_of(coding.table)}"
+        elif ranked:
+            self._rows = kept_rows(coding.table, read, self.parameters)
         else:
             self._rows = rows_of_units(coding.table, read, self._unit)
-        self._told = [] if of_rows else ["u"]
+        self._told = [] if of_rows or ranked else ["u"]
         self._columns = {
             name: coding.column(name, f"{self._unit}_{i}") for i, name in enumerate(names)
         }
 
     def each(self) -> str:
-        """Write the groups that units are in, each once; with each value that is there, if any."""
+        """Write the groups that units are in, each once; with each value that is there, if any.
+
+        Of rows that are looked at one by one, the groups that each of them is in.
+        """
         value = [] if self._value is None else ["c.v AS v"]
         shown = [*self._told, f"{self._group()} AS g", *value]
-        return f"SELECT DISTINCT {', '.join(shown)} FROM {self._joined()}"
+        return f"SELECT {self._once}{', '.join(shown)} FROM {self._joined()}"
 
     def counts(self) -> str:
         """Write a count of units: of all pairs of a unit and a group those that count, by groups.
@@ -157,14 +168,14 @@ class UnitsInGroups:
         return f"SELECT {shown} FROM {places} AS listed(i) WHERE i > {whole(0, 'BIGINT')}"
 
     def _cells(self) -> str:
-        """Write in which cells units have rows that count, each once."""
+        """Write in which cells units have rows that count, each once; or rows one by one."""
         codes = [f"{self._code(block)} AS c{i}" for i, block in enumerate(self._groups.blocks)]
         columns, unit = self._columns.values(), quoted_name(self._unit)
         told = [unit] if self._told else []
         shown = [*told, *(f"{c.stored(self.parameters)} AS {c.alias}" for c in columns)]
         codes = [f"{unit} AS u" for _ in told] + codes
         if self._value is not None:
-            shown.append(f"{_bytes_of(self._value)} AS {self._unit}_v")
+            shown.append(f"{self._shown} AS {self._unit}_v")
             codes.append(f"{self._unit}_v AS v")
         inside = " AND ".join(column.inside(self.parameters) for column in columns) or "true"
         if self._condition is None:
@@ -176,7 +187,7 @@ class UnitsInGroups:
             rows = f"SELECT {', '.join(shown)} FROM ({self._rows}) WHERE {inside}"
             rows = f"SELECT * FROM ({rows}) WHERE ({self._condition.added(value)}) = 1"
         there = "" if self._value is None else f" WHERE {self._unit}_v IS NOT NULL"
-        return f"SELECT DISTINCT {', '.join(codes)} FROM ({rows}){there}"
+        return f"SELECT {self._once}{', '.join(codes)} FROM ({rows}){there}"
 
     def _code(self, block: GroupedCells) -> str:
         """Write the number of a joint cell."""

@@ -22,6 +22,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from dpsql.engines.base import (
@@ -31,6 +32,8 @@ from dpsql.engines.base import (
     Engine,
     Keys,
     Marginal,
+    Measures,
+    Merged,
     Step,
     Wanted,
     Words,
@@ -38,6 +41,7 @@ from dpsql.engines.base import (
 from dpsql.engines.cover import low_word, roll_up, roll_up_sums, tally, tally_sums
 from dpsql.engines.key_scores import KeyScores, ScoredKeys, scored_keys
 from dpsql.engines.names import folded_by_spark
+from dpsql.engines.ranked import RankedRows, Ranking, RankWindow
 from dpsql.engines.spark.bounded import check_units
 from dpsql.engines.spark.cancelling import cancelled, ended_apart, given_up
 from dpsql.engines.spark.coding import ComputedRow, class_of, placed
@@ -62,13 +66,17 @@ from dpsql.engines.spark.tables import SparkTables
 from dpsql.engines.spark.units import CountedUnits, counts_by_key
 from dpsql.errors import DpsqlError, InternalError, ResourceLimitError, UnsupportedSqlError
 from dpsql.rel.distinct import DistinctValues
+from dpsql.rel.ranked import RankedValues
 from dpsql.rows.expression import RowExpression
 from dpsql.schema import Table
 from dpsql.schema.grain import paths_read
+from dpsql.workload.unit_groups import groups_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    from dpsql.engines.spark.ranked import RankedColumn
 
 Partials = Literal["auto", "sql", "workers"]
 """How parts of the rows are counted."""
@@ -77,6 +85,7 @@ _BATCH = 100_000
 FEW_BLOCKS = 7
 """As many as are counted in SQL."""
 _MOST_KEYS = 2**62
+_RANKED = "ranked"
 _PROBED, _TRIES = 10_000, 3
 """Rows of our own, so that no part of them is empty, and how often they are counted for a try."""
 
@@ -129,6 +138,28 @@ class SparkEngine(Engine):
         _check_supported(table, {})
         check_units(table)
         return SparkKeyScores(self, ScoredExpression(table, key, tuple(weights)))
+
+    def ranking(
+        self,
+        table: Table,
+        values: RankedValues,
+        merged: Merged = MappingProxyType({}),
+        measures: Measures = MappingProxyType({}),
+        keys: Keys = MappingProxyType({}),
+    ) -> SparkRanking:
+        """Write what puts rows in order; see `Engine.ranking`.
+
+        Raises:
+            UnsupportedSqlError: it needs what Spark doesn't compute yet.
+            ResourceLimitError: there are too many cells.
+        """
+        from dpsql.engines.spark.ranked import RankedColumn  # which few releases need
+
+        _check_supported(table, keys)
+        check_units(table)
+        marginal, units = (groups_of(_RANKED), _RANKED), {_RANKED: values}
+        wanted = Wanted(table, (marginal,), merged, measures, keys, units, False, ())
+        return SparkRanking(self, RankedColumn.of(wanted, values))
 
 
 def _counted(wanted: Wanted, marginal: Marginal) -> CountedUnits | CountedValues:
@@ -315,6 +346,41 @@ class SparkKeyScores(KeyScores):
         for batch in found.to_batches(_BATCH):
             if batch.num_rows:
                 yield scored_keys(*(batch.column(name) for name in (KEY_BYTES, UNITS, SCORE)))
+
+
+@dataclass(frozen=True, slots=True)
+class SparkRanking(Ranking):
+    """A job that puts rows in order; see `Ranking`."""
+
+    engine: SparkEngine
+    ranked: RankedColumn
+
+    @property
+    def contributions(self) -> int:
+        """How many rows of one unit there may be."""
+        return self.ranked.units.table.contributions
+
+    @property
+    def values(self) -> RankedValues:
+        """What is put in order."""
+        return self.ranked.values
+
+    def check(self) -> None:
+        """Have Spark analyze what `run` would run; see `Ranking.check`."""
+        window = RankWindow(self.values.probability, 0)
+        with self.engine.snapshot(), quiet():
+            if not _holds(lambda: bool(self.ranked.job(self.engine.tables, window).schema)):
+                raise InternalError("Spark refuses a counting statement; nothing was charged")
+
+    def run(self, window: RankWindow) -> RankedRows:
+        """Put the rows in order; see `Ranking.run`."""
+        tables = self.engine.tables
+        heard = cancelled(tables.session), given_up(tables.session)
+        with self.engine.snapshot(), quiet(), heard[0], ended_apart(), heard[1]:
+            found = self.ranked.job(tables, window).toArrow()
+            for path in paths_read(self.ranked.units.table):
+                tables.check_unchanged(path)
+        return self.ranked.ranks(found)
 
 
 def _no_workers(session: SparkSession) -> UnsupportedSqlError:

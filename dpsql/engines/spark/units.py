@@ -36,7 +36,7 @@ from dpsql.engines.others import unit_name
 from dpsql.engines.spark.bounded import text_of_id
 from dpsql.engines.spark.coding import ComputedRow, class_of
 from dpsql.engines.spark.partials import COUNT, KEY
-from dpsql.engines.spark.relations import rows_of_units
+from dpsql.engines.spark.relations import kept_rows, rows_of_units
 from dpsql.engines.spark.sessions import functions_of
 from dpsql.engines.spark.sql.expressions import spark_sql
 from dpsql.engines.spark.sql.text import call, let, quoted, text, whole
@@ -124,22 +124,31 @@ class CountedUnits:
         """Return the counts of all groups."""
         return tally(self.shape, *counts_by_key(found))
 
-    def each(self, tables: SparkTables, own: str, value: ReadValue | None = None) -> DataFrame:
+    def each(
+        self, tables: SparkTables, own: str, value: ReadValue | None = None, *, ranked: str = ""
+    ) -> DataFrame:
         """Return units with the groups that they are in, each once; with values that are there.
 
         Args:
             tables: where rows come from.
             own: the column with the ids, if rows have units; our other names begin with it.
             value: what is computed of each row besides; rows without it are left out.
+            ranked: how a value is written by which rows are put in order: then each row that counts
+                is returned, as where rows are counted, and not each group of a unit once.
         """
         groups = self.groups
         places = {name: f"{own}_c{i}" for i, name in enumerate(self.computed.codes)}
         further = value.columns if value else frozenset[str]()
         read = list(dict.fromkeys([*self.computed.read, *sorted(further)]))
-        told = [own] if self.table.unit else []
-        rows = rows_of_units(tables, self.table, read, own) if told else tables.rows(self.table)
+        told = [own] if self.table.unit and not ranked else []
+        if self.table.unit is None:
+            rows = tables.rows(self.table)
+        elif ranked:
+            rows = kept_rows(tables, self.table, read)
+        else:
+            rows = rows_of_units(tables, self.table, read, own)
         if value is not None:
-            there = functions_of(rows).expr(_bytes_of(value)).alias(f"{own}_v")
+            there = functions_of(rows).expr(ranked or _bytes_of(value)).alias(f"{own}_v")
             rows = rows.select(*told, *map(quoted, read), there)
             rows = rows.where(f"{own}_v IS NOT NULL")
             told.append(f"{own}_v")
@@ -153,7 +162,8 @@ class CountedUnits:
         if inside:
             coded = coded.where(" AND ".join(inside))
         keys = [f"{self._cell(b, places)} AS {own}_b{i}" for i, b in enumerate(groups.blocks)]
-        found, total = coded.selectExpr(*told, *keys).distinct(), whole(0)
+        found, total = coded.selectExpr(*told, *keys), whole(0)
+        found = found if ranked else found.distinct()
         for i, block in enumerate(groups.blocks):
             key, group = f"{own}_b{i}", f"{own}_b{i}"
             if _is_same(block):
@@ -164,7 +174,8 @@ class CountedUnits:
                 same = functions_of(found).expr(f"{key} = {own}_l{i}")
                 found = found.join(listed, same, "inner")
             total = f"({total} + {group})"
-        return found.selectExpr(*told, f"{total} AS {KEY}").distinct()
+        found = found.selectExpr(*told, f"{total} AS {KEY}")
+        return found if ranked else found.distinct()
 
     def _cell(self, block: GroupedCells, places: dict[str, str]) -> str:
         """Write the number of a joint cell."""

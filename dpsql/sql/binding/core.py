@@ -215,11 +215,20 @@ class Quantile:
     filters: tuple[BoundExpr, ...] = ()
     all_rows: bool = False
     """Whether rows without a value would count, as the last ones: then there may be none."""
+    whole: Span | None = field(default=None, compare=False)
+    """Where it stands."""
+    counted: Linear | None = None
+    """If it is drawn among values that have no cells: the number of rows that have one."""
 
     @property
     def weights(self) -> tuple[BoundExpr, ...]:
         """The expressions whose values its queries are about: just one."""
         return (self.value,)
+
+    @property
+    def is_extreme(self) -> bool:
+        """Whether it is the least or the largest value."""
+        return self.probability in {0.0, 1.0}
 
 
 Statistic = Linear | Windowed | Quantile

@@ -213,7 +213,7 @@ def _with_bounds(
         column = AnswerColumn.of(item.this.unnest())
         if column is None or column.role is not Role.STATISTIC:
             continue
-        values = statistics[column.number].values
+        values = statistics[column.number].range
         if values is not None:
             ranges[i] = values
             columns[i] = width + len(_BESIDE) * len(columns)
@@ -231,7 +231,7 @@ def _annotated(
     rows = sum(group.rows for core in lowered for group in core.sets)
     for core in lowered:
         statistics = core.sets[0].columns
-        opaque = frozenset(j for j, s in enumerate(statistics) if s.values is not None)
+        opaque = frozenset(j for j, s in enumerate(statistics) if s.is_quantile)
         answers[core.core.table] = NumberedStatistics(first, len(statistics), opaque)
         first += len(statistics)
 
@@ -259,7 +259,7 @@ def _columns(core: LoweredCore) -> list[tuple[str, str]]:
     """Return the columns of a core's table of answers, with their types."""
     numbers, floor = range(len(core.core.keys)), core.core.floor
     statistics = [(j, s.value_type or "DOUBLE") for j, s in enumerate(core.sets[0].columns)]
-    ordered = [(j, t) for j, t in statistics if core.sets[0].columns[j].values is not None]
+    ordered = [(j, t) for j, t in statistics if core.sets[0].columns[j].is_quantile]
     columns = [(Role.KEY, k, core.types.get(k, "INTEGER")) for k in numbers]
     columns += [(Role.ROLLED_UP, k, "INTEGER") for k in numbers]
     columns += [(Role.STATISTIC, j, type_) for j, type_ in statistics]

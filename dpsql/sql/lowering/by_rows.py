@@ -274,7 +274,7 @@ def of_long_columns(core: Core, table: Table, reader: RowReader) -> Core:
         names -= table.guards(names)
     if not names:
         return core
-    for part in _cells_of(core):
+    for part in _cells_of(core, reader):
         if not part.attributes.isdisjoint(names) and not _is_key(part, reader):
             names -= part.attributes
 
@@ -283,7 +283,7 @@ def of_long_columns(core: Core, table: Table, reader: RowReader) -> Core:
         return replace(bound, by_row=bound.attributes) if is_long else bound
 
     changed, left_out = rewritten(core, change), sorted(table.guards(names))
-    there = tuple(_has_value(name, table, core) for name in left_out)
+    there = tuple(_has_value(name, table, core, reader) for name in left_out)
     changed = replace(changed, named=core.named.difference(left_out))
     if kept is None:
         return replace(changed, by_row=(*changed.by_row, *there))
@@ -293,13 +293,16 @@ def of_long_columns(core: Core, table: Table, reader: RowReader) -> Core:
     return replace(changed, relations=tuple(relations))
 
 
-def _cells_of(core: Core) -> list[BoundExpr]:
-    """Return everything that is asked of cells, but what is added up row by row anyway."""
+def _cells_of(core: Core, reader: RowReader) -> list[BoundExpr]:
+    """Return what is asked of cells, but what is added up row by row anyway, or drawn."""
     parts = [*core.conjuncts, *core.by_row, *core.keys]
     parts += [condition for relation in core.relations for condition in relation.on]
     for statistic in core.statistics:
         base = base_of(statistic)
-        added = [w for w in base.weights if w.by_row] if isinstance(base, Linear) else []
+        if isinstance(base, Quantile):
+            added = list(base.weights) if reader.drawn(base) is not None else []
+        else:
+            added = [weight for weight in base.weights if weight.by_row]
         parts += [part for part in expressions(statistic) if part not in added]
     return parts
 
@@ -314,7 +317,7 @@ def _is_key(bound: BoundExpr, reader: RowReader) -> bool:
     return False
 
 
-def _has_value(name: str, table: Table, core: Core) -> BoundExpr:
+def _has_value(name: str, table: Table, core: Core, reader: RowReader) -> BoundExpr:
     """Return the condition that a row has a value of a column's domain.
 
     SQL sees NULL in place of a value outside. Where NULL is in the domain as well, the row is
@@ -326,6 +329,6 @@ def _has_value(name: str, table: Table, core: Core) -> BoundExpr:
     if table.columns[name].nullable:
         there = exp.or_(there, exp.Is(this=column(as_stored(index)), expression=exp.Null()))
     node = exp.EQ(this=exp.Paren(this=there), expression=exp.true())
-    spans = [part.span for part in _cells_of(core) if name in part.attributes]
+    spans = [part.span for part in _cells_of(core, reader) if name in part.attributes]
     span = spans[0] if spans else core.where or Span(0, 0)
     return BoundExpr(node, render(node), frozenset({name}), frozenset(), span, frozenset({name}))

@@ -126,7 +126,7 @@ class _Statement:
         self._grouped, self._where = frozenset(), (*core.conjuncts, *core.by_row)
         keys = tuple(map(self._grouping, core.keys))
         for quantile in (s for s in core.statistics if isinstance(s, Quantile)):
-            self._needed(quantile.value)  # before conditions: it says which of these are used up
+            self._ranked(quantile)  # before conditions: it says which of these are used up
         relations = tuple(
             replace(relation, on=tuple(map(self._condition, relation.on)))
             for relation in core.relations
@@ -170,8 +170,27 @@ class _Statement:
             return replace(statistic, of=of, frame=self._frame(statistic.frame))
         if isinstance(statistic, Linear):
             return self._linear(statistic, as_keys=as_keys)
-        filters = self._filters(statistic.filters, as_keys)
-        return replace(statistic, value=self._needed(statistic.value), filters=filters)
+        found = self._ranked(statistic)
+        if found.counted is not None:  # which has its conditions
+            return replace(found, counted=self._linear(found.counted, as_keys=as_keys))
+        return replace(found, filters=self._filters(statistic.filters, as_keys))
+
+    def _ranked(self, quantile: Quantile) -> Quantile:
+        """Return a quantile of values that have cells; or one that is drawn, if they have none.
+
+        Raises:
+            SqlError: they have none, and can't be drawn.
+        """
+        try:
+            if self._reader.draws_all and (counted := self._reader.drawn(quantile)) is not None:
+                return replace(quantile, counted=counted)
+            return replace(quantile, value=self._needed(quantile.value))
+        except SqlError as error:
+            counted = self._reader.drawn(quantile)
+            if counted is None:
+                error.hint = self._reader.nearly_extreme(quantile, error.hint)
+                raise
+            return replace(quantile, counted=counted)
 
     def _linear(self, linear: Linear, *, as_keys: bool) -> Linear:
         weight = linear.weight

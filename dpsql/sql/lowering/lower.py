@@ -15,15 +15,17 @@ import polars as pl
 from sqlglot import exp
 
 from dpsql.errors import SqlError, UnsupportedSqlError
-from dpsql.hints import Hint, first_that_works, instead, remedies_of
+from dpsql.hints import Hint, first_that_works, instead, never, remedies_of
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.matrices import Intervals, Runs, StructuredMatrix, compact
 from dpsql.rel.distinct import ReadValue
+from dpsql.rel.ranked import ValueLine
 from dpsql.schema import Table
 from dpsql.schema.domain import Merging
 from dpsql.schema.names import capitals
 from dpsql.sql.binding.core import Core, Linear, Quantile, Statistic, Windowed, present
 from dpsql.sql.binding.expressions import BoundExpr, column, render
+from dpsql.sql.lowering.drawn import ends_of
 from dpsql.sql.lowering.evaluate import Evaluator, StoredAxis, WeighedEntries
 from dpsql.sql.lowering.matrices import (
     AddedUp,
@@ -39,6 +41,8 @@ S = TypeVar("S")
 
 
 _COUNT = Linear("COUNT(*)")
+MOST_TOLD_APART = 2_500
+"""Values up to which a quantile is read off running totals; it is drawn among more of them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,9 +65,25 @@ class LoweredStatistic:
     """What is added up row by row; its block is the last."""
     values_of: ReadValue | None = None
     """What distinct values are counted of, if they are."""
+    ranked: tuple[ReadValue, ValueLine] | None = None
+    """For a quantile that is drawn: of what, and on which line its values lie. Its blocks count the
+    rows that have one."""
     present: tuple[LoweredBlock, ...] | None = None
     """Where its center is put back for some of the rows: the blocks that count these. Those along
     axes are the statistic's."""
+
+    @property
+    def is_quantile(self) -> bool:
+        """Whether it is a quantile, read off or drawn."""
+        return self.values is not None or self.ranked is not None
+
+    @property
+    def range(self) -> pl.Series | None:
+        """All that a quantile may be, in order: all of its values, or the least and the largest."""
+        if self.ranked is None or not isinstance(self.statistic, Quantile):
+            return self.values
+        _, line = self.ranked
+        return ends_of(line, continuous=self.statistic.continuous)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -358,6 +378,8 @@ class _Set:
 
     def _quantile(self, quantile: Quantile) -> LoweredStatistic:
         """Count the rows up to each value: one more axis, of the values in their order."""
+        if quantile.counted is not None:
+            return self._ranked(quantile, quantile.counted)
         found: list[LoweredBlock] = []
         values, type_, ends = None, "DOUBLE", None
         extra, key = len(self._axes), len(self._core.keys)
@@ -374,6 +396,8 @@ class _Set:
             )
             if not axis.rows:
                 raise self._no_value(quantile.value)
+            if axis.rows > MOST_TOLD_APART and (drawn := self._reader.drawn(quantile)) is not None:
+                return self._ranked(quantile, drawn)
             values, type_ = (
                 self._evaluator.frame(axis).to_series(),
                 self._evaluator.types(axis)[key],
@@ -392,6 +416,27 @@ class _Set:
         result = "DOUBLE" if quantile.continuous else type_
         return LoweredStatistic(
             quantile, blocks, values=values, value_type=result, ends=ends, added_up=added
+        )
+
+    def _ranked(self, quantile: Quantile, counted: Linear) -> LoweredStatistic:
+        """Count the rows that have a value: the quantile is drawn by itself."""
+        read, line = self._reader.ranked(quantile)
+        if quantile.continuous and not read.value.type.is_number:
+            raise self._not_numeric(quantile)
+        found = self._linear(counted)
+        weights = (block.entries().weight for block in found.blocks if block.bound is None)
+        if any((weight != 1).any() for weight in weights):
+            raise self._repeated(quantile)
+        type_ = "DOUBLE" if quantile.continuous else read.value.type.sql
+        return replace(found, statistic=quantile, value_type=type_, ranked=(read, line))
+
+    def _repeated(self, quantile: Quantile) -> SqlError:
+        return self._source.error(
+            quantile.value.span,
+            "Rows of a public table make several of one row here, and a quantile that is drawn is "
+            "of rows as they are.",
+            never("join tables in which each value that is looked up is there once."),
+            UnsupportedSqlError,
         )
 
     def _ends(self, value: BoundExpr, values: pl.Series) -> tuple[pl.Series, pl.Series] | None:

@@ -17,9 +17,17 @@ from types import MappingProxyType
 
 from sqlglot import exp
 
-from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, WantedColumn
-from dpsql.hints import instead
+from dpsql.errors import (
+    InternalError,
+    SchemaError,
+    Span,
+    SqlError,
+    SqlSchemaError,
+    WantedColumn,
+)
+from dpsql.hints import Hint, instead
 from dpsql.rel.distinct import ReadValue
+from dpsql.rel.ranked import ValueLine
 from dpsql.rows import expression as row
 from dpsql.rows.expression import (
     RowCall,
@@ -62,7 +70,7 @@ from dpsql.schema import Table
 from dpsql.schema.domain import ZONED
 from dpsql.schema.drafts import bounds_hint, expression_hint, finding_bounds_hint, have
 from dpsql.schema.names import quoted_text, unused
-from dpsql.sql.binding.core import Linear, Within
+from dpsql.sql.binding.core import Linear, Quantile, Within, present
 from dpsql.sql.binding.expressions import BoundExpr, Expr, as_stored, rebuild, render
 from dpsql.sql.lowering.matrices import AddedUp
 from dpsql.sql.lowering.restrict import numbers
@@ -106,6 +114,7 @@ class RowReader:
         declared: bounds of expressions besides what follows from their columns.
         from_zero: whether sums, but for those of averages, are added up as they are and not around
             a middle that is put back.
+        drawing: whether quantiles are drawn that could be read off running totals, too.
         stored_in: columns of relations → the tables that they are stored in, and their names there.
     """
 
@@ -117,9 +126,12 @@ class RowReader:
         declared: Mapping[row.RowExpression, Interval] = MappingProxyType({}),
         *,
         from_zero: bool = False,
+        drawing: bool = False,
         stored_in: Mapping[str, tuple[Table, str]] = MappingProxyType({}),
     ) -> None:
         self._from_zero, self._stored_in = from_zero, stored_in
+        self.draws_all = drawing
+        """Whether quantiles are drawn wherever they can be."""
         self._sandbox, self._table, self._source = sandbox, table, source
         self.types = dict(table.undeclared) | {n: read_type(d) for n, d in table.columns.items()}
         """Column → the type that it is read with."""
@@ -362,6 +374,50 @@ class RowReader:
         with self._at(bound.span):
             value = RowWriter(self.types).write(expression)
         return ReadValue(value, row.columns(expression), described(expression, self.types))
+
+    def drawn(self, quantile: Quantile) -> Linear | None:
+        """Return the count of rows that have a value, if quantiles of that can be drawn.
+
+        Raises:
+            SqlError: nothing can be interpolated between its values.
+        """
+        value, type_ = quantile.value, self._drawn_type(quantile.value)
+        if type_ is None or quantile.is_extreme:  # which would lie anywhere beyond all values
+            return None
+        if quantile.all_rows and not self.is_always_there(value):
+            return None
+        there = present(value)
+        if not type_.is_float:
+            node = exp.Not(this=exp.Is(this=exp.Paren(this=value.node), expression=exp.Null()))
+            there = replace(value, node=node, sql=render(node))
+        return Linear(f"COUNT of {quantile.label}", filters=(*quantile.filters, there))
+
+    def _drawn_type(self, value: BoundExpr) -> RowType | None:
+        """Return the type of an expression whose quantiles can be drawn; None if they can't."""
+        if value.relations or value.node.find(exp.Query) is not None:
+            return None
+        with suppress(SqlError):
+            type_ = self.type_of(value)
+            return None if ValueLine.of(type_) is None else type_
+        return None
+
+    def nearly_extreme(self, quantile: Quantile, hint: str | None) -> str | None:
+        """Say what to ask for in place of the least or the largest value of an unbounded column."""
+        if not quantile.is_extreme or self._drawn_type(quantile.value) is None:
+            return hint
+        of, p = self._source.text(quantile.value.span), abs(quantile.probability - 0.01)
+        asked = Hint("ask for a value that one row in a hundred is beyond: ")
+        asked = asked + instead(f"QUANTILE_DISC({of}, {p:g})", of=quantile.whole)
+        return asked + "." if hint is None else asked + "; or " + hint
+
+    def ranked(self, quantile: Quantile) -> tuple[ReadValue, ValueLine]:
+        """Return how a value is read by which rows are put in order, and the line of its values."""
+        read, expression = self.read_value(quantile.value), self.expression(quantile.value)
+        line = ValueLine.of(read.value.type)
+        if line is None:
+            raise InternalError("values that aren't drawn are put in order")
+        low, high = self._bounds.of(row.ordered(expression))
+        return read, line if low is None or high is None else line.within(low, high)
 
     def expression(self, bound: BoundExpr) -> row.RowExpression:
         """Read a bound expression as one of a row.

@@ -1,0 +1,278 @@
+"""Quantiles by groups, drawn by the exponential mechanism. Trusted core.
+
+For the probability p = a/b, in lowest terms, and n rows in a group, a place v on the line of values
+has the score
+
+    q(v) = −max(0, b·#{x < v} − a·n, a·n − b·#{x <= v}),
+
+a whole number: in units of 1/b rows, by how many rows v misses the quantile (Smith 2011, "Privacy-
+preserving statistical estimation with optimal convergence rates"; rows that tie are in it). It is
+cut off at −R, and v is drawn with P(v) ∝ e^(s·max(q(v), −R)), s = ε/ρ, where ρ is the *range* of
+what a row can change: 2·max(a, b − a), and 1 for the least and the largest value, p = 0 and 1.
+
+Guarantees:
+    1. Only a charged plan is carried out, and only once, with a receipt for at least its cost
+       (`ChargedPlan`); and for values in which there are as many rows of a unit, in as many groups
+       and of the same question, as was paid for.
+    2. A row that is added to a group, or removed, changes the scores there by numbers within a
+       range of ρ. *Proof.* A row at x is added. Let t₁ = b·#{x < v} − a·n, t₂ = a·n − b·#{x <= v}.
+       For v > x, t₁ changes by b − a, and t₂ by a − b; for v < x, t₁ by −a and t₂ by a; for v = x,
+       t₁ by −a and t₂ by a − b. Each is at most max(a, b − a) in magnitude, so q changes by no
+       more, and so does max(q, −R). If a = 0, so that b = 1, t₂ <= 0 and t₁ = #{x < v}: q changes
+       by −1 where v > x, and else by 0. If a = b = 1, t₁ <= 0 and t₂ = #{x > v}: likewise. The cut
+       at −R makes no change larger, and turns none around. ∎
+    3. A unit with at most k rows, of which each is in at most m groups, changes the scores of the
+       group g by numbers within a range of ρ·n_g, where n_g is the number of its rows in g: so the
+       draw there has a range of at most ε·n_g and is μ(ε·n_g)-GDP (`exponential.py`). Here
+       μ(ε) = h(ε/2) − h(−ε/2) with h' even and falling with |x|, so that μ is concave, μ(0) = 0 and
+       μ(n·ε) <= n·μ(ε). Draws of groups are independent, and of n_g <= k and Σ n_g <= k·m follows
+       Σ n_g² <= k²·m. Together they are μ-GDP with
+
+           μ² = m·k²·μ(ε)² <= m·k²·`selection_cost(ε)` .
+
+    4. Each place has exactly its probability. The line is cut into stretches on which the score is
+       constant: single values that rows have, and what lies between two of them. One stretch is
+       drawn with its length as the number of candidates, then a place in it, uniformly. Values that
+       aren't read miss the quantile by more than R: so do all places beyond the last one that is
+       read, if there are rows beyond, and their score is −R.
+    5. All is decided in whole numbers of any size; no float has a part in it. What leaves this file
+       are places that were drawn. Time depends on how many values are read, by no more than the
+       scores between 0 and −R, and on the number of values between these.
+
+R = ⌈(ln(length of the line) + 40)/s⌉: all places that miss by more have less than e^(−40) of the
+probability of the best one, together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple
+
+from dpsql.engines.ranked import RankedRows, Ranking, RankWindow, by_group
+from dpsql.errors import InternalError
+from dpsql.measurement.exponential import exponential_mechanism, selection_cost
+from dpsql.measurement.measure import ChargedPlan
+from dpsql.measurement.randomness import RandomBits, fresh_bits
+from dpsql.rel.ranked import RankedValues, ValueLine
+
+_BEYOND = 40
+"""The logarithm of how much likelier the best place is than all of those that aren't told apart."""
+_WORD = 64
+_LARGEST = 2_000
+"""The largest ε that has a price; it is far beyond what anybody spends."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrawPlan:
+    """A plan for drawing a quantile in each group; see `measure.Payable`.
+
+    Args:
+        name: what tells the question apart from others: groups, values, conditions.
+        probability: p.
+        line: where the values lie.
+        groups: the number of groups.
+        most: how many of them a row is in at most: m.
+        contributions: how many rows of a unit there are at most: k.
+        epsilon: the range ε that one row has a say of.
+    """
+
+    name: str
+    probability: Fraction
+    line: ValueLine
+    groups: int
+    most: int
+    contributions: int
+    epsilon: Fraction
+
+    @classmethod
+    def of(cls, name: str, values: RankedValues, contributions: int, epsilon: Fraction) -> DrawPlan:
+        """Return the plan for a question, at an ε."""
+        p, line, most = values.probability, values.line, min(values.most, values.count)
+        return cls(name, p, line, values.count, most, contributions, epsilon)
+
+    @property
+    def digest(self) -> str:
+        """A hash of all that decides what is drawn, and for whom."""
+        line = self.line.type.sql, self.line.low, self.line.high
+        asked = self.name, self.probability, line, self.groups
+        price = self.most, self.contributions, self.epsilon
+        return hashlib.sha256(repr(("quantiles", asked, price)).encode()).hexdigest()
+
+    @property
+    def privacy_cost(self) -> Fraction:
+        """The μ² that it spends."""
+        return self.most * self.contributions**2 * selection_cost(self.epsilon)
+
+    @property
+    def delta(self) -> Fraction:
+        """The δ that it spends besides: none."""
+        return Fraction(0)
+
+    @property
+    def steepness(self) -> Fraction:
+        """The number s by which scores count."""
+        return self.epsilon / score_range(self.probability)
+
+    @property
+    def window(self) -> RankWindow:
+        """The part of the order of rows that is read: all that isn't cut off at −R."""
+        reach = (Fraction(math.log(self.line.width)) + _BEYOND) / self.steepness
+        return RankWindow(self.probability, math.ceil(reach))
+
+
+def largest_epsilon(mu_squared: Fraction, most: int, contributions: int) -> Fraction:
+    """Return an ε, of ten digits, at which quantiles cost no more than an amount.
+
+    Args:
+        mu_squared: the amount, as μ².
+        most: how many groups a row is in at most.
+        contributions: how many rows of a unit there are at most.
+    """
+    each = mu_squared / (most * contributions**2)
+
+    def fits(epsilon: Fraction) -> bool:
+        return selection_cost(epsilon) <= each
+
+    # μ(ε) <= ε·√(2π)/4, with equality for small ε, and ε/2 is less than what a μ of √ε needs.
+    low = _rounded_down(Fraction(math.sqrt(each) * 4 / math.sqrt(2 * math.pi)))
+    low = min(low, Fraction(_LARGEST))
+    high = min(2 * low + 2 * each, Fraction(_LARGEST))
+    while low and not fits(low):
+        low = _rounded_down(low * (1 - Fraction(1, 10**9)))
+    while high - low > low / 10**8:
+        middle = _rounded_down((low + high) / 2)
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _rounded_down(value: Fraction) -> Fraction:
+    """Round down to ten digits."""
+    if value <= 0:
+        return Fraction(0)
+    unit = Fraction(10) ** (math.floor(math.log10(value)) - 9)
+    return math.floor(value / unit) * unit
+
+
+def score_range(probability: Fraction) -> int:
+    """Return ρ: within which range the numbers lie by which a row changes scores."""
+    a, b = probability.numerator, probability.denominator
+    if not 0 <= a <= b:
+        raise InternalError("a quantile has a probability between 0 and 1")
+    return 1 if a in (0, b) else 2 * max(a, b - a)
+
+
+def rows_missed(probability: Fraction, epsilon: Fraction) -> float:
+    """Return by how many rows what is drawn misses the quantile, about, in a group of many rows.
+
+    On both sides of it, places that miss it by d rows are drawn in proportion to e^(−d·b·s), of
+    which the mean is 1/(b·s), if rows are spread evenly.
+    """
+    return score_range(probability) / (probability.denominator * float(epsilon))
+
+
+def draw_quantiles(
+    charged: ChargedPlan,
+    ranking: Ranking,
+    on_group: Callable[[int, int], None] = lambda done, of: None,
+    *,
+    _bits: RandomBits | None = None,
+) -> list[int]:
+    """Draw a place on the line in each group.
+
+    Args:
+        charged: the plan, paid for.
+        ranking: the rows in order.
+        on_group: called with how many groups are done, and of how many.
+        _bits: a source of random bits for tests; see `measure.measure`.
+
+    Raises:
+        InternalError: it was done before, is for other values, or is no plan for quantiles.
+    """
+    plan = charged.certified
+    if not isinstance(plan, DrawPlan):
+        raise InternalError("a plan that draws no quantiles can't draw them")
+    asked = DrawPlan.of(plan.name, ranking.values, ranking.contributions, plan.epsilon)
+    if asked != plan:
+        raise InternalError("quantiles are drawn of other values than are paid for")
+    charged.use_once()
+    bits = fresh_bits() if _bits is None else _bits
+    found = ranking.run(plan.window)
+    found.check(plan.groups, plan.line)
+    of, drawn = by_group(found), list[int]()
+    for group in range(plan.groups):
+        on_group(group, plan.groups)
+        drawn.append(_drawn(plan, list(stretches(plan, found, of(group))), bits))
+    return drawn
+
+
+class Stretch(NamedTuple):
+    """Places with one score: from `first`, so many."""
+
+    first: int
+    length: int
+    score: int
+
+
+def stretches(plan: DrawPlan, found: RankedRows, own: slice) -> Iterator[Stretch]:
+    """Yield the stretches of a line, from left to right, with the scores of one group.
+
+    Args:
+        plan: the plan.
+        found: values of rows of all groups.
+        own: where those of the group are.
+    """
+    a, b = plan.probability.numerator, plan.probability.denominator
+    sizes, least = found.sizes[own], -plan.window.reach
+    rows = int(sizes[0]) if len(sizes) else 0
+
+    def stretch(first: int, last: int, below: int, upto: int) -> Iterator[Stretch]:
+        if first <= last:
+            score = -max(0, b * below - a * rows, a * rows - b * upto)
+            yield Stretch(first, last - first + 1, max(score, least))
+
+    free, before = plan.line.low, 0  # the first place that isn't yielded, and the rows below it
+    for place, below, upto in _values(found, own):
+        yield from stretch(free, place - 1, below, below)
+        yield from stretch(place, place, below, upto)
+        free, before = place + 1, upto
+    yield from stretch(free, plan.line.high, before, before)
+
+
+def _values(found: RankedRows, own: slice) -> Iterator[tuple[int, int, int]]:
+    """Yield places that rows have, with how many are below each and up to it, each place once.
+
+    Values that count as one end of the line have one place.
+    """
+    columns = (found.places[own], found.below[own], found.upto[own])
+    last: tuple[int, int, int] | None = None
+    for place, below, upto in zip(*(column.tolist() for column in columns), strict=True):
+        if last is not None and last[0] == place:
+            last = (place, last[1], upto)
+            continue
+        if last is not None:
+            yield last
+        last = (place, below, upto)
+    if last is not None:
+        yield last
+
+
+def _drawn(plan: DrawPlan, line: list[Stretch], bits: RandomBits) -> int:
+    """Draw a stretch, and a place in it."""
+    scores, many = [s.score for s in line], [s.length for s in line]
+    chosen = line[exponential_mechanism(scores, plan.steepness, bits, many)]
+    return chosen.first + uniform_below(chosen.length, bits)
+
+
+def uniform_below(count: int, bits: RandomBits) -> int:
+    """Draw a whole number from 0 to before `count`, each with the same probability."""
+    if count < 1 or count > 2**_WORD:
+        raise InternalError("there is nothing to draw from")
+    length = (count - 1).bit_length()
+    while True:
+        number = int(bits.words(1)[0]) >> (_WORD - length) if length else 0
+        if number < count:
+            return number

@@ -1,0 +1,88 @@
+"""A paid step on one table beside what is measured: keys that are found, quantiles that are drawn.
+
+What must hold at every line is what `answer.answer` says of its own, and why it does. Nothing is
+read before the charge, which is durable before any row is. What is asked is what was verified, on
+one snapshot, by statements that the database has bound. No error after the charge carries data. And
+what came out is kept before it is handed out, so that a call which ends in between leaves it to the
+next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from dpsql.engines.base import Engine
+from dpsql.errors import ExecutionError
+from dpsql.measurement.measure import ChargedPlan, Payable, ready
+from dpsql.privacy import Receipt
+from dpsql.schema import Table
+from dpsql.session.answer import keep
+from dpsql.session.data import PrivateData
+
+
+class KeptOutcome(Protocol):
+    """What comes of a step, as the ledger keeps it."""
+
+    def encode(self) -> bytes:
+        """Write it."""
+
+
+K = TypeVar("K", bound=KeptOutcome)
+
+
+@dataclass(frozen=True, slots=True)
+class PaidStep:
+    """A step, and what pays for it.
+
+    Args:
+        table: the table whose rows it reads.
+        plan: what is charged for.
+        check: has the database bind what will be run; reads no row.
+        charge: charges, and returns when that is durable.
+    """
+
+    table: Table
+    plan: Payable
+    check: Callable[[], None]
+    charge: Callable[[], Receipt]
+
+    def taken(
+        self, data: PrivateData, engine: Engine, take: Callable[[ChargedPlan], K]
+    ) -> tuple[Receipt, K]:
+        """Charge for the step and take it.
+
+        Args:
+            data: the data.
+            engine: reads the rows.
+            take: carries it out; whatever it raises never gets out.
+
+        Raises:
+            StaleSchemaError: the connection or the table is not the one it was.
+            ExecutionError: something failed after the charge, which stands.
+            DpsqlError: it can't be paid for; nothing was charged.
+        """
+        receipt: Receipt | None = None
+        failure: BaseException | None = None
+        try:
+            with engine.snapshot():
+                data.verify(self.table)
+                self.check()
+                ready(self.plan)
+                receipt = self.charge()
+                charged = ChargedPlan(self.plan, receipt, data.ledger)
+                try:
+                    kept = take(charged)
+                    keep(data.ledger, receipt, kept.encode())
+                except (KeyboardInterrupt, SystemExit) as error:
+                    failure = type(error)()
+                except BaseException:  # whatever it was, its text and frames may hold rows
+                    failure = ExecutionError()
+                if failure is not None:  # outside the handlers, so that it has no context
+                    raise failure
+            return receipt, kept
+        except BaseException:
+            if receipt is not None:
+                data.ledger.abandon(receipt)
+            raise

@@ -1,0 +1,368 @@
+"""Drawn quantiles: exact probabilities, what a row changes, and what is paid for that."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from dataclasses import replace
+from datetime import date, datetime
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import ndtr
+
+from dpsql.engines.ranked import RankedRows, check_ranked
+from dpsql.errors import InternalError
+from dpsql.linalg.floats import number_at, place_of, places_of
+from dpsql.measurement.exponential import selection_cost
+from dpsql.measurement.measure import ChargedPlan
+from dpsql.measurement.quantiles import (
+    DrawPlan,
+    draw_quantiles,
+    largest_epsilon,
+    score_range,
+    stretches,
+    uniform_below,
+)
+from dpsql.privacy import Budget, Ledger, Purpose
+from dpsql.rel.distinct import ReadValue
+from dpsql.rel.ranked import RankedValues, ValueLine
+from dpsql.rows.typed import RowValue
+from dpsql.rows.types import DOUBLE, RowType, row_type
+from dpsql.sql.lowering.drawn import values_at
+from dpsql.workload.unit_groups import GroupedCells
+from tests.helpers.seeded import SeededBits
+
+TINY = ValueLine(RowType("TINYINT"), -128, 127)
+PROBABILITIES = [Fraction(*of) for of in ((1, 2), (9, 10), (1, 4), (0, 1), (1, 1), (1, 3))]
+
+
+def values(probability, groups=1, most=1, line=TINY):
+    read = ReadValue(RowValue("column", (), line.type, "x"), frozenset({"x"}), "x")
+    cells = np.repeat(np.arange(groups), most)
+    into = (cells + np.tile(np.arange(most), groups)) % groups
+    block = GroupedCells(("g",), (groups,), cells, into)
+    about = {"value": read, "line": line, "probability": probability}
+    return RankedValues((block,), groups, min(most, groups), "", **about)
+
+
+class Rows:
+    """Groups of values, put in order; of units with so many rows."""
+
+    def __init__(self, of, groups, contributions=1):
+        self.values, self.contributions, self.groups = of, contributions, groups
+        self.windows = []
+
+    def check(self):
+        check_ranked(self.values)
+
+    def run(self, window):
+        self.windows.append(window)
+        a, b = window.probability.numerator, window.probability.denominator
+        found = []
+        for group, own in enumerate(self.groups):
+            for value in sorted(set(own)):
+                below, upto = sum(x < value for x in own), sum(x <= value for x in own)
+                aim = a * len(own)
+                if b * upto >= aim - window.reach and b * below <= aim + window.reach:
+                    found.append((group, value, below, upto, len(own)))
+        columns = zip(*found, strict=True) if found else [()] * 5
+        return RankedRows(*(np.array(column, dtype=np.int64) for column in columns))
+
+
+def plan_of(rows, epsilon=Fraction(1, 2)):
+    return DrawPlan.of("q", rows.values, rows.contributions, epsilon)
+
+
+def paid(plan, mu_squared=None):
+    ledger = Ledger.open(None, dataset="test")
+    mu_squared = mu_squared or plan.privacy_cost
+    receipt = ledger.charge(
+        mu_squared,
+        asked=Budget(rho=mu_squared / 2),
+        purpose=Purpose(plan.digest, "1", "2", "3", "4", "5"),
+    )
+    return ChargedPlan(plan, receipt, ledger)
+
+
+def scores(own, probability, reach, line=TINY):
+    """The scores of all places, one by one."""
+    a, b = probability.numerator, probability.denominator
+    rows = np.array(sorted(own))
+    places = np.arange(line.low, line.high + 1)
+    below, upto = np.searchsorted(rows, places, "left"), np.searchsorted(rows, places, "right")
+    missed = np.maximum(b * below - a * len(rows), a * len(rows) - b * upto)
+    return np.maximum(-np.maximum(missed, 0), -reach)
+
+
+def by_place(plan, found, own):
+    """The scores of all places, as the stretches have them."""
+    line = list(stretches(plan, found, own))
+    assert line[0].first == plan.line.low
+    assert all(one.first + one.length == other.first for one, other in itertools.pairwise(line))
+    assert sum(one.length for one in line) == plan.line.width
+    return np.concatenate([np.full(one.length, one.score) for one in line])
+
+
+def random_rows(rng, most=40):
+    spread = rng.choice([3, 20, 120])
+    return [rng.randint(-spread, spread) for _ in range(rng.randint(0, most))]
+
+
+@pytest.mark.parametrize("probability", PROBABILITIES, ids=str)
+@pytest.mark.parametrize("epsilon", [Fraction(1, 50), Fraction(1), Fraction(40)], ids=str)
+def test_stretches_have_the_scores_of_all_places(probability, epsilon):
+    """Also where values are left out, as far from the quantile: what is cut off is the same."""
+    rng = random.Random(1)  # noqa: S311
+    for _ in range(40):
+        groups = [random_rows(rng, 300) for _ in range(3)]
+        rows = Rows(values(probability, 3), groups)
+        plan = plan_of(rows, epsilon)
+        found = rows.run(plan.window)
+        found.check(3, plan.line)
+        for group, own in enumerate(groups):
+            at = np.searchsorted(found.groups, [group, group + 1])
+            expected = scores(own, probability, plan.window.reach)
+            np.testing.assert_array_equal(by_place(plan, found, slice(*at.tolist())), expected)
+
+
+def test_values_beyond_the_line_count_as_its_ends():
+    line = replace(TINY, low=-2, high=2)
+    own = [-9, -9, -2, 0, 1, 7, 7, 8]
+    rows = Rows(values(Fraction(1, 2), line=line), [own])
+    plan, found = plan_of(rows), rows.run(plan_of(rows).window)
+    cut = replace(found, places=np.clip(found.places, line.low, line.high))
+    cut.check(1, line)
+    clipped = np.clip(own, line.low, line.high)
+    expected = scores(clipped, Fraction(1, 2), plan.window.reach, line)
+    np.testing.assert_array_equal(by_place(plan, cut, slice(0, len(cut.places))), expected)
+
+
+@pytest.mark.parametrize("probability", PROBABILITIES, ids=str)
+@pytest.mark.parametrize("reach", [3, 10**6])
+def test_a_row_changes_scores_within_the_range_that_is_paid_for(probability, reach):
+    """All rows of five values that up to six of them have, and all that one more may be."""
+    line, widest = ValueLine(RowType("TINYINT"), 0, 4), 0
+    for many in range(7):
+        for own in itertools.combinations_with_replacement(range(5), many):
+            before = scores(own, probability, reach, line)
+            for row in range(5):
+                change = scores((*own, row), probability, reach, line) - before
+                widest = max(widest, int(change.max() - change.min()))
+    assert widest <= score_range(probability)
+    assert widest == score_range(probability) or reach < 10 or probability.denominator > 4
+
+
+def law(own, plan, width):
+    line = ValueLine(RowType("TINYINT"), 0, width - 1)
+    raised = float(plan.steepness) * scores(own, plan.probability, plan.window.reach, line)
+    weights = np.exp(raised - raised.max())
+    return weights / weights.sum()
+
+
+def beyond_gaussian(p, q, mu):
+    """The most by which a divergence of p from q exceeds that of Gaussians at a distance of μ."""
+    cuts = np.exp(np.linspace(-4, 4, 81))
+    gaussian = ndtr(mu / 2 - np.log(cuts) / mu) - cuts * ndtr(-mu / 2 - np.log(cuts) / mu)
+    found = np.maximum(p[None] - cuts[:, None] * q[None], 0).sum(axis=1)
+    return float((found - gaussian).max())
+
+
+@pytest.mark.parametrize("probability", PROBABILITIES[:5], ids=str)
+@pytest.mark.parametrize("epsilon", [Fraction(3, 10), Fraction(3)], ids=str)
+def test_units_are_as_hard_to_tell_apart_as_is_charged(probability, epsilon):
+    """A unit with two rows, in two groups of values 0 to 2: all rows besides, all of its own."""
+    width, worst, cheaper = 3, -1.0, -1.0
+    line = ValueLine(RowType("TINYINT"), 0, width - 1)
+    plan = DrawPlan.of("q", values(probability, 2, line=line), 2, epsilon)
+    each = itertools.combinations_with_replacement
+    small = [own for many in range(3) for own in each(range(3), many)]
+    mu = math.sqrt(float(plan.privacy_cost))
+    places = [(group, value) for group in (0, 1) for value in range(width)]
+    for both in itertools.product(small, repeat=2):
+        before = np.outer(*(law(own, plan, width) for own in both)).ravel()
+        for added in each(places, 2):
+            other = [(*own, *(v for g, v in added if g == group)) for group, own in enumerate(both)]
+            after = np.outer(*(law(own, plan, width) for own in other)).ravel()
+            for pair in ((before, after), (after, before)):
+                worst = max(worst, beyond_gaussian(*pair, mu))
+                cheaper = max(cheaper, beyond_gaussian(*pair, mu / 3))
+    assert worst < 1e-12
+    assert cheaper > 0  # a third of the charge would be noticed
+
+
+def test_a_row_in_several_groups_is_paid_for_in_each():
+    once, twice = (DrawPlan.of("q", values(Fraction(1, 2), 4, m), 3, Fraction(1)) for m in (1, 2))
+    assert once.privacy_cost == 9 * selection_cost(Fraction(1))
+    assert twice.privacy_cost == 2 * once.privacy_cost
+
+
+@pytest.mark.parametrize(("most", "rows"), [(1, 1), (3, 1), (2, 20)])
+@pytest.mark.parametrize("mu_squared", ["1/100000000", "33/1000", "2", "300"])
+def test_all_that_is_given_is_spent_and_no_more(most, rows, mu_squared):
+    given = Fraction(mu_squared)
+    epsilon = largest_epsilon(given, most, rows)
+    spent = most * rows**2 * selection_cost(epsilon)
+    assert given * (1 - Fraction(1, 10**6)) <= spent <= given
+
+
+@pytest.mark.statistical
+def test_places_come_with_their_probabilities():
+    own, draws = [-5, -5, 0, 1, 1, 2, 90], 3000
+    rows = Rows(values(Fraction(1, 4)), [own])
+    plan, bits = plan_of(rows, Fraction(2)), SeededBits(11)
+    found = [draw_quantiles(paid(plan), rows, _bits=bits)[0] for _ in range(draws)]
+    expected = np.exp(float(plan.steepness) * scores(own, Fraction(1, 4), plan.window.reach))
+    edges = [-128, -60, -20, -5, -4, 0, 1, 2, 50, 90, 128]
+    counts = np.histogram(found, edges)[0]
+    share = [expected[low + 128 : high + 128].sum() for low, high in itertools.pairwise(edges)]
+    share = np.array(share) / expected.sum()
+    assert stats.chisquare(counts, share * draws).pvalue > 1e-6
+    assert stats.chisquare(counts, np.roll(share, 1) * draws).pvalue < 1e-6
+
+
+def test_each_group_has_a_draw_of_its_own():
+    groups = [[10] * 500, [], [-70] * 500]
+    rows = Rows(values(Fraction(1, 2), 3), groups)
+    drawn = draw_quantiles(paid(plan_of(rows)), rows, _bits=SeededBits(1))
+    assert drawn[0] == 10
+    assert drawn[2] == -70
+    assert drawn == draw_quantiles(paid(plan_of(rows)), rows, _bits=SeededBits(1))
+    spread = {draw_quantiles(paid(plan_of(rows)), rows, _bits=SeededBits(i))[1] for i in range(30)}
+    assert len(spread) > 15  # of no rows, any value is as good
+
+
+def test_words_make_whole_numbers_of_any_range():
+    bits = SeededBits(2)
+    assert {uniform_below(3, bits) for _ in range(60)} == {0, 1, 2}
+    assert uniform_below(1, bits) == 0
+    assert max(uniform_below(2**64, bits) for _ in range(20)) > 2**62
+    for none in (0, 2**64 + 1):
+        with pytest.raises(InternalError):
+            uniform_below(none, bits)
+
+
+# ── Nothing else is drawn than was paid for ──────────────────────────────────────────────────────
+
+OTHERS = {
+    "more rows of a unit": lambda rows: Rows(rows.values, rows.groups, 3),
+    "fewer": lambda rows: Rows(rows.values, rows.groups, 1),
+    "another probability": lambda rows: Rows(values(Fraction(1, 3), 2), rows.groups, 2),
+    "more groups": lambda rows: Rows(values(Fraction(1, 2), 3), [*rows.groups, []], 2),
+    "groups that share rows": lambda rows: Rows(values(Fraction(1, 2), 2, 2), rows.groups, 2),
+    "a longer line": lambda rows: Rows(
+        values(Fraction(1, 2), 2, line=ValueLine(RowType("SMALLINT"), -128, 127)), rows.groups, 2
+    ),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_values_are_those_that_were_paid_for(other):
+    rows = Rows(values(Fraction(1, 2), 2), [[1], [2]], 2)
+    charged, asked = paid(plan_of(rows)), OTHERS[other](rows)
+    with pytest.raises(InternalError):
+        draw_quantiles(charged, asked, _bits=SeededBits(0))
+    assert not asked.windows  # no row was read
+    draw_quantiles(charged, rows, _bits=SeededBits(0))  # nor is the charge used up
+
+
+def test_a_charge_pays_once_and_for_no_more():
+    rows = Rows(values(Fraction(1, 2)), [[1]])
+    plan = plan_of(rows)
+    charged = paid(plan)
+    draw_quantiles(charged, rows, _bits=SeededBits(0))
+    with pytest.raises(InternalError, match="once"):
+        draw_quantiles(charged, rows, _bits=SeededBits(0))
+    with pytest.raises(InternalError, match="less than"):
+        paid(plan, plan.privacy_cost / 2)
+
+
+HOSTILE = {
+    "another group": ([0, 2], [1, 2], [0, 0], [1, 1], [1, 1]),
+    "out of order": ([0, 0], [2, 1], [0, 1], [1, 2], [2, 2]),
+    "a gap": ([0, 0], [1, 2], [0, 2], [1, 3], [3, 3]),
+    "two sizes": ([0, 0], [1, 2], [0, 1], [1, 2], [2, 3]),
+    "more than all": ([0], [1], [0], [3], [2]),
+    "below none": ([0], [1], [-1], [1], [2]),
+    "beyond the line": ([0], [500], [0], [1], [1]),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_rows_out_of_order_are_refused(name):
+    found = RankedRows(*(np.array(column, dtype=np.int64) for column in HOSTILE[name]))
+    with pytest.raises(InternalError):
+        found.check(2, TINY)
+    assert repr(found) == "<RankedRows>"
+
+
+def test_rows_are_in_no_more_groups_than_is_said():
+    check_ranked(values(Fraction(1, 2), 4, 2))
+    one = values(Fraction(1, 2), 4, 2)
+    twice = np.array([0, 0]), np.array([1, 1])
+    block = GroupedCells(("g",), (4,), *twice)
+    for other in (replace(one, most=1), replace(one, blocks=(block,))):
+        with pytest.raises(InternalError):
+            check_ranked(other)
+
+
+# ── Lines of values ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_floats_have_places_in_their_order():
+    tiny = float(np.finfo(float).smallest_subnormal)
+    numbers = np.array([-np.finfo(float).max, -1e300, -2.0, -1.0, -tiny, 0.0, tiny, 1.0, 1.5, 2.0])
+    places = places_of(numbers)
+    assert (np.diff(places) > 0).all()
+    assert places_of(np.array([-0.0, 0.0])).tolist() == [0, 0]
+    assert places_of(np.array([-tiny, tiny])).tolist() == [-1, 1]
+    assert [number_at(place) for place in places.tolist()] == numbers.tolist()
+    assert [place_of(number) for number in numbers.tolist()] == places.tolist()
+    many = np.random.default_rng(3).integers(-(2**62), 2**62, 1000)
+    again = places_of(np.array([number_at(place) for place in many.tolist()]))
+    np.testing.assert_array_equal(again, many)
+
+
+TYPES = {
+    "TINYINT": ([-128, 0, 127], [-128, 0, 127]),
+    "UINTEGER": ([0, 2**32 - 1], [0, 2**32 - 1]),
+    "DECIMAL(5,2)": ([-99999, 0, 1], [Decimal("-999.99"), Decimal("0.00"), Decimal("0.01")]),
+    "DATE": ([0, -719162, 2932896], [date(1970, 1, 1), date.min, date.max]),
+    "TIMESTAMP": ([1], [datetime(1970, 1, 1, 0, 0, 0, 1)]),
+    "DOUBLE": ([0, 4607182418800017408], [0.0, 1.0]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_places_have_values(name):
+    line = ValueLine.of(row_type(name))
+    places, expected = TYPES[name]
+    assert values_at(line, places, continuous=False).to_list() == expected
+    assert line.low <= min(places)
+    assert line.high >= max(places)
+    ends = values_at(line, [line.low, line.high], continuous=False)
+    assert ends.null_count() == 0
+
+
+@pytest.mark.parametrize("name", ["VARCHAR", "BOOLEAN", "TIME", "TIMESTAMP_NS"])
+def test_other_types_have_no_line(name):
+    assert ValueLine.of(row_type(name)) is None
+
+
+def test_a_line_is_cut_to_bounds():
+    cents = ValueLine.of(RowType("DECIMAL", 9, 2))
+    assert (
+        cents.within(Fraction(1, 3), Fraction(2)).low,
+        cents.within(Fraction(0), Fraction(2)).high,
+    ) == (34, 200)
+    days = ValueLine.of(RowType("DATE")).within(Fraction(10), Fraction(20))
+    assert (days.low, days.high) == (10, 20)
+    times = ValueLine.of(RowType("TIMESTAMP")).within(Fraction(0), Fraction(1))
+    assert times.high == 86_400_000_000
+    floats = ValueLine.of(DOUBLE).within(Fraction(0), Fraction(3, 2))
+    assert values_at(floats, [floats.low, floats.high], continuous=False).to_list() == [0.0, 1.5]
+    assert cents.within(Fraction(-(10**20)), Fraction(10**20)) == cents

@@ -1,0 +1,533 @@
+"""Quantiles that are drawn: what is asked, charged, refused and kept."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from unittest.mock import patch
+
+import duckdb
+import polars as pl
+import pytest
+
+import dpsql
+from dpsql.engines.duckdb.engine import DuckDBRanking
+from dpsql.engines.ranked import by_group
+from dpsql.measurement import quantiles
+from dpsql.session import draws as drawing
+from tests.helpers.seeded import SeededBits
+
+BUDGET = dpsql.Budget(epsilon=1, delta=1e-9)
+MUCH = dpsql.Budget(rho=10**6)
+ROWS = """
+    SELECT i, ['a', 'b', 'c'][1 + i % 3] AS car, (i * 7919) % 1009 - 60 AS delay,
+        exp((i * 31 % 1000) / 200.0)::DOUBLE AS price,
+        ((i * 37) % 4000 / 100.0)::DECIMAL(9, 2) AS tip,
+        DATE '2020-01-01' + (i * 13 % 700)::INTEGER AS day, 'x' || (i % 10) AS word,
+        TIMESTAMP '2021-05-01' + to_microseconds(i * 1234567) AS at, i % 400 AS person,
+        CASE WHEN i % 4 > 0 THEN i % 97 END AS partly, (i % 50)::TINYINT AS small
+    FROM range(6000) t (i)
+"""
+SCHEMA = {"f": {"car": dpsql.Domain.labels(["a", "b", "c"])}}
+MEDIAN = "SELECT MEDIAN(delay) AS q FROM f"
+
+
+@pytest.fixture
+def con():
+    con = duckdb.connect()
+    con.execute(f"CREATE TABLE f AS {ROWS}").fetchall()
+    con.execute("""
+        CREATE TABLE c (id INTEGER PRIMARY KEY, town VARCHAR NOT NULL CHECK (town IN ('x', 'y')));
+        CREATE TABLE o (id INTEGER PRIMARY KEY, cid INTEGER NOT NULL REFERENCES c (id),
+            price INTEGER, item VARCHAR);
+        INSERT INTO c SELECT i, ['x', 'y'][1 + i % 2] FROM range(800) t (i);
+        INSERT INTO o SELECT i, i % 800, i * 577 % 5000, 'item ' || (i % 5) FROM range(4000) t (i);
+        CREATE TABLE towns AS
+        SELECT * FROM (VALUES ('x', 'north'), ('y', 'south')) t (town, region);
+    """).fetchall()
+    return con
+
+
+def session(con, **given):
+    return dpsql.Session(con, schema=SCHEMA, **given)
+
+
+def of_units(con, **given):
+    return dpsql.Session(con, unit=dpsql.Unit("c.id", max_rows={"o": 5}), public=["towns"], **given)
+
+
+def charged(session):
+    entries = session.ledger.entries()
+    return sum((e.mu_squared for e in entries), Fraction(0)) / 2
+
+
+# ── With a large budget, what is drawn is what DuckDB computes ───────────────────────────────────
+
+ASKED = [
+    "SELECT QUANTILE_DISC(delay, 0.5) AS q FROM f",
+    "SELECT car, QUANTILE_DISC(delay, 0.25) AS q FROM f GROUP BY car ORDER BY car",
+    "SELECT car, QUANTILE_DISC(price, 0.9) AS q FROM f GROUP BY car ORDER BY car",
+    "SELECT car, QUANTILE_DISC(tip, 0.1) AS q FROM f GROUP BY car ORDER BY car",
+    "SELECT QUANTILE_DISC(day, 0.75) AS q FROM f",
+    "SELECT QUANTILE_DISC(f.at, 0.33) AS q FROM f",
+    "SELECT QUANTILE_DISC(partly, 0.5) AS q FROM f",
+    "SELECT QUANTILE_DISC(delay, 0.5) FILTER (WHERE price > 3) AS q FROM f",
+    "SELECT car, QUANTILE_DISC(delay, 0.7) AS q FROM f WHERE car <> 'b' GROUP BY car ORDER BY car",
+    "SELECT QUANTILE_DISC(delay, 0.5) AS q FROM f WHERE word = 'x3' AND day > DATE '2020-06-01'",
+    "SELECT QUANTILE_DISC(delay * 2 + small, 0.4) AS q FROM f",
+    "SELECT QUANTILE_DISC(CASE WHEN car = 'a' THEN delay END, 0.6) AS q FROM f",
+    "SELECT car, QUANTILE_DISC(price, 0.5) AS q FROM f GROUP BY ROLLUP (car) "
+    "ORDER BY car NULLS LAST",
+    "SELECT PERCENTILE_DISC(0.3) WITHIN GROUP (ORDER BY delay) AS q FROM f",
+    "SELECT car, QUANTILE_DISC(delay, 0.5) + 1 AS q FROM f GROUP BY car ORDER BY car",
+    "SELECT MAX(q) AS q FROM (SELECT car, QUANTILE_DISC(delay, 0.5) AS q FROM f GROUP BY car)",
+    "WITH few AS (SELECT delay AS d FROM f WHERE partly < 50) "
+    "SELECT QUANTILE_DISC(d, 0.5) AS q FROM few",
+]  # fmt: skip
+OF_UNITS = [
+    "SELECT QUANTILE_DISC(price, 0.5) AS q FROM o",
+    "SELECT c.town, QUANTILE_DISC(o.price, 0.5) AS q FROM o JOIN c ON o.cid = c.id "
+    "GROUP BY c.town ORDER BY 1",
+    "SELECT r.region, QUANTILE_DISC(o.price, 0.9) AS q FROM o JOIN c ON o.cid = c.id "
+    "JOIN towns r ON r.town = c.town GROUP BY r.region ORDER BY 1",
+    "SELECT QUANTILE_DISC(s, 0.5) AS q FROM (SELECT cid, SUM(price) AS s FROM o GROUP BY cid)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sql", ASKED)
+def test_what_is_drawn_is_the_quantile(con, sql):
+    check_drawn(con, sql, session(con).query(sql, budget=MUCH))
+
+
+def check_drawn(con, sql, found):
+    """Check that values are quantiles: from one of the rows up to that of the next one."""
+    more = re.sub(r"(?<=[(, ])0\.\d+", lambda of: str(float(of[0]) + 0.002), sql)
+    first, last = (con.sql(each).pl()["q"] for each in (sql, more))
+    assert found["q"].null_count() == 0
+    if first.dtype.is_numeric():
+        first, last, found = (of.cast(pl.Float64) for of in (first, last, found["q"]))
+        assert (first - 1e-9 <= found).all()
+        assert (found <= last + 1e-9).all()
+    else:
+        assert found["q"].is_between(first, last).all()
+
+
+@pytest.mark.parametrize("sql", OF_UNITS)
+def test_it_is_of_rows_of_units(con, sql):
+    check_drawn(con, sql, of_units(con).query(sql, budget=dpsql.Budget(rho=10**9)))
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_as_many_rows_of_a_unit_count_as_may(con, most):
+    """Of those with all the large values, only so many count."""
+    con.execute("""
+        CREATE TABLE few AS SELECT i AS person, 10 AS x FROM range(300) t (i)
+        UNION ALL SELECT 1000 + i % 20, 90 FROM range(2000) t (i)
+    """).fetchall()
+    asked = dpsql.Session(con, unit="person", max_rows=most)
+    assert asked.query("SELECT MEDIAN(x) AS q FROM few", budget=MUCH)["q"][0] == 10
+    assert con.sql("SELECT MEDIAN(x) FROM few").fetchall() == [(90,)]
+
+
+def test_a_median_may_lie_between_two_values(con):
+    con.execute("CREATE TABLE two AS SELECT * FROM (VALUES (10), (20)) t (x)").fetchall()
+    (found,) = dpsql.query(con, "SELECT MEDIAN(x) AS q FROM two", budget=MUCH)["q"]
+    assert 10 <= found <= 20
+
+
+def test_floats_that_are_none_are_left_out(con):
+    con.execute("""
+        CREATE TABLE odd AS SELECT unnest(['nan', 'inf', '-inf', '1', '2', '3', NULL])::DOUBLE AS x
+    """).fetchall()
+    assert dpsql.query(con, "SELECT QUANTILE_DISC(x, 0.5) AS q FROM odd", budget=MUCH)["q"][0] == 2
+    assert dpsql.query(con, "SELECT QUANTILE_DISC(x, 0.3) AS q FROM odd", budget=MUCH)["q"][0] == 1
+
+
+@pytest.mark.parametrize(
+    "value", ["'infinity'::DATE", "'-infinity'::TIMESTAMP", "'290309-12-22 (BC)'::DATE"]
+)
+def test_no_row_makes_a_statement_fail(con, value):
+    con.execute(f"CREATE TABLE odd AS SELECT {value} AS x FROM range(50)").fetchall()
+    sql = "SELECT QUANTILE_DISC(x, 0.5) AS q FROM odd"
+    assert dpsql.query(con, sql, budget=MUCH)["q"].len() == 1
+
+
+# ── Declared columns ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_quantiles_of_few_declared_values_are_planned_as_before(con):
+    schema = {"f": {"delay": dpsql.Domain.integers(-60, 1000)}}
+    release = dpsql.query(con, [MEDIAN], budget=BUDGET, schema=schema)
+    assert not release.facts.drawn
+    assert release["query_1"]["q_lower"][0] is not None
+
+
+@pytest.mark.parametrize("sql", [MEDIAN, "SELECT QUANTILE_DISC(delay, 0.3) AS q FROM f"])
+@pytest.mark.parametrize("size", [1000, 10**5, 5 * 10**7])
+def test_those_of_many_declared_values_are_drawn(con, sql, size):
+    schema = {"f": {"delay": dpsql.Domain.integers(-60, size)}}
+    release = dpsql.query(con, [sql], budget=MUCH, schema=schema)
+    assert bool(release.facts.drawn) == (size > 2500)
+    check_drawn(con, sql, release["query_1"])
+
+
+def test_drawn_quantiles_may_be_asked_for(con):
+    schema = {"f": {"delay": dpsql.Domain.integers(-60, 1000)}}
+    given = {"budget": MUCH, "schema": schema, "quantiles": dpsql.Quantiles(always=True)}
+    release = dpsql.query(con, [MEDIAN], **given)
+    assert len(release.facts.drawn) == 1
+    assert release["query_1"]["q"][0] == con.sql(MEDIAN).fetchall()[0][0]
+    assert release["query_1"]["q_lower"][0] is None
+
+
+def test_values_outside_of_a_domain_are_left_out(con):
+    sql = "SELECT QUANTILE_DISC(delay, 0.5) AS q FROM f"
+    of = "SELECT QUANTILE_DISC(delay, 0.5) AS q FROM f WHERE delay BETWEEN 0 AND 90000"
+    for outside in ("drop", "null"):
+        domain = dpsql.Domain.integers(0, 90000, outside=outside, nullable=outside == "null")
+        found = dpsql.query(con, sql, budget=MUCH, schema={"f": {"delay": domain}})
+        assert found["q"][0] == con.sql(of).fetchall()[0][0]
+
+
+EXTREMES = [
+    "SELECT MAX(delay) AS q FROM f",
+    "SELECT MIN(price) AS q FROM f",
+    "SELECT MAX(day) AS q FROM f",
+]
+
+
+@pytest.mark.parametrize("sql", EXTREMES)
+def test_extremes_of_values_without_bounds_are_refused(con, sql):
+    with pytest.raises(dpsql.SchemaError) as refused:
+        session(con).query(sql, budget=BUDGET)
+    (typed,) = re.findall(r"beyond: (QUANTILE_DISC\(\w+, [\d.]+\))", refused.value.hint)
+    again = re.sub(r"M\w\w\(\w+\)", typed, sql)
+    assert session(con).query(again, budget=MUCH)["q"].null_count() == 0
+
+
+# ── What is charged ──────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("given", [None, dpsql.Quantiles(0.3)])
+@pytest.mark.parametrize("beside", ["", ", COUNT(*) AS n"])
+def test_parts_of_the_budget_add_up_to_it(con, given, beside):
+    asked = session(con)
+    budget = dpsql.Budget(rho=0.02)
+    asked_for = f"MEDIAN(delay) AS q, QUANTILE_DISC(price, 0.9) AS p{beside}"
+    sql = f"SELECT car, {asked_for} FROM f GROUP BY car"
+    release = asked.release(sql, budget=budget, quantiles=given)
+    assert charged(asked) == Fraction(2, 100)
+    share = Fraction(3, 10) if given else Fraction(1, 2) if beside else Fraction(9, 10)
+    assert [one.charge.mu_squared / 2 for one in release.facts.drawn] == 2 * [share / 100]
+    for one in release.facts.drawn:
+        cost = quantiles.selection_cost(one.epsilon)
+        assert one.charge.mu_squared * Fraction(999, 1000) < cost <= one.charge.mu_squared
+
+
+def test_rows_of_units_are_paid_for_together(con):
+    asked = dpsql.Session(con, unit="person", max_rows=20)
+    (one,) = asked.release(MEDIAN, budget=BUDGET).facts.drawn
+    cost = 400 * quantiles.selection_cost(one.epsilon)
+    assert one.charge.mu_squared * Fraction(999, 1000) < cost <= one.charge.mu_squared
+
+
+def test_pure_budgets_are_divided(con):
+    asked = session(con)
+    release = asked.release(MEDIAN, budget=dpsql.Budget(epsilon=1, delta=0), mechanism="laplace")
+    (one,) = release.facts.drawn
+    assert one.epsilon == Fraction(9, 10)
+    assert release.facts.laplace
+    amounts = [dpsql.Budget(epsilon=of, delta=0).mu_squared for of in (0.9, 0.1)]
+    assert [entry.mu_squared for entry in asked.ledger.entries()] == amounts
+
+
+def test_the_same_is_drawn_once(con):
+    asked = session(con)
+    sql = "SELECT car, MEDIAN(delay) AS q FROM f GROUP BY car"
+    first = asked.query(sql, budget=dpsql.Budget(rho=0.02))
+    before = charged(asked)
+    assert asked.query(sql, budget=0)["q"].to_list() == first["q"].to_list()
+    assert (
+        asked.query(sql.replace("MEDIAN(delay)", "QUANTILE_CONT(delay, 0.5)"), budget=0)[
+            "q"
+        ].to_list()
+        == first["q"].to_list()
+    )
+    assert charged(asked) == before
+    more = asked.release(sql, budget=dpsql.Budget(rho=0.02))
+    assert more["query"]["q"].to_list() == first["q"].to_list()
+    assert charged(asked) == before + Fraction(2, 100)  # all of it for the numbers of rows
+    asked.query(sql, budget=dpsql.Budget(rho=0.02), reuse=False)
+    assert len({one.request for one in asked.ledger.entries()}) == 5
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT QUANTILE_DISC(delay, 0.4) AS q FROM f",
+        "SELECT MEDIAN(delay + 0) AS q FROM f",
+        "SELECT car, MEDIAN(delay) AS q FROM f GROUP BY car",
+        "SELECT MEDIAN(delay) AS q FROM f WHERE price > 2",
+        "SELECT MEDIAN(price) AS q FROM f",
+    ],
+)
+def test_another_question_is_not_free(con, sql):
+    asked = session(con)
+    asked.query(MEDIAN, budget=dpsql.Budget(rho=0.02))
+    with pytest.raises(dpsql.UndeterminedError, match="wasn't drawn before"):
+        asked.query(sql, budget=0)
+
+
+def test_another_cut_is_another_question(con):
+    """Conditions on a column without a domain are told by cells of a line, whose numbers repeat."""
+    asked = session(con)
+    asked.query("SELECT MEDIAN(delay) AS q FROM f WHERE price > 20", budget=BUDGET)
+    for other in ("price > 90", "price < 20", "price >= 20.5"):
+        with pytest.raises(dpsql.UndeterminedError):
+            asked.query(f"SELECT MEDIAN(delay) AS q FROM f WHERE {other}", budget=0)
+
+
+def test_rows_that_changed_are_asked_anew(con, tmp_path):
+    file = tmp_path / "rows.duckdb"
+    with duckdb.connect(str(file)) as own:
+        own.execute("CREATE TABLE t AS SELECT i AS x FROM range(1000) t (i)").fetchall()
+        one = dpsql.Session(own, vintage="1", budget=dpsql.Budget(rho=1))
+        one.query("SELECT MEDIAN(x) AS q FROM t", budget=dpsql.Budget(rho=0.1))
+        one.close()
+        same = dpsql.Session(own, vintage="1")
+        assert same.query("SELECT MEDIAN(x) AS q FROM t", budget=0).height == 1
+        same.close()
+        other = dpsql.Session(own, vintage="2")
+        with pytest.raises(dpsql.UndeterminedError):
+            other.query("SELECT MEDIAN(x) AS q FROM t", budget=0)
+        other.close()
+
+
+REFUSED = {
+    "targets": ({"targets": {"query": 5.0}}, dpsql.BudgetError, "part of a budget"),
+    "no rule": ({"budget": BUDGET, "quantiles": 0.5}, dpsql.ArgumentError, "dpsql.Quantiles"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cant_be_meant_is_refused_before_the_charge(con, name):
+    given, error, said = REFUSED[name]
+    asked = session(con, budget=dpsql.Budget(rho=1))
+    with pytest.raises(error, match=said):
+        asked.release(MEDIAN, **given)
+    assert not charged(asked)
+
+
+@pytest.mark.parametrize("share", [0, 1, -0.1, 2, True, "x", float("nan")])
+def test_shares_are_parts(share):
+    with pytest.raises(dpsql.ArgumentError):
+        dpsql.Quantiles(share)
+
+
+def test_all_is_refused_together_before_anything_is_drawn(con):
+    asked = session(con)
+    with pytest.raises(dpsql.SchemaError):
+        asked.query("SELECT MEDIAN(delay) AS q, SUM(price) AS s FROM f", budget=BUDGET)
+    poor = session(duckdb_copy(con), budget=dpsql.Budget(rho=0.001))
+    with pytest.raises(dpsql.BudgetError):
+        poor.query(MEDIAN, budget=BUDGET)
+    assert not charged(asked)
+    assert not charged(poor)
+
+
+def duckdb_copy(con):
+    other = duckdb.connect()
+    rows = con.sql("FROM f").pl()  # noqa: F841, DuckDB reads it by its name
+    other.execute("CREATE TABLE f AS FROM rows").fetchall()
+    return other
+
+
+def test_a_public_join_that_repeats_rows_is_refused(con):
+    con.execute(
+        "CREATE TABLE tags AS SELECT * FROM (VALUES ('a', 1), ('a', 2), ('b', 3)) t (car, tag)"
+    ).fetchall()
+    asked = session(con, public=["tags"])
+    sql = "SELECT MEDIAN(f.delay) AS q FROM f JOIN tags ON f.car = tags.car"
+    with pytest.raises(dpsql.SqlError, match="several of one row"):
+        asked.query(sql, budget=BUDGET)
+    assert not charged(asked)
+
+
+# ── What plans and releases say ──────────────────────────────────────────────────────────────────
+
+
+def test_plans_say_how_far_off_it_will_be(con):
+    asked = session(con)
+    for plan in (
+        asked.plan(MEDIAN, budget=BUDGET),
+        dpsql.plan(con, MEDIAN, budget=BUDGET, schema=SCHEMA),
+    ):
+        (note,) = (note for note in plan.notes if "drawn" in note)
+        assert re.search(r"about 3\.\d rows off, if a group has more than some \d+ rows", note)
+        assert plan.budget.mu_squared == BUDGET.mu_squared / 10
+    assert not charged(asked)
+
+
+def test_what_plans_say_is_what_releases_say(con):
+    asked = session(con)
+    (note,) = (n for n in asked.plan(MEDIAN, budget=BUDGET).notes if "drawn" in n)
+    release = asked.release(MEDIAN, budget=BUDGET)
+    (one,) = release.facts.drawn
+    assert f"about {one.miss:.2g} rows off" in note
+    assert f"about {one.miss:.2g} rows off" in release.summary()
+    assert release.summary().count("quantiles drawn") == 1
+
+
+def test_releases_are_saved_with_what_was_drawn(con, tmp_path):
+    asked = session(con)
+    sql = "SELECT car, MEDIAN(delay) AS q, COUNT(*) AS n FROM f GROUP BY car"
+    release = asked.release({"cars": sql}, budget=BUDGET)
+    release.save(tmp_path / "r")
+    again = dpsql.Release.load(tmp_path / "r", ledger=asked.ledger)
+    assert again["cars"].equals(release["cars"])
+    assert again.facts.drawn == release.facts.drawn
+    assert again.marks("cars").equals(release.marks("cars"))
+    assert again.query(sql)["q"].to_list() == release["cars"]["q"].to_list()
+    other = "SELECT car, MEDIAN(delay) - 1 AS q FROM f GROUP BY car"
+    assert again.query(other)["q"].to_list() == [q - 1 for q in release["cars"]["q"]]
+    for unknown in ("SELECT MEDIAN(delay) AS q FROM f", sql.replace("delay", "price")):
+        with pytest.raises(dpsql.UndeterminedError):
+            again.query(unknown)
+
+
+@pytest.mark.parametrize("field", ["places", "epsilon", "name", "probability", "high"])
+def test_what_a_folder_says_of_draws_is_what_the_ledger_has(con, tmp_path, field):
+    import json
+
+    from dpsql.release import folder
+
+    asked = session(con)
+    asked.release(MEDIAN, budget=BUDGET).save(tmp_path / "r")
+    file = tmp_path / "r" / "release.json"
+    document = json.loads(file.read_text())
+    del document["sha256"]
+    one = document["drawn_quantiles"][0]
+    one[field] = {"places": [7], "epsilon": "1/7", "name": "x", "probability": "1/3", "high": 9}[
+        field
+    ]
+    file.write_text(folder._text({**document, "sha256": folder._digest(document)}))
+    with pytest.raises((dpsql.LedgerError, dpsql.ReleaseFormatError)):
+        dpsql.Release.load(tmp_path / "r", ledger=asked.ledger)
+
+
+def test_a_release_tells_no_more_than_it_was_charged(con):
+    asked = session(con)
+    release = asked.release(MEDIAN, budget=dpsql.Budget(rho=0.02))
+    rested = sum(one.mu_squared for one in release.facts.charges_before)
+    assert (rested + release.facts.receipt.mu_squared) / 2 == Fraction(2, 100)
+
+
+def test_few_rows_have_no_quantile(con):
+    sql = "SELECT MEDIAN(delay) AS q, COUNT(*) AS n FROM f WHERE price < 1.01"
+    release = session(con).release(sql, budget=dpsql.Budget(rho=0.001))
+    assert release["query"]["q"].to_list() == [None]
+    assert release.marks("query")["q"].to_list() == ["noise"]
+    assert release["query"]["q_lower"][0] == -(2.0**63)
+
+
+# ── What goes wrong ──────────────────────────────────────────────────────────────────────────────
+
+
+def failing(*_):
+    raise RuntimeError("a row says 'secret'")
+
+
+def test_a_failure_tells_nothing_and_pays_for_the_next(con):
+    asked = session(con, budget=dpsql.Budget(rho=0.04))
+    budget = dpsql.Budget(rho=0.02)
+    with patch.object(DuckDBRanking, "run", failing), pytest.raises(dpsql.ExecutionError) as told:
+        asked.query(MEDIAN, budget=budget)
+    assert "secret" not in str(told.value)
+    assert told.value.__context__ is None
+    spent = charged(asked)
+    assert spent == Fraction(18, 1000)
+    assert asked.query(MEDIAN, budget=budget).height == 1
+    assert charged(asked) == Fraction(2, 100)
+
+
+def test_a_failure_after_noise_is_not_free(con):
+    asked = session(con, budget=dpsql.Budget(rho=0.02))
+    with patch.object(drawing.KeptQuantiles, "of", failing), pytest.raises(dpsql.ExecutionError):
+        asked.query(MEDIAN, budget=dpsql.Budget(rho=0.01))
+    asked.query(MEDIAN, budget=dpsql.Budget(rho=0.01))
+    assert charged(asked) == Fraction(19, 1000)
+
+
+def test_a_call_that_died_between_is_paid_once(con):
+    asked = session(con)
+    from dpsql.session import answer as answering
+
+    with patch.object(answering, "_charge", failing), pytest.raises(RuntimeError):
+        asked.query(MEDIAN, budget=dpsql.Budget(rho=0.02))
+    assert charged(asked) == Fraction(18, 1000)
+    asked.release(MEDIAN, budget=dpsql.Budget(rho=0.002))
+    assert charged(asked) == Fraction(2, 100)
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_stays_one_and_says_nothing(con, kind):
+    def run(*_):
+        raise kind("secret")
+
+    asked = session(con)
+    with patch.object(DuckDBRanking, "run", run), pytest.raises(kind) as told:
+        asked.query(MEDIAN, budget=BUDGET)
+    assert "secret" not in str(told.value)
+
+
+def test_neighbours_are_as_near_as_is_charged(con):
+    """One unit's rows change the scores of all draws within what was paid for."""
+    seen = []
+
+    def noted(charged, ranking, *_):
+        found = ranking.run(charged.certified.window)
+        seen.append((charged.certified, found))
+        return [0] * charged.certified.groups
+
+    sql = "SELECT car, MEDIAN(delay) AS q FROM f GROUP BY ROLLUP (car)"
+    for without in (None, 7):
+        other = duckdb_copy(con)
+        other.execute("DELETE FROM f WHERE person = ?", [without]).fetchall()
+        asked = dpsql.Session(other, schema=SCHEMA, unit="person", max_rows=4)
+        with patch.object(drawing, "draw_quantiles", noted):
+            asked.query(sql, budget=BUDGET)
+    assert len(seen) == 4
+    for (plan, before), (_, after) in zip(seen[:2], seen[2:], strict=True):
+        ranges = [
+            widest(
+                *(
+                    list(quantiles.stretches(plan, of, by_group(of)(group)))
+                    for of in (before, after)
+                )
+            )
+            for group in range(plan.groups)
+        ]
+        assert 0 < sum(ranges) <= 4 * quantiles.score_range(plan.probability)
+
+
+def widest(one, other):
+    """Within which range two scores differ, along a line."""
+    ends = sorted({s.first for line in (one, other) for s in line})
+
+    def at(line, place):
+        return next(s.score for s in line if s.first <= place < s.first + s.length)
+
+    apart = [at(other, place) - at(one, place) for place in ends]
+    return max(apart) - min(apart)
+
+
+def test_draws_are_exact_draws(con):
+    """The same words of random bits draw the same, whatever cells statements have in common."""
+    asked, found = session(con), []
+    with patch.object(quantiles, "fresh_bits", lambda: SeededBits(4)):
+        for sql in (
+            MEDIAN,
+            "SELECT MEDIAN(delay) AS q, COUNT(*) FILTER (WHERE car = 'a') AS n FROM f",
+        ):
+            found += asked.query(sql, budget=dpsql.Budget(rho=10), reuse=False)["q"].to_list()
+    assert found[0] == pytest.approx(found[1], abs=3)
