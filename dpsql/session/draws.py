@@ -18,7 +18,6 @@ from fractions import Fraction
 from functools import partial
 
 from dpsql.answers.facts import DrawnQuantiles
-from dpsql.engines.interrupts import EndedStatementError, is_interrupted
 from dpsql.engines.ranked import RankedRows, Ranking, RankWindow
 from dpsql.errors import (
     BudgetError,
@@ -222,10 +221,7 @@ def _known(data: PrivateData, script: Script, request: Request) -> dict[str, _Kn
 def _drawn(
     data: PrivateData, request: Request, draws: WantedQuantiles, of: DrawnQuantile
 ) -> _KnownQuantiles:
-    """Draw one of the quantiles, for a charge.
-
-    If reading fails before anything was drawn, the charge pays for the next equal question.
-    """
+    """Draw one of the quantiles, for a charge; see `paid.PaidStep`."""
     amount, plan = draws.amount, draws.plan(of)
     if amount is None:
         raise InternalError("nothing is spent on what is drawn")
@@ -245,18 +241,11 @@ def _drawn(
         )
 
     def take(charged: ChargedPlan) -> KeptQuantiles:
-        try:
-            places = draw_quantiles(charged, ranking, partial(request.tell, "drawing quantiles"))
-        except EndedStatementError:
-            raise
-        except Exception:
-            if not ranking.read and not is_interrupted():
-                with suppress(LedgerError):
-                    data.ledger.fail(charged.receipt)
-            raise
-        return KeptQuantiles.of(of, plan, places)
+        step = partial(request.tell, "drawing quantiles")
+        return KeptQuantiles.of(of, plan, draw_quantiles(charged, ranking, step))
 
-    receipt, kept = PaidStep(of.table, plan, ranking.check, charge).taken(data, engine, take)
+    paid = PaidStep(of.table, plan, ranking.check, charge)
+    receipt, kept = paid.taken(data, engine, take, lambda: ranking.read)
     with suppress(LedgerError):
         data.ledger.deliver(receipt)
     (entry,) = (one for one in data.ledger.entries() if one.request == receipt.request)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -12,20 +12,18 @@ from dpsql.answers.facts import FoundColumn
 from dpsql.answers.found_values import FoundValues
 from dpsql.answers.scored import is_count
 from dpsql.calls import check_switch
-from dpsql.engines.interrupts import EndedStatementError, is_interrupted
 from dpsql.engines.key_scores import KeyScores, ScoredKeys
 from dpsql.errors import (
     ArgumentError,
     BudgetError,
-    ExecutionError,
     LedgerError,
     SchemaError,
     UnsupportedSqlError,
     printable,
     shown,
 )
-from dpsql.measurement.keys import KeyPlan, ToldKey, find_keys
-from dpsql.measurement.measure import ChargedPlan, ready
+from dpsql.measurement.keys import KeyPlan, find_keys
+from dpsql.measurement.measure import ChargedPlan
 from dpsql.privacy import Budget, Receipt
 from dpsql.privacy.budget import KEY_SHARE
 from dpsql.privacy.finding import Keys
@@ -46,10 +44,10 @@ from dpsql.schema.domain import OTHER, Domain, refused_label
 from dpsql.schema.drafts import KEY_TYPES, counting_hint, declaration_hint
 from dpsql.schema.grain import declared_type
 from dpsql.schema.names import as_sql, closest, folded, unknown
-from dpsql.session.answer import keep
 from dpsql.session.checks import check_budget, check_keys
 from dpsql.session.data import DeclaredData, PrivateData
 from dpsql.session.key_source import KeySource
+from dpsql.session.paid import PaidStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +95,7 @@ class KeyQuestion:
 def answer_keys(data: PrivateData, asked: KeyQuestion, watch: Watch) -> FoundKeys:
     """Find keys with a charge, or hand out again what was found before.
 
-    What must hold at every line is what `answer.answer` says of its own, and why it does: nothing
-    is read before the charge, which is durable before any row is; what is scored is what was
-    verified, on one snapshot; nothing but keys that were told leaves `find_keys`; no error after
-    the charge carries data; and what was told is kept before it is handed out, so that a call which
-    ends in between leaves it to the next one. If scoring fails before any noise is drawn, the
-    charge pays for the next equal question.
+    Nothing but keys that were told leaves `find_keys`; all else is as `paid.PaidStep` says.
 
     Raises:
         StaleSchemaError: the connection or the table is not the one it was.
@@ -126,51 +119,37 @@ def answer_keys(data: PrivateData, asked: KeyQuestion, watch: Watch) -> FoundKey
             f"No keys of {printable(table.name)}.{printable(source.label)} were found before.",
             hint="pass a budget, for example dpsql.Budget(epsilon=1, delta=1e-9).",
         )
-    rule = _rule(data, asked, asked.budget, most)
+    budget, rule = asked.budget, _rule(data, asked, asked.budget, most)
     plan = KeyPlan(rule, asked.keys.max_keys)
-    step = partial(watch, "finding keys")
-    receipt: Receipt | None = None
-    failure: BaseException | None = None
     engine = data.declared.source.engine()
-    try:
-        with engine.snapshot():
-            data.verify(table)
-            scores = engine.key_scores(table, source.key, rule.weights)
-            scores.check()
-            ready(plan)
-            receipt = data.ledger.charge(
-                rule.mu_squared,
-                delta=rule.delta,
-                asked=data.ledger.understood(asked.budget),
-                purpose=purpose(plan.digest, charged=True),
-                accept_schema=data.archive.accepted((table,)),
-                each_row=table.each_row,
-            )
-            charged = ChargedPlan(plan, receipt, data.ledger)
-            try:
-                told = _told(data, charged, scores, step)
-                kept = KeptKeys(
-                    table.typed,
-                    source.label,
-                    source.type,
-                    source.filled,
-                    rule,
-                    texts_of(told),
-                    table.stored.described,
-                    len(told) < plan.most,
-                )
-                keep(data.ledger, receipt, kept.encode())
-            except (KeyboardInterrupt, SystemExit) as error:
-                failure = type(error)()
-            except BaseException:  # whatever it was, its text and frames may hold keys
-                failure = ExecutionError()
-            if failure is not None:  # outside the handlers, so that it has no context
-                raise failure
-        return _handed_out(data, receipt, kept, asked)
-    except BaseException:
-        if receipt is not None:
-            data.ledger.abandon(receipt)
-        raise
+    scores = _Noticed(engine.key_scores(table, source.key, rule.weights))
+
+    def charge() -> Receipt:
+        return data.ledger.charge(
+            rule.mu_squared,
+            delta=rule.delta,
+            asked=data.ledger.understood(budget),
+            purpose=purpose(plan.digest, charged=True),
+            accept_schema=data.archive.accepted((table,)),
+            each_row=table.each_row,
+        )
+
+    def take(charged: ChargedPlan) -> KeptKeys:
+        told = find_keys(charged, scores, partial(watch, "finding keys"))
+        return KeptKeys(
+            table.typed,
+            source.label,
+            source.type,
+            source.filled,
+            rule,
+            texts_of(told),
+            table.stored.described,
+            len(told) < plan.most,
+        )
+
+    paid = PaidStep(table, plan, scores.check, charge)
+    receipt, kept = paid.taken(data, engine, take, lambda: scores.scored)
+    return _handed_out(data, receipt, kept, asked)
 
 
 def kept_keys(data: PrivateData, asked: KeyQuestion) -> FoundKeys | None:
@@ -179,26 +158,6 @@ def kept_keys(data: PrivateData, asked: KeyQuestion) -> FoundKeys | None:
         table = data.declared.described(asked.table)
         source = source_of(data.declared, table, asked)
     return _found_before(data, table, source, asked)
-
-
-def _told(
-    data: PrivateData, charged: ChargedPlan, scores: KeyScores, step: Callable[[int, int], None]
-) -> tuple[ToldKey, ...]:
-    """Find the keys; if the statement fails, note that nothing can come of the charge.
-
-    It is noted only while no noise was drawn, and a statement that was ended from outside hasn't
-    failed. What is raised here never gets out.
-    """
-    noticed = _Noticed(scores)
-    try:
-        return find_keys(charged, noticed, step)
-    except EndedStatementError:
-        raise
-    except Exception:
-        if not noticed.scored and not is_interrupted():
-            with suppress(LedgerError):
-                data.ledger.fail(charged.receipt)
-        raise
 
 
 @dataclass(slots=True)

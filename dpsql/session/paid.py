@@ -10,11 +10,13 @@ next one.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from dpsql.engines.base import Engine
-from dpsql.errors import ExecutionError
+from dpsql.engines.interrupts import EndedStatementError, is_interrupted
+from dpsql.errors import ExecutionError, LedgerError
 from dpsql.measurement.measure import ChargedPlan, Payable, ready
 from dpsql.privacy import Receipt
 from dpsql.schema import Table
@@ -49,7 +51,11 @@ class PaidStep:
     charge: Callable[[], Receipt]
 
     def taken(
-        self, data: PrivateData, engine: Engine, take: Callable[[ChargedPlan], K]
+        self,
+        data: PrivateData,
+        engine: Engine,
+        take: Callable[[ChargedPlan], K],
+        begun: Callable[[], bool],
     ) -> tuple[Receipt, K]:
         """Charge for the step and take it.
 
@@ -57,6 +63,8 @@ class PaidStep:
             data: the data.
             engine: reads the rows.
             take: carries it out; whatever it raises never gets out.
+            begun: tells whether noise may have been drawn. If a step fails before, its charge pays
+                for the next equal question; a statement that was ended from outside hasn't failed.
 
         Raises:
             StaleSchemaError: the connection or the table is not the one it was.
@@ -73,7 +81,7 @@ class PaidStep:
                 receipt = self.charge()
                 charged = ChargedPlan(self.plan, receipt, data.ledger)
                 try:
-                    kept = take(charged)
+                    kept = _noted(data, charged, take, begun)
                     keep(data.ledger, receipt, kept.encode())
                 except (KeyboardInterrupt, SystemExit) as error:
                     failure = type(error)()
@@ -86,3 +94,21 @@ class PaidStep:
             if receipt is not None:
                 data.ledger.abandon(receipt)
             raise
+
+
+def _noted(
+    data: PrivateData,
+    charged: ChargedPlan,
+    take: Callable[[ChargedPlan], K],
+    begun: Callable[[], bool],
+) -> K:
+    """Take a step; if it fails before noise was drawn, note that nothing can come of the charge."""
+    try:
+        return take(charged)
+    except EndedStatementError:
+        raise
+    except Exception:
+        if not begun() and not is_interrupted():
+            with suppress(LedgerError):
+                data.ledger.fail(charged.receipt)
+        raise
