@@ -559,8 +559,11 @@ class _Invented:
         return np.zeros(part.rows)
 
     def quantiles(self, column: StatisticColumn, part: GroupBox, reach: float) -> QuantileValues:
-        """Return the first value of each quantile's expression."""
-        known = column.range if column.range is not None else pl.Series([0.0])
+        """Return the first value of each quantile's expression; of one that is drawn, a small one.
+
+        What is computed of it may fail for values of which nobody knows whether there are any.
+        """
+        known = column.example if column.example is not None else pl.Series([0.0])
         values = known.gather(np.zeros(part.rows, dtype=np.int64))
         if column.quantile is not None and column.quantile.continuous:
             values = values.cast(pl.Float64)

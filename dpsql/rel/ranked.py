@@ -57,6 +57,8 @@ class ValueLine:
             least, most = type_.limits
             return cls(type_, max(least, -(2**63)), min(most, 2**63 - 1))
         if type_.name == "DECIMAL":
+            if type_.scale > MOST_DIGITS:
+                return None
             most = 10 ** min(type_.width, MOST_DIGITS) - 1
             return cls(type_, -most, most)
         if type_.is_float:

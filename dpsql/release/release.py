@@ -297,7 +297,8 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         tables, frames = self._facts.tables, public or {}
         read = self._facts.read
         asked = asked_of(sql, tables, frames, read)
-        how = confidence, groups_above, read, self._facts.found, self._facts.drawn
+        drawn = tuple(one.of_statement("", "") for one in self._facts.drawn)  # by name alone
+        how = confidence, groups_above, read, self._facts.found, drawn
         found = requery(sql, asked, self.sources, frames, *how)
         shown = found if suppress_below is None else SuppressedFrames(found, suppress_below)
         return (ErrorFrames(shown) if self._standard_errors else shown).frame(ASKED)

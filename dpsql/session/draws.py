@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -22,7 +21,6 @@ from dpsql.engines.ranked import RankedRows, Ranking, RankWindow
 from dpsql.errors import (
     BudgetError,
     InternalError,
-    LedgerError,
     UndeterminedError,
     printable,
 )
@@ -92,12 +90,13 @@ class WantedQuantiles:
             )
         given = request.quantiles or Quantiles()
         share = given.share or (ALONE if _is_alone(script) else BESIDE)
-        each = share / len(missing)
+        each = share / len(script.drawn)  # so that a charge that failed is for the same again
+        left = 1 - each * len(missing)
         if budget.pure:
-            part = Budget(epsilon=budget.amount * each, delta=0)
-            return cls(script, missing, part, Budget(epsilon=budget.amount * (1 - share), delta=0))
-        part = Budget(rho=budget.mu_squared * each / 2)
-        return cls(script, missing, part, Budget(rho=budget.mu_squared * (1 - share) / 2))
+            parts = (Budget(epsilon=budget.amount * of, delta=0) for of in (each, left))
+        else:
+            parts = (Budget(rho=budget.mu_squared * of / 2) for of in (each, left))
+        return cls(script, missing, *parts)
 
     def plan(self, of: DrawnQuantile) -> DrawPlan:
         """Return the plan for drawing one of them."""
@@ -136,9 +135,8 @@ def epsilon_of(budget: Budget | None, values: RankedValues, rows: int) -> Fracti
     if budget is None:
         return Fraction(0)
     most = min(values.most, values.count)
-    if budget.pure:
-        return budget.amount / (rows * most)
-    return largest_epsilon(budget.mu_squared, most, rows)
+    epsilon = largest_epsilon(budget.mu_squared, most, rows)
+    return min(epsilon, budget.amount / (rows * most)) if budget.pure else epsilon
 
 
 def _is_alone(script: Script) -> bool:
@@ -246,8 +244,6 @@ def _drawn(
 
     paid = PaidStep(of.table, plan, ranking.check, charge)
     receipt, kept = paid.taken(data, engine, take, lambda: ranking.read)
-    with suppress(LedgerError):
-        data.ledger.deliver(receipt)
     (entry,) = (one for one in data.ledger.entries() if one.request == receipt.request)
     return _KnownQuantiles(entry, kept)
 

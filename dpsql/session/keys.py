@@ -149,7 +149,7 @@ def answer_keys(data: PrivateData, asked: KeyQuestion, watch: Watch) -> FoundKey
 
     paid = PaidStep(table, plan, scores.check, charge)
     receipt, kept = paid.taken(data, engine, take, lambda: scores.scored)
-    return _handed_out(data, receipt, kept, asked)
+    return FoundKeys.of(kept, receipt.request, asked.other)
 
 
 def kept_keys(data: PrivateData, asked: KeyQuestion) -> FoundKeys | None:

@@ -57,7 +57,7 @@ class PaidStep:
         take: Callable[[ChargedPlan], K],
         begun: Callable[[], bool],
     ) -> tuple[Receipt, K]:
-        """Charge for the step and take it.
+        """Charge for the step, take it, and note that what came of it is handed out.
 
         Args:
             data: the data.
@@ -89,6 +89,8 @@ class PaidStep:
                     failure = ExecutionError()
                 if failure is not None:  # outside the handlers, so that it has no context
                     raise failure
+            with suppress(LedgerError):  # at worst, the same is handed out again
+                data.ledger.deliver(receipt)
             return receipt, kept
         except BaseException:
             if receipt is not None:

@@ -42,7 +42,7 @@ from dpsql.sql.computing.postprocess import (
 )
 from dpsql.sql.computing.worth import Worth, around_half
 from dpsql.sql.lowering.alike import Classes
-from dpsql.sql.lowering.drawn import DrawnQuantile, ends_of
+from dpsql.sql.lowering.drawn import DrawnQuantile, ends_of, values_at
 from dpsql.sql.lowering.lower import GroupsOf, LoweredCore, LoweredSet, LoweredStatistic
 from dpsql.sql.lowering.matrices import AddedUp, LoweredBlock
 from dpsql.sql.outline import Outlined
@@ -394,9 +394,9 @@ class _Builder:
         if isinstance(lowered.statistic, Linear) and lowered.statistic.of_units:
             return self._units(group, lowered, item)
         quantile = lowered.statistic if isinstance(lowered.statistic, Quantile) else None
-        drawn, line = "", None
+        drawn, line, small = "", None, None
         if lowered.ranked is not None and quantile is not None:
-            drawn, line = self._drawn(group, lowered, quantile, lowered.ranked)
+            drawn, line, small = self._drawn(group, lowered, quantile, lowered.ranked)
         blocks = self._merged(lowered.blocks)
         share = max(worth, LEAST_WORTH) * item.weight(group) / lowered.scale**2
         if quantile is not None and lowered.values is not None:
@@ -420,6 +420,7 @@ class _Builder:
             lowered.ends,
             drawn=drawn,
             line=line,
+            small=small,
         )
 
     def _drawn(
@@ -428,8 +429,8 @@ class _Builder:
         lowered: LoweredStatistic,
         quantile: Quantile,
         ranked: tuple[ReadValue, ValueLine],
-    ) -> tuple[str, pl.Series]:
-        """Note what a quantile is drawn of; return its name, and the ends of its line."""
+    ) -> tuple[str, pl.Series, pl.Series]:
+        """Note what a quantile is drawn of; return its name, the ends of its line, and a value."""
         merged = [self.classes.merge(block, self._sizes) for block in lowered.blocks]
         condition = "" if lowered.added_up is None else lowered.added_up.name
         sizes = self.classes.sizes
@@ -448,7 +449,8 @@ class _Builder:
         name = ".".join([own, *self._table.path, self._table.name])
         label, continuous = quantile.label, quantile.continuous
         self.drawn.setdefault(name, DrawnQuantile(label, self._table, values, continuous, own))
-        return name, ends_of(line, continuous=continuous)
+        small = values_at(line, [min(max(0, line.low), line.high)], continuous=continuous)
+        return name, ends_of(line, continuous=continuous), small
 
     def _share(self, part: StatisticColumn, whole: StatisticColumn, weight: float) -> None:
         """Let a share be planned as the average that it is: of A − N/2, to which a row adds ±1/2.

@@ -55,6 +55,13 @@ class StatisticColumn:
     """The least and the largest value that can be drawn."""
     found: DrawnValues | None = None
     """The values that were drawn."""
+    small: pl.Series | None = None
+    """A value near the middle of the line, which can be drawn."""
+
+    @property
+    def example(self) -> pl.Series | None:
+        """Some values that a quantile may have."""
+        return self.small if self.values is None else self.values
 
     @property
     def range(self) -> pl.Series | None:

@@ -135,7 +135,7 @@ def test_a_median_may_lie_between_two_values(con):
     assert 10 <= found <= 20
 
 
-def test_floats_that_are_none_are_left_out(con):
+def test_nan_is_left_out_and_infinite_values_are_at_the_ends(con):
     con.execute("""
         CREATE TABLE odd AS SELECT unnest(['nan', 'inf', '-inf', '1', '2', '3', NULL])::DOUBLE AS x
     """).fetchall()
@@ -241,6 +241,17 @@ def test_pure_budgets_are_divided(con):
     assert [entry.mu_squared for entry in asked.ledger.entries()] == amounts
 
 
+@pytest.mark.parametrize("most", [1, 5, 20])
+@pytest.mark.parametrize("epsilon", [0.1, 20, 100, 500])
+def test_large_pure_budgets_pay_for_units(con, most, epsilon):
+    """The μ² of a pure ε grows more slowly than ε²."""
+    asked = dpsql.Session(con, schema=SCHEMA, unit="person", max_rows=most)
+    sql = "SELECT car, MEDIAN(delay) AS q FROM f GROUP BY car"
+    budget = dpsql.Budget(epsilon=epsilon, delta=0)
+    (one,) = asked.release(sql, budget=budget, mechanism="laplace").facts.drawn
+    assert one.epsilon * most <= Fraction(str(epsilon)) * Fraction(9, 10)
+
+
 def test_the_same_is_drawn_once(con):
     asked = session(con)
     sql = "SELECT car, MEDIAN(delay) AS q FROM f GROUP BY car"
@@ -342,15 +353,32 @@ def duckdb_copy(con):
     return other
 
 
-def test_a_public_join_that_repeats_rows_is_refused(con):
-    con.execute(
-        "CREATE TABLE tags AS SELECT * FROM (VALUES ('a', 1), ('a', 2), ('b', 3)) t (car, tag)"
-    ).fetchall()
+REPEATED = {
+    "a public join": "SELECT MEDIAN(f.delay) AS q FROM f JOIN tags ON f.car = tags.car",
+    "rows twice": "SELECT MEDIAN(d) AS q FROM "
+    "(SELECT delay AS d FROM f UNION ALL SELECT delay FROM f)",
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_rows_that_are_several_are_refused(con, name):
+    con.execute("CREATE TABLE tags (car VARCHAR, tag INTEGER)").fetchall()
+    con.execute("INSERT INTO tags VALUES ('a', 1), ('a', 2), ('b', 3)").fetchall()
     asked = session(con, public=["tags"])
-    sql = "SELECT MEDIAN(f.delay) AS q FROM f JOIN tags ON f.car = tags.car"
-    with pytest.raises(dpsql.SqlError, match="several of one row"):
-        asked.query(sql, budget=BUDGET)
+    with pytest.raises(dpsql.DpsqlError) as refused:
+        asked.query(REPEATED[name], budget=BUDGET)
+    assert refused.value.hint
     assert not charged(asked)
+
+
+DECIMALS = "SELECT MEDIAN(z) AS q FROM fine"
+
+
+def test_decimals_of_very_many_digits_are_refused_beforehand(con):
+    con.execute("CREATE TABLE fine AS SELECT 0.5::DECIMAL(38, 30) AS z").fetchall()
+    for ask in (session(con).plan, session(con).query):
+        with pytest.raises(dpsql.SchemaError):
+            ask(DECIMALS, budget=BUDGET)
 
 
 # ── What plans and releases say ──────────────────────────────────────────────────────────────────
@@ -415,6 +443,33 @@ def test_what_a_folder_says_of_draws_is_what_the_ledger_has(con, tmp_path, field
         dpsql.Release.load(tmp_path / "r", ledger=asked.ledger)
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT car, QUANTILE_DISC(delay, 0.9) AS q FROM f GROUP BY car",
+        "SELECT car, MEDIAN(delay) FILTER (WHERE car <> 'a') AS q FROM f GROUP BY car",
+        "SELECT car, MEDIAN(delay) AS q FROM f WHERE price > 2 GROUP BY car",
+        "SELECT car, MEDIAN(i) AS q FROM f GROUP BY car",
+    ],
+)
+def test_a_release_answers_no_other_quantile_at_the_same_place(con, sql):
+    """Its own statement has the name by which others are asked."""
+    own = "SELECT car, MEDIAN(delay) AS q FROM f GROUP BY car"
+    release = session(con).release(own, budget=BUDGET)
+    with pytest.raises(dpsql.UndeterminedError):
+        release.query(sql)
+    assert release.query(own)["q"].to_list() == release["query"]["q"].to_list()
+
+
+def test_groups_in_another_order_are_no_others(con):
+    domains = {"car": dpsql.Domain.labels(["a", "b", "c"]), "small": dpsql.Domain.integers(0, 49)}
+    asked = dpsql.Session(con, schema={"f": domains})
+    sql = "SELECT car, small % 2 AS odd, MEDIAN(i) AS q FROM f GROUP BY car, odd"
+    release = asked.release(sql, budget=MUCH)
+    with pytest.raises(dpsql.UndeterminedError):
+        release.query("SELECT small % 2 AS odd, car, MEDIAN(i) AS q FROM f GROUP BY odd, car")
+
+
 def test_a_release_tells_no_more_than_it_was_charged(con):
     asked = session(con)
     release = asked.release(MEDIAN, budget=dpsql.Budget(rho=0.02))
@@ -448,6 +503,22 @@ def test_a_failure_tells_nothing_and_pays_for_the_next(con):
     assert spent == Fraction(18, 1000)
     assert asked.query(MEDIAN, budget=budget).height == 1
     assert charged(asked) == Fraction(2, 100)
+
+
+def test_a_failure_of_one_of_several_pays_for_the_next(con):
+    asked, budget, runs = session(con), dpsql.Budget(rho=0.02), []
+    sql = "SELECT MEDIAN(delay) AS q, QUANTILE_DISC(price, 0.9) AS p FROM f"
+
+    def second(self, window):
+        runs.append(window)
+        return failing() if len(runs) == 2 else run(self, window)
+
+    run = DuckDBRanking.run
+    with patch.object(DuckDBRanking, "run", second), pytest.raises(dpsql.ExecutionError):
+        asked.query(sql, budget=budget)
+    assert charged(asked) == Fraction(18, 1000)
+    asked.query(sql, budget=budget)
+    assert charged(asked) == Fraction(18, 1000) + Fraction(11, 1000)  # what it took for known parts
 
 
 def test_a_failure_after_noise_is_not_free(con):

@@ -282,7 +282,7 @@ def test_a_number_has_as_few_buckets_as_it_can(con):
     ("SELECT x, COUNT(*) AS n FROM t WHERE x BETWEEN 0 AND 3 GROUP BY x", "x"),
     ("SELECT id, COUNT(*) AS n FROM t WHERE id BETWEEN 0 AND 9999 GROUP BY id", "id"),
     ("SELECT COUNT(*) AS n FROM t JOIN shifts ON s < shift", "s"),
-    ("SELECT MEDIAN(x) AS m FROM t", "x"),
+    ("SELECT MAX(x) AS m FROM t", "x"),
 ])  # fmt: skip
 def test_what_has_no_known_values_is_refused(con, sql, marked):
     with pytest.raises(SqlSchemaError, match="no public domain") as caught:

@@ -4,8 +4,8 @@ Guarantees:
     Those of `dpsql/engines/ranked.py`. Each row that counts is read once for each group that it is
     in, with its value; equal values of a group are counted, and running totals of these are numbers
     of rows up to a value. All are whole numbers of 128 bits where they are multiplied, and of 64
-    elsewhere: tables have fewer than 2^58 rows. NaN and infinite values are none. Numbers that are
-    beyond the line count as its ends.
+    elsewhere: tables have fewer than 2^58 rows. NaN is none. What is beyond the line, as what is
+    infinite is, counts as its nearer end.
 """
 
 from __future__ import annotations
@@ -126,17 +126,17 @@ def _on_line(value: RowValue) -> str:
     """
     sql, type_ = f"({value.sql})", value.type
     if type_.is_float:
-        return f"CASE WHEN {call('isfinite', sql)} THEN {sql}::DOUBLE END"
+        return f"CASE WHEN NOT {call('isnan', sql)} THEN {sql}::DOUBLE END"
     line = ValueLine.of(type_)
     if type_.is_exact and line is not None and type_ not in _NARROW:
         low, high = (decimal_text(Fraction(end, 10**type_.scale)) for end in (line.low, line.high))
         ends = f"WHEN {sql} >= '{high}'::{type_.sql} THEN {whole(line.high, 'BIGINT')} "
         ends += f"WHEN {sql} <= '{low}'::{type_.sql} THEN {whole(line.low, 'BIGINT')} "
         return f"CASE {ends} ELSE {_last_digits(sql, type_)} END"
-    if type_.name == "DATE":
-        return _finite(sql, call("-", sql, "'1970-01-01'::DATE"))
-    if type_.name == "TIMESTAMP":
-        return _finite(sql, call("epoch_us", sql))
+    if line is not None and type_.name == "DATE":
+        return _finite(sql, call("-", sql, "'1970-01-01'::DATE"), line)
+    if line is not None and type_.name == "TIMESTAMP":
+        return _finite(sql, call("epoch_us", sql), line)
     return f"{sql}::BIGINT"
 
 
@@ -151,6 +151,9 @@ def _last_digits(sql: str, type_: RowType) -> str:
     return f"{call('*', narrow, f'{10**type_.scale}::DECIMAL(19,0)')}::BIGINT"
 
 
-def _finite(sql: str, place: str) -> str:
-    """Write the place of a day or a time; infinite ones have none, of which it would fail."""
-    return f"CASE WHEN {call('isfinite', sql)} THEN TRY({place})::BIGINT END"
+def _finite(sql: str, place: str, line: ValueLine) -> str:
+    """Write the place of a day or a time; infinite ones have those of the ends of the line."""
+    low, high = (whole(end, "BIGINT") for end in (line.low, line.high))
+    ends = f"WHEN {sql} > '1970-01-01'::{line.type.sql} THEN {high} ELSE {low}"
+    finite = f"WHEN {call('isfinite', sql)} THEN TRY({place})::BIGINT"
+    return f"CASE WHEN {sql} IS NOT NULL THEN CASE {finite} {ends} END END"

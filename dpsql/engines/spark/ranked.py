@@ -5,7 +5,8 @@ Guarantees:
     in, with its value, by `units.py`; equal values of a group are counted, and running totals of
     these are numbers of rows up to a value, whatever part of the job runs again. All are whole
     numbers, of 38 digits where they are multiplied: tables have fewer than 2^58 rows, and
-    probabilities no more than 17 digits. NaN and infinite values are none.
+    probabilities no more than 17 digits. NaN is none; what is infinite counts as the end of the
+    line.
 """
 
 from __future__ import annotations
@@ -120,8 +121,8 @@ def _on_line(value: RowValue) -> str:
     """
     sql, type_ = spark_sql(value), value.type
     if type_.is_float:
-        finite = f"{call('abs', 'v')} < {constant('Infinity', 'DOUBLE')}"
-        return let("v", f"CAST({sql} AS DOUBLE)", f"CASE WHEN {finite} THEN v END")
+        number = f"CASE WHEN NOT {call('isnan', 'v')} THEN v END"
+        return let("v", f"CAST({sql} AS DOUBLE)", number)
     line = ValueLine.of(type_)
     if type_.is_exact and line is not None:
         low, high = (decimal_text(Fraction(end, 10**type_.scale)) for end in (line.low, line.high))

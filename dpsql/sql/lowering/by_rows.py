@@ -35,6 +35,7 @@ from dpsql.sql.binding.core import (
     rewritten,
 )
 from dpsql.sql.binding.expressions import BoundExpr, Expr, as_stored, column, render
+from dpsql.sql.lowering.drawn import counted_of
 from dpsql.sql.lowering.evaluate import MAX_JOINT_CELLS, Evaluator
 from dpsql.sql.lowering.lookups import kept_relation
 from dpsql.sql.lowering.matrices import CoupledColumns, components
@@ -300,7 +301,7 @@ def _cells_of(core: Core, reader: RowReader) -> list[BoundExpr]:
     for statistic in core.statistics:
         base = base_of(statistic)
         if isinstance(base, Quantile):
-            added = list(base.weights) if reader.drawn(base) is not None else []
+            added = list(base.weights) if counted_of(base, reader) is not None else []
         else:
             added = [weight for weight in base.weights if weight.by_row]
         parts += [part for part in expressions(statistic) if part not in added]

@@ -66,6 +66,7 @@ from dpsql.sql.binding.expressions import (
 from dpsql.sql.binding.instants import told_by_rows
 from dpsql.sql.lowering.by_rows import by_rows
 from dpsql.sql.lowering.coarse import EQUALITIES
+from dpsql.sql.lowering.drawn import counted_of, nearly_extreme
 from dpsql.sql.lowering.evaluate import Evaluator
 from dpsql.sql.lowering.keys import DerivedKeys, OnAxis
 from dpsql.sql.lowering.lookups import compared_values, comparison_of, kept_relation, values_of
@@ -182,13 +183,16 @@ class _Statement:
             SqlError: they have none, and can't be drawn.
         """
         try:
-            if self._reader.draws_all and (counted := self._reader.drawn(quantile)) is not None:
+            if (
+                self._reader.draws_all
+                and (counted := counted_of(quantile, self._reader)) is not None
+            ):
                 return replace(quantile, counted=counted)
             return replace(quantile, value=self._needed(quantile.value))
         except SqlError as error:
-            counted = self._reader.drawn(quantile)
+            counted = counted_of(quantile, self._reader)
             if counted is None:
-                error.hint = self._reader.nearly_extreme(quantile, error.hint)
+                error.hint = nearly_extreme(quantile, self._reader, error.hint)
                 raise
             return replace(quantile, counted=counted)
 

@@ -1,18 +1,27 @@
-"""Quantiles that are drawn: of what, where they stand, and their values."""
+"""Quantiles that are drawn: which can be, of what, where they stand, and their values."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 
 import polars as pl
+from sqlglot import exp
 
+from dpsql.errors import InternalError, SqlError
+from dpsql.hints import Hint, instead
 from dpsql.linalg.floats import number_at
+from dpsql.rel.distinct import ReadValue
 from dpsql.rel.ranked import RankedValues, ValueLine
+from dpsql.rows.types import RowType
 from dpsql.schema import Table
+from dpsql.sql.binding.core import Linear, Quantile, present
+from dpsql.sql.binding.expressions import BoundExpr, render
+from dpsql.sql.lowering.measures import RowReader
 
 Place = tuple[str, int, int, int]
 """The place of a statistic in a script: its statement, and the numbers of the table of answers, of
@@ -83,3 +92,61 @@ def values_at(line: ValueLine, places: Sequence[int], *, continuous: bool) -> pl
 def ends_of(line: ValueLine, *, continuous: bool) -> pl.Series:
     """Return the least and the largest value of a line."""
     return values_at(line, [line.low, line.high], continuous=continuous)
+
+
+# ── Which quantiles can be drawn ─────────────────────────────────────────────────────────────────
+
+
+def counted_of(quantile: Quantile, reader: RowReader) -> Linear | None:
+    """Return the count of rows that have a value, if quantiles of that can be drawn.
+
+    The least and the largest value can't be: one that is drawn lies anywhere beyond all of them.
+
+    Args:
+        quantile: the quantile.
+        reader: reads what is computed of rows.
+    """
+    value, type_ = quantile.value, _drawn_type(quantile.value, reader)
+    if type_ is None or quantile.is_extreme:
+        return None
+    if quantile.all_rows and not reader.is_always_there(value):
+        return None
+    there = present(value)
+    if not type_.is_float:
+        node = exp.Not(this=exp.Is(this=exp.Paren(this=value.node), expression=exp.Null()))
+        there = replace(value, node=node, sql=render(node))
+    return Linear(f"COUNT of {quantile.label}", filters=(*quantile.filters, there))
+
+
+def ranked_of(quantile: Quantile, reader: RowReader) -> tuple[ReadValue, ValueLine]:
+    """Return how a value is read by which rows are put in order, and the line of its values.
+
+    Raises:
+        InternalError: it isn't drawn.
+    """
+    read = reader.read_value(quantile.value)
+    line = ValueLine.of(read.value.type)
+    if line is None:
+        raise InternalError("values that aren't drawn are put in order")
+    low, high = reader.between([reader.expression(quantile.value)])
+    return read, line if low is None or high is None else line.within(low, high)
+
+
+def nearly_extreme(quantile: Quantile, reader: RowReader, hint: str | None) -> str | None:
+    """Say what to ask for in place of the least or the largest value of an unbounded column."""
+    if not quantile.is_extreme or _drawn_type(quantile.value, reader) is None:
+        return hint
+    of, p = reader.text_of(quantile.value), abs(quantile.probability - 0.01)
+    asked = Hint("ask for a value that one row in a hundred is beyond: ")
+    asked = asked + instead(f"QUANTILE_DISC({of}, {p:g})", of=quantile.whole)
+    return asked + "." if hint is None else asked + "; or " + hint
+
+
+def _drawn_type(value: BoundExpr, reader: RowReader) -> RowType | None:
+    """Return the type of an expression whose quantiles can be drawn; None if they can't."""
+    if value.relations or value.node.find(exp.Query) is not None:
+        return None
+    with suppress(SqlError):
+        type_ = reader.type_of(value)
+        return None if ValueLine.of(type_) is None else type_
+    return None

@@ -25,7 +25,7 @@ from dpsql.schema.domain import Merging
 from dpsql.schema.names import capitals
 from dpsql.sql.binding.core import Core, Linear, Quantile, Statistic, Windowed, present
 from dpsql.sql.binding.expressions import BoundExpr, column, render
-from dpsql.sql.lowering.drawn import ends_of
+from dpsql.sql.lowering.drawn import counted_of, ends_of, ranked_of
 from dpsql.sql.lowering.evaluate import Evaluator, StoredAxis, WeighedEntries
 from dpsql.sql.lowering.matrices import (
     AddedUp,
@@ -396,7 +396,10 @@ class _Set:
             )
             if not axis.rows:
                 raise self._no_value(quantile.value)
-            if axis.rows > MOST_TOLD_APART and (drawn := self._reader.drawn(quantile)) is not None:
+            if (
+                axis.rows > MOST_TOLD_APART
+                and (drawn := counted_of(quantile, self._reader)) is not None
+            ):
                 return self._ranked(quantile, drawn)
             values, type_ = (
                 self._evaluator.frame(axis).to_series(),
@@ -420,7 +423,7 @@ class _Set:
 
     def _ranked(self, quantile: Quantile, counted: Linear) -> LoweredStatistic:
         """Count the rows that have a value: the quantile is drawn by itself."""
-        read, line = self._reader.ranked(quantile)
+        read, line = ranked_of(quantile, self._reader)
         if quantile.continuous and not read.value.type.is_number:
             raise self._not_numeric(quantile)
         found = self._linear(counted)
@@ -433,9 +436,9 @@ class _Set:
     def _repeated(self, quantile: Quantile) -> SqlError:
         return self._source.error(
             quantile.value.span,
-            "Rows of a public table make several of one row here, and a quantile that is drawn is "
-            "of rows as they are.",
-            never("join tables in which each value that is looked up is there once."),
+            "One row is several here, as where public rows or UNION ALL repeat it, and a quantile "
+            "that is drawn is of rows as they are.",
+            never("join public tables in which each value that is looked up is there once."),
             UnsupportedSqlError,
         )
 

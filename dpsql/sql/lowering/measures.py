@@ -18,16 +18,14 @@ from types import MappingProxyType
 from sqlglot import exp
 
 from dpsql.errors import (
-    InternalError,
     SchemaError,
     Span,
     SqlError,
     SqlSchemaError,
     WantedColumn,
 )
-from dpsql.hints import Hint, instead
+from dpsql.hints import instead
 from dpsql.rel.distinct import ReadValue
-from dpsql.rel.ranked import ValueLine
 from dpsql.rows import expression as row
 from dpsql.rows.expression import (
     RowCall,
@@ -70,7 +68,7 @@ from dpsql.schema import Table
 from dpsql.schema.domain import ZONED
 from dpsql.schema.drafts import bounds_hint, expression_hint, finding_bounds_hint, have
 from dpsql.schema.names import quoted_text, unused
-from dpsql.sql.binding.core import Linear, Quantile, Within, present
+from dpsql.sql.binding.core import Linear, Within
 from dpsql.sql.binding.expressions import BoundExpr, Expr, as_stored, rebuild, render
 from dpsql.sql.lowering.matrices import AddedUp
 from dpsql.sql.lowering.restrict import numbers
@@ -354,6 +352,10 @@ class RowReader:
                     return FoundExpression.of(expression, self.types, table.filled)
         return None
 
+    def text_of(self, bound: BoundExpr) -> str:
+        """Return an expression as it was written."""
+        return self._source.text(bound.span)
+
     def type_of(self, bound: BoundExpr) -> RowType:
         """Return the type of an expression.
 
@@ -374,50 +376,6 @@ class RowReader:
         with self._at(bound.span):
             value = RowWriter(self.types).write(expression)
         return ReadValue(value, row.columns(expression), described(expression, self.types))
-
-    def drawn(self, quantile: Quantile) -> Linear | None:
-        """Return the count of rows that have a value, if quantiles of that can be drawn.
-
-        Raises:
-            SqlError: nothing can be interpolated between its values.
-        """
-        value, type_ = quantile.value, self._drawn_type(quantile.value)
-        if type_ is None or quantile.is_extreme:  # which would lie anywhere beyond all values
-            return None
-        if quantile.all_rows and not self.is_always_there(value):
-            return None
-        there = present(value)
-        if not type_.is_float:
-            node = exp.Not(this=exp.Is(this=exp.Paren(this=value.node), expression=exp.Null()))
-            there = replace(value, node=node, sql=render(node))
-        return Linear(f"COUNT of {quantile.label}", filters=(*quantile.filters, there))
-
-    def _drawn_type(self, value: BoundExpr) -> RowType | None:
-        """Return the type of an expression whose quantiles can be drawn; None if they can't."""
-        if value.relations or value.node.find(exp.Query) is not None:
-            return None
-        with suppress(SqlError):
-            type_ = self.type_of(value)
-            return None if ValueLine.of(type_) is None else type_
-        return None
-
-    def nearly_extreme(self, quantile: Quantile, hint: str | None) -> str | None:
-        """Say what to ask for in place of the least or the largest value of an unbounded column."""
-        if not quantile.is_extreme or self._drawn_type(quantile.value) is None:
-            return hint
-        of, p = self._source.text(quantile.value.span), abs(quantile.probability - 0.01)
-        asked = Hint("ask for a value that one row in a hundred is beyond: ")
-        asked = asked + instead(f"QUANTILE_DISC({of}, {p:g})", of=quantile.whole)
-        return asked + "." if hint is None else asked + "; or " + hint
-
-    def ranked(self, quantile: Quantile) -> tuple[ReadValue, ValueLine]:
-        """Return how a value is read by which rows are put in order, and the line of its values."""
-        read, expression = self.read_value(quantile.value), self.expression(quantile.value)
-        line = ValueLine.of(read.value.type)
-        if line is None:
-            raise InternalError("values that aren't drawn are put in order")
-        low, high = self._bounds.of(row.ordered(expression))
-        return read, line if low is None or high is None else line.within(low, high)
 
     def expression(self, bound: BoundExpr) -> row.RowExpression:
         """Read a bound expression as one of a row.
