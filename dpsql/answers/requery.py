@@ -121,7 +121,9 @@ def _from_one(script: Script, source: Source) -> Answers:
 
 
 def _with_drawn(script: Script, drawn: Sequence[DrawnQuantiles]) -> Script:
-    """Return a script with quantiles that were drawn: those at its places, or of the same name.
+    """Return a script with quantiles that were drawn: those of the same name, or at its places.
+
+    By places those of a release's own statement are known, over whatever cells it is compiled.
 
     Raises:
         UndeterminedError: another one wasn't drawn.
@@ -131,7 +133,7 @@ def _with_drawn(script: Script, drawn: Sequence[DrawnQuantiles]) -> Script:
     found = dict[Place, DrawnValues]()
     for place, name in script.drawn_at.items():
         of = script.drawn[name]
-        values = at.get(place) or named.get((of.table.path, of.name))
+        values = named.get((of.table.path, of.name)) or at.get(place)
         if values is None or len(values.places) != of.values.count or values.line != of.values.line:
             raise UndeterminedError(
                 f"{printable(of.label)} wasn't drawn for this release, or in other groups.",

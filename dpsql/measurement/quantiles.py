@@ -62,7 +62,7 @@ from dpsql.rel.ranked import RankedValues, ValueLine
 _BEYOND = 40
 """The logarithm of how much likelier the best place is than all of those that aren't told apart."""
 _WORD = 64
-_LARGEST = 2_000
+LARGEST_RANGE = 2_000
 """The largest ε that has a price; it is far beyond what anybody spends."""
 
 
@@ -139,8 +139,8 @@ def largest_epsilon(mu_squared: Fraction, most: int, contributions: int) -> Frac
 
     # μ(ε) <= ε·√(2π)/4, with equality for small ε, and ε/2 is less than what a μ of √ε needs.
     low = _rounded_down(Fraction(math.sqrt(each) * 4 / math.sqrt(2 * math.pi)))
-    low = min(low, Fraction(_LARGEST))
-    high = min(2 * low + 2 * each, Fraction(_LARGEST))
+    low = min(low, Fraction(LARGEST_RANGE))
+    high = min(2 * low + 2 * each, Fraction(LARGEST_RANGE))
     while low and not fits(low):
         low = _rounded_down(low * (1 - Fraction(1, 10**9)))
     while high - low > low / 10**8:

@@ -10,10 +10,13 @@ from typing import Any
 import msgspec
 
 from dpsql.answers.facts import DrawnQuantiles, Earlier
-from dpsql.errors import ReleaseFormatError
-from dpsql.measurement.quantiles import DrawPlan
+from dpsql.errors import DpsqlError, ReleaseFormatError, printable
+from dpsql.measurement.exponential import selection_cost
+from dpsql.measurement.quantiles import LARGEST_RANGE, DrawPlan
 from dpsql.privacy import Entry
 from dpsql.privacy.amount import fraction
+from dpsql.rel.ranked import ValueLine
+from dpsql.rows.types import row_type
 from dpsql.sql.lowering.drawn import DrawnQuantile, Place
 
 _MARK = b"dpsql quantiles 1\n"
@@ -61,9 +64,26 @@ class KeptQuantiles(msgspec.Struct, frozen=True):
 
     def tells(self, one: DrawnQuantiles) -> bool:
         """Whether these are what a release tells of."""
-        own = (self.name, self.probability, self.type, self.low, self.high, self.places)
-        told = (one.name, one.probability, one.type, one.low, one.high, one.places)
-        return own == told and self.epsilon == one.epsilon
+        own = (self.label, self.name, self.probability, self.type, self.low, self.high)
+        told = (one.label, one.name, one.probability, one.type, one.low, one.high)
+        return own == told and (self.places, self.epsilon) == (one.places, one.epsilon)
+
+
+def can_be_drawn(one: DrawnQuantiles) -> bool:
+    """Whether what a release tells of quantiles can be so."""
+    try:
+        line = ValueLine.of(row_type(one.type))
+    except DpsqlError:
+        return False
+    within = line is not None and line.low <= one.low <= one.high <= line.high
+    return (
+        within
+        and 0 <= one.probability <= 1
+        and 0 < one.epsilon <= LARGEST_RANGE
+        and selection_cost(one.epsilon) <= one.charge.mu_squared
+        and all(one.low <= place <= one.high for place in one.places)
+        and one.label == printable(one.label)
+    )
 
 
 def holds_quantiles(content: bytes) -> bool:

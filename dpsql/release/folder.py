@@ -36,7 +36,7 @@ from dpsql.present.formats import write_parquet
 from dpsql.present.records import DocumentPart, In, document_of, facts_in
 from dpsql.privacy import Entry, Ledger
 from dpsql.privacy.purpose import ChargedTable
-from dpsql.release.drawn import decode_quantiles
+from dpsql.release.drawn import can_be_drawn, decode_quantiles
 from dpsql.release.found_keys import FoundKeys, KeptKeys, decode_keys
 from dpsql.release.measurements import decode, encode, read_parquet
 from dpsql.schema import Table
@@ -209,7 +209,7 @@ def _check(facts: Facts, document: Mapping[str, Any]) -> None:
         raise ValueError
     if max(document["format"], FORMAT) != _format_of(facts):
         raise ValueError
-    if not (_are_tables(facts) and _are_found(facts)):
+    if not (_are_tables(facts) and _are_found(facts) and _are_drawn(facts)):
         raise ValueError
     if facts.groups_above is not None and not 0 <= facts.groups_above <= MAX_ABOVE:
         raise ValueError
@@ -238,6 +238,17 @@ def _are_found(facts: Facts) -> bool:
         and all(one.rule.mu_squared <= one.charge.mu_squared for one in facts.found)
         and all(one.computed is None or _are_values(one.computed) for one in facts.found)
         and all(not one.scores or _are_scores(one, facts.table) for one in facts.found)
+    )
+
+
+def _are_drawn(facts: Facts) -> bool:
+    """Whether quantiles can have been drawn: of these tables, each place once, within a charge."""
+    paths = {table.path for table in facts.tables}
+    at = [place for one in facts.drawn for place in one.at]
+    return (
+        len(set(at)) == len(at)
+        and {statement for statement, *_ in at} <= facts.statements.keys()
+        and all(one.path in paths and can_be_drawn(one) for one in facts.drawn)
     )
 
 
@@ -392,8 +403,10 @@ def check_ledger(facts: Facts, content: bytes, ledger: Ledger) -> None:
     if [_place(entries.get(e.request)) for e in rested] != rested:
         raise _forged()
     for drawn in facts.drawn:
-        kept = ledger.content(entries[drawn.charge.request])
-        if kept is not None and not decode_quantiles(kept).tells(drawn):
+        entry = entries[drawn.charge.request]
+        kept, charged = ledger.content(entry), {of.table for of in entry.purpose.tables}
+        own = {identity_of(table) for table in facts.tables if table.path == drawn.path}
+        if own != charged or (kept is not None and not decode_quantiles(kept).tells(drawn)):
             raise _forged()
     for found in facts.found:
         kept = ledger.content(entries[found.charge.request])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from fractions import Fraction
 from unittest.mock import patch
@@ -14,6 +15,7 @@ import dpsql
 from dpsql.engines.duckdb.engine import DuckDBRanking
 from dpsql.engines.ranked import by_group
 from dpsql.measurement import quantiles
+from dpsql.release import folder
 from dpsql.session import draws as drawing
 from tests.helpers.seeded import SeededBits
 
@@ -423,22 +425,35 @@ def test_releases_are_saved_with_what_was_drawn(con, tmp_path):
             again.query(unknown)
 
 
-@pytest.mark.parametrize("field", ["places", "epsilon", "name", "probability", "high"])
-def test_what_a_folder_says_of_draws_is_what_the_ledger_has(con, tmp_path, field):
-    import json
-
-    from dpsql.release import folder
-
-    asked = session(con)
-    asked.release(MEDIAN, budget=BUDGET).save(tmp_path / "r")
-    file = tmp_path / "r" / "release.json"
+def forge(path, field, value):
+    """Write another value of what a folder says of a quantile, with its checksum."""
+    file = path / "release.json"
     document = json.loads(file.read_text())
     del document["sha256"]
-    one = document["drawn_quantiles"][0]
-    one[field] = {"places": [7], "epsilon": "1/7", "name": "x", "probability": "1/3", "high": 9}[
-        field
-    ]
+    document["drawn_quantiles"][0][field] = value
     file.write_text(folder._text({**document, "sha256": folder._digest(document)}))
+
+
+FORGED = {
+    "places": [7], "epsilon": "1/7", "name": "x", "probability": "1/3", "high": 9, "label": "AVG",
+    "at": [["other", 0, 0, 0]], "path": ["x"], "type": "BLOB", "low": -(10**40),
+}  # fmt: skip
+IMPOSSIBLE = {"places": [10**40], "epsilon": "0/1", "probability": "7/2", "label": "a\nb"}
+
+
+@pytest.mark.parametrize("field", IMPOSSIBLE)
+def test_what_cant_have_been_drawn_is_refused(con, tmp_path, field):
+    session(con).release(MEDIAN, budget=BUDGET).save(tmp_path / "r")
+    forge(tmp_path / "r", field, IMPOSSIBLE[field])
+    with pytest.raises(dpsql.ReleaseFormatError):
+        dpsql.Release.load(tmp_path / "r")
+
+
+@pytest.mark.parametrize("field", FORGED)
+def test_what_a_folder_says_of_draws_is_what_the_ledger_has(con, tmp_path, field):
+    asked = session(con)
+    asked.release(MEDIAN, budget=BUDGET).save(tmp_path / "r")
+    forge(tmp_path / "r", field, FORGED[field])
     with pytest.raises((dpsql.LedgerError, dpsql.ReleaseFormatError)):
         dpsql.Release.load(tmp_path / "r", ledger=asked.ledger)
 
