@@ -35,7 +35,9 @@ Guarantees:
        drawn with its length as the number of candidates, then a place in it, uniformly. Values that
        aren't read miss the quantile by more than R: so do all places beyond the last one that is
        read, if there are rows beyond, and their score is −R.
-    5. All is decided in whole numbers of any size; no float has a part in it. What leaves this file
+    5. Nothing fails for how many rows there are: a database multiplies numbers of rows, of fewer
+       than 2^58, by b, and `DrawPlan` makes sure that this and R fit 127 bits.
+    6. All is decided in whole numbers of any size; no float has a part in it. What leaves this file
        are places that were drawn. Time depends on how many values are read, by no more than the
        scores between 0 and −R, and on the number of values between these.
 
@@ -62,6 +64,8 @@ from dpsql.rel.ranked import RankedValues, ValueLine
 _BEYOND = 40
 """The logarithm of how much likelier the best place is than all of those that aren't told apart."""
 _WORD = 64
+MOST_ROWS = 2**58
+"""No table has as many."""
 LARGEST_RANGE = 2_000
 """The largest ε that has a price; it is far beyond what anybody spends."""
 
@@ -87,6 +91,15 @@ class DrawPlan:
     most: int
     contributions: int
     epsilon: Fraction
+
+    def __post_init__(self) -> None:
+        """Refuse what a database can't compute for all tables.
+
+        Raises:
+            InternalError: numbers of rows, times the denominator of p, may not fit 127 bits.
+        """
+        if self.probability.denominator * MOST_ROWS + self.window.reach >= 2**126:
+            raise InternalError("a quantile's probability has too many digits")
 
     @classmethod
     def of(cls, name: str, values: RankedValues, contributions: int, epsilon: Fraction) -> DrawPlan:
@@ -120,6 +133,8 @@ class DrawPlan:
     @property
     def window(self) -> RankWindow:
         """The part of the order of rows that is read: all that isn't cut off at −R."""
+        if self.epsilon <= 0:
+            raise InternalError("a quantile is drawn for an amount above 0")
         reach = (Fraction(math.log(self.line.width)) + _BEYOND) / self.steepness
         return RankWindow(self.probability, math.ceil(reach))
 

@@ -34,6 +34,8 @@ _TIMES = tuple(
 )
 MOST_DIGITS = 18
 """Digits of a DECIMAL whose values fit 64 bits."""
+MOST_SCALE = 6
+"""Digits after the point of one that has more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,8 @@ class ValueLine:
             least, most = type_.limits
             return cls(type_, max(least, -(2**63)), min(most, 2**63 - 1))
         if type_.name == "DECIMAL":
-            if type_.scale > MOST_DIGITS:
-                return None
+            if type_.width > MOST_DIGITS and type_.scale > MOST_SCALE:
+                return None  # too few digits before the point would fit
             most = 10 ** min(type_.width, MOST_DIGITS) - 1
             return cls(type_, -most, most)
         if type_.is_float:

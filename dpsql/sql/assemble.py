@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import partial
 from types import MappingProxyType
 
@@ -42,7 +41,7 @@ from dpsql.sql.computing.postprocess import (
 )
 from dpsql.sql.computing.worth import Worth, around_half
 from dpsql.sql.lowering.alike import Classes
-from dpsql.sql.lowering.drawn import DrawnQuantile, ends_of, values_at
+from dpsql.sql.lowering.drawn import DrawnQuantile, ends_of, probability_of, values_at
 from dpsql.sql.lowering.lower import GroupsOf, LoweredCore, LoweredSet, LoweredStatistic
 from dpsql.sql.lowering.matrices import AddedUp, LoweredBlock
 from dpsql.sql.outline import Outlined
@@ -443,7 +442,7 @@ class _Builder:
             condition,
             value=value,
             line=line,
-            probability=Fraction(str(quantile.probability)),
+            probability=probability_of(quantile),
         )
         own = values.name(self.classes.of, self._table.derived)
         name = ".".join([own, *self._table.path, self._table.name])

@@ -270,6 +270,18 @@ def test_values_are_those_that_were_paid_for(other):
     draw_quantiles(charged, rows, _bits=SeededBits(0))  # nor is the charge used up
 
 
+def test_denominators_are_such_that_no_table_is_too_large():
+    DrawPlan.of("q", values(Fraction(1, 10**20)), 1, Fraction(1))
+    for probability, epsilon in (
+        (Fraction(1, 2**70), Fraction(1)),
+        (Fraction(1, 3), Fraction(1, 10**40)),
+    ):
+        with pytest.raises(InternalError):
+            DrawPlan.of("q", values(probability), 1, epsilon)
+    with pytest.raises(InternalError):
+        DrawPlan.of("q", values(Fraction(1, 2)), 1, Fraction(0))
+
+
 def test_a_charge_pays_once_and_for_no_more():
     rows = Rows(values(Fraction(1, 2)), [[1]])
     plan = plan_of(rows)

@@ -373,14 +373,55 @@ def test_rows_that_are_several_are_refused(con, name):
     assert not charged(asked)
 
 
-DECIMALS = "SELECT MEDIAN(z) AS q FROM fine"
-
-
-def test_decimals_of_very_many_digits_are_refused_beforehand(con):
-    con.execute("CREATE TABLE fine AS SELECT 0.5::DECIMAL(38, 30) AS z").fetchall()
+@pytest.mark.parametrize("type_", ["DECIMAL(38, 30)", "DECIMAL(38, 18)", "DECIMAL(25, 7)"])
+def test_decimals_of_too_many_digits_are_refused_beforehand(con, type_):
+    con.execute(
+        f"CREATE TABLE fine AS SELECT (i / 10)::{type_} AS z FROM range(90) t(i)"
+    ).fetchall()
     for ask in (session(con).plan, session(con).query):
         with pytest.raises(dpsql.SchemaError):
-            ask(DECIMALS, budget=BUDGET)
+            ask("SELECT MEDIAN(z) AS q FROM fine", budget=BUDGET)
+
+
+def test_wide_decimals_keep_their_digits_before_the_point(con):
+    con.execute("CREATE TABLE wide AS SELECT (i * 10**9)::DECIMAL(38, 6) AS z FROM range(9) t(i)")
+    sql = "SELECT QUANTILE_DISC(z, 0.5) AS q FROM wide"
+    assert dpsql.query(con, sql, budget=MUCH)["q"][0] == 4 * 10**9
+
+
+@pytest.mark.parametrize("p", ["2e-36", "1e-300", "0.3333333333333333", "0.1234567890123456"])
+@pytest.mark.parametrize("rows", [340, 341, 342])
+def test_no_number_of_rows_makes_a_draw_fail(con, p, rows):
+    """Where a database multiplied by a large denominator, one row more could have been too many."""
+    con.execute(f"CREATE TABLE n AS SELECT i AS x FROM range({rows}) t (i)").fetchall()
+    sql = f"SELECT QUANTILE_DISC(x, {p}) AS q FROM n"
+    if float(p) < 1e-9:
+        with pytest.raises(dpsql.SchemaError):
+            dpsql.query(con, sql, budget=BUDGET)
+    else:
+        assert dpsql.query(con, sql, budget=BUDGET).height == 1
+
+
+MOVED = {
+    "hours": ("at", dpsql.Domain.dates("2021-01-01", "2023-12-31", grain="hour", nullable=True)),
+    "steps": ("price", dpsql.Domain.decimals("0", "200", step="0.5", nullable=True)),
+    "bins": ("price", dpsql.Domain.bins([0, 50, 100, 200], nullable=True)),
+}
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_values_that_count_as_others_of_a_domain_are_not_drawn(con, name):
+    """SQL sees the nearest ones: a draw among those that are stored would be of others."""
+    column, domain = MOVED[name]
+    given = {"budget": BUDGET, "schema": {"f": {column: domain}}}
+    given["quantiles"] = dpsql.Quantiles(always=True)
+    sql = f"SELECT QUANTILE_DISC(f.{column}, 0.5) AS q FROM f"
+    try:
+        release = dpsql.query(con, [sql], **given)
+    except dpsql.ResourceLimitError:
+        assert domain.size > 2500
+    else:
+        assert not release.facts.drawn
 
 
 # ── What plans and releases say ──────────────────────────────────────────────────────────────────

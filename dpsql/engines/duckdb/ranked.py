@@ -4,7 +4,8 @@ Guarantees:
     Those of `dpsql/engines/ranked.py`. Each row that counts is read once for each group that it is
     in, with its value; equal values of a group are counted, and running totals of these are numbers
     of rows up to a value. All are whole numbers of 128 bits where they are multiplied, and of 64
-    elsewhere: tables have fewer than 2^58 rows. NaN is none. What is beyond the line, as what is
+    elsewhere: tables have fewer than 2^58 rows, and `measurement/quantiles.py` lets no factor pass
+    with which these don't fit. NaN is none. What is beyond the line, as what is
     infinite is, counts as its nearer end.
 """
 

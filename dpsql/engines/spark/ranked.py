@@ -5,8 +5,8 @@ Guarantees:
     in, with its value, by `units.py`; equal values of a group are counted, and running totals of
     these are numbers of rows up to a value, whatever part of the job runs again. All are whole
     numbers, of 38 digits where they are multiplied: tables have fewer than 2^58 rows, and
-    probabilities no more than 17 digits. NaN is none; what is infinite counts as the end of the
-    line.
+    `measurement/quantiles.py` lets no factor pass with which these don't fit 127 bits. NaN is none;
+    what is infinite counts as the end of the line.
 """
 
 from __future__ import annotations

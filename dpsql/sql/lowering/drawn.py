@@ -101,13 +101,14 @@ def counted_of(quantile: Quantile, reader: RowReader) -> Linear | None:
     """Return the count of rows that have a value, if quantiles of that can be drawn.
 
     The least and the largest value can't be: one that is drawn lies anywhere beyond all of them.
+    Nor can values of a domain that are stored as others, which SQL sees as the nearest of it.
 
     Args:
         quantile: the quantile.
         reader: reads what is computed of rows.
     """
     value, type_ = quantile.value, _drawn_type(quantile.value, reader)
-    if type_ is None or quantile.is_extreme:
+    if type_ is None or probability_of(quantile) in {0, 1} or reader.reads_moved(value):
         return None
     if quantile.all_rows and not reader.is_always_there(value):
         return None
@@ -116,6 +117,11 @@ def counted_of(quantile: Quantile, reader: RowReader) -> Linear | None:
         node = exp.Not(this=exp.Is(this=exp.Paren(this=value.node), expression=exp.Null()))
         there = replace(value, node=node, sql=render(node))
     return Linear(f"COUNT of {quantile.label}", filters=(*quantile.filters, there))
+
+
+def probability_of(quantile: Quantile) -> Fraction:
+    """Return the probability, of nine digits: a row of a billion more or less can't be told."""
+    return Fraction(str(quantile.probability)).limit_denominator(10**9)
 
 
 def ranked_of(quantile: Quantile, reader: RowReader) -> tuple[ReadValue, ValueLine]:

@@ -65,7 +65,7 @@ from dpsql.rows.times import with_clocks
 from dpsql.rows.types import DOUBLE, NANOSECONDS, RowType, row_type
 from dpsql.rows.write import RowWriter, known_as
 from dpsql.schema import Table
-from dpsql.schema.domain import ZONED
+from dpsql.schema.domain import ZONED, Merging
 from dpsql.schema.drafts import bounds_hint, expression_hint, finding_bounds_hint, have
 from dpsql.schema.names import quoted_text, unused
 from dpsql.sql.binding.core import Linear, Within
@@ -351,6 +351,11 @@ class RowReader:
                 with self._at(bound.span):
                     return FoundExpression.of(expression, self.types, table.filled)
         return None
+
+    def reads_moved(self, bound: BoundExpr) -> bool:
+        """Whether an expression reads a column whose values count as the nearest of its domain."""
+        read = row.columns(self.expression(bound)) & self._table.columns.keys()
+        return any(self._table.merges(name) - {Merging.ENDS} for name in read)
 
     def text_of(self, bound: BoundExpr) -> str:
         """Return an expression as it was written."""
