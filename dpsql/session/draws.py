@@ -115,7 +115,6 @@ class WantedQuantiles:
         for of in self.missing.values():
             plan = self.plan(of)
             miss = rows_missed(plan.probability, plan.epsilon)
-            needed = miss * float(plan.window.reach) / (plan.window.reach or 1)
             needed = math.log(plan.line.width) * miss
             rho = float(self.amount.mu_squared / 2) if self.amount is not None else 0.0
             said.append(

@@ -430,21 +430,25 @@ class _Builder:
         ranked: tuple[ReadValue, ValueLine],
     ) -> tuple[str, pl.Series, pl.Series]:
         """Note what a quantile is drawn of; return its name, the ends of its line, and a value."""
-        merged = [self.classes.merge(block, self._sizes) for block in lowered.blocks]
-        condition = "" if lowered.added_up is None else lowered.added_up.name
-        sizes = self.classes.sizes
-        groups = unit_groups(merged, group.shape, sizes, self._table, condition)
         value, line = ranked
-        values = RankedValues(
-            groups.blocks,
-            groups.count,
-            min(_groups_of_a_row(groups.blocks), groups.count),
-            condition,
-            value=value,
-            line=line,
-            probability=probability_of(quantile),
-        )
-        own = values.name(self.classes.of, self._table.derived)
+        condition = "" if lowered.added_up is None else lowered.added_up.name
+
+        def over(blocks: Sequence[LoweredBlock], sizes: Mapping[str, int]) -> RankedValues:
+            groups = unit_groups(blocks, group.shape, sizes, self._table, condition)
+            return RankedValues(
+                groups.blocks,
+                groups.count,
+                min(_groups_of_a_row(groups.blocks), groups.count),
+                condition,
+                value=value,
+                line=line,
+                probability=probability_of(quantile),
+            )
+
+        merged = [self.classes.merge(block, self._sizes) for block in lowered.blocks]
+        values = over(merged, self.classes.sizes)
+        # The same groups have one name, whatever cells the statements around count together.
+        own = over(lowered.blocks, self._sizes).name({}, self._table.derived)
         name = ".".join([own, *self._table.path, self._table.name])
         label, continuous = quantile.label, quantile.continuous
         self.drawn.setdefault(name, DrawnQuantile(label, self._table, values, continuous, own))

@@ -300,6 +300,20 @@ def test_another_cut_is_another_question(con):
             asked.query(f"SELECT MEDIAN(delay) AS q FROM f WHERE {other}", budget=0)
 
 
+def test_the_same_quantile_is_free_in_other_scripts(con):
+    """Whatever cells the statements beside it tell apart."""
+    schema = {
+        "f": {"car": dpsql.Domain.labels(["a", "b", "c"]), "i": dpsql.Domain.integers(0, 5999)}
+    }
+    asked = dpsql.Session(con, schema=schema)
+    sql = "SELECT MEDIAN(delay) AS q FROM f WHERE i < 3000"
+    beside = "SELECT car, COUNT(*) AS n FROM f WHERE i BETWEEN 1000 AND 4500 GROUP BY car"
+    first = asked.release({"one": sql, "two": beside}, budget=BUDGET)
+    assert asked.query(sql, budget=0)["q"].to_list() == first["one"]["q"].to_list()
+    again = asked.release({"two": beside, "one": sql}, budget=0)
+    assert again["one"]["q"].to_list() == first["one"]["q"].to_list()
+
+
 def test_rows_that_changed_are_asked_anew(con, tmp_path):
     file = tmp_path / "rows.duckdb"
     with duckdb.connect(str(file)) as own:
