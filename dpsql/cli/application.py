@@ -82,7 +82,18 @@ GROUPS: tuple[tuple[str, str, frozenset[str]], ...] = (
         "Budget",
         "--epsilon 1 --delta 1e-9",
         frozenset(
-            {"epsilon", "delta", "rho", "mu", "targets", "at_most", "assume", "keys", "bounds"}
+            {
+                "epsilon",
+                "delta",
+                "rho",
+                "mu",
+                "targets",
+                "at_most",
+                "assume",
+                "keys",
+                "bounds",
+                "quantiles",
+            }
         ),
     ),
     (

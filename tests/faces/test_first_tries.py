@@ -59,7 +59,7 @@ def test_persons_are_counted_as_units(con):
     """Without a unit they are values of rows, of which a plan tells."""
     counted = "SELECT COUNT(DISTINCT person) AS n FROM visits"
     (note,) = dpsql.plan(con, counted, budget=BUDGET).notes
-    assert "if its values are those of persons with several rows, name them as the unit" in note
+    assert 'If the values are those of persons, pass unit="person"' in note
     assert dpsql.plan(con, counted, budget=BUDGET, unit="person").notes == ()
     assert dpsql.query(con, counted, budget=BUDGET, unit="person")["n"][0] == pytest.approx(
         30, abs=60

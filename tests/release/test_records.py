@@ -10,7 +10,14 @@ import polars as pl
 import pytest
 
 import dpsql
-from dpsql.answers.facts import BoundedColumn, Earlier, Facts, FoundColumn, FoundRound
+from dpsql.answers.facts import (
+    BoundedColumn,
+    DrawnQuantiles,
+    Earlier,
+    Facts,
+    FoundColumn,
+    FoundRound,
+)
 from dpsql.planner.reconstruction.base import EXPECTED
 from dpsql.present.records import FACTS, In, document_of, facts_in, lines_of
 from dpsql.present.report import page_of
@@ -51,6 +58,21 @@ OTHERS = {
             "-4",
             "128.5",
             (Earlier(1, "ef" * 16, Fraction(1, 9), "2020-01-01T00:00:00+00:00"),),
+        ),
+    ),
+    "drawn": (
+        DrawnQuantiles(
+            ("memory", "main", "t"),
+            "MEDIAN(x)",
+            "quantile 5",
+            (("by sex", 0, 0, 1),),
+            Fraction(1, 2),
+            "INTEGER",
+            -9,
+            99,
+            (7, 12),
+            Fraction(1, 3),
+            Earlier(4, "ef" * 16, Fraction(1, 9), "2020-01-01T00:00:00+00:00"),
         ),
     ),
     "confidence": 0.5,

@@ -173,6 +173,23 @@ def test_those_of_many_declared_values_are_drawn(con, sql, size):
     check_drawn(con, sql, release["query_1"])
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT QUANTILE_DISC(i, 0.31) AS q FROM f WHERE i BETWEEN 0 AND 5000",
+        "SELECT QUANTILE_DISC(i, 0.31) AS q FROM f WHERE i BETWEEN 0 AND 5000 AND car = 'a'",
+        "SELECT QUANTILE_DISC(i % 3000, 0.31) AS q FROM f WHERE word = 'x3'",
+        "SELECT QUANTILE_DISC(d, 0.31) AS q FROM (SELECT DATE '2000-01-01' + i::INTEGER AS d "
+        "FROM f WHERE i BETWEEN 0 AND 5000)",
+    ],
+)
+def test_those_of_many_values_that_conditions_tell_are_drawn(con, sql):
+    """Keys stand in the place of the value then, of which nobody reads anything in the rows."""
+    release = session(con).release(sql, budget=MUCH)
+    assert release.facts.drawn
+    check_drawn(con, sql, release["query"])
+
+
 def test_drawn_quantiles_may_be_asked_for(con):
     schema = {"f": {"delay": dpsql.Domain.integers(-60, 1000)}}
     given = {"budget": MUCH, "schema": schema, "quantiles": dpsql.Quantiles(always=True)}

@@ -217,6 +217,8 @@ class Quantile:
     """Whether rows without a value would count, as the last ones: then there may be none."""
     whole: Span | None = field(default=None, compare=False)
     """Where it stands."""
+    stored: BoundExpr | None = field(default=None, compare=False)
+    """Its value as it was bound, where keys that are computed of rows have come in its place."""
     counted: Linear | None = None
     """If it is drawn among values that have no cells: the number of rows that have one."""
 

@@ -188,7 +188,8 @@ class _Statement:
                 and (counted := counted_of(quantile, self._reader)) is not None
             ):
                 return replace(quantile, counted=counted)
-            return replace(quantile, value=self._needed(quantile.value))
+            needed = self._needed(quantile.value)
+            return replace(quantile, value=needed, stored=quantile.value)
         except SqlError as error:
             counted = counted_of(quantile, self._reader)
             if counted is None:

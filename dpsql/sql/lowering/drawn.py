@@ -107,7 +107,8 @@ def counted_of(quantile: Quantile, reader: RowReader) -> Linear | None:
         quantile: the quantile.
         reader: reads what is computed of rows.
     """
-    value, type_ = quantile.value, _drawn_type(quantile.value, reader)
+    value = quantile.value if quantile.stored is None else quantile.stored
+    type_ = _drawn_type(value, reader)
     if type_ is None or probability_of(quantile) in {0, 1} or reader.reads_moved(value):
         return None
     if quantile.all_rows and not reader.is_always_there(value):

@@ -423,6 +423,8 @@ class _Set:
 
     def _ranked(self, quantile: Quantile, counted: Linear) -> LoweredStatistic:
         """Count the rows that have a value: the quantile is drawn by itself."""
+        if quantile.stored is not None:
+            quantile = replace(quantile, value=quantile.stored)
         read, line = ranked_of(quantile, self._reader)
         if quantile.continuous and not read.value.type.is_number:
             raise self._not_numeric(quantile)
