@@ -43,7 +43,7 @@ from dpsql.request import (
 from dpsql.schema import Unit
 from dpsql.schema.units import neighbours_of
 from dpsql.session import Session, answered
-from dpsql.session.checks import check_amount, check_budget
+from dpsql.session.checks import check_amount, check_budget, check_rules
 from dpsql.session.data import DeclaredData
 from dpsql.session.planning import Compiled, options_for, options_of, plan_of, tell_effort
 from dpsql.sql.text.script import read_script_at
@@ -193,6 +193,7 @@ def plan(
     if request.targets is None or budget is not None:
         check_budget(budget)
     check_above(groups_above=request.groups_above)
+    check_rules(keys=request.keys, bounds=request.bounds, quantiles=request.quantiles)
     check_switch(report_cut=request.report_cut, report_moved=request.report_moved)
     declared = Declared(**part(options, TableOptions))
     with watched(options.get("progress")) as watch:

@@ -11,8 +11,10 @@ from dpsql.hints import ANY_BUDGET, FREE, Hint, option
 from dpsql.planner.registry import traits_of
 from dpsql.present.disk import check_target
 from dpsql.privacy import Budget, Ledger
-from dpsql.privacy.finding import Bounds, Keys, Quantiles
+from dpsql.privacy.finding import RULES
 from dpsql.request import Request
+
+_EXAMPLES = {"keys": "at_least=100", "bounds": "share=0.2", "quantiles": "share=0.5"}
 
 
 def check_request(request: Request) -> None:
@@ -32,9 +34,7 @@ def check_request(request: Request) -> None:
         report_moved=request.report_moved,
         standard_errors=request.standard_errors,
     )
-    check_keys(request.keys)
-    _check_bounds(request.bounds)
-    _check_quantiles(request.quantiles)
+    check_rules(keys=request.keys, bounds=request.bounds, quantiles=request.quantiles)
     if not isinstance(request.progress, bool):
         check_callable(progress=request.progress)
     check_path(out=request.out)
@@ -45,33 +45,19 @@ def check_request(request: Request) -> None:
     check_rows(suppress_below=request.suppress_below)
 
 
-def check_keys(keys: object) -> None:
-    """Refuse what is no rule for finding keys.
+def check_rules(**given: object) -> None:
+    """Refuse what is no rule for finding keys or bounds, or for drawing quantiles.
 
     Raises:
         ArgumentError: it is something else.
     """
-    if keys is not None and not isinstance(keys, Keys):
-        raise ArgumentError(
-            f"keys is a dpsql.Keys, not {shown(keys)}.",
-            hint="for example keys=dpsql.Keys(at_least=100).",
-        )
-
-
-def _check_bounds(bounds: object) -> None:
-    if bounds is not None and not isinstance(bounds, Bounds):
-        raise ArgumentError(
-            f"bounds is a dpsql.Bounds, not {shown(bounds)}.",
-            hint="for example bounds=dpsql.Bounds(share=0.2).",
-        )
-
-
-def _check_quantiles(quantiles: object) -> None:
-    if quantiles is not None and not isinstance(quantiles, Quantiles):
-        raise ArgumentError(
-            f"quantiles is a dpsql.Quantiles, not {shown(quantiles)}.",
-            hint="for example quantiles=dpsql.Quantiles(share=0.5).",
-        )
+    for name, value in given.items():
+        kind = RULES[name]
+        if value is not None and not isinstance(value, kind):
+            raise ArgumentError(
+                f"{name} is a dpsql.{kind.__name__}, not {shown(value)}.",
+                hint=f"for example {name}=dpsql.{kind.__name__}({_EXAMPLES[name]}).",
+            )
 
 
 def check_amount(request: Request) -> None:

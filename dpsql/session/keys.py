@@ -44,7 +44,7 @@ from dpsql.schema.domain import OTHER, Domain, refused_label
 from dpsql.schema.drafts import KEY_TYPES, counting_hint, declaration_hint
 from dpsql.schema.grain import declared_type
 from dpsql.schema.names import as_sql, closest, folded, unknown
-from dpsql.session.checks import check_budget, check_keys
+from dpsql.session.checks import check_budget, check_rules
 from dpsql.session.data import DeclaredData, PrivateData
 from dpsql.session.key_source import KeySource
 from dpsql.session.paid import PaidStep
@@ -81,7 +81,7 @@ class KeyQuestion:
         if self.budget != 0 or isinstance(self.budget, bool):
             check_budget(self.budget)
         check_switch(refresh=self.refresh)
-        check_keys(self.keys)
+        check_rules(keys=self.keys)
         refused = refused_label(self.other)
         if refused is not None:
             raise ArgumentError(refused, hint='for example other="(other)".')

@@ -362,6 +362,15 @@ def test_what_cant_be_meant_is_refused_before_the_charge(con, name):
     assert not charged(asked)
 
 
+@pytest.mark.parametrize("name", ["keys", "bounds", "quantiles"])
+@pytest.mark.parametrize("given", [True, 0.5, "half"])
+def test_rules_are_refused_wherever_they_are_no_rules(con, name, given):
+    sql = "SELECT word, SUM(delay) AS s FROM f GROUP BY word"
+    for ask in (dpsql.query, dpsql.plan):
+        with pytest.raises(dpsql.ArgumentError, match=f"{name} is a dpsql.{name.capitalize()}"):
+            ask(con, sql, budget=BUDGET, **{name: given})
+
+
 @pytest.mark.parametrize("share", [0, 1, -0.1, 2, True, "x", float("nan")])
 def test_shares_are_parts(share):
     with pytest.raises(dpsql.ArgumentError):
