@@ -272,12 +272,7 @@ class Engine(Protocol):
         """
 
     def ranking(
-        self,
-        table: Table,
-        values: RankedValues,
-        merged: Merged = MappingProxyType({}),
-        measures: Measures = MappingProxyType({}),
-        keys: Keys = MappingProxyType({}),
+        self, table: Table, values: RankedValues, merged: Merged, measures: Measures, keys: Keys
     ) -> Ranking:
         """Say how rows are put in order by a value: see `ranked.py`; reads nothing.
 

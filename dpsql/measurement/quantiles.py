@@ -244,17 +244,17 @@ def stretches(plan: DrawPlan, found: RankedRows, own: slice) -> Iterator[Stretch
     sizes, least = found.sizes[own], -plan.window.reach
     rows = int(sizes[0]) if len(sizes) else 0
 
-    def stretch(first: int, last: int, below: int, upto: int) -> Iterator[Stretch]:
-        if first <= last:
-            score = -max(0, b * below - a * rows, a * rows - b * upto)
-            yield Stretch(first, last - first + 1, max(score, least))
+    def score(below: int, upto: int) -> int:
+        return max(-max(0, b * below - a * rows, a * rows - b * upto), least)
 
     free, before = plan.line.low, 0  # the first place that isn't yielded, and the rows below it
     for place, below, upto in _values(found, own):
-        yield from stretch(free, place - 1, below, below)
-        yield from stretch(place, place, below, upto)
+        if free < place:
+            yield Stretch(free, place - free, score(below, below))
+        yield Stretch(place, 1, score(below, upto))
         free, before = place + 1, upto
-    yield from stretch(free, plan.line.high, before, before)
+    if free <= plan.line.high:
+        yield Stretch(free, plan.line.high - free + 1, score(before, before))
 
 
 def _values(found: RankedRows, own: slice) -> Iterator[tuple[int, int, int]]:

@@ -34,7 +34,9 @@ from dpsql.present.records import lines_of
 from dpsql.present.shown import MOST_UNFOLDED, answer_table
 from dpsql.present.summary import (
     budget_forms,
+    charged_words,
     how_measured,
+    in_all,
     limits,
     not_protected,
     promised,
@@ -398,8 +400,11 @@ def _budget(facts: Facts, account: Ledger | None) -> list[tuple[str, str]]:
     if facts.budget is None:
         found = [("charged", "nothing: all follows from earlier releases or from declarations")]
     else:
-        found = [("charged", f"{facts.budget} (as asked)")]
+        found = [("charged", charged_words(facts.budget, facts))]
         found.append(("the same as", "; ".join(budget_forms(facts.budget))))
+    everything = in_all(facts)
+    if everything is not None:
+        found.append(("in all", everything))
     if account is None:
         return [*found, ("left", "not told here: the ledger was not at hand")]
     found.append(("spent until now", spent_of(account)))

@@ -10,6 +10,7 @@ from statistics import NormalDist
 
 from dpsql.answers.facts import Facts
 from dpsql.errors import printable
+from dpsql.present.account import amount
 from dpsql.present.records import DELTAS, lines_of
 from dpsql.privacy import Budget
 from dpsql.privacy.budget import shown_delta
@@ -68,10 +69,33 @@ def _privacy(facts: Facts) -> Iterator[tuple[str, str]]:
     if facts.budget is None:
         yield "budget", "nothing was charged: all follows from earlier releases or from the domains"
     else:
-        yield "budget", f"{facts.budget} (as asked)"
+        yield "budget", charged_words(facts.budget, facts)
         yield from (("", line) for line in budget_forms(facts.budget))
+    everything = in_all(facts)
+    if everything is not None:
+        yield "in all", everything
     yield from lines_of(facts, "Privacy")
     yield "trust model", _TRUST
+
+
+def charged_words(budget: Budget, facts: Facts) -> str:
+    """Word what was charged for what was measured: all that was asked, or the rest of it."""
+    return f"{budget}" if facts.rests_on_found else f"{budget} (as asked)"
+
+
+def in_all(facts: Facts) -> str | None:
+    """Word the sum of all charges on which a release rests; None if its own says it.
+
+    Of a pure ε that is not the sum of the ε, which is less: nothing is said then.
+    """
+    budget, before = facts.budget, facts.charges_before
+    if not before or (budget is not None and budget.pure):
+        return None
+    mu_squared = sum((one.mu_squared for one in before), Fraction(0))
+    delta = sum((one.delta or Fraction(0) for one in before), Fraction(0))
+    if budget is not None:
+        mu_squared, delta = mu_squared + budget.mu_squared, delta + budget.key_delta
+    return f"{amount(mu_squared, up=True, key_delta=delta)}: with the charges on which it rests"
 
 
 def budget_forms(budget: Budget) -> list[str]:

@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import msgspec
 import polars as pl
 
-from dpsql.answers.facts import Earlier, Facts, FoundColumn
+from dpsql.answers.facts import DrawnQuantiles, Earlier, Facts, FoundColumn
 from dpsql.answers.found_values import FoundValues
 from dpsql.answers.frames import DESCRIBED, Frames, slices
 from dpsql.answers.scored import CellScores
@@ -403,26 +403,15 @@ def check_ledger(facts: Facts, content: bytes, ledger: Ledger) -> None:
     if [_place(entries.get(e.request)) for e in rested] != rested:
         raise _forged()
     for drawn in facts.drawn:
-        entry = entries[drawn.charge.request]
-        kept, charged = ledger.content(entry), {of.table for of in entry.purpose.tables}
-        own = {identity_of(table) for table in facts.tables if table.path == drawn.path}
-        if own != charged or (kept is not None and not decode_quantiles(kept).tells(drawn)):
-            raise _forged()
+        _check_drawn(drawn, facts.tables, entries[drawn.charge.request], ledger)
     for found in facts.found:
         kept = ledger.content(entries[found.charge.request])
-        told = None if kept is None else decode_keys(kept)
-        if told is not None and not _tells(told, found, facts.table):
+        if kept is not None and not _tells(decode_keys(kept), found, facts.table):
             raise _forged()
-    receipt = facts.receipt
     requests = [e.request for e in facts.earlier]
-    if receipt is not None:
-        ledger.verify(receipt)
-        requests.append(receipt.request)
-        said = None if facts.budget is None else facts.budget.mu_squared
-        if said != receipt.mu_squared:
-            raise _forged()
-    elif facts.budget is not None:
-        raise _forged()
+    _check_charge(facts, ledger)
+    if facts.receipt is not None:
+        requests.append(facts.receipt.request)
     held, sources = [entries[request] for request in requests], decode(content)
     parts = _by_entry(facts, sources)
     if len(parts) != len(held) or not _are_of(facts, held, parts):
@@ -431,6 +420,25 @@ def check_ledger(facts: Facts, content: bytes, ledger: Ledger) -> None:
         kept = ledger.content(entry)
         if kept is not None and encode(_kept_of(decode(kept), part)) != encode(part):
             raise _forged()
+
+
+def _check_charge(facts: Facts, ledger: Ledger) -> None:
+    """Check that a release spent what the ledger charged for it, if it spent anything."""
+    receipt, said = facts.receipt, None if facts.budget is None else facts.budget.mu_squared
+    if receipt is not None:
+        ledger.verify(receipt)
+    if said != (None if receipt is None else receipt.mu_squared):
+        raise _forged()
+
+
+def _check_drawn(
+    drawn: DrawnQuantiles, tables: Iterable[Table], entry: Entry, ledger: Ledger
+) -> None:
+    """Check that a ledger drew these quantiles, of the table that a release says."""
+    kept, charged = ledger.content(entry), {of.table for of in entry.purpose.tables}
+    own = {identity_of(table) for table in tables if table.path == drawn.path}
+    if own != charged or (kept is not None and not decode_quantiles(kept).tells(drawn)):
+        raise _forged()
 
 
 def _tells(kept: KeptKeys, found: FoundColumn, table: Table) -> bool:

@@ -489,6 +489,20 @@ def test_what_plans_say_is_what_releases_say(con):
     assert release.summary().count("quantiles drawn") == 1
 
 
+def test_releases_say_what_they_cost_in_all(con, tmp_path):
+    asked = session(con)
+    release = asked.release(MEDIAN, budget=dpsql.Budget(rho=0.5))
+    (line,) = (line for line in release.summary().splitlines() if " in all " in line)
+    said = re.search(r"ρ = ([\d.]+); μ = ", line)[1]
+    assert 0 <= float(said) - float(asked.ledger.spent / 2) < 1e-6
+    assert "(as asked)" not in release.summary()
+    assert f"ρ = {said}; μ = " in release.report(tmp_path / "r.html").read_text("utf-8")
+    sql, budget = "SELECT COUNT(*) AS n FROM f", dpsql.Budget(rho=0.1)
+    alone = session(con).release(sql, budget=budget)
+    assert "in all" not in alone.summary()
+    assert "ρ = 0.1 (as asked)" in alone.summary()
+
+
 def test_releases_are_saved_with_what_was_drawn(con, tmp_path):
     asked = session(con)
     sql = "SELECT car, MEDIAN(delay) AS q, COUNT(*) AS n FROM f GROUP BY car"

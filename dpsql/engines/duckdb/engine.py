@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -86,12 +85,7 @@ class DuckDBEngine(Engine):
         return DuckDBKeyScores(self, KeyScan(table, key, tuple(weights)))
 
     def ranking(
-        self,
-        table: Table,
-        values: RankedValues,
-        merged: Merged = MappingProxyType({}),
-        measures: Measures = MappingProxyType({}),
-        keys: Keys = MappingProxyType({}),
+        self, table: Table, values: RankedValues, merged: Merged, measures: Measures, keys: Keys
     ) -> DuckDBRanking:
         """Write what puts rows in order; see `Engine.ranking`."""
         from dpsql.engines.duckdb.ranked import RankScan  # which few releases need

@@ -22,7 +22,6 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from dpsql.engines.base import (
@@ -140,12 +139,7 @@ class SparkEngine(Engine):
         return SparkKeyScores(self, ScoredExpression(table, key, tuple(weights)))
 
     def ranking(
-        self,
-        table: Table,
-        values: RankedValues,
-        merged: Merged = MappingProxyType({}),
-        measures: Measures = MappingProxyType({}),
-        keys: Keys = MappingProxyType({}),
+        self, table: Table, values: RankedValues, merged: Merged, measures: Measures, keys: Keys
     ) -> SparkRanking:
         """Write what puts rows in order; see `Engine.ranking`.
 
