@@ -38,13 +38,14 @@ def listed() -> frozenset[str]:
 
 
 def mark(config: pytest.Config, items: Iterable[pytest.Item]) -> None:
-    """Mark those that are listed."""
+    """Mark those that are listed, but for samples that were others when the list was measured."""
     names, found, files = listed(), set(), set()
     for item in items:
         files.add(item.nodeid.partition("::")[0])
-        if item.nodeid in names and not item.get_closest_marker("long"):
+        if item.nodeid in names:
             found.add(item.nodeid)
-            item.add_marker("slow")
+            if not item.get_closest_marker("long"):
+                item.add_marker("slow")
     missing = sorted(name for name in names - found if name.partition("::")[0] in files)
     config.stash[MISSING] = missing
 
