@@ -186,7 +186,7 @@ def test_sums_of_a_long_domain_are_of_what_its_values_count_as(policy):
                 assert ours[3] == pytest.approx(row[-1], rel=1e-3, abs=500)
 
 
-@pytest.mark.parametrize("asked", ["MEDIAN({})", "MAX({})", "{}, COUNT(*)"])
+@pytest.mark.parametrize("asked", ["MAX({})", "{}, COUNT(*)"])
 def test_each_value_of_a_long_domain_is_refused_and_rounded_ones_are_answered(asked):
     con = duckdb.connect()
     con.execute("CREATE TABLE t AS SELECT 400 * range::INTEGER AS x FROM range(100000)")

@@ -100,6 +100,8 @@ def test_all_that_sessions_do_is_asked_by_the_protocols(con, asked, tmp_path):
     assert session.query(joined, budget=0).height == 2
     with pytest.raises(dpsql.SqlError), session:
         session.query("SELECT COUNT(*) AS n FROM nowhere", budget=HUGE)
+    with pytest.raises(dpsql.DpsqlError, match="customer_id"):
+        session.query("SELECT MAX(customer_id) AS n FROM orders", budget=HUGE)
     assert asked >= names_of(DataSource) - {"interrupt"}
     assert asked >= {"catalog", "describe", "snapshot", "prepared", "keys"}
 
