@@ -24,7 +24,7 @@ CHECKS = (
 TESTS = ("pytest", "-q", "-n", "auto", "--dist", "worksteal")
 SLOW = (*TESTS, "-m", "slow and not long")
 
-CPU_MINUTES = {TESTS: 15, SLOW: 30}
+CPU_MINUTES = {TESTS: 20, SLOW: 44}
 """What they take, of processors of 2 GHz: see `--cpu` of `tests/helpers/cpu.py`."""
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
