@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ import polars as pl
 
 from dpsql.answers.found_values import FoundValues
 from dpsql.measurement.certify import is_laplace
-from dpsql.measurement.quantiles import rows_missed
+from dpsql.measurement.quantiles import rows_missed, rows_needed
 from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER, Traits
 from dpsql.planner.reconstruction.sources import RESIDUALS, Source
 from dpsql.privacy import Budget, Entry, Receipt
@@ -127,7 +126,7 @@ class FoundColumn(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def label(self) -> str:
-        """What a reader calls it."""
+        """The name that a reader sees."""
         return self.column if self.computed is None else self.computed.expression
 
     def domain(self, table: Table) -> Domain | None:
@@ -160,6 +159,14 @@ class BoundedColumn(msgspec.Struct, frozen=True):
     def charge(self) -> Earlier:
         """The charge that found them: the last one of those on which they rest."""
         return max(self.charges, key=lambda one: one.seq)
+
+
+def words_of_miss(miss: float, rows: float) -> str:
+    """Word how far off a drawn quantile is: by how many rows, if there are enough beside it."""
+    return (
+        f"about {miss:.2g} rows off, if a group has more than some {rows:,.0f} rows on each side "
+        "of it"
+    )
 
 
 class DrawnQuantiles(msgspec.Struct, frozen=True):
@@ -197,7 +204,7 @@ class DrawnQuantiles(msgspec.Struct, frozen=True):
     @property
     def rows(self) -> float:
         """In how few rows of a group nothing but chance decides what is drawn."""
-        return math.log(self.line.width) * self.miss
+        return rows_needed(self.probability, self.epsilon, self.line)
 
     def of_statement(self, name: str, other: str) -> DrawnQuantiles:
         """Return the same where one statement of the release is asked again, by another name."""
@@ -206,7 +213,7 @@ class DrawnQuantiles(msgspec.Struct, frozen=True):
 
     @property
     def values(self) -> DrawnValues:
-        """What answers are made of."""
+        """The values of which answers are made."""
         return DrawnValues(self.line, self.places, self.rows)
 
 

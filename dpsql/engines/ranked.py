@@ -20,16 +20,21 @@ Guarantees:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from dpsql.engines.arrow import numbers
 from dpsql.errors import InternalError
 from dpsql.linalg.arrays import Ints
+from dpsql.linalg.floats import places_of
 from dpsql.rel.ranked import RankedValues, ValueLine
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +100,35 @@ class RankedRows:
             raise InternalError("a value is beyond its line")
 
 
+def read_ranks(found: pa.Table, columns: Sequence[str], values: RankedValues) -> RankedRows:
+    """Read ranks that a database has found; of floating-point values the places of their bits.
+
+    Args:
+        found: a row for each value of each group, in order; no column has NULLs.
+        columns: the names of the group, the value, the rows below, up to it, and of the group.
+        values: what was put in order.
+    """
+
+    def column(name: str) -> Ints:
+        parts = [numbers(chunk, np.int64) for chunk in found.column(name).chunks if len(chunk)]
+        return np.concatenate([np.zeros(0, np.int64), *parts])
+
+    groups, bits, below, upto, sizes = map(column, columns)
+    is_float, line = values.value.value.type.is_float, values.line
+    places = places_of(bits.view(np.float64)) if is_float else bits
+    return RankedRows(groups, np.clip(places, line.low, line.high), below, upto, sizes)
+
+
 class Ranking(Protocol):
     """Statements that put the rows of groups in order; the same are checked and run."""
 
     @property
     def contributions(self) -> int:
-        """How many rows of one unit there may be: k."""
+        """The most rows of one unit: k."""
 
     @property
     def values(self) -> RankedValues:
-        """What is put in order."""
+        """The values that are put in order."""
 
     def check(self) -> None:
         """Make sure that `run` can do it, as far as no row is needed to know.

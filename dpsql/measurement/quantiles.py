@@ -189,6 +189,11 @@ def rows_missed(probability: Fraction, epsilon: Fraction) -> float:
     return score_range(probability) / (probability.denominator * float(epsilon))
 
 
+def rows_needed(probability: Fraction, epsilon: Fraction, line: ValueLine) -> float:
+    """Return in how few rows beside a quantile nothing but chance decides what is drawn."""
+    return math.log(line.width) * rows_missed(probability, epsilon)
+
+
 def draw_quantiles(
     charged: ChargedPlan,
     ranking: Ranking,

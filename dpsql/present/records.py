@@ -19,7 +19,14 @@ from typing import Any, Literal, NamedTuple, get_type_hints
 import msgspec
 import polars as pl
 
-from dpsql.answers.facts import BoundedColumn, DrawnQuantiles, Earlier, Facts, FoundColumn
+from dpsql.answers.facts import (
+    BoundedColumn,
+    DrawnQuantiles,
+    Earlier,
+    Facts,
+    FoundColumn,
+    words_of_miss,
+)
 from dpsql.errors import printable
 from dpsql.planner.reconstruction.base import EXPECTED
 from dpsql.privacy import Budget, Purpose, Receipt
@@ -203,10 +210,7 @@ def _bounded_columns(columns: Iterable[BoundedColumn]) -> Iterator[str]:
 def _drawn_quantiles(drawn: Iterable[DrawnQuantiles]) -> Iterator[str]:
     for one in drawn:
         (charge,) = _rested_on([one.charge])
-        yield (
-            f"{printable(one.label)}: about {one.miss:.2g} rows off, if a group has more than some "
-            f"{one.rows:,.0f} rows on each side of it ({charge})"
-        )
+        yield f"{printable(one.label)}: {words_of_miss(one.miss, one.rows)} ({charge})"
 
 
 def _of_versions(versions: Mapping[str, str]) -> list[str]:

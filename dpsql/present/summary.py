@@ -91,11 +91,17 @@ def in_all(facts: Facts) -> str | None:
     budget, before = facts.budget, facts.charges_before
     if not before or (budget is not None and budget.pure):
         return None
-    mu_squared = sum((one.mu_squared for one in before), Fraction(0))
-    delta = sum((one.delta or Fraction(0) for one in before), Fraction(0))
-    if budget is not None:
-        mu_squared, delta = mu_squared + budget.mu_squared, delta + budget.key_delta
+    mu_squared, delta = _together(budget, [(e.mu_squared, e.delta or Fraction(0)) for e in before])
     return f"{amount(mu_squared, up=True, key_delta=delta)}: with the charges on which it rests"
+
+
+def _together(
+    budget: Budget | None, earlier: Sequence[tuple[Fraction, Fraction]]
+) -> tuple[Fraction, Fraction]:
+    """Add up, as μ² and δ, what was charged for a release and for all that it rests on."""
+    own = [] if budget is None else [(budget.mu_squared, budget.key_delta)]
+    mu_squared, delta = (sum(parts, Fraction(0)) for parts in zip(*earlier, *own, strict=True))
+    return mu_squared, delta
 
 
 def budget_forms(budget: Budget) -> list[str]:
@@ -394,8 +400,7 @@ def _guessing(budget: Budget) -> str:
 
 
 def _with_earlier(budget: Budget | None, earlier: Sequence[tuple[Fraction, Fraction]]) -> str:
-    own = [] if budget is None else [(budget.mu_squared, budget.key_delta)]
-    total, aside = (sum(parts, Fraction(0)) for parts in zip(*earlier, *own, strict=True))
+    total, aside = _together(budget, earlier)
     delta = max(DELTA, 10 * aside)
     epsilon = epsilon_of(total, delta - aside)
     adds = "" if budget is None else f" This one alone was charged {budget}, and adds that to them."

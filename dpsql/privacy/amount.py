@@ -86,9 +86,11 @@ class Amount:
         """The form in which a ledger has it: fractions in lowest terms, "p/q"."""
         found: dict[str, Any] = {}
         if self.mu_squared:
-            found["mu_squared"] = {root: _text(part) for root, part in self.mu_squared.items()}
+            found["mu_squared"] = {
+                root: fraction_text(part) for root, part in self.mu_squared.items()
+            }
         if self.delta:
-            found["delta"] = _text(self.delta)
+            found["delta"] = fraction_text(self.delta)
         return found
 
     @classmethod
@@ -132,5 +134,6 @@ def fraction(text: str) -> Fraction:
     return Fraction(int(match[1]), int(match[2]))
 
 
-def _text(part: Fraction) -> str:
+def fraction_text(part: Fraction) -> str:
+    """Write "p/q"; see `fraction`."""
     return f"{part.numerator}/{part.denominator}"

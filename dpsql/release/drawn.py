@@ -14,7 +14,7 @@ from dpsql.errors import DpsqlError, ReleaseFormatError, printable
 from dpsql.measurement.exponential import selection_cost
 from dpsql.measurement.quantiles import LARGEST_RANGE, DrawPlan
 from dpsql.privacy import Entry
-from dpsql.privacy.amount import fraction
+from dpsql.privacy.amount import fraction, fraction_text
 from dpsql.rel.ranked import ValueLine
 from dpsql.rows.types import row_type
 from dpsql.sql.lowering.drawn import DrawnQuantile, Place
@@ -112,7 +112,7 @@ def decode_quantiles(content: bytes) -> KeptQuantiles:
 def _text(value: Any) -> str:
     if not isinstance(value, Fraction):
         raise TypeError
-    return f"{value.numerator}/{value.denominator}"
+    return fraction_text(value)
 
 
 def _fraction(kind: type, value: Any) -> Any:

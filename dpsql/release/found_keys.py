@@ -16,7 +16,7 @@ from dpsql.answers.facts import FoundColumn
 from dpsql.answers.found_values import KeyValue, domain_of
 from dpsql.errors import InternalError, ReleaseFormatError, SchemaError, printable
 from dpsql.measurement.keys import ToldKey
-from dpsql.privacy.amount import fraction
+from dpsql.privacy.amount import fraction, fraction_text
 from dpsql.privacy.keys import SCALE, KeyRound, KeyRule
 from dpsql.schema import Table
 from dpsql.schema.domain import INTEGER_TYPES, OTHER, Domain
@@ -56,9 +56,8 @@ class KeptKeys:
     def encode(self) -> bytes:
         """Write them."""
         rounds = [
-            [f"{r.mu_squared.numerator}/{r.mu_squared.denominator}",
-             f"{r.delta.numerator}/{r.delta.denominator}", r.most, r.least,
-             *([f"{r.epsilon.numerator}/{r.epsilon.denominator}"] if r.is_pure else [])]
+            [fraction_text(r.mu_squared), fraction_text(r.delta), r.most, r.least,
+             *([fraction_text(r.epsilon)] if r.is_pure else [])]
             for r in self.rule.rounds
         ]  # fmt: skip
         document = {

@@ -358,9 +358,7 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         """
         read = [of for one in self.facts.tables for of in one.read]
         known = {of.path: of for of in (*(one.table for one in self.facts.read), *read)}
-        known |= {
-            of.path: of for of in self.facts.tables
-        }  # with the keys that are computed of rows
+        known |= {of.path: of for of in self.facts.tables}  # with keys that are computed of rows
         wanted = folded(str(table)), folded(str(column))
         for found in self.facts.found:
             of = known.get(found.path)

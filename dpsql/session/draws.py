@@ -10,23 +10,23 @@ account, and handed out again for nothing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 
-from dpsql.answers.facts import DrawnQuantiles
+from dpsql.answers.facts import DrawnQuantiles, words_of_miss
 from dpsql.engines.ranked import RankedRows, Ranking, RankWindow
-from dpsql.errors import (
-    BudgetError,
-    InternalError,
-    UndeterminedError,
-    printable,
-)
+from dpsql.errors import BudgetError, InternalError, UndeterminedError, printable
 from dpsql.hints import option, spend
 from dpsql.measurement.measure import ChargedPlan
-from dpsql.measurement.quantiles import DrawPlan, draw_quantiles, largest_epsilon, rows_missed
+from dpsql.measurement.quantiles import (
+    DrawPlan,
+    draw_quantiles,
+    largest_epsilon,
+    rows_missed,
+    rows_needed,
+)
 from dpsql.privacy import Budget, Entry, Receipt
 from dpsql.privacy.finding import Quantiles
 from dpsql.rel.ranked import RankedValues
@@ -115,12 +115,11 @@ class WantedQuantiles:
         for of in self.missing.values():
             plan = self.plan(of)
             miss = rows_missed(plan.probability, plan.epsilon)
-            needed = math.log(plan.line.width) * miss
+            needed = rows_needed(plan.probability, plan.epsilon, plan.line)
             rho = float(self.amount.mu_squared / 2) if self.amount is not None else 0.0
             said.append(
-                f"{printable(of.label)} is drawn, for ρ = {rho:.3g} of the budget: about "
-                f"{miss:.2g} rows off, if a group has more than some {needed:,.0f} rows on each "
-                "side of it. It has no interval"
+                f"{printable(of.label)} is drawn, for ρ = {rho:.3g} of the budget: "
+                f"{words_of_miss(miss, needed)}. It has no interval"
             )
         return tuple(said)
 

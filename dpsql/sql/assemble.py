@@ -22,13 +22,7 @@ from dpsql.rows.key import RowKey
 from dpsql.schema import Table
 from dpsql.schema.table import MovedValues, moved_values
 from dpsql.sql.binding.core import Linear, Quantile, base_of, counts, measured_columns
-from dpsql.sql.compiled import (
-    AnswerTable,
-    GroupingSet,
-    Script,
-    Statement,
-    StatisticColumn,
-)
+from dpsql.sql.compiled import AnswerTable, GroupingSet, Script, Statement, StatisticColumn
 from dpsql.sql.computing.postprocess import (
     DirectOutput,
     Note,

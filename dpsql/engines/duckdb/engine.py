@@ -7,11 +7,11 @@ is added up is SQL that `dpsql/rows/` made of a checked tree. Only counts and su
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import duckdb
 import numpy as np
@@ -92,6 +92,15 @@ class DuckDBEngine(Engine):
 
         return DuckDBRanking(self, RankScan.of(Coding(table, merged, keys), values, measures))
 
+    def check_bound(self, scans: Iterable[_Scan], table: Table) -> None:
+        """Have DuckDB bind the statements about a table that would be run, on one snapshot."""
+        with self.snapshot():
+            try:
+                for scan in scans:
+                    scan.check(self.con)
+            finally:  # of files that were written just now DuckDB may bind nothing
+                _check_unchanged(table)
+
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """Begin a read transaction, unless the caller has one; see `Engine.snapshot`.
@@ -160,6 +169,13 @@ def ended_apart() -> Iterator[None]:
         raise EndedStatementError from None
 
 
+class _Scan(Protocol):
+    """Statements that DuckDB can be asked to bind."""
+
+    def check(self, con: duckdb.DuckDBPyConnection) -> None:
+        """Have them bound; reads no row."""
+
+
 @dataclass(frozen=True, slots=True)
 class DuckDBCounting(Counting):
     """The statements that count some marginals, to be bound before they are run."""
@@ -170,12 +186,7 @@ class DuckDBCounting(Counting):
 
     def check(self) -> None:
         """Have DuckDB bind what `run` would run; see `Counting.check`."""
-        with self.engine.snapshot():
-            try:
-                for scan in self.needed:
-                    scan.check(self.engine.con)
-            finally:  # of files that were written just now DuckDB may bind nothing
-                _check_unchanged(self.wanted.table)
+        self.engine.check_bound(self.needed, self.wanted.table)
 
     def run(self) -> Counted:
         """Count the marginals that were prepared, on one snapshot; see `Counting.run`."""
@@ -216,11 +227,7 @@ class DuckDBKeyScores(KeyScores):
 
     def check(self) -> None:
         """Have DuckDB bind what `run` would run; see `KeyScores.check`."""
-        with self.engine.snapshot():
-            try:
-                self.scan.check(self.engine.con)
-            finally:
-                _check_unchanged(self.scan.table)
+        self.engine.check_bound([self.scan], self.scan.table)
 
     def run(self, known: Collection[bytes] = ()) -> Iterator[ScoredKeys]:
         """Score all keys that occur; see `KeyScores.run`."""
@@ -238,21 +245,17 @@ class DuckDBRanking(Ranking):
 
     @property
     def contributions(self) -> int:
-        """How many rows of one unit there may be."""
+        """The most rows of one unit."""
         return self.scan.contributions
 
     @property
     def values(self) -> RankedValues:
-        """What is put in order."""
+        """The values that are put in order."""
         return self.scan.values
 
     def check(self) -> None:
         """Have DuckDB bind what `run` would run; see `Ranking.check`."""
-        with self.engine.snapshot():
-            try:
-                self.scan.check(self.engine.con)
-            finally:
-                _check_unchanged(self.scan.table)
+        self.engine.check_bound([self.scan], self.scan.table)
 
     def run(self, window: RankWindow) -> RankedRows:
         """Put the rows in order; see `Ranking.run`."""

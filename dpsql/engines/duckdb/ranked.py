@@ -15,17 +15,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from dpsql.engines.arrow import numbers
 from dpsql.engines.base import Measures
 from dpsql.engines.duckdb.catalog import check_bound
 from dpsql.engines.duckdb.coding import Coding
 from dpsql.engines.duckdb.columns import whole
 from dpsql.engines.duckdb.units import UnitsInGroups
-from dpsql.engines.ranked import RankedRows, RankWindow, check_ranked
-from dpsql.linalg.arrays import Ints
-from dpsql.linalg.floats import places_of
+from dpsql.engines.ranked import RankedRows, RankWindow, check_ranked, read_ranks
 from dpsql.rel.ranked import MOST_DIGITS, RankedValues, ValueLine
 from dpsql.rows.typed import RowValue, call
 from dpsql.rows.types import RowType
@@ -34,7 +29,6 @@ from dpsql.schema.sequences import decimal_text
 
 if TYPE_CHECKING:
     import duckdb
-    import pyarrow as pa
 
 _BATCH = 100_000
 _NARROW = frozenset(
@@ -80,7 +74,7 @@ class RankScan:
 
     @property
     def contributions(self) -> int:
-        """How many rows of one unit count."""
+        """The most rows of one unit that count."""
         return self.table.contributions
 
     def check(self, con: duckdb.DuckDBPyConnection) -> None:
@@ -90,11 +84,7 @@ class RankScan:
     def run(self, con: duckdb.DuckDBPyConnection, window: RankWindow) -> RankedRows:
         """Run the statement."""
         found = con.sql(self.sql(window), params=list(self.parameters)).to_arrow_table(_BATCH)
-        groups, below, upto, sizes = (_column(found, name) for name in ("g", "below", "upto", "n"))
-        is_float = self.values.value.value.type.is_float
-        bits, line = _column(found, "v"), self.values.line  # of floats those of the number
-        places = places_of(bits.view(np.float64)) if is_float else bits
-        return RankedRows(groups, np.clip(places, line.low, line.high), below, upto, sizes)
+        return read_ranks(found, ("g", "v", "below", "upto", "n"), self.values)
 
     def sql(self, window: RankWindow) -> str:
         """Write the statement, as rows of (g, v, below, upto, n) in order."""
@@ -112,12 +102,6 @@ class RankScan:
             "upto::BIGINT AS upto, n::BIGINT AS n FROM placed) "
             f"SELECT g, v, below, upto, n FROM told WHERE {left} AND {right} ORDER BY g, v"
         )
-
-
-def _column(found: pa.Table, name: str) -> Ints:
-    """Read a column of 64 bits that has no NULL."""
-    parts = [numbers(chunk, np.int64) for chunk in found.column(name).chunks if len(chunk)]
-    return np.concatenate([np.zeros(0, np.int64), *parts])
 
 
 def _on_line(value: RowValue) -> str:

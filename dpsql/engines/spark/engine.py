@@ -351,12 +351,12 @@ class SparkRanking(Ranking):
 
     @property
     def contributions(self) -> int:
-        """How many rows of one unit there may be."""
+        """The most rows of one unit."""
         return self.ranked.units.table.contributions
 
     @property
     def values(self) -> RankedValues:
-        """What is put in order."""
+        """The values that are put in order."""
         return self.ranked.values
 
     def check(self) -> None:

@@ -15,12 +15,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from dpsql.engines.arrow import numbers
 from dpsql.engines.base import Wanted
 from dpsql.engines.others import unit_name
-from dpsql.engines.ranked import RankedRows, RankWindow, check_ranked
+from dpsql.engines.ranked import RankedRows, RankWindow, check_ranked, read_ranks
 from dpsql.engines.spark.partials import COUNT, KEY
 from dpsql.engines.spark.sessions import functions_of
 from dpsql.engines.spark.sql.expressions import spark_sql
@@ -28,8 +25,6 @@ from dpsql.engines.spark.sql.text import call, constant, let, whole
 from dpsql.engines.spark.tables import SparkTables
 from dpsql.engines.spark.units import CountedUnits
 from dpsql.errors import InternalError, UnsupportedSqlError
-from dpsql.linalg.arrays import Ints
-from dpsql.linalg.floats import places_of
 from dpsql.rel.ranked import MOST_DIGITS, RankedValues, ValueLine
 from dpsql.rows.typed import RowValue
 from dpsql.rows.types import RowType
@@ -95,22 +90,11 @@ class RankedColumn:
 
     def ranks(self, found: pa.Table) -> RankedRows:
         """Return the ranks of what was found."""
-        groups, below, upto, sizes, bits = (
-            _column(found, name) for name in (KEY, BELOW, UPTO, SIZE, "v")
-        )
-        is_float, line = self.values.value.value.type.is_float, self.values.line
-        places = places_of(bits.view(np.float64)) if is_float else bits
-        return RankedRows(groups, np.clip(places, line.low, line.high), below, upto, sizes)
+        return read_ranks(found, (KEY, "v", BELOW, UPTO, SIZE), self.values)
 
 
 def _exact(number: int) -> str:
     return constant(str(number), _EXACT)
-
-
-def _column(found: pa.Table, name: str) -> Ints:
-    """Read a column of 64 bits that has no NULL."""
-    parts = [numbers(chunk, np.int64) for chunk in found.column(name).chunks if len(chunk)]
-    return np.concatenate([np.zeros(0, np.int64), *parts])
 
 
 def _on_line(value: RowValue) -> str:

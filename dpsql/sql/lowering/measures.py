@@ -17,13 +17,7 @@ from types import MappingProxyType
 
 from sqlglot import exp
 
-from dpsql.errors import (
-    SchemaError,
-    Span,
-    SqlError,
-    SqlSchemaError,
-    WantedColumn,
-)
+from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, WantedColumn
 from dpsql.hints import instead
 from dpsql.rel.distinct import ReadValue
 from dpsql.rows import expression as row
