@@ -26,6 +26,7 @@ from dpsql.rel.related import ReadTable
 from dpsql.rows.types import row_type
 from dpsql.schema import Table
 from dpsql.schema.domain import Domain
+from dpsql.schema.names import folded
 from dpsql.schema.table import neighbours_of
 from dpsql.sql.compiled import Script
 from dpsql.sql.lowering.drawn import DrawnValues, Place
@@ -129,6 +130,14 @@ class FoundColumn(msgspec.Struct, frozen=True, omit_defaults=True):
         """The name that a reader sees."""
         return self.column if self.computed is None else self.computed.expression
 
+    def is_called(self, name: object) -> bool:
+        """Whether it is meant by a name, or by a list of what was found together."""
+        if not isinstance(name, list | tuple):
+            return folded(str(name)) == folded(self.label)
+        parts = () if self.computed is None else self.computed.parts
+        names = {folded(label) for label, _ in parts}
+        return bool(parts) and names == {folded(str(one)) for one in name}
+
     def domain(self, table: Table) -> Domain | None:
         """Return the values, of the table that has them, if it does."""
         return table.columns.get(self.column) if self.computed is None else self.computed.domain
@@ -154,6 +163,11 @@ class BoundedColumn(msgspec.Struct, frozen=True):
     """The bounds as decimals."""
     high: str
     charges: tuple[Earlier, ...]
+
+    @property
+    def label(self) -> str:
+        """The name that a reader sees."""
+        return self.column
 
     @property
     def charge(self) -> Earlier:

@@ -3,13 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import date
 
 import msgspec
 
+from dpsql.rows.found import FoundExpression, name_of
+from dpsql.rows.joined import joined_text, parted
 from dpsql.schema.domain import INTEGER_TYPES, Domain
 
 KeyValue = str | int | date
+Joined = tuple[KeyValue | None, ...]
+"""Values of a row that were found together."""
+Parts = tuple[tuple[str, str], ...]
+"""What a reader calls each of several values that are found together, and its type."""
+
+
+def parts_of(found: FoundExpression | None) -> Parts:
+    """Describe the values that an expression joins; none if it is one alone."""
+    parts = () if found is None else found.parts
+    return tuple((part.label, part.type) for part in parts)
+
+
+def values_of(text: str, parts: Parts) -> Joined | None:
+    """Return the values of a joined text; None if they are no values of their types."""
+    texts = parted(text, len(parts))
+    if texts is None:
+        return None
+    with suppress(ValueError):
+        found = tuple(
+            None if one is None else _read(one, _kind(type_))
+            for one, (_, type_) in zip(texts, parts, strict=True)
+        )
+        return found if text_of(found) == text else None
+    return None
+
+
+def text_of(values: Joined) -> str:
+    """Return the joined text of some values."""
+    return joined_text([None if value is None else str(value) for value in values])
+
+
+def _kind(type_: str) -> str:
+    return "BIGINT" if type_ in INTEGER_TYPES else type_
 
 
 def domain_of(keys: Sequence[KeyValue], type_: str, other: str, *, filled: bool) -> Domain:
@@ -27,7 +63,7 @@ def domain_of(keys: Sequence[KeyValue], type_: str, other: str, *, filled: bool)
     return Domain("BIGINT" if type_ in INTEGER_TYPES else "DATE", tuple(keys), nullable=True)
 
 
-class FoundValues(msgspec.Struct, frozen=True):
+class FoundValues(msgspec.Struct, frozen=True, omit_defaults=True):
     """The values that were found of an expression of a row, which no table has as a column."""
 
     expression: str
@@ -38,12 +74,19 @@ class FoundValues(msgspec.Struct, frozen=True):
     """Their type: VARCHAR, BIGINT or DATE."""
     other: str
     filled: bool
+    parts: Parts = ()
+    """If each is the joined text of several values, what these are."""
 
     @classmethod
-    def of(cls, expression: str, domain: Domain, other: str) -> FoundValues:
-        """Describe the values of a domain."""
+    def of(cls, computed: FoundExpression, domain: Domain, other: str) -> FoundValues:
+        """Describe the values of an expression."""
         keys = tuple(str(key) for key in domain.values if key != domain.other)
-        return cls(expression, keys, domain.type, other, not domain.nullable)
+        filled = not domain.nullable
+        return cls(computed.label, keys, domain.type, other, filled, parts_of(computed))
+
+    def of_key(self, name: str) -> str:
+        """Return the name of the expression, of the name of the key that has its values."""
+        return name_of(name, self.domain)
 
     @property
     def domain(self) -> Domain:
@@ -56,6 +99,8 @@ class FoundValues(msgspec.Struct, frozen=True):
             self.filled and self.type != "VARCHAR"
         ):
             raise ValueError("no type of keys")
+        if self.parts and None in (values_of(key, self.parts) for key in self.keys):
+            raise ValueError("no joined values")
         keys = [_read(key, self.type) for key in self.keys]
         return domain_of(keys, self.type, self.other, filled=self.filled)
 

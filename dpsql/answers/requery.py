@@ -259,6 +259,7 @@ def requery(
                 groups_above=groups_above,
                 cuts=lambda table: before(table).cuts,
                 from_zero=from_zero,
+                found=found_keys,
             )
             script = _with_drawn(script, drawn)
             own = chain.from_iterable(known(table).along(table) for table in script.tables)
@@ -328,9 +329,11 @@ def _compiled(
     groups_above: float | None = None,
     cuts: CutsOf = no_cuts,
     from_zero: bool = False,
+    found: Sequence[FoundColumn] = (),
 ) -> Script:
     """Compile one SQL text over the tables of a release, whose rows are of the same units."""
-    plain = [without_computed(table) for table in tables]  # what it computes it says itself
+    # What a statement computes it says itself, but for values that were found.
+    plain = [_with_found(without_computed(table), found) for table in tables]
     keys = {one.table.path: one.unique for one in read}
     return compile_script(
         [(ASKED, _text(sql))],
@@ -345,6 +348,14 @@ def _compiled(
         relate=lambda rows: _related(rows, plain),
         unique=lambda one: keys.get(one.path, frozenset()),
     )
+
+
+def _with_found(table: Table, found: Sequence[FoundColumn]) -> Table:
+    """Return a table with what was found: values of its columns, and of expressions of these."""
+    own = [one for one in found if one.path == table.path]
+    told = {of.of_key(one.column): of.domain for one in own if (of := one.computed) is not None}
+    learned = frozenset(one.column for one in own if one.computed is None)
+    return replace(table, told=told, learned=learned & table.columns.keys()) if own else table
 
 
 def _widened(table: Table, tables: Sequence[Table], read: Sequence[ReadTable]) -> Table:

@@ -220,7 +220,7 @@ def limits(facts: Facts) -> Iterator[tuple[str, str]]:
 def _learned(facts: Facts) -> str:
     """Say what is known of columns without the rows, and what was found in these."""
     found = [
-        f"{what} of {', '.join(f'{printable(one.path[-1])}.{printable(one.column)}' for one in of)}"
+        f"{what} of {', '.join(f'{printable(one.path[-1])}.{printable(one.label)}' for one in of)}"
         for what, of in (("values", facts.found), ("bounds", facts.bounded))
         if of
     ]

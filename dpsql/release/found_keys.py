@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from dpsql.answers.facts import FoundColumn
-from dpsql.answers.found_values import KeyValue, domain_of
+from dpsql.answers.found_values import Parts, domain_of, text_of, values_of
 from dpsql.errors import InternalError, ReleaseFormatError, SchemaError, printable
 from dpsql.measurement.keys import ToldKey
 from dpsql.privacy.amount import fraction, fraction_text
@@ -24,7 +24,7 @@ from dpsql.schema.domain import INTEGER_TYPES, OTHER, Domain
 _MARK = b"dpsql keys 1\n"
 _SHOWN = 5
 _FIELDS = {"table", "column", "type", "filled", "rounds", "told", "described"}
-_LATER = {"complete": False}
+_LATER: dict[str, Any] = {"complete": False, "parts": ()}
 """Fields that earlier versions didn't write, and what they stand for then."""
 
 
@@ -42,6 +42,7 @@ class KeptKeys:
         described: how the table was described, see `Table.described`.
         complete: whether all were told that reached the threshold, as far as that can be known:
             fewer than may be told at most.
+        parts: if each key is the joined text of several values, what these are.
     """
 
     table: str
@@ -52,6 +53,7 @@ class KeptKeys:
     told: tuple[tuple[str, int, int], ...]
     described: Mapping[str, str]
     complete: bool
+    parts: Parts = ()
 
     def encode(self) -> bytes:
         """Write them."""
@@ -69,7 +71,7 @@ class KeptKeys:
             "told": self.told,
             "described": dict(self.described),
             "complete": self.complete,
-        }
+        } | ({"parts": self.parts} if self.parts else {})
         return _MARK + zlib.compress(json.dumps(document, ensure_ascii=False).encode())
 
 
@@ -113,7 +115,9 @@ def _read(document: dict[str, Any]) -> KeptKeys:
         for mu, delta, most, least, *pure in document.pop("rounds")
     )
     told = tuple((str(text), int(n), int(score)) for text, n, score in document.pop("told"))
-    return KeptKeys(rule=KeyRule(tuple(rounds)), told=told, **{**_LATER, **document})
+    parts = tuple((str(label), str(type_)) for label, type_ in document.pop("parts", ()))
+    rule = KeyRule(tuple(rounds))
+    return KeptKeys(rule=rule, told=told, **{**_LATER, **document, "parts": parts})
 
 
 @dataclass(frozen=True, repr=False)
@@ -123,7 +127,8 @@ class FoundKeys:
     Args:
         table: the table.
         column: the column.
-        keys: the values, texts in the order of their bytes; of a column of times they are days.
+        keys: the values, texts in the order of their bytes; of a column of times they are days;
+            of several columns they are tuples.
         rule: by which rule they were found.
         request: the charge that has paid for them, as `Session.history` has it.
         other: the label that stands for all other texts.
@@ -134,20 +139,23 @@ class FoundKeys:
 
     table: str
     column: str
-    keys: tuple[KeyValue, ...]
+    keys: tuple[Any, ...]
     rule: KeyRule = field(repr=False)
     request: str
     other: str
     _type: str
     _filled: bool
     scores: tuple[int, ...] = field(default=(), repr=False)
+    _parts: Parts = ()
 
     @classmethod
     def of(cls, kept: KeptKeys, request: str, other: str) -> FoundKeys:
         """Return what is kept of them; one text that is the other label says nothing by itself."""
         texts = {text: score for text, _, score in kept.told}
         told: dict[Any, int]
-        if kept.type == "VARCHAR":
+        if kept.parts:
+            told = _joined(texts, kept.parts, other)
+        elif kept.type == "VARCHAR":
             told = {text: texts[text] for text in _by_bytes(texts.keys() - {other})}
         elif kept.type in INTEGER_TYPES:
             told = dict(sorted((int(text), score) for text, score in texts.items()))
@@ -155,23 +163,35 @@ class FoundKeys:
             days = ((_day(text), score) for text, score in texts.items())
             told = dict(sorted((day, score) for day, score in days if day is not None))
         scores = tuple(told.values()) if kept.complete and kept.rule.tells_units else ()
-        about = kept.table, kept.column, tuple(told)
-        return cls(*about, kept.rule, request, other, kept.type, kept.filled, scores)
+        return cls(
+            kept.table,
+            kept.column,
+            tuple(told),
+            kept.rule,
+            request,
+            other,
+            kept.type,
+            kept.filled,
+            scores,
+            kept.parts,
+        )
 
     @classmethod
     def released(cls, found: FoundColumn, table: Table, domain: Domain) -> FoundKeys:
         """Return those that a release rests on, of a table that has them as a domain."""
         other = domain.other or OTHER
         keys: list[Any] = [key for key in domain.values if key != domain.other]
+        parts = found.computed.parts if found.computed else ()
         return cls(
             table.typed,
             found.label,
-            tuple(keys),
+            tuple(_joined(dict.fromkeys(keys, 0), parts, other) if parts else keys),
             found.rule,
             found.charge.request,
             other,
             domain.type,
             not domain.nullable if found.computed else found.column in table.filled,
+            _parts=parts,
         )
 
     @property
@@ -188,7 +208,7 @@ class FoundKeys:
         of others.
 
         Returns:
-            A frame of the values, by the name of the column, and `units`.
+            A frame of the values, by the name of the column, or of each column, and `units`.
 
         Raises:
             SchemaError: a value was told for another reason as well than its own number.
@@ -199,7 +219,11 @@ class FoundKeys:
                 "many units have them: one may have several of them, or there were too many.",
                 hint="count them by a statement.",
             )
-        return pl.DataFrame({self.column: self.keys, "units": [s / SCALE for s in self.scores]})
+        names = [label for label, _ in self._parts] or [self.column]
+        values = self.keys if self._parts else [(key,) for key in self.keys]
+        units = [score / SCALE for score in self.scores]
+        columns = zip(*values, strict=True) if values else ((),) * len(names)
+        return pl.DataFrame({**dict(zip(names, columns, strict=True)), "units": units})
 
     @property
     def error(self) -> float:
@@ -218,7 +242,8 @@ class FoundKeys:
             SchemaError: no number, or no day, was found.
         """
         self.check_any()
-        return domain_of(self.keys, self._type, self.other, filled=self._filled)
+        keys = [text_of(key) for key in self.keys] if self._parts else self.keys
+        return domain_of(keys, self._type, self.other, filled=self._filled)
 
     def check_any(self) -> None:
         """Refuse to go on where no number, or no day, was found; texts have the label for others.
@@ -256,8 +281,16 @@ class FoundKeys:
         return f"<FoundKeys: {len(self.keys):,} of {name} ({shown}{more}); {self.rule}>"
 
 
-def _shown(key: KeyValue) -> str:
-    return repr(key) if isinstance(key, str) else str(key)
+def _shown(key: Any) -> str:
+    if isinstance(key, tuple):
+        return f"({', '.join(map(_shown, key))})"
+    return repr(key) if isinstance(key, str) else "NULL" if key is None else str(key)
+
+
+def _joined(texts: Mapping[str, int], parts: Parts, other: str) -> dict[Any, int]:
+    """Return the values that joined texts have, with their scores, in the order of the texts."""
+    each = ((values_of(text, parts), texts[text]) for text in _by_bytes(texts.keys() - {other}))
+    return {values: score for values, score in each if values is not None}
 
 
 def _by_bytes(texts: Iterable[str]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -344,14 +344,15 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         return marks(self._frames, name)
 
     @checked
-    def found_keys(self, table: str, column: str) -> FoundKeys:
+    def found_keys(self, table: str, column: str | Sequence[str]) -> FoundKeys:
         """Return the values of a column that were found in the rows, and by which rule.
 
         They were charged by themselves, see `keys` of `Session.release` and `Session.find_keys`.
 
         Args:
             table: a table that was read.
-            column: its column.
+            column: its column, or an expression as the summary calls it; or a list of them, whose
+                values were found together.
 
         Raises:
             SchemaError: none of such a column were found.
@@ -359,10 +360,9 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         read = [of for one in self.facts.tables for of in one.read]
         known = {of.path: of for of in (*(one.table for one in self.facts.read), *read)}
         known |= {of.path: of for of in self.facts.tables}  # with keys that are computed of rows
-        wanted = folded(str(table)), folded(str(column))
         for found in self.facts.found:
             of = known.get(found.path)
-            if of is None or (folded(of.name), folded(found.label)) != wanted:
+            if of is None or folded(of.name) != folded(str(table)) or not found.is_called(column):
                 continue
             domain = found.domain(of)
             if domain is not None:

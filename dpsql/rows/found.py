@@ -10,11 +10,15 @@ which something is looked up.
 Values of expressions are found as texts, whole numbers or days. What rounds a number to whole ones
 is found as these, and a time that is cut to days, months or years as days: both are brought back to
 the type that the expression has. All else, as fractions, must be written as one of those.
+
+Several values of a row are found together, as one text of them (`joined.py`): of all pairs of a
+carrier and a flight number only those that many units have, where values of each by themselves
+would make all pairs of these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dpsql.errors import UnsupportedSqlError
@@ -27,6 +31,7 @@ from dpsql.rows.expression import (
     columns,
     spelled,
 )
+from dpsql.rows.joined import joined
 from dpsql.rows.key import RowKey, described, listed
 from dpsql.rows.known import is_nullable
 from dpsql.rows.operands import cast
@@ -50,6 +55,7 @@ class FoundExpression:
         name: what it is, in full: what it computes, and of columns of which types.
         label: what a reader calls it.
         filled: whether it is never NULL.
+        parts: the expressions that it joins, in this order; none if it is one alone.
     """
 
     expression: RowExpression
@@ -58,10 +64,16 @@ class FoundExpression:
     name: str
     label: str
     filled: bool
+    parts: tuple[FoundExpression, ...] = ()
 
     @classmethod
     def of(
-        cls, expression: RowExpression, types: Mapping[str, str], filled: frozenset[str]
+        cls,
+        expression: RowExpression,
+        types: Mapping[str, str],
+        filled: frozenset[str],
+        *,
+        part: bool = False,
     ) -> FoundExpression | None:
         """Return an expression as one whose values may be found; None if they can't be.
 
@@ -69,16 +81,17 @@ class FoundExpression:
             expression: what is computed of a row.
             types: the columns' types.
             filled: the columns that are never NULL.
+            part: whether they are found together with others, so that it may be a column, too.
 
         Raises:
             UnsupportedSqlError: the expression can't be written.
         """
         read = columns(expression)
-        if isinstance(expression, RowColumn) or not read:
+        if not read or (isinstance(expression, RowColumn) and not part):
             return None
         if any(COLLATED in types[name] for name in read):  # which may tell bytes apart or not
             return None
-        if _is_day_of_column(expression, types):  # which are the column's own keys
+        if _is_day_of_column(expression, types) and not part:  # which are the column's own keys
             return None
         written = RowWriter(types).write(expression)
         to = _found_as(expression, written.type)
@@ -94,6 +107,26 @@ class FoundExpression:
             there and not is_nullable(expression, filled),
         )
 
+    @classmethod
+    def together(
+        cls, parts: Sequence[FoundExpression], types: Mapping[str, str]
+    ) -> FoundExpression:
+        """Return several as one whose values are found together, in whatever order they are given.
+
+        Args:
+            parts: two or more, each once.
+            types: the columns' types.
+
+        Raises:
+            SqlLimitError: they are too long together.
+        """
+        ordered = tuple(sorted(parts, key=lambda part: part.name))
+        expression = joined([part.expression for part in ordered])
+        RowWriter(types).write(expression)
+        label = f"({', '.join(part.label for part in ordered)})"
+        name = described(expression, types)
+        return cls(expression, VARCHAR.sql, VARCHAR, name, label, filled=True, parts=ordered)
+
     def key(self, domain: Domain, types: Mapping[str, str]) -> RowKey:
         """Make a key of the values that were found.
 
@@ -102,9 +135,18 @@ class FoundExpression:
             types: the columns' types.
         """
         value = cast(RowWriter(types).write(self.expression), row_type(domain.type))
-        null = " or NULL" if domain.nullable else ""
-        name = f"{self.name} found in {domain.type} {listed(domain.values)}{null}"
+        name = self.name + _found_in(domain)
         return RowKey(name, domain, value, self.own, columns(self.expression), self.label)
+
+
+def name_of(key: str, domain: Domain) -> str:
+    """Return the name of the expression of which a key, of some name, has the values found."""
+    return key.removesuffix(_found_in(domain))
+
+
+def _found_in(domain: Domain) -> str:
+    null = " or NULL" if domain.nullable else ""
+    return f" found in {domain.type} {listed(domain.values)}{null}"
 
 
 def _is_day_of_column(expression: RowExpression, types: Mapping[str, str]) -> bool:

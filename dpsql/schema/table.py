@@ -167,6 +167,8 @@ class Table:
     """Undeclared columns whose values are to be found."""
     told: Mapping[str, Domain] = field(default_factory=dict, compare=False, repr=False)
     """Expressions of a row whose values were found, as `rows/found.py` names them → these."""
+    learned: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    """Columns whose domain was found in the rows, or is assumed to be, and isn't the owner's."""
 
     def __post_init__(self) -> None:
         for name in (

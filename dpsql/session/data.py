@@ -78,6 +78,8 @@ class DeclaredData:
     the rows, by which rule and for which charge."""
     told: Mapping[tuple[str, ...], Mapping[str, Domain]] = field(default_factory=dict)
     """Path → expressions of a row whose values were found, see `Table.told`."""
+    learned: frozenset[tuple[tuple[str, ...], str]] = frozenset()
+    """Paths and columns whose values were found, or are assumed, see `Table.learned`."""
     drawn: tuple[DrawnQuantiles, ...] = ()
     """The quantiles that were drawn for the statements that are asked."""
     can_find: Callable[[], bool] = lambda: True
@@ -266,7 +268,9 @@ class DeclaredData:
         schema = Schema({}) if self.schema is None else self.schema
         names = (name for name in schema if means(self.source.catalog, name, table.path))
         schema = declaring(schema, next(names, self.name_of(table)), column, declared)
-        return replace(self, schema=schema, found={**self.found, **known})
+        columns = {(table.path, column)} if isinstance(declared, Domain) else set()
+        learned = self.learned | columns
+        return replace(self, schema=schema, found={**self.found, **known}, learned=learned)
 
     def telling(
         self,
@@ -331,8 +335,11 @@ class DeclaredData:
             return self.made[parts[-1]]
         table = self.source.describe(parts, self.schema, self.unit)
         self.public.check_private(table)
+        learned = frozenset(name for path, name in self.learned if path == table.path)
         told = self.told.get(table.path)
-        return table if told is None else replace(table, told=told)
+        if told is None and not learned:
+            return table
+        return replace(table, told=told or {}, learned=learned)
 
     def described(self, name: str) -> Table:
         """Describe a table that is not public by its name, as a schema has it."""

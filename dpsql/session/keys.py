@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import partial
 
 from dpsql.answers.facts import FoundColumn
-from dpsql.answers.found_values import FoundValues
+from dpsql.answers.found_values import FoundValues, parts_of
 from dpsql.answers.scored import is_count
 from dpsql.calls import check_switch
 from dpsql.engines.key_scores import KeyScores, ScoredKeys
@@ -56,7 +56,8 @@ class KeyQuestion:
 
     Args:
         table: the table's name.
-        column: the column's name, or an expression of some as it is written.
+        column: the column's name, or an expression of some as it is written; or several of them,
+            whose values are found together.
         budget: what is given for it; 0 asks only for what was found before.
         keys: which part of it is spent, and how.
         other: the label for other texts.
@@ -65,7 +66,7 @@ class KeyQuestion:
     """
 
     table: str
-    column: str
+    column: str | Sequence[str]
     budget: Budget | Free
     keys: Keys = field(default_factory=Keys)
     other: str = OTHER
@@ -145,6 +146,7 @@ def answer_keys(data: PrivateData, asked: KeyQuestion, watch: Watch) -> FoundKey
             texts_of(told),
             table.stored.described,
             len(told) < plan.most,
+            parts_of(source.computed),
         )
 
     paid = PaidStep(table, plan, scores.check, charge)
@@ -275,12 +277,48 @@ def source_of(declared: DeclaredData, table: Table, asked: KeyQuestion) -> KeySo
         SchemaError: there is no such column, and it is no expression whose values can be found.
         SqlError: the expression can't be evaluated row by row.
     """
-    computed = asked.computed
-    if computed is None and not table.has(str(asked.column)) and _is_expression(asked.column):
-        computed = _computed(declared, table, asked.column)
-    if computed is not None:
-        return KeySource.of_expression(computed)
-    return KeySource.of_column(table, column_of(table, asked.column))
+    if asked.computed is not None:
+        return KeySource.of_expression(asked.computed)
+    if not isinstance(asked.column, list | tuple):
+        return _source(declared, table, asked.column)
+    each = {of.name: of for of in (_source(declared, table, name) for name in asked.column)}
+    if len(each) < 2:
+        raise ArgumentError(
+            f"{shown(asked.column)} is no list of several columns.",
+            hint='for example ["carrier", "flight"].',
+        )
+    return KeySource.of_expression(_together(declared, table, [*each.values()]))
+
+
+def _source(declared: DeclaredData, table: Table, text: object) -> KeySource:
+    if isinstance(text, str) and not table.has(text) and _is_expression(text):
+        return KeySource.of_expression(_computed(declared, table, text))
+    return KeySource.of_column(table, column_of(table, text))
+
+
+def _together(
+    declared: DeclaredData, table: Table, sources: Sequence[KeySource]
+) -> FoundExpression:
+    """Return sources as one expression whose values are found together.
+
+    Raises:
+        SchemaError: the values of one are known, or can't be found.
+    """
+    types = {n: declared_type(table, n) for n in (*table.columns, *table.undeclared)}
+    parts = list[FoundExpression]()
+    for source in sources:
+        most_keys(declared, table, source)
+        alone = source.computed
+        alone = alone or FoundExpression.of(source.key, types, table.filled, part=True)
+        if alone is None:
+            raise SchemaError(
+                f"Values of {printable(source.label)} can't be found together with others.",
+                hint=f'of a time, find its days: "CAST({source.label} AS DATE)".'
+                if source.type == "TIMESTAMP"
+                else "find them by themselves.",
+            )
+        parts.append(alone)
+    return FoundExpression.together(parts, types)
 
 
 def _is_expression(text: object) -> bool:
@@ -384,7 +422,7 @@ def with_keys(data: PrivateData, asked: KeyQuestion, found: FoundKeys) -> Privat
         scores = found.scores if is_count(by) else ()
         if computed is not None:
             key = key_of(table, computed, found.domain)
-            values = FoundValues.of(computed.label, found.domain, found.other)
+            values = FoundValues.of(computed, found.domain, found.other)
             told = FoundColumn.of(table.path, key, by, entry, scores, values)
             declared = data.declared.telling(table, computed, found.domain, told)
             return replace(data, declared=declared)

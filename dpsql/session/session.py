@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
@@ -425,7 +425,7 @@ class Session:
     def find_keys(
         self,
         table: str,
-        column: str,
+        column: str | Sequence[str],
         *,
         budget: Budget | Free,
         keys: Keys | None = None,
@@ -448,7 +448,8 @@ class Session:
             table: its name.
             column: a column of texts, whole numbers, dates or times without a zone, of which the
                 days are found. Texts of more than 1,000 bytes are none that are found. Or an
-                expression of such columns by which statements group, as `"substr(zip, 1, 3)"`.
+                expression of such columns by which statements group, as `"substr(zip, 1, 3)"`. Or a
+                list of them, as `["carrier", "flight"]`, of which groups by all are found together.
             budget: what is charged, μ² and a part of δ; 0 answers again what was found before.
             keys: how much of it, and how many are found; see `dpsql.Keys`.
             other: the label for all texts that aren't found.

@@ -43,6 +43,7 @@ from dpsql.progress import Watch
 from dpsql.request import Request
 from dpsql.rows.expression import columns
 from dpsql.rows.found import FoundExpression
+from dpsql.rows.joined import joined_text
 from dpsql.schema import Table
 from dpsql.schema.domain import (
     INTEGER_TYPES,
@@ -232,6 +233,11 @@ class WantedFact(ABC):
     def what(self) -> str:
         """What is wanting, in a word."""
 
+    @property
+    @abstractmethod
+    def price(self) -> str:
+        """A budget that finds it, as it is written in a call."""
+
     def nothing_found(self) -> BudgetError:
         """Say that it was never found, where nothing may be spent."""
         return BudgetError(
@@ -312,6 +318,10 @@ class _WantedKeys(WantedFact):
     def what(self) -> str:
         return "values"
 
+    @property
+    def price(self) -> str:
+        return "dpsql.Budget(epsilon=1, delta=1e-9)"
+
     def question(self, budget: Budget, keys: Keys) -> KeyQuestion:
         """Return the question for its keys."""
         computed = self.source.computed
@@ -328,6 +338,13 @@ class _WantedKeys(WantedFact):
         if computed is None or isinstance(declared, NumberBounds):
             return data.declaring(self.table, self.column, declared)
         return data.telling(self.table, computed, declared)
+
+    @property
+    def called(self) -> str:
+        parts = () if self.source.computed is None else self.source.computed.parts
+        each = ", ".join(f'"{printable(part.label)}"' for part in parts)
+        column = f"[{each}]" if each else f'"{printable(self.column)}"'
+        return f'"{printable(self.typed)}", {column}'
 
     def call(self, budget: str) -> str:
         return f"session.find_keys({self.called}, budget={budget})"
@@ -346,18 +363,25 @@ class _WantedKeys(WantedFact):
         conditions on them leave some.
         """
         many, said = self._many(request, many), " ".join(sql for _, sql in request.statements)
-        type_ = self.source.type
-        made = (f"key {number}" for number in range(many + 1))
-        keys: Sequence[KeyValue] = [key for key in made if key != self.other][:many]
+        keys = self._made_up(self.source.type, many, said)
+        parts = () if self.source.computed is None else self.source.computed.parts
+        if parts:
+            each = (map(str, self._made_up(part.type, many, said)) for part in parts)
+            keys = [joined_text(values) for values in zip(*each, strict=False)]
+        domain = domain_of(keys, self.source.type, self.other, filled=self.source.filled)
+        return Assumed(self, domain, f"{many:,} of them")
+
+    def _made_up(self, type_: str, many: int, said: str) -> Sequence[KeyValue]:
+        """Make values of a type up, those first that statements name."""
+        if type_ == "VARCHAR":
+            made = (f"key {number}" for number in range(many + 1))
+            return [key for key in made if key != self.other][:many]
         if type_ in INTEGER_TYPES:
             low, high = type_range(type_)
             numbers = dict.fromkeys((*_numbers_in(said), *range(many)))
-            keys = sorted([n for n in numbers if low <= n <= high][:many])
-        elif type_ != "VARCHAR":
-            spread = (date(2000, 1, 1) + timedelta(days=37 * number) for number in range(many))
-            keys = sorted(list(dict.fromkeys((*_days_in(said), *spread)))[:many])
-        domain = domain_of(keys, type_, self.other, filled=self.source.filled)
-        return Assumed(self, domain, f"{many:,} of them")
+            return sorted([n for n in numbers if low <= n <= high][:many])
+        spread = (date(2000, 1, 1) + timedelta(days=37 * number) for number in range(many))
+        return sorted(list(dict.fromkeys((*_days_in(said), *spread)))[:many])
 
     def _many(self, request: Request, otherwise: int) -> int:
         many = self.given(request, otherwise)
@@ -378,6 +402,10 @@ class _WantedBounds(WantedFact):
     @property
     def what(self) -> str:
         return "bounds"
+
+    @property
+    def price(self) -> str:
+        return "dpsql.Budget(rho=0.1)"
 
     def question(self, budget: Budget) -> BoundsQuestion:
         """Return the question for its bounds."""
@@ -448,8 +476,9 @@ class AssumedFacts:
             one = _wanted(declared, request, refused)
             if one is None or any(one.is_same(before.wanted) for before in found):
                 raise refused
-            found = [*(each for each in found if not _follows(each.wanted, one)),
-                     one.assumed(request, many)]  # fmt: skip
+            found.append(one.assumed(request, many))
+            wanted = [each.wanted for each in found]
+            found = [each for each in found if not _follows(each.wanted, wanted)]
             declared = reduce(lambda data, each: each.declare(data), found, without)
             try:
                 return cls(tuple(found), declared, declared.compile(request))
@@ -490,14 +519,17 @@ def _days_in(said: str) -> Iterator[date]:
         yield from (date(year, 1, 1), date(year, 7, 1))
 
 
-def _follows(before: WantedFact, one: WantedFact) -> bool:
-    """Whether values of an expression follow from those of a column, once these are found too."""
-    if not isinstance(before, _WantedKeys) or not isinstance(one, _WantedKeys):
+def _follows(before: WantedFact, found: Sequence[WantedFact]) -> bool:
+    """Whether values of an expression follow from those of columns, once these are found too."""
+    if not isinstance(before, _WantedKeys) or before.source.computed is None:
         return False
-    computed = before.source.computed
-    if computed is None or one.source.computed is not None or one.table.path != before.table.path:
-        return False
-    return columns(computed.expression) == {one.column}
+    alone = {
+        one.column
+        for one in found
+        if isinstance(one, _WantedKeys) and one.source.computed is None
+        if one.table.path == before.table.path
+    }
+    return columns(before.source.computed.expression) <= alone
 
 
 def _made_up(error: E, found: Sequence[Assumed], declared: DeclaredData) -> E:
@@ -522,16 +554,21 @@ def _wanted(declared: DeclaredData, request: Request, refused: SchemaError) -> W
         return None
     table = declared.private(refused.wanted.path)
     column = refused.wanted.column
-    said, name = table.unknown.get(column), declared.name_of(table)
+    said, name, computed = (
+        table.unknown.get(column),
+        declared.name_of(table),
+        refused.wanted.computed,
+    )
     if refused.wanted.bounds:
         if not isinstance(said, UnknownBounds) and request.bounds is None:
             return None
         findable_bounds(declared, table, column)
         return _WantedBounds(table, name, column)
-    computed = refused.wanted.computed
     source = KeySource.of_column(table, column)
     keys = said if isinstance(said, UnknownKeys) else None
-    if keys is None and request.keys is None:
+    read = columns(computed.expression) if isinstance(computed, FoundExpression) else {column}
+    declared_so = all(isinstance(table.unknown.get(one), UnknownKeys) for one in read)
+    if not declared_so and request.keys is None:
         return None
     if isinstance(computed, FoundExpression):
         of = KeySource.of_expression(computed)
@@ -579,7 +616,7 @@ class Parts:
             raise BudgetError(
                 f"The {first.what} of {printable(first.name)} are found for a part of a budget, "
                 "and none is given.",
-                hint=f"find them first: {first.call('dpsql.Budget(rho=0.1)')}.",
+                hint=f"find them first: {first.call(first.price)}.",
             )
         steps = list[FindingStep]()
         keys = [(one, one.wanted) for one in missing if isinstance(one.wanted, _WantedKeys)]

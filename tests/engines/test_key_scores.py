@@ -17,7 +17,9 @@ from dpsql.engines.duckdb.source import DuckDBSource
 from dpsql.engines.key_scores import MOST_BYTES, key_pairs
 from dpsql.errors import InternalError
 from dpsql.privacy.keys import SCALE, weights
-from dpsql.rows.expression import RowColumn
+from dpsql.rows.expression import RowCast, RowColumn
+from dpsql.rows.joined import joined
+from dpsql.rows.types import VARCHAR
 from tests.rows.tools import parse
 
 LONG = "é" * (MOST_BYTES // 2)
@@ -216,10 +218,22 @@ COMPUTED = {
 )
 def test_a_unit_adds_its_weights_to_what_is_computed_of_its_rows(type_, sql):
     """Each unit is taken away; what its keys are is asked of DuckDB, row by row."""
+    check_units(type_, sql, parse(duckdb.connect(), sql))
+
+
+@pytest.mark.parametrize("type_", ["VARCHAR", "BIGINT", "DATE"])
+def test_a_unit_adds_its_weights_to_lists_of_values(type_):
+    """The same of two values that are found together."""
+    key = joined([RowColumn("k"), RowCast(RowColumn("k"), VARCHAR)])
+    text = "coalesce(k::VARCHAR, '')"
+    size = "coalesce(length(k::VARCHAR)::VARCHAR, '')"
+    check_units(type_, f"{size} || ',' || {size} || ':' || {text} || {text}", key)
+
+
+def check_units(type_, sql, key, most=3):
     rng = random.Random(sql)  # noqa: S311
     rows = [(rng.randrange(6), rng.choice([*VALUES[type_], None])) for _ in range(40)]
-    con, key, most = stored(type_, rows), parse(duckdb.connect(), sql), 3
-    unit = dpsql.Unit("u", max_rows=most)
+    con, unit = stored(type_, rows), dpsql.Unit("u", max_rows=most)
     whole = scored_by(filled(con), most, key, unit=unit)
     for u in range(6):
         own = con.sql(f"SELECT DISTINCT TRY({sql})::VARCHAR FROM rows WHERE u = {u}").fetchall()

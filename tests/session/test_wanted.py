@@ -140,8 +140,8 @@ def test_all_of_the_budget_is_charged_and_no_more(con, statements, share):
 
 def test_several_columns_share_what_finds_keys(con):
     session = of_units(con)
-    sql = "SELECT item, day, COUNT(*) AS n FROM o GROUP BY ALL"
-    session.query(sql, budget=BUDGET, keys=dpsql.Keys(0.4))
+    asked = [f"SELECT {key}, COUNT(*) AS n FROM o GROUP BY ALL" for key in ("item", "day")]
+    session.release(asked, budget=BUDGET, keys=dpsql.Keys(0.4))
     aside = BUDGET.setting_aside(BUDGET.delta / 10)
     first, second, _ = session.ledger.entries()
     assert first.mu_squared == second.mu_squared == aside.mu_squared / 5

@@ -27,7 +27,7 @@ no accuracy where only one of them is asked about at a time.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -37,6 +37,7 @@ from dpsql.errors import SchemaError, SqlError, WantedColumn
 from dpsql.hints import instead
 from dpsql.rows.cuts import Range
 from dpsql.rows.expression import RowExpression, columns
+from dpsql.rows.found import FoundExpression
 from dpsql.rows.key import MOST_LOOKED_UP, looked_up_key
 from dpsql.rows.types import VARCHAR
 from dpsql.schema import Table
@@ -68,6 +69,7 @@ from dpsql.sql.lowering.by_rows import by_rows
 from dpsql.sql.lowering.coarse import EQUALITIES
 from dpsql.sql.lowering.drawn import counted_of, nearly_extreme
 from dpsql.sql.lowering.evaluate import Evaluator
+from dpsql.sql.lowering.found import FoundGroups, part_of
 from dpsql.sql.lowering.keys import DerivedKeys, OnAxis
 from dpsql.sql.lowering.lookups import compared_values, comparison_of, kept_relation, values_of
 from dpsql.sql.lowering.measures import RowReader
@@ -105,6 +107,7 @@ class _Statement:
     ) -> None:
         self._keys, self._table, self._evaluator = keys, table, evaluator
         self._reader, self._source = reader, source
+        self._found = FoundGroups(reader, table)
         self._relations: dict[int, Relation] = {}
         self._restricted: dict[str, Restricted] = {}
         self._used: dict[str, Expr] = {}
@@ -119,12 +122,15 @@ class _Statement:
         """Whether it is of values as they count; conditions on joined rows are of stored ones."""
         self._where: tuple[BoundExpr, ...] = ()
         """The conditions of the core, as they are written."""
+        self._joined: Mapping[str, Expr] = {}
+        """SQL of the keys of groups whose values are found together → the parts in their place."""
 
     def core(self, core: Core) -> Core:
         self._relations = {relation.number: relation for relation in core.relations}
         self._restricted, self._used = restrictions(core.by_row), {}
         self._ranges = ranges(self._read(core.by_row), self._keys.types)
         self._grouped, self._where = frozenset(), (*core.conjuncts, *core.by_row)
+        self._joined = self._found_together(core)
         keys = tuple(map(self._grouping, core.keys))
         for quantile in (s for s in core.statistics if isinstance(s, Quantile)):
             self._ranked(quantile)  # before conditions: it says which of these are used up
@@ -155,12 +161,13 @@ class _Statement:
         These determine it. But of a timestamp that is grouped by its cells, more may be asked.
         """
         for computed in derived:
-            if not computed.by_row:
+            joined = any(own.sql in self._joined for own in written)
+            if not computed.by_row and not joined:
                 yield computed
-            elif not computed.by_row.isdisjoint(self._table.columns):
+            elif joined or not computed.by_row.isdisjoint(self._table.columns):
                 node = computed.node
                 for own, key in zip(written, keys, strict=True):
-                    node = substituted(node, own.node, key.node) if own.by_row else node
+                    node = substituted(node, own.node, key.node) if own != key else node
                 over = self._keys.over_cells(computed, node)
                 if over is not None:
                     yield over
@@ -429,7 +436,7 @@ class _Statement:
         Raises:
             SqlError: its values aren't known.
         """
-        found = self._derived(bound)
+        found = self._of_joined(bound) or self._derived(bound)
         if found is None:
             raise self._unknown(bound)
         if bound.by_row and self._fine and self._has_many_values(bound, found):
@@ -452,14 +459,57 @@ class _Statement:
         try:
             return self._needed(bound)
         except SchemaError as error:
-            alone = bound.node.find(exp.Query) is None
-            found = self._reader.findable(bound) if alone else None
+            found = self._found.alone(bound)
             if found is not None:
                 if error.wanted is None:
                     error.hint = finding_hint() + (error.hint or "")
                 first = min(columns(found.expression))
                 error.wanted = WantedColumn(self._table.path, first, computed=found)
             raise
+
+    def _found_together(self, core: Core) -> dict[str, Expr]:
+        """Put parts of one text in the place of keys whose values are found together.
+
+        Groups by several columns of which nobody knows values are those that many units have, and
+        not all that values of each would make. What is found of each by itself serves as well,
+        where that is there for all; and where more is asked of groups by some of them.
+
+        Raises:
+            SqlError: they weren't found, nor those of each; it says that they can be.
+        """
+        if len(core.sets) != 1 or len(core.sets[0]) != len(core.keys):
+            return {}
+        found = {key.sql: part for key in core.keys if (part := self._part(key)) is not None}
+        if len(found) < 2:
+            return {}
+        together = self._found.together(tuple(found.values()))
+        key = self._found.key(together)
+        if key is not None:
+            text = column(f"__a{self._keys.number(key)}")
+            each = found.items()
+            return {sql: part_of(text, key.domain, together, part) for sql, part in each}
+        for one in (key for key in core.keys if key.sql in found):
+            try:
+                self._needed(one)
+            except SchemaError as error:
+                if error.wanted is None:
+                    error.hint = finding_hint() + (error.hint or "")
+                first = min(columns(found[one.sql].expression))
+                error.wanted = WantedColumn(self._table.path, first, computed=together)
+                raise
+        return {}
+
+    def _part(self, key: BoundExpr) -> FoundExpression | None:
+        """Return a key as one whose values can be found with those of others."""
+        part = self._found.part(key)
+        if part is None or self._on_axis(key) is not None or self._listed(key.node) is not None:
+            return None
+        return part
+
+    def _of_joined(self, bound: BoundExpr) -> BoundExpr | None:
+        """Return a key whose values are found with those of others, as a part of these."""
+        node = self._joined.get(bound.sql)
+        return None if node is None else self._keys.over_cells(bound, node.copy())
 
     def _has_many_values(self, bound: BoundExpr, found: BoundExpr) -> bool:
         """Whether rows have a number that their cells don't tell, and that is no key, either."""

@@ -189,7 +189,7 @@ class RowReader:
         if conditions:
             holds = row.all_of(tuple(map(self.expression, conditions)))
             value = row.RowCase(((holds, value),), row.NOTHING)
-        with self._at(span):
+        with self.at(span):
             alone = isinstance(value, row.RowColumn)
             made = measure(
                 self._bounded(value, linear.within) if alone else value,
@@ -311,7 +311,7 @@ class RowReader:
 
     def _key(self, bound: BoundExpr, *, rounded: bool, counted: bool) -> RowKey | None:
         expression = self._as_stored(self._within(self._plain(bound), counted=counted))
-        with self._at(bound.span):
+        with self.at(bound.span):
             label = spelled(self._as_stored(self._plain(bound)))
             found = row_key(expression, self.types, self._table.filled, label)
             if found is None:
@@ -322,29 +322,11 @@ class RowReader:
 
     def _told(self, expression: row.RowExpression) -> RowKey | None:
         """Return the key of an expression whose values were found in the rows."""
-        told = self._table.told
-        if not told:
+        if not self._table.told:
             return None
         found = FoundExpression.of(expression, self.types, self._table.filled)
-        domain = None if found is None else told.get(found.name)
+        domain = None if found is None else self._table.told.get(found.name)
         return None if found is None or domain is None else found.key(domain, self.types)
-
-    def findable(self, bound: BoundExpr) -> FoundExpression | None:
-        """Return an expression as one whose values can be found in the rows; None if they can't be.
-
-        It is of stored columns alone of which nobody has declared anything.
-        """
-        table, typed = self._table, self._table.undeclared
-        if bound.relations or not table.has_keys:
-            return None
-        with suppress(SqlError):  # which will be told where it is lowered
-            expression = self.expression(bound)
-            read = row.columns(expression)
-            own = all(self.stored(name) == (table, name) for name in read)
-            if own and read <= typed.keys() - table.joined and not table.tells_units(read):
-                with self._at(bound.span):
-                    return FoundExpression.of(expression, self.types, table.filled)
-        return None
 
     def reads_moved(self, bound: BoundExpr) -> bool:
         """Whether an expression reads a column whose values count as the nearest of its domain."""
@@ -362,7 +344,7 @@ class RowReader:
             SqlError: it has something in it that can't be evaluated row by row.
         """
         expression = self.expression(bound)
-        with self._at(bound.span):
+        with self.at(bound.span):
             return RowWriter(self.types).write(expression).type
 
     def read_value(self, bound: BoundExpr) -> ReadValue:
@@ -372,7 +354,7 @@ class RowReader:
             SqlError: it has something in it that can't be evaluated row by row.
         """
         expression = self.expression(bound)
-        with self._at(bound.span):
+        with self.at(bound.span):
             value = RowWriter(self.types).write(expression)
         return ReadValue(value, row.columns(expression), described(expression, self.types))
 
@@ -384,6 +366,14 @@ class RowReader:
         """
         return self._as_stored(self._within(self._plain(bound)))
 
+    def as_stored(self, bound: BoundExpr) -> row.RowExpression:
+        """Read a bound expression over what is stored, whatever counts of that.
+
+        Raises:
+            SqlError: it has something in it that can't be evaluated row by row.
+        """
+        return self._as_stored(self._plain(bound))
+
     def compared(self, bound: BoundExpr) -> tuple[row.RowExpression, RowType]:
         """Read what is compared in a condition, which is on what is stored; and its type.
 
@@ -391,7 +381,7 @@ class RowReader:
             SqlError: it has something in it that can't be evaluated row by row.
         """
         expression = self._within(self._plain(bound), counted=False)
-        with self._at(bound.span):
+        with self.at(bound.span):
             return expression, RowWriter(self.types).write(expression).type
 
     def _plain(self, bound: BoundExpr) -> row.RowExpression:
@@ -403,7 +393,7 @@ class RowReader:
                     "This depends on a column without a domain and on a joined table.",
                     "compare the column with values, or declare its domain.",
                 )
-            with self._at(bound.span):
+            with self.at(bound.span):
                 rounded = with_rounded_times(bound.node, self._is_nanoseconds)
                 written = with_moments(rounded, self._sandbox)
                 read = read_expression(self._sandbox.tree(written))
@@ -499,7 +489,7 @@ class RowReader:
             SqlError: it is no number that can be evaluated row by row.
         """
         value = self.expression(bound)
-        with self._at(bound.span):
+        with self.at(bound.span):
             RowWriter(self.types).write_double(value)
         return row.ordered(value), self._bounds.of(row.ordered(value))
 
@@ -542,7 +532,7 @@ class RowReader:
 
         What can't run on rows would need none, and is refused for that.
         """
-        with self._at(bound.span):
+        with self.at(bound.span):
             RowWriter(self.types).write_double(value)
         lacking = self._bounds.lacking(row.ordered(value))
         known = [name for name in lacking if self._is_number(name)]
@@ -629,7 +619,7 @@ class RowReader:
         return row.RowCall("*", tuple(factors)), (least, product), step
 
     @contextmanager
-    def _at(self, span: Span | None) -> Iterator[None]:
+    def at(self, span: Span | None) -> Iterator[None]:
         """Mark where something can't be evaluated row by row."""
         try:
             yield
