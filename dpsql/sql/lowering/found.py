@@ -103,7 +103,11 @@ def part_of(text: Expr, domain: Domain, found: FoundExpression, part: FoundExpre
         part: one of these.
     """
     number = [one.name for one in found.parts].index(part.name)
-    value = f"TRY_CAST({part_sql(render(text), number)} AS {part.type})"
+    value = part_sql(render(text), number)
+    if part.type == "DATE":
+        value = f"DATE '1970-01-01' + TRY_CAST({value} AS INTEGER)"
+    else:
+        value = f"TRY_CAST({value} AS {part.type})"
     if part.own.sql != part.type:
         value = f"CAST({value} AS {part.own.sql})"
     label = exp.Literal.string(domain.other or "")

@@ -11,6 +11,7 @@ from dpsql.engines.duckdb.source import DuckDBSource
 from dpsql.engines.spark.engine import SparkEngine
 from dpsql.privacy.keys import weights
 from dpsql.rows.expression import RowColumn
+from dpsql.rows.found import FoundExpression
 from tests.engines.spark.conftest import ManyFiles
 from tests.engines.test_key_scores import VALUES, filled, stored
 from tests.rows.tools import parse
@@ -62,8 +63,10 @@ def test_scores_of_what_is_computed_are_those_of_duckdb(spark, tmp_path, type_):
     con = filled(stored(type_, rows))
     engines = [DuckDBEngine(con), SparkEngine(ManyFiles(spark, con, tmp_path))]
     table = DuckDBSource(con).describe(("t",), None, dpsql.Unit("u", max_rows=3))
-    for sql in COMPUTED[type_]:
-        key = parse(con, sql)
+    types = {"k": type_, "u": "INTEGER"}
+    parts = [FoundExpression.of(RowColumn(n), types, frozenset(), part=True) for n in types]
+    pairs = FoundExpression.together(parts, types).expression
+    for key in (*(parse(con, sql) for sql in COMPUTED[type_]), pairs):
         here, there = (scored(engine, table, 3, frozenset(), key) for engine in engines)
         assert here == there
         assert len(here) > 1
