@@ -297,6 +297,17 @@ class Archive:
                 raise type(error)(message, hint=error.hint) from None
         return tuple(found)
 
+    def _has_only_less_rows(self, table: Table, charged: ChargedTable) -> bool:
+        """Whether all that is new of a table is that it has one row of each unit, as it always had.
+
+        Earlier versions charged it for as many as are stated for other tables.
+        """
+        unit = table.stored.unit
+        if unit is None or unit.stated is None or unit.stated == unit.max_rows:
+            return False
+        before = replace(table.stored, unit=replace(unit, max_rows=unit.stated)).fingerprint
+        return self._is_bound_to(Request(), charged._replace(schema=before))
+
     def _counts_otherwise(self, table: Table) -> bool:
         """Whether a table is bound to the same description, but for how many of its rows count.
 
@@ -346,6 +357,7 @@ class Archive:
             or only_adds(self._described(charged), table.stored)
             or self._is_bounded_since(table, charged)
             or self._has_only_more_bounds(table, charged)
+            or self._has_only_less_rows(table, charged)
             or self._is_found_since(charged)
             or self._differs_by_keys(charged, table.stored)
         )
