@@ -9,7 +9,6 @@ from datetime import date, timedelta
 import msgspec
 
 from dpsql.rows.found import FoundExpression, name_of
-from dpsql.rows.joined import joined_text, parted
 from dpsql.schema.domain import INTEGER_TYPES, Domain
 
 KeyValue = str | int | date
@@ -28,6 +27,8 @@ def parts_of(found: FoundExpression | None) -> Parts:
 
 def values_of(text: str, parts: Parts) -> Joined | None:
     """Return the values of a joined text; None if they are no values of their types."""
+    from dpsql.rows.joined import parted  # which few statements need
+
     texts = parted(text, len(parts))
     if texts is None:
         return None
@@ -39,6 +40,8 @@ def values_of(text: str, parts: Parts) -> Joined | None:
 
 def text_of(values: Joined) -> str:
     """Return the joined text of some values."""
+    from dpsql.rows.joined import joined_text  # which few statements need
+
     return joined_text([_text_of(value) for value in values])
 
 

@@ -31,7 +31,6 @@ from dpsql.rows.expression import (
     columns,
     spelled,
 )
-from dpsql.rows.joined import joined
 from dpsql.rows.key import RowKey, described, listed
 from dpsql.rows.known import is_nullable
 from dpsql.rows.operands import cast
@@ -120,6 +119,8 @@ class FoundExpression:
         Raises:
             SqlLimitError: they are too long together.
         """
+        from dpsql.rows.joined import joined  # which few statements need
+
         ordered = tuple(sorted(parts, key=lambda part: part.name))
         expression = joined([_written(part) for part in ordered])
         RowWriter(types).write(expression)

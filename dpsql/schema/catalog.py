@@ -23,7 +23,7 @@ from dpsql.schema.references import resolve_unit
 from dpsql.schema.referred import DescribedTables, with_parents
 from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.table import Table
-from dpsql.schema.units import DeclaredUnit, EachRow, Unit, of_comment
+from dpsql.schema.units import DeclaredUnit, EachRow, ResolvedUnit, Unit, of_comment
 
 
 def read_table(
@@ -159,7 +159,8 @@ def _describe(
     said = unit_of(catalog, path, schema, unit, stored.comment)
     resolved = None
     if isinstance(said, Unit):
-        resolved = resolve_unit(catalog.keys(path), tuple(path), said)
+        for_all = isinstance(unit, Unit) and isinstance(unit.max_rows, int)
+        resolved = _resolved(catalog, path, said, for_all=for_all)
         check_way(catalog, path[-1], resolved)
         resolved = limited(catalog, path, resolved, said, columns)
     given = {folded(column) for column in declared}
@@ -243,6 +244,26 @@ def unit_of(
         return said
     known = references_for(catalog, path, schema, said)
     return replace(said, max_rows=_bound(catalog, path, said), references=known)
+
+
+def _resolved(catalog: Catalog, path: Sequence[str], said: Unit, *, for_all: bool) -> ResolvedUnit:
+    """Find a unit in a table. Of the units' own table it has one row, whatever is said of all.
+
+    Args:
+        catalog: tells of the tables.
+        path: the table's.
+        said: the unit.
+        for_all: whether how many rows count is said of all tables, and not of this one.
+
+    Raises:
+        SchemaError: it can't be found.
+    """
+    keys = catalog.keys(path)
+    found = resolve_unit(keys, tuple(path), said)
+    if not for_all or said.max_rows == 1:
+        return found
+    alone = resolve_unit(keys, tuple(path), replace(said, max_rows=None))
+    return found if alone.max_rows is None else replace(alone, stated=found.max_rows)
 
 
 def _bound(catalog: Catalog, path: Sequence[str], unit: Unit) -> int | None:

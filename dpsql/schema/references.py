@@ -410,12 +410,11 @@ def _resolved(
     own = table == catalog.path[-1]
     name = ", ".join(column if own else f"{table}.{column}" for column in columns)
     (column, type_), *further = [(column, catalog.type(table, column)) for column in columns]
-    rows = stated = unit.max_rows if isinstance(unit.max_rows, int) else None  # of other tables
-    if own and not edges and (table, frozenset(columns)) in catalog.unique:
+    rows = unit.max_rows if isinstance(unit.max_rows, int) else None  # of other tables
+    if rows is None and own and not edges and (table, frozenset(columns)) in catalog.unique:
         rows = 1  # of which the database lets a unit have no second one
     bounds = rows, tuple(further), unit.max_groups
     found = ResolvedUnit(shown or name, column, type_, joins, *bounds, max_values=unit.max_values)
-    found = replace(found, stated=stated)
     holder, ids = _root(catalog, catalog.path[-1], found)
     is_of_units = holder != table or catalog.is_of_units(holder, ids)
     return _in_order(catalog, replace(found, root=(holder, ids)) if is_of_units else found)

@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.schema import references
+from dpsql.schema import catalog
 
 BUDGET = dpsql.Budget(rho=0.1)
 OWN = "SELECT city, COUNT(*) AS n FROM customers GROUP BY city"
@@ -71,13 +71,8 @@ def test_an_account_that_was_charged_for_more_rows_goes_on(tmp_path, monkeypatch
     """Versions before this one took the stated number for the units' own table, too."""
     con = database(tmp_path / "shop.db")
     with monkeypatch.context() as old:
-        kept = references.replace
-
-        def as_before(unit, **changes):
-            rows = {"max_rows": changes["stated"]} if "stated" in changes else {}
-            return kept(unit, **changes, **rows)
-
-        old.setattr(references, "replace", as_before)
+        resolved = catalog._resolved
+        old.setattr(catalog, "_resolved", lambda *of, for_all: resolved(*of, for_all=False))
         before = dpsql.Session(con, unit="customers.id", max_rows=20)
         first = before.release({"a": OWN}, budget=BUDGET)
         assert before.plan(OWN, budget=BUDGET).contributions == 20

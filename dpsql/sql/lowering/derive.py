@@ -30,6 +30,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
@@ -69,13 +71,15 @@ from dpsql.sql.lowering.by_rows import by_rows
 from dpsql.sql.lowering.coarse import EQUALITIES
 from dpsql.sql.lowering.drawn import counted_of, nearly_extreme
 from dpsql.sql.lowering.evaluate import Evaluator
-from dpsql.sql.lowering.found import FoundGroups, part_of
 from dpsql.sql.lowering.keys import DerivedKeys, OnAxis
 from dpsql.sql.lowering.lookups import compared_values, comparison_of, kept_relation, values_of
 from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.lowering.restrict import Restricted, ranges, restrictions, with_row_conditions
 from dpsql.sql.sandbox.database import SandboxError
 from dpsql.sql.text.spans import SourceText
+
+if TYPE_CHECKING:
+    from dpsql.sql.lowering.found import FoundGroups
 
 ROUNDED = "round what is computed to few values, as in round(price - cost, -2)."
 MOST_CELLS = 2**20
@@ -107,7 +111,6 @@ class _Statement:
     ) -> None:
         self._keys, self._table, self._evaluator = keys, table, evaluator
         self._reader, self._source = reader, source
-        self._found = FoundGroups(reader, table)
         self._relations: dict[int, Relation] = {}
         self._restricted: dict[str, Restricted] = {}
         self._used: dict[str, Expr] = {}
@@ -477,9 +480,13 @@ class _Statement:
         Raises:
             SqlError: they weren't found, nor those of each; it says that they can be.
         """
-        if len(core.sets) != 1 or len(core.sets[0]) != len(core.keys):
+        unknown = self._table.undeclared.keys() | self._table.learned
+        several = [one for one in core.keys if one.attributes | one.by_row <= unknown]
+        if len(several) < 2 or len(core.sets) != 1 or len(core.sets[0]) != len(core.keys):
             return {}
-        found = {key.sql: part for key in core.keys if (part := self._part(key)) is not None}
+        from dpsql.sql.lowering.found import part_of  # which few statements need
+
+        found = {key.sql: part for key in several if (part := self._part(key)) is not None}
         if len(found) < 2:
             return {}
         together = self._found.together(tuple(found.values()))
@@ -498,6 +505,12 @@ class _Statement:
                 error.wanted = WantedColumn(self._table.path, first, computed=together)
                 raise
         return {}
+
+    @cached_property
+    def _found(self) -> FoundGroups:
+        from dpsql.sql.lowering.found import FoundGroups  # which few statements need
+
+        return FoundGroups(self._reader, self._table)
 
     def _part(self, key: BoundExpr) -> FoundExpression | None:
         """Return a key as one whose values can be found with those of others."""
