@@ -8,6 +8,7 @@ from datetime import date, timedelta
 
 import msgspec
 
+from dpsql.rows.expression import RowColumn
 from dpsql.rows.found import FoundExpression, name_of
 from dpsql.schema.domain import INTEGER_TYPES, Domain
 
@@ -22,7 +23,13 @@ Parts = tuple[tuple[str, str], ...]
 def parts_of(found: FoundExpression | None) -> Parts:
     """Describe the values that an expression joins; none if it is one alone."""
     parts = () if found is None else found.parts
-    return tuple((part.label, part.type) for part in parts)
+    return tuple((_name_of(part), part.type) for part in parts)
+
+
+def _name_of(part: FoundExpression) -> str:
+    """Return a column's name, or what an expression is."""
+    alone = part.expression
+    return alone.name if isinstance(alone, RowColumn) else part.label
 
 
 def values_of(text: str, parts: Parts) -> Joined | None:

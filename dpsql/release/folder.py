@@ -443,7 +443,8 @@ def _check_drawn(
 
 def _tells(kept: KeptKeys, found: FoundColumn, table: Table) -> bool:
     """Whether a ledger's keys are those of a release: by their rule, and by scores that it uses."""
-    if (kept.column, kept.rule) != (found.label, found.rule):
+    parts = found.computed.parts if found.computed else ()
+    if (kept.column, kept.rule, kept.parts) != (found.label, found.rule, parts):
         return False
     domain = found.domain(table)
     if not found.scores or domain is None:

@@ -20,6 +20,7 @@ from dpsql.privacy.amount import fraction, fraction_text
 from dpsql.privacy.keys import SCALE, KeyRound, KeyRule
 from dpsql.schema import Table
 from dpsql.schema.domain import INTEGER_TYPES, OTHER, Domain
+from dpsql.schema.names import folded, unused
 
 _MARK = b"dpsql keys 1\n"
 _SHOWN = 5
@@ -220,10 +221,11 @@ class FoundKeys:
                 hint="count them by a statement.",
             )
         names = [label for label, _ in self._parts] or [self.column]
+        number = f"{unused(names)}units" if "units" in map(folded, names) else "units"
         values = self.keys if self._parts else [(key,) for key in self.keys]
         units = [score / SCALE for score in self.scores]
         columns = zip(*values, strict=True) if values else ((),) * len(names)
-        return pl.DataFrame({**dict(zip(names, columns, strict=True)), "units": units})
+        return pl.DataFrame({**dict(zip(names, columns, strict=True)), number: units})
 
     @property
     def error(self) -> float:

@@ -230,11 +230,18 @@ def check_columns(joined: RowExpression) -> None:
     Raises:
         SqlLimitError: it may be.
     """
-    if sum(isinstance(node, RowColumn) for node in nodes(joined)) > MOST_JOINED:
+    if sum(isinstance(node, RowColumn) for node in nodes(_without_lengths(joined))) > MOST_JOINED:
         raise SqlLimitError(
             f"|| puts more than {MOST_JOINED} columns of a row together.",
             hint="compare the columns one by one.",
         )
+
+
+def _without_lengths(node: RowExpression) -> RowExpression:
+    """Return a text without the lengths of others that stand in it, which are short."""
+    if isinstance(node, RowCall) and node.function in {"length", "strlen"}:
+        return NOTHING
+    return replaced(node, _without_lengths)
 
 
 def ordered(expression: RowExpression) -> RowExpression:

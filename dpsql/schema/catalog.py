@@ -160,9 +160,7 @@ def _describe(
     resolved = None
     if isinstance(said, Unit):
         for_all = isinstance(unit, Unit) and isinstance(unit.max_rows, int)
-        resolved = _resolved(catalog, path, said, for_all=for_all)
-        check_way(catalog, path[-1], resolved)
-        resolved = limited(catalog, path, resolved, said, columns)
+        resolved = _resolved(catalog, tuple(path), said, columns, for_all=for_all)
     given = {folded(column) for column in declared}
     enforced = frozenset(name for name in (*columns, *bounds) if folded(name) not in given)
     return Table(
@@ -246,24 +244,34 @@ def unit_of(
     return replace(said, max_rows=_bound(catalog, path, said), references=known)
 
 
-def _resolved(catalog: Catalog, path: Sequence[str], said: Unit, *, for_all: bool) -> ResolvedUnit:
+def _resolved(
+    catalog: Catalog,
+    path: tuple[str, ...],
+    said: Unit,
+    columns: Mapping[str, Domain],
+    *,
+    for_all: bool,
+) -> ResolvedUnit:
     """Find a unit in a table. Of the units' own table it has one row, whatever is said of all.
 
     Args:
         catalog: tells of the tables.
         path: the table's.
         said: the unit.
+        columns: the table's columns with a domain.
         for_all: whether how many rows count is said of all tables, and not of this one.
 
     Raises:
         SchemaError: it can't be found.
     """
     keys = catalog.keys(path)
-    found = resolve_unit(keys, tuple(path), said)
-    if not for_all or said.max_rows == 1:
+    found = resolve_unit(keys, path, said)
+    check_way(catalog, path[-1], found)
+    found = limited(catalog, path, found, said, columns)
+    if not for_all or found.max_rows == 1:
         return found
-    alone = resolve_unit(keys, tuple(path), replace(said, max_rows=None))
-    return found if alone.max_rows is None else replace(alone, stated=found.max_rows)
+    own = resolve_unit(keys, path, Unit(said.key, references=said.references))
+    return found if own.max_rows is None else replace(own, stated=found)
 
 
 def _bound(catalog: Catalog, path: Sequence[str], unit: Unit) -> int | None:

@@ -57,9 +57,7 @@ def limited(
         if not named:
             _check_known(catalog, path, text, columns)
         elif named[0].path == tuple(path):
-            limit = _limit(path[-1], named[0].columns, rows, found, columns)
-            if found.max_rows is None or limit.rows < found.max_rows:  # which may be less than said
-                limits.add(limit)
+            limits.add(_limit(path[-1], named[0].columns, rows, found, columns))
     return replace(found, limits=tuple(sorted(limits)))
 
 
@@ -94,11 +92,10 @@ def _limit(
     for name in names:
         if folded(name) not in known:
             raise _no_domain(table, name, columns)
-    most = unit.stated or unit.max_rows
-    if most is not None and rows >= most:
+    if unit.max_rows is not None and rows >= unit.max_rows:
         raise SchemaError(
             f"max_rows_per of {printable(', '.join(names))} is {rows:,}, but no more than "
-            f"{most:,} rows of a unit count in {printable(table)}.",
+            f"{unit.max_rows:,} rows of a unit count in {printable(table)}.",
             hint="leave it out, or give a smaller number.",
         )
     return RowLimit(tuple(sorted({known[folded(name)] for name in names})), rows)

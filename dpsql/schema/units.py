@@ -354,9 +354,8 @@ class ResolvedUnit:
     max_values: int | None = None
     """How many values of it count at most in a group where distinct values are counted; None for
     `max_rows`. It has no say in which rows are kept, either."""
-    stated: int | None = field(default=None, compare=False)
-    """How many rows of it count at most in any table, as the owner says; more than `max_rows` where
-    the database lets it have no second one."""
+    stated: ResolvedUnit | None = field(default=None, compare=False)
+    """The same as it is stated for all tables, where the database lets it have one row of this."""
     root: tuple[str, tuple[str, ...]] = field(default=("", ()), compare=False)
     """The table of units that the id refers to, by whatever keys, and the columns of the id there;
     empty if it refers to none. It is for people: what is kept of a table leaves it out."""

@@ -303,9 +303,9 @@ class Archive:
         Earlier versions charged it for as many as are stated for other tables.
         """
         unit = table.stored.unit
-        if unit is None or unit.stated is None or unit.stated == unit.max_rows:
+        if unit is None or unit.stated is None:
             return False
-        before = replace(table.stored, unit=replace(unit, max_rows=unit.stated)).fingerprint
+        before = replace(table.stored, unit=unit.stated).fingerprint
         return self._is_bound_to(Request(), charged._replace(schema=before))
 
     def _counts_otherwise(self, table: Table) -> bool:

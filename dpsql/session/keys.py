@@ -281,44 +281,36 @@ def source_of(declared: DeclaredData, table: Table, asked: KeyQuestion) -> KeySo
         return KeySource.of_expression(asked.computed)
     if not isinstance(asked.column, list | tuple):
         return _source(declared, table, asked.column)
-    each = {of.name: of for of in (_source(declared, table, name) for name in asked.column)}
-    if len(each) < 2:
+    texts = dict.fromkeys(_as_key(table, name) for name in asked.column)
+    if len(texts) < 2:
         raise ArgumentError(
             f"{shown(asked.column)} is no list of several columns.",
             hint='for example ["carrier", "flight"].',
         )
-    return KeySource.of_expression(_together(declared, table, [*each.values()]))
+    by_owner = replace(declared, learned=frozenset(), schema=declared.by_owner)
+    found = _wanted_by(by_owner, table, [*texts])
+    if found is None or len(found.parts) < len(texts):
+        raise SchemaError(
+            f"The values of {printable(', '.join(texts))} can't be found together: those of some "
+            "are known, or each of them is one unit's, or they are of a type of which none are "
+            "found.",
+            hint="ask for those of columns without a domain, and group by the others as well; of "
+            "times, for days: CAST(… AS DATE).",
+        )
+    return KeySource.of_expression(found)
+
+
+def _as_key(table: Table, name: object) -> str:
+    """Write a column, or an expression, as a key of groups."""
+    if isinstance(name, str) and not table.has(name) and _is_expression(name):
+        return name
+    return as_sql(column_of(table, name))
 
 
 def _source(declared: DeclaredData, table: Table, text: object) -> KeySource:
     if isinstance(text, str) and not table.has(text) and _is_expression(text):
         return KeySource.of_expression(_computed(declared, table, text))
     return KeySource.of_column(table, column_of(table, text))
-
-
-def _together(
-    declared: DeclaredData, table: Table, sources: Sequence[KeySource]
-) -> FoundExpression:
-    """Return sources as one expression whose values are found together.
-
-    Raises:
-        SchemaError: the values of one are known, or can't be found.
-    """
-    types = {n: declared_type(table, n) for n in (*table.columns, *table.undeclared)}
-    parts = list[FoundExpression]()
-    for source in sources:
-        most_keys(declared, table, source)
-        alone = source.computed
-        alone = alone or FoundExpression.of(source.key, types, table.filled, part=True)
-        if alone is None:
-            raise SchemaError(
-                f"Values of {printable(source.label)} can't be found together with others.",
-                hint=f'of a time, find its days: "CAST({source.label} AS DATE)".'
-                if source.type == "TIMESTAMP"
-                else "find them by themselves.",
-            )
-        parts.append(alone)
-    return FoundExpression.together(parts, types)
 
 
 def _is_expression(text: object) -> bool:
@@ -333,21 +325,33 @@ def _computed(declared: DeclaredData, table: Table, text: str) -> FoundExpressio
         SchemaError: its values are known, or can't be found.
         SqlError: it can't be evaluated row by row.
     """
-    name = ".".join(map(as_sql, table.path)) or as_sql(table.name)
-    sql = f"SELECT ({text}) AS k, COUNT(*) AS n FROM {name} GROUP BY 1"
-    wanted = None
-    try:
-        replace(declared, told={}).compile(Request((("keys", sql),), 0))
-    except SchemaError as error:
-        if error.wanted is None:
-            raise
-        wanted = error.wanted.computed
-    if not isinstance(wanted, FoundExpression):
+    wanted = _wanted_by(declared, table, [text])
+    if wanted is None:
         raise SchemaError(
             f"The values of {printable(text)} are known, or follow from those of a column.",
             hint="group by it.",
         )
     return wanted
+
+
+def _wanted_by(declared: DeclaredData, table: Table, keys: Sequence[str]) -> FoundExpression | None:
+    """Return what would be found for groups by some keys; None if nothing, or columns alone.
+
+    Raises:
+        SchemaError, SqlError: there can't be such groups.
+    """
+    name = ".".join(map(as_sql, table.path)) or as_sql(table.name)
+    listed = ", ".join(f"({key}) AS k{number}" for number, key in enumerate(keys))
+    places = ", ".join(str(number + 1) for number in range(len(keys)))
+    sql = f"SELECT {listed}, COUNT(*) AS n FROM {name} GROUP BY {places}"
+    try:
+        replace(declared, told={}).compile(Request((("keys", sql),), 0))
+    except SchemaError as error:
+        if error.wanted is None:
+            raise
+        found = error.wanted.computed
+        return found if isinstance(found, FoundExpression) else None
+    return None
 
 
 def is_computed(declared: DeclaredData, table: Table, source: KeySource) -> bool:

@@ -11,6 +11,7 @@ on it, and what is refused then may say why.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from abc import ABC, abstractmethod
@@ -247,7 +248,7 @@ class WantedFact(ABC):
     @property
     def called(self) -> str:
         """The table and the column as arguments of a call."""
-        return f'"{printable(self.typed)}", "{printable(self.column)}"'
+        return f"{_quoted(self.typed)}, {_quoted(self.column)}"
 
     def given(self, request: Request, otherwise: object) -> object:
         """Return the number that a request assumes of it; another one if it doesn't."""
@@ -281,6 +282,11 @@ class WantedFact(ABC):
     @abstractmethod
     def known(self, data: PrivateData) -> PrivateData | None:
         """Return data with what was found of it before; None if nothing was."""
+
+
+def _quoted(text: str) -> str:
+    """Write a text as Python has it."""
+    return json.dumps(printable(text), ensure_ascii=False)
 
 
 class Assumed(NamedTuple):
@@ -341,9 +347,8 @@ class _WantedKeys(WantedFact):
     @property
     def called(self) -> str:
         parts = () if self.source.computed is None else self.source.computed.parts
-        each = ", ".join(f'"{printable(part.label)}"' for part in parts)
-        column = f"[{each}]" if each else f'"{printable(self.column)}"'
-        return f'"{printable(self.typed)}", {column}'
+        each = ", ".join(_quoted(part.label) for part in parts)
+        return f"{_quoted(self.typed)}, {f'[{each}]' if each else _quoted(self.column)}"
 
     def call(self, budget: str) -> str:
         return f"session.find_keys({self.called}, budget={budget})"
@@ -564,7 +569,6 @@ def _wanted(declared: DeclaredData, request: Request, refused: SchemaError) -> W
         findable_bounds(declared, table, column)
         return _WantedBounds(table, name, column)
     source = KeySource.of_column(table, column)
-    keys = said if isinstance(said, UnknownKeys) else None
     read = columns(computed.expression) if isinstance(computed, FoundExpression) else {column}
     declared_so = all(isinstance(table.unknown.get(one), UnknownKeys) for one in read)
     if not declared_so and request.keys is None:
@@ -573,8 +577,9 @@ def _wanted(declared: DeclaredData, request: Request, refused: SchemaError) -> W
         of = KeySource.of_expression(computed)
         source = of if is_computed(declared, table, of) else source
     most_keys(declared, table, source)
-    other = OTHER if keys is None else keys.other
-    return _WantedKeys(table, name, source.label, other, source)
+    labels = (table.unknown.get(one) for one in sorted(read))
+    others = (of.other for of in labels if isinstance(of, UnknownKeys) and of.other != OTHER)
+    return _WantedKeys(table, name, source.label, next(others, OTHER), source)
 
 
 @dataclass(frozen=True, slots=True)

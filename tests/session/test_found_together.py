@@ -9,6 +9,7 @@ import duckdb
 import pytest
 
 import dpsql
+from dpsql.release import folder
 
 LARGE = dpsql.Budget(rho=10**9)
 BUDGET = dpsql.Budget(epsilon=1, delta=1e-9)
@@ -178,9 +179,10 @@ def test_a_folder_of_other_lists_of_values_is_refused(con, tmp_path, change):
     shutil.copytree(tmp_path / "saved", tmp_path / "forged")
     document = tmp_path / "forged" / "release.json"
     content = json.loads(document.read_text())
+    del content["sha256"]
     change(content["found_keys"][0]["computed"])
-    document.write_text(json.dumps(content))
-    with pytest.raises(dpsql.errors.ReleaseFormatError):
+    document.write_text(folder._text({**content, "sha256": folder._digest(content)}))
+    with pytest.raises((dpsql.errors.ReleaseFormatError, dpsql.errors.LedgerError)):
         dpsql.Release.load(tmp_path / "forged", ledger=session.ledger)
 
 
@@ -223,9 +225,11 @@ def test_hints_of_pairs_can_be_typed(con):
         (["carrier", "carrier"], dpsql.errors.ArgumentError, "no list of several"),
         (["carrier", "nothing"], dpsql.SchemaError, "no column"),
         (["carrier", 3], dpsql.SchemaError, "no column"),
-        (["carrier", "person"], dpsql.SchemaError, "of which unit"),
-        (["carrier", "moment"], dpsql.SchemaError, "together with others"),
-        (["carrier", "known"], dpsql.SchemaError, "public domain"),
+        (["carrier", "person"], dpsql.SchemaError, "person"),
+        (["carrier", "moment"], dpsql.SchemaError, "can't be found together"),
+        (["carrier", "known"], dpsql.SchemaError, "can't be found together"),
+        (["carrier", "flight", "moment"], dpsql.SchemaError, "can't be found together"),
+        (["carrier", "month(d)"], dpsql.SchemaError, "can't be found together"),
     ],
 )
 def test_what_is_no_list_of_unknown_values_is_refused_for_nothing(con, column, error, said):
@@ -234,3 +238,65 @@ def test_what_is_no_list_of_unknown_values_is_refused_for_nothing(con, column, e
     with pytest.raises(error, match=said):
         session.find_keys("t", column, budget=BUDGET)
     assert session.history.is_empty()
+
+
+@pytest.mark.parametrize("count", [5, 8, 9])
+def test_so_many_columns_are_found_together_or_each_by_itself(count):
+    con = duckdb.connect()
+    listed = ", ".join(f"i % 2 + {n} AS c{n}" for n in range(count))
+    con.execute(f"CREATE TABLE wide AS SELECT {listed} FROM range(2000) r (i)")
+    keys = ", ".join(f"c{n}" for n in range(min(count, 8)))
+    sql = f"SELECT {keys}, COUNT(*) AS n FROM wide GROUP BY ALL"
+    release = dpsql.Session(con).release([sql], budget=LARGE, keys=KEYS)
+    (frame,) = release.values()
+    names = keys.split(", ")
+    assert len(release.facts.found) == 1
+    counted = [(*key, round(n)) for *key, n in rows_of(frame, *names, "n")]
+    assert counted == sorted(con.execute(sql).fetchall(), key=repr)
+    if count > 8:
+        with pytest.raises(dpsql.DpsqlError):
+            dpsql.Session(con).find_keys("wide", [f"c{n}" for n in range(count)], budget=BUDGET)
+        session = dpsql.Session(con)
+        every = ", ".join(f"c{n}" for n in range(count))
+        sql = f"SELECT {every}, COUNT(*) AS n FROM wide GROUP BY ALL"
+        with pytest.raises(dpsql.DpsqlError) as refused:
+            session.release([sql], budget=LARGE, keys=KEYS)
+        assert "||" not in str(refused.value)
+        assert session.history.is_empty()
+
+
+def test_the_label_for_others_is_that_of_the_columns_whatever_their_order(con):
+    con.execute(
+        "CREATE TABLE q AS SELECT ['(other)', 'b'][i % 2 + 1] AS a, i % 3 AS n "
+        "FROM range(3000) r (i)"
+    )
+    con.execute("INSERT INTO q SELECT 'rare' || i, i + 100 FROM range(500) r (i)")
+    schema = {"q": {"a": dpsql.Domain.keys(other="<none>")}}
+    for keys in ("a, n", "n, a"):
+        sql = f"SELECT {keys}, COUNT(*) AS m FROM q GROUP BY {keys}"
+        fresh = duckdb.connect()
+        fresh.register("rows", con.sql("FROM q").pl())
+        fresh.execute("CREATE TABLE q AS FROM rows")
+        frame = dpsql.Session(fresh, schema=schema).query(sql, budget=LARGE, keys=KEYS)
+        counted = {(a, n): round(m) for a, n, m in frame.select("a", "n", "m").rows()}
+        assert counted["<none>", None] == 500
+        assert counted["(other)", 0] == 500
+        assert len(counted) == 7
+
+
+def test_hostile_names_of_columns_are_found_as_hints_say(con):
+    con.execute("""
+        CREATE TABLE odd AS SELECT 'a' || i % 3 AS "a ""b", i % 4 AS "units", i % 5 AS "x y"
+        FROM range(3000) r (i)
+    """)
+    session = session_of(con)
+    sql = """SELECT "a ""b", units, "x y", COUNT(*) AS n FROM odd GROUP BY ALL"""
+    with pytest.raises(dpsql.errors.BudgetError) as refused:
+        session.release({"a": sql}, targets={"a": 5}, at_most=BUDGET, keys=KEYS)
+    call = str(refused.value.hint).partition("find them first: ")[2].rstrip(".")
+    found = eval(call, {"session": session, "dpsql": dpsql})  # noqa: S307
+    assert found.counts.columns == ['a "b', "units", "x y", "u_units"]
+    release = session.release({"a": sql}, budget=LARGE)
+    assert release.found_keys("odd", ["x y", "units", 'a "b']).keys == found.keys
+    days = session.find_keys("t", ["carrier", "CAST(moment AS DATE)"], budget=LARGE, keys=KEYS)
+    assert len(days) == 12

@@ -7,14 +7,6 @@ Guarantees:
     elsewhere: tables have fewer than 2^58 rows, and `measurement/quantiles.py` lets no factor pass
     with which these don't fit. NaN is none. What is beyond the line, as what is
     infinite is, counts as its nearer end.
-
-    Only rows between two values are put in order, of which it is *counted* that all others are
-    outside of the window. Of n rows, `lower` are below the left one, so for any value v there, upto
-    <= lower. If b·lower < a·n − reach, then so is b·upto, and v isn't in the window. In the same
-    way, v above the right one has below >= upper, and isn't in it if b·upper > a·n + reach. An end
-    for which that doesn't hold is none. Where the ends are is a proposal, and decides nothing but
-    how many rows are put in order: they are the quantiles of 1/64, 2/64, … that are next to the
-    window, and one further.
 """
 
 from __future__ import annotations
@@ -39,8 +31,6 @@ if TYPE_CHECKING:
     import duckdb
 
 _BATCH = 100_000
-_PARTS = 64
-_QUANTILES = call("quantile_disc", "v", f"[{', '.join(str(k / _PARTS) for k in range(1, _PARTS))}]")
 _NARROW = frozenset(
     RowType(name)
     for name in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
@@ -99,76 +89,19 @@ class RankScan:
     def sql(self, window: RankWindow) -> str:
         """Write the statement, as rows of (g, v, below, upto, n) in order."""
         count, total = "system.main.count(*)", "system.main.sum(m)"
+        p, reach = window.probability, whole(window.reach, "HUGEINT")
+        a, b = whole(p.numerator, "HUGEINT"), whole(p.denominator, "HUGEINT")
         running = f"{total} OVER (PARTITION BY g ORDER BY v ROWS UNBOUNDED PRECEDING)"
-        at = _Window(window)
+        wanted = call("*", a, "n::HUGEINT")
+        left = f"{call('*', b, 'upto::HUGEINT')} >= {call('-', wanted, reach)}"
+        right = f"{call('*', b, 'below::HUGEINT')} <= {call('+', wanted, reach)}"
         return (
-            f"WITH every AS MATERIALIZED ({self.each}), "
-            f"sizes AS (SELECT g, {count} AS n, {_QUANTILES} AS q FROM every GROUP BY g), "
-            f"near AS (SELECT g, n, {at.low} AS low, {at.high} AS high FROM sizes), "
-            f"counted AS (SELECT g, n, low, high, {count} FILTER (WHERE v < low) AS lower, "
-            f"{count} FILTER (WHERE v <= high) AS upper "
-            "FROM every JOIN near USING (g) GROUP BY g, n, low, high), "
-            f"cut AS (SELECT g, n, CASE WHEN NOT {at.is_right_of('lower')} THEN lower ELSE 0 END "
-            f"AS lower, CASE WHEN NOT {at.is_right_of('lower')} THEN low END AS low, "
-            f"CASE WHEN NOT {at.is_left_of('upper')} THEN high END AS high FROM counted), "
-            f"ranked AS (SELECT g, v, n, lower, {count} AS m FROM every JOIN cut USING (g) "
-            "WHERE (low IS NULL OR v >= low) AND (high IS NULL OR v <= high) "
-            "GROUP BY g, v, n, lower), "
-            f"placed AS (SELECT g, v, n, m, {call('+', running, 'lower')} AS upto FROM ranked), "
-            f"told AS (SELECT g, v, {call('-', 'upto', 'm')}::BIGINT AS below, "
-            "upto::BIGINT AS upto, n FROM placed) "
-            "SELECT g, v, below, upto, n FROM told "
-            f"WHERE {at.is_right_of('upto')} AND {at.is_left_of('below')} ORDER BY g, v"
+            f"WITH ranked AS (SELECT g, v, {count} AS m FROM ({self.each}) GROUP BY g, v), "
+            f"placed AS (SELECT g, v, m, {running} AS upto, {total} OVER (PARTITION BY g) AS n "
+            f"FROM ranked), told AS (SELECT g, v, {call('-', 'upto', 'm')}::BIGINT AS below, "
+            "upto::BIGINT AS upto, n::BIGINT AS n FROM placed) "
+            f"SELECT g, v, below, upto, n FROM told WHERE {left} AND {right} ORDER BY g, v"
         )
-
-
-class _Window:
-    """SQL for a window of ranks, in a group of n rows.
-
-    Args:
-        window: the window.
-    """
-
-    def __init__(self, window: RankWindow) -> None:
-        a, b = window.probability.numerator, window.probability.denominator
-        self._wanted, self._each = call("*", whole(a, "HUGEINT"), "n::HUGEINT"), whole(b, "HUGEINT")
-        self._reach = whole(window.reach, "HUGEINT")
-
-    def is_right_of(self, rows: str) -> str:
-        """Write whether so many rows reach up to the window, or beyond: b·upto >= a·n − reach."""
-        return f"({call('*', self._each, f'{rows}::HUGEINT')} >= {self._left})"
-
-    def is_left_of(self, rows: str) -> str:
-        """Write whether so many rows don't pass the window: b·below <= a·n + reach."""
-        return f"({call('*', self._each, f'{rows}::HUGEINT')} <= {self._right})"
-
-    @property
-    def low(self) -> str:
-        """A value that is left of the window, likely, if there is one."""
-        rank = call("//", self._left, self._each)
-        place = call("//", call("*", rank, f"{_PARTS}::HUGEINT"), "n")
-        before = call("-", f"{place}::BIGINT", "1")
-        return f"CASE WHEN {rank} > 0 THEN {call('list_extract', 'q', _above_zero(before))} END"
-
-    @property
-    def high(self) -> str:
-        """A value that is right of it, likely, if there is one."""
-        rank = call("//", self._right, self._each)
-        place = call("//", call("*", rank, f"{_PARTS}::HUGEINT"), "n")
-        after = call("+", f"{place}::BIGINT", "2")
-        return f"CASE WHEN {rank} < n THEN {call('list_extract', 'q', after)} END"
-
-    @property
-    def _left(self) -> str:
-        return call("-", self._wanted, self._reach)
-
-    @property
-    def _right(self) -> str:
-        return call("+", self._wanted, self._reach)
-
-
-def _above_zero(number: str) -> str:
-    return f"CASE WHEN {number} > 0 THEN {number} END"
 
 
 def _on_line(value: RowValue) -> str:

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from dpsql.errors import SchemaError, SqlError, WantedColumn
+from dpsql.errors import SchemaError, SqlError, SqlLimitError, WantedColumn
 from dpsql.hints import instead
 from dpsql.rows.cuts import Range
 from dpsql.rows.expression import RowExpression, columns
@@ -489,7 +489,10 @@ class _Statement:
         found = {key.sql: part for key in several if (part := self._part(key)) is not None}
         if len(found) < 2:
             return {}
-        together = self._found.together(tuple(found.values()))
+        try:
+            together = self._found.together(tuple(found.values()))
+        except SqlLimitError:  # they are too many
+            return {}
         key = self._found.key(together)
         if key is not None:
             text = column(f"__a{self._keys.number(key)}")
