@@ -62,6 +62,9 @@ def rule_of(table: Table) -> str:
 class Counted(Mapping[Marginal, Counts]):
     """Exact counts by marginal, which are private, and how many rows of one unit they hold.
 
+    A row is in one cell of an attribute at most, and in the same one in all marginals that have it;
+    attributes of several tables have different names.
+
     Args:
         marginals: attributes → counts as int64, of shape (cells of the first one, …).
         contributions: the most rows of one privacy unit that may be among those counted.
@@ -78,6 +81,7 @@ class Counted(Mapping[Marginal, Counts]):
         totals: of several tables, the axis of the counts of each → how many rows of one unit its
             total holds at most; and no marginal with this axis holds more rows of a unit than the
             total does.
+        rows: of several tables, measure → how many rows of one unit its sums hold at most.
         above: of sums that may not fit 64 bits, marginal → their higher words: such a sum is
             2^28·above + (what stands in the marginal, modulo 2^28). All others are as they stand.
     """
@@ -91,6 +95,7 @@ class Counted(Mapping[Marginal, Counts]):
         spreads: Sequence[SpreadRows] = (),
         totals: Mapping[str, int] = MappingProxyType({}),
         above: Mapping[Marginal, Counts] = MappingProxyType({}),
+        rows: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self._marginals, self._contributions = dict(marginals), contributions
         self.bounds = MappingProxyType(dict(bounds))
@@ -101,6 +106,8 @@ class Counted(Mapping[Marginal, Counts]):
         """How far apart the rows of one unit are that may be among those counted."""
         self.totals = MappingProxyType(dict(totals))
         """Axis of the counts of a table → how many rows of one unit its total holds at most."""
+        self.rows = MappingProxyType({**totals, **rows})
+        """Of several tables, measure → how many rows of one unit its sums hold at most."""
         self.above = MappingProxyType(dict(above))
         """Marginal of sums that may not fit 64 bits → their higher words."""
 

@@ -151,6 +151,7 @@ class CountingOfSeveral(Counting):
         units: dict[str, int] = {}
         totals: dict[str, int] = {}
         above: dict[Marginal, Counts] = {}
+        rows: dict[str, int] = {}
         spreads = list[SpreadRows]()
         with self.engine.snapshot():
             for done, part in enumerate(self.parts, start=1):
@@ -160,7 +161,9 @@ class CountingOfSeveral(Counting):
                 bounds |= part.bounds(counted)
                 of = part.of.unit_table
                 totals[of.name] = counted.contributions
+                summed = counted.bounds.keys() - counted.units.keys()
+                rows |= {of.attribute(measure): counted.contributions for measure in summed}
                 units |= {of.attribute(name): most for name, most in counted.units.items()}
                 spreads += (spread.renamed(of.attribute) for spread in counted.spreads)
                 self.step(done, len(self.parts))
-        return Counted(marginals, 1, bounds, units, spreads, totals, above)
+        return Counted(marginals, 1, bounds, units, spreads, totals, above, rows)

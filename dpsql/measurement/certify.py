@@ -50,16 +50,19 @@ Guarantees:
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 from dpsql.errors import InternalError
 from dpsql.measurement.differences import Difference, beyond
 from dpsql.measurement.distributions import Laplace
+from dpsql.measurement.factors import MeasureFactor
 from dpsql.measurement.strategy import BlockStrategy
+from dpsql.measurement.worst_row import RowCost, row_cost, worst_row
 from dpsql.privacy import Budget
 from dpsql.privacy.conversions import mu_squared_of_pure
-from dpsql.workload.spread import SpreadRows
+from dpsql.workload.spread import SpreadRows, by_limits
 
 
 def spent(
@@ -87,7 +90,45 @@ def spent(
         raise InternalError("totals are compared with Gaussian noise, where a unit is one record")
     times = contributions if pure == {True} else contributions**2
     costs = (block.cost(spreads) * (1 if block.of_units else times) for block in blocks)
-    return sum(costs, beyond(blocks, differences, spreads))
+    apart = sum(costs, beyond(blocks, differences, spreads))
+    if differences or not all(map(is_of_rows, blocks)):
+        return apart
+    alone, varying = costs_of_rows(blocks, times, spreads)
+    return min(apart, alone + times * worst_row(varying))
+
+
+def is_of_rows(block: BlockStrategy) -> bool:
+    """Whether a record is one row in a block, or a unit where units are counted."""
+    return all(f.rows == 1 for f in block.factors if isinstance(f, MeasureFactor))
+
+
+def costs_of_rows(
+    blocks: Sequence[BlockStrategy], times: int, spreads: tuple[SpreadRows, ...] = ()
+) -> tuple[Fraction, list[RowCost]]:
+    """Return what blocks cost wherever a row is, and in single sets what depends on that.
+
+    Args:
+        blocks: what is measured.
+        times: k², or k with Laplace noise. The second costs are for one row, and to be multiplied
+            by it.
+        spreads: how far apart the rows of a unit are.
+    """
+    alone, varying = Fraction(0), list[RowCost]()
+    for block in blocks:
+        if block.of_units:
+            alone += block.cost(spreads)
+            continue
+        cost = row_cost(block)
+        most = Fraction(cost.largest, block.law.width)
+        for limits, spaces in by_limits(block.spaces, spreads).items():
+            least = block.cost_within(limits)
+            if least < most:
+                alone += times * len(spaces) * least
+            elif cost.varies:
+                varying += (cost.named(space) for space in spaces)
+            else:
+                alone += times * len(spaces) * most
+    return alone, varying
 
 
 def privacy_cost(

@@ -39,7 +39,8 @@ ENTRY_BITS = 31
 WIDE_BITS = 62
 """|entry| < 2^62: entries, and sums of two of them, fit a signed 64-bit integer."""
 MOST_STRETCHED = 2**17
-"""Entries up to which eigenvalues are bounded by those of single rows: it takes a second,"""
+"""Entries up to which eigenvalues are bounded by those of single rows: it takes a second; and cells
+up to which the norms of all columns are told;"""
 MOST_MULTIPLIED = 512
 """and cells up to which these are multiplied by each other; of more cells rows are."""
 _LIMB = 21
@@ -207,25 +208,26 @@ class DenseFactor(IntegerFactor):
         Each of the five coefficients is at most 2^43 in magnitude, so its sum over fewer than
         2^20 rows is at most 2^63 − 2^43, as `_largest_number` asks.
         """
+        return _largest_number(self._squares, _LIMB)
+
+    @property
+    def _squares(self) -> list[NDArray[np.int64]]:
+        """The squared norms of all columns, in digits."""
         self._check_rows()
         if self.measurements * self.largest_entry**2 < 1 << 63:
-            squares = np.einsum("ij,ij->j", self._matrix, self._matrix)
-            return int(squares.max(initial=0))
+            return [np.asarray(np.einsum("ij,ij->j", self._matrix, self._matrix))]
         low, middle, high = self._matrix & _LOW, self._matrix >> _LIMB & _LOW, self._matrix >> 42
 
         def products(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
             return np.asarray(np.einsum("ij,ij->j", first, second))
 
-        return _largest_number(
-            [
-                products(low, low),
-                2 * products(low, middle),
-                products(middle, middle) + 2 * products(low, high),
-                2 * products(middle, high),
-                products(high, high),
-            ],
-            _LIMB,
-        )
+        return [
+            products(low, low),
+            2 * products(low, middle),
+            products(middle, middle) + 2 * products(low, high),
+            2 * products(middle, high),
+            products(high, high),
+        ]
 
     @cached_property
     def largest_column_sum(self) -> int:
@@ -235,19 +237,19 @@ class DenseFactor(IntegerFactor):
         which is far inside of what `_largest_number` asks.
         """
         self._check_rows()
-        return self._largest_sum(axis=0)
+        return _largest_number(self._sums(axis=0), 31)
 
     @cached_property
     def largest_row_sum(self) -> int:
         """The largest sum of the magnitudes of a row, exact, for the same reason."""
         if self._matrix.shape[1] >= 1 << 31:
             raise InternalError("an integer factor has 2^31 cells or more")
-        return self._largest_sum(axis=1)
+        return _largest_number(self._sums(axis=1), 31)
 
-    def _largest_sum(self, axis: int) -> int:
+    def _sums(self, axis: int) -> list[NDArray[np.int64]]:
+        """The sums of magnitudes along an axis, in digits."""
         magnitudes = np.abs(self._matrix)
-        halves = [(magnitudes & _HALF).sum(axis=axis), (magnitudes >> 31).sum(axis=axis)]
-        return _largest_number(halves, 31)
+        return [(magnitudes & _HALF).sum(axis=axis), (magnitudes >> 31).sum(axis=axis)]
 
     def products(self, axes: Collection[int]) -> NDArray[Any] | None:
         """Take the largest of all products; of many cells none are computed."""
@@ -259,21 +261,25 @@ class DenseFactor(IntegerFactor):
         return np.asarray(among.max(axis=(*others, *(half + i for i in others)), initial=0))
 
     def column_sums(self, axes: Collection[int]) -> NDArray[Any] | None:
-        """Add up all magnitudes, in integers of any size; of many entries none are."""
-        return self._by_cells(np.abs, axes)
+        """Add up all magnitudes, in integers of any size; of many cells none are."""
+        self._check_rows()
+        return self._by_cells(self._sums(axis=0), 31, axes) if self._has_few_cells else None
 
     def column_squares(self, axes: Collection[int]) -> NDArray[Any] | None:
-        """Add up all squares, in integers of any size; of many entries none are."""
-        return self._by_cells(np.square, axes)
+        """Add up all squares, in integers of any size; of many cells none are."""
+        return self._by_cells(self._squares, _LIMB, axes) if self._has_few_cells else None
+
+    @property
+    def _has_few_cells(self) -> bool:
+        return self._matrix.shape[1] <= MOST_STRETCHED
 
     def _by_cells(
-        self, of: Callable[[NDArray[Any]], NDArray[Any]], axes: Collection[int]
-    ) -> NDArray[Any] | None:
-        if self._matrix.size > MOST_STRETCHED:
-            return None
-        sums = of(self._matrix.astype(object)).sum(axis=0).reshape(self._shape)
+        self, digits: list[NDArray[np.int64]], bits: int, axes: Collection[int]
+    ) -> NDArray[Any]:
+        """Return the largest of numbers in digits, by the cells of some axes."""
+        numbers = sum(digit.astype(object) << bits * k for k, digit in enumerate(digits))
         others = tuple(i for i, axis in enumerate(self._axes) if axis not in axes)
-        return np.asarray(sums.max(axis=others, initial=0))
+        return np.asarray(np.reshape(numbers, self._shape).max(axis=others, initial=0))
 
     @cached_property
     def _gram(self) -> list[list[int]]:
@@ -503,6 +509,11 @@ class MeasureFactor(IntegerFactor):
     def bound(self) -> int:
         """M: no row's value is larger in magnitude."""
         return self._scale
+
+    @property
+    def rows(self) -> int:
+        """r: how many rows a record has at most."""
+        return self._rows
 
     @property
     def change(self) -> int:

@@ -22,6 +22,7 @@ Guarantees:
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -107,6 +108,7 @@ class ChargedPlan:
         _check_spreads(self.certified, counted.spreads)
         if isinstance(self.certified, CertifiedPlan):
             check_totals(self.certified.differences, counted.totals)
+            _check_rows(self.certified, counted)
         self.use_once()
 
     def use_once(self) -> None:
@@ -226,6 +228,29 @@ def check_measures(block: BlockStrategy, bounds: Mapping[str, int]) -> None:
             raise InternalError("sums are paid for as sums of one measure, counts as counts")
         if any(paid[axis] < bound for axis, bound in measured.items()):
             raise InternalError("a row may add more to a sum than is paid for")
+
+
+def _check_rows(certified: CertifiedPlan, counted: Counted) -> None:
+    """Refuse sums of several rows of a unit where one row is paid for.
+
+    *What is checked.* Where several tables are counted, `rows` are of those who count: how many
+    rows of a unit are in the sums of each measure. A `MeasureFactor` on the axis of one is for as
+    many. Then its M = change/rows bounds what each of them adds, by `_check_sums`.
+
+    *Why it matters.* All rows of a unit are one record there. What `certify` charges for a record
+    that is one row, with a cell that it has in all sets at once, must not be paid for several rows.
+
+    Raises:
+        InternalError: a plan would give away more than was paid for.
+    """
+    if not counted.totals:
+        return
+    for block in certified.blocks:
+        for factor in block.factors:
+            if isinstance(factor, MeasureFactor) and not block.of_units:
+                measures = {space[factor.axes[0]] for space in block.spaces}
+                if any(counted.rows.get(name, math.inf) > factor.rows for name in measures):
+                    raise InternalError("a unit may have more rows in a sum than is paid for")
 
 
 def _check_units(certified: Payable, units: Mapping[str, int]) -> None:

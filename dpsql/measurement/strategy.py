@@ -118,10 +118,14 @@ class BlockStrategy:
 
         Where `evenly`, n of the k records cost n/k of it at most: see `change_squared`.
         """
-        change = change_1 if isinstance(self.law, Laplace) else change_squared
         limits = by_limits(self.spaces, spreads).items()
-        changes = (len(spaces) * change(self.factors, of, evenly=evenly) for of, spaces in limits)
-        return sum(changes, Fraction(0)) / self.law.width
+        costs = (len(spaces) * self.cost_within(of, evenly=evenly) for of, spaces in limits)
+        return sum(costs, Fraction(0))
+
+    def cost_within(self, limits: Sequence[Apart], *, evenly: bool = False) -> Fraction:
+        """Return the same of one set, with limits on how far apart these records are in it."""
+        change = change_1 if isinstance(self.law, Laplace) else change_squared
+        return change(self.factors, limits, evenly=evenly) / self.law.width
 
     @property
     def measurements(self) -> int:

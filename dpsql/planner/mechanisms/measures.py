@@ -35,6 +35,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.errors import WorkloadError
+from dpsql.linalg.digits import least
+from dpsql.measurement.certify import costs_of_rows, spent
 from dpsql.measurement.differences import Condition, Difference, cost_of, costs_by
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.mechanisms.base import DEFAULT_TOLERANCE, Cost
@@ -48,6 +50,7 @@ from dpsql.planner.mechanisms.compared import (
     differences_of,
     resolved,
 )
+from dpsql.planner.one_budget import Costs, Shared, by_class, share
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.parts import Measure, PartedReconstruction
 from dpsql.planner.reconstruction.sources import of_measure
@@ -62,6 +65,13 @@ SHARPER = 4
 """By so much is the gap less that is aimed for where blocks are solved again."""
 LEAST_SHARE = 1e-6
 """Of the budget of the part with the largest error: what each part has at least, to have noise."""
+SURE = 1e-2
+"""Relative gain in RMSE from which parts that share what a row may cost need no comparison."""
+MARGIN = Fraction(1, 2_000_000)
+"""Of the budget, what is left for what costs by cells lose to rounding."""
+ROOM = 1e-5
+"""Of it, what isn't left over."""
+TRIES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +215,36 @@ def plan_parts(
         WorkloadError: see `parts`.
     """
     divided = parts(workload)
-    errors = [1.0]  # a single part has all of the budget, whatever its error
-    if len(divided) > 1:
-        errors = _errors(divided, lambda part: _total(plan_apart(part, cost.budget)))
+    if len(divided) == 1:  # it has all of the budget, whatever its error
+        return _plan_added(workload, cost, divided, [1.0], plan_apart, again, tolerance)
+    alone = _alone(divided, lambda part: plan_apart(part, cost.budget))
+    errors = [one.error for one in alone]
+
+    def added() -> Plan:
+        return _plan_added(workload, cost, divided, errors, plan_apart, again, tolerance)
+
+    shared = _best_shares(alone, cost)
+    if shared is None:
+        return added()
+    gain = math.sqrt(_error_of_sum(errors, cost.budget) / shared.error) - 1
+    if gain < WORTHWHILE:
+        return added()
+    found = _plan_shared(workload, cost, divided, shared, plan_apart)
+    if gain < SURE or found is None:
+        found = least([added(), *([] if found is None else [found])], lambda plan: plan.rmse)
+    return replace(found, added=added) if found.shared else found
+
+
+def _plan_added(
+    workload: Workload,
+    cost: Cost,
+    divided: Sequence[Part],
+    errors: Sequence[float],
+    plan_apart: Apart,
+    again: ByStrategy | None,
+    tolerance: float,
+) -> Plan:
+    """Plan parts whose costs are added up, each with its share of the budget."""
     root, budget = (math.cbrt if cost.budget.pure else math.sqrt), cost.budget
     amount = budget.amount if budget.pure else budget.mu_squared
     # Of a part in which all queries are zero there is no error, but it has a plan too.
@@ -259,21 +296,96 @@ def _resolved(found: Plan, divided: Sequence[Part], tolerance: float) -> Resolve
     return resolved(known, others, tolerance / SHARPER)
 
 
-def _errors(divided: Sequence[Part], error: Callable[[Part], float]) -> list[float]:
-    """Return the error of each part at one budget. Of those that ask alike one is planned.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Alone:
+    """A part that has all of the budget."""
+
+    error: float
+    part: Part
+    plan: Plan
+    """The plan for it, or for another part that asks alike."""
+    planned: Part
+    """The part that it was planned for."""
+
+    def costs(self, cost: Cost) -> Costs:
+        """Return what it costs by cells, over the budget."""
+        budget, blocks = cost.budget, [self.planned.measured(b) for b in self.plan.certified.blocks]
+        times = cost.change if budget.pure else cost.change**2
+        amount = budget.amount if budget.pure else budget.mu_squared
+        alone, varying = costs_of_rows(blocks, times, cost.spreads)
+        return Costs.of(alone, varying, amount, times)
+
+
+def _alone(divided: Sequence[Part], plan: Callable[[Part], Plan]) -> list[_Alone]:
+    """Give all of the budget to each part. Of those that ask alike one is planned.
 
     With all weights k times as large the error is k times as large, and for rows that add c times
     as much the noise has c² times the variance; with Laplace noise, too, whose scale is c times as
     large. So sums of ten columns by the same groups have one error in ten sizes.
     """
-    known: dict[Hashable, float] = {}
+    known: dict[Hashable, tuple[float, Plan, Part]] = {}
     found = []
     for part in divided:
         size = max(family.weight for family in part.workload.families) * part.change**2
         key = part.asked
         if key not in known:
-            known[key] = error(part) / size if size else 0.0
-        found.append(known[key] * size)
+            planned = plan(part)
+            known[key] = _total(planned) / size if size else 0.0, planned, part
+        error, planned, like = known[key]
+        found.append(_Alone(error * size, part, planned, like))
+    return found
+
+
+def _error_of_sum(errors: Sequence[float], budget: Budget) -> float:
+    """Return the least error of parts whose costs are added up, at the cost at which these are."""
+    power = 3 if budget.pure else 2
+    return math.fsum(error ** (1 / power) for error in errors) ** power
+
+
+def _best_shares(alone: Sequence[_Alone], cost: Cost) -> Shared | None:
+    """Share what a row may cost among parts; None if they cost the same wherever it is."""
+    costs = [one.costs(cost) for one in alone]
+    if sum(bool(one.terms) for one in costs) == 0:
+        return None
+    floor = max(one.error for one in alone) * LEAST_SHARE**2 or 1.0
+    errors = [max(one.error, floor) for one in alone]
+    return share(errors, by_class(costs), 2 if cost.budget.pure else 1)
+
+
+def _plan_shared(
+    workload: Workload,
+    cost: Cost,
+    divided: Sequence[Part],
+    shared: Shared,
+    plan_apart: Apart,
+) -> Plan | None:
+    """Plan parts of which the worst row pays no more than the budget; None if that fails.
+
+    Shares are in floats, and integers may cost a little more or less than was planned with. So what
+    the plans cost is computed, and shares are made as much smaller, or larger.
+    """
+    budget = cost.budget
+    amount = budget.amount if budget.pure else budget.mu_squared
+    times, found = Fraction(1) - MARGIN, None
+    for _ in range(TRIES):
+        shares = [amount * times * Fraction(float(s)) for s in shared.shares]
+        plans = [
+            plan_apart(part, _share(budget, share))
+            for part, share in zip(divided, shares, strict=True)
+        ]
+        blocks = tuple(
+            part.measured(block)
+            for part, plan in zip(divided, plans, strict=True)
+            for block in plan.certified.blocks
+        )
+        spends = spent(blocks, cost.change, cost.spreads)
+        if spends <= amount:
+            found = together(workload, cost, divided, plans)
+            found = replace(found, shared=shared.least)
+        if spends and (spends > amount or spends * (1 + ROOM) < amount):
+            times *= amount / spends * (1 - MARGIN)
+            continue
+        break
     return found
 
 

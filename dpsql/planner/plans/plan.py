@@ -98,6 +98,11 @@ class Plan:
     """Of such a part, how many rows of a unit are counted at most, where that is its own bound."""
     saved: float = 0.0
     """How much less the sum of weight·variance is as totals of tables are compared."""
+    shared: float = 0.0
+    """Where parts share what the worst row costs: the least sum of weight·variance of such shares,
+    whatever they are; 0 where the costs of parts are added up."""
+    added: Callable[[], Plan] | None = field(default=None, repr=False)
+    """Makes the plan of the same parts whose costs are added up."""
     labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Attribute → what a reader calls it, if that isn't its name."""
     notes: tuple[str, ...] = ()
@@ -218,8 +223,8 @@ class Plan:
             return self.objective.gap
         if self.given is not None:
             return self.given.gap
-        if self.least:
-            return max(0.0, self._total / self.least - 1.0)
+        if self.least or self.shared:
+            return max(0.0, self._total / (self.least or self.shared) - 1.0)
         cost = float(self.budget.mu_squared / self.agreeing**2)
         if not all(block.lower > 0 for block in self.planned):
             return math.inf
@@ -234,7 +239,7 @@ class Plan:
         if self.given is not None:
             return "given what was measured"
         if self.parts:
-            return "each part by itself"
+            return "these parts in other shares" if self.shared else "each part by itself"
         return ALL if self.whole or self.least or not self.planned else "these residual spaces"
 
     @cached_property

@@ -1,0 +1,184 @@
+"""One budget for each row: the best shares of measurements that no row pays for all of.
+
+Measurements i have the error E_i at the cost 1, and cost a row in the cell d a_i(d) <= 1 then. With
+shares s_i their errors are E_i/s_i (E_i/s_i² with Laplace noise), and the plan costs the worst row,
+max_d Σ s_i a_i(d). Added up as if each had its worst row for itself, shares would be the best for
+Σ s_i = 1. So
+
+    minimize Σ E_i/s_i^p   subject to   Σ_i s_i a_i(d) <= 1  in each cell d ,   p = 1 or 2.
+
+*Dual.* For probabilities π on cells let w_i = Σ_d π_d a_i(d). By what Σ s_i w_i <= 1 allows,
+
+    f(π) = (Σ E_i^r w_i^(1 − r))^(1/r) ,  r = 1/(p + 1) ,  at  s_i in proportion to (E_i/w_i)^r ,
+
+is at most the minimum, and equal to it at the best π. Cells whose load Σ s_i a_i(d) is above 1 are
+given more weight, in proportion to load^1.5, until the shares, divided by the largest load, are as
+good as f says: each step has a certificate. (For two sets of cells, of which some measurements have
+one each, π shares the cells as a budget is shared among measurements: errors add up, not their
+roots.)
+
+*Classes.* Cells where all a_i agree count once. Attributes along which no a_i changes don't count,
+and where there would be too many joint cells, those don't along which costs change least: the
+largest a_i over them stands for all, which makes shares smaller than they might be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import reduce
+
+import numpy as np
+
+from dpsql.linalg.arrays import Array, Ints
+from dpsql.measurement.worst_row import Axis, RowCost
+
+MOST_ENTRIES = 2**21
+"""Joint cells times measurements that are looked at."""
+MOST_TERMS = 2000
+"""Sets of a measurement that are looked at cell by cell; of more, the largest cost of each is."""
+DIGITS = 9
+"""Digits to which costs of cells have to agree to be of one class."""
+STEPS = 4000
+STRETCH = 1.5
+"""The power of the load by which a class gets more weight."""
+CLOSE = 1e-7
+"""The relative gap of errors that is aimed for."""
+_TINY = 1e-300
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Term:
+    """A product of real tables, of different attributes."""
+
+    times: float
+    tables: tuple[tuple[tuple[Axis, ...], Array], ...]
+
+    @classmethod
+    def of(cls, cost: RowCost, unit: Fraction) -> _Term:
+        """Take the cost of one set, in some unit."""
+        times = float(1 / (unit * cost.width))
+        tables = list[tuple[tuple[Axis, ...], Array]]()
+        for table in cost.tables:
+            largest = table.largest
+            times *= largest
+            if table.axes and largest:
+                scaled = table.cells / largest
+                tables.append((table.axes, scaled.astype(np.float64)))
+        return cls(times, tuple(tables))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Costs:
+    """The costs of a row in some measurements, over what they cost at most if that is all."""
+
+    flat: float
+    """The part that is the same in all cells."""
+    terms: tuple[_Term, ...]
+
+    @classmethod
+    def of(
+        cls, alone: Fraction, varying: Sequence[RowCost], amount: Fraction, times: int
+    ) -> Costs:
+        """Take what they cost in any cell, and `times` what a row costs in cells of attributes."""
+        if len(varying) > MOST_TERMS:
+            alone += times * sum(Fraction(cost.largest, cost.width) for cost in varying)
+            varying = ()
+        terms = tuple(_Term.of(cost, amount / times) for cost in varying)
+        return cls(float(alone / amount), terms)
+
+
+def by_class(costs: Sequence[Costs]) -> Array:
+    """Return what each measurement costs in each class of cells: shape (classes, measurements)."""
+    tables = [table for one in costs for term in one.terms for table in term.tables]
+    classes = {axis: _alike(axis, tables) for axis in _counted(tables, len(costs))}
+    axes = list(classes)
+    sizes = [len(cells) for cells in classes.values()]
+    found = np.zeros((math.prod(sizes), len(costs)))
+    for number, one in enumerate(costs):
+        total = np.full(sizes, one.flat)
+        for term in one.terms:
+            parts = (_along(axes, classes, table) for table in term.tables)
+            total = total + term.times * reduce(np.multiply, parts, np.ones([1] * len(axes)))
+        found[:, number] = total.ravel()
+    return np.asarray(np.unique(np.round(found, DIGITS), axis=0))
+
+
+def _counted(tables: Sequence[tuple[tuple[Axis, ...], Array]], count: int) -> list[Axis]:
+    """Choose attributes by whose cells costs are told apart: those along which they change most."""
+    change: dict[Axis, float] = {}
+    for axes, cells in tables:
+        for place, axis in enumerate(axes):
+            most = cells.max(axis=place, keepdims=True)
+            change[axis] = change.get(axis, 0.0) + float(np.mean(most - cells))
+    found, size = list[Axis](), count
+    for axis in sorted(change, key=lambda axis: (-change[axis], repr(axis))):
+        classes = len(_alike(axis, tables))
+        if change[axis] > 0 and size * classes <= MOST_ENTRIES:
+            found.append(axis)
+            size *= classes
+    return found
+
+
+def _alike(axis: Axis, tables: Sequence[tuple[tuple[Axis, ...], Array]]) -> Ints:
+    """Return one cell of each class of an attribute's cells, which no table tells apart."""
+    rows = [np.moveaxis(t, axes.index(axis), 0).reshape(axis[1], -1) for axes, t in tables
+            if axis in axes]  # fmt: skip
+    _, first = np.unique(np.round(np.hstack(rows), DIGITS), axis=0, return_index=True)
+    return np.sort(first)
+
+
+def _along(
+    axes: Sequence[Axis], classes: dict[Axis, Ints], table: tuple[tuple[Axis, ...], Array]
+) -> Array:
+    """Lay a table along the classes of some attributes; of others, take the largest numbers."""
+    own, cells = table
+    for axis in [axis for axis in own if axis not in classes]:
+        cells = cells.max(axis=own.index(axis))
+        own = tuple(other for other in own if other != axis)
+    for place, axis in enumerate(own):
+        cells = np.take(cells, classes[axis], axis=place)
+    order = sorted(range(len(own)), key=lambda i: axes.index(own[i]))
+    shape = [len(classes[axis]) if axis in own else 1 for axis in axes]
+    return np.asarray(cells.transpose(order).reshape(shape))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shared:
+    """Shares of one budget, with the error of all measurements."""
+
+    shares: Array
+    """s: no class of cells has a load above 1."""
+    error: float
+    least: float
+    """No shares have a smaller one."""
+
+
+def share(errors: Sequence[float], costs: Array, power: int = 1) -> Shared:
+    """Return the best shares.
+
+    Args:
+        errors: E > 0, at the cost 1.
+        costs: a, of shape (classes, measurements); each measurement costs something in some class.
+        power: p, 1 or 2.
+    """
+    scale = max(errors)
+    e, r = np.asarray(errors, dtype=np.float64) / scale, 1 / (power + 1)
+    weights = np.full(len(costs), 1 / len(costs))
+    best, least = Shared(np.zeros(len(e)), math.inf, 0.0), 0.0
+    for _ in range(STEPS):
+        seen = np.maximum(weights @ costs, _TINY)
+        least = max(least, float(np.sum(e**r * seen ** (1 - r)) ** (1 / r)))
+        wanted = (e / seen) ** r
+        load = costs @ wanted
+        found = wanted / load.max()
+        error = float(np.sum(e / found**power))
+        if error < best.error:
+            best = Shared(found, error, least)
+        if best.error <= least * (1 + CLOSE):
+            break
+        weights = weights * (load / load.max()) ** STRETCH
+        weights /= weights.sum()
+    return Shared(best.shares, best.error * scale, least * scale)
