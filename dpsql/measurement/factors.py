@@ -23,7 +23,7 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from functools import cached_property
 from typing import Any
 
@@ -247,7 +247,7 @@ class DenseFactor(IntegerFactor):
         return _largest_number(self._sums(axis=1), 31)
 
     def _sums(self, axis: int) -> list[NDArray[np.int64]]:
-        """The sums of magnitudes along an axis, in digits."""
+        """Add up magnitudes along an axis, in digits."""
         magnitudes = np.abs(self._matrix)
         return [(magnitudes & _HALF).sum(axis=axis), (magnitudes >> 31).sum(axis=axis)]
 
@@ -271,7 +271,7 @@ class DenseFactor(IntegerFactor):
 
     @property
     def _has_few_cells(self) -> bool:
-        return self._matrix.shape[1] <= MOST_STRETCHED
+        return bool(self._matrix.shape[1] <= MOST_STRETCHED)
 
     def _by_cells(
         self, digits: list[NDArray[np.int64]], bits: int, axes: Collection[int]

@@ -45,7 +45,7 @@ Guarantees:
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
@@ -104,9 +104,9 @@ class Table:
                 found = found.over(axis)
         return found
 
-    def named(self, space: Sequence[str]) -> Table:
-        """Return it for the attributes of a set, in place of their numbers."""
-        return Table(tuple((space[axis], n) for axis, n in self.axes), self.cells)
+    def named(self, names: Mapping[Hashable, str]) -> Table:
+        """Return it with other names of attributes."""
+        return Table(tuple((names[axis], n) for axis, n in self.axes), self.cells)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,8 @@ class RowCost:
 
     def named(self, space: Sequence[str]) -> RowCost:
         """Return it for the attributes of a set, in place of their numbers."""
-        return RowCost(tuple(table.named(space) for table in self.tables), self.width)
+        names: dict[Hashable, str] = dict(enumerate(space))
+        return RowCost(tuple(table.named(names) for table in self.tables), self.width)
 
     def over(self, denominator: int) -> Table:
         """Return it over a common denominator, rounded up; of many cells, a larger one.

@@ -79,9 +79,7 @@ class Costs:
     terms: tuple[_Term, ...]
 
     @classmethod
-    def of(
-        cls, alone: Fraction, varying: Sequence[RowCost], amount: Fraction, times: int
-    ) -> Costs:
+    def of(cls, alone: Fraction, varying: Sequence[RowCost], amount: Fraction, times: int) -> Costs:
         """Take what they cost in any cell, and `times` what a row costs in cells of attributes."""
         if len(varying) > MOST_TERMS:
             alone += times * sum(Fraction(cost.largest, cost.width) for cost in varying)

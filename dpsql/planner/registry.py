@@ -26,7 +26,7 @@ from dpsql.planner.mechanisms.base import (
 from dpsql.planner.mechanisms.compared import Again
 from dpsql.planner.mechanisms.distinct_units import Most, plan_units
 from dpsql.planner.mechanisms.measures import Part, parts, plan_parts
-from dpsql.planner.mechanisms.querysmasher import QuerySmasher, plan_by
+from dpsql.planner.mechanisms.querysmasher import QuerySmasher, plan_by, plan_inside
 from dpsql.planner.plans.objectives import least_budget, least_largest
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER, Traits
@@ -156,13 +156,29 @@ def _planned(
     def cost_at(budget: Budget) -> Cost:
         return Cost(budget, options.contributions, spreads=options.spreads)
 
-    def again(part: Part, share: Budget, found: Again) -> Plan:
+    def by(part: Part, share: Budget, found: Again) -> Plan:
+        own = Cost(share, options.contributions * part.rows, part.bound)
         how = found.merged, found.root, found.lower
-        return plan_by(part.workload, Cost(share, part.rows), *how) or apart(part, share)
+        return plan_by(part.workload, own, *how) or apart(part, share)
+
+    def inside(part: Part, share: Budget, like: Plan) -> Plan | None:
+        if part.of_units:
+            return None
+        own = Cost(share, options.contributions * part.rows, part.bound, options.spreads)
+        solved = plainly.solved or Solved()
+        return plan_inside(part.workload, own, like, options.tolerance, solved)
 
     def planner(weighted: Workload, at: Budget, _: Plan | None) -> Plan:
-        tables = again if compare else None
-        return plan_parts(weighted, cost_at(at), apart, tables, tolerance=options.tolerance)
+        best = mechanism.traits.name == QUERYSMASHER
+        return plan_parts(
+            weighted,
+            cost_at(at),
+            apart,
+            by if compare else None,
+            inside=inside if best else None,
+            by=by if best else None,
+            tolerance=options.tolerance,
+        )
 
     if options.targets is not None:
         return least_budget(workload, options.targets, planner, whole=False)

@@ -96,14 +96,22 @@ class Cost:
         return self.contributions * self.bound
 
     @property
+    def amount(self) -> Fraction:
+        """The amount to spend, exactly: as μ², or as ε of a pure budget."""
+        return self.budget.amount if self.budget.pure else self.budget.mu_squared
+
+    @property
+    def times(self) -> int:
+        """The factor by which a unit costs more than a record that counts as one."""
+        return self.change if self.budget.pure else self.change**2
+
+    @property
     def per_record(self) -> Fraction:
         """The amount to spend if each unit had a single record that counts as one, exactly.
 
         As μ²/(kM)², or as ε/(kM) for a pure budget.
         """
-        if self.budget.pure:
-            return self.budget.amount / self.change
-        return self.budget.mu_squared / self.change**2
+        return self.amount / self.times
 
     @property
     def agreeing(self) -> Fraction:

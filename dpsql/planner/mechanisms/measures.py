@@ -50,11 +50,12 @@ from dpsql.planner.mechanisms.compared import (
     differences_of,
     resolved,
 )
-from dpsql.planner.one_budget import Costs, Shared, by_class, share
-from dpsql.planner.plans.plan import Plan
+from dpsql.planner.one_budget import Costs, by_class, share
+from dpsql.planner.plans.plan import APART, SHARES, Plan
 from dpsql.planner.reconstruction.parts import Measure, PartedReconstruction
 from dpsql.planner.reconstruction.sources import of_measure
 from dpsql.planner.shares import exact_shares
+from dpsql.planner.strategies.together import AskedPart, solve_together
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Workload
 from dpsql.workload.workload import UnitTable
@@ -69,7 +70,7 @@ SURE = 1e-2
 """Relative gain in RMSE from which parts that share what a row may cost need no comparison."""
 MARGIN = Fraction(1, 2_000_000)
 """Of the budget, what is left for what costs by cells lose to rounding."""
-ROOM = 1e-5
+ROOM = Fraction(1, 100_000)
 """Of it, what isn't left over."""
 TRIES = 4
 
@@ -190,6 +191,8 @@ def _check_counts(family: Family, counts: Family) -> None:
         )
 
 
+Inside = Callable[[Part, Budget, Plan], Plan | None]
+"""Plans it as another plan, but so that rows of which nothing is asked cost nothing."""
 ByStrategy = Callable[[Part, Budget, Again], Plan]
 """Plans it by a strategy that was found before."""
 
@@ -200,6 +203,8 @@ def plan_parts(
     plan_apart: Apart,
     again: ByStrategy | None = None,
     *,
+    inside: Inside | None = None,
+    by: ByStrategy | None = None,
     tolerance: float = DEFAULT_TOLERANCE,
 ) -> Plan:
     """Plan each part with the share of the budget that makes the total error least.
@@ -208,7 +213,10 @@ def plan_parts(
         workload: what to answer.
         cost: what may be spent.
         plan_apart: plans the families of one part.
+        inside: plans them so that rows of which nothing is asked cost nothing; None if none are to
+            be planned so.
         again: plans tables whose counts are compared; None if none are to be.
+        by: plans parts that are solved together; None if none are to be.
         tolerance: the relative gap to aim for then.
 
     Raises:
@@ -223,15 +231,15 @@ def plan_parts(
     def added() -> Plan:
         return _plan_added(workload, cost, divided, errors, plan_apart, again, tolerance)
 
-    shared = _best_shares(alone, cost)
-    if shared is None:
-        return added()
-    gain = math.sqrt(_error_of_sum(errors, cost.budget) / shared.error) - 1
-    if gain < WORTHWHILE:
-        return added()
-    found = _plan_shared(workload, cost, divided, shared, plan_apart)
-    if gain < SURE or found is None:
-        found = least([added(), *([] if found is None else [found])], lambda plan: plan.rmse)
+    ways = _ways_to_share(alone, cost, plan_apart, inside, by, tolerance)
+    limit = _error_of_sum(errors, cost.budget) / (1 + WORTHWHILE) ** 2
+    plans = [
+        plan
+        for way in ways
+        if way.error < limit and (plan := _plan_shared(workload, cost, divided, way)) is not None
+    ]
+    sure = any(plan.rmse**2 * workload.count < limit / (1 + SURE) ** 2 for plan in plans)
+    found = least([*plans, *([] if sure else [added()])], lambda plan: plan.rmse)
     return replace(found, added=added) if found.shared else found
 
 
@@ -245,8 +253,7 @@ def _plan_added(
     tolerance: float,
 ) -> Plan:
     """Plan parts whose costs are added up, each with its share of the budget."""
-    root, budget = (math.cbrt if cost.budget.pure else math.sqrt), cost.budget
-    amount = budget.amount if budget.pure else budget.mu_squared
+    root, budget, amount = (math.cbrt if cost.budget.pure else math.sqrt), cost.budget, cost.amount
     # Of a part in which all queries are zero there is no error, but it has a plan too.
     least = (root(max(errors)) or 1.0) * LEAST_SHARE
     shares = exact_shares([max(root(e), least) for e in errors], [1] * len(divided), amount)
@@ -307,13 +314,17 @@ class _Alone:
     planned: Part
     """The part that it was planned for."""
 
+    @property
+    def lower(self) -> float:
+        """A bound on the error of the one block of a whole plan, for rows that add 1, at cost 1."""
+        largest = [max(f.weight for f in p.workload.families) for p in (self.part, self.planned)]
+        return self.plan.planned[0].lower * largest[0] / largest[1]
+
     def costs(self, cost: Cost) -> Costs:
         """Return what it costs by cells, over the budget."""
-        budget, blocks = cost.budget, [self.planned.measured(b) for b in self.plan.certified.blocks]
-        times = cost.change if budget.pure else cost.change**2
-        amount = budget.amount if budget.pure else budget.mu_squared
-        alone, varying = costs_of_rows(blocks, times, cost.spreads)
-        return Costs.of(alone, varying, amount, times)
+        blocks = [self.planned.measured(block) for block in self.plan.certified.blocks]
+        alone, varying = costs_of_rows(blocks, cost.times, cost.spreads)
+        return Costs.of(alone, varying, cost.amount, cost.times)
 
 
 def _alone(divided: Sequence[Part], plan: Callable[[Part], Plan]) -> list[_Alone]:
@@ -342,50 +353,116 @@ def _error_of_sum(errors: Sequence[float], budget: Budget) -> float:
     return math.fsum(error ** (1 / power) for error in errors) ** power
 
 
-def _best_shares(alone: Sequence[_Alone], cost: Cost) -> Shared | None:
-    """Share what a row may cost among parts; None if they cost the same wherever it is."""
-    costs = [one.costs(cost) for one in alone]
-    if sum(bool(one.terms) for one in costs) == 0:
-        return None
+@dataclass(frozen=True, slots=True, eq=False)
+class _Way:
+    """A way to share what a row may cost."""
+
+    shares: Sequence[float]
+    """Of the budget, for each part."""
+    plan: Callable[[int, Budget], Plan]
+    """Plans a part, by its number, with a share of the budget."""
+    error: float
+    """The error of all parts at the budget."""
+    least: float
+    """A bound on it."""
+    among: str
+    """The plans that it is for."""
+
+
+def _ways_to_share(
+    alone: Sequence[_Alone],
+    cost: Cost,
+    plan_apart: Apart,
+    inside: Inside | None,
+    by: ByStrategy | None,
+    tolerance: float,
+) -> list[_Way]:
+    """Share what a row may cost among parts; no way if they cost the same wherever it is."""
+
+    def planned(number: int, share: Budget) -> Plan:
+        return plan_apart(alone[number].part, share)
+
+    def planned_inside(number: int, share: Budget) -> Plan:
+        one = alone[number]
+        found = inside and inside(one.part, share, one.plan)
+        return found or planned(number, share)
+
+    found, costs = [], [one.costs(cost) for one in alone]
     floor = max(one.error for one in alone) * LEAST_SHARE**2 or 1.0
     errors = [max(one.error, floor) for one in alone]
-    return share(errors, by_class(costs), 2 if cost.budget.pure else 1)
+    others = [] if inside is None else _inside(alone, cost, inside)
+    for plan, these in ((planned, alone), (planned_inside, others)):
+        own = costs if these is alone else [one.costs(cost) for one in these]
+        if any(one.terms for one in own):
+            wanted = [max(one.error, floor) for one in these]
+            shared = share(wanted, by_class(own), 2 if cost.budget.pure else 1)
+            found.append(_Way([*shared.shares], plan, shared.error, shared.least, SHARES))
+    if not any(one.terms for one in costs):
+        return found
+    solved = [i for i, one in enumerate(alone) if costs[i].terms]
+    if (
+        by is None
+        or cost.budget.pure
+        or cost.spreads
+        or not all(alone[i].plan.whole for i in solved)
+    ):
+        return found
+    rest = [i for i in range(len(alone)) if not costs[i].terms]
+    asked = [AskedPart(alone[i].part.workload, alone[i].part.change) for i in solved]
+    both = solve_together(asked, [errors[i] for i in rest], tolerance / 4)
+    if both is None:
+        return found
+    strategies = dict(zip(solved, both.strategies, strict=True))
+    shares = dict(zip(rest, both.others, strict=True)) | {i: s.share for i, s in strategies.items()}
+
+    def planned_by(number: int, share: Budget) -> Plan:
+        one = alone[number]
+        if number not in strategies:
+            return planned(number, share)
+        strategy = strategies[number]
+        return by(one.part, share, Again(strategy.merged, strategy.root, one.lower))
+
+    unit = 1 / float(cost.per_record)
+    way = _Way(
+        [float(shares[i]) for i in range(len(alone))],
+        planned_by,
+        both.upper * unit,
+        both.lower * unit,
+        APART,
+    )
+    return [*found, way]
 
 
-def _plan_shared(
-    workload: Workload,
-    cost: Cost,
-    divided: Sequence[Part],
-    shared: Shared,
-    plan_apart: Apart,
-) -> Plan | None:
+def _inside(alone: Sequence[_Alone], cost: Cost, inside: Inside) -> list[_Alone]:
+    """Plan parts so that rows of which nothing is asked cost nothing; none if no part can be."""
+    found = [inside(one.part, cost.budget, one.plan) for one in alone]
+    if not any(found):
+        return []
+    return [
+        one if plan is None else replace(one, error=_total(plan), plan=plan, planned=one.part)
+        for one, plan in zip(alone, found, strict=True)
+    ]
+
+
+def _plan_shared(workload: Workload, cost: Cost, divided: Sequence[Part], way: _Way) -> Plan | None:
     """Plan parts of which the worst row pays no more than the budget; None if that fails.
 
     Shares are in floats, and integers may cost a little more or less than was planned with. So what
     the plans cost is computed, and shares are made as much smaller, or larger.
     """
-    budget = cost.budget
-    amount = budget.amount if budget.pure else budget.mu_squared
-    times, found = Fraction(1) - MARGIN, None
+    amount, times, found = cost.amount, Fraction(1) - MARGIN, None
     for _ in range(TRIES):
-        shares = [amount * times * Fraction(float(s)) for s in shared.shares]
         plans = [
-            plan_apart(part, _share(budget, share))
-            for part, share in zip(divided, shares, strict=True)
+            way.plan(number, _share(cost.budget, amount * times * Fraction(share)))
+            for number, share in enumerate(map(float, way.shares))
         ]
-        blocks = tuple(
-            part.measured(block)
-            for part, plan in zip(divided, plans, strict=True)
-            for block in plan.certified.blocks
-        )
-        spends = spent(blocks, cost.change, cost.spreads)
+        spends = _spent(cost, divided, plans)
         if spends <= amount:
             found = together(workload, cost, divided, plans)
-            found = replace(found, shared=shared.least)
-        if spends and (spends > amount or spends * (1 + ROOM) < amount):
-            times *= amount / spends * (1 - MARGIN)
-            continue
-        break
+            found = replace(found, shared=way.least, among=way.among)
+        if not spends or amount * (1 - ROOM) <= spends <= amount:
+            break
+        times *= amount / spends * (1 - MARGIN)
     return found
 
 
@@ -395,6 +472,18 @@ def _total(plan: Plan) -> float:
 
 def _share(budget: Budget, amount: Fraction) -> Budget:
     return Budget(epsilon=amount, delta=0) if budget.pure else Budget(rho=amount / 2)
+
+
+def _spent(cost: Cost, divided: Sequence[Part], plans: Sequence[Plan]) -> Fraction:
+    """Return what plans for all parts cost together."""
+    pairs = zip(divided, plans, strict=True)
+    blocks = (part.measured(b) for part, plan in pairs for b in plan.certified.blocks)
+    return spent(tuple(blocks), cost.change, cost.spreads)
+
+
+def fits(cost: Cost, divided: Sequence[Part], plans: Sequence[Plan]) -> bool:
+    """Whether plans for all parts may be made together, without differences of totals."""
+    return _spent(cost, divided, plans) <= cost.amount
 
 
 def together(

@@ -297,6 +297,45 @@ def plan_by(
     return None if found is None else _measured_whole(workload, cost, found)
 
 
+def plan_inside(
+    workload: Workload, cost: Cost, like: Plan, tolerance: float, solved: Solved
+) -> Plan | None:
+    """Plan with references outside of the cells that are asked; None if all cells are.
+
+    Where no family asks anything of a cell of an attribute, be it by a condition that all have,
+    that cell is a reference with which nothing is dropped, and all is kept as it is asked. So
+    nothing is measured of rows that satisfy no condition, and they cost nothing. The error is no
+    larger than with another reference for the attribute: for a condition, a 0/1 row s, that splits
+    it into sℓ >= 0 of all rows and s − sℓ, which takes sℓ + max(sℓ, 1 − sℓ) >= 1 in place of 1.
+    """
+    outside = _outside(workload)
+    if like.whole or not outside:
+        return None
+    known = References.of(like.references)
+    special = {at: reference for at, reference in known.special.items() if at[0] not in outside}
+    references = References({**known.usual, **outside}, known.pivots, special)
+    divided = solved.once(
+        workload, "inside", tolerance, lambda: divide_by(workload, references, tolerance)
+    )
+    return stitch(workload, cost, divided)
+
+
+def _outside(workload: Workload) -> dict[str, Reference]:
+    """Return a cell of which nothing is asked, as a reference, for each attribute that has one."""
+    found = dict[str, Reference]()
+    families = [family for family in workload.families if family.count]
+    for name in workload.domain:
+        blocks = [b for f in families for b in f.blocks if b.attributes == (name,)]
+        if not blocks or len(blocks) < len(families):
+            continue
+        asked = np.sum([block.queries.column_squares() for block in blocks], axis=0)
+        if not asked.all():
+            numerators = np.zeros(len(asked), dtype=np.int64)
+            numerators[np.flatnonzero(asked == 0)[0]] = 1
+            found[name] = Reference.of_integers(numerators)
+    return found
+
+
 def _groups_apart(
     workload: Workload, cost: Cost, tolerance: float, solved: Solved
 ) -> dict[str, Plan]:

@@ -44,6 +44,8 @@ LOCKED = 1.0
 """From so much on it is released only if that is accepted."""
 
 ALL = "all mechanisms"
+APART = "each part by itself"
+SHARES = "these parts in other shares"
 TOTAL = "total weighted variance"
 """The objective of a plan, if no other is asked for."""
 
@@ -99,8 +101,10 @@ class Plan:
     saved: float = 0.0
     """How much less the sum of weight·variance is as totals of tables are compared."""
     shared: float = 0.0
-    """Where parts share what the worst row costs: the least sum of weight·variance of such shares,
-    whatever they are; 0 where the costs of parts are added up."""
+    """Where parts share what the worst row costs: a bound on the sum of weight·variance; 0 where
+    the costs of parts are added up."""
+    among: str = APART
+    """Of several parts, the plans to which that bound is."""
     added: Callable[[], Plan] | None = field(default=None, repr=False)
     """Makes the plan of the same parts whose costs are added up."""
     labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -239,7 +243,7 @@ class Plan:
         if self.given is not None:
             return "given what was measured"
         if self.parts:
-            return "these parts in other shares" if self.shared else "each part by itself"
+            return self.among
         return ALL if self.whole or self.least or not self.planned else "these residual spaces"
 
     @cached_property

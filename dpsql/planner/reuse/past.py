@@ -26,7 +26,7 @@ from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.digits import least, significant
 from dpsql.linalg.threads import one_thread
 from dpsql.planner.mechanisms.base import Cost
-from dpsql.planner.mechanisms.measures import LEAST_SHARE, parts, together
+from dpsql.planner.mechanisms.measures import LEAST_SHARE, fits, parts, together
 from dpsql.planner.mechanisms.querysmasher import Conquered, divide_by
 from dpsql.planner.plans.objectives import SHARE, STEP, limits_of, ratios_of, reported, rounded_up
 from dpsql.planner.plans.plan import Given, Plan, PlannedBlock
@@ -205,19 +205,27 @@ def _parts_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool) ->
 
     The shares are those that are best if nothing is known; no bound is known for the whole. Where
     tables are measured for what differences of their counts leave to them, that may be better than
-    what is best for each of them.
+    what is best for each of them. Where parts share what a row may cost, what is best for each may
+    cost too much together; and shares that are added up may be better given what is known.
     """
-    found = _each_given(alone, past, tolerance, uniform=uniform)
-    if alone.reconstruction.saved(alone.workload) == alone.saved:
-        return found
-    kept = _each_given(alone, past, tolerance, uniform=uniform, keep=True)
-    return least((kept, found), lambda plan: plan.rmse)
+    found = [_each_given(alone, past, tolerance, uniform=uniform)]
+    if alone.shared or alone.reconstruction.saved(alone.workload) != alone.saved:
+        found.append(_each_given(alone, past, tolerance, uniform=uniform, keep=True))
+    if alone.added is not None:
+        by, whose = alone.mechanism, alone.neighbours
+        added = replace(alone.added(), neighbours=whose, mechanism=by)
+        found.append(_each_given(added, past, tolerance, uniform=uniform))
+    plans = [plan for plan in found if plan is not None]
+    return least(plans, lambda plan: plan.rmse)
 
 
 def _each_given(
     alone: Plan, past: Past, tolerance: float, *, uniform: bool, keep: bool = False
-) -> Plan:
-    """Plan each part on what was measured of it, or keep the strategies of all."""
+) -> Plan | None:
+    """Plan each part on what was measured of it, or keep the strategies of all.
+
+    None if they cost too much together.
+    """
     divided = parts(alone.workload)
     apart: dict[str | None, tuple[Follows, tuple[int, ...]]] = {}
     plans, own = [], len(past.sources)
@@ -237,6 +245,8 @@ def _each_given(
     if all(plan.given is None for plan in plans):
         return replace(alone, aside=bool(past.sources))
     cost = Cost(alone.budget, alone.contributions, spreads=alone.certified.spreads)
+    if alone.shared and not fits(cost, divided, plans):
+        return None
     compare = bool(alone.certified.differences)
     found = together(alone.workload, cost, divided, plans, compare=compare)
     own_parts = {p.measure: plan.reconstruction for p, plan in zip(divided, plans, strict=True)}

@@ -1,0 +1,110 @@
+"""Parts of a plan solved at once, for one budget that each row pays: the dual with one δ for all.
+
+Parts p ask Q_p of the same cells, a row adds v_p with |v_p| <= M_p to its cell in part p, and all
+that is measured of part p is X_p. The worst row costs max_d Σ_p M_p² (X_p)_dd, so that
+
+    minimize Σ_p tr(G_p X_p⁺) subject to Σ_p M_p² diag(X_p) <= 1 ,   G_p = Q_pᵀQ_p,
+
+has the dual of `dual` with f(δ) = Σ_p tr (M_p² Q_p D Q_pᵀ)^½: the queries M_p Q_p are parts of one
+Gram matrix that has nothing between them. What has a strategy already, at the error E for the
+cost 1 in all cells, has the summand √E: its share is √E/f.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dpsql.linalg.arrays import Array, Ints
+from dpsql.linalg.roots import compressed
+from dpsql.planner.strategies.dual import Dual, QueryPart, maximize
+from dpsql.planner.strategies.merged import MergedCells
+from dpsql.planner.strategies.whole import QUICK_WORK
+from dpsql.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AskedPart:
+    """The questions of one part."""
+
+    workload: Workload
+    change: int
+    """M: the most that a row adds to a cell."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StrategyOfPart:
+    """A strategy for one part, beside those of others."""
+
+    merged: MergedCells
+    """The classes of its cells."""
+    root: Array
+    """R over these with RᵀR = X, whose largest column is 1."""
+    share: float
+    """The cost of that column, of a budget of 1."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SolvedTogether:
+    """The best strategies of several parts."""
+
+    strategies: tuple[StrategyOfPart, ...]
+    others: Array
+    """The shares of parts that had a strategy."""
+    upper: float
+    """The error of all, at the cost 1."""
+    lower: float
+    """No strategies that look at one part each have a smaller one."""
+
+
+def solve_together(
+    parts: Sequence[AskedPart], others: Sequence[float], tolerance: float
+) -> SolvedTogether | None:
+    """Solve parts at once; None if that is much work.
+
+    Args:
+        parts: what is asked.
+        others: the errors E of further parts, at the cost 1 in all cells.
+        tolerance: the gap to aim for.
+    """
+    families = [
+        replace(family, weight=family.weight * part.change**2)
+        for part in parts
+        for family in part.workload.families
+    ]
+    domain = {name: n for part in parts for name, n in part.workload.domain.items()}
+    merged = MergedCells.of(Workload.of(domain, families))
+    if merged is None or not merged.count:
+        return None
+    rank = sum(min(part.workload.count, merged.count) for part in parts)
+    if rank**2 * merged.count > QUICK_WORK:
+        return None
+    each = [compressed(merged.root(part.workload) * part.change) for part in parts]
+    fixed = [np.full((1, merged.count), math.sqrt(error)) for error in others]
+    dual = Dual(merged.count, tuple(QueryPart(rows, None) for rows in (*each, *fixed)))
+    best = maximize(dual, tolerance)
+    roots = [part.exact_root(best.delta) for part in dual.parts]
+    largest = float(best.diagonal.max())
+    found = list[StrategyOfPart]()
+    for part, root in zip(parts, roots, strict=False):
+        own = MergedCells.of(part.workload)
+        if own is None or root is None:
+            return None
+        over = root[:, _within(own, merged)]
+        length = float(np.square(over).sum(axis=0).max())
+        found.append(StrategyOfPart(own, over / math.sqrt(length), length / largest))
+    rest = np.sqrt(np.array(others, dtype=np.float64)) / largest
+    return SolvedTogether(tuple(found), rest, best.upper, best.lower)
+
+
+def _within(own: MergedCells, all_: MergedCells) -> Ints:
+    """Return for each class of a part's cells one of the classes of all that lies in it."""
+    places = dict(zip(own.names, np.unravel_index(own.first, own.shape), strict=True))
+    zero: Ints = np.zeros(own.count, dtype=np.int64)
+    if not all_.names:
+        return zero
+    cells = np.ravel_multi_index([places.get(name, zero) for name in all_.names], all_.shape)
+    return np.asarray(all_.classes[cells])
