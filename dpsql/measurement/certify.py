@@ -9,6 +9,9 @@ Guarantees:
        answers in A when one record is added or removed, and k_A is k = `contributions`, or 1 where
        units are counted. Where the records of a unit are `spreads` apart, Δ_A² is the smallest
        bound of `spread`, which then takes the place of the triangle inequality in 3.
+       Or it is less, where no single row has the largest change in all sets: sets of counts and of
+       sums to which `spreads` have nothing to say then cost k² times what the *worst row* costs in
+       all of them at once (`worst_row`), exactly or rounded up.
     2. It is at most the budget's μ², compared as rationals, and the budget is not pure.
     3. Measuring every space once with independent noise round(N(0, σ_A²)) is μ-GDP with
        μ² = privacy_cost, for neighbors of which the counted records differ by at most k that
@@ -32,6 +35,18 @@ Guarantees:
        (`distributions.CoarseGaussian`), is post-processing of the Gaussian mechanism, which is
        kΔ_A/σ_A-GDP (Dong, Roth and Su, "Gaussian differential privacy", arXiv 1905.02383,
        Theorem 2.7); the squares add up under composition (Corollary 3.3).
+       *The worst row.* All sets together are one Gaussian mechanism, too: of the exact answers,
+       those in A divided by σ_A, with noise of variance 1. So they cost the largest squared norm of
+       what a unit changes in that vector. Let it be divided into sets that are charged by
+       themselves, as above, and the others: the squared norm is the sum of both. One row changes
+       the others by (v_A c_A/σ_A) over the sets A, c_A a column of A for the cell in which the row
+       is and |v_A| <= M_A. That has a squared norm of Σ_A v_A²‖c_A‖²/σ_A² <= C, what the worst row
+       costs. k rows change them by the sum of k such vectors, of norm at most k√C. That rests on
+       what a *row* is, so it isn't used where a record is several rows: with differences, where a
+       `MeasureFactor` is of more than one (`measure` refuses sums of more rows than that), and for
+       counts of units. Rows of different tables have no attribute in common, and the worst row of
+       attributes that nothing has in common is the worst of each: a unit that has a row in each of
+       several tables changes different sets by each of them.
        Where each record is a unit of its own, k is 1. Where a unit has several, the engine counts
        at most k of them, chosen by looking at that unit's records only: adding or removing a
        unit with all of its records adds or removes those and changes nothing else.
@@ -42,7 +57,8 @@ Guarantees:
        that has to make up for a change c has a probability that differs by a factor of at most
        e^(‖c‖₁/b_A), ‖c‖₁ ≤ k_AΔ_A by the triangle inequality or by `spread`, and factors multiply
        (Dwork, McSherry, Nissim and Smith, TCC 2006). `privacy_cost` is then the μ² of that ε (see
-       `privacy.conversions`).
+       `privacy.conversions`). The worst row costs Σ_A |v_A| ‖c_A‖₁/b_A, and k rows k times as much
+       at most, as the factors of all sets multiply to e^(Σ_A ‖Σ_i v_iA c_iA‖₁/b_A).
     5. No `CertifiedPlan` exists for which these don't hold, and none with two kinds of noise: all
        is checked at birth, by raising, never by `assert`.
 """

@@ -210,7 +210,7 @@ class DenseFactor(IntegerFactor):
         """
         return _largest_number(self._squares, _LIMB)
 
-    @property
+    @cached_property
     def _squares(self) -> list[NDArray[np.int64]]:
         """The squared norms of all columns, in digits."""
         self._check_rows()

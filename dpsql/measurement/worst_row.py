@@ -65,12 +65,14 @@ MOST_CELLS = 2**16
 """Cells of a table, from which what would become one is divided."""
 MOST_TABLES = 2**10
 """Tables that are added cell by cell. Of more, the largest number of each is added."""
+MOST_SETS = 2**13
+"""Sets of which costs are added cell by cell. Of more, too, the largest cost of each is added."""
 MOST_BITS = 2**12
 """Bits of the common denominator."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Table:
+class CostTable:
     """Whole numbers that are not negative, for each joint cell of some attributes."""
 
     axes: tuple[Axis, ...]
@@ -89,13 +91,13 @@ class Table:
         shape = [axis[1] if axis in self.axes else 1 for axis in axes]
         return np.asarray(self.cells.transpose(own).reshape(shape))
 
-    def over(self, axis: Axis) -> Table:
+    def over(self, axis: Axis) -> CostTable:
         """Return the largest numbers over the cells of an attribute."""
         place = self.axes.index(axis)
         rest = self.axes[:place] + self.axes[place + 1 :]
-        return Table(rest, np.asarray(self.cells.max(axis=place, initial=0), dtype=object))
+        return CostTable(rest, np.asarray(self.cells.max(axis=place, initial=0), dtype=object))
 
-    def narrowed(self) -> Table:
+    def narrowed(self) -> CostTable:
         """Return it without the attributes along which no number changes."""
         found = self
         for axis in self.axes:
@@ -104,16 +106,16 @@ class Table:
                 found = found.over(axis)
         return found
 
-    def named(self, names: Mapping[Hashable, str]) -> Table:
+    def named(self, names: Mapping[Hashable, str]) -> CostTable:
         """Return it with other names of attributes."""
-        return Table(tuple((names[axis], n) for axis, n in self.axes), self.cells)
+        return CostTable(tuple((names[axis], n) for axis, n in self.axes), self.cells)
 
 
 @dataclass(frozen=True, slots=True)
 class RowCost:
     """The cost of a row in what is measured of one set: the product of some tables, over w."""
 
-    tables: tuple[Table, ...]
+    tables: tuple[CostTable, ...]
     """Of different attributes."""
     width: int
     """w >= 1: the variance of the noise, or its scale."""
@@ -133,12 +135,12 @@ class RowCost:
         names: dict[Hashable, str] = dict(enumerate(space))
         return RowCost(tuple(table.named(names) for table in self.tables), self.width)
 
-    def over(self, denominator: int) -> Table:
+    def over(self, denominator: int) -> CostTable:
         """Return it over a common denominator, rounded up; of many cells, a larger one.
 
         Of those factors that would make the table too large, the largest number stands for all.
         """
-        times, kept, size = 1, list[Table](), 1
+        times, kept, size = 1, list[CostTable](), 1
         for table in sorted(self.tables, key=lambda table: table.cells.size):
             if size * table.cells.size > MOST_CELLS:
                 times *= table.largest
@@ -148,7 +150,7 @@ class RowCost:
         scale = np.array(times * denominator, dtype=object)
         product = reduce(np.multiply.outer, (table.cells for table in kept), scale)
         axes = tuple(axis for table in kept for axis in table.axes)
-        return Table(axes, np.asarray(-(-product // self.width), dtype=object))
+        return CostTable(axes, np.asarray(-(-product // self.width), dtype=object))
 
 
 def row_cost(block: BlockStrategy) -> RowCost:
@@ -158,7 +160,7 @@ def row_cost(block: BlockStrategy) -> RowCost:
     its largest norm stands for all.
     """
     pure = isinstance(block.law, Laplace)
-    times, tables = 1, list[Table]()
+    times, tables = 1, list[CostTable]()
     for factor in block.factors:
         numbers = None
         if isinstance(factor, DenseFactor):
@@ -166,13 +168,18 @@ def row_cost(block: BlockStrategy) -> RowCost:
         if numbers is None:
             times *= factor.largest_column_sum if pure else factor.largest_column_norm_squared
         else:
-            tables.append(Table(tuple(zip(factor.axes, factor.shape, strict=True)), numbers))
-    one = Table((), np.array(times, dtype=object))
+            tables.append(CostTable(tuple(zip(factor.axes, factor.shape, strict=True)), numbers))
+    one = CostTable((), np.array(times, dtype=object))
     return RowCost((one, *(table.narrowed() for table in tables)), block.law.width)
 
 
 def worst_row(costs: Sequence[RowCost]) -> Fraction:
     """Return the most that a row costs in some sets at once: see the module."""
+    if len(costs) > MOST_SETS:
+        by_width: dict[int, int] = {}
+        for cost in costs:
+            by_width[cost.width] = by_width.get(cost.width, 0) + cost.largest
+        return sum((Fraction(of, width) for width, of in by_width.items()), Fraction(0))
     denominator = math.lcm(*(cost.width for cost in costs))
     if denominator.bit_length() > MOST_BITS:
         denominator = 1 << MOST_BITS
@@ -184,7 +191,7 @@ def worst_row(costs: Sequence[RowCost]) -> Fraction:
     return Fraction(sum(table.largest for table in tables), denominator)
 
 
-def _next(tables: Sequence[Table]) -> Axis | None:
+def _next(tables: Sequence[CostTable]) -> Axis | None:
     """Return the attribute whose tables make the smallest one; None if there is none left."""
     beside: dict[Axis, set[Axis]] = {}
     for table in tables:
@@ -193,9 +200,9 @@ def _next(tables: Sequence[Table]) -> Axis | None:
     return min(beside, key=lambda axis: (_size(beside[axis]), repr(axis)), default=None)
 
 
-def _groups(tables: Sequence[Table]) -> list[list[Table]]:
+def _groups(tables: Sequence[CostTable]) -> list[list[CostTable]]:
     """Divide tables so that the sum of each group has no more than `MOST_CELLS`, if one has."""
-    groups: list[list[Table]] = []
+    groups: list[list[CostTable]] = []
     for table in sorted(tables, key=lambda table: -table.cells.size):
         for group in groups:
             if _size({axis for one in (*group, table) for axis in one.axes}) <= MOST_CELLS:
@@ -206,18 +213,18 @@ def _groups(tables: Sequence[Table]) -> list[list[Table]]:
     return groups
 
 
-def _added(tables: Iterable[Table]) -> list[Table]:
+def _added(tables: Iterable[CostTable]) -> list[CostTable]:
     """Add up those of the same attributes."""
-    alike: dict[frozenset[Axis], list[Table]] = {}
+    alike: dict[frozenset[Axis], list[CostTable]] = {}
     for table in tables:
         alike.setdefault(frozenset(table.axes), []).append(table)
     return [_sum(same) for same in alike.values()]
 
 
-def _sum(tables: Sequence[Table]) -> Table:
+def _sum(tables: Sequence[CostTable]) -> CostTable:
     """Add up tables cell by cell."""
     axes = tuple(dict.fromkeys(axis for table in tables for axis in table.axes))
-    return Table(axes, np.asarray(sum(table.along(axes) for table in tables), dtype=object))
+    return CostTable(axes, np.asarray(sum(table.along(axes) for table in tables), dtype=object))
 
 
 def _size(axes: Iterable[Axis]) -> int:

@@ -50,12 +50,12 @@ from dpsql.planner.mechanisms.compared import (
     differences_of,
     resolved,
 )
-from dpsql.planner.one_budget import Costs, by_class, share
+from dpsql.planner.strategies.one_budget import Costs, by_class, share
 from dpsql.planner.plans.plan import APART, SHARES, Plan
 from dpsql.planner.reconstruction.parts import Measure, PartedReconstruction
 from dpsql.planner.reconstruction.sources import of_measure
 from dpsql.planner.shares import exact_shares
-from dpsql.planner.strategies.together import AskedPart, solve_together
+from dpsql.planner.strategies.together import PartAsked, solve_together
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Workload
 from dpsql.workload.workload import UnitTable
@@ -408,7 +408,7 @@ def _ways_to_share(
     ):
         return found
     rest = [i for i in range(len(alone)) if not costs[i].terms]
-    asked = [AskedPart(alone[i].part.workload, alone[i].part.change) for i in solved]
+    asked = [PartAsked(alone[i].part.workload, alone[i].part.change) for i in solved]
     both = solve_together(asked, [errors[i] for i in rest], tolerance / 4)
     if both is None:
         return found

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 LOUD = 0.05
 """From so much avoidable variance on, relatively, a plan warns."""
+TOGETHER = 1e-4
+"""By so much are shares of the budget more than all of it, together, before that is said."""
 LOCKED = 1.0
 """From so much on it is released only if that is accepted."""
 
@@ -408,7 +410,16 @@ class Plan:
             f"{'share':>7}  {'measurements':>12}  {'noise sd':>9}  "
             f"{'residual space' if self.references else 'marginal'}: solver",
         ]
-        lines += [self._explain_block(block) for block in self.planned]
+        all_ = tuple(block.strategy for block in self.planned)
+        whose = self.contributions, self.certified.spreads
+        cost = spent(all_, *whose)
+        shares = [spent((strategy,), *whose) / cost if cost else Fraction(0) for strategy in all_]
+        lines += map(self._explain_block, self.planned, shares)
+        if sum(shares) > 1 + TOGETHER:
+            lines += [
+                "",
+                "shares are more than 100 % together, as no row is in all that is measured",
+            ]
         needed = "; ".join(map(self._named, self.marginals)) or "none"
         lines += ["", f"marginals needed: {needed}"]
         return "\n".join(lines)
@@ -443,18 +454,15 @@ class Plan:
         what = f"totals of tables are compared, at no cost: {less:.1%} less variance than the best"
         return [f"{what} that measures each by itself, to which the gap is"] if less else []
 
-    def _explain_block(self, block: PlannedBlock) -> str:
+    def _explain_block(self, block: PlannedBlock, share: Fraction) -> str:
         strategy = block.strategy
-        all_ = tuple(each.strategy for each in self.planned)
-        whose = self.contributions, self.certified.spreads
-        share = float(spent((strategy,), *whose) / spent(all_, *whose))
         # The integers have a scale of their own; per unit of sensitivity the noise compares.
         noise = math.sqrt(strategy.law.variance) / strategy.sensitivity
         rows = len(strategy.spaces) * strategy.measurements
         space = self._named(strategy.spaces[0])
         if len(strategy.spaces) > 1:
             space += f" and {len(strategy.spaces) - 1:,} like it"
-        return f"{share:7.2%}  {rows:12,}  {noise:9.4g}  {space}: {block.solver}"
+        return f"{float(share):7.2%}  {rows:12,}  {noise:9.4g}  {space}: {block.solver}"
 
     @property
     def binding(self) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from dpsql.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AskedPart:
+class PartAsked:
     """The questions of one part."""
 
     workload: Workload
@@ -61,7 +61,7 @@ class SolvedTogether:
 
 
 def solve_together(
-    parts: Sequence[AskedPart], others: Sequence[float], tolerance: float
+    parts: Sequence[PartAsked], others: Sequence[float], tolerance: float
 ) -> SolvedTogether | None:
     """Solve parts at once; None if that is much work.
 

@@ -50,14 +50,14 @@ _TINY = 1e-300
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Term:
+class _RealCost:
     """A product of real tables, of different attributes."""
 
     times: float
     tables: tuple[tuple[tuple[Axis, ...], Array], ...]
 
     @classmethod
-    def of(cls, cost: RowCost, unit: Fraction) -> _Term:
+    def of(cls, cost: RowCost, unit: Fraction) -> _RealCost:
         """Take the cost of one set, in some unit."""
         times = float(1 / (unit * cost.width))
         tables = list[tuple[tuple[Axis, ...], Array]]()
@@ -76,7 +76,7 @@ class Costs:
 
     flat: float
     """The part that is the same in all cells."""
-    terms: tuple[_Term, ...]
+    terms: tuple[_RealCost, ...]
 
     @classmethod
     def of(cls, alone: Fraction, varying: Sequence[RowCost], amount: Fraction, times: int) -> Costs:
@@ -84,7 +84,7 @@ class Costs:
         if len(varying) > MOST_TERMS:
             alone += times * sum(Fraction(cost.largest, cost.width) for cost in varying)
             varying = ()
-        terms = tuple(_Term.of(cost, amount / times) for cost in varying)
+        terms = tuple(_RealCost.of(cost, amount / times) for cost in varying)
         return cls(float(alone / amount), terms)
 
 
