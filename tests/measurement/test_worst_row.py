@@ -24,7 +24,7 @@ from dpsql.measurement.factors import (
 )
 from dpsql.measurement.measure import measure
 from dpsql.measurement.strategy import BlockStrategy
-from dpsql.measurement.worst_row import RowCost, CostTable, row_cost, worst_row
+from dpsql.measurement.worst_row import CostTable, RowCost, row_cost, worst_row
 from dpsql.privacy import Budget
 from dpsql.workload.spread import SpreadRows
 from tests.helpers.charging import pay

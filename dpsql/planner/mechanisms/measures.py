@@ -50,11 +50,11 @@ from dpsql.planner.mechanisms.compared import (
     differences_of,
     resolved,
 )
-from dpsql.planner.strategies.one_budget import Costs, by_class, share
 from dpsql.planner.plans.plan import APART, SHARES, Plan
 from dpsql.planner.reconstruction.parts import Measure, PartedReconstruction
 from dpsql.planner.reconstruction.sources import of_measure
 from dpsql.planner.shares import exact_shares
+from dpsql.planner.strategies.one_budget import Costs, by_class, share
 from dpsql.planner.strategies.together import PartAsked, solve_together
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Workload

@@ -179,4 +179,21 @@ def share(errors: Sequence[float], costs: Array, power: int = 1) -> Shared:
             break
         weights = weights * (load / load.max()) ** STRETCH
         weights /= weights.sum()
-    return Shared(best.shares, best.error * scale, least * scale)
+    shares = filled(best.shares, costs, e)
+    return Shared(shares, float(np.sum(e / shares**power)) * scale, least * scale)
+
+
+def filled(shares: Array, costs: Array, errors: Array) -> Array:
+    """Raise shares, one after another, as far as no class of cells pays more than the budget.
+
+    A measurement with next to no part of the error may have a share that is far from its best, and
+    all errors together be near theirs.
+    """
+    found = np.minimum(shares, 1.0)  # what costs nothing anywhere could have any
+    load = costs @ found
+    for i in np.argsort(-errors / shares, kind="stable"):
+        own = costs[:, i] > 0
+        more = max(0.0, float(((1 - load[own]) / costs[own, i]).min(initial=1 - found[i])))
+        found[i] += more
+        load = load + more * costs[:, i]
+    return np.asarray(found)

@@ -22,6 +22,7 @@ from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.roots import compressed
 from dpsql.planner.strategies.dual import Dual, QueryPart, maximize
 from dpsql.planner.strategies.merged import MergedCells
+from dpsql.planner.strategies.one_budget import filled
 from dpsql.planner.strategies.whole import QUICK_WORK
 from dpsql.workload import Workload
 
@@ -83,21 +84,27 @@ def solve_together(
     if rank**2 * merged.count > QUICK_WORK:
         return None
     each = [compressed(merged.root(part.workload) * part.change) for part in parts]
+    if not all(map(len, each)):
+        return None
     fixed = [np.full((1, merged.count), math.sqrt(error)) for error in others]
     dual = Dual(merged.count, tuple(QueryPart(rows, None) for rows in (*each, *fixed)))
     best = maximize(dual, tolerance)
     roots = [part.exact_root(best.delta) for part in dual.parts]
-    largest = float(best.diagonal.max())
+    squares = np.array([np.square(root).sum(axis=0) for root in roots if root is not None])
+    if len(squares) < len(roots):
+        return None
+    lengths = squares.max(axis=1)
+    shares = filled(
+        lengths / best.diagonal.max(), (squares / lengths[:, None]).T, np.square(lengths)
+    )
     found = list[StrategyOfPart]()
-    for part, root in zip(parts, roots, strict=False):
+    for part, root, length, of in zip(parts, roots, lengths, shares, strict=False):
         own = MergedCells.of(part.workload)
         if own is None or root is None:
             return None
-        over = root[:, _within(own, merged)]
-        length = float(np.square(over).sum(axis=0).max())
-        found.append(StrategyOfPart(own, over / math.sqrt(length), length / largest))
-    rest = np.sqrt(np.array(others, dtype=np.float64)) / largest
-    return SolvedTogether(tuple(found), rest, best.upper, best.lower)
+        over = root[:, _within(own, merged)] / math.sqrt(length)
+        found.append(StrategyOfPart(own, over, float(of)))
+    return SolvedTogether(tuple(found), shares[len(parts) :], best.upper, best.lower)
 
 
 def _within(own: MergedCells, all_: MergedCells) -> Ints:
