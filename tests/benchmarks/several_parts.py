@@ -1,12 +1,14 @@
-"""Scripts with a limit on rows that agree, or over several tables: error and CPU seconds of plans.
+"""Scripts of several parts, with a limit on rows, or over several tables: errors and CPU seconds.
 
 python -m tests.benchmarks.several_parts [FOLDER]
 
 (a) `max_rows_per`: the RMSE at ρ = 0.5 of plans for persons by month and carrier, and beside it the
 RMSE of the best block-diagonal plan where that is known. (b) Random scripts over two and three
 tables with rows of the same units: by how many percent the RMSE is above the least of all matrix
-mechanisms. A plan needs domains and no rows. With FOLDER, the root of another checkout, the same
-runs there first.
+mechanisms. (c) Counts and sums under conditions that exclude each other: the RMSE at μ = 1, and how
+many times that of the best plan it is which measures each part by itself, where that is little
+work. A plan needs domains and no rows. With FOLDER, the root of another checkout, the same runs
+there first.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ import duckdb
 import numpy as np
 
 import dpsql
-from dpsql.planner.strategies.dual import Dual, maximize
+from dpsql.linalg.roots import compressed
+from dpsql.planner.mechanisms.measures import parts
+from dpsql.planner.strategies.dual import Dual, QueryPart, maximize
 from dpsql.workload import Workload
 from dpsql.workload.workload import written_out
 
@@ -116,6 +120,80 @@ def least_of_all(workload: Workload) -> float:
     return maximize(Dual.of(units, (units.shape[1],)), 1e-4).lower
 
 
+MEASURES = 8
+EXCLUSIVE = {
+    **{f"K = {k}, FILTER": "SELECT " + ", ".join(f"SUM(x{i}) FILTER (WHERE g = {i}) AS s{i}"
+       for i in range(k)) + " FROM t" for k in (1, 2, 3, 5, 8)},
+    **{f"K = {k}, WHERE": {f"s{i}": f"SELECT SUM(x{i}) AS s FROM t WHERE g = {i}" for i in range(k)}
+       for k in (2, 3, 5, 8)},
+    **{f"K = {k}, CASE": "SELECT " + ", ".join(f"SUM(CASE WHEN g = {i} THEN x{i} END) AS s{i}"
+       for i in range(k)) + " FROM t" for k in (2, 3, 5, 8)},
+    "COUNT WHERE f; SUM WHERE NOT f": {
+        "a": "SELECT COUNT(*) AS n FROM t WHERE f", "b": "SELECT SUM(x0) AS s FROM t WHERE NOT f"},
+    "three AVG, disjoint": {
+        f"a{i}": f"SELECT AVG(x{i}) AS m FROM t WHERE g = {i}" for i in range(3)},
+    "by h: COUNT, x1 WHERE f; x2 WHERE NOT f": {
+        "a": "SELECT h, COUNT(*) AS n FROM t WHERE f GROUP BY h",
+        "b": "SELECT h, SUM(x1) AS s FROM t WHERE f GROUP BY h",
+        "c": "SELECT h, SUM(x2) AS s FROM t WHERE NOT f GROUP BY h"},
+    "SUM(x_i) WHERE g >= i, i < 6": {
+        f"s{i}": f"SELECT SUM(x{i}) AS s FROM t WHERE g >= {i}" for i in range(6)},
+}  # fmt: skip
+LARGE = {
+    "ages": "SELECT age, SUM(COUNT(*)) OVER (ORDER BY age) AS n FROM t GROUP BY age",
+    **{f"b{i}": f"SELECT store, SUM(d{i}) AS s FROM t WHERE kind = {i} GROUP BY store"
+       for i in range(4)},
+    "c": "SELECT age, SUM(d4) AS s FROM t WHERE kind IN (0, 1) GROUP BY age",
+}  # fmt: skip
+
+
+def least_of_parts(workload: Workload) -> float:
+    """Return the least error of plans that measure each part by itself, at the cost 1."""
+    divided = parts(workload)
+    names = [n for n in workload.domain if any(n in p.workload.domain for p in divided)]
+    used = {n for part in divided for family in part.workload.families for n in family.names}
+    names = [name for name in names if name in used]
+    each = [compressed(written_out(part.workload, names) * part.change) for part in divided]
+    rows = tuple(QueryPart(own, None) for own in each if len(own))
+    return maximize(Dual(each[0].shape[1], rows), 1e-4).lower
+
+
+def exclusive() -> None:
+    """Print a line for each script of parts under conditions."""
+    con = duckdb.connect()
+    columns = "".join(f", x{i} DOUBLE NOT NULL" for i in range(MEASURES))
+    con.execute(
+        "CREATE TABLE t (g INTEGER NOT NULL CHECK (g BETWEEN 0 AND 7), f BOOLEAN NOT NULL, "
+        f"h INTEGER NOT NULL CHECK (h BETWEEN 0 AND 3){columns})"
+    ).fetchall()
+    schema = dpsql.Schema({"t": {f"x{i}": dpsql.Domain.number(0, 100) for i in range(MEASURES)}})
+    for name, script in EXCLUSIVE.items():
+        start = time.process_time()
+        plan = dpsql.plan(con, script, budget=dpsql.Budget(mu=1), schema=schema)
+        seconds = time.process_time() - start
+        cells = math.prod(plan.workload.domain.values())
+        best = math.sqrt(total_of(plan) / least_of_parts(plan.workload)) if cells < 10**4 else None
+        above = "" if best is None else f"; {best:.4f} of the best"
+        print(f"{name:40} RMSE {plan.rmse:9.4f}; {seconds:5.2f} s{above}", flush=True)
+    for kinds, stores in ((5, 40), (5, 100), (10, 200), (20, 500)):
+        large = duckdb.connect()
+        sums = "".join(f", d{i} DECIMAL(9, 2) NOT NULL" for i in range(5))
+        large.execute(
+            f"CREATE TABLE t (kind INTEGER NOT NULL CHECK (kind BETWEEN 0 AND {kinds - 1}), "
+            f"store INTEGER NOT NULL CHECK (store BETWEEN 0 AND {stores - 1}), "
+            f"age INTEGER NOT NULL CHECK (age BETWEEN 0 AND 99){sums})"
+        ).fetchall()
+        own = dpsql.Schema({"t": {f"d{i}": dpsql.Domain.number(-100, 100) for i in range(5)}})
+        start = time.process_time()
+        plan = dpsql.plan(large, LARGE, budget=dpsql.Budget(mu=1), schema=own)
+        seconds = time.process_time() - start
+        cells = kinds * stores * 100
+        print(
+            f"{cells:9,} joint cells, six statements    RMSE {plan.rmse:9.4f}; {seconds:5.2f} s",
+            flush=True,
+        )
+
+
 def total_of(plan: dpsql.Plan) -> float:
     """Return the sum of weight·variance."""
     return plan.rmse**2 * plan.workload.count
@@ -158,5 +236,6 @@ if __name__ == "__main__":
         print(f"in {folder}:", flush=True)
         environment = {**os.environ, "PYTHONPATH": folder, **dict.fromkeys(THREADS, "1")}
         subprocess.run([sys.executable, Path(__file__)], env=environment, cwd=folder, check=True)
+    exclusive()
     limited()
     related()
