@@ -33,7 +33,8 @@ as max(s + t) is no more than that for any s and t.
 Guarantees:
     1. `worst_row` is never less than the cost of any row, and never more than the sum over sets of
        their largest n/w, rounded up as in 3.
-    2. It is the former's largest exactly, where no tables were divided or left out: by 10^5 cells.
+    2. It is the largest of the former exactly where no table has more than `MOST_CELLS` cells, and
+       there are no more of them than is said below.
     3. All is in whole numbers over one denominator: the least common one of all w. Where that has
        more than `MOST_BITS` bits, it is 2^MOST_BITS, and each number is rounded up.
     4. Cells of two sets are the same if the attribute has the same name and is of as many cells;
@@ -65,8 +66,9 @@ MOST_CELLS = 2**16
 """Cells of a table, from which what would become one is divided."""
 MOST_TABLES = 2**10
 """Tables that are added cell by cell. Of more, the largest number of each is added."""
-MOST_SETS = 2**13
-"""Sets of which costs are added cell by cell. Of more, too, the largest cost of each is added."""
+MOST_SETS, MOST_NUMBERS = 2**13, 2**21
+"""Sets, and numbers of all their tables, that are added cell by cell. Of more, the largest cost of
+each set is added."""
 MOST_BITS = 2**12
 """Bits of the common denominator."""
 
@@ -126,6 +128,11 @@ class RowCost:
         return math.prod(table.largest for table in self.tables)
 
     @property
+    def cells(self) -> int:
+        """The number of cells of `over`, or more."""
+        return min(math.prod(table.cells.size for table in self.tables), MOST_CELLS)
+
+    @property
     def varies(self) -> bool:
         """Whether it is not the same in all cells."""
         return any(table.axes for table in self.tables)
@@ -175,7 +182,7 @@ def row_cost(block: BlockStrategy) -> RowCost:
 
 def worst_row(costs: Sequence[RowCost]) -> Fraction:
     """Return the most that a row costs in some sets at once: see the module."""
-    if len(costs) > MOST_SETS:
+    if len(costs) > MOST_SETS or sum(cost.cells for cost in costs) > MOST_NUMBERS:
         by_width: dict[int, int] = {}
         for cost in costs:
             by_width[cost.width] = by_width.get(cost.width, 0) + cost.largest

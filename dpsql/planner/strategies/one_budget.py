@@ -37,7 +37,7 @@ from dpsql.measurement.worst_row import Axis, RowCost
 
 MOST_ENTRIES = 2**21
 """Joint cells times measurements that are looked at."""
-MOST_TERMS = 2000
+MOST_TERMS = 256
 """Sets of a measurement that are looked at cell by cell; of more, the largest cost of each is."""
 DIGITS = 9
 """Digits to which costs of cells have to agree to be of one class."""
