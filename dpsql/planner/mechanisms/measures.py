@@ -66,8 +66,9 @@ SHARPER = 4
 """By so much is the gap less that is aimed for where blocks are solved again."""
 LEAST_SHARE = 1e-6
 """Of the budget of the part with the largest error: what each part has at least, to have noise."""
-SURE = 1e-2
-"""Relative gain in RMSE from which parts that share what a row may cost need no comparison."""
+SURE = 1e-4
+"""Relative gain in RMSE from which parts that share what a row may cost need no comparison: more
+than rounding to integers takes away or adds."""
 MARGIN = Fraction(1, 2_000_000)
 """Of the budget, what is left for what costs by cells lose to rounding."""
 ROOM = Fraction(1, 100_000)
@@ -233,12 +234,14 @@ def plan_parts(
 
     ways = _ways_to_share(alone, cost, plan_apart, inside, by, tolerance)
     limit = _error_of_sum(errors, cost.budget) / (1 + WORTHWHILE) ** 2
-    plans = [
-        plan
-        for way in ways
-        if way.error < limit and (plan := _plan_shared(workload, cost, divided, way)) is not None
-    ]
-    sure = any(plan.rmse**2 * workload.count < limit / (1 + SURE) ** 2 for plan in plans)
+    plans = list[Plan]()
+    for way in sorted(ways, key=lambda way: way.error):
+        if way.error >= min([limit, *map(_total, plans)]):
+            break
+        shared = _plan_shared(workload, cost, divided, way)
+        plans += [] if shared is None else [shared]
+    # Of tables that are compared, costs that are added up leave room for differences.
+    sure = again is None and any(_total(plan) < limit / (1 + SURE) ** 2 for plan in plans)
     found = least([*plans, *([] if sure else [added()])], lambda plan: plan.rmse)
     return replace(found, added=added) if found.shared else found
 
@@ -255,8 +258,8 @@ def _plan_added(
     """Plan parts whose costs are added up, each with its share of the budget."""
     root, budget, amount = (math.cbrt if cost.budget.pure else math.sqrt), cost.budget, cost.amount
     # Of a part in which all queries are zero there is no error, but it has a plan too.
-    least = (root(max(errors)) or 1.0) * LEAST_SHARE
-    shares = exact_shares([max(root(e), least) for e in errors], [1] * len(divided), amount)
+    smallest = (root(max(errors)) or 1.0) * LEAST_SHARE
+    shares = exact_shares([max(root(e), smallest) for e in errors], [1] * len(divided), amount)
     plans = [
         plan_apart(part, _share(budget, share)) for part, share in zip(divided, shares, strict=True)
     ]
@@ -377,7 +380,12 @@ def _ways_to_share(
     by: ByStrategy | None,
     tolerance: float,
 ) -> list[_Way]:
-    """Share what a row may cost among parts; no way if they cost the same wherever it is."""
+    """Share what a row may cost among parts; no way if they cost the same wherever it is.
+
+    Or if a record is several rows, which may be in several cells.
+    """
+    if any(one.part.rows > 1 and not one.part.of_units for one in alone):
+        return []
 
     def planned(number: int, share: Budget) -> Plan:
         return plan_apart(alone[number].part, share)
