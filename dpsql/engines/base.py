@@ -62,8 +62,9 @@ def rule_of(table: Table) -> str:
 class Counted(Mapping[Marginal, Counts]):
     """Exact counts by marginal, which are private, and how many rows of one unit they hold.
 
-    A row is in one cell of an attribute at most, and in the same one in all marginals that have it;
-    attributes of several tables have different names.
+    All marginals of a table are of the same rows; or of units, where these are counted. A row is in
+    one cell of an attribute at most, and in the same one in all marginals that have it; attributes
+    of several tables have different names.
 
     Args:
         marginals: attributes → counts as int64, of shape (cells of the first one, …).

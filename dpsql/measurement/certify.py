@@ -41,12 +41,13 @@ Guarantees:
        themselves, as above, and the others: the squared norm is the sum of both. One row changes
        the others by (v_A c_A/σ_A) over the sets A, c_A a column of A for the cell in which the row
        is and |v_A| <= M_A. That has a squared norm of Σ_A v_A²‖c_A‖²/σ_A² <= C, what the worst row
-       costs. k rows change them by the sum of k such vectors, of norm at most k√C. That rests on
-       what a *row* is, so it isn't used where a record is several rows: with differences, where a
-       `MeasureFactor` is of more than one (`measure` refuses sums of more rows than that), and for
-       counts of units. Rows of different tables have no attribute in common, and the worst row of
-       attributes that nothing has in common is the worst of each: a unit that has a row in each of
-       several tables changes different sets by each of them.
+       costs. k rows, the same ones in all sets, change them by the sum of k such vectors, of norm
+       at most k√C. That rests on what a *row* is (`engines.base.Counted`), so it isn't used where a
+       record is several rows: with differences, where a `MeasureFactor` is of more than one
+       (`measure` refuses sums of more rows than that), and for counts of units. Rows of different
+       tables have no attribute in common, and the worst row of attributes that nothing has in
+       common is the worst of each: a unit that has a row in each of several tables changes
+       different sets by each of them.
        Where each record is a unit of its own, k is 1. Where a unit has several, the engine counts
        at most k of them, chosen by looking at that unit's records only: adding or removing a
        unit with all of its records adds or removes those and changes nothing else.
