@@ -213,9 +213,10 @@ class Plan:
 
         The best is that of all matrix mechanisms, where the domain is planned as a whole or the
         workload is a Kronecker product (`least` is known then); else of plans with these residual
-        spaces, each of which is charged for a worst row of its own. Of several tables, or sums beside counts, it is of plans that measure each by
-        itself. With differences of totals of tables the plan may be better than all of these.
-        `gap_among` names the class, and `gap_to_all` is what is known for all mechanisms.
+        spaces, each of which is charged for a worst row of its own. Of several tables, or sums
+        beside counts, it is of plans that measure each by itself. With differences of totals of
+        tables the plan may be better than all of these. `gap_among` names the class, and
+        `gap_to_all` is what is known for all mechanisms.
 
         The lower bound is `least`, or (Σ_A √lower_A)² · k² / μ² (QuerySmasher, 6.4), with k the
         `contributions`; the upper one the total of the variances above, rounding included. Where
