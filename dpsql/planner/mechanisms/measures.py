@@ -33,6 +33,7 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from dpsql.errors import WorkloadError
 from dpsql.linalg.digits import least
@@ -54,11 +55,12 @@ from dpsql.planner.plans.plan import APART, SHARES, Plan
 from dpsql.planner.reconstruction.parts import Measure, PartedReconstruction
 from dpsql.planner.reconstruction.sources import of_measure
 from dpsql.planner.shares import exact_shares
-from dpsql.planner.strategies.one_budget import Costs, by_class, share
-from dpsql.planner.strategies.together import PartAsked, solve_together
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Workload
 from dpsql.workload.workload import UnitTable
+
+if TYPE_CHECKING:
+    from dpsql.planner.strategies.one_budget import Costs
 
 WORTHWHILE = 1e-5
 """Relative gain in RMSE from which blocks that were solved again are taken."""
@@ -325,6 +327,8 @@ class _Alone:
 
     def costs(self, cost: Cost) -> Costs:
         """Return what it costs by cells, over the budget."""
+        from dpsql.planner.strategies.one_budget import Costs  # for several parts
+
         blocks = [self.planned.measured(block) for block in self.plan.certified.blocks]
         alone, varying = costs_of_rows(blocks, cost.times, cost.spreads)
         return Costs.of(alone, varying, cost.amount, cost.times)
@@ -384,6 +388,9 @@ def _ways_to_share(
 
     Or if a record is several rows, which may be in several cells.
     """
+    from dpsql.planner.strategies.one_budget import by_class, share  # for several parts
+    from dpsql.planner.strategies.together import PartAsked, solve_together
+
     if any(one.part.rows > 1 and not one.part.of_units for one in alone):
         return []
 

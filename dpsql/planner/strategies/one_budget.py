@@ -35,16 +35,19 @@ import numpy as np
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.measurement.worst_row import Axis, RowCost
 
-MOST_ENTRIES = 2**21
+MOST_ENTRIES = 2**18
 """Joint cells times measurements that are looked at."""
 MOST_TERMS = 256
 """Sets of a measurement that are looked at cell by cell; of more, the largest cost of each is."""
 DIGITS = 9
 """Digits to which costs of cells have to agree to be of one class."""
-STEPS = 4000
+STEPS = 2000
+WORK = 10**8
+"""Entries that all steps look at: half a second's work."""
+LEAST_STEPS = 100
 STRETCH = 1.5
 """The power of the load by which a class gets more weight."""
-CLOSE = 1e-7
+CLOSE = 1e-6
 """The relative gap of errors that is aimed for."""
 _TINY = 1e-300
 
@@ -166,7 +169,7 @@ def share(errors: Sequence[float], costs: Array, power: int = 1) -> Shared:
     e, r = np.asarray(errors, dtype=np.float64) / scale, 1 / (power + 1)
     weights = np.full(len(costs), 1 / len(costs))
     best, least = Shared(np.zeros(len(e)), math.inf, 0.0), 0.0
-    for _ in range(STEPS):
+    for _ in range(min(STEPS, max(LEAST_STEPS, WORK // costs.size))):
         seen = np.maximum(weights @ costs, _TINY)
         least = max(least, float(np.sum(e**r * seen ** (1 - r)) ** (1 / r)))
         wanted = (e / seen) ** r
