@@ -17,6 +17,13 @@ weight 1/(2h)² of the sum, that is (√(1 + 1/4) + 1/2)²·E = 2.62·E in place
 
 With Laplace noise errors fall as 1/ε², and shares go by the cube root.
 
+That is if costs are added up. Where no row pays for all parts, as under conditions that exclude
+each other, the worst row (`measurement.worst_row`) pays less than that. Then parts share what a row
+may cost (`strategies.one_budget`), with strategies that are found at once where that is little work
+(`strategies.together`), or that leave out rows of which nothing is asked (`plan_inside` of
+QuerySmasher). Of these plans and the one whose costs are added up, the one with the least error is
+taken.
+
 *Units by groups* are a part of their own, too: what a unit adds to them is bounded as a whole, so
 that they are planned by themselves (`distinct_units.py`).
 
