@@ -16,7 +16,7 @@ import polars as pl
 
 from dpsql.answers.found_values import FoundValues
 from dpsql.measurement.certify import is_laplace
-from dpsql.measurement.quantiles import rows_missed, rows_needed
+from dpsql.measurement.quantiles import RankDraw, rows_missed, rows_needed
 from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER, Traits
 from dpsql.planner.reconstruction.sources import RESIDUALS, Source
 from dpsql.privacy import Budget, Entry, Receipt
@@ -175,11 +175,12 @@ class BoundedColumn(msgspec.Struct, frozen=True):
         return max(self.charges, key=lambda one: one.seq)
 
 
-def words_of_miss(miss: float, rows: float) -> str:
+def words_of_miss(drawn: RankDraw) -> str:
     """Word how far off a drawn quantile is: by how many rows, if there are enough beside it."""
+    beside = "" if drawn.probability in (0, 1) else " on each side of it"
     return (
-        f"about {miss:.2g} rows off, if a group has more than some {rows:,.0f} rows on each side "
-        "of it"
+        f"about {rows_missed(drawn):.2g} rows off, if a group has more than some "
+        f"{rows_needed(drawn):,.0f} rows{beside}"
     )
 
 
@@ -210,16 +211,6 @@ class DrawnQuantiles(msgspec.Struct, frozen=True):
         """The line of the values."""
         return ValueLine(row_type(self.type), self.low, self.high)
 
-    @property
-    def miss(self) -> float:
-        """By how many rows what is drawn misses the quantile, about, in a group of many rows."""
-        return rows_missed(self.probability, self.epsilon)
-
-    @property
-    def rows(self) -> float:
-        """In how few rows of a group nothing but chance decides what is drawn."""
-        return rows_needed(self.probability, self.epsilon, self.line)
-
     def of_statement(self, name: str, other: str) -> DrawnQuantiles:
         """Return the same where one statement of the release is asked again, by another name."""
         at = tuple((other, *place[1:]) for place in self.at if place[0] == name)
@@ -228,7 +219,7 @@ class DrawnQuantiles(msgspec.Struct, frozen=True):
     @property
     def values(self) -> DrawnValues:
         """The values of which answers are made."""
-        return DrawnValues(self.line, self.places, self.rows)
+        return DrawnValues(self.line, self.places, rows_needed(self))
 
 
 def now() -> str:

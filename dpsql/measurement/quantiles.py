@@ -1,26 +1,32 @@
 """Quantiles by groups, drawn by the exponential mechanism. Trusted core.
 
-For the probability p = a/b, in lowest terms, and n rows in a group, a place v on the line of values
-has the score
+For the probability p = a/b, in lowest terms, and n rows in a group, the quantile is the value x for
+which b·#{< x} < a·n <= b·#{<= x}. A place v on the line of values has the score
 
-    q(v) = −max(0, b·#{x < v} − a·n, a·n − b·#{x <= v}),
+    q(v) = −max(0, b·#{x < v} − (a·n − 1), a·n − b·#{x <= v}),
 
 a whole number: in units of 1/b rows, by how many rows v misses the quantile (Smith 2011, "Privacy-
 preserving statistical estimation with optimal convergence rates"; rows that tie are in it). It is
-cut off at −R, and v is drawn with P(v) ∝ e^(s·max(q(v), −R)), s = ε/ρ, where ρ is the *range* of
-what a row can change: 2·max(a, b − a), and 1 for the least and the largest value, p = 0 and 1.
+cut off at −R, and v is drawn with P(v) ∝ e^(s·max(q(v), −R)), s = ε/ρ, where ρ = 2·max(a, b − a) is
+the *range* of what a row can change.
+
+The least and the largest value, p = 0 and 1, are hardly better than what lies beyond all rows. In
+their place the value is drawn that is number c from that end, c = ⌈(ln(length of the line) + 7)/s⌉:
+with c − 1 and c in place of a·n − 1 and a·n for p = 0, and n − c and n − c + 1 for p = 1. Places
+beyond all rows miss it by c, so that they are drawn with a probability below e^(−7) together, if
+there are c rows.
 
 Guarantees:
     1. Only a charged plan is carried out, and only once, with a receipt for at least its cost
        (`ChargedPlan`); and for values in which there are as many rows of a unit, in as many groups
        and of the same question, as was paid for.
     2. A row that is added to a group, or removed, changes the scores there by numbers within a
-       range of ρ. *Proof.* A row at x is added. Let t₁ = b·#{x < v} − a·n, t₂ = a·n − b·#{x <= v}.
-       For v > x, t₁ changes by b − a, and t₂ by a − b; for v < x, t₁ by −a and t₂ by a; for v = x,
-       t₁ by −a and t₂ by a − b. Each is at most max(a, b − a) in magnitude, so q changes by no
-       more, and so does max(q, −R). If a = 0, so that b = 1, t₂ <= 0 and t₁ = #{x < v}: q changes
-       by −1 where v > x, and else by 0. If a = b = 1, t₁ <= 0 and t₂ = #{x > v}: likewise. The cut
-       at −R makes no change larger, and turns none around. ∎
+       range of ρ. *Proof.* A row at x is added. Let t₁ = b·#{x < v} − a·n + 1 and
+       t₂ = a·n − b·#{x <= v}. For v > x, t₁ changes by b − a, and t₂ by a − b; for v < x, t₁ by −a
+       and t₂ by a; for v = x, t₁ by −a and t₂ by a − b. Each is at most max(a, b − a) in magnitude,
+       so q changes by no more, and so does max(q, −R). For p = 0 and 1, where b = 1, c doesn't
+       depend on rows, and #{x < v} and #{x <= v} grow by 0 or 1, or #{x > v} and #{x >= v}: so q
+       changes by no more than 1. The cut at −R makes no change larger. ∎
     3. A unit with at most k rows, of which each is in at most m groups, changes the scores of the
        group g by numbers within a range of ρ·n_g, where n_g is the number of its rows in g: so the
        draw there has a range of at most ε·n_g and is μ(ε·n_g)-GDP (`exponential.py`). Here
@@ -52,7 +58,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from dpsql.engines.ranked import RankedRows, Ranking, RankWindow, by_group
 from dpsql.errors import InternalError
@@ -63,6 +69,8 @@ from dpsql.rel.ranked import RankedValues, ValueLine
 
 _BEYOND = 40
 """The logarithm of how much likelier the best place is than all of those that aren't told apart."""
+_OUTSIDE = 7
+"""The same for the places beyond all rows, where the least or the largest value is drawn."""
 _WORD = 64
 MOST_ROWS = 2**58
 """No table has as many."""
@@ -131,12 +139,27 @@ class DrawPlan:
         return self.epsilon / score_range(self.probability)
 
     @property
-    def window(self) -> RankWindow:
-        """The part of the order of rows that is read: all that isn't cut off at −R."""
+    def least(self) -> int:
+        """The score −R at which others are cut off."""
         if self.epsilon <= 0:
             raise InternalError("a quantile is drawn for an amount above 0")
-        reach = (Fraction(math.log(self.line.width)) + _BEYOND) / self.steepness
-        return RankWindow(self.probability, math.ceil(reach))
+        return -math.ceil((Fraction(math.log(self.line.width)) + _BEYOND) / self.steepness)
+
+    @property
+    def window(self) -> RankWindow:
+        """The part of the order of rows that is read: all that isn't cut off at −R."""
+        return RankWindow(self.probability, place_from_end(self) - self.least)
+
+    def aim(self, rows: int) -> tuple[int, int]:
+        """Return what b·#{x < v} is at most, and b·#{x <= v} at least, where v misses nothing.
+
+        Args:
+            rows: the number of rows in its group.
+        """
+        fewest, c = self.probability.numerator * rows, place_from_end(self)
+        if c:
+            fewest += 1 - c if self.probability else c
+        return fewest - 1, fewest
 
 
 def largest_epsilon(mu_squared: Fraction, most: int, contributions: int) -> Fraction:
@@ -177,21 +200,53 @@ def score_range(probability: Fraction) -> int:
     a, b = probability.numerator, probability.denominator
     if not 0 <= a <= b:
         raise InternalError("a quantile has a probability between 0 and 1")
-    return 1 if a in (0, b) else 2 * max(a, b - a)
+    return 2 * max(a, b - a)
 
 
-def rows_missed(probability: Fraction, epsilon: Fraction) -> float:
+class RankDraw(Protocol):
+    """What quantiles are drawn by."""
+
+    @property
+    def probability(self) -> Fraction:
+        """The part of the rows that are to be below."""
+
+    @property
+    def epsilon(self) -> Fraction:
+        """The range ε that one row has a say of."""
+
+    @property
+    def line(self) -> ValueLine:
+        """Where the values lie."""
+
+
+def place_from_end(drawn: RankDraw) -> int:
+    """Return c: which value is drawn in place of the least or the largest; 0 of other quantiles."""
+    p = drawn.probability
+    if p not in (0, 1):
+        return 0
+    needed = Fraction(math.log(drawn.line.width)) + _OUTSIDE
+    return math.ceil(needed * score_range(p) / drawn.epsilon)
+
+
+def rows_missed(drawn: RankDraw) -> float:
     """Return by how many rows what is drawn misses the quantile, about, in a group of many rows.
 
-    On both sides of it, places that miss it by d rows are drawn in proportion to e^(−d·b·s), of
-    which the mean is 1/(b·s), if rows are spread evenly.
+    On both sides of what is looked for, places that miss it by d rows are drawn in proportion to
+    e^(−d·b·s), of which the mean is 1/(b·s), if rows are spread evenly.
     """
-    return score_range(probability) / (probability.denominator * float(epsilon))
+    return max(place_from_end(drawn) - 1, 0) + _spread(drawn)
 
 
-def rows_needed(probability: Fraction, epsilon: Fraction, line: ValueLine) -> float:
-    """Return in how few rows beside a quantile nothing but chance decides what is drawn."""
-    return math.log(line.width) * rows_missed(probability, epsilon)
+def rows_needed(drawn: RankDraw) -> float:
+    """Return in how few rows beside a quantile nothing but chance decides what is drawn.
+
+    Of the least and the largest value, in how few rows of a group.
+    """
+    return place_from_end(drawn) + math.log(drawn.line.width) * _spread(drawn)
+
+
+def _spread(drawn: RankDraw) -> float:
+    return score_range(drawn.probability) / (drawn.probability.denominator * float(drawn.epsilon))
 
 
 def draw_quantiles(
@@ -245,12 +300,11 @@ def stretches(plan: DrawPlan, found: RankedRows, own: slice) -> Iterator[Stretch
         found: values of rows of all groups.
         own: where those of the group are.
     """
-    a, b = plan.probability.numerator, plan.probability.denominator
-    sizes, least = found.sizes[own], -plan.window.reach
-    rows = int(sizes[0]) if len(sizes) else 0
+    sizes, b, least = found.sizes[own], plan.probability.denominator, plan.least
+    most, fewest = plan.aim(int(sizes[0]) if len(sizes) else 0)
 
     def score(below: int, upto: int) -> int:
-        return max(-max(0, b * below - a * rows, a * rows - b * upto), least)
+        return max(-max(0, b * below - most, fewest - b * upto), least)
 
     free, before = plan.line.low, 0  # the first place that isn't yielded, and the rows below it
     for place, below, upto in _values(found, own):

@@ -210,7 +210,7 @@ def _bounded_columns(columns: Iterable[BoundedColumn]) -> Iterator[str]:
 def _drawn_quantiles(drawn: Iterable[DrawnQuantiles]) -> Iterator[str]:
     for one in drawn:
         (charge,) = _rested_on([one.charge])
-        yield f"{printable(one.label)}: {words_of_miss(one.miss, one.rows)} ({charge})"
+        yield f"{printable(one.label)}: {words_of_miss(one)} ({charge})"
 
 
 def _of_versions(versions: Mapping[str, str]) -> list[str]:

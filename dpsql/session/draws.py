@@ -24,8 +24,6 @@ from dpsql.measurement.quantiles import (
     DrawPlan,
     draw_quantiles,
     largest_epsilon,
-    rows_missed,
-    rows_needed,
 )
 from dpsql.privacy import Budget, Entry, Receipt
 from dpsql.privacy.finding import Quantiles
@@ -114,12 +112,10 @@ class WantedQuantiles:
         said = []
         for of in self.missing.values():
             plan = self.plan(of)
-            miss = rows_missed(plan.probability, plan.epsilon)
-            needed = rows_needed(plan.probability, plan.epsilon, plan.line)
             rho = float(self.amount.mu_squared / 2) if self.amount is not None else 0.0
             said.append(
                 f"{printable(of.label)} is drawn, for ρ = {rho:.3g} of the budget: "
-                f"{words_of_miss(miss, needed)}. It has no interval"
+                f"{words_of_miss(plan)}. It has no interval"
             )
         return tuple(said)
 

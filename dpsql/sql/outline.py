@@ -22,7 +22,7 @@ from dpsql.sql.binding.bind import check_name
 from dpsql.sql.binding.core import Core, Relation
 from dpsql.sql.binding.expressions import Expr, quoted, rebuild, render
 from dpsql.sql.binding.items import PrivateItems
-from dpsql.sql.binding.joins import JoinedItem, check_sides, joins_of
+from dpsql.sql.binding.joins import JoinedItem, joins_of
 from dpsql.sql.binding.named import NOISY, PRIVATE, PUBLIC, Kinds, Name, Names, given_names
 from dpsql.sql.binding.output_names import told_apart
 from dpsql.sql.binding.relations import materialize, stored_relation, without_unused
@@ -181,7 +181,7 @@ class Visitor:
     def _select(self, node: exp.Select, bare: Expr, names: Names, kinds: Kinds) -> Expr:
         joins = joins_of(node, self._source, nearest=True)
         if not any(self._queries.item_kind(join.item, names) == PRIVATE for join in joins):
-            check_sides(joins_of(node, self._source), None, self._source, plain=False)
+            joins_of(node, self._source)
             return rebuild(bare, lambda part: self._within(part, names, kinds))
         kinds.found.add(NOISY)
         with self._queries.own_ids():

@@ -24,6 +24,8 @@ from dpsql.measurement.quantiles import (
     DrawPlan,
     draw_quantiles,
     largest_epsilon,
+    place_from_end,
+    rows_needed,
     score_range,
     stretches,
     uniform_below,
@@ -89,14 +91,22 @@ def paid(plan, mu_squared=None):
     return ChargedPlan(plan, receipt, ledger)
 
 
-def scores(own, probability, reach, line=TINY):
-    """The scores of all places, one by one."""
+def scores(own, probability, reach, line=TINY, place=1):
+    """The scores of all places, one by one; `place` is that of the value next to an end."""
     a, b = probability.numerator, probability.denominator
     rows = np.array(sorted(own))
     places = np.arange(line.low, line.high + 1)
     below, upto = np.searchsorted(rows, places, "left"), np.searchsorted(rows, places, "right")
-    missed = np.maximum(b * below - a * len(rows), a * len(rows) - b * upto)
+    missed = np.maximum(b * below - a * len(rows) + 1, a * len(rows) - b * upto)
+    if a == 0:
+        missed = np.maximum(below - (place - 1), place - upto)
+    elif a == b:
+        missed = np.maximum(len(rows) - upto - (place - 1), place - (len(rows) - below))
     return np.maximum(-np.maximum(missed, 0), -reach)
+
+
+def scores_by(plan, own, line=TINY):
+    return scores(own, plan.probability, -plan.least, line, place_from_end(plan))
 
 
 def by_place(plan, found, own):
@@ -126,7 +136,7 @@ def test_stretches_have_the_scores_of_all_places(probability, epsilon):
         found.check(3, plan.line)
         for group, own in enumerate(groups):
             at = np.searchsorted(found.groups, [group, group + 1])
-            expected = scores(own, probability, plan.window.reach)
+            expected = scores_by(plan, own)
             np.testing.assert_array_equal(by_place(plan, found, slice(*at.tolist())), expected)
 
 
@@ -138,20 +148,21 @@ def test_values_beyond_the_line_count_as_its_ends():
     cut = replace(found, places=np.clip(found.places, line.low, line.high))
     cut.check(1, line)
     clipped = np.clip(own, line.low, line.high)
-    expected = scores(clipped, Fraction(1, 2), plan.window.reach, line)
+    expected = scores_by(plan, clipped, line)
     np.testing.assert_array_equal(by_place(plan, cut, slice(0, len(cut.places))), expected)
 
 
 @pytest.mark.parametrize("probability", PROBABILITIES, ids=str)
 @pytest.mark.parametrize("reach", [3, 10**6])
-def test_a_row_changes_scores_within_the_range_that_is_paid_for(probability, reach):
+@pytest.mark.parametrize("place", [1, 2, 4])
+def test_a_row_changes_scores_within_the_range_that_is_paid_for(probability, reach, place):
     """All rows of five values that up to six of them have, and all that one more may be."""
     line, widest = ValueLine(RowType("TINYINT"), 0, 4), 0
     for many in range(7):
         for own in itertools.combinations_with_replacement(range(5), many):
-            before = scores(own, probability, reach, line)
+            before = scores(own, probability, reach, line, place)
             for row in range(5):
-                change = scores((*own, row), probability, reach, line) - before
+                change = scores((*own, row), probability, reach, line, place) - before
                 widest = max(widest, int(change.max() - change.min()))
     assert widest <= score_range(probability)
     assert widest == score_range(probability) or reach < 10 or probability.denominator > 4
@@ -159,7 +170,7 @@ def test_a_row_changes_scores_within_the_range_that_is_paid_for(probability, rea
 
 def law(own, plan, width):
     line = ValueLine(RowType("TINYINT"), 0, width - 1)
-    raised = float(plan.steepness) * scores(own, plan.probability, plan.window.reach, line)
+    raised = float(plan.steepness) * scores_by(plan, own, line)
     weights = np.exp(raised - raised.max())
     return weights / weights.sum()
 
@@ -216,13 +227,31 @@ def test_places_come_with_their_probabilities():
     rows = Rows(values(Fraction(1, 4)), [own])
     plan, bits = plan_of(rows, Fraction(2)), SeededBits(11)
     found = [draw_quantiles(paid(plan), rows, _bits=bits)[0] for _ in range(draws)]
-    expected = np.exp(float(plan.steepness) * scores(own, Fraction(1, 4), plan.window.reach))
+    expected = np.exp(float(plan.steepness) * scores_by(plan, own))
     edges = [-128, -60, -20, -5, -4, 0, 1, 2, 50, 90, 128]
     counts = np.histogram(found, edges)[0]
     share = [expected[low + 128 : high + 128].sum() for low, high in itertools.pairwise(edges)]
     share = np.array(share) / expected.sum()
     assert stats.chisquare(counts, share * draws).pvalue > 1e-6
     assert stats.chisquare(counts, np.roll(share, 1) * draws).pvalue < 1e-6
+
+
+@pytest.mark.parametrize("probability", [Fraction(0), Fraction(1)], ids=str)
+@pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(2), Fraction(300)], ids=str)
+def test_the_least_and_the_largest_value_are_hardly_ever_beyond_all_rows(probability, epsilon):
+    """By the law itself: of rows at one end of the line, as few as are needed, and of many."""
+    plan = DrawPlan.of("q", values(probability), 1, epsilon)
+    least = math.ceil(rows_needed(plan))
+    for many in (least, 4 * least, 2000):
+        own = np.linspace(*((-128, -100) if probability else (99, 127)), many).round().astype(int)
+        raised = float(plan.steepness) * scores_by(plan, own)
+        weights = np.exp(raised - raised.max())
+        weights = (weights / weights.sum())[:: 1 if probability else -1]
+        assert weights[29:].sum() < math.exp(-7)
+        # It is no more than about so many rows away from the end.
+        found = np.searchsorted(np.cumsum(weights), 0.01) + plan.line.low
+        rows = own if probability else -1 - own
+        assert (rows > found).sum() <= 2 * least
 
 
 def test_each_group_has_a_draw_of_its_own():

@@ -127,7 +127,7 @@ def test_values_are_answered_however_coarse_they_are(con, digits):
 MARGIN = "price * (1 - discount) - cost * amount"
 
 
-def test_extremes_of_what_is_computed_are_answered_where_it_is_rounded():
+def test_extremes_of_what_is_computed_are_read_off_where_it_is_rounded():
     """Of four columns with bounds alone: more values than any list has, and 2,201 in hundreds."""
     con = duckdb.connect()
     con.execute("CREATE TABLE s (price DOUBLE, discount DOUBLE, cost INTEGER, amount INTEGER)")
@@ -141,8 +141,11 @@ def test_extremes_of_what_is_computed_are_answered_where_it_is_rounded():
     session = dpsql.Session(con, schema=dpsql.Schema({"s": bounds}))
     huge = dpsql.Budget(rho=10**9)
     with pytest.raises(SqlError, match="no public domain") as error:
-        session.query(f"SELECT MAX({MARGIN}) AS m FROM s", budget=huge)
+        session.query(f"SELECT {MARGIN} AS m, COUNT(*) AS n FROM s GROUP BY m", budget=huge)
     assert "as in round(price - cost, -2)" in error.value.hint
+    drawn = session.release(f"SELECT MAX({MARGIN}) AS m FROM s", budget=huge)
+    assert drawn.facts.drawn
+    assert drawn["query"]["m"][0] == con.sql(f"SELECT MAX({MARGIN}) FROM s").fetchall()[0][0]
     asked = [
         f"{of} AS {name}"
         for name, of in (

@@ -186,15 +186,13 @@ def test_sums_of_a_long_domain_are_of_what_its_values_count_as(policy):
                 assert ours[3] == pytest.approx(row[-1], rel=1e-3, abs=500)
 
 
-@pytest.mark.parametrize("asked", ["MAX({})", "{}, COUNT(*)"])
-def test_each_value_of_a_long_domain_is_refused_and_rounded_ones_are_answered(asked):
+def test_each_value_of_a_long_domain_is_refused_and_rounded_ones_are_answered():
     con = duckdb.connect()
     con.execute("CREATE TABLE t AS SELECT 400 * range::INTEGER AS x FROM range(100000)")
     session = dpsql.Session(
         con, schema={"t": {"x": dpsql.Domain.integers(0, 40_000_000)}}, accept_schema=True
     )
-    sql = "SELECT {} FROM t {}"
-    group = "GROUP BY 1 ORDER BY 1" if "," in asked else ""
+    asked, sql, group = "{}, COUNT(*)", "SELECT {} FROM t {}", "GROUP BY 1 ORDER BY 1"
     with pytest.raises(dpsql.errors.ResourceLimitError, match="40,000,001 values of x") as refused:
         session.query(sql.format(asked.format("x"), group), budget=HUGE)
     rounded = re.search(r"write (.*) in place of x", str(refused.value))[1]

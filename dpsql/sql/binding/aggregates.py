@@ -386,10 +386,7 @@ def _quantile(
 ) -> Quantile:
     if type(node) in _EXTREMES:
         plain = node.this.expressions[0] if isinstance(node.this, exp.Distinct) else node.this
-        whole = binder.source.node(node)
-        return Quantile(
-            label, binder.bind(plain), _EXTREMES[type(node)], False, filters, whole=whole
-        )
+        return Quantile(label, binder.bind(plain), _EXTREMES[type(node)], False, filters)
     if isinstance(node, exp.WithinGroup):
         ordered = [] if node.args.get("expression") is None else node.expression.expressions
         if len(ordered) != 1 or not isinstance(node.this, (exp.PercentileCont, exp.PercentileDisc)):
@@ -404,8 +401,7 @@ def _quantile(
     continuous = isinstance(inner, (exp.Median, exp.PercentileCont))
     probability = 1 - probability if descending else probability
     all_rows = bool(inner.meta.get("all_rows"))
-    whole = binder.source.node(node)
-    return Quantile(label, value, probability, continuous, filters, all_rows, whole)
+    return Quantile(label, value, probability, continuous, filters, all_rows)
 
 
 def _probability(level: Expr | None, node: Expr, binder: RowBinder) -> float:

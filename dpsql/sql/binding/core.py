@@ -215,8 +215,6 @@ class Quantile:
     filters: tuple[BoundExpr, ...] = ()
     all_rows: bool = False
     """Whether rows without a value would count, as the last ones: then there may be none."""
-    whole: Span | None = field(default=None, compare=False)
-    """Where it stands."""
     stored: BoundExpr | None = field(default=None, compare=False)
     """Its value as it was bound, where keys that are computed of rows have come in its place."""
     counted: Linear | None = None
@@ -226,11 +224,6 @@ class Quantile:
     def weights(self) -> tuple[BoundExpr, ...]:
         """The expressions whose values its queries are about: just one."""
         return (self.value,)
-
-    @property
-    def is_extreme(self) -> bool:
-        """Whether it is the least or the largest value."""
-        return self.probability in {0.0, 1.0}
 
 
 Statistic = Linear | Windowed | Quantile

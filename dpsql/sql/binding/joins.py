@@ -88,7 +88,7 @@ def _kind(side: str, kind: str) -> JoinKind:
 
 def check_sides(
     joins: Sequence[JoinedItem],
-    home: JoinedItem | None,
+    home: JoinedItem,
     source: SourceText,
     *,
     plain: bool,
@@ -114,7 +114,7 @@ def check_sides(
         second = join is home and at == 1
         outer = join.kind in {"right", "full"} or (join is home and join.kind == "left")
         if outer and join is not first and not (second and join.kind == "right"):
-            raise _kept(join, home, source)
+            raise _kept(join, source)
         if number <= at and join.kind != "inner" and not (second and join.turned):
             raise source.unsupported(
                 join.item,
@@ -123,16 +123,10 @@ def check_sides(
             )
 
 
-def _kept(join: JoinedItem, home: JoinedItem | None, source: SourceText) -> SqlError:
+def _kept(join: JoinedItem, source: SourceText) -> SqlError:
     """Refuse a join that keeps rows of a side."""
-    other = "LEFT JOIN" if home is None else "JOIN"
-    hint = "use " + instead(other, of=source.joining(join.item))
-    if home is not None:
-        hint = (
-            "it must be the first join, of a private table itself and a public one; or "
-            + hint
-            + _ANYWAY
-        )
+    hint = "it must be the first join, of a private table itself and a public one; or use "
+    hint = hint + instead("JOIN", of=source.joining(join.item)) + _ANYWAY
     message = f"A {capitals(join.kind)} join is not supported here."
     return source.unsupported(source.clause(*JOINS) or source.node(join.item), message, hint)
 

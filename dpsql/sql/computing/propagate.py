@@ -287,12 +287,14 @@ class AnnotatedSelect:
         chosen = [s for s in self._sources if star or folded(s.alias) == owner]
         if not all(source.complete for source in chosen):
             raise NotSmoothError("* stands for columns of a public table")
-        return [
-            exp.Alias(this=quoted_column(output.name, source.alias), alias=quoted(output.name))
-            for at, source in enumerate(chosen)
-            for output, _ in source.columns.values()
-            if not (star and at and folded(output.name) in self._merged)
-        ]
+        found = list[Expr]()
+        for at, source in enumerate(chosen):
+            for output, _ in source.columns.values():
+                merged = star and folded(output.name) in self._merged
+                if not (merged and at):
+                    column = quoted_column(output.name, None if merged else source.alias)
+                    found.append(exp.Alias(this=column, alias=quoted(output.name)))
+        return found
 
     def _item(self, item: Expr, leaf: IsLeaf) -> tuple[Output, str]:
         """Return an output column, and the SQL of its list; `leaf` finds what it is made of."""

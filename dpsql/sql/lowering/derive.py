@@ -69,7 +69,7 @@ from dpsql.sql.binding.expressions import (
 from dpsql.sql.binding.instants import told_by_rows
 from dpsql.sql.lowering.by_rows import by_rows
 from dpsql.sql.lowering.coarse import EQUALITIES
-from dpsql.sql.lowering.drawn import counted_of, nearly_extreme
+from dpsql.sql.lowering.drawn import counted_of
 from dpsql.sql.lowering.evaluate import Evaluator
 from dpsql.sql.lowering.keys import DerivedKeys, OnAxis
 from dpsql.sql.lowering.lookups import compared_values, comparison_of, kept_relation, values_of
@@ -200,10 +200,9 @@ class _Statement:
                 return replace(quantile, counted=counted)
             needed = self._needed(quantile.value)
             return replace(quantile, value=needed, stored=quantile.value)
-        except SqlError as error:
+        except SqlError:
             counted = counted_of(quantile, self._reader)
             if counted is None:
-                error.hint = nearly_extreme(quantile, self._reader, error.hint)
                 raise
             return replace(quantile, counted=counted)
 

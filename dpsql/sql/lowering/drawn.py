@@ -13,7 +13,6 @@ import polars as pl
 from sqlglot import exp
 
 from dpsql.errors import InternalError, SqlError
-from dpsql.hints import Hint, instead
 from dpsql.linalg.floats import number_at
 from dpsql.rel.distinct import ReadValue
 from dpsql.rel.ranked import RankedValues, ValueLine
@@ -100,8 +99,7 @@ def ends_of(line: ValueLine, *, continuous: bool) -> pl.Series:
 def counted_of(quantile: Quantile, reader: RowReader) -> Linear | None:
     """Return the count of rows that have a value, if quantiles of that can be drawn.
 
-    The least and the largest value can't be: one that is drawn lies anywhere beyond all of them.
-    Nor can values of a domain that are stored as others, which SQL sees as the nearest of it.
+    Values of a domain that are stored as others can't be, which SQL sees as the nearest of it.
 
     Args:
         quantile: the quantile.
@@ -109,7 +107,7 @@ def counted_of(quantile: Quantile, reader: RowReader) -> Linear | None:
     """
     value = quantile.value if quantile.stored is None else quantile.stored
     type_ = _drawn_type(value, reader)
-    if type_ is None or probability_of(quantile) in {0, 1} or reader.reads_moved(value):
+    if type_ is None or reader.reads_moved(value):
         return None
     if quantile.all_rows and not reader.is_always_there(value):
         return None
@@ -137,16 +135,6 @@ def ranked_of(quantile: Quantile, reader: RowReader) -> tuple[ReadValue, ValueLi
         raise InternalError("values that aren't drawn are put in order")
     low, high = reader.between([reader.expression(quantile.value)])
     return read, line if low is None or high is None else line.within(low, high)
-
-
-def nearly_extreme(quantile: Quantile, reader: RowReader, hint: str | None) -> str | None:
-    """Say what to ask for in place of the least or the largest value of an unbounded column."""
-    if not quantile.is_extreme or _drawn_type(quantile.value, reader) is None:
-        return hint
-    of, p = reader.text_of(quantile.value), abs(quantile.probability - 0.01)
-    asked = Hint("ask for a value that one row in a hundred is beyond: ")
-    asked = asked + instead(f"QUANTILE_DISC({of}, {p:g})", of=quantile.whole)
-    return asked + "." if hint is None else asked + "; or " + hint
 
 
 def _drawn_type(value: BoundExpr, reader: RowReader) -> RowType | None:

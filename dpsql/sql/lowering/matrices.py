@@ -265,17 +265,14 @@ class AddedTerm:
         """
         if not weights:
             return cls("1.0::DOUBLE", 1.0, 0.0)
-        squared = linear.times is not None
-        ranges = [
-            _range(sandbox, source, part, number, weight, squared=squared)
-            for number, weight in enumerate(weights)
-        ]
-        if not squared:
-            (low, high) = ranges[0]
+        if linear.times is None:
+            low, high = _range(sandbox, source, part, 0, weights[0], 0.0, MAX_WEIGHT)
             center = (low + high) / 2 if linear.center else 0.0
             largest = max(abs(low - center), abs(high - center)) or 1.0
             return cls(f"(w0 - ({center!r}))", largest, center)
         places = (0, len(weights) - 1)
+        for number, center in zip(places, centers, strict=True):
+            _range(sandbox, source, part, number, weights[number], center, MAX_WEIGHT**0.5)
         factors = [f"(w{i} - ({c!r}))" for i, c in zip(places, centers, strict=True)]
         term = " * ".join(factors)
         ((largest,),) = sandbox.rows(f"SELECT max(abs({term})) FROM {part}")
@@ -288,10 +285,14 @@ def _range(
     part: str,
     number: int,
     weight: BoundExpr,
-    *,
-    squared: bool,
+    center: float,
+    largest: float,
 ) -> tuple[float, float]:
-    """Return the least and the largest value of a weight."""
+    """Return the least and the largest value of a weight.
+
+    Raises:
+        SqlError: it isn't finite, or too far from what is taken off it.
+    """
     ((low, high),) = sandbox.rows(f"SELECT min(w{number}), max(w{number}) FROM {part}")
     low, high = (0.0, 0.0) if low is None else (low, high)
     if not (math.isfinite(low) and math.isfinite(high)):
@@ -304,8 +305,7 @@ def _range(
                 "leave those values out by WHERE or FILTER.",
             ),
         )
-    largest = MAX_WEIGHT**0.5 if squared else MAX_WEIGHT
-    if max(abs(low), abs(high)) > largest:
+    if max(abs(low - center), abs(high - center)) > largest:
         raise source.error(
             weight.span,
             "These values are too large to be added up.",

@@ -333,10 +333,6 @@ class RowReader:
         read = row.columns(self.expression(bound)) & self._table.columns.keys()
         return any(self._table.merges(name) - {Merging.ENDS} for name in read)
 
-    def text_of(self, bound: BoundExpr) -> str:
-        """Return an expression as it was written."""
-        return self._source.text(bound.span)
-
     def type_of(self, bound: BoundExpr) -> RowType:
         """Return the type of an expression.
 
