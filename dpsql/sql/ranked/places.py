@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
@@ -29,6 +30,8 @@ _MOST = 1000
 """Parts of a condition that are worth trying out."""
 _FAR = 10**12
 _TRIED = (*range(1, 25), 60, 97, 100)
+_BEYOND = 25
+"""Rows beyond a share of them at which a condition may change, for that to be seen."""
 _COMPARISONS: dict[type[Expr], Callable[[Fraction, Fraction], bool]] = {
     exp.LT: operator.lt,
     exp.LTE: operator.le,
@@ -163,6 +166,7 @@ def selection(condition: Expr, leaf: Callable[[Expr], Leaf | None]) -> Selection
     """
     reader = _PlacesReader(leaf)
     function = reader.condition(condition)
+    reader.check_tried()
     shares = dict.fromkeys(p for p in reader.shares() if 0 <= p <= 1)
     places = {n: [i for i in range(1, n + 1) if function(i, n)] for n in _TRIED}
     return Selection(places, tuple(shares), frozenset(reader.leaves))
@@ -182,6 +186,25 @@ class _PlacesReader:
             yield from _meeting(one, other)
         for leaf in self.leaves:
             yield from (Fraction(k, leaf.parts) for k in range(leaf.parts + 1) if leaf.parts > 1)
+
+    def check_tried(self) -> None:
+        """Make sure that what is tried for small numbers of rows holds for all of them.
+
+        Sides meet at a share of the rows and so many rows beyond it; if these are no more than are
+        tried, as of `place < 5000` they aren't, both are seen to. Nor may what doesn't depend on
+        the place at all, such as `n > 5000`, change beyond.
+
+        Raises:
+            UnreadableError: it may not hold.
+        """
+        for one, other in self._sides:
+            with suppress(ZeroDivisionError):
+                near, far = (_crossing(one, other, n) for n in (_FAR, 2 * _FAR))
+                if near is not None and far is not None and abs(2 * near - far) > _BEYOND:
+                    raise UnreadableError
+                signs = {(one(1, n) > other(1, n)) for n in (max(_TRIED), _FAR)}
+                if near is None and len(signs) > 1:
+                    raise UnreadableError
 
     def condition(self, node: Expr) -> Condition:
         node = self._counted(node)
@@ -286,13 +309,16 @@ class _PlacesReader:
 
 def _meeting(one: Number, other: Number) -> Iterator[Fraction]:
     """Yield the place, as a share of n, at which two sides are equal; none if they are parallel."""
-    try:
-        first, last = (one(i, _FAR) - other(i, _FAR) for i in (1, _FAR))
-    except ZeroDivisionError:
-        return
-    if first != last:
-        at = 1 + (_FAR - 1) * first / (first - last)
-        yield (at / _FAR).limit_denominator(10_000)
+    with suppress(ZeroDivisionError):
+        at = _crossing(one, other, _FAR)
+        if at is not None:
+            yield (at / _FAR).limit_denominator(10_000)
+
+
+def _crossing(one: Number, other: Number, n: int) -> Fraction | None:
+    """Return the place among n rows at which two sides are equal; None if they are parallel."""
+    first, last = (one(i, n) - other(i, n) for i in (1, n))
+    return None if first == last else 1 + (n - 1) * first / (first - last)
 
 
 def _is_double(node: Expr) -> bool:
