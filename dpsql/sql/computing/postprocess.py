@@ -346,6 +346,10 @@ CHOSEN_GROUPS = "groups are chosen by noisy values"
 LISTED = "groups are public: they are listed whether they have rows or not, and cost nothing"
 PUBLIC = "computed from public tables alone: exact, and free"
 ABOVE = "groups whose noisy count is less than {:g} times its standard error are left out"
+NO_GROUP = (
+    "no possible row meets the conditions: are they contradictory, beyond the columns' domains, or "
+    "do they compare with NULL, which is written IS NULL?"
+)
 _NEUTRAL = (exp.Sum,)
 """Functions of groups to which an empty group adds nothing but noise."""
 
@@ -378,6 +382,9 @@ def notes(
     floors = {core.core.floor.errors for core in cores if core.core.floor is not None}
     noted = [*_empty_notes(query, cores), *(Note(ABOVE.format(errors)) for errors in floors)]
     outputs = () if post is None else post.outputs
+    if any(not group.rows for core in cores for group in core.sets):
+        width = len(outputs) or len(query.expressions)
+        noted.append(Note(NO_GROUP, frozenset(range(width)), avoidable=True))
     if any(output.chosen for output in outputs):
         noisy = any(output.noisy for output in outputs)
         noted.append(Note(CHOSEN) if noisy else Note(CHOSEN_GROUPS, frozenset(range(len(outputs)))))

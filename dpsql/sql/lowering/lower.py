@@ -202,7 +202,6 @@ class _Set:
         if not component.keys:
             entries = self._evaluator.total(component)
             if self._keys and not entries.squares().any():
-                self._check_groups()
                 self.possible = False
             self._note(component, entries, ())
             return
@@ -212,8 +211,6 @@ class _Set:
             entries = Intervals.of_cells(axis.rows)
         else:
             axis, entries = self._evaluator.groups(self._core, component)
-        if not axis.rows:
-            self._check_groups()
         self._axes.append(axis)
         self._note(component, entries, (len(self._axes) - 1,))
 
@@ -231,17 +228,6 @@ class _Set:
         (name,), key = component.attributes, self._core.keys[component.keys[0]]
         place = render(column(f"__a{list(self._table.columns).index(name)}"))
         return name if key.sql == place else None
-
-    def _check_groups(self) -> None:
-        """Refuse a statement that has no groups."""
-        if self._core.summed:
-            return
-        raise self._source.error(
-            self._core.where,
-            "No possible row meets the conditions, so there is no group to return.",
-            "are the conditions contradictory, beyond the columns' domains, or do they "
-            "compare with NULL? That is written IS NULL.",
-        )
 
     # ── statistics ─────────────────────────────────────────────────────────────────────────
 
