@@ -71,6 +71,9 @@ class SqlParseError(SqlError):
 class UnsupportedSqlError(SqlError):
     """Well-formed SQL with a construct that dpsql refuses."""
 
+    value: str | None = None
+    """If the place that is marked is a value of all units' rows: the statement that returns it."""
+
 
 class SqlLimitError(SqlError):
     """The text is longer or deeper than dpsql is willing to parse."""

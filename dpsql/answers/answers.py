@@ -570,6 +570,17 @@ class _Invented:
         return QuantileValues(values, values, values, pl.Series(np.full(part.rows, 1_000.25)))
 
 
+def invented(statement: Statement) -> pl.DataFrame:
+    """Return what a statement that computes on its answers returns for invented ones.
+
+    Raises:
+        SqlError: it fails; or it computes nothing.
+    """
+    if statement.post is None:
+        raise InternalError("nothing is computed on answers")
+    return computed(statement, statement.post, _Invented(), 0.0)
+
+
 def rehearse(script: Script) -> None:
     """Run every statement that computes on its answers once, on invented ones.
 
@@ -580,7 +591,7 @@ def rehearse(script: Script) -> None:
         if statement.post is None or statement.rows > MAX_ROWS:
             continue
         try:
-            computed(statement, statement.post, _Invented(), 0.0)
+            invented(statement)
         except SqlError as error:
             error.sql = statement.sql
             error.statement = statement.name if len(script.statements) > 1 else None

@@ -18,7 +18,7 @@ from dpsql.engines import data_source
 from dpsql.engines.interrupts import interruptible
 from dpsql.engines.source import DataSource
 from dpsql.engines.unit_rows import no_units
-from dpsql.errors import BudgetError, SchemaError, SqlError
+from dpsql.errors import BudgetError, SchemaError, SqlError, UnsupportedSqlError
 from dpsql.hints import FREE, call
 from dpsql.linalg.threads import interruptibly, one_thread
 from dpsql.planner.plans.plan import Plan
@@ -329,6 +329,8 @@ class Session:
             request.tell("planning", 0, 1)
             try:
                 return _planned(self._data, request)
+            except UnsupportedSqlError as error:
+                return _assuming_values(self._data, request, error)
             except SchemaError as error:
                 first = _first_steps(self._data, request, error, planned=True)
             found = _planned(first.planned, first.request)
@@ -645,7 +647,7 @@ def answered(session: Session, request: Request) -> Release:
         while True:
             try:
                 return way(*ready)
-            except (UndrawnError, SchemaError) as error:
+            except (UndrawnError, SchemaError, UnsupportedSqlError) as error:
                 refused = error
             kind = next((one for one in steps if isinstance(refused, one)), None)
             if kind is None:
@@ -681,8 +683,43 @@ def _drawn_first(
     return with_draws(session._data, request)
 
 
-_FIRST = {SchemaError: _found_first, UndrawnError: _drawn_first}
+def _released_first(
+    session: Session, request: Request, refused: Exception, watch: Watch
+) -> tuple[PrivateData, Request]:
+    """Release values of all units' rows that statements compare with, and write them there.
+
+    Raises:
+        DpsqlError: there are none, or what is asked can't be answered with them.
+    """
+    if not isinstance(refused, UnsupportedSqlError) or refused.value is None:
+        raise refused
+    from dpsql.session.values import with_values  # which few need
+
+    request = with_values(session._data, request, lambda one: answered(session, one))
+    return session._data, request
+
+
+_FIRST = {
+    SchemaError: _found_first,
+    UndrawnError: _drawn_first,
+    UnsupportedSqlError: _released_first,
+}
 """The errors after which something is done first, once."""
+
+
+def _assuming_values(data: PrivateData, request: Request, refused: UnsupportedSqlError) -> Plan:
+    """Plan a request with invented values of all units' rows that it compares with.
+
+    Raises:
+        DpsqlError: there are none; or it can't be planned with them.
+    """
+    if refused.value is None:
+        raise refused
+    from dpsql.session.values import assumed_values, notes_of  # which few need
+
+    known, assumed = assumed_values(data, request)
+    found = _planned(data, assumed)
+    return replace(found, notes=(*found.notes, *notes_of(known, request.amount)))
 
 
 def _planned(data: PrivateData, request: Request) -> Plan:

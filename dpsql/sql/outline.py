@@ -79,7 +79,12 @@ class Visitor:
         self._source, self._sandbox = parsed.source, tables.sandbox
         self._items = PrivateItems(parsed.source, tables)
         self._subqueries = Subqueries(
-            parsed.source, self._sandbox, self._items, self._within, self._refused
+            parsed.source,
+            self._sandbox,
+            self._items,
+            self._within,
+            self._refused,
+            parsed.query,
         )
         self._queries = Queries(
             parsed.source,

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dpsql.errors import SqlError, printable
+from dpsql.errors import UnsupportedSqlError, printable
 from dpsql.hints import ask
 from dpsql.rel.nodes import Agg, Filter, GroupJoin, Id, Join
 from dpsql.rows.expression import RowExpression, all_if_any, all_of, same_value
@@ -46,6 +46,7 @@ from dpsql.sql.binding.expressions import (
 )
 from dpsql.sql.binding.row_queries import column_name
 from dpsql.sql.binding.scope import VisibleItem
+from dpsql.sql.binding.subqueries import value_alone
 
 _APART = ("group", "having", "distinct", "qualify", "with_", "limit", "offset")
 """Clauses with which a query has rows of its own, whatever row it is for."""
@@ -143,14 +144,17 @@ class _Aside:
                 "compare what it returns: c.id IN (SELECT o.customer_id FROM … GROUP BY …).",
             )
 
-    def _refused(self) -> SqlError:
+    def _refused(self) -> UnsupportedSqlError:
         """Refuse rows of all units; propose an equality by which they are of one."""
-        return self._source.unsupported(
+        error = self._source.unsupported(
             self._node,
             "This is computed from the rows of all units, so the rows of one could decide which "
             "rows of others count.",
             self._limited() + self._released(),
         )
+        if not self._met:
+            error.value = value_alone(self._node, self._queries.root, self._source)
+        return error
 
     def _limited(self) -> str:
         """Write by which condition rows are of the unit of the row outside."""

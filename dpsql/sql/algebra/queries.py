@@ -97,7 +97,7 @@ class Queries(Translator):
     ) -> None:
         self.source, self.items, self.tables = source, items, items.tables
         self.sandbox, self.store, self._with = items.tables.sandbox, store, with_
-        self._root = root
+        self.root = root
         self.public_values = PublicValues(source, items, subqueries)
         self._subqueries = subqueries
         self.known = Known()
@@ -383,7 +383,7 @@ class Queries(Translator):
     @cached_property
     def _is_plain(self) -> bool:
         """Whether rows of one table meet none in the statement: then its keys aren't looked up."""
-        root = self._root
+        root = self.root
         ctes, named = set[str](), Counter[tuple[str, ...]]()
         for node in root.find_all(exp.CTE, exp.Table, exp.Window, exp.Select):
             together = isinstance(node, exp.Select) and any(map(node.args.get, _PUT_TOGETHER))
@@ -422,8 +422,8 @@ class Queries(Translator):
     def _referred(self) -> frozenset[Key]:
         """The keys that rows of the tables of the statement refer to."""
         found = set[Key]()
-        ctes = {folded(cte.alias) for cte in self._root.find_all(exp.CTE)}
-        for node in self._root.find_all(exp.Table):
+        ctes = {folded(cte.alias) for cte in self.root.find_all(exp.CTE)}
+        for node in self.root.find_all(exp.Table):
             parts = name_parts(node)
             if (len(parts) == 1 and folded(parts[0]) in ctes) or self.tables.stored(parts):
                 continue

@@ -73,6 +73,8 @@ class Translator(Protocol):
     """Translates the queries of one statement: see `queries.py`."""
 
     source: SourceText
+    root: Expr
+    """The statement."""
     tables: NamedTables
     sandbox: Sandbox
     public_values: PublicValues

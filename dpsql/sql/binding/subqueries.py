@@ -124,6 +124,7 @@ class Subqueries:
         items: tells items after FROM apart.
         within: rewrites what is in a subquery.
         meet: takes note of a private table in a subquery for each row of one.
+        root: the statement.
     """
 
     def __init__(
@@ -133,8 +134,9 @@ class Subqueries:
         items: PrivateItems,
         within: Within,
         meet: Callable[[Table, Expr], None],
+        root: Expr,
     ) -> None:
-        self._source = source
+        self._source, self._root = source, root
         self._sandbox = sandbox
         self._items = items
         self._within, self._meet = within, meet
@@ -162,7 +164,7 @@ class Subqueries:
         if private is not None:
             self._meet(private, node)
         if private is not None or kinds.all == NOISY:
-            raise self._source.unsupported(
+            error = self._source.unsupported(
                 node,
                 "A subquery over private rows is not supported here.",
                 never(
@@ -170,6 +172,8 @@ class Subqueries:
                     "in the subquery; noisy answers can be used in HAVING and around the statement."
                 ),
             )
+            error.value = value_alone(node, self._root, self._source)
+            raise error
         return rewritten
 
     def noisy(self, node: Expr, outer: Outer, names: Names) -> Expr:
@@ -210,3 +214,20 @@ class Subqueries:
             if not known and self._items.is_private(table, names):
                 return self._items.table(self._items.base(table, names))[0]
         return None
+
+
+def value_alone(node: Expr, root: Expr, source: SourceText) -> str | None:
+    """Write the statement that returns the value of a subquery, if it may be one of no row.
+
+    Args:
+        node: the subquery.
+        root: the statement that it is in.
+        source: the text of that.
+    """
+    clause = root.args.get("with_")
+    if not isinstance(node, exp.Subquery) or not isinstance(node.this, exp.Select):
+        return None
+    text = f"SELECT {source.text(source.node(node))} AS value"
+    named = {folded(cte.alias) for cte in (clause.expressions if clause is not None else ())}
+    uses = any(folded(table.name) in named for table in node.find_all(exp.Table))
+    return f"{render(clause)} {text}" if clause is not None and uses else text

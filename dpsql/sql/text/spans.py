@@ -79,9 +79,10 @@ class SourceText:
         span = self.node(place) if isinstance(place, exp.Expr) else place
         return kind(message, sql=self.sql, span=span, hint=hint)
 
-    def unsupported(self, place: exp.Expr | Span, message: str, hint: str) -> SqlError:
+    def unsupported(self, place: exp.Expr | Span, message: str, hint: str) -> UnsupportedSqlError:
         """Return the error for well-formed SQL that dpsql refuses."""
-        return self.error(place, message, hint, UnsupportedSqlError)
+        span = self.node(place) if isinstance(place, exp.Expr) else place
+        return UnsupportedSqlError(message, sql=self.sql, span=span, hint=hint)
 
     def located(
         self, error: SchemaError, place: exp.Expr | Span, hint: str | None = None

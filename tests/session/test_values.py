@@ -1,0 +1,183 @@
+"""Values of all units' rows that statements compare rows with: each is released first."""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.session import values
+
+MUCH = dpsql.Budget(rho=10**9)
+UNITS = {"unit": dpsql.Unit("c.id", max_rows={"c": 1, "o": 9}), "public": ["towns"]}
+
+
+def connect(seed=1):
+    rng = random.Random(seed)  # noqa: S311
+    con = duckdb.connect()
+    con.execute("""
+        CREATE TABLE c (id INTEGER PRIMARY KEY, town VARCHAR NOT NULL CHECK (town IN ('x', 'y')),
+            age INTEGER CHECK (age BETWEEN 0 AND 99));
+        CREATE TABLE o (id INTEGER PRIMARY KEY, cid INTEGER NOT NULL REFERENCES c (id),
+            price INTEGER NOT NULL, day DATE NOT NULL);
+        CREATE TABLE towns AS SELECT * FROM (VALUES ('x', 5), ('y', 50)) t (town, size);
+    """).fetchall()
+    people = [(i, rng.choice("xy"), rng.choice([None, *range(20, 60)])) for i in range(60)]
+    con.executemany("INSERT INTO c VALUES (?, ?, ?)", people)
+    orders = [
+        (i, rng.randrange(60), rng.randrange(10**6), f"2020-{rng.randint(1, 12)}-17")
+        for i in range(200)
+    ]
+    con.executemany("INSERT INTO o VALUES (?, ?, ?, ?)", orders)
+    return con
+
+
+CON = connect()
+ASKED = [
+    "SELECT COUNT(*) AS n FROM c WHERE age > (SELECT AVG(age) FROM c)",
+    "SELECT town, COUNT(*) AS n FROM c WHERE age = (SELECT MAX(age) FROM c) GROUP BY town",
+    "SELECT COUNT(*) AS n FROM o WHERE price < (SELECT QUANTILE_DISC(price, 0.3) FROM o)",
+    "SELECT COUNT(*) AS n FROM o WHERE day = (SELECT MIN(day) FROM o WHERE price > 1000)",
+    "SELECT COUNT(*) AS n FROM c JOIN o ON o.cid = c.id WHERE c.age > (SELECT AVG(age) FROM c) "
+    "AND day < (SELECT MAX(day) FROM o)",
+    "SELECT age > (SELECT AVG(age) FROM c) AS old, COUNT(*) AS n FROM c GROUP BY old ORDER BY n",
+    "SELECT SUM(age - (SELECT MIN(age) FROM c)) AS n FROM c",
+    "SELECT COUNT(*) FILTER (WHERE age < (SELECT MEDIAN(age) - 1 FROM c)) AS n FROM c",
+    "WITH r AS (SELECT * FROM c WHERE town = 'x') SELECT COUNT(*) AS n FROM r "
+    "WHERE age > (SELECT AVG(age) + 0.001 FROM r)",
+    "SELECT COUNT(*) AS n FROM c WHERE age > (SELECT AVG(age) FROM c "
+    "WHERE age > (SELECT AVG(age) FROM c))",
+    "SELECT COUNT(*) AS n FROM c WHERE age > (SELECT AVG(age) FROM c JOIN towns t "
+    "ON t.town = c.town WHERE size > 9)",
+    "SELECT COUNT(*) AS n FROM c WHERE 200 < (SELECT COUNT(*) + 0.5 FROM o)",
+    "SELECT COUNT(*) AS n FROM c WHERE (SELECT COUNT(*) FROM o WHERE o.cid = c.id) > "
+    "(SELECT AVG(m) FROM (SELECT cid, COUNT(*) AS m FROM o GROUP BY cid))",
+]  # fmt: skip
+
+
+def equal(con, sql, found):
+    exact = con.sql(sql).pl()
+    found = found.filter(found["n"].round() != 0) if found.height > exact.height else found
+    for name in exact.columns:
+        ours, theirs = found[name].to_list(), exact[name].to_list()
+        assert len(ours) == len(theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            exactly = other is None or isinstance(other, bool | str)
+            assert one == (other if exactly else pytest.approx(float(other), abs=0.1))
+
+
+@pytest.mark.parametrize("sql", ASKED)
+def test_what_is_compared_with_a_value_of_all_rows_is_answered(sql):
+    given = UNITS if "o." in sql or "FROM o" in sql else {"public": ["towns"]}
+    equal(CON, sql, dpsql.Session(CON, **given).query(sql, budget=MUCH))
+
+
+AGGREGATES = ["AVG(age) + 0.01", "MAX(age)", "MIN(age)", "QUANTILE_DISC(age, 0.4)", "COUNT(age)"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_comparisons_are_answered(seed):
+    con, rng = connect(seed + 10), random.Random(seed)  # noqa: S311
+    asked = {}
+    for i in range(4):
+        where = ["", " WHERE town = 'x'", " WHERE age < 50"]
+        subquery = f"(SELECT {rng.choice(AGGREGATES)} FROM c{rng.choice(where)})"
+        compared = f"age {rng.choice(['<', '<=', '=', '<>', '>='])} {subquery}"
+        more = rng.choice(["", " AND town = 'y'", " OR age > 55"])
+        asked[f"q{i}"] = rng.choice([
+            f"SELECT COUNT(*) AS n FROM c WHERE {compared}{more}",
+            f"SELECT COUNT(*) FILTER (WHERE {compared}) AS n, SUM(age) AS s FROM c",
+            f"SELECT town, COUNT(*) AS n FROM c WHERE NOT ({compared}) GROUP BY town ORDER BY town",
+        ])  # fmt: skip
+    release = dpsql.Session(con, **UNITS).release(asked, budget=MUCH)
+    for name, sql in asked.items():
+        equal(con, sql, release[name])
+
+
+OLD = ASKED[0]
+
+
+def charges(session):
+    return [entry.mu_squared / 2 for entry in session.ledger.entries()]
+
+
+def test_parts_of_the_budget_add_up_to_it():
+    session = dpsql.Session(CON, **UNITS)
+    two = f"{OLD} AND age < (SELECT AVG(age) + 9 FROM c)"
+    session.release(two, budget=dpsql.Budget(rho=0.5))
+    assert charges(session) == [Fraction(1, 20), Fraction(1, 20), Fraction(2, 5)]
+    pure = dpsql.Session(connect(), **UNITS)
+    pure.release(OLD, budget=dpsql.Budget(epsilon=1, delta=0), mechanism="laplace")
+    amounts = [
+        dpsql.Budget(epsilon=of, delta=0).mu_squared / 2 for of in (Fraction(1, 5), Fraction(4, 5))
+    ]
+    assert charges(pure) == amounts
+
+
+def test_what_is_measured_is_what_the_statement_with_the_value_asks():
+    session = dpsql.Session(CON, **UNITS)
+    first = session.query("SELECT (SELECT AVG(age) FROM c) AS value", budget=MUCH)["value"][0]
+    release = session.release(OLD, budget=dpsql.Budget(rho=1))
+    written = release.facts.statements["query"]
+    before, value = written.removesuffix(")").split("> (")
+    assert OLD.startswith(before)
+    assert float(value) == pytest.approx(first, abs=0.01)
+    again = session.release(written, budget=dpsql.Budget(rho=1))
+    assert again.plan.binding == release.plan.binding
+    assert written == again.facts.statements["query"]
+
+
+def test_what_was_measured_answers_it_again_for_nothing():
+    session = dpsql.Session(CON, **UNITS)
+    first = session.query(OLD, budget=MUCH)["n"][0]
+    assert session.query(OLD, budget=0)["n"][0] == pytest.approx(first, abs=0.1)
+    with pytest.raises(dpsql.UndeterminedError):
+        dpsql.Session(connect(), **UNITS).query(OLD, budget=0)
+
+
+REFUSED = {
+    "of a row": "SELECT COUNT(*) AS n FROM c WHERE age > (SELECT AVG(d.age) FROM c d "
+    "WHERE d.town = c.town)",
+    "of rows": "SELECT COUNT(*) AS n FROM c WHERE age > (SELECT age FROM c)",
+    "several": "SELECT COUNT(*) AS n FROM c WHERE town IN (SELECT town FROM c)",
+    "too many": "SELECT COUNT(*) AS n FROM c WHERE " + " OR ".join(
+        f"age > (SELECT AVG(age) + {i} FROM c)" for i in range(values.MOST + 1)
+    ),
+    "the rest": "SELECT SUM(price) AS s FROM o WHERE price > (SELECT MEDIAN(price) FROM o) "
+    "AND id > 3",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_nothing_is_charged_for_what_is_refused(name):
+    session = dpsql.Session(CON, **UNITS)
+    with pytest.raises(dpsql.DpsqlError):
+        session.release(REFUSED[name], budget=dpsql.Budget(rho=1))
+    assert not charges(session)
+
+
+def test_targets_have_no_part_of_a_budget():
+    session = dpsql.Session(CON, **UNITS)
+    with pytest.raises(dpsql.BudgetError, match="a part of a budget"):
+        session.release(OLD, targets={"query": 5.0}, at_most=dpsql.Budget(rho=1))
+    assert not charges(session)
+
+
+def test_a_value_that_is_not_told_ends_the_release_before_the_rest_is_charged():
+    session = dpsql.Session(CON, **UNITS)
+    sql = "SELECT COUNT(*) AS n FROM o WHERE price > (SELECT MAX(price) FROM o)"
+    with pytest.raises(dpsql.UndeterminedError, match="too few rows"):
+        session.query(sql, budget=dpsql.Budget(epsilon=1, delta=1e-9))
+    assert len(charges(session)) == 2  # what was drawn, and the number of rows that it is of
+
+
+def test_plans_say_what_is_released_first():
+    session = dpsql.Session(CON, **UNITS)
+    plan = session.plan(OLD, budget=dpsql.Budget(rho=1))
+    (note,) = (note for note in plan.notes if "released first" in note)
+    assert "(SELECT AVG(age) FROM c)" in note
+    assert "ρ = 0.2 of the budget" in note
+    assert plan.budget.mu_squared == Fraction(16, 10)
