@@ -34,6 +34,7 @@ from dpsql.session.answer import check_answerable
 from dpsql.session.data import PrivateData
 from dpsql.session.paid import PaidStep
 from dpsql.session.planning import Compiled, referred
+from dpsql.session.values import part_of
 from dpsql.sql.compiled import Script
 from dpsql.sql.lowering.drawn import DrawnQuantile, Place
 
@@ -90,11 +91,7 @@ class WantedQuantiles:
         share = given.share or (ALONE if _is_alone(script) else BESIDE)
         each = share / len(script.drawn)  # so that a charge that failed is for the same again
         left = 1 - each * len(missing)
-        if budget.pure:
-            parts = (Budget(epsilon=budget.amount * of, delta=0) for of in (each, left))
-        else:
-            parts = (Budget(rho=budget.mu_squared * of / 2) for of in (each, left))
-        return cls(script, missing, *parts)
+        return cls(script, missing, part_of(budget, each), part_of(budget, left))
 
     def plan(self, of: DrawnQuantile) -> DrawPlan:
         """Return the plan for drawing one of them."""
