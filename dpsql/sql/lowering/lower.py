@@ -23,7 +23,15 @@ from dpsql.rel.ranked import ValueLine
 from dpsql.schema import Table
 from dpsql.schema.domain import Merging
 from dpsql.schema.names import capitals
-from dpsql.sql.binding.core import Core, Linear, Quantile, Statistic, Windowed, present
+from dpsql.sql.binding.core import (
+    Core,
+    Linear,
+    Quantile,
+    Statistic,
+    Windowed,
+    counts_units,
+    present,
+)
 from dpsql.sql.binding.expressions import BoundExpr, column, render
 from dpsql.sql.lowering.drawn import counted_of, ends_of, ranked_of
 from dpsql.sql.lowering.evaluate import Evaluator, StoredAxis, WeighedEntries
@@ -194,7 +202,21 @@ class _Set:
             types.update(self._evaluator.types(axis))
         statistics = tuple(self._statistic(s) for s in self._core.statistics)
         axes = tuple(GroupAxis(self._evaluator.frame(axis), axis.keys) for axis in self._axes)
+        if not (self.possible and all(axis.rows for axis in axes)):
+            self._check_none(statistics)
         return GroupsOf(axes, statistics)
+
+    def _check_none(self, statistics: Sequence[LoweredStatistic]) -> None:
+        """Refuse a statement without groups, if something in it is measured apart from counts."""
+        apart = (s.ranked or s.values_of or counts_units(s.statistic) for s in statistics)
+        if self._core.summed or not any(apart):
+            return
+        raise self._source.error(
+            self._core.where,
+            "No possible row meets the conditions, so there is no group to return.",
+            "are the conditions contradictory, beyond the columns' domains, or do they "
+            "compare with NULL? That is written IS NULL.",
+        )
 
     def _add(self, component: CoupledColumns) -> None:
         """Evaluate the groups of one component."""
