@@ -140,7 +140,15 @@ def answer(data: PrivateData, request: Request) -> Release:
 
 
 class UndrawnError(Exception):
-    """Quantiles are to be drawn first, see `draws.with_draws`; nothing was charged."""
+    """Quantiles are to be drawn first, see `draws.with_draws`; nothing was charged.
+
+    Args:
+        asked: what was compiled so far.
+    """
+
+    def __init__(self, asked: Compiled) -> None:
+        super().__init__()
+        self.asked = asked
 
 
 def _check_drawn(data: PrivateData, asked: Compiled) -> None:
@@ -150,7 +158,7 @@ def _check_drawn(data: PrivateData, asked: Compiled) -> None:
         UndrawnError: they weren't.
     """
     if asked.script.drawn and not data.declared.drawn:
-        raise UndrawnError
+        raise UndrawnError(asked)
 
 
 def check_answerable(data: PrivateData, request: Request) -> None:
@@ -162,6 +170,15 @@ def check_answerable(data: PrivateData, request: Request) -> None:
     with data.held():
         request.tell("planning", 0, 1)
         asked = compiled_on_past(data, request)
+    check_plannable(data, asked)
+
+
+def check_plannable(data: PrivateData, asked: Compiled) -> None:
+    """Check that compiled statements can be answered and planned; reads and spends nothing.
+
+    Raises:
+        DpsqlError: they can't.
+    """
     rehearse(asked.script)
     _planned(data, asked)
 

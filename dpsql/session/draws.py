@@ -30,7 +30,7 @@ from dpsql.privacy.finding import Quantiles
 from dpsql.rel.ranked import RankedValues
 from dpsql.release.drawn import KeptQuantiles
 from dpsql.request import Request
-from dpsql.session.answer import check_answerable
+from dpsql.session.answer import check_plannable
 from dpsql.session.data import PrivateData
 from dpsql.session.paid import PaidStep
 from dpsql.session.planning import Compiled, referred
@@ -158,10 +158,14 @@ def planned_beside(data: PrivateData, asked: Compiled) -> Compiled:
     )
 
 
-def with_draws(data: PrivateData, request: Request) -> tuple[PrivateData, Request]:
+def with_draws(data: PrivateData, asked: Compiled) -> tuple[PrivateData, Request]:
     """Draw the quantiles that statements ask for, each for a charge, or take those of before.
 
     Before anything is drawn, it is looked whether all else can be answered for the rest.
+
+    Args:
+        data: what the statements are over.
+        asked: the statements, as they were compiled just now.
 
     Returns:
         The data with what was drawn, and what is asked with the rest of the budget.
@@ -169,14 +173,13 @@ def with_draws(data: PrivateData, request: Request) -> tuple[PrivateData, Reques
     Raises:
         DpsqlError: see `answer.answer`.
     """
-    with data.held():
-        script = data.declared.compile(request)
+    request, script = asked.request, asked.alone or asked.script
     known = _known(data, script, request)
     draws = WantedQuantiles.of(script, request, known)
     rest = request if request.free else replace(request, budget=draws.rest)
     if draws.missing and request.amount is not None:
         data.ledger.check_left(request.amount, request.amount.mu_squared, Fraction(0))
-        check_answerable(data, rest)
+        check_plannable(data, replace(asked, request=rest))
     for name, of in draws.missing.items():
         known[name] = _drawn(data, request, draws, of)
     drawn = tuple(

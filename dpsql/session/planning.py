@@ -71,6 +71,8 @@ class Compiled:
     """Whether sums are added up from zero in any case."""
     notes: tuple[str, ...] = ()
     """Notes for the plan, besides its own."""
+    alone: Script | None = None
+    """The script as it is compiled without regard to the past, if it was so before."""
 
     @cached_property
     def past(self) -> Past:
@@ -95,7 +97,7 @@ def compiled(data: PrivateData, request: Request, *, from_zero: bool = False) ->
         SqlError, SchemaError, ResourceLimitError: they can't be answered.
         LedgerError: the ledger can't be read.
     """
-    script = data.declared.compile(request, from_zero=from_zero)
+    script = alone = data.declared.compile(request, from_zero=from_zero)
     data.archive.referred(request, referred(script))
     before = data.archive.of_tables(request, script.tables)
     cuts = _Cuts.of(script, before.sources)
@@ -105,7 +107,7 @@ def compiled(data: PrivateData, request: Request, *, from_zero: bool = False) ->
         for name, of in own.table.lines.items()
     ):
         script = data.declared.compile(request, cuts=cuts.of_table, from_zero=from_zero)
-    return Compiled(request, script, before.along(cuts.of_source), from_zero)
+    return Compiled(request, script, before.along(cuts.of_source), from_zero, alone=alone)
 
 
 @dataclass(frozen=True, slots=True)

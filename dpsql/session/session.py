@@ -680,7 +680,9 @@ def _drawn_first(
     """Draw quantiles that statements ask for; the session knows of them by its account alone."""
     from dpsql.session.draws import with_draws  # which few need
 
-    return with_draws(session._data, request)
+    if not isinstance(refused, UndrawnError):
+        raise refused
+    return with_draws(session._data, refused.asked)
 
 
 def _released_first(

@@ -16,6 +16,7 @@ from dpsql.engines.duckdb.engine import DuckDBRanking
 from dpsql.engines.ranked import by_group
 from dpsql.measurement import quantiles
 from dpsql.release import folder
+from dpsql.session import data as declaring
 from dpsql.session import draws as drawing
 from tests.helpers.seeded import SeededBits
 
@@ -302,6 +303,12 @@ def test_large_pure_budgets_pay_for_units(con, most, epsilon):
     budget = dpsql.Budget(epsilon=epsilon, delta=0)
     (one,) = asked.release(sql, budget=budget, mechanism="laplace").facts.drawn
     assert one.epsilon * most <= Fraction(str(epsilon)) * Fraction(9, 10)
+
+
+def test_statements_are_compiled_once_before_a_draw_and_once_after(con):
+    with patch.object(declaring, "compile_script", wraps=declaring.compile_script) as compiled:
+        session(con).query(MEDIAN, budget=MUCH)
+    assert compiled.call_count == 2
 
 
 def test_the_same_is_drawn_once(con):
