@@ -31,6 +31,7 @@ def _missing() -> dict[str, str]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     cpu.add_options(parser)
+    slow.add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from functools import partial
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ import pytest
 from tests.architecture.test_structure import ROOT, tree_of
 from tests.helpers.cpu import Measured
 from tests.helpers.dear import DEAR, DOORS
-from tests.helpers.slow import FILE, MISSING, listed, slow
+from tests.helpers.slow import FILE, MISSING, PARTS, listed, mark, slow
 
 
 def names_of(node: ast.AST, before: str = "") -> set[str]:
@@ -42,17 +43,51 @@ def test_slow_tests_are_sorted():
 @pytest.mark.parametrize(
     ("seconds", "before", "expected"),
     [
-        ({"t[1]": 0.05, "t[2]": 0.1, "t[3]": 0.5, "t[4]": 0.6, "t[5]": 1.1}, (), ["t[3]", "t[5]"]),
-        ({"t[1]": 0.6, "t[2]": 0.7, "t[3]": 0.8}, ("t[1]", "t[3]"), ["t[1]", "t[3]"]),
-        ({"t[1]": 0.08, "t[2]": 0.08, "t[3]": 0.05, "t[4]": 0.8}, ("t[2]", "t[3]"), ["t[2]"]),
-        ({"t[1]": 1.2, "t[2]": 1.3}, (), ["t[1]", "t[2]"]),
-        ({"t": 0.9, "u": 1.1, "v": 0.6}, ("v",), ["u"]),
+        ({"t[1]": 0.02, "t[2]": 0.04, "t[3]": 0.2, "t[4]": 0.3, "t[5]": 0.5}, (), ["t[3]", "t[5]"]),
+        ({"t[1]": 0.25, "t[2]": 0.3, "t[3]": 0.35}, ("t[1]", "t[3]"), ["t[1]", "t[3]"]),
+        ({"t[1]": 0.04, "t[2]": 0.04, "t[3]": 0.02, "t[4]": 0.3}, ("t[2]", "t[3]"), ["t[2]"]),
+        ({"t[1]": 0.5, "t[2]": 0.6}, (), ["t[1]", "t[2]"]),
+        ({"t": 0.35, "u": 0.45, "v": 0.25}, ("v",), ["u"]),
         ({f"{next(iter(DEAR))}[{i}]": i for i in (8.0, 9.0)}, (), [f"{next(iter(DEAR))}[9.0]"]),
         ({f"{min(DOORS)}[{i}]": i for i in (0.3, 0.9, 1.2)}, (), [f"{min(DOORS)}[1.2]"]),
     ],
 )
 def test_a_case_of_each_test_runs_by_default_unless_all_are_dear(seconds, before, expected):
     assert slow(seconds, frozenset(before)) == expected
+
+
+def test_each_slow_test_is_in_one_part_and_no_others_change_which():
+    names = sorted(listed())
+    parts = [_marked(names, part) for part in range(1, PARTS + 1)]
+    assert sorted(name for part in parts for name in part) == names
+    assert _marked(names, None) == names
+    sizes = [Counter(name.partition("[")[0] for name in part) for part in parts]
+    for test in {name.partition("[")[0] for name in names}:
+        counts = [size[test] for size in sizes]
+        assert max(counts) - min(counts) <= 1, test
+    fewer = [name for name in names if "/session/" not in name]
+    for number, part in enumerate(parts, 1):
+        assert _marked(fewer, number) == [name for name in part if "/session/" not in name]
+
+
+def _marked(names: list[str], part: int | None) -> list[str]:
+    """Return those that would run, if all of some tests were slow."""
+    items = [Item(name) for name in names]
+    mark(SimpleNamespace(getoption=lambda _: part, stash={}), items)
+    return [item.nodeid for item in items if item.marks == ["slow"]]
+
+
+class Item:
+    """A test, as far as marks go."""
+
+    def __init__(self, nodeid: str) -> None:
+        self.nodeid, self.marks = nodeid, list[str]()
+
+    def get_closest_marker(self, mark: str) -> bool:
+        return mark in self.marks
+
+    def add_marker(self, mark: str) -> None:
+        self.marks.append(mark)
 
 
 @pytest.mark.parametrize(

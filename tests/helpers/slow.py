@@ -1,11 +1,15 @@
 """Tests that take long: `tests/slow.txt` lists them, and only `python -m tests --slow` runs them.
 
+It runs a third of them, another one each day: `--part 2` is the second. Slow cases of one test are
+dealt to the parts in turn, beginning with one that its name decides, so that a change of some tests
+moves no others.
+
 The list is measured, never guessed:
 
-    python -m pytest -n 2 -m "not long" --cpu cpu.jsonl
+    python -m pytest -n 2 -m "not long" --cpu=cpu.jsonl
     python -m tests.helpers.slow cpu.jsonl
 
-A case is slow above `LIMIT`, or above `ALONE` where each case is a door of its own (`dear.py`). Of
+A case is slow above `LIMIT`, or above `DOOR` where each case is a door of its own (`dear.py`). Of
 each test one case stays, the one that takes longest of those up to `ALONE`: the quickest may be one
 that is refused, and sees nothing. Where all take longer, the test is slow as a whole, but for the
 quickest case of one in `dear.py`. Where what is made for several tests takes long, these have the
@@ -16,7 +20,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import defaultdict
+import zlib
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -24,13 +29,28 @@ import pytest
 
 from tests.helpers.dear import DEAR, DOORS
 
-LIMIT = 0.1
-ALONE = 1.0
+LIMIT = 0.05
+ALONE = 0.4
+DOOR = 1.0
 """CPU seconds. What is listed stays until it takes half of them: no two runs take the same."""
+
+PARTS = 3
+"""Days in which each slow test has run once."""
 
 FILE = Path(__file__).parents[1] / "slow.txt"
 MISSING: pytest.StashKey[list[str]] = pytest.StashKey()
 """What is listed and is none of the tests, in files of which there are tests."""
+
+
+def add_options(parser: pytest.Parser) -> None:
+    group = parser.getgroup("slow", "slow tests")
+    group.addoption(
+        "--part",
+        metavar="NUMBER",
+        type=int,
+        choices=range(1, PARTS + 1),
+        help=f"of the slow tests, run one of {PARTS} parts; all if not given",
+    )
 
 
 def listed() -> frozenset[str]:
@@ -38,16 +58,28 @@ def listed() -> frozenset[str]:
 
 
 def mark(config: pytest.Config, items: Iterable[pytest.Item]) -> None:
-    """Mark those that are listed, but for samples that were others when the list was measured."""
-    names, found, files = listed(), set(), set()
+    """Mark those that are listed, but for samples that were others when the list was measured.
+
+    Those of another part than is asked for are long.
+    """
+    names, found, files, dealt = listed(), set(), set(), Counter[str]()
+    part = config.getoption("--part")
     for item in items:
         files.add(item.nodeid.partition("::")[0])
         if item.nodeid in names:
             found.add(item.nodeid)
-            if not item.get_closest_marker("long"):
-                item.add_marker("slow")
+            if item.get_closest_marker("long"):
+                continue
+            test = item.nodeid.partition("[")[0]
+            item.add_marker("slow" if part in (None, part_of(test, dealt[test])) else "long")
+            dealt[test] += 1
     missing = sorted(name for name in names - found if name.partition("::")[0] in files)
     config.stash[MISSING] = missing
+
+
+def part_of(test: str, number: int) -> int:
+    """Return the part of a slow case: its number among those of its test."""
+    return (zlib.crc32(test.encode()) + number) % PARTS + 1
 
 
 def slow(seconds: Mapping[str, float], before: frozenset[str]) -> list[str]:
@@ -59,7 +91,7 @@ def slow(seconds: Mapping[str, float], before: frozenset[str]) -> list[str]:
         test
         for name, tests in cases.items()
         for kept in [_kept(name, tests, seconds, before)]
-        for limit in [ALONE if name in DOORS else LIMIT]
+        for limit in [DOOR if name in DOORS else LIMIT]
         for test in tests
         if test != kept and seconds[test] > limit / (2 if test in before else 1)
     )

@@ -10,6 +10,7 @@ import pytest
 from tests.benchmarks.processors import QUICK, chosen, is_possible, planned
 
 
+@pytest.mark.slow  # and each day, as no other test sees it
 def test_what_would_be_measured_does_not_depend_on_the_kernel():
     """They differed in 36 of 100 plans, by up to 3 percent of one statement's error."""
     kernels = [kernel for kernel in ("Prescott", "Haswell") if is_possible(kernel)]
