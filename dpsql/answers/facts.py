@@ -175,6 +175,17 @@ class BoundedColumn(msgspec.Struct, frozen=True):
         return max(self.charges, key=lambda one: one.seq)
 
 
+class ReleasedValue(msgspec.Struct, frozen=True):
+    """A value of all units' rows that was released first, for statements that compare with it."""
+
+    statement: str
+    """The statement that returns it."""
+    value: str
+    """It, as it is written in SQL."""
+    charges: tuple[Earlier, ...]
+    """Those on which it rests."""
+
+
 def words_of_miss(drawn: RankDraw) -> str:
     """Word how far off a drawn quantile is: by how many rows, if there are enough beside it."""
     beside = "" if drawn.probability in (0, 1) else " on each side of it"
@@ -281,6 +292,8 @@ class Facts:
     """The columns of its tables whose bounds were found in the rows."""
     drawn: tuple[DrawnQuantiles, ...] = ()
     """The quantiles that were drawn."""
+    valued: tuple[ReleasedValue, ...] = ()
+    """The values that were released first, and are written in the statements."""
     confidence: float | None = None
     nonnegative: bool = False
     integers: bool = False
@@ -344,13 +357,14 @@ class Facts:
         found = (column.charge for column in self.found)
         drawn = (one.charge for one in self.drawn)
         bounds = (charge for one in self.bounded for charge in one.charges)
-        rested = (*self.earlier, *found, *bounds, *drawn)
+        values = (charge for one in self.valued for charge in one.charges)
+        rested = (*self.earlier, *found, *bounds, *drawn, *values)
         return tuple({one.seq: one for one in rested}.values())
 
     @property
     def rests_on_found(self) -> bool:
-        """Whether something was found or drawn for it, with charges of their own."""
-        return bool(self.found or self.bounded or self.drawn)
+        """Whether something was found, drawn or released first, with charges of their own."""
+        return bool(self.found or self.bounded or self.drawn or self.valued)
 
     @property
     def adjusted(self) -> bool:

@@ -25,6 +25,7 @@ from dpsql.answers.facts import (
     Earlier,
     Facts,
     FoundColumn,
+    ReleasedValue,
     words_of_miss,
 )
 from dpsql.errors import printable
@@ -213,6 +214,12 @@ def _drawn_quantiles(drawn: Iterable[DrawnQuantiles]) -> Iterator[str]:
         yield f"{printable(one.label)}: {words_of_miss(one)} ({charge})"
 
 
+def _released_values(valued: Iterable[ReleasedValue]) -> Iterator[str]:
+    for one in valued:
+        charges = "; ".join(_rested_on(one.charges))
+        yield f"{printable(one.statement)}: {printable(one.value)} ({charges})"
+
+
 def _of_versions(versions: Mapping[str, str]) -> list[str]:
     return [", ".join(map(" ".join, versions.items()))]
 
@@ -357,6 +364,26 @@ FACTS = (
         In.METADATA,
         write=lambda drawn: [
             {"table": one.path[-1], "quantile": one.label, "entry": one.charge.seq} for one in drawn
+        ],
+    ),
+    Fact(
+        "released_values",
+        "valued",
+        In.RELEASE,
+        absent=(),
+        lines=(FactLine("Privacy", "released first", _released_values),),
+    ),
+    Fact(
+        "released_values",
+        "valued",
+        In.METADATA,
+        write=lambda valued: [
+            {
+                "statement": one.statement,
+                "value": one.value,
+                "entries": [c.seq for c in one.charges],
+            }
+            for one in valued
         ],
     ),
     Fact("versions", "versions", lines=(FactLine("Limits", "versions", _of_versions),)),

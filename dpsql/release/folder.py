@@ -54,7 +54,9 @@ ASIDE = 6
 """The format of releases whose budget sets δ aside, or that were charged some."""
 DRAWN = 7
 """The format of releases for which quantiles were drawn."""
-READ = (2, 3, FORMAT, SEVERAL, ASIDE, DRAWN)
+VALUED = 8
+"""The format of releases for which values were released first."""
+READ = (2, 3, FORMAT, SEVERAL, ASIDE, DRAWN, VALUED)
 """Formats that are read: format 2 left rows out of all statements that one of them left out, format
 3 knew neither contexts nor measures among what was measured, format 4 is of one table."""
 MAX_BYTES = 2**26
@@ -102,8 +104,13 @@ def write(facts: Facts, files: Mapping[str, DescribedFile]) -> str:
         **document_of(facts, In.RELEASE),
         "files": msgspec.to_builtins(files),
     }
-    later = facts.found, facts.bounded, facts.drawn
-    for name, found in zip(("found_keys", "found_bounds", "drawn_quantiles"), later, strict=True):
+    later = {
+        "found_keys": facts.found,
+        "found_bounds": facts.bounded,
+        "drawn_quantiles": facts.drawn,
+        "released_values": facts.valued,
+    }
+    for name, found in later.items():
         if not found:
             del document[name]
     if not facts.read:
@@ -119,6 +126,8 @@ def _format_of(facts: Facts) -> int:
     aside = facts.budget is not None and bool(facts.budget.key_delta)
     charged = facts.receipt is not None and bool(facts.receipt.delta)
     rested = any(before.delta for before in facts.charges_before)
+    if facts.valued:
+        return VALUED
     if facts.drawn:
         return DRAWN
     if aside or charged or rested or facts.bounded:

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from dpsql.answers.facts import BoundedColumn, DrawnQuantiles, Facts, FoundColumn, agree
+from dpsql.answers.facts import (
+    BoundedColumn,
+    DrawnQuantiles,
+    Facts,
+    FoundColumn,
+    ReleasedValue,
+    agree,
+)
 from dpsql.answers.frames import (
     AnsweredAgain,
     AnsweredFrames,
@@ -167,8 +174,9 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         found: tuple[FoundColumn, ...],
         bounded: tuple[BoundedColumn, ...],
         drawn: tuple[DrawnQuantiles, ...] = (),
+        valued: tuple[ReleasedValue, ...] = (),
     ) -> Release:
-        """Return the same release with what was found of columns, or drawn, before it was made.
+        """Return the same release with what was found, drawn or released before it was made.
 
         Counts of found keys take their scores along, where they are all that is asked: see
         `answers/scored.py`. What is kept of scores are those that are used.
@@ -179,7 +187,7 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
             scored = frames.with_scores(facts.tables, found)
         if scored is None:
             found = tuple(one.without_scores for one in found)
-        facts = replace(facts, found=found, bounded=bounded, drawn=drawn)
+        facts = replace(facts, found=found, bounded=bounded, drawn=drawn, valued=valued)
         return self._with(facts=facts, frames=scored)
 
     def with_standard_errors(self) -> Release:

@@ -357,12 +357,12 @@ def _is_used_otherwise(ledger: Ledger, receipt: Receipt, content: bytes) -> bool
 def _handed_out(data: PrivateData, release: Release, request: Request) -> Release:
     """Write a release to a folder, if asked, and hand it out as it is to be shown."""
     declared, tables = data.declared, release.facts.tables
-    if declared.found or declared.drawn:
+    if declared.found or declared.drawn or declared.valued:
         found = declared.found_of(tables, FoundColumn)
         if not request.reuse:  # scores are earlier measurements, too
             found = tuple(one.without_scores for one in found)
         bounded = declared.found_of(tables, BoundedColumn)
-        release = release.resting_on(found, bounded, declared.drawn)
+        release = release.resting_on(found, bounded, declared.drawn, declared.valued)
     if request.out is not None:
         release.save(Path(request.out))
     if release.receipt is not None:
@@ -416,8 +416,10 @@ def _rest(data: PrivateData, budget: Budget, tables: Sequence[Table]) -> Budget 
     declared = data.declared
     found = declared.found_of(tables, FoundColumn), declared.found_of(tables, BoundedColumn)
     kinds = (*found, declared.drawn)
-    charges = {one.charge.seq: one.charge for kind in kinds for one in kind}.values()
-    if not charges or (budget.pure and (found[1] or declared.drawn)):
+    every = [one.charge for kind in kinds for one in kind]
+    every += (charge for one in declared.valued for charge in one.charges)
+    charges = {one.seq: one for one in every}.values()
+    if not charges or (budget.pure and (found[1] or declared.drawn or declared.valued)):
         return None
     if budget.pure:
         left = budget.amount - sum((one.rule.epsilon for one in found[0]), Fraction(0))

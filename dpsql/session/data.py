@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import polars as pl
 
-from dpsql.answers.facts import BoundedColumn, DrawnQuantiles, FoundColumn
+from dpsql.answers.facts import BoundedColumn, DrawnQuantiles, FoundColumn, ReleasedValue
 from dpsql.calls import check_path, check_switch
 from dpsql.engines.made_rows import rows_of_relation
 from dpsql.engines.public import PublicReader
@@ -82,6 +82,8 @@ class DeclaredData:
     """Paths and columns whose values were found, or are assumed, see `Table.learned`."""
     drawn: tuple[DrawnQuantiles, ...] = ()
     """The quantiles that were drawn for the statements that are asked."""
+    valued: tuple[ReleasedValue, ...] = ()
+    """The values that were released first, and are written in the statements that are asked."""
     can_find: Callable[[], bool] = lambda: True
     """Whether the account can pay for finding more."""
     by_owner: Schema | None = None

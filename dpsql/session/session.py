@@ -697,8 +697,7 @@ def _released_first(
         raise refused
     from dpsql.session.values import with_values  # which few need
 
-    request = with_values(session._data, request, lambda one: answered(session, one))
-    return session._data, request
+    return with_values(session._data, request, lambda one: answered(session, one))
 
 
 _FIRST = {

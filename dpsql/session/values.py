@@ -16,6 +16,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from dpsql.answers.answers import invented
+from dpsql.answers.facts import Earlier, ReleasedValue
 from dpsql.errors import (
     BudgetError,
     SqlError,
@@ -41,10 +42,13 @@ NAME = "value"
 
 def with_values(
     data: PrivateData, request: Request, answer: Callable[[Request], Release]
-) -> Request:
+) -> tuple[PrivateData, Request]:
     """Release the values, and return what is asked with these, for the rest of the budget.
 
     Before, it is looked whether that can be answered, with invented values.
+
+    Returns:
+        The data with what was released, and what is asked.
 
     Args:
         data: what the statements are over.
@@ -61,12 +65,25 @@ def with_values(
         each = part_of(budget, SHARE / len(known))
         data.ledger.check_left(budget, budget.mu_squared, Fraction(0))
         check_answerable(data, assumed)
+    valued = list[ReleasedValue]()
     for _ in known:
         wanted = _wanted(data, request)
         if wanted is not None:
             asked = replace(_alone(request, str(wanted.value)), budget=each)
-            request = _written(request, wanted, answer(asked)[NAME][NAME][0])
-    return replace(request, budget=assumed.budget)
+            release = answer(asked)
+            value = _literal(release[NAME][NAME][0], wanted)
+            charges = _charges_of(data, release)
+            valued.append(ReleasedValue(str(wanted.value), value, charges))
+            request = _written(request, wanted, value)
+    declared = replace(data.declared, valued=tuple(valued))
+    return replace(data, declared=declared), replace(request, budget=assumed.budget)
+
+
+def _charges_of(data: PrivateData, release: Release) -> tuple[Earlier, ...]:
+    """Return the charges on which a release rests, its own as the last."""
+    paid = release.receipt
+    own = (e for e in data.ledger.entries() if paid is not None and e.request == paid.request)
+    return (*release.facts.charges_before, *map(Earlier.of, own))
 
 
 def assumed_values(data: PrivateData, request: Request) -> tuple[list[str], Request]:
@@ -87,7 +104,8 @@ def assumed_values(data: PrivateData, request: Request) -> tuple[list[str], Requ
                 hint="pass " + spend(rho="0.5") + " in place of " + option("targets") + ".",
             )
         found.append(str(wanted.value))
-        request = _written(request, wanted, _invented(data, request, wanted))
+        invention = _literal(_invented(data, request, wanted), wanted)
+        request = _written(request, wanted, invention)
     if budget is not None:
         request = replace(request, budget=part_of(budget, 1 - SHARE))
     return found, request
@@ -119,7 +137,7 @@ def _invented(data: PrivateData, request: Request, wanted: UnsupportedSqlError) 
     alone = _alone(request, str(wanted.value))
     try:
         while (inner := _wanted(data, alone)) is not None and inner.value != wanted.value:
-            alone = _written(alone, inner, _invented(data, alone, inner))
+            alone = _written(alone, inner, _literal(_invented(data, alone, inner), inner))
         with data.held():
             script = data.declared.compile(alone)
     except SqlError:
@@ -147,11 +165,11 @@ def _alone(request: Request, sql: str) -> Request:
     return replace(own, **{way: getattr(request, way) for way in ways})
 
 
-def _written(request: Request, wanted: UnsupportedSqlError, value: object) -> Request:
-    """Write a value in the place that an error marks."""
+def _written(request: Request, wanted: UnsupportedSqlError, value: str) -> Request:
+    """Write a value, as SQL has it, in the place that an error marks."""
     if wanted.sql is None or wanted.span is None:
         raise wanted
-    sql = wanted.sql[: wanted.span.start] + _literal(value, wanted) + wanted.sql[wanted.span.end :]
+    sql = wanted.sql[: wanted.span.start] + value + wanted.sql[wanted.span.end :]
     written = ((name, sql if text == wanted.sql else text) for name, text in request.statements)
     statements = tuple(written)
     if statements == request.statements:  # it is about a text that was made of one

@@ -181,3 +181,26 @@ def test_plans_say_what_is_released_first():
     assert "(SELECT AVG(age) FROM c)" in note
     assert "ρ = 0.2 of the budget" in note
     assert plan.budget.mu_squared == Fraction(16, 10)
+
+
+def test_a_release_tells_the_values_on_which_it_rests(tmp_path):
+    """By what they were charged, and what that is in all; also in a folder."""
+    con = duckdb.connect()
+    con.execute("CREATE TABLE loan AS SELECT (i % 100)::INTEGER AS amount FROM range(20000) r (i)")
+    session = dpsql.Session(con, schema={"loan": {"amount": dpsql.Domain.integers(0, 99)}})
+    budget = dpsql.Budget(epsilon=1, delta=1e-9)
+    sql = "SELECT COUNT(*) AS n FROM loan WHERE amount > (SELECT AVG(amount) FROM loan)"
+    release = session.release({"a": sql}, budget=budget)
+    (value,) = release.facts.valued
+    assert [charge.seq for charge in value.charges] == [session.ledger.entries()[0].seq]
+    assert value.value in release.facts.statements["a"]
+    text = " ".join(release.summary().split())
+    assert "released first SELECT (SELECT AVG(amount) FROM loan) AS value" in text
+    assert "in all ρ = 0.0165575; μ = 0.181975; ε = 1 at δ = 1e-9" in text
+    release.save(tmp_path / "saved")
+    saved = dpsql.Release.load(tmp_path / "saved", ledger=session.ledger)
+    assert saved.facts.valued == release.facts.valued
+    assert saved["a"].equals(release["a"])
+    again = session.release({"a": sql}, budget=0)
+    assert again["a"].equals(release["a"])
+    assert {*value.charges} <= {*again.facts.valued[0].charges}
