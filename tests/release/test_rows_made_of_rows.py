@@ -156,8 +156,6 @@ FOREIGN = {
     "a left join": "SELECT COUNT(*) AS n FROM customers c LEFT JOIN orders o ON {}",
     "EXISTS": "SELECT COUNT(*) AS n FROM customers c"
     " WHERE EXISTS (SELECT 1 FROM orders o WHERE {})",
-    "a number of rows": "SELECT COUNT(*) AS n FROM customers c"
-    " WHERE (SELECT COUNT(*) FROM orders o WHERE {}) > 1",
     "IN": "SELECT COUNT(*) AS n FROM customers c"
     " WHERE c.birth IN (SELECT o.price FROM orders o WHERE {})",
     "groups": "SELECT k, COUNT(*) AS n FROM (SELECT o.customer_id, COUNT(*) AS k FROM orders o"
@@ -215,6 +213,19 @@ PLACES = {
 @pytest.mark.parametrize("sql", FOREIGN.values(), ids=FOREIGN)
 def test_joins_that_say_nothing_of_the_unit_are_refused_where_they_stand(sql, condition):
     check_refused(sql.format(condition))
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_a_number_of_all_rows_is_released_first(condition):
+    con = filled(seeded(3))
+    session = dpsql.Session(con, unit=UNIT, public=PUBLIC)
+    number = f"(SELECT COUNT(*) FROM orders o WHERE {condition})"
+    sql = f"SELECT COUNT(*) AS n FROM customers c WHERE {number} > 1.5"
+    release = session.release({"a": sql}, budget=EXACT)
+    assert round(release["a"]["n"][0]) == con.execute(sql).fetchone()[0]
+    assert [value.statement for value in release.facts.valued] == [f"SELECT {number} AS value"]
+    ((rows,),) = con.execute(f"SELECT {number}").fetchall()
+    assert session.history.height == 1 + (rows > 1)  # else nothing is left to count
 
 
 @pytest.mark.parametrize("sql", OTHERS)
