@@ -17,6 +17,7 @@ from dpsql.answers.facts import (
     Facts,
     FoundColumn,
     FoundRound,
+    ReleasedValue,
 )
 from dpsql.planner.reconstruction.base import EXPECTED
 from dpsql.present.records import FACTS, In, document_of, facts_in, lines_of
@@ -73,6 +74,13 @@ OTHERS = {
             (7, 12),
             Fraction(1, 3),
             Earlier(4, "ef" * 16, Fraction(1, 9), "2020-01-01T00:00:00+00:00"),
+        ),
+    ),
+    "valued": (
+        ReleasedValue(
+            "SELECT (SELECT AVG(x) FROM t) AS value",
+            "(2.5)",
+            (Earlier(5, "ef" * 16, Fraction(1, 9), "2020-01-01T00:00:00+00:00"),),
         ),
     ),
     "confidence": 0.5,
