@@ -14,7 +14,7 @@ from types import MappingProxyType
 import msgspec
 import polars as pl
 
-from dpsql.answers.found_values import FoundValues
+from dpsql.answers.found_values import FoundValues, Parts
 from dpsql.measurement.certify import is_laplace
 from dpsql.measurement.quantiles import RankDraw, rows_missed, rows_needed
 from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER, Traits
@@ -130,13 +130,17 @@ class FoundColumn(msgspec.Struct, frozen=True, omit_defaults=True):
         """The name that a reader sees."""
         return self.column if self.computed is None else self.computed.expression
 
+    @property
+    def parts(self) -> Parts:
+        """The values that each of its keys joins; none if it is one alone."""
+        return () if self.computed is None else self.computed.parts
+
     def is_called(self, name: object) -> bool:
         """Whether it is meant by a name, or by a list of what was found together."""
         if not isinstance(name, list | tuple):
             return folded(str(name)) == folded(self.label)
-        parts = () if self.computed is None else self.computed.parts
-        names = {folded(label) for label, _ in parts}
-        return bool(parts) and names == {folded(str(one)) for one in name}
+        names = {folded(label) for label, _ in self.parts}
+        return bool(names) and names == {folded(str(one)) for one in name}
 
     def domain(self, table: Table) -> Domain | None:
         """Return the values, of the table that has them, if it does."""
@@ -181,9 +185,9 @@ class ReleasedValue(msgspec.Struct, frozen=True):
     statement: str
     """The statement that returns it."""
     value: str
-    """It, as it is written in SQL."""
+    """The value, as it is written in SQL."""
     charges: tuple[Earlier, ...]
-    """Those on which it rests."""
+    """The charges on which it rests."""
 
 
 def words_of_miss(drawn: RankDraw) -> str:

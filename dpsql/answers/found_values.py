@@ -17,7 +17,7 @@ _EPOCH = date(1970, 1, 1)
 Joined = tuple[KeyValue | None, ...]
 """Values of a row that were found together."""
 Parts = tuple[tuple[str, str], ...]
-"""What a reader calls each of several values that are found together, and its type."""
+"""Names, as a reader knows them, and types of several values that are found together."""
 
 
 def parts_of(found: FoundExpression | None) -> Parts:

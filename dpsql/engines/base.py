@@ -108,7 +108,7 @@ class Counted(Mapping[Marginal, Counts]):
         self.totals = MappingProxyType(dict(totals))
         """Axis of the counts of a table → how many rows of one unit its total holds at most."""
         self.rows = MappingProxyType({**totals, **rows})
-        """Of several tables, measure → how many rows of one unit its sums hold at most."""
+        """Measures of several tables → how many rows of one unit their sums hold at most."""
         self.above = MappingProxyType(dict(above))
         """Marginal of sums that may not fit 64 bits → their higher words."""
 

@@ -204,7 +204,7 @@ def score_range(probability: Fraction) -> int:
 
 
 class RankDraw(Protocol):
-    """What quantiles are drawn by."""
+    """A rule by which quantiles are drawn."""
 
     @property
     def probability(self) -> Fraction:
@@ -216,7 +216,7 @@ class RankDraw(Protocol):
 
     @property
     def line(self) -> ValueLine:
-        """Where the values lie."""
+        """The line on which the values lie."""
 
 
 def place_from_end(drawn: RankDraw) -> int:

@@ -118,7 +118,7 @@ class RowCost:
     """The cost of a row in what is measured of one set: the product of some tables, over w."""
 
     tables: tuple[CostTable, ...]
-    """Of different attributes."""
+    """Tables of different attributes."""
     width: int
     """w >= 1: the variance of the noise, or its scale."""
 

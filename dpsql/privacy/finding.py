@@ -257,6 +257,13 @@ def delta_of(keys: Keys, budget: Budget, otherwise: Fraction | None) -> Fraction
     return min(found, LARGEST_DELTA)
 
 
+def part_of(budget: Budget, share: Fraction) -> Budget:
+    """Return a part of a budget: of its ε, if that is pure, and else of its μ²."""
+    if budget.pure:
+        return Budget(epsilon=budget.amount * share, delta=0)
+    return Budget(rho=budget.mu_squared * share / 2)
+
+
 def rest_of(budget: Budget, mu_squared: Fraction, delta: Fraction) -> Budget | None:
     """Return the budget that is left for answers where a part of it has found something.
 

@@ -452,8 +452,7 @@ def _check_drawn(
 
 def _tells(kept: KeptKeys, found: FoundColumn, table: Table) -> bool:
     """Whether a ledger's keys are those of a release: by their rule, and by scores that it uses."""
-    parts = found.computed.parts if found.computed else ()
-    if (kept.column, kept.rule, kept.parts) != (found.label, found.rule, parts):
+    if (kept.column, kept.rule, kept.parts) != (found.label, found.rule, found.parts):
         return False
     domain = found.domain(table)
     if not found.scores or domain is None:

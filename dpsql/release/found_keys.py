@@ -182,7 +182,7 @@ class FoundKeys:
         """Return those that a release rests on, of a table that has them as a domain."""
         other = domain.other or OTHER
         keys: list[Any] = [key for key in domain.values if key != domain.other]
-        parts = found.computed.parts if found.computed else ()
+        parts = found.parts
         return cls(
             table.typed,
             found.label,

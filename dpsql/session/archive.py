@@ -297,7 +297,7 @@ class Archive:
                 raise type(error)(message, hint=error.hint) from None
         return tuple(found)
 
-    def _has_only_less_rows(self, table: Table, charged: ChargedTable) -> bool:
+    def _has_only_fewer_rows(self, table: Table, charged: ChargedTable) -> bool:
         """Whether all that is new of a table is that it has one row of each unit, as it always had.
 
         Earlier versions charged it for as many as are stated for other tables.
@@ -357,7 +357,7 @@ class Archive:
             or only_adds(self._described(charged), table.stored)
             or self._is_bounded_since(table, charged)
             or self._has_only_more_bounds(table, charged)
-            or self._has_only_less_rows(table, charged)
+            or self._has_only_fewer_rows(table, charged)
             or self._is_found_since(charged)
             or self._differs_by_keys(charged, table.stored)
         )

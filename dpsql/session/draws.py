@@ -26,7 +26,7 @@ from dpsql.measurement.quantiles import (
     largest_epsilon,
 )
 from dpsql.privacy import Budget, Entry, Receipt
-from dpsql.privacy.finding import Quantiles
+from dpsql.privacy.finding import Quantiles, part_of
 from dpsql.rel.ranked import RankedValues
 from dpsql.release.drawn import KeptQuantiles
 from dpsql.request import Request
@@ -34,7 +34,6 @@ from dpsql.session.answer import check_plannable
 from dpsql.session.data import PrivateData
 from dpsql.session.paid import PaidStep
 from dpsql.session.planning import Compiled, referred
-from dpsql.session.values import part_of
 from dpsql.sql.compiled import Script
 from dpsql.sql.lowering.drawn import DrawnQuantile, Place
 

@@ -46,6 +46,11 @@ class KeySource:
         )
 
     @property
+    def parts(self) -> tuple[FoundExpression, ...]:
+        """The expressions that are found together; none if it is one alone."""
+        return () if self.computed is None else self.computed.parts
+
+    @property
     def kind(self) -> str:
         """The word that tells columns from expressions, whatever they are called."""
         return OF_COLUMN if self.computed is None else OF_EXPRESSION

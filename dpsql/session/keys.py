@@ -302,20 +302,20 @@ def source_of(declared: DeclaredData, table: Table, asked: KeyQuestion) -> KeySo
 
 def _as_key(table: Table, name: object) -> str:
     """Write a column, or an expression, as a key of groups."""
-    if isinstance(name, str) and not table.has(name) and _is_expression(name):
-        return name
-    return as_sql(column_of(table, name))
+    return str(name) if _is_expression(table, name) else as_sql(column_of(table, name))
 
 
 def _source(declared: DeclaredData, table: Table, text: object) -> KeySource:
-    if isinstance(text, str) and not table.has(text) and _is_expression(text):
-        return KeySource.of_expression(_computed(declared, table, text))
+    if _is_expression(table, text):
+        return KeySource.of_expression(_computed(declared, table, str(text)))
     return KeySource.of_column(table, column_of(table, text))
 
 
-def _is_expression(text: object) -> bool:
-    """Whether it is more than a name."""
-    return isinstance(text, str) and any(not (sign.isalnum() or sign in "_ ") for sign in text)
+def _is_expression(table: Table, text: object) -> bool:
+    """Whether it is more than a name, and no column's."""
+    if not isinstance(text, str) or table.has(text):
+        return False
+    return any(not (sign.isalnum() or sign in "_ ") for sign in text)
 
 
 def _computed(declared: DeclaredData, table: Table, text: str) -> FoundExpression:

@@ -26,6 +26,7 @@ from dpsql.errors import (
 )
 from dpsql.hints import option, spend
 from dpsql.privacy import Budget
+from dpsql.privacy.finding import part_of
 from dpsql.release import Release
 from dpsql.request import Free, Request
 from dpsql.schema.names import quoted_text
@@ -35,9 +36,9 @@ from dpsql.session.data import PrivateData
 SHARE = Fraction(1, 5)
 """The part of the budget for which all of them are released."""
 MOST = 8
-"""How many of them a request has at most."""
+"""The largest number of them in a request."""
 NAME = "value"
-"""What each is called as a statement of its own."""
+"""The name of each as a statement of its own."""
 
 
 def with_values(
@@ -119,13 +120,6 @@ def notes_of(known: list[str], budget: Budget | None) -> tuple[str, ...]:
         "invented value in its place"
         for sql in known
     )
-
-
-def part_of(budget: Budget, share: Fraction) -> Budget:
-    """Return a part of a budget."""
-    if budget.pure:
-        return Budget(epsilon=budget.amount * share, delta=0)
-    return Budget(rho=budget.mu_squared * share / 2)
 
 
 def _invented(data: PrivateData, request: Request, wanted: UnsupportedSqlError) -> object:

@@ -11,7 +11,6 @@ on it, and what is refused then may say why.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from abc import ABC, abstractmethod
@@ -38,7 +37,7 @@ from dpsql.hints import option
 from dpsql.planner.plans.traits import QUERYSMASHER
 from dpsql.privacy import Budget
 from dpsql.privacy.amount import on_fine_grid, on_grid
-from dpsql.privacy.finding import Bounds, Keys, delta_of, rest_of
+from dpsql.privacy.finding import Bounds, Keys, delta_of, part_of, rest_of
 from dpsql.privacy.keys import KeyRule
 from dpsql.progress import Watch
 from dpsql.request import Request
@@ -55,7 +54,7 @@ from dpsql.schema.domain import (
 )
 from dpsql.schema.drafts import drafted_bounds
 from dpsql.schema.grain import declared_type
-from dpsql.schema.names import folded
+from dpsql.schema.names import as_text, folded
 from dpsql.schema.sequences import decimal_text, type_range
 from dpsql.session.bounds import (
     BoundsQuestion,
@@ -248,7 +247,7 @@ class WantedFact(ABC):
     @property
     def called(self) -> str:
         """The table and the column as arguments of a call."""
-        return f"{_quoted(self.typed)}, {_quoted(self.column)}"
+        return f"{as_text(self.typed)}, {as_text(self.column)}"
 
     def given(self, request: Request, otherwise: object) -> object:
         """Return the number that a request assumes of it; another one if it doesn't."""
@@ -282,11 +281,6 @@ class WantedFact(ABC):
     @abstractmethod
     def known(self, data: PrivateData) -> PrivateData | None:
         """Return data with what was found of it before; None if nothing was."""
-
-
-def _quoted(text: str) -> str:
-    """Write a text as Python has it."""
-    return json.dumps(printable(text), ensure_ascii=False)
 
 
 class Assumed(NamedTuple):
@@ -346,9 +340,8 @@ class _WantedKeys(WantedFact):
 
     @property
     def called(self) -> str:
-        parts = () if self.source.computed is None else self.source.computed.parts
-        each = ", ".join(_quoted(part.label) for part in parts)
-        return f"{_quoted(self.typed)}, {f'[{each}]' if each else _quoted(self.column)}"
+        each = ", ".join(as_text(part.label) for part in self.source.parts)
+        return f"{as_text(self.typed)}, {f'[{each}]' if each else as_text(self.column)}"
 
     def call(self, budget: str) -> str:
         return f"session.find_keys({self.called}, budget={budget})"
@@ -368,9 +361,8 @@ class _WantedKeys(WantedFact):
         """
         many, said = self._many(request, many), " ".join(sql for _, sql in request.statements)
         keys = self._made_up(self.source.type, many, said)
-        parts = () if self.source.computed is None else self.source.computed.parts
-        if parts:
-            each = (self._made_up(part.type, many, said) for part in parts)
+        if self.source.parts:
+            each = (self._made_up(part.type, many, said) for part in self.source.parts)
             keys = [text_of(values) for values in zip(*each, strict=False)]
         domain = domain_of(keys, self.source.type, self.other, filled=self.source.filled)
         return Assumed(self, domain, f"{many:,} of them")
@@ -558,17 +550,13 @@ def _wanted(declared: DeclaredData, request: Request, refused: SchemaError) -> W
         return None
     table = declared.private(refused.wanted.path)
     column = refused.wanted.column
-    said, name, computed = (
-        table.unknown.get(column),
-        declared.name_of(table),
-        refused.wanted.computed,
-    )
+    said, name = table.unknown.get(column), declared.name_of(table)
     if refused.wanted.bounds:
         if not isinstance(said, UnknownBounds) and request.bounds is None:
             return None
         findable_bounds(declared, table, column)
         return _WantedBounds(table, name, column)
-    source = KeySource.of_column(table, column)
+    source, computed = KeySource.of_column(table, column), refused.wanted.computed
     read = columns(computed.expression) if isinstance(computed, FoundExpression) else {column}
     declared_so = all(isinstance(table.unknown.get(one), UnknownKeys) for one in read)
     if not declared_so and request.keys is None:
@@ -641,7 +629,7 @@ class Parts:
             steps += [_KeyStep(one, asked, rule(asked)) for one, asked in questions]
         bounds = [(one, one.wanted) for one in missing if isinstance(one.wanted, _WantedBounds)]
         if bounds:
-            amount = _part(budget, (request.bounds or Bounds()).share / len(bounds))
+            amount = part_of(budget, (request.bounds or Bounds()).share / len(bounds))
             steps += [_BoundsStep(one, wanted.question(amount), amount) for one, wanted in bounds]
         return cls(budget, tuple(steps))
 
@@ -681,13 +669,6 @@ class Parts:
                 hint="spend a part of it on that, for example keys=dpsql.Keys(share=0.5).",
             )
         return rest
-
-
-def _part(budget: Budget, share: Fraction) -> Budget:
-    """Return a part of a budget: of its ε, if that is pure, and else of its μ²."""
-    if budget.pure:
-        return Budget(epsilon=budget.amount * share, delta=0)
-    return Budget(rho=budget.mu_squared * share / 2)
 
 
 @dataclass(frozen=True, slots=True)

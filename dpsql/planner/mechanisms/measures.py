@@ -79,9 +79,9 @@ SURE = 1e-4
 """Relative gain in RMSE from which parts that share what a row may cost need no comparison: more
 than rounding to integers takes away or adds."""
 MARGIN = Fraction(1, 2_000_000)
-"""Of the budget, what is left for what costs by cells lose to rounding."""
+"""The part of the budget that is left for what costs by cells lose to rounding."""
 ROOM = Fraction(1, 100_000)
-"""Of it, what isn't left over."""
+"""The part of the budget that may be left over."""
 TRIES = 4
 
 
@@ -372,7 +372,7 @@ class _Way:
     """A way to share what a row may cost."""
 
     shares: Sequence[float]
-    """Of the budget, for each part."""
+    """Shares of the budget, for each part."""
     plan: Callable[[int, Budget], Plan]
     """Plans a part, by its number, with a share of the budget."""
     error: float

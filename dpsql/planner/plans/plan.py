@@ -103,10 +103,10 @@ class Plan:
     saved: float = 0.0
     """How much less the sum of weight·variance is as totals of tables are compared."""
     shared: float = 0.0
-    """Where parts share what the worst row costs: a bound on the sum of weight·variance; 0 where
+    """A bound on the sum of weight·variance, where parts share what the worst row costs; 0 where
     the costs of parts are added up."""
     among: str = APART
-    """Of several parts, the plans to which that bound is."""
+    """The plans of several parts to which that bound is."""
     added: Callable[[], Plan] | None = field(default=None, repr=False)
     """Makes the plan of the same parts whose costs are added up."""
     labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

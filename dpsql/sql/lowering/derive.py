@@ -463,10 +463,7 @@ class _Statement:
         except SchemaError as error:
             found = self._found.alone(bound)
             if found is not None:
-                if error.wanted is None:
-                    error.hint = finding_hint() + (error.hint or "")
-                first = min(columns(found.expression))
-                error.wanted = WantedColumn(self._table.path, first, computed=found)
+                self._want(found, found, error)
             raise
 
     def _found_together(self, core: Core) -> dict[str, Expr]:
@@ -501,12 +498,16 @@ class _Statement:
             try:
                 self._needed(one)
             except SchemaError as error:
-                if error.wanted is None:
-                    error.hint = finding_hint() + (error.hint or "")
-                first = min(columns(found[one.sql].expression))
-                error.wanted = WantedColumn(self._table.path, first, computed=together)
+                self._want(together, found[one.sql], error)
                 raise
         return {}
+
+    def _want(self, found: FoundExpression, of: FoundExpression, error: SchemaError) -> None:
+        """Say in an error that values can be found, for want of those of an expression."""
+        if error.wanted is None:
+            error.hint = finding_hint() + (error.hint or "")
+        first = min(columns(of.expression))
+        error.wanted = WantedColumn(self._table.path, first, computed=found)
 
     @cached_property
     def _found(self) -> FoundGroups:
