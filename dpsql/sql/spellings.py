@@ -264,7 +264,9 @@ class _Stars:
         first, found = select.args.get("from_"), list[tuple[str, str]]()
         if first is None:
             return None
-        for of, using in [(first.this, []), *_joined(select)]:
+        items = [(first.this, list[str]()), *_joined(select)]
+        said = {folded(name) for _, using in items for name in using} if not owner else set()
+        for of, using in items:
             alias = of.alias_or_name
             if owner and folded(alias) != owner:
                 continue
@@ -272,7 +274,11 @@ class _Stars:
             if names is None:
                 return None
             merged = set() if owner else {folded(name) for name in using}
-            found += [(name, alias) for name in names if folded(name) not in merged]
+            found += [
+                (name, "" if folded(name) in said else alias)
+                for name in names
+                if folded(name) not in merged
+            ]
         self._made += len(found)
         if self._made > _MOST_COLUMNS:
             message = "The stars stand for too many columns."

@@ -42,11 +42,11 @@ INSERT INTO cities VALUES ('x', 1), ('x', 2), ('y', 5), (NULL, 7);
 PUBLIC = ["shops", "cities"]
 ROWS = {"customers": 1, "orders": 6, "items": 20, "visits": 5}
 BOUNDS = ROWS | {
-    ", ".join(sorted(names)): min(5_000, math.prod(ROWS[name] for name in names))
+    ", ".join(sorted(names)): min(5_000, 4 * math.prod(ROWS[name] for name in names))
     for most in (2, 3)
     for names in combinations_with_replacement(ROWS, most)
 }
-"""How many rows of a unit count at most, of each table and where rows of some meet."""
+"""How many rows of a unit count at most, of each table and where rows of some meet, also twice."""
 
 
 def seeded(seed: int) -> random.Random:
@@ -124,6 +124,7 @@ class RandomQueries:
         made = [
             self._filtered, self._joined, self._grouped, self._distinct, self._windowed,
             self._asked, self._united, self._looked_up, self._first, self._outer, self._set,
+            self._kept,
         ]  # fmt: skip
         return self._rng.choice(made)(depth - 1)
 
@@ -187,6 +188,21 @@ class RandomQueries:
         sql = f"SELECT {shown} FROM ({a.sql}) a LEFT JOIN ({b.sql}) b ON b.u = a.u{further}"
         return Query(sql, columns)
 
+    def _kept(self, depth: int) -> Query:
+        """Return the rows of two queries, with those of the second, or of both, that meet none."""
+        a, b = self.rows(depth), self.rows(0) if self._rng.random() < 0.5 else self._grouped(0)
+        kind = self._rng.choice(["RIGHT", "FULL"])
+        days = [f" AND a.{x} <= b.{y}" for x in a.of("day") for y in b.of("day")]
+        conditions = [f" AND {self._condition(*of)}" for of in ((a, "a."), (b, "b."))]
+        further = self._rng.choice(["", "", *days, *conditions])
+        on, u = f"ON a.u = b.u{further}", "COALESCE(a.u, b.u)" if kind == "FULL" else "b.u"
+        if not further and self._rng.random() < 0.5:
+            on, u = "USING (u)", "u"
+        columns = (*a.columns, *b.columns)
+        shown = ", ".join([f"{u} AS u", *(name for name, _ in columns)])
+        sql = f"SELECT {shown} FROM ({a.sql}) a {kind} JOIN ({b.sql}) b {on}"
+        return Query(sql, tuple((n, "number" if k == "key" else k) for n, k in columns))
+
     def _grouped(self, depth: int) -> Query:
         query = self.rows(depth)
         keys = self._chosen([*query.of("label"), *query.of("small")], 1)
@@ -196,6 +212,11 @@ class RandomQueries:
         adds += [(f"MAX({name})", "number") for name in query.of("number")]
         adds += [(f"SUM({name})", "number") for name in query.of("small")]
         adds += [(f"COUNT(DISTINCT {name})", "small") for name in query.of("label")]
+        firsts = [(name, kind) for kind in ("label", "small", "day") for name in query.of(kind)]
+        for key in query.of("key"):
+            function = self._rng.choice(["arg_min", "arg_max"])
+            adds += [(f"{function}({name}, {key})", kind) for name, kind in firsts]
+            adds += [(f"FIRST({name} ORDER BY {key} DESC)", kind) for name, kind in firsts]
         chosen = [(self._name(), *one) for one in self._rng.sample(adds, min(len(adds), 2))]
         shown = ", ".join(["u", *keys, *(f"{text} AS {name}" for name, text, _ in chosen)])
         having = self._rng.choice(["", "", " HAVING COUNT(*) > 1"])

@@ -182,6 +182,7 @@ FINE = (
     "rows and groups: right join 0",
     "cte: right join 0",  # the sides are exchanged
     "unit: right join 0",  # where ids are values, that need not be those of the rows' units
+    *(f"{name}: full join 0" for name in ("join", "left", "rows and groups", "cte", "unit")),
     "groups: groups by others 0",  # these are noisy answers, which are counted in the end
     "scalar: no equality 0",  # a value of all rows, which is released first
 )

@@ -65,6 +65,56 @@ STATEMENTS = {
     "all columns of a RIGHT JOIN": "WITH t (a, b) AS (SELECT * FROM (SELECT status, customer_id"
     " FROM orders) o RIGHT JOIN (SELECT id, region FROM customers) c ON o.customer_id = c.id)"
     " SELECT a, COUNT(*) AS n FROM t GROUP BY a",
+    "rows of either table": "SELECT COUNT(*) AS n FROM orders o FULL JOIN visits v"
+    " ON v.customer_id = o.customer_id AND v.day = o.day",
+    "units of either table": "SELECT region, COUNT(DISTINCT c.id) AS n FROM orders o FULL JOIN"
+    " visits v USING (customer_id) JOIN customers c ON c.id = customer_id GROUP BY region",
+    "units of one table or both": "SELECT CASE WHEN a.k IS NULL THEN 'b' WHEN b.k IS NULL THEN 'a'"
+    " ELSE 'both' END AS side, COUNT(*) AS n FROM (SELECT DISTINCT customer_id AS k FROM orders"
+    " WHERE price > 5) a FULL OUTER JOIN (SELECT DISTINCT customer_id AS k FROM visits"
+    " WHERE shop > 1) b ON a.k = b.k GROUP BY side",
+    "either side's unit": "SELECT k, COUNT(*) AS n FROM (SELECT COALESCE(o.customer_id,"
+    " v.customer_id) AS u, COUNT(*) AS k FROM orders o FULL JOIN visits v"
+    " ON o.customer_id = v.customer_id GROUP BY 1) GROUP BY k",
+    "conditions before and behind a FULL JOIN": "SELECT o.status, v.shop, COUNT(*) AS n FROM"
+    " customers c JOIN orders o ON o.customer_id = c.id AND o.price > 3 FULL JOIN (SELECT * FROM"
+    " visits WHERE shop < 4) v ON v.customer_id = c.id AND v.day > o.day"
+    " WHERE v.shop IS NULL OR o.price IS NULL GROUP BY o.status, v.shop",
+    "public rows before a FULL JOIN": "SELECT s.city, o.status, COUNT(*) AS n FROM visits v JOIN"
+    " shops s ON s.shop = v.shop FULL JOIN orders o ON o.customer_id = v.customer_id"
+    " GROUP BY s.city, o.status",
+    "public rows behind a FULL JOIN": "SELECT s.city, COUNT(*) AS n FROM visits v FULL JOIN"
+    " orders o ON o.customer_id = v.customer_id LEFT JOIN shops s ON s.shop = v.shop"
+    " GROUP BY s.city",
+    "a FULL JOIN with itself": "SELECT COUNT(*) AS n FROM orders a FULL JOIN orders b"
+    " ON a.customer_id = b.customer_id AND a.status < b.status",
+    "two FULL JOINs": "SELECT COUNT(*) AS n FROM orders FULL JOIN visits USING (customer_id)"
+    " FULL JOIN (SELECT id AS customer_id FROM customers) c USING (customer_id)",
+    "a star of a FULL JOIN": "SELECT c, COUNT(*) AS n FROM (SELECT * EXCLUDE (a) FROM (SELECT"
+    " status AS a, customer_id AS u, price AS b FROM orders) x FULL JOIN (SELECT shop AS c,"
+    " customer_id AS u FROM visits) y USING (u)) t (u, b, c) WHERE u >= 0 GROUP BY c",
+    "a later RIGHT JOIN": "SELECT c.region, v.shop, COUNT(*) AS n FROM orders o JOIN visits v"
+    " ON o.customer_id = v.customer_id AND o.day < v.day RIGHT JOIN customers c"
+    " ON c.id = o.customer_id AND v.shop > 1 GROUP BY c.region, v.shop",
+    "a RIGHT JOIN by USING": "SELECT k, COUNT(*) AS n FROM (SELECT u, COUNT(price) AS k FROM"
+    " (SELECT customer_id AS u, price FROM orders) o RIGHT JOIN (SELECT id AS u FROM customers) c"
+    " USING (u) GROUP BY u) GROUP BY k",
+    "the rows with a unit's largest value": "SELECT status, COUNT(*) AS n FROM orders WHERE"
+    " (customer_id, price) IN (SELECT customer_id, MAX(price) FROM orders GROUP BY customer_id)"
+    " GROUP BY status",
+    "what a unit's first row has": "SELECT region, first, COUNT(*) AS n FROM customers c JOIN"
+    " (SELECT customer_id, arg_min(status, id) AS first, COUNT(*) AS k FROM orders"
+    " GROUP BY customer_id) f ON f.customer_id = c.id WHERE k > 1 GROUP BY region, first",
+    "a unit's first and last": "SELECT COUNT(*) AS n FROM (SELECT customer_id, FIRST(status ORDER"
+    " BY id) AS a, LAST(status ORDER BY id) AS b FROM orders GROUP BY customer_id) WHERE a <> b",
+    "the last that is there": "SELECT shop, COUNT(*) AS n FROM (SELECT customer_id, ANY_VALUE(shop"
+    " ORDER BY id DESC) FILTER (WHERE id > 5) AS shop FROM visits GROUP BY customer_id)"
+    " GROUP BY shop",
+    "rows without what they are ordered by": "SELECT p, COUNT(*) AS n FROM (SELECT customer_id,"
+    " status, max_by(id % 3, price * 1000 + id) AS p FROM orders GROUP BY customer_id, status"
+    " HAVING arg_max(price, id) IS NULL OR COUNT(*) > 1) GROUP BY p",
+    "not among pairs": "SELECT COUNT(*) AS n FROM orders WHERE (status, customer_id) NOT IN"
+    " (SELECT region, id FROM customers WHERE birth > 1955)",
     "a first of each": "SELECT status, COUNT(*) AS n FROM (SELECT DISTINCT ON (customer_id) *"
     " FROM orders ORDER BY customer_id, day, id) GROUP BY status",
     "a subquery in a subquery": "SELECT region, COUNT(*) AS n FROM customers c WHERE EXISTS (SELECT"

@@ -208,11 +208,21 @@ class _Aside:
         return with_exists(self._rows, self._right, all_if_any(on))
 
     def among(self, node: exp.In) -> Expr:
-        """Add whether a value is equal to one of the rows'."""
-        if len(self._items) != 1:
-            raise self._source.unsupported(node, "IN takes one column here.", "list one.")
-        value = self._rows.bind(node.this)
-        theirs = self._inner.bind(self._items[0])
+        """Add whether a value, or several in brackets, are equal to those of one of the rows."""
+        given = node.this.unnest()
+        values = given.expressions if isinstance(given, exp.Tuple) else [node.this]
+        if len(self._items) != len(values):
+            raise self._source.unsupported(
+                node,
+                "IN compares as many values as the subquery has columns.",
+                f"select {len(values)}." if len(values) > 1 else "select one.",
+            )
+        equal = [self._equal(*pair, node) for pair in zip(values, self._items, strict=True)]
+        return with_exists(self._rows, self._right, all_of(self._on(equal)))
+
+    def _equal(self, given: Expr, item: Expr, node: exp.In) -> BoundExpr:
+        """Bind the condition that a value is equal to a column of the rows."""
+        value, theirs = self._rows.bind(given), self._inner.bind(item)
         table = self._inner.table()
         ours = moved(value, self._rows.table(), table)
         equal = exp.EQ(this=paren(ours.node), expression=paren(theirs.node))
@@ -223,9 +233,7 @@ class _Aside:
                 "IN of values that may be NULL is neither true nor false here.",
                 "write EXISTS, or NOT EXISTS: WHERE NOT EXISTS (SELECT 1 FROM … WHERE o.a = c.a).",
             )
-        span = self._source.node(node)
-        on = self._on([joined_bound(equal, [ours, theirs], span)])
-        return with_exists(self._rows, self._right, all_of(on))
+        return joined_bound(equal, [ours, theirs], self._source.node(node))
 
     def value(self) -> Expr:
         """Add one value: aggregates of the rows, or what the only one of them has."""

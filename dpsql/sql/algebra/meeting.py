@@ -30,7 +30,7 @@ from dpsql.rows.expression import RowExpression, all_if_any, all_of, same_value
 from dpsql.schema import Table
 from dpsql.schema.grain import stored_type
 from dpsql.schema.keys import comparable
-from dpsql.schema.names import as_sql, capitals, folded
+from dpsql.schema.names import as_sql, folded
 from dpsql.schema.table import Parent
 from dpsql.sql.algebra.asides import with_exists
 from dpsql.sql.algebra.described import (
@@ -50,9 +50,8 @@ from dpsql.sql.binding.expressions import BoundExpr, Expr, conjuncts, paren, quo
 from dpsql.sql.binding.joins import JoinedItem, unknown_join
 from dpsql.sql.binding.named import NOISY, PRIVATE
 from dpsql.sql.binding.row_queries import UNNAMED
-from dpsql.sql.binding.scope import Home, Visible, VisibleItem, qualifier_of
+from dpsql.sql.binding.scope import EITHER, Home, Visible, VisibleItem, owner_of, qualifier_of
 from dpsql.sql.lowering.measures import RowReader
-from dpsql.sql.text.spans import SourceText
 
 _Stored: TypeAlias = tuple[Table, str]
 """A column of a stored table."""
@@ -100,44 +99,51 @@ def met_rows(rows: RowsOfSelect, joins: Sequence[JoinedItem]) -> list[Expr]:
     """
     typed = joins
     joins = _turned(joins)
-    meeting = _Meeting(rows)
+    kept = any(join.kind in {"right", "full"} for join in joins)
+    meeting = _Meeting(rows, plain=not kept)
     lead = next(
         (i for i, j in enumerate(joins) if i and (j.kind != "inner" or j.nearest)), len(joins)
     )
-    parts = [meeting.part(join, plain=number < lead) for number, join in enumerate(joins)]
+    plain = 0 if kept else lead
+    parts = [meeting.part(join, plain=number < plain) for number, join in enumerate(joins)]
     where = rows.select.args.get("where")
+    after = [] if where is None else conjuncts(where.this)
     said = [part for join in joins[:lead] if join.on for part in conjuncts(join.on)]
-    said += [] if where is None else conjuncts(where.this)
-    left = meeting.inner(parts[:lead], said)
+    if kept:  # what is true after the join is nothing by which rows meet before it
+        meeting.inner_alone(parts[:lead], said)
+        left = after
+    else:
+        left = meeting.inner(parts[:lead], said + after)
     for part in parts[lead:]:
         meeting.further(part)
     if joins is not typed:
-        _check_named(rows, typed[1])
         first, second, *others = rows.items
         rows.items = (second, first, *others)  # as * lists them
     return left
 
 
+def keeps_all(join: JoinedItem, joins: Sequence[JoinedItem]) -> bool:
+    """Whether a join keeps rows of its right side whatever is joined before: RIGHT or FULL JOIN.
+
+    Not a RIGHT JOIN of the first two items, of which the second comes first as well.
+    """
+    return join.kind == "full" or (join.kind == "right" and not _is_turned(join, joins))
+
+
+def _is_turned(join: JoinedItem, joins: Sequence[JoinedItem]) -> bool:
+    return len(joins) > 1 and join is joins[1] and join.kind == "right" and not join.using
+
+
 def _turned(joins: Sequence[JoinedItem]) -> Sequence[JoinedItem]:
-    """Exchange the sides of a RIGHT JOIN of two items."""
-    if len(joins) >= 2 and joins[1].kind == "right":
+    """Exchange the sides of a RIGHT JOIN of the first two items."""
+    if len(joins) > 1 and _is_turned(joins[1], joins):
         first, second = joins[0], joins[1]
         return [
-            replace(second, kind="inner", on=None, using=()),
-            replace(first, kind="left", on=second.on, using=second.using),
+            replace(second, kind="inner", on=None),
+            replace(first, kind="left", on=second.on),
             *joins[2:],
         ]
     return joins
-
-
-def _check_named(rows: RowsOfSelect, join: JoinedItem) -> None:
-    """Refuse a RIGHT JOIN of which a column is the second item's, and listed as the first's."""
-    if join.using:
-        raise rows.source.unsupported(
-            join.item,
-            "A RIGHT JOIN with USING is not supported here.",
-            "exchange the sides, and use LEFT JOIN.",
-        )
 
 
 def _of_tables(part: _Part) -> tuple[tuple[str, ...], ...]:
@@ -180,8 +186,10 @@ def _implied(equal: Sequence[_Equal]) -> list[_Equal]:
 class _Meeting:
     """Joins the items of one SELECT."""
 
-    def __init__(self, rows: RowsOfSelect) -> None:
+    def __init__(self, rows: RowsOfSelect, *, plain: bool = True) -> None:
         self._rows, self._queries, self._source = rows, rows.queries, rows.source
+        self._plain = plain
+        """Whether items are stored columns and conditions only where a join needs that."""
         self._parts: Sequence[_Part] = ()
 
     # ── Items ───────────────────────────────────────────────────────────────────────────────────
@@ -240,6 +248,22 @@ class _Meeting:
                 rows.where = (*rows.where, self._equal_bound(one))
         done = {id(one.node) for one in pool if one.node is not None and id(one) in used}
         return [part for part in said if id(part) not in done]
+
+    def inner_alone(self, parts: Sequence[_Part], said: Sequence[Expr]) -> None:
+        """Join the first items, so that all that is said of them is true of their rows."""
+        rows, source = self._rows, self._source
+        for part in parts:
+            self._materialize(part)
+        for part in parts[1:]:
+            if part.join.on is None and not part.join.using:
+                raise source.unsupported(
+                    part.join.item,
+                    "A RIGHT or FULL JOIN after items that no condition joins is not supported.",
+                    "join each by its condition: FROM a JOIN b ON … JOIN c ON ….",
+                )
+        left = self.inner(parts, said)
+        with rows.before_windows():
+            rows.where = (*rows.where, *(one for part in left for one in rows.conditions(part)))
 
     def _equal_bound(self, one: _Equal) -> BoundExpr:
         span = self._source.node(self._rows.select)
@@ -577,8 +601,12 @@ class _Meeting:
         """Join an item by LEFT, SEMI or ANTI JOIN, or by an inner join after one."""
         rows, kind = self._rows, part.join.kind
         self._check_further(part)
-        if kind == "left" or part.join.nearest:
+        if kind in {"left", "full"} or part.join.nearest or not self._plain:
             self._materialize(part)
+        holds = rows.holds(rows.where) if kind in {"right", "full"} else None
+        if holds is not None:
+            rows.become(rows.of.over(Filter(rows.of.relation, holds)))
+            rows.where = ()
         of, right = rows.of, part.of
         both = merged(of, right)
         to = Moving(of.table, both)
@@ -594,15 +622,19 @@ class _Meeting:
         if kind in {"semi", "anti"}:
             self._exists(part, both, on, rest)
             return
-        if kind == "left":
+        lost = kind in {"left", "right", "full"}
+        if lost:
             on += [self._read(one, both) for one in rest]
-        relation = Join(
-            of.relation,
-            right.relation,
-            all_if_any(on),
-            "left" if kind == "left" else "inner",
-        )
-        made = self._described(relation, of, part, pairs, lost=kind == "left")
+        if kind == "right":
+            self._keep_right(part, all_of(on), pairs)
+            return
+        relation = Join(of.relation, right.relation, all_if_any(on), "left" if lost else "inner")
+        made = self._described(relation, of, part, pairs, lost=lost)
+        if kind == "full":
+            from dpsql.sql.algebra.both_sides import MetRows, keep_both  # most don't need it
+
+            keep_both(rows, part.join, part.item, MetRows(of, right, made, all_of(on), pairs))
+            return
         if part.join.nearest:
             made = replace(made, most=of.most, counted=of.counted)
         rows.become(made)
@@ -615,13 +647,29 @@ class _Meeting:
                 *map(Moving(both, rows.table()), rest),
             )
 
+    def _keep_right(self, part: _Part, on: RowExpression, pairs: Sequence[tuple[Id, Id]]) -> None:
+        """Join by RIGHT JOIN: it is a LEFT JOIN with the sides exchanged."""
+        rows, right = self._rows, part.of
+        relation, turned = (
+            Join(right.relation, rows.of.relation, on, "left"),
+            [(b, a) for a, b in pairs],
+        )
+        made = self._described(relation, right, replace(part, of=rows.of), turned, lost=True)
+        rows.become(made)
+        own = part.item.moved(Moving(right.table, made.table))
+        names = [(name, own.column(name)) for name in part.join.using]
+        using = tuple(replace(column, name=name) for name, column in names if column is not None)
+        rows.items = (*rows.items, own, *([VisibleItem(EITHER, (), using)] if using else []))
+        rows.merged |= {folded(name) for name in part.join.using}
+
     def _check_further(self, part: _Part) -> None:
         """Refuse joins that keep rows of the right, and nearest rows that aren't of units."""
         rows, kind = self._rows, part.join.kind
-        if kind not in {"inner", "left", "semi", "anti"}:
-            if rows.of.table.unit is None:
-                raise self._queries.no_reference(rows)
-            raise no_right_join(part.join, self._source)
+        keeps = kind in {"right", "full"} and part.of.private and rows.of.table.unit is not None
+        if kind not in {"inner", "left", "semi", "anti"} and not keeps:
+            if not part.of.private:
+                raise self._public_kept()
+            raise self._queries.no_reference(rows)
         if part.join.nearest and (not part.of.private or part.of.table.unit is None):
             raise unknown_join(part.join.item, "ASOF", self._source)
         if kind == "left" and part.of.private and not rows.of.private:
@@ -700,7 +748,7 @@ class _Meeting:
         self, name: str, part: _Part, items: Sequence[VisibleItem], own: VisibleItem
     ) -> Expr:
         """Write what USING a name means."""
-        first = next((item for item in items if item.column(name) is not None), None)
+        first = owner_of(name, items)
         if first is None:
             raise self._source.error(
                 part.join.item, f"USING names {printable(name)}, which is no column.", "use ON."
@@ -710,7 +758,8 @@ class _Meeting:
 
     def _bound(self, node: Expr, both: Table, items: tuple[VisibleItem, ...]) -> BoundExpr:
         rows = self._rows
-        return rows.bound(node, Home(both, Visible(both, items, rows.merged)))
+        visible = Visible(both, items, rows.merged, either=rows.either)
+        return rows.bound(node, Home(both, visible))
 
     def _read(self, bound: BoundExpr, table: Table) -> RowExpression:
         check_read(bound, table, self._source)
@@ -720,15 +769,6 @@ class _Meeting:
 def _is_told(type_: str) -> bool:
     """Whether values of a type can be told apart in relations."""
     return is_scanned(type_) or type_.startswith("ENUM")
-
-
-def no_right_join(join: JoinedItem, source: SourceText) -> SqlError:
-    """Refuse a join that keeps the rows of a private item on the right."""
-    return source.unsupported(
-        join.item,
-        f"A {capitals(join.kind)} JOIN of private rows is not supported here.",
-        "exchange the sides, and use LEFT JOIN.",
-    )
 
 
 def _with_lost(most: int | None, others: int | None) -> int | None:

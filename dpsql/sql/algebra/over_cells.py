@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpsql.schema.names import folded
-from dpsql.sql.algebra.meeting import met_rows, no_right_join
+from dpsql.sql.algebra.meeting import keeps_all, met_rows
 from dpsql.sql.algebra.selects import RowsOfSelect
 from dpsql.sql.binding.conditions import check_using, conditions_of
 from dpsql.sql.binding.core import Relation as PublicRows
@@ -35,14 +35,12 @@ def from_rows(rows: RowsOfSelect, joins: Sequence[JoinedItem]) -> list[Expr]:
     queries, source = rows.queries, rows.source
     private = [j for j in joins if queries.item_kind(j.item, rows.names) == PRIVATE]
     place, *others = private
+    if any(keeps_all(join, joins) for join in others):  # public rows before it are so
+        return met_rows(rows, joins)
     known = rows.names.get(folded(place.item.name))
     stored = inner_query(place.item) is None and (known is None or known.rows is None)
     plain = stored and (rows.core or not is_by_row(rows.select))
     check_sides(joins, place, source, plain=plain, apart=others)
-    if others and others[0].kind == "right" and joins[1] is not others[0]:
-        if queries.are_apart(rows.select, rows.names):
-            raise queries.no_reference(rows)
-        raise no_right_join(others[0], source)
     asof = next((join for join in joins if join.nearest and join not in others), None)
     if asof is not None:
         raise unknown_join(asof.item, "ASOF", source)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import cached_property
 from itertools import count
 
@@ -16,28 +15,19 @@ from dpsql.errors import (
     Span,
     SqlError,
     SqlSchemaError,
-    UnsupportedSqlError,
     printable,
 )
 from dpsql.hints import never
 from dpsql.rel.facts import UNIT, Known
-from dpsql.rel.nodes import Id, Key, Project, Relation, Union
-from dpsql.rows.expression import RowCast, RowColumn, RowExpression
-from dpsql.rows.known import Interval
-from dpsql.rows.types import row_type
+from dpsql.rel.nodes import Id, Key, Relation
 from dpsql.schema import Table
-from dpsql.schema.domain import INTEGER_TYPES
-from dpsql.schema.grain import declared_type, unit_columns
+from dpsql.schema.grain import unit_columns
 from dpsql.schema.names import capitals, folded
 from dpsql.sql.algebra.asides import aside
 from dpsql.sql.algebra.described import (
     DescribedRelation,
-    NewColumn,
     Tells,
-    covering,
-    only,
     scanned,
-    united,
 )
 from dpsql.sql.algebra.numbered import are_of_one_scan, check_widths, numbered_rows
 from dpsql.sql.algebra.over_cells import from_rows
@@ -46,6 +36,7 @@ from dpsql.sql.algebra.projections import projected
 from dpsql.sql.algebra.public_values import PublicValues
 from dpsql.sql.algebra.query_rows import Numbers, RowsOfQuery
 from dpsql.sql.algebra.selects import RowsOfSelect, Translator
+from dpsql.sql.algebra.unions import UnitedPart, column_of_rows, put_together
 from dpsql.sql.binding.canonical import bound_column, column_of, places
 from dpsql.sql.binding.core import Relation as PublicRows
 from dpsql.sql.binding.expressions import Expr, has_aggregate, is_star, quoted, quoted_column
@@ -135,6 +126,10 @@ class Queries(Translator):
         own = table.alone
         names = (*own.columns, *own.undeclared)
         return self._unused(table.name, [f".{name}" for name in names]) + "."
+
+    def copies(self) -> str:
+        """Return what stands before the ids of columns of a relation that is there once more."""
+        return self._unused("copy", [f".{id_}" for id_ in self._used]) + "."
 
     def _unused(self, name: str, ends: Sequence[str]) -> str:
         """Return a name with a number, with which no id was given that has one of some ends."""
@@ -435,23 +430,16 @@ class Queries(Translator):
     def _union(self, query: exp.SetOperation, names: Names) -> RowsOfQuery:
         """Put the rows of several queries together."""
         parts = [self._part(part, names) for part in parts_of(query)]
-        if len({len(columns) for _, columns in parts}) > 1:
+        if len({len(part.columns) for part, _ in parts}) > 1:
             raise self.source.error(
                 query, "The queries of this UNION ALL have different columns.", "list the same."
             )
-        each = list(zip(*(columns for _, columns in parts), strict=True))
-        listed = [self._in_common(columns) for columns in each]
-        ids = [self.fresh(name) for name, _ in listed]
-        relations = [self._as_listed(of, columns, listed) for of, columns in parts]
-        added = [
-            _of_all(id_, type_, [new for _, new in columns])
-            for id_, (_, type_), columns in zip(ids, listed, each, strict=True)
-        ]
-        made = _all_rows([of for of, _ in parts], Union(tuple(relations), tuple(ids)), added)
+        listed = parts[0][1]
+        made, ids = put_together(self, [part for part, _ in parts], listed)
         span = self.source.node(query)
         columns = (
             NamedColumn(name, column_of(id_, made.table, span))
-            for (name, _), id_ in zip(listed, ids, strict=True)
+            for name, id_ in zip(listed, ids, strict=True)
         )
         return RowsOfQuery(made, tuple(columns))
 
@@ -496,22 +484,8 @@ class Queries(Translator):
             self._written[id(query)] = query, _of_one_column(query)
         return self._written[id(query)][1]
 
-    def _as_listed(
-        self,
-        of: DescribedRelation,
-        columns: Sequence[tuple[str, NewColumn]],
-        listed: Sequence[tuple[str, str]],
-    ) -> Relation:
-        """Return the rows of one query with columns of the types that those of all have."""
-        trees = (
-            (self.fresh(name), _cast(new.id, new.type, type_))
-            for (name, type_), (_, new) in zip(listed, columns, strict=True)
-        )
-        return Project(of.relation, tuple(trees))
-
-    def _part(
-        self, query: Expr, names: Names
-    ) -> tuple[DescribedRelation, list[tuple[str, NewColumn]]]:
+    def _part(self, query: Expr, names: Names) -> tuple[UnitedPart, list[str]]:
+        """Translate a query of UNION ALL; return its columns' names besides."""
         rows = self.rows(query, names)
         inner = query
         while isinstance(inner, exp.Subquery):
@@ -519,41 +493,9 @@ class Queries(Translator):
         select = RowsOfSelect(self, _first_select(inner), names)
         select.become(rows.of)
         of, columns = projected(rows, select)
-        listed = []
-        for one in columns:
-            id_ = next(iter(one.value.attributes | one.value.by_row))
-            table = of.table
-            declared = table.columns.get(id_)
-            type_ = declared_type(table, id_)
-            bounds = table.bounds.get(id_)
-            sure: Interval = (None, None) if bounds is None else (bounds.low, bounds.high)
-            new = NewColumn(
-                id_,
-                type_,
-                id_ not in table.filled,
-                declared,
-                sure if id_ in table.enforced else (None, None),
-                sure,
-                of.tells.get(id_, frozenset()),
-            )
-            listed.append((one.name, new))
-        return of, listed
-
-    def _in_common(self, each: Sequence[tuple[str, NewColumn]]) -> tuple[str, str]:
-        """Return the name of a column of UNION ALL, and the type that all values have."""
-        name, types = each[0][0], {new.type for _, new in each}
-        if len(types) == 1:
-            return name, types.pop()
-        if types <= INTEGER_TYPES - {"UBIGINT"}:
-            return name, "BIGINT"
-        if types <= {*INTEGER_TYPES, "HUGEINT"}:
-            return name, "HUGEINT"
-        if types <= {"VARCHAR"} or all(t == "VARCHAR" or t.startswith("ENUM") for t in types):
-            return name, "VARCHAR"
-        raise UnsupportedSqlError(
-            f"UNION ALL puts together columns of the types {' and '.join(sorted(types))}.",
-            hint="cast both to one type, for example CAST(x AS BIGINT).",
-        )
+        ids = (next(iter(one.value.attributes | one.value.by_row)) for one in columns)
+        part = UnitedPart(of, tuple(column_of_rows(of, id_) for id_ in ids))
+        return part, [one.name for one in columns]
 
     # ── Subqueries for a row ────────────────────────────────────────────────────────────────────
 
@@ -635,29 +577,3 @@ def _first_select(query: Expr) -> exp.Select:
     if not isinstance(found, exp.Select):
         raise SqlError("This is no query of rows.")
     return found
-
-
-def _of_all(id_: Id, type_: str, news: Sequence[NewColumn]) -> NewColumn:
-    """Describe a column of UNION ALL by what it is in each query."""
-    tells = frozenset.intersection(*(new.tells for new in news))
-    nullable = any(new.nullable for new in news)
-    domain = united([new.domain for new in news])
-    between = covering([new.between for new in news])
-    expected = covering([new.expected or (None, None) for new in news])
-    return NewColumn(id_, type_, nullable, domain, between, expected, tells)
-
-
-def _all_rows(
-    parts: Sequence[DescribedRelation], relation: Relation, added: Sequence[NewColumn]
-) -> DescribedRelation:
-    """Describe the rows of several relations."""
-    known = [of.most for of in parts if of.most is not None]
-    most = sum(known) if len(known) == len(parts) else None
-    counted = {table.path: table for of in parts for table in of.counted}
-    read = tuple(table for of in parts for table in of.read)
-    made = only(parts[0], relation, added)
-    return replace(made, most=most, counted=tuple(counted.values()), read=read, sure=None)
-
-
-def _cast(id_: Id, type_: str, to: str) -> RowExpression:
-    return RowColumn(id_) if type_ == to else RowCast(RowColumn(id_), row_type(to))

@@ -11,7 +11,7 @@ in windows, they are put into the node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, partial
@@ -39,6 +39,7 @@ from dpsql.sql.algebra.described import (
     values_of,
     with_columns,
 )
+from dpsql.sql.algebra.first_rows import first_of_group, is_of_first
 from dpsql.sql.algebra.groups import grouped, left_rows
 from dpsql.sql.algebra.places import RowPlace, place_of
 from dpsql.sql.algebra.public_values import PublicValues
@@ -92,6 +93,9 @@ class Translator(Protocol):
 
     def fresh(self, name: str) -> Id:
         """Return an id for a column that is computed, after what it is called."""
+
+    def copies(self) -> str:
+        """Return what stands before the ids of columns of a relation that is there once more."""
 
     def fact(self, relation: Relation, id_: Id) -> tuple[str, bool]:
         """Return the type of a column, and whether it may be NULL."""
@@ -166,6 +170,8 @@ class RowsOfSelect:
         self.source: SourceText = queries.source
         self.items: tuple[VisibleItem, ...] = ()
         self.merged, self.kept = frozenset[str](), frozenset[str]()
+        self.either: Mapping[frozenset[Id], Id] = {}
+        """Columns of either side of a FULL JOIN → the column with what COALESCE of the two is."""
         self.relations: tuple[PublicRows, ...] = ()
         self.where: tuple[BoundExpr, ...] = ()
         self._of: DescribedRelation | None = None
@@ -176,7 +182,7 @@ class RowsOfSelect:
         self._closed = False
         self._keys: dict[str, Id] = {}
         """Keys of the groups → their columns; empty until there are groups."""
-        self._grouped = False
+        self._grouped = self._of_firsts = False
 
     @property
     def of(self) -> DescribedRelation:
@@ -221,7 +227,7 @@ class RowsOfSelect:
             to_outer = Moving(self.outer.of.table, table)
             outer = tuple(item.moved(to_outer) for item in self.outer.items)
             owners |= self.outer.of.ids_of
-        return Visible(table, items, self.merged, outer, owners, kept=self.kept)
+        return Visible(table, items, self.merged, outer, owners, kept=self.kept, either=self.either)
 
     def home(self) -> Home:
         """Return it as what a SELECT counts."""
@@ -423,7 +429,6 @@ class RowsOfSelect:
         """Add a window; return its function, its column, and the scale of its steps."""
         with self.before_windows():  # there are none within others
             made = PartsOfWindows(self).parts(node)
-        table = self.table()
         function, bounds, numbers = made.asked
         id_ = self.queries.fresh(function)  # whatever it is called
         arguments, scale = tuple(map(self.expression, bounds)), None
@@ -440,12 +445,12 @@ class RowsOfSelect:
             tuple(
                 WindowOrder(self.expression(o.value), o.descending, o.nulls_first, stored=stored)
                 for o in made.order
-                for stored in [self._is_enum(o.value, table)]
+                for stored in [self.is_enum(o.value)]
             ),
             made.frame,
             self.holds(self.where),
         )
-        between, expected = self._ends(function, arguments, self.of.most)
+        between, expected = self.ends(function, arguments, self.of.most)
         relation = Window(self.of.relation, ((id_, call),))
         type_, nullable = self.queries.fact(relation, id_)
         if function == "row_number":
@@ -460,7 +465,7 @@ class RowsOfSelect:
         )
         return function, id_, scale
 
-    def _ends(
+    def ends(
         self, function: str, values: Sequence[RowExpression], most: int | None
     ) -> tuple[Interval, Interval]:
         """Return between which numbers lies what is computed of rows; and as it is expected."""
@@ -470,8 +475,9 @@ class RowsOfSelect:
             of_rows(function, self.reader(expected=True).between(values), most),
         )
 
-    def _is_enum(self, bound: BoundExpr, table: Table) -> bool:
-        id_ = id_of(bound, table)
+    def is_enum(self, bound: BoundExpr) -> bool:
+        """Whether an expression is a column whose values have an order of their own."""
+        id_ = id_of(bound, self.table())
         return id_ is not None and self.type_of(id_).startswith("ENUM")
 
     def _of_one(
@@ -479,12 +485,12 @@ class RowsOfSelect:
     ) -> Domain | None:
         """Return the values of a window that is a value of one of the rows, or a number."""
         if function in {"min", "max", "lag", "lead", "first_value", "last_value", "nth_value"}:
-            return self._taken(arguments, type_)
+            return self.taken(arguments, type_)
         if function in {"bool_and", "bool_or"}:
             return Domain.boolean(nullable=True)
         return integers_between(between, type_)
 
-    def _taken(self, values: Sequence[BoundExpr], type_: str) -> Domain | None:
+    def taken(self, values: Sequence[BoundExpr], type_: str) -> Domain | None:
         """Return the domain of what is one of some values, or NULL."""
         if len(values) != 1:
             return None
@@ -605,10 +611,10 @@ class RowsOfSelect:
 
     def _aggregate(self, node: Expr) -> Id:
         """Add an aggregate of each group; return its column."""
-        self._grouped = False
+        self._grouped, first = False, is_of_first(node)
         try:
             with self.before_windows():
-                agg, new, scale = self.aggregate(node)
+                agg, new, scale = self._of_first(node) if first else self.aggregate(node)
         finally:
             self._grouped = True
         known = next((name for name, one in self._adds if one == agg), None)
@@ -623,6 +629,12 @@ class RowsOfSelect:
         type_, nullable = self.queries.fact(Group(rows, tuple(keys), tuple(self._adds)), id_)
         self._added.append(new.column(id_, type_, nullable))
         return id_
+
+    def _of_first(self, node: Expr) -> tuple[Agg, NewColumn, int | None]:
+        """Read an aggregate of the row of each group that comes first, which is added to all."""
+        rows, agg, new = first_of_group(self, node, *self._group)
+        self._group, self._of_firsts = (rows, self._group[1]), True
+        return agg, new, None
 
     def aggregate(self, node: Expr) -> tuple[Agg, NewColumn, int | None]:
         """Read an aggregate of rows, with what is known of its values: a column without a name.
@@ -646,7 +658,7 @@ class RowsOfSelect:
             raise self.source.unsupported(
                 node,
                 "This can't be computed from the rows of one unit.",
-                "use COUNT, SUM, AVG, MIN, MAX, BOOL_AND, BOOL_OR, or COUNT(DISTINCT …).",
+                "use COUNT, SUM, AVG, MIN, MAX, BOOL_AND, BOOL_OR, COUNT(DISTINCT …) or arg_min.",
             )
         if isinstance(of, exp.Distinct):
             (of, *further) = of.expressions
@@ -656,17 +668,18 @@ class RowsOfSelect:
                 )
             function = "count_distinct" if function == "count" else function
         if of is None or is_star(of):
-            return Agg("count", None, where), _new(None, self._ends("count", (), most)), None
+            rows = NewColumn("", "", True, None, *self.ends("count", (), most))
+            return Agg("count", None, where), rows, None
         bound = self.bind(of)
         function = of_truths(function, self._type(bound))
         value, scale = self.added(function, bound)
         domain = None
         if function in {"min", "max"}:
-            domain = self._taken([bound], "")
+            domain = self.taken([bound], "")
         if function in {"bool_and", "bool_or"}:
             domain = Domain.boolean(nullable=True)
-        ends = self._ends("max" if function == "avg" else function, [value], most)
-        return Agg(function, value, where), _new(domain, ends), scale
+        ends = self.ends("max" if function == "avg" else function, [value], most)
+        return Agg(function, value, where), NewColumn("", "", True, domain, *ends), scale
 
     def grouped(self, items: Sequence[Expr]) -> list[BoundExpr]:
         """Close the groups; return items over them, and let HAVING and QUALIFY hold of them."""
@@ -679,7 +692,9 @@ class RowsOfSelect:
             for clause in (having, qualify)
         )
         (rows, keys), adds, known = self._group, self._adds, self.queries.known
-        left, kept = left_rows(self._before, self.where, keys, adds, known), list[BoundExpr]()
+        left, kept = None, list[BoundExpr]()
+        if not self._of_firsts:  # these are of rows with a column more
+            left = left_rows(self._before, self.where, keys, adds, known)
         if left is None:
             made = grouped(self._before, rows, keys, adds, self._added, known)
         else:
@@ -783,9 +798,3 @@ class RowsOfSelect:
         place = made_column(id_, self.source.node(self.select))
         first = exp.EQ(this=place, expression=exp.Literal.number(1))
         self.where = (*self.where, self.bound(first))
-
-
-def _new(domain: Domain | None, ends: tuple[Interval, Interval]) -> NewColumn:
-    """Describe a column that has neither an id nor a type yet."""
-    between, expected = ends
-    return NewColumn("", "", True, domain, between, expected)

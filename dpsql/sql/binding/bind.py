@@ -141,6 +141,10 @@ class RowBinder:
             before, size = size, size + 1
             if isinstance(part, exp.Paren):
                 return exp.Paren(this=change(part.this))
+            either = self.scope.either(part) if isinstance(part, exp.Coalesce) else None
+            if either is not None:
+                (rows if either.by_row else attributes).add(either.name)
+                return self._placed(column(either.canonical), part)
             if isinstance(part, exp.Column):
                 meant = self._column(part, change, attributes, relations, rows)
                 size = before + sum(not isinstance(node, exp.Identifier) for node in meant.walk())
@@ -235,7 +239,7 @@ class RowBinder:
                 return None
             raise
 
-    def _placed(self, found: exp.Column, node: exp.Column) -> exp.Column:
+    def _placed(self, found: exp.Column, node: Expr) -> exp.Column:
         """Note where a column was written, for errors that are found after binding."""
         span = self.source.node(node)
         found.meta.update(start=span.start, end=span.end - 1)

@@ -26,12 +26,13 @@ def check_using(kind: JoinKind, using: Sequence[str], join: JoinedItem, source: 
         UnsupportedSqlError: it is one of a FULL join.
     """
     if using and kind == "full":
+        called = printable(join.item.alias_or_name)
         raise source.unsupported(
             join.item,
             "USING is not supported in a FULL join.",
             first_that_works(
                 _spelled_out(using, join, source),
-                f"write ON and the condition, and name columns of {printable(join.item.name)}.",
+                f"write ON and the condition, and name columns of {called}.",
             ),
         )
 

@@ -19,6 +19,9 @@ from dpsql.sql.text.spans import SourceText
 
 MADE = "\x00"
 """The name of a column that a clause has added begins with it: none of an analyst does."""
+EITHER = MADE + "either"
+"""The alias of an item with the columns that USING of a FULL JOIN makes, of whichever side is
+there."""
 _ROW_IDS = {"rowid", "row_id"}
 
 
@@ -122,6 +125,8 @@ class Visible:
         owners: columns → the stored table and column that they are, for messages.
         ids: columns that clauses have made → what the table calls them, if that is something else.
         kept: names after USING, in small letters, that mean a public item's column.
+        either: pairs of columns, of either side of a FULL JOIN → the column with what
+            COALESCE of the two is.
     """
 
     table: Table
@@ -131,6 +136,7 @@ class Visible:
     owners: Mapping[str, tuple[Table, str]] = field(default_factory=dict)
     ids: Mapping[str, str] = field(default_factory=dict)
     kept: frozenset[str] = frozenset()
+    either: Mapping[frozenset[str], str] = field(default_factory=dict)
 
     @property
     def private(self) -> tuple[VisibleItem, ...]:
@@ -211,10 +217,8 @@ class Scope:
             return PrivateColumn(id_, id_, self._at[id_], id_ in self._visible.table.undeclared)
         name, qualifier = node.name, qualifier_of(node)
         found = self._named(node, self._visible.items)
-        if not qualifier and folded(name) in self._visible.kept:
-            found = [(item, one) for item, one in found if item.public]
-        elif not qualifier and folded(name) in self._visible.merged:
-            found = [(item, one) for item, one in found if not item.public][:1] or found
+        if not qualifier:
+            found = self._after_using(name, found)
         if len(found) > 1:
             owner = next((item for item, _ in found if not item.public), found[0][0])
             raise self._source.error(
@@ -229,6 +233,30 @@ class Scope:
         if not found:
             raise self._unknown(node)
         return self._meant(node, found[0][1], by_row=by_row)
+
+    def _after_using(
+        self, name: str, found: list[tuple[VisibleItem, NamedColumn]]
+    ) -> list[tuple[VisibleItem, NamedColumn]]:
+        """Return the one column that a name after USING means; all that there are of another."""
+        if folded(name) in self._visible.kept:
+            return [(item, one) for item, one in found if item.public]
+        if folded(name) not in self._visible.merged:
+            return found
+        owner = owner_of(name, [item for item, _ in found if not item.public])
+        return [(item, one) for item, one in found if item is owner] or found
+
+    def either(self, node: exp.Coalesce) -> PrivateColumn | None:
+        """Return the column that COALESCE of two is; None if it has to be computed."""
+        sides = [side.unnest() for side in (node.this, *node.expressions)]
+        if len(sides) != 2 or not self._visible.either:
+            return None
+        columns = [side for side in sides if isinstance(side, exp.Column)]
+        found = [self.resolve(side, by_row=True) for side in columns]
+        names = frozenset(one.name for one in found if isinstance(one, PrivateColumn))
+        id_ = self._visible.either.get(names)
+        if id_ is None:
+            return None
+        return PrivateColumn(node.name, id_, self._at[id_], id_ in self._visible.table.undeclared)
 
     def _named(
         self, node: exp.Column, items: Sequence[VisibleItem]
@@ -344,3 +372,9 @@ def stored_place(node: exp.Expr, scope: Scope) -> str | None:
         return None
     found = scope.resolve(inner, by_row=True)
     return found.name if isinstance(found, PrivateColumn) else None
+
+
+def owner_of(name: str, items: Sequence[VisibleItem]) -> VisibleItem | None:
+    """Return the item whose column a name after USING means: one that such names made, if any."""
+    owners = [item for item in items if item.column(name) is not None]
+    return next((item for item in reversed(owners) if item.alias == EITHER), (*owners, None)[0])
