@@ -281,7 +281,8 @@ class RandomQueries:
         for part in parts:
             shown = [f"{part.of(kind)[0]} AS {name}" for name, kind in columns]
             sql.append(f"SELECT {', '.join(['u', *shown])} FROM ({part.sql}) p")
-        return Query(" UNION ALL ".join(sql), columns)
+        operations = ("UNION ALL", "UNION ALL", "UNION", "INTERSECT", "EXCEPT")
+        return Query(f" {self._rng.choice(operations)} ".join(sql), columns)
 
     def _set(self, depth: int) -> Query:
         """Return units that are in a set operation of others, with rows that they have."""

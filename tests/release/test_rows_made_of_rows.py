@@ -130,6 +130,16 @@ STATEMENTS = {
     " ON q.customer_id = c.id GROUP BY region",
     "units of either": "SELECT COUNT(*) AS n FROM customers WHERE id IN (SELECT customer_id FROM"
     " orders WHERE price > 15 UNION SELECT customer_id FROM visits WHERE shop = 1)",
+    "rows of either": "SELECT month(day) AS m, COUNT(*) AS n FROM (SELECT customer_id, day FROM"
+    " orders UNION SELECT customer_id, day FROM visits UNION ALL SELECT customer_id, day FROM"
+    " orders UNION SELECT * FROM (SELECT customer_id, day FROM visits WHERE shop = 1)) GROUP BY m",
+    "rows of both": "WITH q AS (SELECT o.status, o.customer_id AS c FROM orders o INTERSECT"
+    " SELECT c.region, c.id FROM customers c ORDER BY 1) SELECT status, COUNT(*) AS n FROM q"
+    " GROUP BY status",
+    "rows of one alone, with NULL": "SELECT price, COUNT(*) AS n FROM (SELECT price, customer_id"
+    " FROM orders EXCEPT SELECT shop, customer_id FROM visits) GROUP BY price",
+    "all columns of one alone": "SELECT status, COUNT(*) AS n FROM (SELECT * FROM orders EXCEPT"
+    " SELECT * FROM orders WHERE price > 8) GROUP BY status",
     "not among": "SELECT COUNT(*) AS n FROM customers WHERE id NOT IN"
     " (SELECT customer_id FROM visits WHERE shop = 2)",
     "rows of two tables": "WITH u AS (SELECT customer_id, day FROM orders UNION ALL"
@@ -230,7 +240,7 @@ OTHERS = (
         f"SELECT COUNT(*) AS n FROM (SELECT {one} FROM orders {operation} SELECT {other} FROM"
         " visits)"
         for operation in ("UNION", "INTERSECT", "EXCEPT")
-        for one, other in (("price", "shop"), ("day", "day"), ("customer_id, day",) * 2)
+        for one, other in (("price", "shop"), ("day", "day"), ("customer_id, day", "id, day"))
     ),
     "SELECT COUNT(*) AS n FROM (SELECT customer_id FROM orders INTERSECT SELECT shop FROM visits)",
     "SELECT COUNT(*) AS n FROM (SELECT customer_id FROM orders EXCEPT SELECT price FROM orders)",

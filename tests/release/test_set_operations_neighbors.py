@@ -27,6 +27,12 @@ STATEMENTS = (
     "SELECT COUNT(*) AS n FROM (SELECT o.customer_id FROM items i JOIN orders o ON "
     "i.order_id = o.id INTERSECT SELECT customer_id FROM visits EXCEPT SELECT customer_id "
     "FROM orders WHERE status = 'B')",
+    "SELECT COUNT(*) AS n FROM (SELECT day, customer_id FROM orders UNION SELECT day, customer_id "
+    "FROM visits UNION SELECT NULL, id FROM customers)",
+    "SELECT price AS p, COUNT(*) AS n FROM (SELECT price, customer_id FROM orders EXCEPT "
+    "SELECT shop, customer_id FROM visits) GROUP BY p",
+    "SELECT status, COUNT(*) AS n FROM (SELECT status, customer_id FROM orders INTERSECT "
+    "SELECT i.kind, o.customer_id FROM items i JOIN orders o ON i.order_id = o.id) GROUP BY status",
 )
 
 

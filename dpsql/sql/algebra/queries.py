@@ -36,10 +36,11 @@ from dpsql.sql.algebra.projections import projected
 from dpsql.sql.algebra.public_values import PublicValues
 from dpsql.sql.algebra.query_rows import Numbers, RowsOfQuery
 from dpsql.sql.algebra.selects import RowsOfSelect, Translator
+from dpsql.sql.algebra.set_operations import as_select, is_comparable, sides_of, told_by
 from dpsql.sql.algebra.unions import UnitedPart, column_of_rows, put_together
 from dpsql.sql.binding.canonical import bound_column, column_of, places
 from dpsql.sql.binding.core import Relation as PublicRows
-from dpsql.sql.binding.expressions import Expr, has_aggregate, is_star, quoted, quoted_column
+from dpsql.sql.binding.expressions import Expr, has_aggregate
 from dpsql.sql.binding.items import PrivateItems
 from dpsql.sql.binding.joins import JoinedItem, joins_of, name_parts
 from dpsql.sql.binding.named import (
@@ -94,7 +95,7 @@ class Queries(Translator):
         self.known = Known()
         self._steps = count()
         self._kinds: dict[tuple[int, tuple[int, ...]], tuple[Expr, Names, str]] = {}
-        self._written: dict[int, tuple[Expr, exp.Select]] = {}
+        self._written: dict[int, tuple[Expr, exp.Select | None]] = {}
         self._used = set[Id]()
         self.unbounded = dict[Id, DescribedRelation]()
         """Numbers of rows of which nothing says how many a unit has → these rows."""
@@ -298,8 +299,9 @@ class Queries(Translator):
             return self.rows(query.this, names, cells)
         if isinstance(query, exp.SetOperation):
             self._check_set(query, names)
-            if not is_union_all(query):
-                return self.rows(self._as_select(query), names)
+            written = None if is_union_all(query) else self._written_again(query, names)
+            if written is not None:
+                return self.rows(written, names)
             numbered = None if cells is None else self._numbered(query, names, cells)
             return numbered or self._union(query, names)
         if not isinstance(query, exp.Select):
@@ -432,7 +434,9 @@ class Queries(Translator):
         parts = [self._part(part, names) for part in parts_of(query)]
         if len({len(part.columns) for part, _ in parts}) > 1:
             raise self.source.error(
-                query, "The queries of this UNION ALL have different columns.", "list the same."
+                query,
+                f"The queries of this {_called(query)} have different columns.",
+                "list the same.",
             )
         listed = parts[0][1]
         made, ids = put_together(self, [part for part, _ in parts], listed)
@@ -447,23 +451,41 @@ class Queries(Translator):
         """Refuse what compares rows, chooses some of them, or puts others beside them."""
         apart = self.are_apart(query, names)
         check_not_chosen(query, self.source, of_units=not apart)
-        if not is_union_all(query) and (apart or not self._is_of_ids(query, names)):
-            raise self.source.unsupported(
-                query,
-                f"{capitals(query.key)} of single rows is not supported: it compares them.",
-                never("equal rows can't be matched. Use conditions after WHERE, or UNION ALL."),
-            )
         if any(self.kind(part, names) != PRIVATE for part in parts_of(query)):
             raise self.source.unsupported(
                 query,
-                "UNION ALL of single private rows with anything else is not supported.",
+                f"{_called(query)} of single private rows with anything else is not supported.",
                 "count in each query of the UNION ALL, and add the counts up in an outer query.",
             )
+        if not is_union_all(query) and (apart or self._written_again(query, names) is None):
+            raise self.source.unsupported(
+                query,
+                f"{_called(query)} of single rows is not supported: it compares them.",
+                never("equal rows can't be matched. Use conditions after WHERE, or UNION ALL.")
+                if apart
+                else "list a column that tells the unit on both sides; or use UNION ALL.",
+            )
 
-    def _is_of_ids(self, query: exp.SetOperation, names: Names) -> bool:
-        """Whether a set operation is of ids of units: each is that of one unit."""
-        of_one = _is_of_one_column(query)
-        return of_one and self.kind(self._as_select(query), names) == PRIVATE
+    def _written_again(self, query: exp.SetOperation, names: Names) -> exp.Select | None:
+        """Return the SELECT that a set operation stands for; None if it isn't of rows of units."""
+        if id(query) not in self._written:
+            self._written[id(query)] = query, self._as_select(query, names)
+        return self._written[id(query)][1]
+
+    def _as_select(self, query: exp.SetOperation, names: Names) -> exp.Select | None:
+        if not is_comparable(query):
+            return None
+        with self.own_ids():
+            parts = [self._part(side, names) for side in sides_of(query)]
+        sides = [list(zip(listed, part.columns, strict=True)) for part, listed in parts]
+        if len(set(map(len, sides))) > 1:
+            raise self.source.error(
+                query,
+                f"The queries of this {_called(query)} have different columns.",
+                "list the same.",
+            )
+        tells = told_by(sides)
+        return None if tells is None else as_select(query, tells, sides[0])
 
     def are_apart(self, query: Expr, names: Names) -> bool:
         """Whether the rows of a query are of no units: each is protected by itself."""
@@ -471,18 +493,6 @@ class Queries(Translator):
             item = self._first(query, names)
             return self.items.table(self.items.base(item, names))[0].unit is None
         return False
-
-    def _as_select(self, query: exp.SetOperation) -> exp.Select:
-        """Write INTERSECT, EXCEPT and UNION of ids of units by EXISTS and DISTINCT.
-
-        For a query x of the rows of a unit u, let x(u) be whether it has any. As each id is that of
-        one unit, u is in `a INTERSECT b` if a(u) and b(u), in `a EXCEPT b` if a(u) and not b(u), in
-        `a UNION b` if either: which rows of u tell, by a subquery for rows of the same unit. Of any
-        other column that subquery is refused, as rows of others would decide.
-        """
-        if id(query) not in self._written:
-            self._written[id(query)] = query, _of_one_column(query)
-        return self._written[id(query)][1]
 
     def _part(self, query: Expr, names: Names) -> tuple[UnitedPart, list[str]]:
         """Translate a query of UNION ALL; return its columns' names besides."""
@@ -536,40 +546,8 @@ def unit_ids(table: Table) -> frozenset[str]:
     return frozenset((*unit_columns(table), *((unit.column,) if unit is not None and own else ())))
 
 
-def _is_of_one_column(query: exp.SetOperation) -> bool:
-    """Whether a set operation, as it is without ALL, is of one column that is written out."""
-    if query.args.get("distinct") is False or query.args.get("by_name"):
-        return False
-    if any(query.args.get(key) for key in ("limit", "offset", "order", "with_")):
-        return False
-    listed = (_first_select(side).expressions for side in (query.this, query.expression))
-    return all(len(items) == 1 and not is_star(items[0]) for items in listed)
-
-
-def _of_one_column(query: exp.SetOperation) -> exp.Select:
-    """Write one of these as a SELECT."""
-    sides = [query.this, query.expression]
-    if isinstance(query, exp.Union):
-        sides = [exp.Union(this=sides[0].copy(), expression=sides[1].copy(), distinct=False)]
-    items = []
-    for alias, side in zip(("__left", "__right"), sides, strict=False):
-        whole = exp.TableAlias(this=quoted(alias), columns=[quoted("__id")])
-        items.append(exp.Subquery(this=side.copy(), alias=whole))
-    left, right = (quoted_column("__id", alias) for alias in ("__left", "__right"))
-    name = _first_select(query).expressions[0].alias_or_name
-    listed = [exp.Alias(this=left.copy(), alias=quoted(name))]
-    found = exp.Select(expressions=listed, from_=exp.From(this=items[0]), distinct=exp.Distinct())
-    if len(items) > 1:
-        same = exp.Where(this=exp.EQ(this=right, expression=left))
-        one = exp.Literal.number(1)
-        inner = exp.Select(expressions=[one], from_=exp.From(this=items[1]), where=same)
-        there: Expr = exp.Exists(this=inner)
-        there = exp.Not(this=there) if isinstance(query, exp.Except) else there
-        found.set("where", exp.Where(this=there))
-    for node in found.walk():
-        if not node.meta:
-            node.meta.update(query.meta)
-    return found
+def _called(query: exp.SetOperation) -> str:
+    return capitals(query.key) + ("" if query.args.get("distinct") else " ALL")
 
 
 def _first_select(query: Expr) -> exp.Select:

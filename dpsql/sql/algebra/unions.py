@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from dpsql.errors import UnsupportedSqlError
 from dpsql.rel.nodes import Id, Project, Union
-from dpsql.rows.expression import RowCast, RowColumn, RowExpression
+from dpsql.rows.expression import RowCast, RowColumn, RowConstant, RowExpression
 from dpsql.rows.known import Interval
 from dpsql.rows.types import row_type
 from dpsql.schema.domain import INTEGER_TYPES
@@ -47,6 +47,7 @@ def type_in_common(types: Iterable[str]) -> str:
         UnsupportedSqlError: they have none, unless the database makes one of them.
     """
     given = {*types}
+    given -= {"NULL"} if len(given) > 1 else set()
     if len(given) == 1:
         return given.pop()
     if given <= INTEGER_TYPES - {"UBIGINT"}:
@@ -105,5 +106,7 @@ def _of_all(id_: Id, type_: str, news: Sequence[NewColumn]) -> NewColumn:
 
 
 def _cast(column: NewColumn, to: str) -> RowExpression:
-    tree = RowColumn(column.id)
-    return tree if column.type == to else RowCast(tree, row_type(to))
+    if column.type == to:
+        return RowColumn(column.id)
+    of = RowConstant("NULL", "") if column.type == "NULL" else RowColumn(column.id)
+    return RowCast(of, row_type(to))
