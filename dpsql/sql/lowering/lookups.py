@@ -20,7 +20,7 @@ from dpsql.errors import ResourceLimitError, SqlError, printable
 from dpsql.schema import Table
 from dpsql.schema.checks import operands
 from dpsql.schema.names import as_sql, capitals
-from dpsql.sql.binding.core import Core, Quantile, Relation, Statistic, base_of
+from dpsql.sql.binding.core import Core, Linear, Quantile, Relation, Statistic, base_of
 from dpsql.sql.binding.expressions import BoundExpr, Expr, conjunction, has_aggregate, render
 from dpsql.sql.binding.instants import COMPARISONS
 from dpsql.sql.binding.joins import joined_plainly
@@ -554,7 +554,9 @@ class UnmatchedRows:
     def _counts(self, core: Core, statistic: Statistic) -> bool:
         """Whether a statistic counts a row that has NULL for all private columns."""
         of = base_of(statistic)
-        value = of.value if isinstance(of, Quantile) else of.weight
+        if isinstance(of, Linear) and of.of_units and of.values is None:
+            return False  # the id of a unit is among these columns
+        value = of.value if isinstance(of, Quantile) else of.values or of.weight
         conditions = [*core.conjuncts, *core.by_row, *of.filters]
         on = [condition for relation in core.relations for condition in relation.on]
         used = [*conditions, *on, *([] if value is None else [value])]
