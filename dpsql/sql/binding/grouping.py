@@ -130,6 +130,12 @@ def columns_of(node: Expr) -> tuple[Expr, ...]:
 def _meant(node: Expr, select: exp.Select, source: SourceText) -> Expr:
     """Put the item of the SELECT list in place of its number."""
     inner = node.unnest()
+    if isinstance(inner, exp.Neg) and isinstance(inner.this, exp.Literal):  # DuckDB's place, too
+        raise source.error(
+            inner,
+            f"There is no column {source.text(source.node(inner))} in the SELECT list.",
+            _grouped(inner.this, select, source),
+        )
     if not isinstance(inner, exp.Literal):
         return inner
     place = int(inner.name) if inner.name.isdigit() and not inner.is_string else 0

@@ -36,6 +36,7 @@ from dpsql.sql.binding.expressions import (
     is_aggregate,
     is_star,
     over_groups,
+    paren,
     quoted,
     quoted_column,
     rebuild,
@@ -64,6 +65,8 @@ class CoreBinder(RowBinder):
         super().__init__(source, select, home, visits)
         self._keys: tuple[BoundExpr, ...] = ()
         self._sets: tuple[tuple[int, ...], ...] = ()
+        self._fixed: dict[str, Expr] = {}
+        """What is grouped by and the same for all rows, as SQL → as an expression."""
         self._kept: list[Expr] = []
         self._chosen = False
         """Whether groups are left out for their noisy counts."""
@@ -115,8 +118,8 @@ class CoreBinder(RowBinder):
 
     def _group(self) -> None:
         """Bind what is grouped by."""
-        nodes = self._without_constants(key_nodes(self._select, self.source))
-        self._keys = tuple(dict.fromkeys(self._key(node) for _, node in nodes.items()))
+        nodes = self._without_constants(dict(key_nodes(self._select, self.source)))
+        self._keys = tuple(dict.fromkeys(map(self.bind, nodes.values())))
         places = {key.sql: i for i, key in enumerate(self._keys)}
         numbers = {name: places[self.bind(node).sql] for name, node in nodes.items()}
         self._sets = sets_of(self._select, self.source, numbers)
@@ -134,21 +137,16 @@ class CoreBinder(RowBinder):
         return Floor(count, errors)
 
     def _without_constants(self, nodes: Mapping[int, Expr]) -> dict[int, Expr]:
-        """Leave out keys that are the same for all rows, beside others: they tell no groups."""
-        found = {i: node for i, node in nodes.items() if not self.bind(node).constant}
-        return found or dict(nodes)
+        """Leave out keys that are the same for all rows: they tell no groups.
 
-    def _key(self, node: Expr) -> BoundExpr:
-        key = self.bind(node)
-        if key.constant:
-            raise self.source.error(
-                node,
-                "GROUP BY a constant makes one group.",
-                "leave GROUP BY out, or write "
-                + instead("GROUP BY ()", of=self.source.inside(self._select).clause("GROUP"))
-                + ".",
-            )
-        return key
+        What they are is known wherever they stand, unless they are rolled up in some groups.
+        """
+        bounds = {i: self.bind(node) for i, node in nodes.items()}
+        group = self._select.args.get("group")
+        if group is not None and group.find(exp.Rollup, exp.Cube, exp.GroupingSets) is None:
+            fixed = (bound for bound in bounds.values() if bound.constant)
+            self._fixed = {bound.sql: _value(bound.node) for bound in fixed}
+        return {i: node for i, node in nodes.items() if not bounds[i].constant}
 
     def _rest(self, name: str) -> exp.Select:
         """Rewrite SELECT, HAVING, ORDER BY, … to work on the table of the answers."""
@@ -232,7 +230,10 @@ class CoreBinder(RowBinder):
         if isinstance(node, exp.Column):
             found = self.scope.resolve(node)
             if not isinstance(found, exp.Expr):
-                raise self._not_grouped(node)
+                fixed = self._fixed.get(self.bind(node).sql) if self._fixed else None
+                if fixed is None:
+                    raise self._not_grouped(node)
+                return fixed.copy()
             return exp.Paren(this=self._aliased(node, found, self.rewrite))
         return self._computed(node)
 
@@ -424,3 +425,8 @@ class CoreBinder(RowBinder):
                 "The statement counts nothing: single rows are never returned.",
                 COUNTED,
             )
+
+
+def _value(node: Expr) -> Expr:
+    """Write a constant as a value, that ORDER BY doesn't take for the number of a column."""
+    return exp.Coalesce(this=paren(node), expressions=[exp.Null()])
