@@ -66,6 +66,7 @@ EXACT = {
     "if": "SELECT MIN(IF(rn >= n * {p}, x, NULL)) AS q FROM ({t})",
     "where": "SELECT MIN(x) AS q FROM ({t}) WHERE rn >= {p} * n",
     "divided": "SELECT MIN(x) AS q FROM ({t}) WHERE 1.0 * rn / n >= {p}",
+    "of one more": "SELECT MIN(x) AS q FROM ({t}) WHERE 1.0 * rn / (n + 1) >= {p} * n / (n + 1)",
     "percents": "SELECT MIN(x) AS q FROM ({t}) WHERE rn * 100.0 / n >= 100 * {p}",
     "rounded up": "SELECT x AS q FROM ({t}) WHERE rn = CEIL({p} * n)",
     "distinct": "SELECT DISTINCT x AS q FROM ({t}) WHERE rn = CEIL({p} * n)::INT",
@@ -276,6 +277,39 @@ def test_rows_without_a_value_have_places():
     sql = f"SELECT MIN(y) FILTER (WHERE yn >= 0.9 * n) AS q FROM ({NUMBERED})"
     with pytest.raises(UnsupportedSqlError, match="without a value"):
         reference.compile_one(CON, sql)
+
+
+VISITS = """
+    CREATE TABLE v (person INTEGER NOT NULL, day INTEGER NOT NULL CHECK (day BETWEEN 0 AND 9))
+"""
+PERSONS = "SELECT COUNT(DISTINCT person) FROM v WHERE day > 2"
+
+
+@pytest.mark.parametrize("share", ["0.25", "0.5"])
+@pytest.mark.parametrize(
+    ("number", "among", "right"),
+    [
+        (PERSONS, "day > 2", True),
+        (PERSONS, "day > 3", False),
+        (PERSONS.replace("person", "day"), "day > 2", False),
+        (f"{PERSONS} GROUP BY day", "day > 2", False),
+    ],
+)
+def test_persons_that_are_counted_are_the_groups_of_their_rows(number, among, right, share):
+    con = duckdb.connect()
+    con.execute(VISITS)
+    rng = random.Random(7)  # noqa: S311
+    rows = [(p, rng.randint(0, 9)) for p in range(60) for _ in range(rng.randint(0, 6))]
+    con.executemany("INSERT INTO v VALUES (?, ?)", rows)
+    sql = f"""
+        SELECT MIN(CASE WHEN rn < {share} * n THEN 999 ELSE k END) AS q FROM (
+            SELECT COUNT(*) AS k, row_number() OVER (ORDER BY COUNT(*)) AS rn, ({number}) AS n
+            FROM v AS w WHERE w.{among} GROUP BY w.person)
+    """
+    session = dpsql.Session(con, unit=dpsql.Unit("person", max_rows=6))
+    with nullcontext() if right else pytest.raises(SqlError):
+        found = session.release(sql, budget=NO_NOISE)["query"]["q"].to_list()
+        assert found == [row[0] for row in con.execute(sql).fetchall()]
 
 
 @pytest.mark.parametrize("window", ["row_number()", "percent_rank()", "cume_dist()", "ntile(4)"])

@@ -274,7 +274,7 @@ class _PlacesReader:
 
     def _is_number(self, node: Expr) -> bool:
         inner = node.unnest()
-        while isinstance(inner, exp.Cast | exp.Mul):  # n::DOUBLE, n * 1.0
+        while isinstance(inner, exp.Cast | exp.Mul) or _adds_literal(inner):  # n::DOUBLE, n + 1
             inner = inner.this.unnest()
         leaf = self._leaf(inner)
         return leaf is not None and leaf.counted is PlaceKind.NUMBER
@@ -325,6 +325,11 @@ def _is_double(node: Expr) -> bool:
     """Whether DuckDB computes something with floats, of which halves are rounded to even."""
     floats = (n for n in node.find_all(exp.Cast) if n.to.this in exp.DataType.FLOAT_TYPES)
     return any(True for _ in chain(node.find_all(exp.Div), floats))
+
+
+def _adds_literal(node: Expr) -> bool:
+    other = node.expression.unnest() if isinstance(node, exp.Add) else None
+    return isinstance(other, exp.Literal) and not other.is_string
 
 
 def _away(value: Fraction) -> int:

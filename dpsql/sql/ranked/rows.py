@@ -29,6 +29,7 @@ _RANKS: dict[type[Expr], PlaceKind] = {
 _CLAUSES = ("from_", "joins", "where", "group", "having")
 """The parts of a query that tell which rows it has."""
 _KNOWN = {*_CLAUSES, "expressions", "order", "with_", "windows"}
+_NUMBER = Leaf(PlaceKind.NUMBER)
 _MOST_PARTS = 100
 """Into which NTILE may divide rows."""
 _MOST_STEPS = 10_000
@@ -176,7 +177,7 @@ class NumberedRows:
             counted = None if spec is not None else self._counted(of, depth)
             if counted is None:
                 return None
-            return Ranked(Leaf(PlaceKind.NUMBER), partition, of=counted)
+            return Ranked(_NUMBER, partition, of=counted)
         first = self._first(order, partition, depth)
         kind, parts = _RANKS.get(type(of)), _parts(of) if isinstance(of, exp.Ntile) else 1
         if counts_rows(of):
@@ -223,6 +224,9 @@ class NumberedRows:
         if count is None or not isinstance(select, exp.Select):
             return query.copy()
         self._left -= _MOST_STEPS // 100
+        if isinstance(count.this, exp.Distinct):
+            groups = self._are_groups(select, count.this)
+            return self._word(Ranked(_NUMBER, frozenset())) if groups else query.copy()
         if rows_of(select) != rows_of(self.levels[-1].select):
             return query.copy()
         of = ""
@@ -231,7 +235,20 @@ class NumberedRows:
             of = inner.key(count.this) if inner.levels else ""
             if not of:
                 return query.copy()
-        return self._word(Ranked(Leaf(PlaceKind.NUMBER), frozenset(), of=of))
+        return self._word(Ranked(_NUMBER, frozenset(), of=of))
+
+    def _are_groups(self, select: exp.Select, values: exp.Distinct) -> bool:
+        """Whether a query counts the values by which the rows here are grouped.
+
+        These are as many as there are groups, or one less, if rows without a value are one.
+        """
+        own, depth = self.levels[-1].select, len(self.levels)
+        group = own.args.get("group")
+        grouped = [] if group is None or own.args.get("having") else group.expressions
+        if rows_of(select, grouped=False) != rows_of(own, grouped=False) or len(grouped) != 1:
+            return False
+        counted = NumberedRows((Level(select, "", ()),)).keys(values.expressions, 1)
+        return bool(counted) and self.keys(grouped, depth) == counted
 
 
 # ── Queries after FROM, and which rows they have ─────────────────────────────────────────────────
@@ -368,8 +385,7 @@ def _count(select: exp.Select) -> Expr | None:
     others = [key for key in ("group", "having") if select.args.get(key)]
     others += [key for key, value in select.args.items() if value and key not in _KNOWN]
     value = select.expressions[0].unalias()
-    counted = isinstance(value, exp.Count) and not value.expressions
-    return value if counted and not others and not isinstance(value.this, exp.Distinct) else None
+    return value if isinstance(value, exp.Count) and not value.expressions and not others else None
 
 
 def counts_rows(node: Expr) -> bool:
