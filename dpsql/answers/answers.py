@@ -127,6 +127,8 @@ def in_group_order(
 # off is that of a cell. They are in the same order as their cells, so the interval reaches from the
 # least to the largest for which its first and its last cell stand.
 #
+# A group of which noise excludes that it has a row has no quantile.
+#
 # Beyond the noise all this says nothing about a larger population that the rows may be a sample of.
 
 
@@ -162,6 +164,15 @@ class Distribution:
     """F(v); the last one is N."""
     spread: Array
     """The standard deviations of F(v) − pN."""
+    sized: Array
+    """The standard deviations of N, for every group."""
+
+    def are_none(self, reach: float) -> NDArray[np.bool_]:
+        """Whether noise of so many standard deviations excludes that a group has a row.
+
+        Counts are whole: less than half a row is none, if the noise is smaller.
+        """
+        return np.asarray(self.counts[:, -1] + np.maximum(reach * self.sized, 0.5) < 1)
 
 
 def distribution(
@@ -183,9 +194,15 @@ def distribution(
     quantile, values = _parts(column)
     grid = (*shape, values.len())
     counts = in_group_order(answers(family), column.axes, grid).reshape(-1, values.len())
-    around = _around(family, column.axes, values.len(), quantile.probability)
-    noise = in_group_order(variances(around), column.axes, grid).reshape(-1, values.len())
-    return Distribution(counts, np.sqrt(noise))
+
+    def noise(change: Callable[[Array], Array], columns: int) -> Array:
+        moved = _moved(family, column.axes, values.len(), change)
+        found = in_group_order(variances(moved), column.axes, (*shape, columns))
+        return np.sqrt(found).reshape(-1, columns)
+
+    p = quantile.probability
+    away = noise(lambda of: of - p * of[:, -1:], values.len())
+    return Distribution(counts, away, noise(lambda of: of[:, -1:], 1)[:, 0])
 
 
 def quantiles(column: StatisticColumn, found: Distribution, reach: float) -> QuantileValues:
@@ -213,7 +230,8 @@ def quantiles(column: StatisticColumn, found: Distribution, reach: float) -> Qua
             first = _first(away >= -(none if quantile.probability == 1 else slack))
         lower, upper = _first(away >= -margin), _last(away <= margin - step)
         ends = np.minimum(lower, first), np.maximum(upper, first)
-        return QuantileValues(values.gather(first), low.gather(ends[0]), high.gather(ends[1]), rows)
+        read = QuantileValues(values.gather(first), low.gather(ends[0]), high.gather(ends[1]), rows)
+        return _of_rows(read, found.are_none(reach), low, high)
     numbers = values.cast(pl.Float64).to_numpy()
     between = _between(counts, quantile.probability, numbers, slack)
     lows, highs = (of.cast(pl.Float64).to_numpy() for of in (low, high))
@@ -221,7 +239,21 @@ def quantiles(column: StatisticColumn, found: Distribution, reach: float) -> Qua
     above = highs[_last(away <= 1 - quantile.probability - step + margin)]
     # Noisy counts aren't whole, so what is read off them may be up to one row away.
     bounds = np.minimum(below, between), np.maximum(above, between)
-    return QuantileValues(pl.Series(between), pl.Series(bounds[0]), pl.Series(bounds[1]), rows)
+    read = QuantileValues(pl.Series(between), pl.Series(bounds[0]), pl.Series(bounds[1]), rows)
+    return _of_rows(read, found.are_none(reach), pl.Series(lows), pl.Series(highs))
+
+
+def _of_rows(
+    read: QuantileValues, none: NDArray[np.bool_], low: pl.Series, high: pl.Series
+) -> QuantileValues:
+    """Return quantiles, NULL where there are no rows, as in SQL: of these nothing is known."""
+    if not none.any():
+        return read
+    there, size = pl.Series(~none), none.size
+    values = read.values.zip_with(there, read.values.clear(size))
+    lower = read.lower.zip_with(there, low.gather([0] * size))
+    upper = read.upper.zip_with(there, high.gather([high.len() - 1] * size))
+    return QuantileValues(values, lower, upper, read.rows)
 
 
 def drawn_quantiles(column: StatisticColumn, part: GroupBox, rows: Array) -> QuantileValues:
@@ -278,14 +310,13 @@ def _last(before: NDArray[np.bool_]) -> Ints:
     return np.asarray(before.shape[-1] - 1 - np.argmax(held[..., ::-1], axis=-1))
 
 
-def _around(family: Family, axes: Axes, values: int, probability: float) -> Family:
-    """Return the queries F(v) − pN in place of F(v)."""
+def _moved(family: Family, axes: Axes, values: int, change: Callable[[Array], Array]) -> Family:
+    """Return other queries in place of F(v), of which each group has one for each value."""
     extra = max(axis for block in axes for axis in block)
     at = next(i for i, block in enumerate(axes) if extra in block)
     block = family.blocks[at]
-    matrix = block.queries.matrix.reshape(-1, values, block.queries.cells)
-    moved = matrix - probability * matrix[:, -1:]
-    queries = Dense(moved.reshape(block.queries.rows, -1))
+    matrix = change(block.queries.matrix.reshape(-1, values, block.queries.cells))
+    queries = Dense(matrix.reshape(-1, block.queries.cells))
     blocks = list(family.blocks)
     blocks[at] = replace(block, queries=queries)
     return replace(family, blocks=tuple(blocks))

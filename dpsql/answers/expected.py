@@ -132,7 +132,8 @@ def _monotone(found: Distribution) -> Distribution:
     from scipy.optimize import isotonic_regression  # half a second to import, and rarely needed
 
     counts = [isotonic_regression(row).x for row in found.counts]
-    return Distribution(np.maximum(np.array(counts), 0.0).reshape(found.counts.shape), found.spread)
+    rising = np.maximum(np.array(counts), 0.0).reshape(found.counts.shape)
+    return replace(found, counts=rising)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
