@@ -198,7 +198,7 @@ def distribution(
     def noise(change: Callable[[Array], Array], columns: int) -> Array:
         moved = _moved(family, column.axes, values.len(), change)
         found = in_group_order(variances(moved), column.axes, (*shape, columns))
-        return np.sqrt(found).reshape(-1, columns)
+        return np.asarray(np.sqrt(found).reshape(-1, columns))
 
     p = quantile.probability
     away = noise(lambda of: of - p * of[:, -1:], values.len())

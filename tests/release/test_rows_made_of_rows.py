@@ -186,6 +186,39 @@ def test_what_is_made_of_rows_of_units_is_counted_as_duckdb_does(sql, seed):
     assert found == expected
 
 
+MET = {
+    "v.shop = k.shop": ("visits", "shop IN (1, 2, 3, 4)"),
+    "k.shop = v.shop AND k.shop + 0 = v.shop": ("visits", "shop IN (1, 2, 3, 4)"),
+    "k.letter = v.sort": ("pets", "letter IN ('A', 'C')"),
+    "k.shop = v.shop - 1": ("visits", "true"),
+    "k.shop < v.shop": ("visits", "true"),
+}
+"""How a public table of many rows is joined → with what, and which of its rows can be met."""
+
+
+@pytest.mark.parametrize("on", MET)
+def test_public_rows_that_none_can_meet_are_no_groups(on):
+    con, (table, met) = filled(seeded(3)), MET[on]
+    con.execute(
+        """
+        CREATE TABLE pets (customer_id INTEGER NOT NULL REFERENCES customers(id), sort VARCHAR
+            CHECK (sort IN ('A', 'C')));
+        INSERT INTO pets SELECT id, CASE id % 3 WHEN 0 THEN 'A' WHEN 1 THEN 'C' END FROM customers;
+        CREATE TABLE kinds AS SELECT nullif(range, 8) AS shop, 'k' || range AS kind,
+            ['x', 'A', 'A', NULL, 'C'][1 + range % 5] AS letter FROM range(30)
+        """
+    ).fetchall()
+    sql = (
+        f"SELECT kind, COUNT(*) AS n FROM (SELECT DISTINCT v.customer_id, k.kind FROM {table} v "
+        f"JOIN kinds k ON {on}) GROUP BY kind"
+    )
+    unit = dpsql.Unit("customers", max_rows=BOUNDS | {"pets": 1})
+    frame = dpsql.query(con, sql, budget=EXACT, unit=unit, public=["kinds"])
+    assert answers(frame.select("kind", "n").rows()) == answers(con.execute(sql).fetchall())
+    possible = con.execute(f"SELECT kind FROM kinds WHERE {met}").fetchall()
+    assert sorted(frame["kind"]) == sorted(kind for (kind,) in possible)
+
+
 @pytest.mark.sampled(25)
 @pytest.mark.parametrize("seed", range(CASES))
 def test_random_queries_are_answered_as_duckdb_does(seed):

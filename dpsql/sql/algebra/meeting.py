@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, product
-from typing import TypeAlias
+from itertools import product
+from typing import TYPE_CHECKING, TypeAlias
 
 from sqlglot import exp
 
@@ -34,12 +34,14 @@ from dpsql.schema.names import as_sql, folded
 from dpsql.schema.table import Parent
 from dpsql.sql.algebra.asides import with_exists
 from dpsql.sql.algebra.described import (
+    MOST_VALUES,
     DescribedRelation,
     check_read,
     equated_columns,
     joined,
     merged,
 )
+from dpsql.sql.algebra.equal_ids import EqualIds
 from dpsql.sql.algebra.projections import projected
 from dpsql.sql.algebra.query_rows import RowsOfQuery
 from dpsql.sql.algebra.selects import RowsOfSelect
@@ -52,6 +54,9 @@ from dpsql.sql.binding.named import NOISY, PRIVATE
 from dpsql.sql.binding.row_queries import UNNAMED
 from dpsql.sql.binding.scope import EITHER, Home, Visible, VisibleItem, owner_of, qualifier_of
 from dpsql.sql.lowering.measures import RowReader
+
+if TYPE_CHECKING:
+    from dpsql.sql.algebra.public_rows import PublicItem
 
 _Stored: TypeAlias = tuple[Table, str]
 """A column of a stored table."""
@@ -69,6 +74,7 @@ class _Part:
     """The most rows of it that a row meets, if it is public."""
     relations: tuple[PublicRows, ...] = ()
     """The public relations that its rows are joined with over cells."""
+    public: PublicItem | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +140,30 @@ def _is_turned(join: JoinedItem, joins: Sequence[JoinedItem]) -> bool:
     return len(joins) > 1 and join is joins[1] and join.kind == "right" and not join.using
 
 
+def _narrowed(part: _Part, parts: Sequence[_Part], pool: Sequence[_Equal]) -> _Part:
+    """Leave out public rows that meet no value of the columns that they have to be equal to."""
+    if part.public is None:
+        return part
+    from dpsql.sql.algebra.public_rows import narrowed
+
+    met = dict[Id, Sequence[object]]()
+    for one, other in product(pool, parts):
+        for a, b in ((one.a, one.b), (one.b, one.a)):
+            values = _enforced(other.of.table, a) if other is not part else None
+            if values is not None and b in part.of.columns:
+                met[b] = values
+    public = narrowed(part.public, met)
+    return replace(part, of=public.of, item=public.item, times=public.times, public=public)
+
+
+def _enforced(table: Table, name: Id) -> Sequence[object] | None:
+    """Return the values that a column has in all rows, as the database sees to it, if it is few."""
+    domain = table.columns.get(name)
+    if domain is None or name not in table.enforced or table.merges(name):
+        return None
+    return domain.values if len(domain.values) <= MOST_VALUES else None
+
+
 def _turned(joins: Sequence[JoinedItem]) -> Sequence[JoinedItem]:
     """Exchange the sides of a RIGHT JOIN of the first two items."""
     if len(joins) > 1 and _is_turned(joins[1], joins):
@@ -149,25 +179,6 @@ def _turned(joins: Sequence[JoinedItem]) -> Sequence[JoinedItem]:
 def _of_tables(part: _Part) -> tuple[tuple[str, ...], ...]:
     """Return by what items are sorted: so joins that are typed in another order are the same."""
     return tuple(table.path for table in part.of.counted)
-
-
-class EqualIds:
-    """Columns that are equal in the rows of inner joins, where equal values are the same."""
-
-    def __init__(self) -> None:
-        self._classes = dict[Id, frozenset[Id]]()
-
-    def add(self, a: Id, b: Id) -> bool:
-        """Note that two columns are equal; return whether it didn't follow from others."""
-        one, other = (self._classes.get(id_, frozenset({id_})) for id_ in (a, b))
-        both = one | other
-        self._classes |= dict.fromkeys(both, both)
-        return one != other
-
-    def pairs(self) -> Iterator[tuple[Id, Id]]:
-        """Yield all pairs of columns that are equal."""
-        for ids in dict.fromkeys(self._classes.values()):
-            yield from combinations(sorted(ids), 2)
 
 
 def _implied(equal: Sequence[_Equal]) -> list[_Equal]:
@@ -212,7 +223,7 @@ class _Meeting:
             from dpsql.sql.algebra.public_rows import public_rows  # most are joined over cells
 
             public = public_rows(self._queries, join, self._rows.names)
-            return _Part(join, public.of, public.item, (), public.times)
+            return _Part(join, public.of, public.item, (), public.times, public=public)
         cells = self._rows.cells if plain else None
         try:
             found = self._queries.item(join.item, self._rows.names, cells)
@@ -228,7 +239,9 @@ class _Meeting:
 
     def inner(self, parts: Sequence[_Part], said: Sequence[Expr]) -> list[Expr]:
         """Join the first items, in whatever order; return the conditions that are left."""
-        self._parts, pool = parts, self._pool(parts, said)
+        pool = self._pool(parts, said)
+        parts = [_narrowed(part, parts, pool) for part in parts]
+        self._parts = parts
         order = self._order(parts, pool)
         of, used, same = order[0].of, set[int](), EqualIds()
         for part in order[1:]:

@@ -6,11 +6,11 @@ rows are put together, numbered or looked at by others, each row meets them befo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from dpsql.errors import SqlError
+from dpsql.errors import Span, SqlError
 from dpsql.rel.nodes import Id, Public
 from dpsql.rows.expression import RowConstant
 from dpsql.schema import Table
@@ -39,6 +39,7 @@ class PublicItem:
     """A public item as a relation of constants, and how many of its rows there are."""
 
     of: DescribedRelation
+    relation: Public
     item: VisibleItem
     times: int
 
@@ -72,14 +73,49 @@ def public_rows(queries: Translator, join: JoinedItem, names: Names) -> PublicIt
         tuple(zip(*kept.values(), strict=True)),
         _unique(queries, stored, ids),
     )
-    bare = DescribedRelation(relation, Table(stored.alias, {}), None, {}, (), ())
-    of = with_columns(bare, relation, [_column(ids[i], types[i], texts, i) for i in kept])
-    span = queries.source.node(join.item)
+    names_of = [stored.columns[i] for i in kept]
+    return _item(relation, stored.alias, names_of, queries.source.node(join.item))
+
+
+def narrowed(public: PublicItem, met: Mapping[Id, Iterable[object]]) -> PublicItem:
+    """Leave out rows that no private row meets, so that their values are no groups.
+
+    Args:
+        public: the rows.
+        met: column → the values of those that it has to be equal to, whatever rows there are.
+    """
+    relation, rows = public.relation, public.relation.rows
+    for i, (id_, type_) in enumerate(relation.columns):
+        found = _texts_of(met[id_], type_) if id_ in met else None
+        if found is not None:
+            rows = tuple(row for row in rows if row[i].kind != "NULL" and row[i].text in found)
+    if not rows or len(rows) == len(relation.rows):
+        return public
+    columns = public.item.columns
+    named = [column.name for column in columns]
+    span = columns[0].value.span
+    return _item(replace(relation, rows=rows), public.item.alias, named, span)
+
+
+def _item(relation: Public, alias: str, names: Sequence[str], span: Span) -> PublicItem:
+    """Describe rows by the values that they have."""
+    texts = [[None if one.kind == "NULL" else one.text for one in row] for row in relation.rows]
+    bare = DescribedRelation(relation, Table(alias, {}), None, {}, (), ())
+    listed = [_column(id_, type_, texts, i) for i, (id_, type_) in enumerate(relation.columns)]
+    of = with_columns(bare, relation, listed)
     columns = (
-        NamedColumn(stored.columns[i], column_of(id_, of.table, span), listed=False)
-        for i, id_ in ids.items()
+        NamedColumn(name, column_of(id_, of.table, span), listed=False)
+        for name, (id_, _) in zip(names, relation.columns, strict=True)
     )
-    return PublicItem(of, VisibleItem(stored.alias, (), tuple(columns)), max(1, stored.rows))
+    item = VisibleItem(alias, (), tuple(columns))
+    return PublicItem(of, relation, item, max(1, len(relation.rows)))
+
+
+def _texts_of(values: Iterable[object], type_: str) -> frozenset[str] | None:
+    """Return values as constants of a type are written; None if they may be written otherwise."""
+    kinds = {"INTEGER": int, "VARCHAR": str}
+    kind, found = kinds.get(_kind_of(type_) or ""), list(values)
+    return frozenset(map(str, found)) if all(type(one) is kind for one in found) else None
 
 
 def _read(queries: Translator, stored: Relation) -> tuple[list[str], Texts]:
