@@ -34,8 +34,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     slow.add_options(parser)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """End at once where a system is needed and can't be run."""
+    config.add_cleanup(gc.unfreeze)  # the first is the last: see `pytest_collection_finish`
     cpu.measured(config)
     for name, reason in _missing().items():
         if os.environ.get(NEEDED + name.upper()):
@@ -45,6 +47,26 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for reason in _missing().values():
         terminalreporter.write_line(reason)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
+    """Make no cases that are long where none of them is asked for: most of all cases are."""
+    yield
+    asked, calls = metafunc.config.getoption("markexpr"), metafunc._calls
+    if " or " in asked or "not long" not in asked.split(" and "):
+        return
+    if any("::" in argument for argument in metafunc.config.args):
+        return  # a case that was named is left out, and isn't unknown
+    sample, of = metafunc.definition.get_closest_marker("sampled"), metafunc.definition.nodeid
+    kept = range(len(calls)) if sample is None else _kept(len(calls), *sample.args)
+    made, left_out = [], metafunc.config.stash.setdefault(slow.LEFT_OUT, set())
+    for index, call in enumerate(calls):
+        if index in kept and all(mark.name != "long" for mark in call.marks):
+            made.append(call)
+        else:
+            left_out.add(f"{of}[{call.id}]")
+    calls[:] = made or calls[:1]  # which is long: with none, the test would seem to have no cases
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -72,22 +94,25 @@ def _sample(items: list[pytest.Item]) -> None:
             cases[item.nodeid.partition("[")[0]].append(item)
     for found in cases.values():
         mark = found[0].get_closest_marker("sampled")
-        (count,) = mark.args if mark else (len(found),)
-        kept = {index * len(found) // count for index in range(count)}
+        kept = _kept(len(found), *(mark.args if mark else (len(found),)))
         for index, item in enumerate(found):
             if index not in kept:
                 item.add_marker("long")
 
 
+def _kept(cases: int, count: int) -> frozenset[int]:
+    """Return which of some cases are a sample of so many."""
+    return frozenset(index * cases // count for index in range(count))
+
+
 def pytest_collection_finish() -> None:
-    """Look for garbage again, but not among the tests themselves."""
+    """Look for garbage again, but not among the tests themselves, until the process ends.
+
+    Then they are let go of: Polars would name all that is still there. But not before Pytest has
+    looked for garbage for the last time, which took seconds among all of them.
+    """
     gc.freeze()
     gc.enable()
-
-
-def pytest_unconfigure() -> None:
-    """Let go of them: Polars would name all that is still there when the process ends."""
-    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

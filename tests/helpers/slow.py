@@ -40,6 +40,8 @@ PARTS = 3
 FILE = Path(__file__).parents[1] / "slow.txt"
 MISSING: pytest.StashKey[list[str]] = pytest.StashKey()
 """What is listed and is none of the tests, in files of which there are tests."""
+LEFT_OUT: pytest.StashKey[set[str]] = pytest.StashKey()
+"""Long cases of which no tests were made."""
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -73,8 +75,8 @@ def mark(config: pytest.Config, items: Iterable[pytest.Item]) -> None:
             test = item.nodeid.partition("[")[0]
             item.add_marker("slow" if part in (None, part_of(test, dealt[test])) else "long")
             dealt[test] += 1
-    missing = sorted(name for name in names - found if name.partition("::")[0] in files)
-    config.stash[MISSING] = missing
+    unknown = names - found - config.stash.get(LEFT_OUT, set())
+    config.stash[MISSING] = sorted(name for name in unknown if name.partition("::")[0] in files)
 
 
 def part_of(test: str, number: int) -> int:
