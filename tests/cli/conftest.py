@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import duckdb
 import pytest
@@ -45,18 +47,30 @@ class Commands:
         return json.loads(self.done(*arguments, "--json"))
 
 
+@cache
+def stored(sql: str) -> bytes:
+    """Return a file with a database: it is made once, and written for each test."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "made.duckdb"
+        with duckdb.connect(path) as con:
+            con.execute(sql).fetchall()
+        return path.read_bytes()
+
+
+PEOPLE = """
+    CREATE TABLE people (
+        sex ENUM('female', 'male') NOT NULL,
+        age INTEGER NOT NULL CHECK (age BETWEEN 0 AND 99),
+        income INTEGER
+    );
+    INSERT INTO people SELECT 'female', i % 90, i FROM range(600) AS t(i);
+    INSERT INTO people SELECT 'male', i % 90, i FROM range(400) AS t(i);
+"""
+
+
 @pytest.fixture
 def commands(tmp_path: Path) -> Commands:
     found = Commands(tmp_path)
-    with duckdb.connect(found.db) as con:
-        con.execute("""
-            CREATE TABLE people (
-                sex ENUM('female', 'male') NOT NULL,
-                age INTEGER NOT NULL CHECK (age BETWEEN 0 AND 99),
-                income INTEGER
-            );
-            INSERT INTO people SELECT 'female', i % 90, i FROM range(600) AS t(i);
-            INSERT INTO people SELECT 'male', i % 90, i FROM range(400) AS t(i);
-        """).fetchall()
+    found.db.write_bytes(stored(PEOPLE))
     found.script.write_text(SCRIPT, encoding="utf-8")
     return found

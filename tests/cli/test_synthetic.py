@@ -8,12 +8,16 @@ import polars as pl
 import pytest
 
 from dpsql.cli.application import Exit
+from tests.cli.conftest import PEOPLE, Commands, stored
 
 SCRIPT = "SELECT sex, age, COUNT(*) AS n FROM people GROUP BY sex, age;"
 
 
-@pytest.fixture
-def saved(commands):
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A release that tests only read."""
+    commands = Commands(tmp_path_factory.mktemp("saved"))
+    commands.db.write_bytes(stored(PEOPLE))
     folder = commands.folder / "saved"
     commands.script.write_text(SCRIPT)
     commands.done("release", commands.script, "--db", commands.db, "--rho", "1000", "--out", folder)

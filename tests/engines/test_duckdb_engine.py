@@ -18,6 +18,7 @@ from dpsql.rows.measure import measure
 from dpsql.schema import Domain, Table
 from dpsql.schema.names import quoted_name
 from tests.helpers.described import current_database, read_table
+from tests.helpers.inserted import insert
 
 ROWS = [
     (-2, "x", True, "it's", 7),
@@ -45,7 +46,7 @@ def con():
     con = duckdb.connect()
     con.execute("CREATE TYPE e AS ENUM ('x', 'y', 'z')").fetchall()
     con.execute('CREATE TABLE t (n SMALLINT, e e, "odd ""name""" BOOLEAN, v VARCHAR, u UTINYINT)')
-    con.executemany("INSERT INTO t VALUES (?, ?, ?, ?, ?)", ROWS)
+    insert(con, "t", ROWS)
     return con
 
 
@@ -261,7 +262,7 @@ def test_no_sum_is_added_up_twice(seed, total_apart):
     con, random = duckdb.connect(), np.random.default_rng(seed)
     con.execute("CREATE TABLE t (a INTEGER, b INTEGER, c INTEGER, v INTEGER, w INTEGER)").fetchall()
     rows = random.integers(0, [9, 300, 300, 50, 50], (500, 5)).tolist()
-    con.executemany("INSERT INTO t VALUES (?, ?, ?, ?, ?)", rows)
+    insert(con, "t", rows)
     keys = {n: Domain("INTEGER", range(size)) for n, size in (("a", 9), ("b", 300), ("c", 300))}
     types = dict.fromkeys("vw", "INTEGER")
     table = Table("t", keys, types, ("memory", "main", "t"))

@@ -17,6 +17,7 @@ from dpsql.rows.key import line
 from dpsql.rows.measure import measure
 from dpsql.schema import Domain, Table
 from dpsql.schema.units import ResolvedUnit
+from tests.helpers.inserted import insert
 from tests.rows.tools import connect
 
 CHANGED = "dpsql.engines.duckdb.grouped.MOST_PLACES"
@@ -87,7 +88,7 @@ def test_what_is_packed_has_the_groups_that_it_has_apart(seed, unit, monkeypatch
         f"CREATE TABLE t (row_number INTEGER, {', '.join(f'{n} {t}' for n, t in types.items())})"
     ).fetchall()
     rows = [[draw.randrange(40), *hostile(draw, types)] for _ in range(150)]
-    con.executemany(f"INSERT INTO t VALUES ({', '.join('?' * (len(types) + 1))})", rows)
+    insert(con, "t", rows)
     plain = Table("t", columns, {"row_number": "INTEGER", **types}, ("memory", "main", "t"), unit)
     domains = {name: key.domain for name, key in lines.items()}
     table = plain.deriving(domains, {name: key.digest for name, key in lines.items()})

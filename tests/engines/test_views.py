@@ -11,6 +11,7 @@ from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import SchemaError, StaleSchemaError
 from dpsql.schema import EACH_ROW, Domain, Schema, Unit
 from tests.helpers.described import current_database, describe_table, read_table, verify_unchanged
+from tests.helpers.inserted import insert
 
 COLUMNS = """
     id INTEGER, age INTEGER CHECK (age BETWEEN 0 AND 9), "a ""b" BOOLEAN NOT NULL, town VARCHAR,
@@ -369,8 +370,7 @@ def test_what_changes_between_plan_and_release_is_noticed(con, change):
 def test_a_row_below_changes_one_row_above_at_most(rows, other, k):
     with duckdb.connect() as con:
         con.execute("CREATE TABLE t (id INTEGER, age INTEGER, town VARCHAR)").fetchall()
-        if rows:
-            con.executemany("INSERT INTO t VALUES (?, ?, ?)", rows).fetchall()
+        insert(con, "t", rows)
         make(
             con,
             "SELECT id, age + 1 AS a, TRY_CAST(town AS INTEGER) AS n FROM t WHERE age <> 5",

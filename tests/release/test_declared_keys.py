@@ -10,6 +10,7 @@ import pytest
 
 import dpsql
 from dpsql.errors import SchemaError
+from tests.helpers.inserted import insert
 from tests.release.test_private_joins import HUGE, answers
 from tests.release.test_sums_of_neighbors import charged, check_alike, recorded, recorded_in, spent
 
@@ -83,8 +84,7 @@ def shop(seed=1, customers=25, without=None, clean=False):
     places = [(number % 3, number) for number in range(number)]
     rows["items"] = [(*rng.choice(places), rng.randint(1, 9)) for _ in range(4 * customers)]
     for name, found in rows.items():
-        marks = ", ".join("?" for _ in found[0])
-        con.executemany(f"INSERT INTO {name} VALUES ({marks})", found)
+        insert(con, name, found)
     return con
 
 

@@ -8,6 +8,7 @@ import duckdb
 import pytest
 
 import dpsql
+from tests.helpers.inserted import insert
 from tests.release.test_sums_of_neighbors import charged, check_alike, recorded, spent
 
 BUDGET = dpsql.Budget(mu=1)
@@ -32,8 +33,7 @@ def connect(rows, *, unit=None):
 
 def fill(con, rows):
     con.execute("DELETE FROM r").fetchall()
-    if rows:
-        con.executemany("INSERT INTO r VALUES (?, ?, ?, ?, ?)", rows).fetchall()
+    insert(con, "r", rows)
 
 
 ROWS = [(1, 0, True, 3, 1), (2, 1, False, 20, -5), (3, 2, True, 0, 2), (4, 1, True, 7, 5)]

@@ -7,6 +7,7 @@ import pytest
 
 import dpsql
 from dpsql.errors import SchemaError, SqlError, UnsupportedSqlError
+from tests.helpers.inserted import insert
 from tests.release.test_private_joins import (
     HUGE,
     answers,
@@ -172,7 +173,7 @@ def visits(rows):
         "days INTEGER CHECK (days BETWEEN 0 AND 9)); CREATE TABLE wards (ward VARCHAR, big BOOLEAN)"
     )
     con.execute("INSERT INTO wards VALUES ('a', true), ('b', false)")
-    con.executemany("INSERT INTO visits VALUES (?, ?, ?)", rows)
+    insert(con, "visits", rows)
     return con
 
 

@@ -23,6 +23,7 @@ from dpsql.rows.functions import FUNCTIONS
 from dpsql.rows.types import RowType, row_type
 from dpsql.rows.write import RowWriter, copies
 from dpsql.sql.text.parse import parse_statement
+from tests.helpers.inserted import insert
 from tests.rows.test_total import hostile_rows
 from tests.rows.tools import TYPES, Random, benign, connect, create, parse, same, sql_of, written
 
@@ -354,7 +355,7 @@ def test_like_with_escape_is_duckdbs(pattern, escape):
     texts = ["a%b_c", "aXbYc", "100%", "!", "!x", "a%", "a\\%", "x.(*)[]$^", "a\nb", "é_", "éé", "",
              "%", "\u00e9_ \U0001f986", None]  # fmt: skip
     con.execute("CREATE TABLE l (s VARCHAR)")
-    con.executemany("INSERT INTO l VALUES (?)", [[text] for text in texts])
+    insert(con, "l", [[text] for text in texts])
     asked = f"s LIKE {sql_of(pattern)} ESCAPE {sql_of(escape)}"
     try:
         expected = con.execute(f"SELECT {asked} FROM l").fetchall()

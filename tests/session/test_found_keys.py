@@ -19,6 +19,7 @@ import dpsql
 from dpsql.engines.duckdb.key_scores import KeyScan
 from dpsql.release import found_keys
 from dpsql.release.found_keys import decode_keys
+from tests.cli.conftest import stored
 from tests.session.tools import forked, key, warm_up
 
 BUDGET = dpsql.Budget(epsilon=1, delta=1e-9)
@@ -41,8 +42,7 @@ BY_TAILNUM = "SELECT tailnum, COUNT(*) AS n FROM flights GROUP BY tailnum"
 @pytest.fixture
 def file(tmp_path):
     path = tmp_path / "air.duckdb"
-    with duckdb.connect(path) as con:
-        con.execute(TABLE)
+    path.write_bytes(stored(TABLE))
     return path
 
 

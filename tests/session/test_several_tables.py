@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -323,10 +324,22 @@ def test_a_release_of_one_table_is_written_as_before(session, tmp_path):
 # ── forgery ────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.fixture(scope="module")
+def released(tmp_path_factory):
+    """A ledger, and a folder of which tests change copies."""
+    session, out = dpsql.Session(filled(), schema=units()), tmp_path_factory.mktemp("made") / "r"
+    session.release(COUNTS, budget=BUDGET, out=out)
+    return session.ledger, out
+
+
 @pytest.fixture
-def saved(session, tmp_path):
-    session.release(COUNTS, budget=BUDGET, out=tmp_path / "r")
-    return tmp_path / "r"
+def saved(released, tmp_path):
+    return shutil.copytree(released[1], tmp_path / "r")
+
+
+@pytest.fixture
+def ledger(released):
+    return released[0]
 
 
 def forged(saved, change):
@@ -350,10 +363,10 @@ def swapped(sources):
         swapped,
     ],
 )
-def test_measurements_of_other_tables_are_noticed(session, saved, change):
+def test_measurements_of_other_tables_are_noticed(ledger, saved, change):
     forged(saved, change)
     with pytest.raises(dpsql.LedgerError, match="was changed"):
-        dpsql.Release.load(saved, ledger=session.ledger)
+        dpsql.Release.load(saved, ledger=ledger)
 
 
 @pytest.mark.parametrize(
@@ -378,10 +391,10 @@ def test_documents_that_say_something_impossible_are_refused(saved, change):
     assert caught.value.hint
 
 
-def test_tables_that_were_not_charged_are_noticed(session, saved):
+def test_tables_that_were_not_charged_are_noticed(ledger, saved):
     reseal(saved, lambda said: said["other_tables"][0].update(path=["memory", "main", "items"]))
     with pytest.raises(dpsql.DpsqlError):
-        dpsql.Release.load(saved, ledger=session.ledger)
+        dpsql.Release.load(saved, ledger=ledger)
 
 
 # ── what is refused ────────────────────────────────────────────────────────────────────────
