@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeAlias
 
 from dpsql.errors import SqlLimitError, UnsupportedSqlError, printable
 from dpsql.rows.functions import COUNTED, FUNCTIONS
 from dpsql.rows.types import RowType
-from dpsql.schema.names import as_sql, capitals, quoted_text
+from dpsql.schema.names import as_sql, capitals, folded, quoted_text
 
 MOST_NODES = 5_000
 MOST_LEVELS = 100
@@ -363,6 +363,8 @@ def _call(call: RowCall) -> tuple[str, int]:
         return f" {capitals(name)} ".join([spelled(left, strength), *rest]), strength
     if name in _WORDS and given:
         return _WORDS[name](*given)
+    if name in _OF_UNITS and isinstance(given[0], RowConstant):
+        given = (replace(given[0], text=folded(given[0].text)), *given[1:])
     return f"{name}({', '.join(map(spelled, given))})", _SIGN + 1
 
 
@@ -389,6 +391,8 @@ def _moved(span: RowExpression) -> str:
     return " ".join(f"{count} {unit}" for count, unit in parts if count != "0") or "0 days"
 
 
+_OF_UNITS = frozenset({"date_diff", "date_part", "date_trunc"})
+"""Functions whose first argument is a unit of time, which may be read in capitals."""
 _WORDS: dict[str, Callable[..., tuple[str, int]]] = {
     "negative": lambda value: (f"-{spelled(value, _SIGN)}", _SIGN),
     "is_null": lambda value: (f"{spelled(value, _TEST + 1)} IS NULL", _TEST),

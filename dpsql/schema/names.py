@@ -14,6 +14,19 @@ RESERVED = "__"
 """The beginning of names of the library's own in SQL on public things: no statement has such."""
 _ASIDE = "\x1f"
 """A sign that no statement can have in a name."""
+_KEYWORDS_LISTED = """
+    all analyse analyze and anti any array as asc asof asymmetric at authorization binary both by
+    case cast check collate collation column columns concurrently constraint create cross default
+    deferrable desc describe distinct do else end except false fetch for foreign freeze from full
+    generated glob group having ilike in initially inner intersect into is isnull join lambda
+    lateral leading left like limit map natural not notnull null offset on only or order outer
+    overlaps pivot pivot_longer pivot_wider placing positional primary qualify references returning
+    right select semi show similar some struct summarize symmetric table tablesample then to
+    trailing true try_cast tuple union unique unpack unpivot using variadic verbose when where
+    window with
+"""
+KEYWORDS = frozenset(_KEYWORDS_LISTED.split())
+"""Words of DuckDB's SQL that are names in quotes alone, or where no function can stand."""
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _SMALL = str.maketrans(_LETTERS.upper(), _LETTERS)
 _CAPITAL = str.maketrans(_LETTERS, _LETTERS.upper())
@@ -96,6 +109,7 @@ def enum_type(labels: Iterable[str]) -> str:
 def as_sql(name: str) -> str:
     """Write a name as it can be typed into SQL: in quotes if it needs them."""
     plain = name.isascii() and name.replace("_", "a").isalnum() and not name[0].isdigit()
+    plain = plain and folded(name) not in KEYWORDS
     return name if plain else quoted_name(printable(name))
 
 

@@ -47,7 +47,7 @@ ASKED = {
     "flight, carrier": ["(carrier, flight)"],
     "carrier, flight, d": ["(carrier, d, flight)"],
     "upper(carrier), flight // 10": ["(flight // 10, upper(carrier))"],
-    "carrier, date_trunc('day', moment)": ["(carrier, date_trunc('DAY', moment))"],
+    "carrier, date_trunc('day', moment)": ["(carrier, date_trunc('day', moment))"],
     "carrier, CAST(moment AS DATE)": ["(CAST(moment AS DATE), carrier)"],
     "carrier, month(d)": ["carrier"],  # months are known
     "carrier, flight > 3": ["carrier"],

@@ -91,3 +91,21 @@ def test_names_of_other_case_are_one():
 def test_spark_ignores_the_case_of_all_letters():
     assert all(folded_by_spark(a) == folded_by_spark(b) for a, b in LETTERS)
     assert all(folded(a) != folded(b) for a, b in LETTERS)
+
+
+BEGUN = [
+    "CAST(a AS VARCHAR) || '-'", "-a + 1", "CASE WHEN a = 1 THEN 2 ELSE 3 END + 1",
+    "NOT a > 0 AND a < 2", "CAST(CAST(a AS VARCHAR) AS INTEGER) + 1",
+    "CAST(a AS INTEGER) BETWEEN 1 AND 2", "TRY_CAST(a AS INTEGER) IN (1, 2)",
+    "CAST(a AS INTEGER) IS NULL", "1 + CASE WHEN a = 1 THEN 2 END", "(a + 1) * 2",
+    "a::VARCHAR || '-'",
+]  # fmt: skip
+
+
+def test_a_column_is_called_by_all_that_was_written():
+    """The words in front of the first operand, and behind the last one, too."""
+    con = duckdb.connect()
+    con.execute("CREATE TABLE t (a INTEGER NOT NULL CHECK (a BETWEEN 0 AND 3))").fetchall()
+    sql = f"SELECT {', '.join(BEGUN)}, COUNT(*) AS n FROM t GROUP BY ALL"
+    frame = dpsql.Session(con).query(sql, budget=dpsql.Budget(rho=1))
+    assert frame.columns[: len(BEGUN)] == BEGUN

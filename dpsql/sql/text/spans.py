@@ -118,9 +118,13 @@ class SourceText:
         known = _positions(node)
         if known is None:
             return self.node(node.parent) if node.parent is not None else self.whole()
+        return self._span(*self._range(node, known))
+
+    def _range(self, node: exp.Expr, known: Range) -> Range:
+        """Return the tokens of a node, given from where to where its names and values are."""
         first = bisect_right(self._starts, known[0]) - 1
         last = bisect_left(self._ends, known[1])
-        return self._span(*self._widened(node, first, min(last, len(self.tokens) - 1)))
+        return self._widened(node, first, min(last, len(self.tokens) - 1))
 
     def clause(self, *words: str) -> Span | None:
         """Return the span from the first of `words` outside parentheses to the next clause.
@@ -289,6 +293,22 @@ class SourceText:
                 last += 1
         return first, last
 
+    def _to_operands(self, node: exp.Expr, first: int, last: int) -> Range:
+        """Take in the words with which the first operand begins and the last one ends."""
+        if isinstance(node, exp.Dot):
+            return first, last
+        left, right = node.this, node.args.get("expression")
+        while isinstance(left, _INFIX) and isinstance(left.this, exp.Expr):
+            left = left.this
+        while isinstance(right, exp.Binary):
+            right = right.args.get("expression")
+        for one in (left, right):
+            known = _positions(one) if isinstance(one, exp.Expr) else None
+            if isinstance(one, exp.Expr) and known is not None:
+                begins, ends = self._range(one, known)
+                first, last = min(first, begins), max(last, ends)
+        return first, last
+
     def _from_parenthesis(self, node: exp.Expr, first: int, last: int) -> Range:
         while first > 0 and self._type(first - 1) is not TokenType.L_PAREN:
             first -= 1
@@ -363,6 +383,7 @@ class SourceText:
         return first, last
 
 
+_INFIX = (exp.Binary, exp.Between, exp.In)
 _RULES: tuple[
     tuple[tuple[type[exp.Expr], ...], Callable[[SourceText, exp.Expr, int, int], Range]], ...
 ] = (
@@ -375,9 +396,11 @@ _RULES: tuple[
     ((exp.Func, exp.Window), SourceText._to_arguments),
     ((exp.Array, exp.Struct, exp.ToMap), SourceText._in_brackets),
     ((exp.Bracket, exp.Dot), SourceText._to_index),
+    ((exp.Cast,), SourceText._to_operands),
     ((exp.Cast,), SourceText._around_cast),
     ((exp.Window,), SourceText._to_window),
     ((exp.Binary,), SourceText._to_constant),
+    (_INFIX, SourceText._to_operands),
     ((exp.DML, exp.DDL), SourceText._from_parenthesis),
     ((exp.Collate,), SourceText._to_collation),
     ((exp.Case,), SourceText._from_case_to_end),
