@@ -42,7 +42,7 @@ Guarantees:
        aren't read miss the quantile by more than R: so do all places beyond the last one that is
        read, if there are rows beyond, and their score is −R.
     5. Nothing fails for how many rows there are: a database multiplies numbers of rows, of fewer
-       than 2^58, by b, and `DrawPlan` makes sure that this and R fit 127 bits.
+       than 2^53, by b, and `DrawPlan` makes sure that this and R fit 127 bits.
     6. All is decided in whole numbers of any size; no float has a part in it. What leaves this file
        are places that were drawn. Time depends on how many values are read, by no more than the
        scores between 0 and −R, and on the number of values between these.
@@ -72,8 +72,8 @@ _BEYOND = 40
 _OUTSIDE = 7
 """The same for the places beyond all rows, where the least or the largest value is drawn."""
 _WORD = 64
-MOST_ROWS = 2**58
-"""No table has as many."""
+MOST_ROWS = 2**53
+"""No table has as many: a byte for each would be nine petabytes."""
 LARGEST_RANGE = 2_000
 """The largest ε that has a price; it is far beyond what anybody spends."""
 

@@ -3,10 +3,12 @@
 Guarantees:
     Those of `dpsql/engines/ranked.py`. Each row that counts is read once for each group that it is
     in, with its value; equal values of a group are counted, and running totals of these are numbers
-    of rows up to a value. All are whole numbers of 128 bits where they are multiplied, and of 64
-    elsewhere: tables have fewer than 2^58 rows, and `measurement/quantiles.py` lets no factor pass
-    with which these don't fit. NaN is none. What is beyond the line, as what is
-    infinite is, counts as its nearer end.
+    of rows up to a value. They are added up as doubles, which DuckDB does in half the time that it
+    takes for integers: tables have fewer than 2^53 rows, so that whatever part of them is added up,
+    and in whatever order, it is a whole number that a double has exactly. All else are whole
+    numbers, of 128 bits where they are multiplied, and of 64 elsewhere; `measurement/quantiles.py`
+    lets no factor pass with which these don't fit. NaN is none. What is beyond the line, as what
+    is infinite is, counts as its nearer end.
 """
 
 from __future__ import annotations
@@ -88,7 +90,7 @@ class RankScan:
 
     def sql(self, window: RankWindow) -> str:
         """Write the statement, as rows of (g, v, below, upto, n) in order."""
-        count, total = "system.main.count(*)", "system.main.sum(m)"
+        count, total = "system.main.count(*)", "system.main.sum(m::DOUBLE)"
         p, reach = window.probability, whole(window.reach, "HUGEINT")
         a, b = whole(p.numerator, "HUGEINT"), whole(p.denominator, "HUGEINT")
         running = f"{total} OVER (PARTITION BY g ORDER BY v ROWS UNBOUNDED PRECEDING)"
@@ -97,9 +99,9 @@ class RankScan:
         right = f"{call('*', b, 'below::HUGEINT')} <= {call('+', wanted, reach)}"
         return (
             f"WITH ranked AS (SELECT g, v, {count} AS m FROM ({self.each}) GROUP BY g, v), "
-            f"placed AS (SELECT g, v, m, {running} AS upto, {total} OVER (PARTITION BY g) AS n "
-            f"FROM ranked), told AS (SELECT g, v, {call('-', 'upto', 'm')}::BIGINT AS below, "
-            "upto::BIGINT AS upto, n::BIGINT AS n FROM placed) "
+            f"placed AS (SELECT g, v, m, ({running})::BIGINT AS upto, "
+            f"({total} OVER (PARTITION BY g))::BIGINT AS n FROM ranked), "
+            f"told AS (SELECT g, v, {call('-', 'upto', 'm')} AS below, upto, n FROM placed) "
             f"SELECT g, v, below, upto, n FROM told WHERE {left} AND {right} ORDER BY g, v"
         )
 

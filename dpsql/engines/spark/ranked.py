@@ -4,7 +4,7 @@ Guarantees:
     Those of `dpsql/engines/ranked.py`. Each row that counts is read once for each group that it is
     in, with its value, by `units.py`; equal values of a group are counted, and running totals of
     these are numbers of rows up to a value, whatever part of the job runs again. All are whole
-    numbers, of 38 digits where they are multiplied: tables have fewer than 2^58 rows, and
+    numbers, of 38 digits where they are multiplied: tables have fewer than 2^53 rows, and
     `measurement/quantiles.py` lets no factor pass with which these don't fit 127 bits. NaN is none;
     what is infinite counts as the end of the line.
 """
