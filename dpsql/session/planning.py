@@ -293,7 +293,7 @@ def planned(data: PrivateData, asked: Compiled) -> tuple[Compiled, Plan]:
     except ResourceLimitError:
         if not asked.before.sources:
             raise
-    alone = compiled(data, asked.request).without_past
+    alone = replace(compiled(data, asked.request).without_past, notes=asked.notes)
     return alone, interruptibly(partial(_checked_plan, alone, aside=True))
 
 
@@ -448,7 +448,8 @@ class PlannedTask:
         """Measure every residual space."""
         self.asked.request.tell("measuring", 0, 1)
         measured = measure(charged, counts)
-        own = measured_source(self.plan, self.asked.script, measured, self.asked.before)
+        asked, groundwork = self.asked, self.facts.groundwork.requests
+        own = measured_source(self.plan, asked.script, measured, asked.before, groundwork)
         return MeasuredPlan(self, measured, own, encode(own))
 
     def release_unmeasured(self) -> Release:
@@ -504,7 +505,8 @@ class AdaptiveTask:
 
         self.asked.request.tell("measuring", 0, 1)
         estimates = run(charged, counts)
-        kept = encode(tuple(sources_of_rounds(self.asked.script, estimates)))
+        groundwork = self.facts.groundwork.requests
+        kept = encode(tuple(sources_of_rounds(self.asked.script, estimates, groundwork)))
         return MeasuredRounds(self, estimates, kept)
 
 

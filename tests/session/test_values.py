@@ -204,3 +204,86 @@ def test_a_release_tells_the_values_on_which_it_rests(tmp_path):
     again = session.release({"a": sql}, budget=0)
     assert again["a"].equals(release["a"])
     assert {*value.charges} <= {*again.facts.valued[0].charges}
+
+
+def sales():
+    con = duckdb.connect()
+    con.execute("""CREATE TABLE sales AS SELECT (i % 97)::DOUBLE AS price, ['x', 'y'][i % 2 + 1] AS
+        city FROM range(20000) AS t (i)""")
+    return con
+
+
+DEARER = (
+    "SELECT city, COUNT(*) AS n FROM sales WHERE price > (SELECT AVG(price) FROM sales) GROUP BY 1"
+)
+FOUND = {"keys": dpsql.Keys(), "bounds": dpsql.Bounds()}
+
+
+def test_plans_without_a_session_are_those_of_one():
+    given = {"budget": dpsql.Budget(rho=1), "public": ["towns"]}
+    for sql in (OLD, {"a": OLD, "b": "SELECT town, COUNT(*) AS n FROM c GROUP BY town"}):
+        alone = dpsql.plan(CON, sql, **given)
+        session = dpsql.Session(CON, public=["towns"])
+        of_session = session.plan(sql, budget=given["budget"])
+        assert (alone.rmse, alone.notes) == (of_session.rmse, of_session.notes)
+        assert alone.budget == of_session.budget
+        names = {"mechanisms": ["querysmasher", "gaussian"]}
+        one = dpsql.compare(CON, sql, **given, **names)
+        other = session.compare(sql, budget=given["budget"], **names)
+        timed = ["seconds", "peak_mb"]
+        frames = [of.frame.drop(timed, strict=False) for of in (one, other)]
+        assert frames[0].equals(frames[1])
+
+
+def test_what_a_value_needs_is_found_first_and_paid_for_within_the_budget():
+    """Of an (ε, δ) all keys together have their part of δ, and the rest is less."""
+    budget = dpsql.Budget(epsilon=1, delta=1e-9)
+    session = dpsql.Session(sales())
+    planned = dpsql.plan(sales(), DEARER, budget=budget, **FOUND)
+    assert [note for note in planned.notes if "released first" in note]
+    assert [note for note in planned.notes if "values of sales.city are found first" in note]
+    release = session.release(DEARER, budget=budget, **FOUND)
+    entries = session.ledger.entries()
+    delta = sum(entry.delta for entry in entries)
+    assert 0 < delta <= Fraction(1, 10**10)
+    spent = sum(entry.mu_squared for entry in entries)
+    assert spent <= budget.setting_aside(Fraction(1, 10**10)).mu_squared
+    assert {charge.seq for charge in release.facts.charges_before} == {e.seq for e in entries[:-1]}
+    exact = sales().sql(DEARER).fetchall()
+    answered = dict(release["query"].select("city", "n").rows())
+    assert {city: answered[city] for city, _ in exact} == pytest.approx(dict(exact), abs=1500)
+
+
+@pytest.mark.parametrize("delta", [None, "1e-11"])
+@pytest.mark.parametrize("form", ["epsilon", "rho", "pure"])
+def test_the_delta_of_keys_is_spent_once(form, delta):
+    """Whatever finds keys: values that are released first, and what is compared with them."""
+    sql = """SELECT city, COUNT(*) AS n FROM sales WHERE price > (
+        SELECT MAX(n) / 400 FROM (SELECT upper(city) AS u, COUNT(*) AS n FROM sales GROUP BY u))
+        GROUP BY 1"""
+    budget = {
+        "epsilon": dpsql.Budget(epsilon=1, delta=1e-9),
+        "rho": dpsql.Budget(rho=1),
+        "pure": dpsql.Budget(epsilon=9, delta=0),
+    }[form]
+    if delta is None and form != "epsilon":
+        return
+    session = dpsql.Session(sales())
+    mechanism = "laplace" if form == "pure" else "querysmasher"
+    keys = dpsql.Keys(delta=delta)
+    session.release(sql, budget=budget, keys=keys, mechanism=mechanism)
+    spent = sum(entry.delta for entry in session.ledger.entries())
+    assert 0 < spent <= Fraction(delta or "1e-10")
+
+
+def test_a_value_for_nothing_is_the_one_that_was_released():
+    session = dpsql.Session(CON, **UNITS)
+    release = session.release(OLD, budget=dpsql.Budget(rho=1))
+    (value,) = release.facts.valued
+    # It says more of the average than was known when that was released.
+    session.query("SELECT town, AVG(age) AS a FROM c GROUP BY town", budget=dpsql.Budget(rho=99))
+    again = session.release(OLD, budget=0)
+    assert [one.value for one in again.facts.valued] == [value.value]
+    assert again.facts.valued[0].charges == value.charges
+    assert again.facts.groundwork == release.facts.groundwork
+    assert again.facts.statements == release.facts.statements
