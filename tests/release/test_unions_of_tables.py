@@ -393,6 +393,8 @@ AS_RELATIONS = {
     "median": f"SELECT MEDIAN(x) AS m FROM {BOTH} WHERE x IS NOT NULL",
     "largest": f"SELECT kind, MAX(x) AS m, MIN(x) AS l FROM {BOTH} GROUP BY 1",
     "quantile": f"SELECT QUANTILE_CONT(x, 0.3) AS m FROM {BOTH}",
+    "a constant": "SELECT COUNT(*) AS n FROM (SELECT 'a' AS k, customer_id FROM orders UNION ALL "
+    "SELECT 'a', customer_id FROM visits) b GROUP BY k",
     "units": f"SELECT COUNT(DISTINCT who) AS n FROM {BOTH}",
     "values": f"SELECT COUNT(DISTINCT x) AS n FROM {BOTH}",
     "units of some": f"SELECT COUNT(DISTINCT who) FILTER (WHERE x > 3) AS n FROM {BOTH}",
@@ -441,8 +443,8 @@ REFUSED = {
     f"SELECT * FROM {BOTH}": ("SELECT *", "COUNT(*)"),
     f"SELECT r, COUNT(*) AS n FROM {BOTH} WHERE kind = 'vsit' GROUP BY r": (
         "No possible row meets the conditions", "UNION ALL"),
-    "SELECT COUNT(*) AS n FROM (SELECT 'a' AS k FROM orders UNION ALL SELECT 'a' FROM visits) b "
-    "GROUP BY k": ("constant", "GROUP BY"),
+    "SELECT x, COUNT(*) AS n FROM (SELECT 'a' AS k, price AS x FROM orders UNION ALL SELECT 'a', "
+    "minutes FROM visits) b GROUP BY k": ("not grouped by", "GROUP BY x"),
     "SELECT k, COUNT(*) AS n FROM (SELECT note AS k FROM visits UNION ALL SELECT status FROM "
     "orders) b GROUP BY k": ("note", "CHECK"),
 }  # fmt: skip

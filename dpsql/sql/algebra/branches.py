@@ -28,7 +28,6 @@ from itertools import count
 from sqlglot import exp
 
 from dpsql.schema import Table
-from dpsql.sql.algebra.numbered import are_of_one_scan, check_widths
 from dpsql.sql.algebra.queries import Queries
 from dpsql.sql.algebra.query_rows import RowsOfQuery
 from dpsql.sql.binding.canonical import id_of
@@ -126,6 +125,8 @@ class Branches:
         self, rows: WrittenRows, union: exp.SetOperation, names: Names, *, alone: bool
     ) -> list[WrittenRows]:
         """Return the queries of UNION ALL; those of one table that join nothing are together."""
+        from dpsql.sql.algebra.numbered import check_widths  # which most statements don't need
+
         sides = {self._queries.kind(part, names) for part in parts_of(union)}
         chosen = any(union.args.get(key) for key in ("limit", "offset"))
         if not is_union_all(union) or sides != {PRIVATE} or chosen:
@@ -182,6 +183,8 @@ class Branches:
 
 def _scanned_alone(rows: RowsOfQuery, *, whole: bool) -> Table | None:
     """Return the one table of a query that joins nothing and is no part of a union itself."""
+    from dpsql.sql.algebra.numbered import are_of_one_scan
+
     return rows.of.counted[0] if whole and are_of_one_scan([rows]) else None
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from fractions import Fraction
+from itertools import combinations
 
 from sqlglot import exp
 
@@ -524,3 +525,22 @@ def covering(each: Sequence[Interval]) -> Interval:
     lows, highs = [n for n in least if n is not None], [n for n in most if n is not None]
     whole = len(each)
     return min(lows) if len(lows) == whole else None, max(highs) if len(highs) == whole else None
+
+
+class EqualIds:
+    """Columns that are equal in the rows of inner joins, where equal values are the same."""
+
+    def __init__(self) -> None:
+        self._classes = dict[Id, frozenset[Id]]()
+
+    def add(self, a: Id, b: Id) -> bool:
+        """Note that two columns are equal; return whether it didn't follow from others."""
+        one, other = (self._classes.get(id_, frozenset({id_})) for id_ in (a, b))
+        both = one | other
+        self._classes |= dict.fromkeys(both, both)
+        return one != other
+
+    def pairs(self) -> Iterator[tuple[Id, Id]]:
+        """Yield all pairs of columns that are equal."""
+        for ids in dict.fromkeys(self._classes.values()):
+            yield from combinations(sorted(ids), 2)

@@ -68,11 +68,6 @@ class _FirstRow:
     last: bool = False
 
 
-def is_of_first(node: Expr) -> bool:
-    """Whether an aggregate is of the row that comes first or last."""
-    return _first_row(node.this if isinstance(node, exp.Filter) else node) is not None
-
-
 def _first_row(node: Expr) -> _FirstRow | None:
     """Return the row that an aggregate is of, if it is of one; see `first_rows.py`."""
     if isinstance(node, exp.IgnoreNulls) and isinstance(node.this, exp.AnyValue):
@@ -89,12 +84,12 @@ def _first_row(node: Expr) -> _FirstRow | None:
 
 def first_of_group(
     rows: _Rows, node: Expr, of: Relation, keys: Sequence[tuple[Id, RowExpression]]
-) -> tuple[Relation, Agg, NewColumn]:
-    """Translate an aggregate of the row that comes first.
+) -> tuple[Relation, Agg, NewColumn] | None:
+    """Translate an aggregate of the row that comes first; None if it is none.
 
     Args:
         rows: the SELECT that groups.
-        node: the aggregate, for which `is_of_first` is true.
+        node: the aggregate.
         of: the rows that are grouped.
         keys: the columns of the groups, and what they are.
 
@@ -102,10 +97,10 @@ def first_of_group(
         The rows with what the first one of their group has, the aggregate, and what is public of
         its values.
     """
-    where = rows.conditions(node.expression.this) if isinstance(node, exp.Filter) else ()
     asked = _first_row(node.this if isinstance(node, exp.Filter) else node)
     if asked is None:
-        raise rows.source.unsupported(node, "This is no value of the first row.", "use MIN.")
+        return None
+    where = rows.conditions(node.expression.this) if isinstance(node, exp.Filter) else ()
     bound = rows.bind(asked.value)
     value, holds = rows.expression(bound), [rows.holds(where)]
     holds += [_is_there(rows.expression(rows.bind(one))) for one in asked.there]

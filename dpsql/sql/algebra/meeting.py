@@ -36,12 +36,12 @@ from dpsql.sql.algebra.asides import with_exists
 from dpsql.sql.algebra.described import (
     MOST_VALUES,
     DescribedRelation,
+    EqualIds,
     check_read,
     equated_columns,
     joined,
     merged,
 )
-from dpsql.sql.algebra.equal_ids import EqualIds
 from dpsql.sql.algebra.projections import projected
 from dpsql.sql.algebra.query_rows import RowsOfQuery
 from dpsql.sql.algebra.selects import RowsOfSelect

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import count
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
@@ -29,15 +30,12 @@ from dpsql.sql.algebra.described import (
     Tells,
     scanned,
 )
-from dpsql.sql.algebra.numbered import are_of_one_scan, check_widths, numbered_rows
 from dpsql.sql.algebra.over_cells import from_rows
 from dpsql.sql.algebra.places import RowPlace
 from dpsql.sql.algebra.projections import projected
 from dpsql.sql.algebra.public_values import PublicValues
 from dpsql.sql.algebra.query_rows import Numbers, RowsOfQuery
 from dpsql.sql.algebra.selects import RowsOfSelect, Translator
-from dpsql.sql.algebra.set_operations import as_select, is_comparable, sides_of, told_by
-from dpsql.sql.algebra.unions import UnitedPart, column_of_rows, put_together
 from dpsql.sql.binding.canonical import bound_column, column_of, places
 from dpsql.sql.binding.core import Relation as PublicRows
 from dpsql.sql.binding.expressions import Expr, has_aggregate
@@ -57,6 +55,9 @@ from dpsql.sql.binding.scope import NamedColumn
 from dpsql.sql.binding.subqueries import Outer, Subqueries
 from dpsql.sql.binding.unified import is_union_all, parts_of
 from dpsql.sql.text.spans import SourceText
+
+if TYPE_CHECKING:
+    from dpsql.sql.algebra.unions import UnitedPart
 
 MOST_STEPS = 200
 """Queries that are translated for one statement, each as often as it is named."""
@@ -313,6 +314,8 @@ class Queries(Translator):
         self, union: exp.SetOperation, names: Names, cells: Numbers
     ) -> RowsOfQuery | None:
         """Put rows of one table together that are joined with nothing; None if some are."""
+        from dpsql.sql.algebra.numbered import are_of_one_scan, check_widths, numbered_rows
+
         used, parts = frozenset(self._used), list[RowsOfQuery]()
         for part in parts_of(union):
             self._used = set(used)  # so that all are of the same scan
@@ -431,6 +434,8 @@ class Queries(Translator):
 
     def _union(self, query: exp.SetOperation, names: Names) -> RowsOfQuery:
         """Put the rows of several queries together."""
+        from dpsql.sql.algebra.unions import put_together  # which most statements don't need
+
         parts = [self._part(part, names) for part in parts_of(query)]
         if len({len(part.columns) for part, _ in parts}) > 1:
             raise self.source.error(
@@ -473,6 +478,8 @@ class Queries(Translator):
         return self._written[id(query)][1]
 
     def _as_select(self, query: exp.SetOperation, names: Names) -> exp.Select | None:
+        from dpsql.sql.algebra.set_operations import as_select, is_comparable, sides_of, told_by
+
         if not is_comparable(query):
             return None
         with self.own_ids():
@@ -496,6 +503,8 @@ class Queries(Translator):
 
     def _part(self, query: Expr, names: Names) -> tuple[UnitedPart, list[str]]:
         """Translate a query of UNION ALL; return its columns' names besides."""
+        from dpsql.sql.algebra.unions import UnitedPart, column_of_rows
+
         rows = self.rows(query, names)
         inner = query
         while isinstance(inner, exp.Subquery):

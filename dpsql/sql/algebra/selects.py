@@ -39,7 +39,6 @@ from dpsql.sql.algebra.described import (
     values_of,
     with_columns,
 )
-from dpsql.sql.algebra.first_rows import first_of_group, is_of_first
 from dpsql.sql.algebra.groups import grouped, left_rows
 from dpsql.sql.algebra.places import RowPlace, place_of
 from dpsql.sql.algebra.public_values import PublicValues
@@ -170,8 +169,7 @@ class RowsOfSelect:
         self.source: SourceText = queries.source
         self.items: tuple[VisibleItem, ...] = ()
         self.merged, self.kept = frozenset[str](), frozenset[str]()
-        self.either: Mapping[frozenset[Id], Id] = {}
-        """Columns of either side of a FULL JOIN → the column with what COALESCE of the two is."""
+        self.either: Mapping[frozenset[Id], Id] = {}  # see `Visible`
         self.relations: tuple[PublicRows, ...] = ()
         self.where: tuple[BoundExpr, ...] = ()
         self._of: DescribedRelation | None = None
@@ -196,8 +194,7 @@ class RowsOfSelect:
         if self._of is None:
             self._of = of
             return
-        before, around = self._of.table, self.table()
-        self._of = of
+        before, around, self._of = self._of.table, self.table(), of
         to, to_all = Moving(before, of.table), Moving(around, self.table())
         self.items = tuple(item.moved(to) for item in self.items)
         self.where = tuple(map(to_all, self.where))
@@ -611,10 +608,10 @@ class RowsOfSelect:
 
     def _aggregate(self, node: Expr) -> Id:
         """Add an aggregate of each group; return its column."""
-        self._grouped, first = False, is_of_first(node)
+        self._grouped = False
         try:
             with self.before_windows():
-                agg, new, scale = self._of_first(node) if first else self.aggregate(node)
+                agg, new, scale = self._of_first(node) or self.aggregate(node)
         finally:
             self._grouped = True
         known = next((name for name, one in self._adds if one == agg), None)
@@ -630,11 +627,14 @@ class RowsOfSelect:
         self._added.append(new.column(id_, type_, nullable))
         return id_
 
-    def _of_first(self, node: Expr) -> tuple[Agg, NewColumn, int | None]:
+    def _of_first(self, node: Expr) -> tuple[Agg, NewColumn, None] | None:
         """Read an aggregate of the row of each group that comes first, which is added to all."""
-        rows, agg, new = first_of_group(self, node, *self._group)
-        self._group, self._of_firsts = (rows, self._group[1]), True
-        return agg, new, None
+        from dpsql.sql.algebra.first_rows import first_of_group  # which most statements don't need
+
+        found = first_of_group(self, node, *self._group)
+        if found is not None:
+            self._group, self._of_firsts = (found[0], self._group[1]), True
+        return None if found is None else (*found[1:], None)
 
     def aggregate(self, node: Expr) -> tuple[Agg, NewColumn, int | None]:
         """Read an aggregate of rows, with what is known of its values: a column without a name.
@@ -668,8 +668,8 @@ class RowsOfSelect:
                 )
             function = "count_distinct" if function == "count" else function
         if of is None or is_star(of):
-            rows = NewColumn("", "", True, None, *self.ends("count", (), most))
-            return Agg("count", None, where), rows, None
+            new = NewColumn("", "", True, None, *self.ends("count", (), most))
+            return Agg("count", None, where), new, None
         bound = self.bind(of)
         function = of_truths(function, self._type(bound))
         value, scale = self.added(function, bound)
