@@ -29,7 +29,7 @@ _THERE = RowConstant("BOOLEAN", "true")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class MetRows:
+class MetSides:
     """Rows that meet, and those of either side.
 
     Args:
@@ -73,7 +73,7 @@ class _BothSides:
         return replace(item, columns=tuple(columns))
 
 
-def keep_both(rows: RowsOfSelect, join: JoinedItem, item: VisibleItem, of: MetRows) -> None:
+def keep_both(rows: RowsOfSelect, join: JoinedItem, item: VisibleItem, of: MetSides) -> None:
     """Let the rows of a SELECT be those of a FULL JOIN.
 
     Args:
@@ -112,7 +112,7 @@ def _id_in(items: Sequence[VisibleItem], name: str, table: Table) -> Id | None:
     return None if column is None else id_of(column.value, table)
 
 
-def _both_sides(queries: Translator, rows: MetRows) -> _BothSides:
+def _both_sides(queries: Translator, rows: MetSides) -> _BothSides:
     met, right = rows.met, rows.right
     read = queries.known.of(met.relation).columns
     ids = [id_ for id_ in met.columns if id_ in read]
@@ -141,7 +141,7 @@ def _both_sides(queries: Translator, rows: MetRows) -> _BothSides:
     return _BothSides(made, of, dict(zip(pairs, found[len(ids) :], strict=True)))
 
 
-def _rows_alone(queries: Translator, rows: MetRows) -> tuple[Relation, Mapping[Id, Id]]:
+def _rows_alone(queries: Translator, rows: MetSides) -> tuple[Relation, Mapping[Id, Id]]:
     """Return the rows on the right that meet none, and what all columns are called there.
 
     Rows on the left are given a column that is true before they are joined: where it is missing a

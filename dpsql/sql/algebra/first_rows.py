@@ -33,7 +33,7 @@ class _Facts(Protocol):
     def fact(self, relation: Relation, id_: Id) -> tuple[str, bool]: ...
 
 
-class _Rows(Protocol):
+class _GroupedRows(Protocol):
     """The rows of a SELECT that groups: see `RowsOfSelect`."""
 
     source: SourceText
@@ -83,7 +83,7 @@ def _first_row(node: Expr) -> _FirstRow | None:
 
 
 def first_of_group(
-    rows: _Rows, node: Expr, of: Relation, keys: Sequence[tuple[Id, RowExpression]]
+    rows: _GroupedRows, node: Expr, of: Relation, keys: Sequence[tuple[Id, RowExpression]]
 ) -> tuple[Relation, Agg, NewColumn] | None:
     """Translate an aggregate of the row that comes first; None if it is none.
 
@@ -127,7 +127,7 @@ def _is_there(value: RowExpression) -> RowExpression:
     return RowCall("not", (RowCall("is_null", (value,)),))
 
 
-def _sorted(rows: _Rows, node: exp.Ordered, *, turned: bool) -> WindowOrder:
+def _sorted(rows: _GroupedRows, node: exp.Ordered, *, turned: bool) -> WindowOrder:
     """Read what rows are ordered by; from the last to the first, if `turned`."""
     bound = rows.bind(node.this)
     descending, first = bool(node.args.get("desc")), bool(node.args.get("nulls_first"))

@@ -644,9 +644,9 @@ class _Meeting:
         relation = Join(of.relation, right.relation, all_if_any(on), "left" if lost else "inner")
         made = self._described(relation, of, part, pairs, lost=lost)
         if kind == "full":
-            from dpsql.sql.algebra.both_sides import MetRows, keep_both  # most don't need it
+            from dpsql.sql.algebra.both_sides import MetSides, keep_both  # most don't need it
 
-            keep_both(rows, part.join, part.item, MetRows(of, right, made, all_of(on), pairs))
+            keep_both(rows, part.join, part.item, MetSides(of, right, made, all_of(on), pairs))
             return
         if part.join.nearest:
             made = replace(made, most=of.most, counted=of.counted)
