@@ -11,7 +11,7 @@ from dpsql.request import Request, named
 from dpsql.schema.grain import ids_of_units
 from tests.helpers.random_queries import BOUNDS, PUBLIC, RandomQueries, filled, seeded
 
-EXACT = dpsql.Budget(rho=10**12)
+EXACT = dpsql.Budget(rho=10**14)
 UNIT = dpsql.Unit("customers", max_rows=BOUNDS)
 CASES = 300
 FIRST = "WITH f AS (SELECT customer_id AS k, MIN(day) AS first FROM orders GROUP BY 1)"
