@@ -13,7 +13,7 @@ import polars as pl
 from dpsql.answers.expected import assuming
 from dpsql.calls import check_above, check_switch, checked
 from dpsql.engines import data_source
-from dpsql.errors import MechanismError, SchemaError, SqlError, UnsupportedSqlError, WorkloadError
+from dpsql.errors import MechanismError, SchemaError, SqlError, WorkloadError
 from dpsql.hints import option
 from dpsql.linalg.threads import interruptibly, one_thread
 from dpsql.planner import registry as mechanisms
@@ -46,7 +46,6 @@ from dpsql.session import Session, answered
 from dpsql.session.checks import check_amount, check_budget, check_rules
 from dpsql.session.data import DeclaredData
 from dpsql.session.planning import Compiled, options_for, options_of, plan_of, tell_effort
-from dpsql.sql.compiled import Script
 from dpsql.sql.text.script import read_script_at
 from dpsql.workload import Workload
 
@@ -301,11 +300,18 @@ def _asked(
     if statements is None:
         raise SqlError("There are no statements to plan.", hint='pass "SELECT …" after the rows.')
     request = replace(request, statements=named(statements))
-    rows = data_source(source)
+    rows, notes = data_source(source), tuple[str, ...]()
     try:
         data = DeclaredData.of(rows, declared)
         with rows.catalog.held():
-            script, request, notes = _compiled(data, request)
+            try:
+                script = data.compile(request)
+            except SchemaError as error:
+                if error.wanted is None:
+                    raise
+                from dpsql.session.wanted import planned_alone  # which most don't need
+
+                script, request, notes = planned_alone(data, request, error)
     finally:
         rows.close()
     asked = Compiled(request, script, Before(), notes=notes)
@@ -314,33 +320,6 @@ def _asked(
 
         asked = planned_beside_alone(asked)
     return script.workload, options_of(asked), asked
-
-
-def _compiled(data: DeclaredData, request: Request) -> tuple[Script, Request, tuple[str, ...]]:
-    """Compile a request as if all that has to be done first had been, where there is no account.
-
-    Returns:
-        What it is compiled to, what is asked with the rest of the budget, and notes of the plan.
-
-    Raises:
-        DpsqlError: it can't be answered, whatever is done first.
-    """
-    try:
-        return data.compile(request), request, ()
-    except UnsupportedSqlError as error:
-        if error.value is None:
-            raise
-        from dpsql.session.values import assumed_values, notes_of  # which few need
-
-        known, assumed = assumed_values(data, request)
-        script, rest, notes = _compiled(data, assumed)
-        return script, rest, (*notes, *notes_of(known, assumed.amount))
-    except SchemaError as error:
-        if error.wanted is None:
-            raise
-        from dpsql.session.wanted import planned_alone  # which most don't need
-
-        return planned_alone(data, request, error)
 
 
 def _check_given(source: object, workload: Workload, given: Sequence[Plan], mechanism: str) -> None:

@@ -298,7 +298,7 @@ class Magics:
             release = session.release(statements, budget=budget, **part(asked, ReleaseOptions))
             result = release if len(release) > 1 else next(iter(release.values()))
             if release.charged is not None and session.remaining is not None:
-                finds = budget is not None and release.facts.groundwork
+                finds = budget is not None and release.facts.rests_on_found
                 charged = budget if finds else release.charged
                 sys.stdout.write(f"charged: {charged}; left: {_left(session)}\n")
             if len(release) == 1 and given.into is None:

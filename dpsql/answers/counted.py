@@ -19,7 +19,7 @@ from functools import reduce
 import numpy as np
 
 from dpsql.answers.answers import Answers
-from dpsql.answers.groundwork import Earlier
+from dpsql.answers.facts import Earlier
 from dpsql.errors import ResourceLimitError, printable
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.matrices import MAX_ENTRIES, Dense

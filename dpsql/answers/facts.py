@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from types import MappingProxyType
 
+import msgspec
 import polars as pl
 
-from dpsql.answers.groundwork import (
-    BoundedColumn,
-    DrawnQuantiles,
-    Earlier,
-    FoundColumn,
-    Groundwork,
-    ReleasedValue,
-)
+from dpsql.answers.found_values import FoundValues, Parts
 from dpsql.measurement.certify import is_laplace
+from dpsql.measurement.quantiles import RankDraw, rows_missed, rows_needed
 from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER, Traits
 from dpsql.planner.reconstruction.sources import RESIDUALS, Source
-from dpsql.privacy import Budget, Receipt
+from dpsql.privacy import Budget, Entry, Receipt
+from dpsql.privacy.keys import KeyRound, KeyRule
+from dpsql.rel.ranked import ValueLine
 from dpsql.rel.related import ReadTable
+from dpsql.rows.types import row_type
 from dpsql.schema import Table
+from dpsql.schema.domain import Domain
+from dpsql.schema.names import folded
 from dpsql.schema.table import neighbours_of
 from dpsql.sql.compiled import Script
+from dpsql.sql.lowering.drawn import DrawnValues, Place
 
 LIBRARIES = (
     "dpsql",
@@ -50,6 +51,190 @@ LAPLACE_NOISE = (
     "epsilon; variance 1/(2 sinh(1/(2b))^2); drawn exactly from AES-256 in counter mode, keyed by "
     "the system"
 )
+
+
+class Earlier(msgspec.Struct, frozen=True, omit_defaults=True, rename={"seq": "entry"}):
+    """An earlier release on whose measurements answers rest as well."""
+
+    seq: int
+    """Its entry in the ledger."""
+    request: str
+    mu_squared: Fraction
+    time: str
+    delta: Fraction | None = None
+    """The δ that it was charged, if any."""
+
+    @classmethod
+    def of(cls, entry: Entry) -> Earlier:
+        """Take it from the ledger."""
+        delta = entry.delta or None
+        return cls(entry.seq, entry.request, entry.mu_squared, entry.time, delta)
+
+
+class FoundRound(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A round in which keys were found; see `privacy/keys.py`."""
+
+    mu_squared: Fraction
+    delta: Fraction
+    most: int
+    least: int
+    epsilon: Fraction = Fraction(0)
+    """The pure ε that it was paid, if its noise was Laplace noise."""
+
+    @classmethod
+    def of(cls, by: KeyRound) -> FoundRound:
+        """Describe a round."""
+        return cls(by.mu_squared, by.delta, by.most, by.least, by.epsilon)
+
+    @property
+    def rule(self) -> KeyRound:
+        """The round."""
+        return KeyRound(self.mu_squared, self.delta, self.most, self.least, self.epsilon)
+
+
+class FoundColumn(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A column whose values were found in the rows, for a charge of its own."""
+
+    path: tuple[str, ...]
+    """Its table's."""
+    column: str
+    rounds: tuple[FoundRound, ...]
+    charge: Earlier
+    scores: tuple[int, ...] = ()
+    """The noisy scores of the values, in their order, where answers take them along."""
+    computed: FoundValues | None = None
+    """What is computed of a row, and its values, if the column is a key that is derived so."""
+
+    @classmethod
+    def of(
+        cls,
+        path: tuple[str, ...],
+        column: str,
+        rule: KeyRule,
+        entry: Entry,
+        scores: tuple[int, ...] = (),
+        computed: FoundValues | None = None,
+    ) -> FoundColumn:
+        """Describe what was charged by an entry of the ledger."""
+        return cls(
+            path,
+            column,
+            tuple(map(FoundRound.of, rule.rounds)),
+            Earlier.of(entry),
+            scores,
+            computed,
+        )
+
+    @property
+    def label(self) -> str:
+        """The name that a reader sees."""
+        return self.column if self.computed is None else self.computed.expression
+
+    @property
+    def parts(self) -> Parts:
+        """The values that each of its keys joins; none if it is one alone."""
+        return () if self.computed is None else self.computed.parts
+
+    def is_called(self, name: object) -> bool:
+        """Whether it is meant by a name, or by a list of what was found together."""
+        if not isinstance(name, list | tuple):
+            return folded(str(name)) == folded(self.label)
+        names = {folded(label) for label, _ in self.parts}
+        return bool(names) and names == {folded(str(one)) for one in name}
+
+    def domain(self, table: Table) -> Domain | None:
+        """Return the values, of the table that has them, if it does."""
+        return table.columns.get(self.column) if self.computed is None else self.computed.domain
+
+    @property
+    def without_scores(self) -> FoundColumn:
+        """The same where answers follow from what was measured alone."""
+        return msgspec.structs.replace(self, scores=())
+
+    @property
+    def rule(self) -> KeyRule:
+        """The rule by which they were found."""
+        return KeyRule(tuple(each.rule for each in self.rounds))
+
+
+class BoundedColumn(msgspec.Struct, frozen=True):
+    """A column whose bounds were found in the rows, for charges of their own."""
+
+    path: tuple[str, ...]
+    """Its table's."""
+    column: str
+    low: str
+    """The bounds as decimals."""
+    high: str
+    charges: tuple[Earlier, ...]
+
+    @property
+    def label(self) -> str:
+        """The name that a reader sees."""
+        return self.column
+
+    @property
+    def charge(self) -> Earlier:
+        """The charge that found them: the last one of those on which they rest."""
+        return max(self.charges, key=lambda one: one.seq)
+
+
+class ReleasedValue(msgspec.Struct, frozen=True):
+    """A value of all units' rows that was released first, for statements that compare with it."""
+
+    statement: str
+    """The statement that returns it."""
+    value: str
+    """The value, as it is written in SQL."""
+    charges: tuple[Earlier, ...]
+    """The charges on which it rests."""
+
+
+def words_of_miss(drawn: RankDraw) -> str:
+    """Word how far off a drawn quantile is: by how many rows, if there are enough beside it."""
+    beside = "" if drawn.probability in (0, 1) else " on each side of it"
+    return (
+        f"about {rows_missed(drawn):.2g} rows off, if a group has more than some "
+        f"{rows_needed(drawn):,.0f} rows{beside}"
+    )
+
+
+class DrawnQuantiles(msgspec.Struct, frozen=True):
+    """Quantiles by groups that were drawn, for a charge of their own; see `sql.DrawnQuantile`."""
+
+    path: tuple[str, ...]
+    """Its table's."""
+    label: str
+    """The words that the analyst wrote."""
+    name: str
+    """What tells it apart from others of the same table."""
+    at: tuple[Place, ...]
+    """Where it stands in the release's statements."""
+    probability: Fraction
+    type: str
+    """That of the values, and the least and the largest place on their line."""
+    low: int
+    high: int
+    places: tuple[int, ...]
+    """What was drawn: places on the line, group by group."""
+    epsilon: Fraction
+    """The range of what one row has a say of, see `measurement/quantiles.py`."""
+    charge: Earlier
+
+    @property
+    def line(self) -> ValueLine:
+        """The line of the values."""
+        return ValueLine(row_type(self.type), self.low, self.high)
+
+    def of_statement(self, name: str, other: str) -> DrawnQuantiles:
+        """Return the same where one statement of the release is asked again, by another name."""
+        at = tuple((other, *place[1:]) for place in self.at if place[0] == name)
+        return msgspec.structs.replace(self, at=at)
+
+    @property
+    def values(self) -> DrawnValues:
+        """The values of which answers are made."""
+        return DrawnValues(self.line, self.places, rows_needed(self))
 
 
 def now() -> str:
@@ -173,22 +358,17 @@ class Facts:
     @property
     def charges_before(self) -> tuple[Earlier, ...]:
         """The charges on which it rests besides its own, each once."""
-        return tuple({one.seq: one for one in self.accounted}.values())
+        found = (column.charge for column in self.found)
+        drawn = (one.charge for one in self.drawn)
+        bounds = (charge for one in self.bounded for charge in one.charges)
+        values = (charge for one in self.valued for charge in one.charges)
+        rested = (*self.earlier, *found, *bounds, *drawn, *values)
+        return tuple({one.seq: one for one in rested}.values())
 
     @property
-    def accounted(self) -> tuple[Earlier, ...]:
-        """The same charges, each as often as some part of it rests on it, part by part."""
-        return (*self.earlier, *(charge for one in self.groundwork for charge in one.charges))
-
-    @property
-    def groundwork(self) -> Groundwork:
-        """What was found, drawn or released first, for charges of its own."""
-        return Groundwork(self.found, self.bounded, self.drawn, self.valued)
-
-    def resting_on(self, groundwork: Groundwork) -> Facts:
-        """Return the facts of the same release, with what was found, drawn or released first."""
-        parts = {field.name: getattr(groundwork, field.name) for field in fields(groundwork)}
-        return replace(self, **parts)
+    def rests_on_found(self) -> bool:
+        """Whether something was found, drawn or released first, with charges of their own."""
+        return bool(self.found or self.bounded or self.drawn or self.valued)
 
     @property
     def adjusted(self) -> bool:
@@ -209,15 +389,6 @@ def agree(facts: Facts, sources: Sequence[Source]) -> bool:
     noise = all(is_laplace(s.measured) == facts.laplace == facts.budget.pure for s in own)
     kinds = all((s.reading != RESIDUALS) == facts.cells and s.reading != "adaptive" for s in own)
     return (facts.rmse is None) == facts.biased and noise and kinds
-
-
-def are_grounded(facts: Facts, sources: Sequence[Source]) -> bool:
-    """Whether a release's own measurements rest on the charges that facts say, if they say any."""
-    if facts.receipt is None:
-        return True
-    own = sources if facts.adaptive else sources[-len(facts.tables) :]
-    said = {one.groundwork for one in own}
-    return said in ({facts.groundwork.requests}, {()}, set())
 
 
 def unmeasured(

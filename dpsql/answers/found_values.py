@@ -8,7 +8,7 @@ from datetime import date, timedelta
 
 import msgspec
 
-from dpsql.rows.expression import RowColumn, columns
+from dpsql.rows.expression import RowColumn
 from dpsql.rows.found import FoundExpression, name_of
 from dpsql.schema.domain import INTEGER_TYPES, Domain
 
@@ -94,17 +94,13 @@ class FoundValues(msgspec.Struct, frozen=True, omit_defaults=True):
     filled: bool
     parts: Parts = ()
     """If each is the joined text of several values, what these are."""
-    columns: tuple[str, ...] = ()
-    """If so, the columns of which these are, and of which nobody declared any values either."""
 
     @classmethod
     def of(cls, computed: FoundExpression, domain: Domain, other: str) -> FoundValues:
         """Describe the values of an expression."""
         keys = tuple(str(key) for key in domain.values if key != domain.other)
         filled = not domain.nullable
-        parts = parts_of(computed)
-        read = tuple(sorted(columns(computed.expression))) if parts else ()
-        return cls(computed.label, keys, domain.type, other, filled, parts, read)
+        return cls(computed.label, keys, domain.type, other, filled, parts_of(computed))
 
     def of_key(self, name: str) -> str:
         """Return the name of the expression, of the name of the key that has its values."""

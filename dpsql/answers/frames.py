@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from dpsql.answers.answers import Answers, GroupBox, computed, keys, parts, whole
-from dpsql.answers.groundwork import FoundColumn
+from dpsql.answers.facts import FoundColumn
 from dpsql.answers.noise import (
     CONFIDENCE,
     Interval,

@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 
 from dpsql.answers.answers import Answers
+from dpsql.answers.facts import DrawnQuantiles, FoundColumn
 from dpsql.answers.frames import AnsweredFrames
-from dpsql.answers.groundwork import DrawnQuantiles, FoundColumn
 from dpsql.answers.sources import Beside, beside, identity_of, lifted
 from dpsql.errors import (
     ReleaseFormatError,
@@ -354,9 +354,8 @@ def _with_found(table: Table, found: Sequence[FoundColumn]) -> Table:
     """Return a table with what was found: values of its columns, and of expressions of these."""
     own = [one for one in found if one.path == table.path]
     told = {of.of_key(one.column): of.domain for one in own if (of := one.computed) is not None}
-    read = ((one.column,) if one.computed is None else one.computed.columns for one in own)
-    learned = frozenset(table.columns.keys() & set(chain.from_iterable(read)))
-    return replace(table, told=told, learned=learned) if own else table
+    learned = frozenset(one.column for one in own if one.computed is None)
+    return replace(table, told=told, learned=learned & table.columns.keys()) if own else table
 
 
 def _widened(table: Table, tables: Sequence[Table], read: Sequence[ReadTable]) -> Table:

@@ -51,7 +51,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpsql.answers.answers import Answers, GroupBox
-from dpsql.answers.groundwork import FoundColumn
+from dpsql.answers.facts import FoundColumn
 from dpsql.linalg.arrays import Array
 from dpsql.privacy.keys import SCALE, KeyRule
 from dpsql.schema import Table

@@ -19,11 +19,11 @@ from typing import Any, Literal, NamedTuple, get_type_hints
 import msgspec
 import polars as pl
 
-from dpsql.answers.facts import Facts
-from dpsql.answers.groundwork import (
+from dpsql.answers.facts import (
     BoundedColumn,
     DrawnQuantiles,
     Earlier,
+    Facts,
     FoundColumn,
     ReleasedValue,
     words_of_miss,
@@ -235,8 +235,6 @@ def _about(tables: Iterable[Table]) -> list[dict[str, Any]]:
     ]
 
 
-CHARGES = Fact("charges", "accounted", In.RELEASE, tuple[Earlier, ...], absent=())
-"""The charges for which some part of a release is there, where not all are for measurements."""
 FACTS = (
     Fact("created", "created"),
     Fact("table", "table", In.RELEASE, dict[str, Any], table_to_json, table_from_json),
@@ -388,7 +386,6 @@ FACTS = (
             for one in valued
         ],
     ),
-    CHARGES,
     Fact("versions", "versions", lines=(FactLine("Limits", "versions", _of_versions),)),
 )
 """All of them, in the order of documents."""

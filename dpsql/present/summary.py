@@ -80,7 +80,7 @@ def _privacy(facts: Facts) -> Iterator[tuple[str, str]]:
 
 def charged_words(budget: Budget, facts: Facts) -> str:
     """Word what was charged for what was measured: all that was asked, or the rest of it."""
-    return f"{budget}" if facts.groundwork else f"{budget} (as asked)"
+    return f"{budget}" if facts.rests_on_found else f"{budget} (as asked)"
 
 
 def in_all(facts: Facts) -> str | None:

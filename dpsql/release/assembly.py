@@ -22,9 +22,8 @@ from dpsql.answers.adjusted import (
     unbiased_tables,
 )
 from dpsql.answers.answers import Answers, Marginal
-from dpsql.answers.facts import Facts, unmeasured
+from dpsql.answers.facts import Earlier, Facts, unmeasured
 from dpsql.answers.frames import AnsweredFrames
-from dpsql.answers.groundwork import Earlier
 from dpsql.answers.requery import answers_of
 from dpsql.answers.sources import about, apart, identity_of, lifted, together
 from dpsql.engines.base import rule_of
@@ -82,21 +81,9 @@ NOTHING = Before()
 
 
 def measured_source(
-    plan: Plan,
-    script: Script,
-    measured: NoisyMeasurements,
-    before: Before,
-    groundwork: tuple[str, ...],
+    plan: Plan, script: Script, measured: NoisyMeasurements, before: Before
 ) -> tuple[Source, ...]:
-    """Return what a plan measured, in terms of the table's cells; of several, for each of them.
-
-    Args:
-        plan: the plan.
-        script: what is asked.
-        measured: the noisy integers.
-        before: the earlier measurements with which they are put together.
-        groundwork: the charges for what else answers rest on, see `Groundwork.requests`.
-    """
+    """Return what a plan measured, in terms of the table's cells; of several, for each of them."""
     source = with_values(source_of(plan, script.merged), measured.values)
     several, past = bool(script.apart), used(plan, before)
     rests_on = list(zip(past.sources, past.earlier, strict=several))
@@ -109,7 +96,6 @@ def measured_source(
                 for earlier, place in rests_on
                 if not several or earlier.table == identity_of(own.table)
             ),
-            groundwork=groundwork,
             table=identity_of(own.table) if several else "",
             kept_by=rule_of(own.table),
         )
@@ -427,10 +413,8 @@ def rounds_fit(script: Script, sources: Sequence[Source]) -> bool:
     )
 
 
-def sources_of_rounds(
-    script: Script, estimates: Estimates, groundwork: tuple[str, ...]
-) -> Iterator[Source]:
-    """Yield what each round measured, in terms of the table's cells; see `measured_source`.
+def sources_of_rounds(script: Script, estimates: Estimates) -> Iterator[Source]:
+    """Yield what each round measured, in terms of the table's cells.
 
     Of several tables, what it measured of each. All have a source, so that a release names each:
     one without measurements, where no round could pay for any.
@@ -448,7 +432,6 @@ def sources_of_rounds(
                     of,
                     described=own.table.described,
                     kept_by=rule_of(own.table),
-                    groundwork=groundwork,
                     table=identity_of(own.table) if several else "",
                 )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from dpsql.answers.groundwork import DrawnQuantiles, Earlier
+from dpsql.answers.facts import DrawnQuantiles, Earlier
 from dpsql.errors import DpsqlError, ReleaseFormatError, printable
 from dpsql.measurement.exponential import selection_cost
 from dpsql.measurement.quantiles import LARGEST_RANGE, DrawPlan

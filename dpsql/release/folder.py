@@ -21,10 +21,9 @@ from typing import Annotated, Any
 import msgspec
 import polars as pl
 
-from dpsql.answers.facts import Facts
-from dpsql.answers.found_values import Parts
+from dpsql.answers.facts import DrawnQuantiles, Earlier, Facts, FoundColumn
+from dpsql.answers.found_values import FoundValues
 from dpsql.answers.frames import DESCRIBED, Frames, slices
-from dpsql.answers.groundwork import DrawnQuantiles, Earlier, FoundColumn
 from dpsql.answers.scored import CellScores
 from dpsql.answers.sources import identity_of, same_columns, unchanged
 from dpsql.errors import BudgetError, InternalError, LedgerError, ReleaseFormatError, SchemaError
@@ -34,22 +33,14 @@ from dpsql.planner.reconstruction.sources import Source
 from dpsql.present.disk import digest_of, new_folder, plain_names, system_errors
 from dpsql.present.disk import write as write_file
 from dpsql.present.formats import write_parquet
-from dpsql.present.records import CHARGES, DocumentPart, In, document_of, facts_in
+from dpsql.present.records import DocumentPart, In, document_of, facts_in
 from dpsql.privacy import Entry, Ledger
-from dpsql.privacy.amount import on_fine_grid, on_grid
 from dpsql.privacy.purpose import ChargedTable
 from dpsql.release.drawn import can_be_drawn, decode_quantiles
 from dpsql.release.found_keys import FoundKeys, KeptKeys, decode_keys
 from dpsql.release.measurements import decode, encode, read_parquet
-from dpsql.rows.expression import RowColumn
-from dpsql.rows.found import found_as
-from dpsql.rows.key import key_digest
-from dpsql.rows.types import row_type
 from dpsql.schema import Table
 from dpsql.schema.domain import OTHER
-from dpsql.schema.grain import declared_type
-from dpsql.schema.names import folded
-from dpsql.schema.sequences import decimal_text
 
 # ── `release.json`: the facts of a release as plain JSON, and back ───────────────────────────────
 #
@@ -65,10 +56,7 @@ DRAWN = 7
 """The format of releases for which quantiles were drawn."""
 VALUED = 8
 """The format of releases for which values were released first."""
-GROUNDED = 9
-"""The format of releases for which anything was found, drawn or released first. Until then these
-were of the formats before, and nothing said which charges there were."""
-READ = (2, 3, FORMAT, SEVERAL, ASIDE, DRAWN, VALUED, GROUNDED)
+READ = (2, 3, FORMAT, SEVERAL, ASIDE, DRAWN, VALUED)
 """Formats that are read: format 2 left rows out of all statements that one of them left out, format
 3 knew neither contexts nor measures among what was measured, format 4 is of one table."""
 MAX_BYTES = 2**26
@@ -125,8 +113,6 @@ def write(facts: Facts, files: Mapping[str, DescribedFile]) -> str:
     for name, found in later.items():
         if not found:
             del document[name]
-    if not facts.groundwork:
-        del document[CHARGES.at]
     if not facts.read:
         del document["read_tables"]
     if not facts.others:
@@ -137,11 +123,6 @@ def write(facts: Facts, files: Mapping[str, DescribedFile]) -> str:
 
 
 def _format_of(facts: Facts) -> int:
-    return GROUNDED if facts.groundwork else _format_before(facts)
-
-
-def _format_before(facts: Facts) -> int:
-    """Return the format that a release had in versions that knew of no charges of groundwork."""
     aside = facts.budget is not None and bool(facts.budget.key_delta)
     charged = facts.receipt is not None and bool(facts.receipt.delta)
     rested = any(before.delta for before in facts.charges_before)
@@ -235,13 +216,9 @@ def _check(facts: Facts, document: Mapping[str, Any]) -> None:
     named = facts.mechanism in MECHANISMS if facts.budget is not None else facts.mechanism is None
     if not named or facts.table.contributions != document["contributions"]:
         raise ValueError
-    written = max(document["format"], FORMAT)
-    if written != _format_of(facts) and not (facts.groundwork and written == _format_before(facts)):
+    if max(document["format"], FORMAT) != _format_of(facts):
         raise ValueError
-    if written == GROUNDED and CHARGES.found(document) != facts.accounted:
-        raise ValueError
-    parts = _are_tables, _are_found, _are_bounds, _are_drawn, _are_values_written
-    if not all(fit(facts) for fit in parts):
+    if not (_are_tables(facts) and _are_found(facts) and _are_drawn(facts)):
         raise ValueError
     if facts.groups_above is not None and not 0 <= facts.groups_above <= MAX_ABOVE:
         raise ValueError
@@ -264,40 +241,13 @@ def _are_found(facts: Facts) -> bool:
     paths |= {one.table.path for one in facts.read}
     columns = [(one.path, one.column) for one in facts.found]
     columns += [(one.path, one.column) for one in facts.bounded]
-    tables = {table.path: table for table in facts.tables}
     return (
         len(set(columns)) == len(columns)
         and all(path in paths for path, _ in columns)
-        and all(_is_paid(one) for one in facts.found)
-        and all(_is_known(one, tables[one.path]) for one in facts.found if one.path in tables)
-        and all(one.computed is None or one.computed.domain.values for one in facts.found)
+        and all(one.rule.mu_squared <= one.charge.mu_squared for one in facts.found)
+        and all(one.computed is None or _are_values(one.computed) for one in facts.found)
         and all(not one.scores or _are_scores(one, facts.table) for one in facts.found)
     )
-
-
-def _is_paid(one: FoundColumn) -> bool:
-    """Whether a charge is what a rule costs, as ledgers round that."""
-    rule, charge = one.rule, one.charge
-    paid = charge.mu_squared, charge.delta or 0
-    return paid == (on_grid(rule.mu_squared), on_fine_grid(rule.delta, up=True))
-
-
-def _are_bounds(facts: Facts) -> bool:
-    """Whether bounds that were found are those by which tables were counted."""
-    bounds = {(of.path, name): ends for of in facts.tables for name, ends in of.bounds.items()}
-    paths = {of.path for of in facts.tables}
-    for one in facts.bounded:
-        ends = bounds.get((one.path, one.column))
-        if ends is None and one.path in paths:
-            return False
-        if ends is not None and (one.low, one.high) != (*map(decimal_text, (ends.low, ends.high)),):
-            return False
-    return True
-
-
-def _are_values_written(facts: Facts) -> bool:
-    """Whether values that were released first are written in statements."""
-    return all(any(one.value in sql for sql in facts.statements.values()) for one in facts.valued)
 
 
 def _are_drawn(facts: Facts) -> bool:
@@ -311,27 +261,12 @@ def _are_drawn(facts: Facts) -> bool:
     )
 
 
-def _is_known(one: FoundColumn, table: Table) -> bool:
-    """Whether a table has a domain of what was found of it: that which was found, of expressions.
-
-    Raises:
-        SchemaError, ValueError: there is no such domain.
-    """
-    if one.computed is None:
-        return one.column in table.columns and one.column not in table.derived
-    digest = key_digest(one.column, one.computed.domain)
-    # A key of earlier measurements alone is none of those by which the table is counted now.
-    of_key = table.derived.get(one.column, digest) == digest
-    of_values = one.computed.of_key(one.column) != one.column
-    columns = table.columns.keys() | table.undeclared.keys()
-    parts = ((name, type_) for name, type_ in one.parts if name in columns)
-    own = ((row_type(declared_type(table, name)), RowColumn(name), type_) for name, type_ in parts)
-    return (
-        of_key
-        and of_values
-        and columns.issuperset(one.computed.columns)
-        and all((found_as(read, type_) or type_).sql == said for type_, read, said in own)
-    )
+def _are_values(computed: FoundValues) -> bool:
+    """Whether the values of an expression can be a domain."""
+    try:
+        return bool(computed.domain.values)
+    except SchemaError:
+        return False
 
 
 def _are_scores(found: FoundColumn, table: Table) -> bool:
@@ -517,19 +452,13 @@ def _check_drawn(
 
 def _tells(kept: KeptKeys, found: FoundColumn, table: Table) -> bool:
     """Whether a ledger's keys are those of a release: by their rule, and by scores that it uses."""
-    same = _named(kept.column, kept.parts) == _named(found.label, found.parts)
-    if not same or kept.rule != found.rule:
+    if (kept.column, kept.rule, kept.parts) != (found.label, found.rule, found.parts):
         return False
     domain = found.domain(table)
-    if domain is None:  # of a table that is only read
+    if not found.scores or domain is None:
         return not found.scores
     told = FoundKeys.of(kept, found.charge.request, domain.other or OTHER)
-    return told.scores == (found.scores or told.scores) and told.domain == domain
-
-
-def _named(label: str, parts: Parts) -> list[tuple[str, str]]:
-    """Return what was found as it is compared: earlier versions quoted fewer names in labels."""
-    return [(folded(name).replace('"', ""), type_) for name, type_ in ((label, ""), *parts)]
+    return told.scores == found.scores
 
 
 def _kept_of(kept: Sequence[Source], part: Sequence[Source]) -> list[Source]:

@@ -23,7 +23,7 @@ from statistics import NormalDist
 
 import polars as pl
 
-from dpsql.answers.groundwork import Earlier
+from dpsql.answers.facts import Earlier
 from dpsql.errors import InternalError, printable
 from dpsql.schema.domain import INTEGER_TYPES, NumberBounds
 from dpsql.schema.names import as_sql

@@ -12,8 +12,8 @@ from typing import Any
 
 import polars as pl
 
+from dpsql.answers.facts import FoundColumn
 from dpsql.answers.found_values import Parts, domain_of, text_of, values_of
-from dpsql.answers.groundwork import FoundColumn
 from dpsql.errors import InternalError, ReleaseFormatError, SchemaError, printable
 from dpsql.measurement.keys import ToldKey
 from dpsql.privacy.amount import fraction, fraction_text

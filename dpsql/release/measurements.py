@@ -6,11 +6,10 @@ a context, the `pivots` that tell contexts apart, the `cells` into which the val
 were merged, which `rows` counted: those with a value of the domain in every
 named column, what was `described`: a hash of the domain of every column of the table, or where it
 is cut, by which rule rows of units were `kept`, which `table` they are of if there are several
-(a digest), a `difference` of the totals of two of them, the `groundwork`: the charges for what
-answers rest on besides, or the `reading`: how answers follow. Rows of one release have one number
-`source`; but sums of a measure have numbers of their own, after that of the release, and a row
-`measure` with the measure and the largest magnitude of what a row adds. All
-is read back with suspicion: files come from strangers.
+(a digest), a `difference` of the totals of two of them, or the `reading`: how answers follow. Rows
+of one release have one number `source`; but sums of a measure have numbers of their own, after that
+of the release, and a row `measure` with the measure and the largest magnitude of what a row adds.
+All is read back with suspicion: files come from strangers.
 """
 
 from __future__ import annotations
@@ -284,7 +283,6 @@ KINDS = frozenset(
         "rows",
         "described",
         "rests_on",
-        "groundwork",
         "reading",
         "measure",
         "kept",
@@ -347,8 +345,6 @@ def _rows(number: int, source: Source) -> Iterator[ParquetRow]:
     yield from difference_rows(number, source.differences, source.values)
     yield ParquetRow(number, "reading", -1, [source.reading], [], [], "", nothing)
     yield ParquetRow(number, "rests_on", -1, list(source.rests_on), [], [], "", nothing)
-    if source.groundwork:
-        yield ParquetRow(number, "groundwork", -1, list(source.groundwork), [], [], "", nothing)
     for name, n in source.sizes.items():
         classes = source.merged.get(name, np.zeros(0, dtype=np.int64))
         yield ParquetRow(number, "cells", -1, [name], [], [n], "", classes)
@@ -445,7 +441,6 @@ def _source(frame: pl.DataFrame) -> tuple[str | None, Source]:
         kept_by=kept,
         table=table,
         differences=differences,
-        groundwork=tuple(name for row, _ in kinds.get("groundwork", ()) for name in row["names"]),
     )
     _check(source)
     if "measure" not in kinds:

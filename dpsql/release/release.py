@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from dpsql.answers.facts import Facts, agree, are_grounded
+from dpsql.answers.facts import (
+    BoundedColumn,
+    DrawnQuantiles,
+    Facts,
+    FoundColumn,
+    ReleasedValue,
+    agree,
+)
 from dpsql.answers.frames import (
     AnsweredAgain,
     AnsweredFrames,
@@ -20,7 +27,6 @@ from dpsql.answers.frames import (
     SuppressedFrames,
     marks,
 )
-from dpsql.answers.groundwork import Groundwork
 from dpsql.answers.noise import check_confidence
 from dpsql.answers.requery import ASKED, asked_of, fitting, requery
 from dpsql.calls import check_above, check_path_given, check_rows, check_switch, checked
@@ -163,7 +169,13 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         """Return the same answers with other facts."""
         return self._with(facts=facts)
 
-    def resting_on(self, groundwork: Groundwork) -> Release:
+    def resting_on(
+        self,
+        found: tuple[FoundColumn, ...],
+        bounded: tuple[BoundedColumn, ...],
+        drawn: tuple[DrawnQuantiles, ...] = (),
+        valued: tuple[ReleasedValue, ...] = (),
+    ) -> Release:
         """Return the same release with what was found, drawn or released before it was made.
 
         Counts of found keys take their scores along, where they are all that is asked: see
@@ -172,10 +184,11 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         frames, facts = self._frames, self._facts
         scored = None
         if isinstance(frames, AnsweredFrames):
-            scored = frames.with_scores(facts.tables, groundwork.found)
+            scored = frames.with_scores(facts.tables, found)
         if scored is None:
-            groundwork = groundwork.without_scores
-        return self._with(facts=facts.resting_on(groundwork), frames=scored)
+            found = tuple(one.without_scores for one in found)
+        facts = replace(facts, found=found, bounded=bounded, drawn=drawn, valued=valued)
+        return self._with(facts=facts, frames=scored)
 
     def with_standard_errors(self) -> Release:
         """Return the same release with standard errors in place of variances.
@@ -535,8 +548,6 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
             raise malformed("its measurements counted other rows than release.json says")
         if not agree(facts, decode(measurements)):
             raise malformed("its measurements are of another kind than release.json says")
-        if not are_grounded(facts, decode(measurements)):
-            raise malformed("its measurements rest on other charges than release.json says")
         if ledger is not None:
             if not isinstance(ledger, Ledger):
                 charged_in = "" if facts.receipt is None else facts.receipt.ledger

@@ -93,7 +93,7 @@ class FoundExpression:
         if _is_day_of_column(expression, types) and not part:  # which are the column's own keys
             return None
         written = RowWriter(types).write(expression)
-        to = found_as(expression, written.type)
+        to = _found_as(expression, written.type)
         if to is None:
             return None
         there = to == written.type and not written.may_lack
@@ -162,7 +162,7 @@ def _is_day_of_column(expression: RowExpression, types: Mapping[str, str]) -> bo
     return expression.to == DATE and row_type(types[expression.value.name]) == TIMESTAMP
 
 
-def found_as(expression: RowExpression, type_: RowType) -> RowType | None:
+def _found_as(expression: RowExpression, type_: RowType) -> RowType | None:
     """Return the type as which values of an expression are found; None if they can't be."""
     if type_ in {VARCHAR, DATE} or type_.sql in INTEGER_TYPES:
         return type_

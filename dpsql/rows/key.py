@@ -95,7 +95,7 @@ class RowKey:
         """The digest that identifies it: where it is cut, or a hash."""
         if self.cut:
             return self.cut
-        return key_digest(self.name, self.domain)
+        return hashlib.sha256(f"{self.name}: {self.domain!r}".encode()).hexdigest()
 
     def leading_to(self, results: Sequence[RowValue]) -> RowValue | None:
         """Return, by the same conditions, what stands in a list for each cell of the domain.
@@ -129,11 +129,6 @@ class RowKey:
             return shortest_case(conditions, known) if len(known) == len(ends) else None
 
         return led(self.value)
-
-
-def key_digest(name: str, domain: Domain) -> str:
-    """Return the digest that identifies a key that isn't the line of a column."""
-    return hashlib.sha256(f"{name}: {domain!r}".encode()).hexdigest()
 
 
 def _is_whole(type_: RowType) -> bool:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from dpsql.answers.answers import rehearse
-from dpsql.answers.groundwork import Earlier
+from dpsql.answers.facts import BoundedColumn, FoundColumn
 from dpsql.answers.sources import in_order, together
 from dpsql.engines.base import Counted, Counting, Engine, Step
 from dpsql.engines.interrupts import EndedStatementError, is_interrupted
@@ -21,7 +21,6 @@ from dpsql.errors import (
     InternalError,
     LedgerError,
     MechanismError,
-    ReleaseFormatError,
     ResourceLimitError,
     UndeterminedError,
 )
@@ -41,10 +40,10 @@ from dpsql.release.assembly import (
     from_pairs,
     rounds_again,
     rounds_fit,
-    used,
 )
 from dpsql.release.measurements import decode
 from dpsql.request import Request
+from dpsql.schema import Table
 from dpsql.session.checks import check_cost
 from dpsql.session.data import PrivateData
 from dpsql.session.planning import (
@@ -104,7 +103,6 @@ def answer(data: PrivateData, request: Request) -> Release:
     _check_drawn(data, asked)
     paid_before = _paid_before(data, asked)
     if paid_before is not None:
-        paid_before = _grounded(data, asked.script, paid_before.sources, paid_before)
         return _handed_out(data, paid_before, request)
     rehearse(asked.script)
     task = _planned(data, asked)
@@ -223,36 +221,11 @@ def _from_measurements(data: PrivateData, own: Compiled) -> Release:
         try:
             others = data.archive.compared_with(usable, asked.script.tables)
             release = from_before(asked.script, usable, request, others)
-            return _handed_out(
-                data, _grounded(data, asked.script, usable.sources, release), request
-            )
+            return _handed_out(data, release, request)
         except UndeterminedError as raised:
             if error is None or usable.sources:  # these say what is missing
                 error = raised
     raise error or InternalError("nothing was tried")
-
-
-def released_before(data: PrivateData, request: Request) -> Release | None:
-    """Return the last release of equal statements again, from what it rests on and nothing later.
-
-    None if there is none of these rows, or it doesn't fit how they are described now.
-    """
-    with data.held():
-        request.tell("planning", 0, 1)
-        asked = compiled(data, request)
-    kept = data.archive.kept_release(request, asked.script.tables)
-    if asked.script.drawn or kept is None:
-        return None
-    entry, content = kept
-    with suppress(UndeterminedError, ReleaseFormatError):
-        tables = asked.script.tables
-        own = in_order(asked.script, decode(content))
-        before = data.archive.with_own(own, tables)
-        before = replace(before, earlier=(*before.earlier, *(Earlier.of(entry) for _ in own)))
-        script = compiled_over(data, asked, before).script
-        release = from_before(script, before, request)
-        return _handed_out(data, _grounded(data, script, before.sources, release), request)
-    return None
 
 
 def _alone(before: Before, script: Script) -> list[list[Source]]:
@@ -278,22 +251,16 @@ def _planned(data: PrivateData, asked: Compiled) -> Task | Release:
     if MECHANISMS[request.mechanism].is_adaptive and asked.script.workload.count:
         adaptive_ = adaptive_plan(asked)
         facts = facts_of_rounds(asked.script, adaptive_, data.archive.state.vintage)
-        facts = facts.resting_on(data.declared.groundwork(asked.script))
         return AdaptiveTask(asked, adaptive_, facts)
     asked, plan = planned(data, asked)
     check_cost(plan.budget, request.at_most)
     if request.amount is None and plan.budget.mu_squared < 2 * least_divisible(plan):
         with suppress(UndeterminedError):  # the targets are met already
-            release = from_before(asked.script, asked.before, request)
-            return _grounded(data, asked.script, asked.before.sources, release)
+            return from_before(asked.script, asked.before, request)
     plan.check_accuracy(accept_gap=request.accept_gap)
     if MECHANISMS[plan.mechanism].is_biased:
-        facts = facts_of_pairs(asked.script, plan, asked.before.vintage)
-    else:
-        facts = facts_of(asked.script, plan, asked.before, request)
-    earlier = used(plan, asked.before).sources
-    facts = facts.resting_on(data.declared.groundwork(asked.script, earlier))
-    task = PlannedTask(asked, plan, facts)
+        return PlannedTask(asked, plan, facts_of_pairs(asked.script, plan, asked.before.vintage))
+    task = PlannedTask(asked, plan, facts_of(asked.script, plan, asked.before, request))
     return task if plan.planned else task.release_unmeasured()
 
 
@@ -387,20 +354,15 @@ def _is_used_otherwise(ledger: Ledger, receipt: Receipt, content: bytes) -> bool
     return False
 
 
-def _grounded(
-    data: PrivateData, script: Script, sources: Sequence[Source], release: Release
-) -> Release:
-    """Return a release with what was found, drawn or released first, on which it rests."""
-    groundwork = data.declared.groundwork(script, sources)
-    return release.with_facts(release.facts.resting_on(groundwork))
-
-
 def _handed_out(data: PrivateData, release: Release, request: Request) -> Release:
     """Write a release to a folder, if asked, and hand it out as it is to be shown."""
-    groundwork = release.facts.groundwork
-    if groundwork:
-        # Scores are earlier measurements, too.
-        release = release.resting_on(groundwork if request.reuse else groundwork.without_scores)
+    declared, tables = data.declared, release.facts.tables
+    if declared.found or declared.drawn or declared.valued:
+        found = declared.found_of(tables, FoundColumn)
+        if not request.reuse:  # scores are earlier measurements, too
+            found = tuple(one.without_scores for one in found)
+        bounded = declared.found_of(tables, BoundedColumn)
+        release = release.resting_on(found, bounded, declared.drawn, declared.valued)
     if request.out is not None:
         release.save(Path(request.out))
     if release.receipt is not None:
@@ -423,7 +385,7 @@ def _paid_before(data: PrivateData, asked: Compiled) -> Release | None:
     budget, wanted = request.amount, data.archive.purpose(request, tables)
     found = data.ledger.undelivered(wanted, None if budget is None else budget.mu_squared)
     if found is None and budget is not None:  # of which a part has found keys and bounds
-        rest = _rest(data, budget, asked.script)
+        rest = _rest(data, budget, tables)
         found = None if rest is None else data.ledger.undelivered(wanted, rest.mu_squared)
         budget = rest if found is not None else budget
     if found is None:
@@ -446,17 +408,21 @@ def _paid_before(data: PrivateData, asked: Compiled) -> Release | None:
         return None  # a joined public table has changed since
 
 
-def _rest(data: PrivateData, budget: Budget, script: Script) -> Budget | None:
+def _rest(data: PrivateData, budget: Budget, tables: Sequence[Table]) -> Budget | None:
     """Return the rest of a budget of which a part has found what is known of columns now.
 
     None if nothing was found, or nothing is left.
     """
-    ground = data.declared.groundwork(script)
-    charges = ground.charges
-    if not charges or (budget.pure and (ground.bounded or ground.drawn or ground.valued)):
+    declared = data.declared
+    found = declared.found_of(tables, FoundColumn), declared.found_of(tables, BoundedColumn)
+    kinds = (*found, declared.drawn)
+    every = [one.charge for kind in kinds for one in kind]
+    every += (charge for one in declared.valued for charge in one.charges)
+    charges = {one.seq: one for one in every}.values()
+    if not charges or (budget.pure and (found[1] or declared.drawn or declared.valued)):
         return None
     if budget.pure:
-        left = budget.amount - sum((one.rule.epsilon for one in ground.found), Fraction(0))
+        left = budget.amount - sum((one.rule.epsilon for one in found[0]), Fraction(0))
         return Budget(epsilon=left, delta=0) if left > 0 else None
     delta = sum((one.delta or Fraction(0) for one in charges), Fraction(0))
     return rest_of(budget, sum((one.mu_squared for one in charges), Fraction(0)), delta)

@@ -8,13 +8,12 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice, product
 
-from dpsql.answers.groundwork import Earlier
+from dpsql.answers.facts import Earlier
 from dpsql.answers.sources import explained, goes_with, identity_of, only_adds
 from dpsql.engines.source import DataSource, StoredState
 from dpsql.errors import LedgerError, StaleSchemaError, printable
-from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.reconstruction.sources import Source, of_table
-from dpsql.privacy import Budget, Entry, Ledger, Purpose, join, join_database, join_stored
+from dpsql.privacy import Entry, Ledger, Purpose, join, join_database, join_stored
 from dpsql.privacy.purpose import ChargedTable
 from dpsql.release import Before
 from dpsql.release.drawn import KeptQuantiles, decode_quantiles, holds_quantiles
@@ -258,21 +257,6 @@ class Archive:
         """Return quantiles that were drawn last, of the same rows and groups, with their charge."""
         content = self._kept_of(self.quantile_purpose(of), holds_quantiles)
         return None if content is None else (content[0], decode_quantiles(content[1]))
-
-    def kept_release(self, request: Request, tables: Sequence[Table]) -> tuple[Entry, bytes] | None:
-        """Return what was measured last for equal statements over the same rows, with its charge.
-
-        Of a release that chose what it measured nothing follows but its own answers.
-        """
-        if MECHANISMS[request.mechanism].is_adaptive:
-            return None
-        pure = replace(request, budget=Budget(epsilon=1, delta=0))
-        wanted = [self.purpose(one, tables) for one in (request, pure)]
-        for entry in reversed(self._ledger.entries()):
-            if entry.content and any(map(entry.purpose.same_question, wanted)):
-                content = self._ledger.content(entry)
-                return None if content is None else (entry, content)
-        return None
 
     def _kept_of(
         self, wanted: Purpose, holds: Callable[[bytes], bool]

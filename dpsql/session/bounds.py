@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from dpsql.answers.groundwork import BoundedColumn, Earlier
+from dpsql.answers.facts import BoundedColumn, Earlier
 from dpsql.errors import DpsqlError, SchemaError, SqlError, UndeterminedError, printable
 from dpsql.planner.plans.traits import LAPLACE, QUERYSMASHER
 from dpsql.privacy import Budget

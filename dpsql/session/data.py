@@ -8,16 +8,11 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from itertools import chain, pairwise
+from typing import TypeVar
 
 import polars as pl
 
-from dpsql.answers.groundwork import (
-    BoundedColumn,
-    DrawnQuantiles,
-    FoundColumn,
-    Groundwork,
-    ReleasedValue,
-)
+from dpsql.answers.facts import BoundedColumn, DrawnQuantiles, FoundColumn, ReleasedValue
 from dpsql.calls import check_path, check_switch
 from dpsql.engines.made_rows import rows_of_relation
 from dpsql.engines.public import PublicReader
@@ -38,7 +33,6 @@ from dpsql.hints import Hint, option
 from dpsql.linalg.arrays import Ints
 from dpsql.planner.mechanisms.base import check_how
 from dpsql.planner.plans.traits import LAPLACE
-from dpsql.planner.reconstruction.sources import Source
 from dpsql.planner.registry import plan
 from dpsql.privacy import Ledger
 from dpsql.rel.related import RelatedRows, all_that_meet, related_rows
@@ -66,6 +60,7 @@ from dpsql.sql.frontend import CutsOf, compile_script, no_cuts, no_split
 Split = Mapping[str, Ints]
 FoundFact = FoundColumn | BoundedColumn
 """A column whose values, or whose bounds, were found in the rows."""
+F = TypeVar("F", FoundColumn, BoundedColumn)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -297,41 +292,18 @@ class DeclaredData:
         names = (table.typed, ".".join(path[-2:]), ".".join(path))
         return next((n for n in names if means(self.source.catalog, n, path)), table.typed)
 
-    @property
-    def lasting(self) -> DeclaredData:
-        """The same for other statements: without what was drawn or released first for these."""
-        return replace(self, drawn=(), valued=())
+    def found_of(self, tables: Iterable[Table], kind: type[F]) -> tuple[F, ...]:
+        """Return what was found of one kind, of all tables that are read for some.
 
-    def groundwork(self, script: Script, sources: Sequence[Source] = ()) -> Groundwork:
-        """Return what was found, drawn or released first, and on which answers of a script rest.
-
-        Those rest on it, too, that follow from earlier measurements which do.
-
-        Of a column of a table that is counted, that is so if rows are counted by its values, or if
-        they, or its bounds, say between which numbers something lies; of one of a table that is
-        only read, always. Of an expression, if rows are counted by its values.
+        Of values of expressions, those by which these tables are told apart.
         """
-        counted = {own.table.path: own for own in script.each}
-        read = _paths_read(script.tables)
-        keys = {name for own in script.each for name in own.cells_of}
-        earlier = {request for source in sources for request in source.groundwork}
-        found = list[FoundFact]()
-        for (path, name), one in sorted(self.found.items(), key=_key):
-            own = counted.get(path)
-            if isinstance(one, FoundColumn) and one.computed is not None:
-                rests = name in keys
-            elif own is not None:
-                by_values = own.cells_of if isinstance(one, FoundColumn) else frozenset()
-                rests = name in by_values or name in own.bounds_of
-            else:
-                rests = True
-            rests = rests or any(charge.request in earlier for charge in one.charges)
-            found += [one] if path in read and rests else []
-        return Groundwork(
-            tuple(one for one in found if isinstance(one, FoundColumn)),
-            tuple(one for one in found if isinstance(one, BoundedColumn)),
-            self.drawn,
-            self.valued,
+        read, derived = _paths_read(tables), {name for table in tables for name in table.derived}
+        each = (found for (path, _), found in sorted(self.found.items(), key=_key) if path in read)
+        alone = (found for found in each if isinstance(found, kind))
+        return tuple(
+            found
+            for found in alone
+            if not isinstance(found, FoundColumn) or not found.computed or found.column in derived
         )
 
     def unique_keys(self, table: Table) -> frozenset[frozenset[str]]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 
-from dpsql.answers.groundwork import DrawnQuantiles, words_of_miss
+from dpsql.answers.facts import DrawnQuantiles, words_of_miss
 from dpsql.engines.ranked import RankedRows, Ranking, RankWindow
 from dpsql.errors import BudgetError, InternalError, UndeterminedError, printable
 from dpsql.hints import option, spend

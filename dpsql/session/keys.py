@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 
+from dpsql.answers.facts import FoundColumn
 from dpsql.answers.found_values import FoundValues, parts_of
-from dpsql.answers.groundwork import FoundColumn
 from dpsql.answers.scored import is_count
 from dpsql.calls import check_switch
 from dpsql.engines.key_scores import KeyScores, ScoredKeys

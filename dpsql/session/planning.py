@@ -293,7 +293,7 @@ def planned(data: PrivateData, asked: Compiled) -> tuple[Compiled, Plan]:
     except ResourceLimitError:
         if not asked.before.sources:
             raise
-    alone = replace(compiled(data, asked.request).without_past, notes=asked.notes)
+    alone = compiled(data, asked.request).without_past
     return alone, interruptibly(partial(_checked_plan, alone, aside=True))
 
 
@@ -448,8 +448,7 @@ class PlannedTask:
         """Measure every residual space."""
         self.asked.request.tell("measuring", 0, 1)
         measured = measure(charged, counts)
-        asked, groundwork = self.asked, self.facts.groundwork.requests
-        own = measured_source(self.plan, asked.script, measured, asked.before, groundwork)
+        own = measured_source(self.plan, self.asked.script, measured, self.asked.before)
         return MeasuredPlan(self, measured, own, encode(own))
 
     def release_unmeasured(self) -> Release:
@@ -505,8 +504,7 @@ class AdaptiveTask:
 
         self.asked.request.tell("measuring", 0, 1)
         estimates = run(charged, counts)
-        groundwork = self.facts.groundwork.requests
-        kept = encode(tuple(sources_of_rounds(self.asked.script, estimates, groundwork)))
+        kept = encode(tuple(sources_of_rounds(self.asked.script, estimates)))
         return MeasuredRounds(self, estimates, kept)
 
 

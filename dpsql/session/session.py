@@ -9,7 +9,6 @@ from copy import copy
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Self, Unpack
 
 import polars as pl
@@ -328,7 +327,14 @@ class Session:
         with self._lock, watched(request.progress) as watch:
             request = replace(request, progress=watch)
             request.tell("planning", 0, 1)
-            return planned(*_assumed(self._data, request))[1]
+            try:
+                return _planned(self._data, request)
+            except UnsupportedSqlError as error:
+                return _assuming_values(self._data, request, error)
+            except SchemaError as error:
+                first = _first_steps(self._data, request, error, planned=True)
+            found = _planned(first.planned, first.request)
+            return replace(found, notes=(*found.notes, *first.notes))
 
     @checked
     @one_thread
@@ -348,7 +354,13 @@ class Session:
         request = _understood(request, self.ledger)
         with self._lock, watched(options.get("progress")) as watch:
             watch("planning by each mechanism", 0, 1)
-            _, asked = _assumed(self._data, request)
+            data = self._data
+            try:
+                asked = compiled_held(data, request)
+            except SchemaError as error:
+                first = _first_steps(data, request, error, planned=True)
+                asked = compiled_held(first.planned, first.request)
+            asked = _beside(data, asked)
             return interruptibly(partial(compared, asked, options.get("mechanisms")))
 
     @checked
@@ -640,11 +652,11 @@ def answered(session: Session, request: Request) -> Release:
             kind = next((one for one in steps if isinstance(refused, one)), None)
             if kind is None:
                 raise refused
-            ready = steps.pop(kind)(session, *ready, refused, watch)
+            ready = steps.pop(kind)(session, ready[1], refused, watch)
 
 
 def _found_first(
-    session: Session, data: PrivateData, request: Request, refused: Exception, watch: Watch
+    session: Session, request: Request, refused: Exception, watch: Watch
 ) -> tuple[PrivateData, Request]:
     """Find keys and bounds that are wanting, which the session knows from then on.
 
@@ -653,28 +665,28 @@ def _found_first(
     """
     if not isinstance(refused, SchemaError):
         raise refused
-    first = _first_steps(data, request, refused, planned=False)
+    first = _first_steps(session._data, request, refused, planned=False)
     if first.steps:
         check_answerable(first.planned, first.request)
-    for found in chain([first.data], first.found(watch)):
-        data = found
-        session._data = replace(found, declared=found.declared.lasting)
-    return data, first.request
+    session._data = first.data
+    for data in first.found(watch):
+        session._data = data
+    return session._data, first.request
 
 
 def _drawn_first(
-    session: Session, data: PrivateData, request: Request, refused: Exception, watch: Watch
+    session: Session, request: Request, refused: Exception, watch: Watch
 ) -> tuple[PrivateData, Request]:
     """Draw quantiles that statements ask for; the session knows of them by its account alone."""
     from dpsql.session.draws import with_draws  # which few need
 
     if not isinstance(refused, UndrawnError):
         raise refused
-    return with_draws(data, refused.asked)
+    return with_draws(session._data, refused.asked)
 
 
 def _released_first(
-    session: Session, data: PrivateData, request: Request, refused: Exception, watch: Watch
+    session: Session, request: Request, refused: Exception, watch: Watch
 ) -> tuple[PrivateData, Request]:
     """Release values of all units' rows that statements compare with, and write them there.
 
@@ -685,10 +697,7 @@ def _released_first(
         raise refused
     from dpsql.session.values import with_values  # which few need
 
-    def find(rest: Request, wanting: SchemaError) -> tuple[PrivateData, Request]:
-        return _found_first(session, data, rest, wanting, watch)
-
-    return with_values(data, request, lambda one: answered(session, one), find)
+    return with_values(session._data, request, lambda one: answered(session, one))
 
 
 _FIRST = {
@@ -699,27 +708,24 @@ _FIRST = {
 """The errors after which something is done first, once."""
 
 
-def _assumed(data: PrivateData, request: Request) -> tuple[PrivateData, Compiled]:
-    """Compile a request as if all that has to be done first had been; with notes of that.
+def _assuming_values(data: PrivateData, request: Request, refused: UnsupportedSqlError) -> Plan:
+    """Plan a request with invented values of all units' rows that it compares with.
 
     Raises:
-        DpsqlError: it can't be answered, whatever is done first.
+        DpsqlError: there are none; or it can't be planned with them.
     """
-    try:
-        return data, _beside(data, compiled_held(data, request))
-    except UnsupportedSqlError as error:
-        if error.value is None:
-            raise
-        from dpsql.session.values import assumed_values, notes_of  # which few need
+    if refused.value is None:
+        raise refused
+    from dpsql.session.values import assumed_values, notes_of  # which few need
 
-        with data.held():
-            known, assumed = assumed_values(data.declared, request)
-        notes = notes_of(known, assumed.amount)
-    except SchemaError as error:
-        first = _first_steps(data, request, error, planned=True)
-        data, assumed, notes = first.planned, first.request, first.notes
-    data, asked = _assumed(data, assumed)
-    return data, replace(asked, notes=(*asked.notes, *notes))
+    known, assumed = assumed_values(data, request)
+    found = _planned(data, assumed)
+    return replace(found, notes=(*found.notes, *notes_of(known, request.amount)))
+
+
+def _planned(data: PrivateData, request: Request) -> Plan:
+    """Plan a request on what was measured before, beside quantiles that are drawn."""
+    return planned(data, _beside(data, compiled_held(data, request)))[1]
 
 
 def _beside(data: PrivateData, asked: Compiled) -> Compiled:

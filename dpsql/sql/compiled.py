@@ -10,7 +10,6 @@ import polars as pl
 from dpsql.errors import InternalError
 from dpsql.linalg.arrays import Ints
 from dpsql.rel.related import ReadTable
-from dpsql.rows.found import name_of
 from dpsql.rows.key import RowKey
 from dpsql.rows.measure import RowMeasure
 from dpsql.schema import Table
@@ -208,28 +207,6 @@ class Script:
             for s in self.statements
         )
         return replace(self, statements=tuple(statements))
-
-    @property
-    def cells_of(self) -> frozenset[str]:
-        """The columns and keys of its one table by whose values rows are counted."""
-        by_groups = (*self.units.values(), *(of.values for of in self.drawn.values()))
-        grouped = {name for of in by_groups for block in of.blocks for name in block.attributes}
-        asked = {*self.workload.domain, *grouped}
-        made = (self._made_of(key) for name, key in self.keys.items() if name in asked)
-        return frozenset(asked).union(*made)
-
-    @property
-    def bounds_of(self) -> frozenset[str]:
-        """The columns of its one table whose values say between which numbers something lies."""
-        keys = (self._made_of(key) for key in self.keys.values())
-        measures = (measure.columns for measure in self.measures.values())
-        drawn = (of.values.value.columns for of in self.drawn.values())
-        return frozenset[str]().union(*keys, *measures, *drawn)
-
-    def _made_of(self, key: RowKey) -> frozenset[str]:
-        """Return the columns that say which values a key has; none, if these were found."""
-        told = self.table.told
-        return frozenset() if told and name_of(key.name, key.domain) in told else key.columns
 
     @property
     def contributions(self) -> int:

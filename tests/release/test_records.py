@@ -10,11 +10,11 @@ import polars as pl
 import pytest
 
 import dpsql
-from dpsql.answers.facts import Facts
-from dpsql.answers.groundwork import (
+from dpsql.answers.facts import (
     BoundedColumn,
     DrawnQuantiles,
     Earlier,
+    Facts,
     FoundColumn,
     FoundRound,
     ReleasedValue,

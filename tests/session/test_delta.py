@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import dpsql
-from dpsql.answers.groundwork import Earlier
+from dpsql.answers.facts import Earlier
 from dpsql.errors import BudgetError, LedgerError, ReleaseFormatError
 from dpsql.present.account import account_card
 from dpsql.present.summary import budget_forms, guessed, promised

@@ -20,7 +20,6 @@ from dpsql.session import keys as finding
 from dpsql.session import session as sessions
 from tests.helpers.charging import charged
 from tests.helpers.persons import check_found_alike, persons
-from tests.release.saved import reseal
 
 BUDGET = dpsql.Budget(epsilon=1, delta=1e-9)
 KEYS = dpsql.Keys()
@@ -283,34 +282,7 @@ def test_a_release_tells_of_its_keys_wherever_it_is_read(con, tmp_path):
     promise = release.report(tmp_path / "r.html").read_text("utf-8")
     assert "plain.city" in promise
     later = session.release({"n": "SELECT COUNT(*) AS n FROM plain"}, budget=BUDGET)
-    reseal(tmp_path / "out", lambda said: (said.pop("found_keys"), said.pop("charges")))
-    with pytest.raises(dpsql.ReleaseFormatError):
-        dpsql.Release.load(tmp_path / "out")
-    assert later.facts.earlier  # it is put together with counts of these values
     assert later.facts.found == tuple(one.without_scores for one in release.facts.found)
-
-
-def test_a_release_rests_on_what_it_uses_alone(con):
-    """Of a column, of an expression, of several together and of bounds: each by itself."""
-    session = dpsql.Session(con)
-    session.find_bounds("plain", "price", budget=BUDGET)
-    for column in ("upper(city)", "city", ["city", "price"]):
-        session.find_keys("plain", column, budget=dpsql.Budget(rho=10), keys=dpsql.Keys(delta=1e-9))
-    pairs = "(city, price)"
-    asked = {
-        "SELECT COUNT(*) AS n FROM plain": ([], []),
-        BY_CITY: (["city"], []),
-        "SELECT city, price, COUNT(*) AS n FROM plain GROUP BY ALL": ([pairs], []),
-        "SELECT SUM(price) AS s FROM plain": ([], ["price"]),
-        "SELECT city, SUM(price) AS s FROM plain GROUP BY city": (["city"], ["price"]),
-    }
-    for sql, (keys, bounds) in asked.items():
-        facts = session.release({"n": sql}, budget=BUDGET, reuse=False).facts
-        assert [one.label for one in facts.found] == keys
-        assert [one.label for one in facts.bounded] == bounds
-        assert {one.seq for one in facts.charges_before} == {
-            one.seq for column in (*facts.found, *facts.bounded) for one in column.charges
-        }
 
 
 # ── Neighbours ───────────────────────────────────────────────────────────────────────────────────

@@ -120,7 +120,7 @@ def release(
             asked["out"], asked["progress"] = out, watch
             amount: Budget | Free | None = 0 if free else None if at_most else budget
             made = session.release(statements, budget=amount, **asked)
-        finds = budget is not None and made.facts.groundwork
+        finds = budget is not None and made.facts.rests_on_found
         charged = budget if finds and made.charged else made.charged
         account = output.account(charged, session.ledger, amounts.shown_delta)
         written = elsewhere.write(made, session.ledger)

@@ -83,9 +83,6 @@ class Source:
     kept_by: str = ""
     """By which rule rows of privacy units were kept, see `dpsql/engines/duckdb/bounded.py`; empty
     where each row counts, and in releases before that rule had a name."""
-    groundwork: tuple[str, ...] = ()
-    """Names of the charges for what was found, drawn or released first, and on which answers rest;
-    earlier versions didn't note them."""
 
     @property
     def measured(self) -> tuple[BlockStrategy, ...]:
