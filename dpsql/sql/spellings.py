@@ -231,7 +231,13 @@ class _Stars:
         if columns is None:
             message = "It isn't known which columns this star stands for."
             raise self._source.error(item, message, "name the columns.")
-        excluded = {folded(c.name) for c in star.args.get("except_") or []}
+        left_out = star.args.get("except_") or []
+        of_one = next((c for c in left_out if isinstance(c, exp.Column) and c.table), None)
+        if of_one is not None:
+            message = "A star leaves out columns by their names alone here."
+            hint = "write EXCLUDE for one table: a.* EXCLUDE (x), b.*."
+            raise self._source.unsupported(of_one, message, hint)
+        excluded = {folded(c.name) for c in left_out}
         replaced = {folded(a.alias): a.this for a in star.args.get("replace") or []}
         named = {folded(a.this.name): a.args["alias"] for a in star.args.get("rename") or []}
         here = {folded(name) for name, _ in columns}

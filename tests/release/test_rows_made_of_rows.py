@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import duckdb
 import pytest
 
@@ -401,3 +403,57 @@ def test_a_release_of_such_rows_is_written_and_read(tmp_path):
     again = dpsql.Release.load(tmp_path / "release")
     assert again["cohorts"].equals(release["cohorts"])
     assert again["pairs"].equals(release["pairs"])
+
+
+OUTSIDE = """CREATE TABLE u (id INTEGER PRIMARY KEY);
+INSERT INTO u SELECT range FROM range(30);
+CREATE TABLE a (u INTEGER NOT NULL REFERENCES u(id), x INTEGER NOT NULL);
+INSERT INTO a SELECT i, CASE WHEN i < 4 THEN 1000 WHEN i < 10 THEN 9 ELSE 3 END FROM range(20) t(i);
+CREATE TABLE b (u INTEGER NOT NULL REFERENCES u(id), x INTEGER NOT NULL);
+INSERT INTO b SELECT i, i % 5 FROM range(5, 30) t(i);
+CREATE TABLE pub AS SELECT range::INTEGER AS x FROM range(12)"""
+MADE_OF = {
+    "DISTINCT": "SELECT DISTINCT u, x FROM a",
+    "UNION": "SELECT u, x FROM a UNION SELECT u, x FROM b",
+    "FULL JOIN": "SELECT COALESCE(a.u, b.u) AS u, a.x FROM a FULL JOIN b ON a.u = b.u"
+    " AND a.x = b.x",
+    "USING": "SELECT u, x FROM a FULL JOIN b USING (u, x)",
+}
+
+
+@pytest.mark.parametrize("rule", ["drop", "null", "clamp"])
+@pytest.mark.parametrize("made", MADE_OF.values(), ids=MADE_OF)
+def test_values_outside_of_a_domain_are_so_in_rows_that_are_made(made, rule):
+    """All rows count, whatever was asked of them before, and public rows are met as stored."""
+    con = duckdb.connect()
+    con.execute(OUTSIDE)
+    domain = dpsql.Domain.integers(0, 5, outside=rule, nullable=rule == "null")
+    unit = dpsql.Unit("id", {"a": 1, "b": 1, "a, b": 2})
+    units = {"u": unit, **{name: dpsql.Unit("u", dict(unit.max_rows)) for name in "ab"}}
+    schema = dpsql.Schema({"a": {"x": domain}, "b": {"x": domain}}, units=units)
+    session = dpsql.Session(con, schema=schema, public=["pub"])
+    with suppress(SqlError):  # clamped values have no cells where several columns are one
+        session.query(f"SELECT x, COUNT(*) AS n FROM ({made}) GROUP BY x", budget=EXACT)
+    for sql in (
+        f"SELECT COUNT(*) AS n FROM ({made})",
+        f"SELECT COUNT(*) AS n FROM (SELECT DISTINCT u, x FROM ({made}) JOIN pub USING (x))",
+    ):
+        found = session.query(sql, budget=EXACT)["n"][0]
+        assert round(found) == con.execute(sql).fetchone()[0], sql
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("SELECT 7 AS z, status, COUNT(*) AS n FROM orders GROUP BY CUBE (z, status)", "constant"),
+        ("SELECT COUNT(*) AS n FROM (SELECT * EXCLUDE (o.id) FROM orders o JOIN visits v"
+         " USING (customer_id)) t (a, b) WHERE a > 3", "by their names alone"),
+        ("SELECT COUNT(*) AS n FROM customers c LEFT JOIN orders o ON o.customer_id = c.id"
+         " AND o.status < c.region", "order"),
+        ("SELECT COUNT(*) AS n FROM customers c WHERE EXISTS (SELECT 1 FROM orders o"
+         " WHERE o.customer_id = c.id AND o.status <= c.region)", "order"),
+    ],
+)  # fmt: skip
+def test_what_would_be_answered_otherwise_than_it_says_is_refused(sql, said):
+    with pytest.raises(SqlError, match=said):
+        dpsql.query(filled(seeded(1)), sql, budget=EXACT, unit=UNIT, public=PUBLIC)

@@ -27,6 +27,7 @@ from dpsql.rows.types import DOUBLE
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Domain, Table
 from dpsql.schema.domain import INTEGER_TYPES, NumberBounds, Value, is_number
+from dpsql.schema.grain import declared_type
 from dpsql.schema.sequences import DecimalRange, decimal_text, grid
 from dpsql.schema.units import ResolvedUnit, RowLimit
 from dpsql.sql.binding.canonical import id_of
@@ -37,6 +38,7 @@ from dpsql.sql.text.spans import SourceText
 MOST_VALUES = 10_000
 """Values of a computed column, up to which it has a domain."""
 _DIGITS = 10**6
+_ORDERS = (exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between)
 _DAY = re.compile(r"(?!0000)\d{4}-\d\d-\d\d")
 """A date that is neither infinite nor of a year that Python doesn't have."""
 _NO_CELL = frozenset({"drop", "null"})
@@ -146,6 +148,7 @@ class NewColumn:
         expected: between which it lies where units keep to `max_rows`, and stored values to
             declared bounds; None if that says no more.
         tells: the keys whose value it has.
+        listed: whether all values are of the domain, as those of a column may not be.
     """
 
     id: Id
@@ -155,6 +158,7 @@ class NewColumn:
     between: Interval = (None, None)
     expected: Interval | None = None
     tells: frozenset[Key] = frozenset()
+    listed: bool = True
 
     def column(self, id_: Id, type_: str, nullable: bool) -> NewColumn:
         """Return it with an id and a type."""
@@ -309,7 +313,7 @@ def with_columns(
     for one in added:
         if one.domain is not None:
             columns[one.id] = _of_column(one.domain, one.type)
-            enforced.add(one.id)
+            enforced |= {one.id} if one.listed else set()
         else:
             undeclared[one.id] = one.type
             low, high = one.between if one.expected is None else one.expected
@@ -401,6 +405,15 @@ def check_read(bound: BoundExpr, table: Table, source: SourceText) -> None:
                 bound.span,
                 f"A column of the type {type_} can't be read here.",
                 "leave it out, or cast it to a text, a number or a date in a view.",
+            )
+    for node in bound.node.find_all(*_ORDERS):
+        sides = [replace(bound, node=side) for side in node.iter_expressions()]
+        ids = [id_ for side in sides if (id_ := id_of(side, table)) is not None]
+        if len(ids) > 1 and any(declared_type(table, id_).startswith("ENUM") for id_ in ids):
+            raise source.unsupported(
+                bound.span,
+                "Values of an ENUM are compared by their order, and here they would be by letters.",
+                "compare columns of numbers; or write the condition after WHERE.",
             )
 
 

@@ -589,6 +589,7 @@ class RowsOfSelect:
             ends if own in table.enforced else none,
             ends,
             self.of.tells.get(own, frozenset()),
+            own in table.enforced,
         )
 
     def _as_key(self, node: Expr) -> Id | None:
@@ -631,8 +632,7 @@ class RowsOfSelect:
         """Read an aggregate of the row of each group that comes first, which is added to all."""
         from dpsql.sql.algebra.first_rows import first_of_group  # which most statements don't need
 
-        found = first_of_group(self, node, *self._group)
-        if found is not None:
+        if (found := first_of_group(self, node, *self._group)) is not None:
             self._group, self._of_firsts = (found[0], self._group[1]), True
         return None if found is None else (*found[1:], None)
 

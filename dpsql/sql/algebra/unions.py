@@ -37,6 +37,7 @@ def column_of_rows(of: DescribedRelation, id_: Id) -> NewColumn:
         sure if id_ in table.enforced else (None, None),
         sure,
         of.tells.get(id_, frozenset()),
+        id_ in table.enforced,
     )
 
 
@@ -99,10 +100,10 @@ def _of_all(id_: Id, type_: str, news: Sequence[NewColumn]) -> NewColumn:
     """Describe a column by what it is in each part."""
     tells = frozenset.intersection(*(new.tells for new in news))
     nullable = any(new.nullable for new in news)
-    domain = united([new.domain for new in news])
+    domain, listed = united([new.domain for new in news]), all(new.listed for new in news)
     between = covering([new.between for new in news])
     expected = covering([new.expected or (None, None) for new in news])
-    return NewColumn(id_, type_, nullable, domain, between, expected, tells)
+    return NewColumn(id_, type_, nullable, domain, between, expected, tells, listed)
 
 
 def _cast(column: NewColumn, to: str) -> RowExpression:

@@ -13,7 +13,7 @@ from dpsql.schema.names import as_sql
 from dpsql.sql.algebra.described import DescribedRelation
 from dpsql.sql.binding.canonical import id_of
 from dpsql.sql.binding.expressions import Expr
-from dpsql.sql.binding.scope import MADE, VisibleItem
+from dpsql.sql.binding.scope import EITHER, MADE, VisibleItem
 
 _NUMBERS = {"count": 0, "count_distinct": 0, **dict.fromkeys(RANKS, 1)}
 """Functions that are numbers of rows, or of places → the least that they can be."""
@@ -69,7 +69,7 @@ def telling_equality(
             for name, id_ in theirs if own is not None else ():
                 if own is not None and id_ is not None and of.telling(own, id_, other):
                     sides = (item.alias, name), (one.alias, column.name)
-                    written = " = ".join(".".join(map(as_sql, filter(None, s))) for s in sides)
+                    written = " = ".join(_written(*side) for side in sides)
                     found.setdefault(UNIT in of.keys_of(own) & other.keys_of(id_), written)
     return found.get(True, found.get(False))
 
@@ -81,7 +81,11 @@ def telling_column(items: Sequence[VisibleItem], of: DescribedRelation) -> str:
         for column in item.columns:
             tells = of.tells.get(id_of(column.value, of.table) or "")
             if tells:
-                parts = (item.alias, column.name) if len(items) > 1 else (column.name,)
-                written = ".".join(map(as_sql, filter(None, parts)))
+                written = _written(item.alias if len(items) > 1 else "", column.name)
                 found.setdefault(UNIT in tells, f"{written} ")
     return found.get(True, found.get(False, ""))
+
+
+def _written(alias: str, name: str) -> str:
+    """Write a column with the item whose it is; one that USING makes is nobody's."""
+    return ".".join(map(as_sql, [name] if alias in {"", EITHER} else [alias, name]))

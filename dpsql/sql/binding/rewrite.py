@@ -139,13 +139,24 @@ class CoreBinder(RowBinder):
     def _without_constants(self, nodes: Mapping[int, Expr]) -> dict[int, Expr]:
         """Leave out keys that are the same for all rows: they tell no groups.
 
-        What they are is known wherever they stand, unless they are rolled up in some groups.
+        What they are is known wherever they stand. Where they are rolled up it isn't the same in
+        all groups.
+
+        Raises:
+            UnsupportedSqlError: there are grouping sets besides.
         """
         bounds = {i: self.bind(node) for i, node in nodes.items()}
         group = self._select.args.get("group")
-        if group is not None and group.find(exp.Rollup, exp.Cube, exp.GroupingSets) is None:
-            fixed = (bound for bound in bounds.values() if bound.constant)
-            self._fixed = {bound.sql: _value(bound.node) for bound in fixed}
+        fixed = [(nodes[i], bound) for i, bound in bounds.items() if bound.constant]
+        sets = None if group is None else group.find(exp.Rollup, exp.Cube, exp.GroupingSets)
+        if fixed and sets is not None:
+            node, _ = fixed[0]
+            raise self.source.unsupported(
+                node,
+                "A constant is grouped by in ROLLUP, CUBE or GROUPING SETS.",
+                "leave it out of GROUP BY, and write it into the SELECT list of an outer query.",
+            )
+        self._fixed = {bound.sql: _value(bound.node) for _, bound in fixed}
         return {i: node for i, node in nodes.items() if not bounds[i].constant}
 
     def _rest(self, name: str) -> exp.Select:
