@@ -89,7 +89,7 @@ STATEMENTS = {
     " orders o ON o.customer_id = v.customer_id LEFT JOIN shops s ON s.shop = v.shop"
     " GROUP BY s.city",
     "a FULL JOIN with itself": "SELECT COUNT(*) AS n FROM orders a FULL JOIN orders b"
-    " ON a.customer_id = b.customer_id AND a.status < b.status",
+    " ON a.customer_id = b.customer_id AND a.price < b.price",
     "two FULL JOINs": "SELECT COUNT(*) AS n FROM orders FULL JOIN visits USING (customer_id)"
     " FULL JOIN (SELECT id AS customer_id FROM customers) c USING (customer_id)",
     "a star of a FULL JOIN": "SELECT c, COUNT(*) AS n FROM (SELECT * EXCLUDE (a) FROM (SELECT"

@@ -153,7 +153,7 @@ class CoreBinder(RowBinder):
             node, _ = fixed[0]
             raise self.source.unsupported(
                 node,
-                "A constant is grouped by in ROLLUP, CUBE or GROUPING SETS.",
+                "A constant can't be one of several grouping sets.",
                 "leave it out of GROUP BY, and write it into the SELECT list of an outer query.",
             )
         self._fixed = {bound.sql: _value(bound.node) for _, bound in fixed}
