@@ -18,9 +18,9 @@ from dpsql.rows.expression import RowCall, RowColumn, RowConstant, RowExpression
 from dpsql.schema import Table
 from dpsql.schema.grain import declared_type
 from dpsql.schema.names import folded
-from dpsql.sql.algebra.described import DescribedRelation, NewColumn
+from dpsql.sql.algebra.described import DescribedRelation, NewColumn, known_column
 from dpsql.sql.algebra.selects import RowsOfSelect, Translator
-from dpsql.sql.algebra.unions import UnitedPart, column_of_rows, put_together, type_in_common
+from dpsql.sql.algebra.unions import UnitedPart, put_together, type_in_common
 from dpsql.sql.binding.canonical import Moving, column_of, id_of
 from dpsql.sql.binding.joins import JoinedItem
 from dpsql.sql.binding.scope import EITHER, NamedColumn, VisibleItem, owner_of
@@ -118,9 +118,9 @@ def _both_sides(queries: Translator, rows: MetSides) -> _BothSides:
     ids = [id_ for id_ in met.columns if id_ in read]
     alone, copies = _rows_alone(queries, rows)
     pairs = [pair for pair in rows.pairs if _go_together(met, pair)]
-    sides = [_maybe_missing(column_of_rows(met, id_)) for id_ in ids]
-    first = [column_of_rows(met, a) for a, _ in pairs]
-    second = [column_of_rows(right, b) for _, b in pairs]
+    sides = [_maybe_missing(known_column(met.table, id_, met.tells)) for id_ in ids]
+    first = [known_column(met.table, a, met.tells) for a, _ in pairs]
+    second = [known_column(right.table, b, right.tells) for _, b in pairs]
     parts = [
         UnitedPart(met, (*sides, *first)),
         UnitedPart(

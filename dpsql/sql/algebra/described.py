@@ -357,6 +357,28 @@ def _written_out(low: Fraction, high: Fraction) -> NumberBounds:
     return NumberBounds(Fraction(least, _DIGITS), Fraction(most, _DIGITS))
 
 
+def known_column(table: Table, id_: Id, tells: Tells) -> NewColumn:
+    """Return what is public of a column that there is.
+
+    Args:
+        table: the columns.
+        id_: the column.
+        tells: column → the keys whose value it has.
+    """
+    bounds = table.bounds.get(id_)
+    ends: Interval = (None, None) if bounds is None else (bounds.low, bounds.high)
+    return NewColumn(
+        id_,
+        declared_type(table, id_),
+        id_ not in table.filled,
+        table.columns.get(id_),
+        ends if id_ in table.enforced else (None, None),
+        ends,
+        tells.get(id_, frozenset()),
+        id_ in table.enforced,
+    )
+
+
 def _of_column(domain: Domain, type_: str) -> Domain:
     """Return a domain for a column of a type, which texts and truth values have none beside."""
     if domain.type in {"VARCHAR", "ENUM", "BOOLEAN"}:

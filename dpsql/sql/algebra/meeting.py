@@ -663,10 +663,8 @@ class _Meeting:
     def _keep_right(self, part: _Part, on: RowExpression, pairs: Sequence[tuple[Id, Id]]) -> None:
         """Join by RIGHT JOIN: it is a LEFT JOIN with the sides exchanged."""
         rows, right = self._rows, part.of
-        relation, turned = (
-            Join(right.relation, rows.of.relation, on, "left"),
-            [(b, a) for a, b in pairs],
-        )
+        relation = Join(right.relation, rows.of.relation, on, "left")
+        turned = [(b, a) for a, b in pairs]
         made = self._described(relation, right, replace(part, of=rows.of), turned, lost=True)
         rows.become(made)
         own = part.item.moved(Moving(right.table, made.table))

@@ -28,6 +28,7 @@ from dpsql.sql.algebra.asides import aside
 from dpsql.sql.algebra.described import (
     DescribedRelation,
     Tells,
+    known_column,
     scanned,
 )
 from dpsql.sql.algebra.over_cells import from_rows
@@ -437,12 +438,7 @@ class Queries(Translator):
         from dpsql.sql.algebra.unions import put_together  # which most statements don't need
 
         parts = [self._part(part, names) for part in parts_of(query)]
-        if len({len(part.columns) for part, _ in parts}) > 1:
-            raise self.source.error(
-                query,
-                f"The queries of this {_called(query)} have different columns.",
-                "list the same.",
-            )
+        self._check_columns(query, [listed for _, listed in parts])
         listed = parts[0][1]
         made, ids = put_together(self, [part for part, _ in parts], listed)
         span = self.source.node(query)
@@ -451,6 +447,12 @@ class Queries(Translator):
             for name, id_ in zip(listed, ids, strict=True)
         )
         return RowsOfQuery(made, tuple(columns))
+
+    def _check_columns(self, query: exp.SetOperation, sides: Sequence[Sequence[str]]) -> None:
+        """Refuse a set operation of queries of which one has more columns than another."""
+        if len(set(map(len, sides))) > 1:
+            message = f"The queries of this {_called(query)} have different columns."
+            raise self.source.error(query, message, "list the same.")
 
     def _check_set(self, query: exp.SetOperation, names: Names) -> None:
         """Refuse what compares rows, chooses some of them, or puts others beside them."""
@@ -484,13 +486,8 @@ class Queries(Translator):
             return None
         with self.own_ids():
             parts = [self._part(side, names) for side in sides_of(query)]
+        self._check_columns(query, [listed for _, listed in parts])
         sides = [list(zip(listed, part.columns, strict=True)) for part, listed in parts]
-        if len(set(map(len, sides))) > 1:
-            raise self.source.error(
-                query,
-                f"The queries of this {_called(query)} have different columns.",
-                "list the same.",
-            )
         tells = told_by(sides)
         return None if tells is None else as_select(query, tells, sides[0])
 
@@ -503,7 +500,7 @@ class Queries(Translator):
 
     def _part(self, query: Expr, names: Names) -> tuple[UnitedPart, list[str]]:
         """Translate a query of UNION ALL; return its columns' names besides."""
-        from dpsql.sql.algebra.unions import UnitedPart, column_of_rows
+        from dpsql.sql.algebra.unions import UnitedPart
 
         rows = self.rows(query, names)
         inner = query
@@ -513,7 +510,7 @@ class Queries(Translator):
         select.become(rows.of)
         of, columns = projected(rows, select)
         ids = (next(iter(one.value.attributes | one.value.by_row)) for one in columns)
-        part = UnitedPart(of, tuple(column_of_rows(of, id_) for id_ in ids))
+        part = UnitedPart(of, tuple(known_column(of.table, id_, of.tells) for id_ in ids))
         return part, [one.name for one in columns]
 
     # ── Subqueries for a row ────────────────────────────────────────────────────────────────────

@@ -35,6 +35,7 @@ from dpsql.sql.algebra.described import (
     NewColumn,
     check_read,
     integers_between,
+    known_column,
     merged,
     values_of,
     with_columns,
@@ -579,18 +580,7 @@ class RowsOfSelect:
         if own in self.queries.loose:
             self.queries.loose[id_] = self.queries.loose[own]
         value = self._column(bound, own) if own in table.undeclared else RowColumn(own)
-        bounds, none = table.bounds.get(own), (None, None)
-        ends: Interval = none if bounds is None else (bounds.low, bounds.high)
-        return value, NewColumn(
-            id_,
-            self.type_of(own),
-            own not in table.filled,
-            table.columns.get(own),
-            ends if own in table.enforced else none,
-            ends,
-            self.of.tells.get(own, frozenset()),
-            own in table.enforced,
-        )
+        return value, replace(known_column(table, own, self.of.tells), id=id_)
 
     def _as_key(self, node: Expr) -> Id | None:
         if is_aggregate(node) or isinstance(node, (exp.Literal, exp.Star, exp.DataType, exp.Var)):

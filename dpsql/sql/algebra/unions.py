@@ -8,10 +8,8 @@ from dataclasses import dataclass, replace
 from dpsql.errors import UnsupportedSqlError
 from dpsql.rel.nodes import Id, Project, Union
 from dpsql.rows.expression import RowCast, RowColumn, RowConstant, RowExpression
-from dpsql.rows.known import Interval
 from dpsql.rows.types import row_type
 from dpsql.schema.domain import INTEGER_TYPES
-from dpsql.schema.grain import declared_type
 from dpsql.sql.algebra.described import DescribedRelation, NewColumn, covering, only, united
 from dpsql.sql.algebra.selects import Translator
 
@@ -22,23 +20,6 @@ class UnitedPart:
 
     of: DescribedRelation
     columns: tuple[NewColumn, ...]
-
-
-def column_of_rows(of: DescribedRelation, id_: Id) -> NewColumn:
-    """Return what is public of a column of a relation."""
-    table = of.table
-    bounds = table.bounds.get(id_)
-    sure: Interval = (None, None) if bounds is None else (bounds.low, bounds.high)
-    return NewColumn(
-        id_,
-        declared_type(table, id_),
-        id_ not in table.filled,
-        table.columns.get(id_),
-        sure if id_ in table.enforced else (None, None),
-        sure,
-        of.tells.get(id_, frozenset()),
-        id_ in table.enforced,
-    )
 
 
 def type_in_common(types: Iterable[str]) -> str:

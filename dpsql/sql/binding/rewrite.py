@@ -66,7 +66,7 @@ class CoreBinder(RowBinder):
         self._keys: tuple[BoundExpr, ...] = ()
         self._sets: tuple[tuple[int, ...], ...] = ()
         self._fixed: dict[str, Expr] = {}
-        """What is grouped by and the same for all rows, as SQL → as an expression."""
+        """Keys that are the same for all rows, as SQL → as expressions."""
         self._kept: list[Expr] = []
         self._chosen = False
         """Whether groups are left out for their noisy counts."""
