@@ -42,6 +42,7 @@ from dpsql.schema import Table
 from dpsql.schema.domain import Cuts
 from dpsql.schema.grain import without_computed
 from dpsql.schema.names import closest, folded
+from dpsql.sql.binding.core import SumForm
 from dpsql.sql.binding.tables import Public
 from dpsql.sql.compiled import Script
 from dpsql.sql.frontend import CutsOf, compile_script, no_cuts, no_split
@@ -249,7 +250,7 @@ def requery(
             """Know of nothing that was measured of a table, which a relation may be in place of."""
             return measured.get(table.path, _TableBefore(table, (), {}))
 
-        def answered(*, from_zero: bool) -> AnsweredFrames:
+        def answered(sums: SumForm = SumForm.FILLED) -> AnsweredFrames:
             script = _compiled(
                 sql,
                 counted,
@@ -258,7 +259,7 @@ def requery(
                 split=lambda table: before(table).split(table),
                 groups_above=groups_above,
                 cuts=lambda table: before(table).cuts,
-                from_zero=from_zero,
+                sums=sums,
                 found=found_keys,
             )
             script = _with_drawn(script, drawn)
@@ -270,11 +271,12 @@ def requery(
             return found
 
         try:
-            return answered(from_zero=False)
+            return answered()
         except UndeterminedError:
             if any(source.measures for of in measured.values() for source in of.sources):
-                with suppress(UndeterminedError):  # sums may be from zero, as with Laplace noise
-                    return answered(from_zero=True)
+                for other in (SumForm.AROUND, SumForm.FROM_ZERO):
+                    with suppress(UndeterminedError):
+                        return answered(other)
             raise
 
 
@@ -328,7 +330,7 @@ def _compiled(
     split: Callable[[Table], Mapping[str, Ints]] = no_split,
     groups_above: float | None = None,
     cuts: CutsOf = no_cuts,
-    from_zero: bool = False,
+    sums: SumForm = SumForm.FILLED,
     found: Sequence[FoundColumn] = (),
 ) -> Script:
     """Compile one SQL text over the tables of a release, whose rows are of the same units."""
@@ -342,7 +344,7 @@ def _compiled(
         split=split,
         groups_above=groups_above,
         cuts=cuts,
-        from_zero=from_zero,
+        sums=sums,
         widen=lambda one: _widened(one, plain, read),
         same_units=lambda first, other: None,
         relate=lambda rows: _related(rows, plain),

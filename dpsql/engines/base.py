@@ -20,6 +20,7 @@ from dpsql.engines.key_scores import KeyScores
 from dpsql.engines.ranked import Ranking
 from dpsql.errors import InternalError
 from dpsql.rel.ranked import RankedValues
+from dpsql.rel.support import Support, supports_of
 from dpsql.rows.expression import RowExpression
 from dpsql.rows.key import RowKey
 from dpsql.rows.measure import RowMeasure
@@ -83,6 +84,7 @@ class Counted(Mapping[Marginal, Counts]):
             total holds at most; and no marginal with this axis holds more rows of a unit than the
             total does.
         rows: of several tables, measure → how many rows of one unit its sums hold at most.
+        supports: in which cells of an attribute rows may add something to sums of a measure.
         above: of sums that may not fit 64 bits, marginal → their higher words: such a sum is
             2^28·above + (what stands in the marginal, modulo 2^28). All others are as they stand.
     """
@@ -97,6 +99,7 @@ class Counted(Mapping[Marginal, Counts]):
         totals: Mapping[str, int] = MappingProxyType({}),
         above: Mapping[Marginal, Counts] = MappingProxyType({}),
         rows: Mapping[str, int] = MappingProxyType({}),
+        supports: Sequence[Support] = (),
     ) -> None:
         self._marginals, self._contributions = dict(marginals), contributions
         self.bounds = MappingProxyType(dict(bounds))
@@ -109,6 +112,8 @@ class Counted(Mapping[Marginal, Counts]):
         """Axis of the counts of a table → how many rows of one unit its total holds at most."""
         self.rows = MappingProxyType({**totals, **rows})
         """Measures of several tables → how many rows of one unit their sums hold at most."""
+        self.supports = tuple(supports)
+        """In which cells of an attribute rows may add something to sums of a measure."""
         self.above = MappingProxyType(dict(above))
         """Marginal of sums that may not fit 64 bits → their higher words."""
 
@@ -143,6 +148,11 @@ class Wanted:
     total_apart: bool
     spreads: tuple[SpreadRows, ...]
     """Limits on the rows of a unit that agree in some columns."""
+
+    @property
+    def supports(self) -> tuple[Support, ...]:
+        """The cells of attributes in which rows may add something to sums."""
+        return supports_of(self.table, self.measures, self.keys, self.merged)
 
     @property
     def of_units(self) -> tuple[Marginal, ...]:
@@ -196,6 +206,7 @@ class Wanted:
             {name: groups.most for name, groups in self.units.items()},
             self.spreads,
             above=above,
+            supports=self.supports,
         )
 
 

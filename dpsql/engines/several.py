@@ -27,6 +27,7 @@ from dpsql.engines.base import (
     Units,
 )
 from dpsql.errors import InternalError
+from dpsql.rel.support import Support
 from dpsql.schema import Table
 from dpsql.workload.spread import SpreadRows
 from dpsql.workload.workload import UnitTable
@@ -152,7 +153,7 @@ class CountingOfSeveral(Counting):
         totals: dict[str, int] = {}
         above: dict[Marginal, Counts] = {}
         rows: dict[str, int] = {}
-        spreads = list[SpreadRows]()
+        spreads, supports = list[SpreadRows](), list[Support]()
         with self.engine.snapshot():
             for done, part in enumerate(self.parts, start=1):
                 counted = part.counting.run()
@@ -165,5 +166,6 @@ class CountingOfSeveral(Counting):
                 rows |= {of.attribute(measure): counted.contributions for measure in summed}
                 units |= {of.attribute(name): most for name, most in counted.units.items()}
                 spreads += (spread.renamed(of.attribute) for spread in counted.spreads)
+                supports += (support.renamed(of.attribute) for support in counted.supports)
                 self.step(done, len(self.parts))
-        return Counted(marginals, 1, bounds, units, spreads, totals, above, rows)
+        return Counted(marginals, 1, bounds, units, spreads, totals, above, rows, supports)

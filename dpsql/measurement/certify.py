@@ -40,14 +40,14 @@ Guarantees:
        what a unit changes in that vector. Let it be divided into sets that are charged by
        themselves, as above, and the others: the squared norm is the sum of both. One row changes
        the others by (v_A c_A/σ_A) over the sets A, c_A a column of A for the cell in which the row
-       is and |v_A| <= M_A. That has a squared norm of Σ_A v_A²‖c_A‖²/σ_A² <= C, what the worst row
-       costs. k rows, the same ones in all sets, change them by the sum of k such vectors, of norm
-       at most k√C. That rests on what a *row* is (`engines.base.Counted`), so it isn't used where a
-       record is several rows: with differences, where a `MeasureFactor` is of more than one
-       (`measure` refuses sums of more rows than that), and for counts of units. Rows of different
-       tables have no attribute in common, and the worst row of attributes that nothing has in
-       common is the worst of each: a unit that has a row in each of several tables changes
-       different sets by each of them.
+       is and |v_A| <= M_A, and v_A = 0 for sums of a measure outside of its `supports`. That has a
+       squared norm of Σ_A v_A²‖c_A‖²/σ_A² <= C, what the worst row costs. k rows, the same ones in
+       all sets, change them by the sum of k such vectors, of norm at most k√C. That rests on what a
+       *row* is (`engines.base.Counted`), so it isn't used where a record is several rows: with
+       differences, where a `MeasureFactor` is of more than one (`measure` refuses sums of more rows
+       than that), and for counts of units. Rows of different tables have no attribute in common,
+       and the worst row of attributes that nothing has in common is the worst of each: a unit that
+       has a row in each of several tables changes different sets by each of them.
        Where each record is a unit of its own, k is 1. Where a unit has several, the engine counts
        at most k of them, chosen by looking at that unit's records only: adding or removing a
        unit with all of its records adds or removes those and changes nothing else.
@@ -67,7 +67,7 @@ Guarantees:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -79,6 +79,7 @@ from dpsql.measurement.strategy import BlockStrategy
 from dpsql.measurement.worst_row import RowCost, row_cost, worst_row
 from dpsql.privacy import Budget
 from dpsql.privacy.conversions import mu_squared_of_pure
+from dpsql.rel.support import Support
 from dpsql.workload.spread import SpreadRows, by_limits
 
 
@@ -87,6 +88,7 @@ def spent(
     contributions: int = 1,
     spreads: tuple[SpreadRows, ...] = (),
     differences: tuple[Difference, ...] = (),
+    supports: tuple[Support, ...] = (),
 ) -> Fraction:
     """Return what measuring some blocks costs, exactly: as μ², or as ε with Laplace noise.
 
@@ -95,6 +97,7 @@ def spent(
         contributions: the most records of one unit that are counted.
         spreads: how far these are apart.
         differences: between totals of tables, measured as well.
+        supports: the cells in which rows add something to sums.
 
     Raises:
         InternalError: they have noise of two kinds, or totals are compared where a unit is not one
@@ -110,7 +113,7 @@ def spent(
     apart = sum(costs, beyond(blocks, differences, spreads))
     if differences or not all(map(is_of_rows, blocks)):
         return apart
-    alone, varying = costs_of_rows(blocks, times, spreads)
+    alone, varying = costs_of_rows(blocks, times, spreads, supports)
     return min(apart, alone + times * worst_row(varying))
 
 
@@ -120,7 +123,10 @@ def is_of_rows(block: BlockStrategy) -> bool:
 
 
 def costs_of_rows(
-    blocks: Sequence[BlockStrategy], times: int, spreads: tuple[SpreadRows, ...] = ()
+    blocks: Sequence[BlockStrategy],
+    times: int,
+    spreads: tuple[SpreadRows, ...] = (),
+    supports: Sequence[Support] = (),
 ) -> tuple[Fraction, list[RowCost]]:
     """Return what blocks cost wherever a row is, and in single sets what depends on that.
 
@@ -129,7 +135,11 @@ def costs_of_rows(
         times: k², or k with Laplace noise. The second costs are for one row, and to be multiplied
             by it.
         spreads: how far apart the rows of a unit are.
+        supports: the cells in which rows add something to sums.
     """
+    by_measure: dict[str, list[Support]] = {}
+    for support in supports:
+        by_measure.setdefault(support.measure, []).append(support)
     alone, varying = Fraction(0), list[RowCost]()
     for block in blocks:
         if block.of_units:
@@ -141,11 +151,21 @@ def costs_of_rows(
             least = block.cost_within(limits)
             if least < most:
                 alone += times * len(spaces) * least
-            elif cost.varies:
-                varying += (cost.named(space) for space in spaces)
+            elif cost.varies or by_measure:
+                each = [_cost_of(cost, space, by_measure) for space in spaces]
+                varying += (one for one in each if one.varies)
+                alone += times * most * sum(not one.varies for one in each)
             else:
                 alone += times * len(spaces) * most
     return alone, varying
+
+
+def _cost_of(
+    cost: RowCost, space: tuple[str, ...], by_measure: Mapping[str, Sequence[Support]]
+) -> RowCost:
+    """Return what one set of a block costs a row, of a measure where its rows add something."""
+    found = [support for name in space for support in by_measure.get(name, ())]
+    return cost.named(space).supported(found) if found else cost.named(space)
 
 
 def privacy_cost(
@@ -153,9 +173,10 @@ def privacy_cost(
     contributions: int = 1,
     spreads: tuple[SpreadRows, ...] = (),
     differences: tuple[Difference, ...] = (),
+    supports: tuple[Support, ...] = (),
 ) -> Fraction:
     """Return what measuring some blocks costs as μ²: exactly, or rounded up from an exact ε."""
-    amount = spent(blocks, contributions, spreads, differences)
+    amount = spent(blocks, contributions, spreads, differences, supports)
     return mu_squared_of_pure(amount) if is_laplace(blocks) else amount
 
 
@@ -176,6 +197,8 @@ class CertifiedPlan:
     """How far these are apart."""
     differences: tuple[Difference, ...] = ()
     """What is measured of the totals of two tables together."""
+    supports: tuple[Support, ...] = ()
+    """The cells in which rows add something to sums."""
     privacy_cost: Fraction = field(init=False)
     """The cost as μ², of Gaussian differential privacy."""
 
@@ -185,7 +208,8 @@ class CertifiedPlan:
         spaces = [frozenset(space) for block in self.blocks for space in block.spaces]
         if len(set(spaces)) != len(spaces):
             raise InternalError("an attribute set is measured twice in one plan")
-        cost = spent(self.blocks, self.contributions, self.spreads, self.differences)
+        whose = self.contributions, self.spreads, self.differences, self.supports
+        cost = spent(self.blocks, *whose)
         if self.blocks and is_laplace(self.blocks) != self.budget.pure:
             raise InternalError("a pure budget is for Laplace noise, and for nothing else")
         if cost > (self.budget.amount if self.budget.pure else self.budget.mu_squared):
@@ -211,6 +235,8 @@ class CertifiedPlan:
                 *([spread.classes] * bool(spread.classes)),
             )
             digest.update(repr(said).encode())
+        for support in self.supports:
+            digest.update(repr((support.measure, support.attribute, support.cells)).encode())
         for block in self.blocks:
             digest.update(repr((block.spaces, block.law)).encode())
             for factor in block.factors:

@@ -9,8 +9,9 @@ Guarantees:
        another number of them are refused. So are sums to which a row may add more than is paid
        for, and sums where counts are paid for, or the other way round (proof at `_check_sums`);
        and counts of units, if one may be in more groups than is paid for (proof at `_check_units`).
-       And counts in which rows of a unit may be less far apart than is paid for (see `spread`), and
-       differences of what are not the totals of tables (see `differences`).
+       And counts in which rows of a unit may be less far apart than is paid for (see `spread`), or
+       sums to which rows may add in more cells (see `rel.support`), and differences of what are not
+       the totals of tables (see `differences`).
     2. Each space of a block is measured once, with noise of its own from a generator keyed for this
        release: y = B x + noise, drawn exactly from the block's law, where B x is computed in
        integers, exactly for all tables of fewer than 2^58 rows: in two words, see `narrow`; or, if
@@ -44,6 +45,7 @@ from dpsql.measurement.randomness import RandomBits, fresh_bits
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.measurement.wide import measure_wide
 from dpsql.privacy import Ledger, Receipt
+from dpsql.rel.support import Support
 from dpsql.workload.spread import SpreadRows
 
 
@@ -106,6 +108,7 @@ class ChargedPlan:
         _check_sums(self.certified, counted)
         _check_units(self.certified, counted.units)
         _check_spreads(self.certified, counted.spreads)
+        _check_supports(self.certified, counted.supports)
         if isinstance(self.certified, CertifiedPlan):
             check_totals(self.certified.differences, counted.totals)
             _check_rows(self.certified, counted)
@@ -300,6 +303,19 @@ def _check_spreads(certified: Payable, kept: Sequence[SpreadRows]) -> None:
     paid = certified.spreads if isinstance(certified, CertifiedPlan) else ()
     if not all(any(one.implies(spread) for one in kept) for spread in paid):
         raise InternalError("rows of a unit may agree in more attributes than is paid for")
+
+
+def _check_supports(certified: Payable, known: Sequence[Support]) -> None:
+    """Refuse sums to which rows may add something in more cells than is paid for.
+
+    `known` is of those who count: they say so of what they have done, whatever was planned.
+
+    Raises:
+        InternalError: a row may add something to a sum where that isn't paid for.
+    """
+    paid = certified.supports if isinstance(certified, CertifiedPlan) else ()
+    if not all(any(one.implies(support) for one in known) for support in paid):
+        raise InternalError("a row may add to a sum in a cell in which that isn't paid for")
 
 
 def measuring(block: BlockStrategy) -> Callable[..., Kept]:

@@ -13,8 +13,12 @@ the largest of each set would be to pay for rows that don't exist. n_A is a prod
 A's factors, as a column of a Kronecker product is one of columns.
 
 *What a row is.* The values v may be different ones in each set, of any signs, and depend on other
-rows: only their bounds are used. A row without a cell of an attribute adds nothing to the sets that
-have it, which is less than in any cell, as no n is negative. k rows, one after another, change all
+rows: only their bounds are used, and their supports. Let rows add nothing to the sums of a measure
+outside of some cells of an attribute (`rel.support`). Then a set of that measure costs a row in
+another cell of it nothing, whether or not the set has the attribute: n_A is multiplied by the table
+that is 1 in these cells, and 0 in the others. A row without a cell of an attribute adds nothing to
+the sets that have it, which is less than in any cell, as no n is negative; and as one of the cells
+is in the support, it costs no more than it would there. k rows, one after another, change all
 answers, each divided by its noise, by vectors of norm at most √C, C the cost of the worst row: by
 k√C together (triangle inequality), so that they cost k²C; with Laplace noise kC.
 
@@ -58,6 +62,7 @@ from numpy.typing import NDArray
 from dpsql.measurement.distributions import Laplace
 from dpsql.measurement.factors import DenseFactor
 from dpsql.measurement.strategy import BlockStrategy
+from dpsql.rel.support import Support
 
 Axis = tuple[Hashable, int]
 """An attribute, and how many cells it has."""
@@ -141,6 +146,21 @@ class RowCost:
         """Return it for the attributes of a set, in place of their numbers."""
         names: dict[Hashable, str] = dict(enumerate(space))
         return RowCost(tuple(table.named(names) for table in self.tables), self.width)
+
+    def supported(self, supports: Iterable[Support]) -> RowCost:
+        """Return it for sums to which rows add nothing outside of some cells of attributes."""
+        tables = list(self.tables)
+        for support in supports:
+            axis = support.attribute, len(support.cells)
+            cells = np.array([int(cell) for cell in support.cells], dtype=object)
+            own = CostTable((axis,), cells)
+            place = next((i for i, table in enumerate(tables) if axis in table.axes), None)
+            if place is None:
+                tables.append(own)
+            else:
+                table = tables[place]
+                tables[place] = CostTable(table.axes, table.cells * own.along(table.axes))
+        return RowCost(tuple(tables), self.width)
 
     def over(self, denominator: int) -> CostTable:
         """Return it over a common denominator, rounded up; of many cells, a larger one.

@@ -154,7 +154,9 @@ def _planned(
         return mechanism.plan(part.workload, share, own)
 
     def cost_at(budget: Budget) -> Cost:
-        return Cost(budget, options.contributions, spreads=options.spreads)
+        return Cost(
+            budget, options.contributions, spreads=options.spreads, supports=options.supports
+        )
 
     def by(part: Part, share: Budget, found: Again) -> Plan:
         own = Cost(share, options.contributions * part.rows, part.bound)

@@ -233,7 +233,11 @@ def again(
         budget=budget,
         receipt=receipt,
         privacy_cost=privacy_cost(
-            own.measured, script.contributions, script.spreads, own.differences
+            own.measured,
+            script.contributions,
+            script.spreads,
+            own.differences,
+            script.supports,
         ),
         spaces=sum(len(block.spaces) for block in own.measured),
         whole=own.whole,

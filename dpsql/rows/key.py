@@ -201,7 +201,7 @@ def key_with(
         known.type,
         columns(expression),
         label or spelled(expression),
-        presence=_told(expression),
+        presence=_told(expression, types),
     )
 
 
@@ -212,9 +212,15 @@ def described(expression: RowExpression, types: Mapping[str, str]) -> str:
     return f"{known_as(expression, types)} of {over}"
 
 
-def _told(expression: RowExpression) -> Presence | None:
-    """Read what is said to be there by NOT (e IS NULL OR isnan(CAST(e AS DOUBLE)))."""
+def _told(expression: RowExpression, types: Mapping[str, str]) -> Presence | None:
+    """Read what is said to be there by NOT (e IS NULL OR isnan(CAST(e AS DOUBLE))).
+
+    Of a column of exact numbers, which is never NaN, by NOT (e IS NULL).
+    """
     match expression:
+        case RowCall("not", (RowCall("is_null", (RowColumn() as e,)),)):
+            if RowWriter(types).write(e).type.is_exact:
+                return Presence(canonical(e), frozenset({True}))
         case RowCall("not", (RowCall("or", (RowCall("is_null", (e,)), RowCall() as nan)),)):
             if nan == RowCall("isnan", (RowCast(e, DOUBLE),)):
                 return Presence(canonical(e), frozenset({True}))

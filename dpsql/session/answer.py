@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
@@ -61,6 +61,7 @@ from dpsql.session.planning import (
     planned,
     referred,
 )
+from dpsql.sql.binding.core import SumForm
 from dpsql.sql.compiled import Script
 
 
@@ -198,10 +199,18 @@ def answer_free(data: PrivateData, request: Request) -> Release:
     try:
         return _from_measurements(data, own)
     except UndeterminedError:
-        if own.script.is_centered:  # they may be of sums from zero, as with Laplace noise
+        for other in _other_sums(own):
             with suppress(UndeterminedError):
-                return _from_measurements(data, compiled(data, request, from_zero=True))
+                return _from_measurements(data, compiled(data, request, other))
         raise
+
+
+def _other_sums(own: Compiled) -> Iterator[SumForm]:
+    """Yield the other forms in which sums may have been measured."""
+    if any(script.instead for script in own.script.each):
+        yield SumForm.AROUND
+    if own.script.is_centered:  # as with Laplace noise
+        yield SumForm.FROM_ZERO
 
 
 def _from_measurements(data: PrivateData, own: Compiled) -> Release:

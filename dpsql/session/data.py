@@ -54,6 +54,7 @@ from dpsql.schema.table import MovedValues, moved_values
 from dpsql.schema.units import RowLimit
 from dpsql.session.archive import Archive
 from dpsql.session.purpose import check_vintage
+from dpsql.sql.binding.core import SumForm
 from dpsql.sql.compiled import Script
 from dpsql.sql.frontend import CutsOf, compile_script, no_cuts, no_split
 
@@ -111,8 +112,7 @@ class DeclaredData:
         request: Request,
         split: Callable[[Table], Split] = no_split,
         cuts: CutsOf = no_cuts,
-        *,
-        from_zero: bool = False,
+        sums: SumForm = SumForm.FILLED,
     ) -> Script:
         """Compile statements against the catalog and what is declared.
 
@@ -124,14 +124,14 @@ class DeclaredData:
             request: the statements.
             split: for the table, column → classes of cells that are told apart in any case.
             cuts: for a table, line of a column → where it is cut in any case.
-            from_zero: whether sums are added up from zero in any case.
+            sums: the form in which values are added up row by row.
 
         Raises:
             SqlError, SchemaError, ResourceLimitError: they can't be answered.
         """
         try:
             with self.source.catalog.held(anew=False):
-                script = self._checked(request, split, cuts, from_zero=from_zero)
+                script = self._checked(request, split, cuts, sums)
                 return script.with_drawn({at: one.values for one in self.drawn for at in one.at})
         except (SchemaError, SqlError) as error:
             if not self.can_find():
@@ -152,27 +152,26 @@ class DeclaredData:
         request: Request,
         split: Callable[[Table], Split],
         cuts: CutsOf,
-        *,
-        from_zero: bool,
+        sums: SumForm,
     ) -> Script:
         check_declared(self.source, self.schema)
         check_references(self.source.catalog, self.schema, self.unit)
         if request.report_moved:
             alone = replace(request, weights=None, report_cut=False)
-            script = self._compiled(alone, no_split, no_cuts, from_zero=from_zero)
+            script = self._compiled(alone, no_split, no_cuts, sums)
             request = with_values_moved(request, script)
         if request.report_cut:
             alone = replace(request, weights=None)
-            script = self._compiled(alone, no_split, no_cuts, from_zero=from_zero)
+            script = self._compiled(alone, no_split, no_cuts, sums)
             request, made = with_units_cut(request, script, self.unit_counts)
             declared = replace(self, made={**self.made, **made})
-            return declared._checked(request, split, cuts, from_zero=from_zero)
-        script = self._compiled(request, split, cuts, from_zero=from_zero)
+            return declared._checked(request, split, cuts, sums)
+        script = self._compiled(request, split, cuts, sums)
         centered = script.is_centered
         named = isinstance(request.mechanism, str)  # it may be anything yet
         if named and request.mechanism == LAPLACE and request.amount is not None and centered:
             try:
-                given = script, self._compiled(request, split, cuts, from_zero=True)
+                given = script, self._compiled(request, split, cuts, SumForm.FROM_ZERO)
                 return min(given, key=lambda s: plan(s.workload, request.amount, LAPLACE).rmse)
             except SandboxLimitError:
                 raise
@@ -185,8 +184,7 @@ class DeclaredData:
         request: Request,
         split: Callable[[Table], Split],
         cuts: CutsOf,
-        *,
-        from_zero: bool,
+        sums: SumForm,
     ) -> Script:
         check_how(request.tolerance, request.residuals, request.objective)
         script = compile_script(
@@ -197,7 +195,7 @@ class DeclaredData:
             split,
             request.groups_above,
             cuts,
-            from_zero=from_zero,
+            sums=sums,
             drawing=request.quantiles is not None and request.quantiles.always,
             wherever=request.targets is not None or request.objective == "largest",
             widen=self.widened,

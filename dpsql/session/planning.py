@@ -28,6 +28,7 @@ from dpsql.planner.reconstruction.sources import Source, common_cuts, splits
 from dpsql.planner.reuse.past import Past, least_budget_given, plan_given
 from dpsql.privacy import Budget, Receipt
 from dpsql.rel.related import related_rows
+from dpsql.rel.support import Support
 from dpsql.release import Before, Release, from_plan
 from dpsql.release.assembly import (
     from_estimates,
@@ -43,6 +44,7 @@ from dpsql.schema.grain import made_of
 from dpsql.schema.table import Parent, Table, neighbours_of
 from dpsql.session.data import PrivateData, Split, split_of
 from dpsql.session.targets import plan_for
+from dpsql.sql.binding.core import SumForm
 from dpsql.sql.compiled import Script
 from dpsql.workload import Workload
 from dpsql.workload.spread import SpreadRows
@@ -67,8 +69,8 @@ class Compiled:
     request: Request
     script: Script
     before: Before
-    from_zero: bool = False
-    """Whether sums are added up from zero in any case."""
+    sums: SumForm = SumForm.FILLED
+    """The form in which values are added up row by row."""
     notes: tuple[str, ...] = ()
     """Notes for the plan, besides its own."""
     alone: Script | None = None
@@ -85,29 +87,42 @@ class Compiled:
         return replace(self, before=Before(vintage=self.before.vintage))
 
 
-def compiled(data: PrivateData, request: Request, *, from_zero: bool = False) -> Compiled:
+def compiled(data: PrivateData, request: Request, sums: SumForm = SumForm.FILLED) -> Compiled:
     """Compile statements as if nothing had been measured, and find what was.
 
     Args:
         data: what the statements are over.
         request: the statements.
-        from_zero: whether sums are added up from zero in any case.
+        sums: the form in which values are added up row by row. They are not filled where they were
+            measured before in the other form.
 
     Raises:
         SqlError, SchemaError, ResourceLimitError: they can't be answered.
         LedgerError: the ledger can't be read.
     """
-    script = alone = data.declared.compile(request, from_zero=from_zero)
+    script = alone = data.declared.compile(request, sums=sums)
     data.archive.referred(request, referred(script))
     before = data.archive.of_tables(request, script.tables)
+    if _is_known_otherwise(script, before.sources):
+        sums = SumForm.AROUND
+        script = alone = data.declared.compile(request, sums=sums)
     cuts = _Cuts.of(script, before.sources)
     if any(
         cuts.of_table(own.table)[name] != of
         for own in script.each
         for name, of in own.table.lines.items()
     ):
-        script = data.declared.compile(request, cuts=cuts.of_table, from_zero=from_zero)
-    return Compiled(request, script, before.along(cuts.of_source), from_zero, alone=alone)
+        script = data.declared.compile(request, cuts=cuts.of_table, sums=sums)
+    return Compiled(request, script, before.along(cuts.of_source), sums, alone=alone)
+
+
+def _is_known_otherwise(script: Script, sources: Sequence[Source]) -> bool:
+    """Whether sums were measured to which rows without a value add nothing, and none with 0."""
+    for own in script.each:
+        known = {name for source in about(script, own, sources) for name in source.measures}
+        if any(plain in known and full not in known for full, plain in own.instead.items()):
+            return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +237,7 @@ def compiled_over(data: PrivateData, own: Compiled, before: Before) -> Compiled:
         known, split = found.get(table.path, (table, {}))
         return split_of(known, split, table)
 
-    script = data.declared.compile(own.request, split_up, cuts.of_table, from_zero=own.from_zero)
+    script = data.declared.compile(own.request, split_up, cuts.of_table, own.sums)
     return replace(own, script=script, before=before)
 
 
@@ -369,7 +384,7 @@ def options_of(asked: Compiled, targets: Mapping[str, float] | None = None) -> O
     """Say to the planner what a plan is to be like, and whom it protects."""
     script = asked.script
     neighbours = neighbours_of(script.tables)
-    rows = script.contributions, neighbours, script.spreads
+    rows = script.contributions, neighbours, script.spreads, script.supports
     return options_for(asked.request, targets, *rows)
 
 
@@ -379,6 +394,7 @@ def options_for(
     contributions: int,
     neighbours: str,
     spreads: tuple[SpreadRows, ...] = (),
+    supports: tuple[Support, ...] = (),
 ) -> Options:
     """Say to the planner what a plan is to be like, and whom it protects."""
     return Options(
@@ -391,6 +407,7 @@ def options_for(
         request.bases,
         request.loss,
         spreads=spreads,
+        supports=supports,
     )
 
 

@@ -147,7 +147,9 @@ def assemble(
     labels |= {name: f"({key.label})" for name, key in keys.items()} | builder.labels
     merged, units = builder.classes.of, builder.units
     drawn = builder.drawn
+    instead = {a.name: a.instead for item in lowered for a in item.added_up if a.instead}
     script = Script((table,), (), workload, merged, measures, keys, labels, scale, units, drawn)
+    script = replace(script, instead=instead)
     return Asked(script, parts)
 
 

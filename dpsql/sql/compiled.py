@@ -10,6 +10,7 @@ import polars as pl
 from dpsql.errors import InternalError
 from dpsql.linalg.arrays import Ints
 from dpsql.rel.related import ReadTable
+from dpsql.rel.support import Support, supports_of
 from dpsql.rows.key import RowKey
 from dpsql.rows.measure import RowMeasure
 from dpsql.schema import Table
@@ -156,6 +157,8 @@ class Script:
     """Of several tables, each with what is asked of it, as if no others were."""
     read: tuple[ReadTable, ...] = ()
     """The stored tables that relations read."""
+    instead: Mapping[str, str] = field(default_factory=dict)
+    """Measures to which rows without a value add 0 → those to which they add nothing."""
 
     @property
     def table(self) -> Table:
@@ -219,6 +222,13 @@ class Script:
         if not self.apart:
             return spreads_of(self.table, self.merged)
         return tuple(s.renamed(of.attribute) for of, own in self.apart for s in own.spreads)
+
+    @property
+    def supports(self) -> tuple[Support, ...]:
+        """The cells of attributes in which rows may add something to sums."""
+        if not self.apart:
+            return supports_of(self.table, self.measures, self.keys, self.merged)
+        return tuple(s.renamed(of.attribute) for of, own in self.apart for s in own.supports)
 
     def owner(self, attribute: str) -> tuple[Script, str]:
         """Return the script over the one table that has an attribute, and its name there."""

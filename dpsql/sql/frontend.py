@@ -31,7 +31,7 @@ from dpsql.schema.domain import Cuts
 from dpsql.schema.names import quoted_name, twins
 from dpsql.sql.allow import check_allowed
 from dpsql.sql.assemble import Asked, LoweredStatement, answered, assemble
-from dpsql.sql.binding.core import Core, Linear
+from dpsql.sql.binding.core import Core, Linear, SumForm, only_summed
 from dpsql.sql.binding.expressions import BoundExpr
 from dpsql.sql.binding.tables import (
     NamedTables,
@@ -100,7 +100,7 @@ def compile_script(
     groups_above: float | None = None,
     cuts: CutsOf = no_cuts,
     *,
-    from_zero: bool = False,
+    sums: SumForm = SumForm.FILLED,
     drawing: bool = False,
     wherever: bool = False,
     widen: Widen = no_parents,
@@ -123,7 +123,7 @@ def compile_script(
         groups_above: leave groups out whose noisy count is below so many of its standard errors,
             before anything else is computed on the answers.
         cuts: for a table, line of a column → where it is cut although no statement asks for that.
-        from_zero: add values up as they are, and not around a middle that is put back with counts.
+        sums: the form in which values are added up row by row.
         drawing: draw quantiles of few values, too, in place of reading them off running totals.
         wherever: let averages be exact wherever they lie, and not on average of that.
         widen: gives a private table the columns of the rows that it refers to.
@@ -144,7 +144,7 @@ def compile_script(
         split=split,
         groups_above=groups_above,
         cuts=cuts,
-        from_zero=from_zero,
+        sums=sums,
         drawing=drawing,
         wherever=wherever,
         widen=widen,
@@ -168,7 +168,7 @@ def _compiled(
     split: Callable[[Table], Mapping[str, Ints]],
     groups_above: float | None,
     cuts: CutsOf,
-    from_zero: bool,
+    sums: SumForm,
     drawing: bool,
     wherever: bool,
     widen: Widen,
@@ -193,7 +193,7 @@ def _compiled(
         importance = replace(Importance.of(written, weights), wherever=wherever)
         asked = [
             _OverOne(tables.asked(table), own, sandbox, importance, several).asked(
-                split, cuts, from_zero, drawing
+                split, cuts, sums, drawing
             )
             for table, own in by_table(outlined, several, same_units)
         ]
@@ -224,11 +224,16 @@ class _OverOne:
     several: bool
     """Whether errors say in which statement they are."""
 
+    @property
+    def cores(self) -> tuple[Core, ...]:
+        """All queries about the rows of the table."""
+        return tuple(core for _, _, outline in self.outlined for core in outline.cores)
+
     def asked(
         self,
         split: Callable[[Table], Mapping[str, Ints]],
         cuts: CutsOf,
-        from_zero: bool,
+        sums: SumForm,
         drawing: bool,
     ) -> Asked:
         """Compile that; see `compile_script`."""
@@ -243,8 +248,9 @@ class _OverOne:
             sandbox,
             stored,
             declared=declared,
-            from_zero=from_zero,
+            from_zero=sums is SumForm.FROM_ZERO,
             drawing=drawing,
+            summed=only_summed(self.cores) if sums is SumForm.FILLED else frozenset(),
             stored_in=stored_in,
         )
         readers = [reader(source=p.source) for _, p, _ in self.outlined]

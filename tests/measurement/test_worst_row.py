@@ -26,6 +26,7 @@ from dpsql.measurement.measure import measure
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.measurement.worst_row import CostTable, RowCost, row_cost, worst_row
 from dpsql.privacy import Budget
+from dpsql.rel.support import Support
 from dpsql.workload.spread import SpreadRows
 from tests.helpers.charging import pay
 from tests.helpers.seeded import SeededBits
@@ -162,8 +163,11 @@ def written(block):
     return found
 
 
-def costs_of_units(blocks, rows):
-    """Yield what all units of so many rows cost: with all cells, and values at their bounds."""
+def costs_of_units(blocks, rows, supports=()):
+    """Yield what all units of so many rows cost: with all cells, and values at their bounds.
+
+    But in cells where rows add nothing to a measure, values of it are 0.
+    """
     keys = list(CELLS)
     values = [
         dict(zip(MEASURES, signs, strict=True)) for signs in itertools.product((-1, 1), repeat=2)
@@ -180,6 +184,8 @@ def costs_of_units(blocks, rows):
         names = [name for name in block.spaces[0] if name in CELLS]
         at = np.ravel_multi_index([cell[n] for n in names], [CELLS[n] for n in names])
         measure = block.spaces[0][-1]
+        if any(s.measure == measure and not s.cells[cell[s.attribute]] for s in supports):
+            return int(at), 0
         return int(at), (signs[measure] * MEASURES[measure] if measure in MEASURES else 1)
 
     for unit in itertools.combinations_with_replacement(each, rows):
@@ -203,6 +209,77 @@ def test_what_is_charged_is_what_the_worst_unit_costs(seed):
         assert max(costs_of_units(blocks, rows)) == costs
         assert costs == spent(tuple(blocks)) * (rows if pure else rows**2)
         assert costs <= sum(spent((block,), rows) for block in blocks)
+
+
+def some_supports(seed):
+    """Return the cells of up to three pairs of a measure and an attribute in which rows add."""
+    rng = np.random.default_rng(seed)
+    for _ in range(int(rng.integers(1, 4))):
+        attribute = str(rng.choice([*CELLS]))
+        cells = [bool(cell) for cell in rng.random(CELLS[attribute]) < 0.6]
+        cells[int(rng.integers(len(cells)))] = True
+        yield Support(str(rng.choice([*MEASURES])), attribute, tuple(cells))
+
+
+@pytest.mark.sampled(20)
+@pytest.mark.parametrize("seed", range(200))
+def test_rows_outside_of_the_support_of_a_measure_pay_nothing_for_its_sums(seed):
+    blocks, supports = some_blocks(seed), tuple(some_supports(seed))
+    for rows in (1, 2):
+        costs = spent(tuple(blocks), rows, supports=supports)
+        assert max(costs_of_units(blocks, rows, supports)) == costs
+        assert costs <= spent(tuple(blocks), rows)
+        for left_out in range(len(supports)):
+            fewer = supports[:left_out] + supports[left_out + 1 :]
+            assert costs <= spent(tuple(blocks), rows, supports=fewer)
+
+
+def valued(cells=(True, False)):
+    """Plan counts of rows with a value and of those without, and sums of the former."""
+    blocks = (
+        BlockStrategy((("k",),), (IdentityFactor((0,), (2,), 1),), Gaussian(10**6)),
+        BlockStrategy((("v",),), (MeasureFactor((0,), 3),), Gaussian(10**6)),
+        BlockStrategy((("k", "l"),), (dense([[0, 2]]), dense([[1]], (1,))), Gaussian(10**6)),
+    )
+    supports = (Support("v", "k", cells),)
+    return CertifiedPlan(blocks, Budget(rho=1), supports=supports)
+
+
+def test_a_support_is_part_of_what_a_plan_costs_and_of_its_digest():
+    assert valued().privacy_cost == Fraction(1 + 9, 10**6)
+    assert valued((False, True)).privacy_cost == Fraction(1 + 9 + 4, 10**6)
+    plain = CertifiedPlan(valued().blocks, Budget(rho=1))
+    assert plain.privacy_cost == Fraction(1 + 9 + 4, 10**6)
+    digests = {
+        plan.digest for plan in (valued(), valued((False, True)), valued((True, True)), plain)
+    }
+    assert len(digests) == 4
+
+
+@pytest.mark.parametrize(
+    ("known", "refused"),
+    [
+        ([], True),
+        ([Support("v", "k", (True, False))], False),
+        ([Support("w", "k", (True, False)), Support("v", "k", (True, False))], False),
+        ([Support("v", "k", (True, True))], True),
+        ([Support("v", "k", (False, True))], True),
+        ([Support("v", "k", (True, False, False))], True),
+        ([Support("v", "l", (True, False))], True),
+        ([Support("w", "k", (True, False))], True),
+    ],
+)
+def test_sums_to_which_rows_may_add_where_that_is_not_paid_for_are_refused(known, refused):
+    """Those who count say in which cells rows add something, whatever was planned."""
+    charged = pay(SimpleNamespace(certified=valued(), budget=Budget(rho=1)))
+    shapes = {("k",): (2,), ("v",): (1,), ("k", "l"): (2, 1)}
+    counts = {names: np.ones(shape, dtype=np.int64) for names, shape in shapes.items()}
+    counted = Counted(counts, 1, {"v": 3}, supports=known)
+    if refused:
+        with pytest.raises(InternalError, match="cell in which that isn't paid for"):
+            measure(charged, counted, _bits=SeededBits(1))
+        return
+    assert measure(charged, counted, _bits=SeededBits(1)).values
 
 
 def exclusive(count, bound=1):

@@ -25,7 +25,16 @@ from dpsql.measurement.narrow import apply
 from dpsql.measurement.wide import exact_answers
 from dpsql.session import planning
 from tests.helpers.counting import recorded_statements
-from tests.helpers.random_sums import MECHANISMS, RandomSums, connect, fill, odd_rows, schema
+from tests.helpers.random_sums import (
+    KNOWN,
+    MECHANISMS,
+    RandomSums,
+    connect,
+    fill,
+    odd_rows,
+    schema,
+)
+from tests.rows.tools import HOSTILE
 
 BUDGET = dpsql.Budget(rho=Fraction(1, 2))
 PURE = dpsql.Budget(epsilon=1, delta=0)
@@ -128,7 +137,7 @@ def spent(one: Recorded, other: Recorded) -> Fraction:
 
 def charged(one: Recorded) -> Fraction:
     certified = one.certified
-    how = certified.contributions, certified.spreads, certified.differences
+    how = certified.contributions, certified.spreads, certified.differences, certified.supports
     return certify.spent(certified.blocks, *how)
 
 
@@ -209,6 +218,52 @@ def test_rows_that_several_queries_return_are_paid_for_as_often(seed):
     asked["script"] = UNIONS
     whole = recorded(con, asked, **how)
     check_neighbors(con, whole, neighbors(rng, rows, max_rows), asked, **how)
+
+
+def with_values_counted(column):
+    """Ask for averages of a column, and for counts of all rows and of those with a value."""
+    return {
+        "all": f"SELECT AVG({column}) AS m, COUNT(*) AS n FROM r",
+        "groups": f"SELECT a, SUM({column}) AS s, COUNT({column}) AS c FROM r GROUP BY a",
+    }
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("mechanism", ["querysmasher", "laplace"])
+@pytest.mark.parametrize("max_rows", [None, 2])
+@pytest.mark.parametrize("column", sorted(KNOWN))
+def test_rows_without_a_value_are_charged_for_counts_and_those_with_one_for_sums(
+    column, max_rows, mechanism
+):
+    rng = random.Random(f"{column} {max_rows}")  # noqa: S311
+    rows = [(rng.randrange(8), row) for row in odd_rows(rng, 12)]
+    asked = {"script": with_values_counted(column), "schema": schema(max_rows)}
+    how = {"budget": PURE if mechanism == "laplace" else BUDGET, "mechanism": mechanism}
+    con = connect()
+    fill(con, rows)
+    whole = recorded(con, asked, **how)
+    assert {one.measure for one in whole.certified.supports}
+    others = [[*rows, (10**6, {column: value})] for value in (None, *HOSTILE[column])]
+    check_neighbors(con, whole, ((1, other) for other in others), asked, **how)
+    check_neighbors(con, whole, neighbors(rng, rows, max_rows), asked, **how)
+
+
+@pytest.mark.parametrize("column", sorted(KNOWN))
+def test_rows_add_nothing_outside_of_what_is_said_to_be_the_support(column):
+    con = connect()
+    asked = {"script": with_values_counted(column), "schema": schema(None)}
+    for value in (None, *HOSTILE[column]):
+        fill(con, [(1, {column: value})])
+        whole, outside = recorded(con, asked, budget=BUDGET), set()
+        assert whole.certified.supports
+        for support in whole.certified.supports:
+            by = next(names for names in whole.counts if support.attribute in names)
+            cells = np.moveaxis(whole.counts[by], by.index(support.attribute), 0)
+            (cell,) = np.flatnonzero(cells.reshape(len(support.cells), -1).any(axis=1))
+            outside |= set() if support.cells[cell] else {support.measure}
+        assert bool(outside) == (value in {None, "nan"})
+        sums = (counts for names, counts in whole.counts.items() if outside & {*names})
+        assert not any(of.any() for of in sums)
 
 
 @pytest.mark.parametrize("max_rows", [None, 3])

@@ -17,6 +17,7 @@ from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.plans.plan import RECORD, Plan
 from dpsql.planner.plans.traits import Traits
 from dpsql.privacy import Budget
+from dpsql.rel.support import Support, supports_within
 from dpsql.workload import Workload
 from dpsql.workload.spread import SpreadRows, least_share
 
@@ -71,6 +72,8 @@ class Options:
     """The largest magnitude of what a row adds to its cell: 1 where rows are counted."""
     spreads: tuple[SpreadRows, ...] = ()
     """How far apart the rows of a unit are that count."""
+    supports: tuple[Support, ...] = ()
+    """The cells in which rows add something to sums."""
     solved: Solved | None = None
     """Solutions found before for the same workloads, if they are planned for several budgets."""
 
@@ -89,6 +92,8 @@ class Cost:
     spreads: tuple[SpreadRows, ...] = ()
     """How far apart the records of a unit are; a mechanism that leaves it out pays as if all of
     them were in one cell."""
+    supports: tuple[Support, ...] = ()
+    """The cells in which records add something to sums."""
 
     @property
     def change(self) -> int:
@@ -131,7 +136,9 @@ class Cost:
         self, blocks: tuple[BlockStrategy, ...], differences: tuple[Difference, ...] = ()
     ) -> CertifiedPlan:
         """Check that these measurements cost no more."""
-        return CertifiedPlan(blocks, self.budget, self.change, self.spreads, differences)
+        spaces = (space for block in blocks for space in block.spaces)
+        supports = supports_within(self.supports, spaces)
+        return CertifiedPlan(blocks, self.budget, self.change, self.spreads, differences, supports)
 
 
 class Mechanism(ABC):

@@ -63,11 +63,13 @@ from dpsql.planner.reconstruction.parts import Measure, PartedReconstruction
 from dpsql.planner.reconstruction.sources import of_measure
 from dpsql.planner.shares import exact_shares
 from dpsql.privacy import Budget
+from dpsql.rel.support import Support
 from dpsql.workload import Family, Workload
 from dpsql.workload.workload import UnitTable
 
 if TYPE_CHECKING:
     from dpsql.planner.strategies.one_budget import Costs
+    from dpsql.planner.strategies.together import PartAsked
 
 WORTHWHILE = 1e-5
 """Relative gain in RMSE from which blocks that were solved again are taken."""
@@ -122,6 +124,13 @@ class Part:
                 for family in self.workload.families
             ),
         )
+
+    def asked_with(self, supports: Sequence[Support]) -> PartAsked:
+        """Return what is asked, and in which cells rows add something to it."""
+        from dpsql.planner.strategies.together import PartAsked  # for several parts
+
+        own = tuple(support for support in supports if support.measure == self.measure)
+        return PartAsked(self.workload, self.change, own)
 
     def measured(self, block: BlockStrategy) -> BlockStrategy:
         """Return the same measurements of sums instead of counts.
@@ -328,16 +337,19 @@ class _Alone:
 
     @property
     def lower(self) -> float:
-        """A bound on the error of the one block of a whole plan, for rows that add 1, at cost 1."""
+        """A bound on the error of plans like this one, for rows that add 1, at cost 1."""
         largest = [max(f.weight for f in p.workload.families) for p in (self.part, self.planned)]
-        return self.plan.planned[0].lower * largest[0] / largest[1]
+        roots = (len(b.strategy.spaces) * math.sqrt(b.lower) for b in self.plan.planned)
+        return math.fsum(roots) ** 2 * largest[0] / largest[1]
 
     def costs(self, cost: Cost) -> Costs:
         """Return what it costs by cells, over the budget."""
         from dpsql.planner.strategies.one_budget import Costs  # for several parts
 
         blocks = [self.planned.measured(block) for block in self.plan.certified.blocks]
-        alone, varying = costs_of_rows(blocks, cost.times, cost.spreads)
+        own, named = self.part.measure, self.planned.measure or ""
+        supports = [replace(s, measure=named) for s in cost.supports if s.measure == own]
+        alone, varying = costs_of_rows(blocks, cost.times, cost.spreads, supports)
         return Costs.of(alone, varying, cost.amount, cost.times)
 
 
@@ -396,7 +408,7 @@ def _ways_to_share(
     Or if a record is several rows, which may be in several cells.
     """
     from dpsql.planner.strategies.one_budget import by_class, share  # for several parts
-    from dpsql.planner.strategies.together import PartAsked, solve_together
+    from dpsql.planner.strategies.together import solve_together
 
     if any(one.part.rows > 1 and not one.part.of_units for one in alone):
         return []
@@ -422,15 +434,10 @@ def _ways_to_share(
     if not any(one.terms for one in costs):
         return found
     solved = [i for i, one in enumerate(alone) if costs[i].terms]
-    if (
-        by is None
-        or cost.budget.pure
-        or cost.spreads
-        or not all(alone[i].plan.whole for i in solved)
-    ):
+    if by is None or cost.budget.pure or cost.spreads:
         return found
     rest = [i for i in range(len(alone)) if not costs[i].terms]
-    asked = [PartAsked(alone[i].part.workload, alone[i].part.change) for i in solved]
+    asked = [alone[i].part.asked_with(cost.supports) for i in solved]
     both = solve_together(asked, [errors[i] for i in rest], tolerance / 4)
     if both is None:
         return found
@@ -500,7 +507,7 @@ def _spent(cost: Cost, divided: Sequence[Part], plans: Sequence[Plan]) -> Fracti
     """Return what plans for all parts cost together."""
     pairs = zip(divided, plans, strict=True)
     blocks = (part.measured(b) for part, plan in pairs for b in plan.certified.blocks)
-    return spent(tuple(blocks), cost.change, cost.spreads)
+    return spent(tuple(blocks), cost.change, cost.spreads, supports=cost.supports)
 
 
 def fits(cost: Cost, divided: Sequence[Part], plans: Sequence[Plan]) -> bool:

@@ -412,7 +412,7 @@ class Plan:
             f"{'residual space' if self.references else 'marginal'}: solver",
         ]
         all_ = tuple(block.strategy for block in self.planned)
-        whose = self.contributions, self.certified.spreads
+        whose = self.contributions, self.certified.spreads, (), self.certified.supports
         cost = spent(all_, *whose)
         shares = [spent((strategy,), *whose) / cost if cost else Fraction(0) for strategy in all_]
         lines += map(self._explain_block, self.planned, shares)

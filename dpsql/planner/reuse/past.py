@@ -244,7 +244,8 @@ def _each_given(
         plans.append(plan)
     if all(plan.given is None for plan in plans):
         return replace(alone, aside=bool(past.sources))
-    cost = Cost(alone.budget, alone.contributions, spreads=alone.certified.spreads)
+    said = alone.certified
+    cost = Cost(alone.budget, alone.contributions, 1, said.spreads, said.supports)
     if alone.shared and not fits(cost, divided, plans):
         return None
     compare = bool(alone.certified.differences)

@@ -61,12 +61,12 @@ class MergedCells:
 
     def rows(self, families: Iterable[Family]) -> Array:
         """Write queries out over a cell of each class, with their weights folded in."""
-        places = self._places
+        places = self.places
         return np.vstack([self._written(family, places) for family in families if family.count])
 
     @property
-    def _places(self) -> dict[str, NDArray[np.intp]]:
-        """Attribute → the cell of each class's first joint cell."""
+    def places(self) -> dict[str, NDArray[np.intp]]:
+        """Attribute → its cell in the first joint cell of each class."""
         if not self.names:
             return {}
         return dict(zip(self.names, np.unravel_index(self.first, self.shape), strict=True))
@@ -85,7 +85,7 @@ class MergedCells:
         """
         if workload.count < self.count:
             return self.rows(workload.families)
-        places = self._places
+        places = self.places
         total = np.zeros((self.count, self.count))
         for family in (family for family in workload.families if family.count):
             product = np.full(total.shape, family.weight)

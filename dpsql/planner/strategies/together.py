@@ -13,18 +13,20 @@ cost 1 in all cells, has the summand √E: its share is √E/f.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dpsql.linalg.arrays import Array, Ints
+from dpsql.linalg.matrices import Dense
 from dpsql.linalg.roots import compressed
 from dpsql.planner.strategies.dual import Dual, QueryPart, maximize
 from dpsql.planner.strategies.merged import MergedCells
 from dpsql.planner.strategies.one_budget import filled
 from dpsql.planner.strategies.whole import QUICK_WORK
-from dpsql.workload import Workload
+from dpsql.rel.support import Support
+from dpsql.workload import Block, Family, Workload
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +36,25 @@ class PartAsked:
     workload: Workload
     change: int
     """M: the most that a row adds to a cell."""
+    supports: tuple[Support, ...] = ()
+    """The cells of attributes in which rows add something to it."""
+
+    @property
+    def families(self) -> Iterator[Family]:
+        """Its queries, and rows with a value: in other cells of an attribute nothing is added."""
+        for family in self.workload.families:
+            blocks = (_supported(s) for s in self.supports if s.attribute not in family.names)
+            yield replace(family, blocks=(*family.blocks, *blocks))
+
+    def over(self, attributes: Collection[str]) -> PartAsked:
+        """Leave out what is said of attributes that are not among some."""
+        kept = tuple(s for s in self.supports if s.attribute in attributes)
+        return replace(self, supports=kept)
+
+
+def _supported(support: Support) -> Block:
+    row = np.array([support.cells], dtype=np.float64)
+    return Block((support.attribute,), (len(support.cells),), Dense(row))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,10 +92,12 @@ def solve_together(
         others: the errors E of further parts, at the cost 1 in all cells.
         tolerance: the gap to aim for.
     """
+    names = {name for part in parts for family in part.workload.families for name in family.names}
+    parts = [part.over(names) for part in parts]
     families = [
         replace(family, weight=family.weight * part.change**2)
         for part in parts
-        for family in part.workload.families
+        for family in part.families
     ]
     domain = {name: n for part in parts for name, n in part.workload.domain.items()}
     merged = MergedCells.of(Workload.of(domain, families))
@@ -83,7 +106,9 @@ def solve_together(
     rank = sum(min(part.workload.count, merged.count) for part in parts)
     if rank**2 * merged.count > QUICK_WORK:
         return None
-    each = [compressed(merged.root(part.workload) * part.change) for part in parts]
+    each = [
+        compressed(merged.root(Workload.of(domain, part.families)) * part.change) for part in parts
+    ]
     if not all(map(len, each)):
         return None
     fixed = [np.full((1, merged.count), math.sqrt(error)) for error in others]
@@ -102,16 +127,19 @@ def solve_together(
         own = MergedCells.of(part.workload)
         if own is None or root is None:
             return None
-        over = root[:, _within(own, merged)] / math.sqrt(length)
+        over = root[:, _within(own, merged, part.supports)] / math.sqrt(length)
         found.append(StrategyOfPart(own, over, float(of)))
     return SolvedTogether(tuple(found), shares[len(parts) :], best.upper, best.lower)
 
 
-def _within(own: MergedCells, all_: MergedCells) -> Ints:
-    """Return for each class of a part's cells one of the classes of all that lies in it."""
-    places = dict(zip(own.names, np.unravel_index(own.first, own.shape), strict=True))
+def _within(own: MergedCells, all_: MergedCells, supports: Sequence[Support]) -> Ints:
+    """Return for each class of a part's cells one of the classes of all that lies in it.
+
+    That is one in which rows add something to the part.
+    """
     zero: Ints = np.zeros(own.count, dtype=np.int64)
     if not all_.names:
         return zero
+    places = {s.attribute: zero + s.cells.index(True) for s in supports} | own.places
     cells = np.ravel_multi_index([places.get(name, zero) for name in all_.names], all_.shape)
     return np.asarray(all_.classes[cells])

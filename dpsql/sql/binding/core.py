@@ -6,7 +6,7 @@ Everything else in a statement computes on the noisy answers of its cores.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal, NamedTuple
@@ -166,6 +166,13 @@ class Linear:
         return not self.weights and self.factor is None
 
     @property
+    def is_plain_sum(self) -> bool:
+        """Whether the values of one column are added up as they are."""
+        if self.weight is None or self.center or self.times is not None or self.factor is not None:
+            return False
+        return isinstance(self.weight.node.unnest(), exp.Column)
+
+    @property
     def weights(self) -> tuple[BoundExpr, ...]:
         """The weights whose product is added up, each once; none where rows are counted."""
         given = dict.fromkeys((self.weight, self.times))
@@ -243,6 +250,36 @@ def expressions(statistic: Statistic) -> tuple[BoundExpr, ...]:
         return (*expressions(statistic.of), *frame.partition, *(o.key for o in frame.order))
     factor = statistic.factor if isinstance(statistic, Linear) else None
     return (*statistic.weights, *statistic.filters, *([] if factor is None else [factor]))
+
+
+class SumForm(StrEnum):
+    """The forms in which sums of values without cells are added up: alike, but for their errors."""
+
+    FILLED = "filled"
+    """Around a middle; rows without a value count as 0 where nothing else is asked of a column."""
+    AROUND = "around"
+    """Around a middle, by rows that have a value, which are counted to put it back."""
+    FROM_ZERO = "from zero"
+    """As they are, but for those of averages."""
+
+
+def only_summed(cores: Iterable[Core]) -> frozenset[str]:
+    """Return the columns without a domain of which sums are asked, and nothing else.
+
+    Neither whether a row has a value of one, nor an average, nor anything that is made of it.
+    """
+    summed, others = set[str](), set[str]()
+    for core in cores:
+        parts = [*core.conjuncts, *core.by_row, *core.keys, *core.derived]
+        parts += (condition for relation in core.relations for condition in relation.on)
+        for statistic in core.statistics:
+            base, asked = base_of(statistic), expressions(statistic)
+            if isinstance(base, Linear) and base.is_plain_sum:
+                summed |= base.weight.by_row if base.weight else set()
+                asked = tuple(part for part in asked if part != base.weight)
+            parts += asked
+        others.update(*(part.by_row | part.attributes for part in parts))
+    return frozenset(summed - others)
 
 
 def base_of(statistic: Statistic) -> Linear | Quantile:

@@ -325,6 +325,8 @@ class AddedUp:
     row: RowMeasure
     restored: bool = False
     """Whether what was taken off the value of each row is put back in answers."""
+    instead: str = ""
+    """Where rows without a value add 0: the name of the measure to which they add nothing."""
 
     @property
     def center(self) -> float:

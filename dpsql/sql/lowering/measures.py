@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from fractions import Fraction
@@ -56,7 +57,7 @@ from dpsql.rows.measure import (
 )
 from dpsql.rows.read import read_expression
 from dpsql.rows.times import with_clocks
-from dpsql.rows.types import DOUBLE, NANOSECONDS, RowType, row_type
+from dpsql.rows.types import DOUBLE, MOST_DIGITS, NANOSECONDS, RowType, row_type
 from dpsql.rows.write import RowWriter, known_as
 from dpsql.schema import Table
 from dpsql.schema.domain import ZONED, Merging
@@ -69,6 +70,7 @@ from dpsql.sql.lowering.restrict import numbers
 from dpsql.sql.lowering.stored_values import (
     clamped,
     ends_of,
+    filled,
     number,
     read_type,
     with_rounded_times,
@@ -107,6 +109,7 @@ class RowReader:
         from_zero: whether sums, but for those of averages, are added up as they are and not around
             a middle that is put back.
         drawing: whether quantiles are drawn that could be read off running totals, too.
+        summed: columns of which sums are asked and nothing else: rows without a value count as 0.
         stored_in: columns of relations → the tables that they are stored in, and their names there.
     """
 
@@ -119,9 +122,11 @@ class RowReader:
         *,
         from_zero: bool = False,
         drawing: bool = False,
+        summed: frozenset[str] = frozenset(),
         stored_in: Mapping[str, tuple[Table, str]] = MappingProxyType({}),
     ) -> None:
         self._from_zero, self._stored_in = from_zero, stored_in
+        self._summed = frozenset() if from_zero else summed
         self.draws_all = drawing
         """Whether quantiles are drawn wherever they can be."""
         self._sandbox, self._table, self._source = sandbox, table, source
@@ -172,7 +177,7 @@ class RowReader:
             SqlError: something in it can't be evaluated row by row, or has no public bounds.
         """
         weight, restored = linear.weight, False
-        span = None if weight is None else weight.span
+        span, instead = None if weight is None else weight.span, ""
         if weight is None:
             added = _Added(_ONE, (Fraction(0), Fraction(1)), Fraction(1))
         elif linear.times is not None:
@@ -182,9 +187,11 @@ class RowReader:
         else:
             # Averages put the center back themselves. Elsewhere it is put back for each row that
             # is counted, so it is taken off only if just those have a value.
-            there = counted or self.is_always_there(weight)
-            restored = there and not (linear.center or conditions or self._from_zero)
-            added = self._weighted(weight, linear.within, linear.center or restored)
+            plainly = not (linear.center or conditions or self._from_zero)
+            full = self._with_zeros(weight, linear.within) if plainly else None
+            restored = plainly and (bool(full) or counted or self.is_always_there(weight))
+            added = full or self._weighted(weight, linear.within, linear.center or restored)
+            instead = self._plainly().added_up(linear, (), counted=True).name if full else ""
         value = added.value
         if conditions:
             holds = row.all_of(tuple(map(self.expression, conditions)))
@@ -206,7 +213,32 @@ class RowReader:
             [number(Fraction(f"{center:.6g}")) for center in centers],
             [self._plain(condition) for condition in conditions],
         )
-        return AddedUp(name, label, made, restored=restored)
+        return AddedUp(name, label, made, restored=restored, instead=instead)
+
+    def _plainly(self) -> RowReader:
+        """Return a reader for which rows without a value add nothing."""
+        reader = copy(self)
+        reader._summed = frozenset()
+        return reader
+
+    def _with_zeros(self, weight: BoundExpr, within: Within) -> _Added | None:
+        """Return what rows add by one weight of which only sums are asked, 0 where it is missing.
+
+        With the middle that is put back for all rows, a sum needs no count of those with a value:
+        no other query asks for that. None if each row has a value, or a row may fail to have one.
+        """
+        names = weight.by_row
+        if len(names) != 1 or not names <= self._summed or self.is_always_there(weight):
+            return None
+        value, ends = self._value(weight, within)
+        floats = not RowWriter(self.types).write(value).type.is_exact
+        if not (floats or all(10**MOST_DIGITS % end.denominator == 0 for end in ends)):
+            return None
+        value = filled(value, ends, floats=floats)
+        ends = min(ends[0], Fraction(0)), max(ends[1], Fraction(0))
+        if not self._is_there(value) or not _has_middle(*ends):
+            return None
+        return _Added(value, ends, self._step(value, ends, centered=True), centered=True)
 
     def _weighted(self, weight: BoundExpr, within: Within, center: bool) -> _Added:
         """Return what rows add by one weight, around the middle of its range if that is wanted."""
@@ -267,6 +299,8 @@ class RowReader:
         if not weight.by_row or self._from_zero:
             return False
         with suppress(SqlError):  # which will be told where it is lowered
+            if self._with_zeros(weight, within) is not None:
+                return False
             return not self.is_always_there(weight) and self.center(weight, within) != 0
         return False
 

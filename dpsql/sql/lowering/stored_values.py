@@ -14,7 +14,7 @@ from dpsql.rows.known import days_of
 from dpsql.rows.types import DATE, FLOAT, NANOSECONDS, NANOSECONDS_ENDS
 from dpsql.schema.domain import INTEGER_TYPES, Domain, Value, first_and_last
 from dpsql.schema.names import folded
-from dpsql.schema.sequences import FLOATS
+from dpsql.schema.sequences import FLOATS, decimal_text
 from dpsql.sql.binding.expressions import Expr, rebuild
 
 
@@ -151,6 +151,34 @@ def _constant(value: Value) -> row.RowConstant:
     if isinstance(value, Decimal):
         return row.RowConstant("DECIMAL", f"{value:f}" if "." in f"{value:f}" else f"{value:f}.")
     return row.RowConstant("INTEGER", str(value))
+
+
+def filled(
+    value: row.RowExpression, ends: tuple[Fraction, Fraction], *, floats: bool
+) -> row.RowExpression:
+    """Put 0 where there is no value, or NaN; and bring others between two ends.
+
+    That they are brought between some numbers says, by its form, that each row has a number.
+
+    Args:
+        value: a number of a row.
+        ends: the least and the largest.
+        floats: whether it may be NaN; the ends are the nearest doubles then, and else decimals.
+    """
+    if floats:
+        low, high, zero = map(number, (*ends, Fraction(0)))
+        infinite = (row.RowConstant("DOUBLE", "-inf"), row.RowConstant("DOUBLE", "inf"))
+        there = row.RowCall("between", (value, *infinite))
+    else:
+        low, high, zero = map(_exact, (*ends, Fraction(0)))
+        there = row.RowCall("not", (row.RowCall("is_null", (value,)),))
+    inside = row.RowCall("least", (row.RowCall("greatest", (value, low)), high))
+    return row.RowCase(((there, inside),), zero)
+
+
+def _exact(value: Fraction) -> row.RowConstant:
+    kind = "INTEGER" if value.denominator == 1 else "DECIMAL"
+    return row.RowConstant(kind, decimal_text(value))
 
 
 def number(value: Fraction) -> row.RowConstant:

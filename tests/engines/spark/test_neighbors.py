@@ -159,3 +159,41 @@ def test_random_scripts(spark, tmp_path, unit, seed):
         other.execute(f"DELETE FROM t WHERE NOT ({condition})").fetchall()
         changed.append(of_spark(spark, other, tmp_path / name, ONE, script, **how))
     check_neighbors(whole, *changed)
+
+
+# ── Sums of columns in which values are missing ──────────────────────────────────────────────
+
+NUMBERS = {
+    "x": ("DOUBLE", ["NULL", "'nan'", "'-nan'", "'inf'", "'-inf'", "0.0", "-0.0", "5e-324", "7.5"]),
+    "f": ("FLOAT", ["NULL", "'nan'", "'inf'", "'-inf'", "3.25"]),
+    "d": ("DECIMAL(9, 2)", ["NULL", "0", "-9999999.99", "9999999.99", "0.01"]),
+    "n": ("BIGINT", ["NULL", "0", "-9223372036854775808", "9223372036854775807"]),
+}
+
+
+@pytest.mark.parametrize("column", NUMBERS)
+def test_rows_without_a_value_add_nothing_to_its_sums(spark, tmp_path, column):
+    """Each row is a group: in both engines, the sums of those outside of the support are 0."""
+    type_, values = NUMBERS[column]
+    con, rows = connect(), ", ".join(f"({i}, {value})" for i, value in enumerate(values))
+    con.execute(f"CREATE TABLE t (g INTEGER, {column} {type_})").fetchall()
+    con.execute(f"INSERT INTO t VALUES {rows}").fetchall()
+    groups = dpsql.Domain.integers(0, len(values) - 1, outside="drop")
+    schema = {"t": {"g": groups, column: dpsql.Domain.number(-10, 90)}}
+    script = {
+        "a": f"SELECT g, AVG({column}) AS m, COUNT(*) AS n FROM t GROUP BY g",
+        "s": f"SELECT g, SUM({column}) AS s FROM t GROUP BY g",
+    }
+    whole = of_spark(spark, con, tmp_path / "whole", schema, script)
+    check_equal_counts(whole, recorded_in(dpsql.Session(con, schema=schema), script, budget=BUDGET))
+    (support,) = whole.certified.supports
+    by, of = (
+        next(names for names in whole.counts if {"g", name} == {*names})
+        for name in (support.attribute, support.measure)
+    )
+    cells = np.moveaxis(whole.counts[by], by.index("g"), 0).argmax(axis=1)
+    sums = np.moveaxis(whole.counts[of], of.index("g"), 0)[:, 0]
+    missing = [i for i, value in enumerate(values) if value == "NULL" or "nan" in value]
+    assert [i for i, cell in enumerate(cells) if not support.cells[cell]] == missing
+    assert not sums[missing].any()
+    assert whole.counts[by].sum() == len(values)
