@@ -8,6 +8,7 @@ import threading
 from dataclasses import replace
 from types import SimpleNamespace
 
+import duckdb
 import numpy as np
 import psutil
 import pytest
@@ -112,6 +113,32 @@ def test_joint_queries_over_many_cells_are_no_job_for_fourier() -> None:
         dpsql.plan(affine, budget=GAUSSIAN, mechanism="fourier")
     assert "gaussian" in str(caught.value.hint)
     assert "fourier" not in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("name", UNBIASED)
+def test_joint_queries_of_which_none_is_left(name: str) -> None:
+    """As groups by the values of a public table that no private row can meet."""
+    workload = Workload({"a": 3, "b": 4, "c": 2}).add(["c", "a"], [Identity(), Prefix()])
+    workload.add([("a", "b"), "c"], [Matrix(np.zeros((0, 12))), Identity()])
+    budget = PURE if name == "laplace" else GAUSSIAN
+    if reason_unsupported(name, workload, budget) is None:
+        planned = registry.plan(workload, budget, name)
+        assert planned.expected_error()["rows"].to_list() == [6, 0]
+        assert planned.variances[1].shape == (0, 2)
+
+
+@pytest.mark.parametrize("name", sorted({*UNBIASED} - {"laplace", "residualplanner"}))
+def test_statements_without_groups_are_released_beside_others(name: str) -> None:
+    con = duckdb.connect()
+    columns = (f"{c} SMALLINT NOT NULL CHECK ({c} BETWEEN 0 AND 3)" for c in "ab")
+    con.execute(f"CREATE TABLE t ({', '.join(columns)})").fetchall()
+    script = {
+        "some": "SELECT a, COUNT(*) AS n FROM t GROUP BY a",
+        "none": "SELECT q, COUNT(*) AS n FROM t JOIN range(0, 9) AS r(q) ON a - b >= q "
+        "WHERE a < b GROUP BY q",
+    }
+    release = dpsql.Session(con).release(script, budget=GAUSSIAN, mechanism=name)
+    assert (release["some"].height, release["none"].height) == (4, 0)
 
 
 def test_bad_input() -> None:

@@ -23,6 +23,7 @@ from dpsql.linalg.arrays import Array
 from dpsql.linalg.digits import AS_GOOD, least
 from dpsql.linalg.roots import compressed
 from dpsql.linalg.threads import one_thread
+from dpsql.measurement.certify import costs_of_rows, spent
 from dpsql.planner.mechanisms.base import (
     DEFAULT,
     DEFAULT_TOLERANCE,
@@ -66,6 +67,7 @@ from dpsql.planner.strategies.choose import (
 from dpsql.planner.strategies.dual import MAX_RANK, Dual, evaluate
 from dpsql.planner.strategies.identity import IdentitySolver, identity_error
 from dpsql.planner.strategies.merged import MergedCells
+from dpsql.planner.strategies.one_budget import Costs, by_class, share
 from dpsql.planner.strategies.rounding import Rounding
 from dpsql.planner.strategies.whole import (
     MAX_CELLS,
@@ -88,6 +90,14 @@ from dpsql.workload import Block, Workload
 from dpsql.workload.spread import SpreadRows
 from dpsql.workload.workload import joint_cells, touched
 
+INSIDE = "residual spaces of conditions"
+LEAST = 1e-300
+"""The least error of a measurement, so that it has a share."""
+MARGIN = Fraction(1, 2_000_000)
+"""The part of the budget that is left for what costs by cells lose to rounding."""
+ROOM = Fraction(1, 100_000)
+"""The part of the budget that may be left over."""
+TRIES = 4
 ENOUGH = 2
 """Times the tolerance, up to which a gap to all mechanisms is as good as none."""
 SHARPER = 8
@@ -239,9 +249,13 @@ def _plan_total(
             if residuals == "none" or found.gap <= ENOUGH * tolerance:
                 return found  # no mechanism does better by more
             plans[name] = found
-    if weigh:
-        return _best(plans | _weighted(workload, cost, tolerance, solved))
-    return stitch(workload, cost, _uniform(workload, tolerance, solved))
+    if not weigh:
+        return stitch(workload, cost, _uniform(workload, tolerance, solved))
+    plans |= _weighted(workload, cost, tolerance, solved)
+    if _exclude_each_other(workload):
+        inside = plan_inside(workload, cost, _best(plans), tolerance, solved)
+        plans |= {} if inside is None else {INSIDE: inside}
+    return _best(plans)
 
 
 def _best(plans: Mapping[str, Plan]) -> Plan:
@@ -269,7 +283,9 @@ def _plan_like(
         apart = _groups_apart(workload, cost, tolerance, solved)
         found = least([whole, *apart.values()], lambda planned: planned.rmse)
         return _with_bound(found, [whole, *apart.values()])
-    return stitch(workload, cost, divide_by(workload, like.references, tolerance))
+    divided = divide_by(workload, like.references, tolerance)
+    shared = _stitch_by_class(workload, cost, divided) if like.shared else None
+    return shared or stitch(workload, cost, divided)
 
 
 def _plan_whole(workload: Workload, cost: Cost, tolerance: float, solved: Solved) -> Plan | None:
@@ -302,14 +318,14 @@ def plan_inside(
 ) -> Plan | None:
     """Plan with references outside of the cells that are asked; None if all cells are.
 
-    Where no family asks anything of a cell of an attribute, be it by a condition that all have,
-    that cell is a reference with which nothing is dropped, and all is kept as it is asked. So
+    Where no condition on an attribute asks anything of a cell, that cell is a reference with which
+    nothing of a condition is dropped, and all is kept as it is asked. So
     nothing is measured of rows that satisfy no condition, and they cost nothing. The error is no
     larger than with another reference for the attribute: for a condition, a 0/1 row s, that splits
     it into sℓ >= 0 of all rows and s − sℓ, which takes sℓ + max(sℓ, 1 − sℓ) >= 1 in place of 1.
     """
-    outside = _outside(workload)
-    if like.whole or not outside:
+    outside = {} if like.whole or cost.spreads else _outside(workload)
+    if not outside:
         return None
     known = References.of(like.references)
     special = {at: reference for at, reference in known.special.items() if at[0] not in outside}
@@ -317,22 +333,82 @@ def plan_inside(
     divided = solved.once(
         workload, "inside", tolerance, lambda: divide_by(workload, references, tolerance)
     )
-    return stitch(workload, cost, divided)
+    return _stitch_by_class(workload, cost, divided) or stitch(workload, cost, divided)
+
+
+def _stitch_by_class(workload: Workload, cost: Cost, divided: Divided) -> Plan | None:
+    """Share what a row may cost, as conditions exclude each other; None if that gains nothing.
+
+    Spaces of which the same is asked are one measurement, of m spaces: with the error E of each at
+    the cost 1 that is m²E at the cost 1 of all. It costs a row in some class of cells what the
+    integers say, of strategies that are rounded for even shares.
+    """
+    counts = [len(c.spaces) for c in divided.conquered]
+    rounding, even = Rounding(cost.bound), cost.per_record / sum(counts)
+    costs = list[Costs]()
+    for c, count in zip(divided.conquered, counts, strict=True):
+        block = rounding.block(c.spaces, c.solved, even)
+        alone, varying = costs_of_rows([block], cost.times)
+        costs.append(Costs.of(alone, varying, even * count * cost.times, cost.times))
+    if not any(one.terms for one in costs):
+        return None
+    classes = by_class(costs)
+    upper, lower = (
+        share([max(n**2 * e, LEAST) for n, e in zip(counts, errors, strict=True)], classes)
+        for errors in ([c.upper for c in divided.conquered], [c.lower for c in divided.conquered])
+    )
+    shares = [Fraction(s) / n for s, n in zip(upper.shares.tolist(), counts, strict=True)]
+    times, found = Fraction(1) - MARGIN, None
+    for _ in range(TRIES):
+        given = [cost.per_record * times * share for share in shares]
+        blocks = [
+            rounding.block(c.spaces, c.solved, own)
+            for c, own in zip(divided.conquered, given, strict=True)
+        ]
+        spends = spent(tuple(blocks), cost.change)
+        if spends <= cost.amount:
+            found = given
+        if cost.amount * (1 - ROOM) <= spends <= cost.amount:
+            break
+        times *= cost.amount / spends * (1 - MARGIN)
+    if found is None:
+        return None
+    planned = stitch_shares(workload, cost, divided, found)
+    return replace(planned, shared=lower.least / float(cost.per_record))
 
 
 def _outside(workload: Workload) -> dict[str, Reference]:
     """Return a cell of which nothing is asked, as a reference, for each attribute that has one."""
     found = dict[str, Reference]()
-    families = [family for family in workload.families if family.count]
-    for name in workload.domain:
-        blocks = [b for f in families for b in f.blocks if b.attributes == (name,)]
-        if not blocks or len(blocks) < len(families):
-            continue
-        asked = np.sum([block.queries.column_squares() for block in blocks], axis=0)
-        if not asked.all():
-            numerators = np.zeros(len(asked), dtype=np.int64)
-            numerators[np.flatnonzero(asked == 0)[0]] = 1
+    for name, asked in _conditions(workload).items():
+        cells = np.sum(asked, axis=0)
+        if not cells.all():
+            numerators = np.zeros(len(cells), dtype=np.int64)
+            numerators[np.flatnonzero(cells == 0)[0]] = 1
             found[name] = Reference.of_integers(numerators)
+    return found
+
+
+def _exclude_each_other(workload: Workload) -> bool:
+    """Whether no cell of some attribute counts in all families, so that no row pays for all."""
+    families = [family for family in workload.families if family.count]
+    return any(
+        len(asked) == len(families) and not np.all(asked, axis=0).any()
+        for asked in _conditions(workload).values()
+    )
+
+
+def _conditions(workload: Workload) -> dict[str, list[Array]]:
+    """Return how much families ask of each cell, of attributes on which they have conditions.
+
+    Where others have none on an attribute, they count its cells alike.
+    """
+    families = [family for family in workload.families if family.count]
+    found = dict[str, list[Array]]()
+    for name in workload.domain:
+        blocks = [b for f in families for b in f.blocks if name in b.attributes]
+        if blocks and all(len(block.attributes) == 1 for block in blocks):
+            found[name] = [block.queries.column_squares() for block in blocks]
     return found
 
 

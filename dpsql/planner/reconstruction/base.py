@@ -170,13 +170,19 @@ class Reconstruction(ABC):
         """Return what is added to the variance by `by_table` of values that lean so."""
         return np.zeros(())
 
-    @abstractmethod
     def variances(self, family: Family) -> Array:
         """Return the variance of every answer, in the shape of the family.
+
+        Where there are none, a family may be about what nothing was measured of.
 
         Raises:
             ResourceLimitError: there are too many to be held at once.
         """
+        return self._variances(family) if family.count else np.zeros(family.shape)
+
+    @abstractmethod
+    def _variances(self, family: Family) -> Array:
+        """Return the same for a family of one answer at least."""
 
     def extent(self, family: Family, domain: Mapping[str, int]) -> tuple[float, float]:
         """Return the sum of a family's variances, and the largest.

@@ -413,7 +413,7 @@ class MixedReconstruction(CombinedReconstruction):
         found = self._inside.with_count(table, condition)
         return None if found is None else OnlyIn(found)
 
-    def variances(self, family: Family) -> Array:
+    def _variances(self, family: Family) -> Array:
         """Return the variance of every answer, in the shape of the family.
 
         Raises:

@@ -185,7 +185,7 @@ class MarginalReconstruction(Reconstruction):
         table = LabeledArray(names, place.reconstruction.marginal(names, values))
         return table.project(attributes)
 
-    def variances(self, family: Family) -> Array:
+    def _variances(self, family: Family) -> Array:
         """Return the variance of every answer, in the shape of the family.
 
         Raises:

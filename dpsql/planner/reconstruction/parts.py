@@ -81,7 +81,7 @@ class PartedReconstruction(Reconstruction):
             found = found + values[self._moves[count]] * self._totals.covariance(count, rest)
         return np.expand_dims(found, list(attributes).index(measure))
 
-    def variances(self, family: Family) -> Array:
+    def _variances(self, family: Family) -> Array:
         """Return the variance of every answer, in the shape of the family."""
         found = np.zeros(family.shape)
         for part, factor, counts in self._terms(family):
@@ -429,7 +429,7 @@ class AmongOthers(Reconstruction):
             return self._together.marginal(names, values)
         return np.asarray(self._together.marginal((*names, self._table.name), values)[..., 0])
 
-    def variances(self, family: Family) -> Array:
+    def _variances(self, family: Family) -> Array:
         """Return the variance of every answer, in the shape of the family."""
         found = self._together.variances(self._table.family(family))
         return found.reshape(family.shape)

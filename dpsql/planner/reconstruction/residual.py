@@ -129,7 +129,7 @@ class ResidualReconstruction(CombinedReconstruction):
         weights = self.inverses(kept).references[name].weights
         return LabeledArray((name,), weights).expand(attributes)
 
-    def variances(self, family: Family) -> Array:
+    def _variances(self, family: Family) -> Array:
         """Return the variance of every answer, in the shape of the family.
 
         Raises:

@@ -132,7 +132,7 @@ class WholeReconstruction(CombinedReconstruction):
         sums = self._sums.over(count.names).reshape(-1, self._inverse.shape[1])
         return {self.space: self.noise * (count.queries @ sums)[0]}
 
-    def variances(self, family: Family) -> Array:
+    def _variances(self, family: Family) -> Array:
         """Return the variance of every answer, in the shape of the family.
 
         Raises:

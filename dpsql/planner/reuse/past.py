@@ -323,7 +323,8 @@ class Rounds:
         """Plan residual spaces."""
         workload, known = self.alone.workload, self.known
         asked = [(b.lower, space) for b in self.alone.planned for space in b.strategy.spaces]
-        plans = [self.combined(self.alone, asked)]
+        # What is known of the least error is known of spaces whose costs are added up.
+        plans = [self.combined(self.alone, 0.0 if self.alone.shared else asked)]
         earlier = References({}) if uniform else known.references
         references = earlier.over(self.alone.references).over(_uniform(known.ground))
         with suppress(ResourceLimitError):  # then the plan that ignores the past has to do

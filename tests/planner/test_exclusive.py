@@ -1,0 +1,106 @@
+"""Counts under conditions that exclude each other, over more cells than are planned at once."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from dpsql.planner.mechanisms import querysmasher
+from dpsql.planner.mechanisms.querysmasher import plan
+from dpsql.privacy import Budget
+from dpsql.workload import Identity, Matrix, Prefix, Workload
+from tests.oracle import assert_best_and_as_stated, exact_cost
+
+pytestmark = pytest.mark.usefixtures("never_whole")
+BUDGET = Budget(mu=1)
+DOMAIN = {"a": 2, "b": 3, "g": 4, "h": 3}
+
+
+def condition(cells, some):
+    return Matrix([[float(cell in some) for cell in range(cells)]])
+
+
+def some_workload(seed):
+    """Ask marginals and running totals under conditions on g and h that leave a cell out."""
+    rng, workload = random.Random(seed), Workload(DOMAIN)  # noqa: S311
+    for _ in range(rng.randint(2, 5)):
+        names = rng.choice([["a"], ["b"], ["a", "b"]])
+        queries = [rng.choice([Identity(), Identity(), Prefix()]) for _ in names]
+        for name, chance in (("g", 0.9), ("h", 0.3)):
+            if rng.random() < chance:
+                cells = DOMAIN[name]
+                some = rng.sample(range(cells - 1), rng.randint(1, cells - 2))
+                names, queries = [*names, name], [*queries, condition(cells, some)]
+        workload.add(names, queries, weight=rng.choice([1, 1, 0.3, 4]))
+    return workload
+
+
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("seed", range(80))
+def test_answers_are_as_stated_at_the_cost_of_the_worst_row(seed, monkeypatch):
+    workload = some_workload(seed)
+    found = plan(workload, BUDGET)
+    assert_best_and_as_stated(found)
+    cost = exact_cost(found.certified.blocks, workload.domain)
+    assert cost <= found.privacy_cost <= 1
+    assert found.gap >= 0
+    monkeypatch.setattr(querysmasher, "_exclude_each_other", lambda _: False)
+    added = plan(workload, BUDGET)
+    assert found.rmse <= added.rmse * (1 + 1e-9)
+    if found.shared:
+        assert 1 - 2e-5 <= cost == found.privacy_cost
+        assert found.gap < 1e-3
+
+
+def exclusive(count, cells):
+    """Ask pairs of columns with running totals, each under a condition of its own."""
+    workload = Workload({"a": 8, "b": 8, "c": 8, "g": cells})
+    for i, names in zip(range(count), (("a", "b"), ("b", "c"), ("a", "c")), strict=False):
+        queries = [Prefix() if i == 1 else Identity(), Identity(), condition(cells, {i})]
+        workload.add([*names, "g"], queries)
+    return workload
+
+
+@pytest.mark.parametrize(("count", "above"), [(2, 1.02), (3, 1.04)])
+def test_each_is_nearly_as_exact_as_if_it_were_asked_alone(count, above):
+    """Errors would be √2 or √3 times as large, if each paid for all.
+
+    What is left is that running totals and single values of one column have one reference.
+    """
+    workload = exclusive(count, 4)
+    each = [plan(Workload.of(workload.domain, [f]), BUDGET) for f in workload.families]
+    alone = math.sqrt(sum(p.rmse**2 * p.workload.count for p in each) / workload.count)
+    found = plan(workload, BUDGET)
+    assert alone <= found.rmse < above * alone
+    assert 1 - 2e-5 <= found.privacy_cost <= 1
+    assert "shares are more than 100 % together" in found.explain()
+
+
+def test_weights_far_apart_and_conditions_that_no_cell_meets(monkeypatch):
+    workload = Workload(DOMAIN)
+    workload.add(["a", "g"], [Prefix(), condition(4, {0})], weight=1e9)
+    workload.add(["b", "g"], [Identity(), condition(4, {1})], weight=1e-9)
+    workload.add(["a", "g"], [Identity(), condition(4, set())])
+    found = plan(workload, BUDGET)
+    assert not found.variances[2].any()
+    monkeypatch.setattr(querysmasher, "_exclude_each_other", lambda _: False)
+    assert found.rmse <= plan(workload, BUDGET).rmse
+
+
+@pytest.mark.parametrize("how", [{"objective": "largest"}, {"targets": 1.0}])
+def test_the_largest_errors_are_less_too(how, monkeypatch):
+    workload = exclusive(2, 3)
+    if "targets" in how:
+        how = {"targets": {family.name: 1.0 for family in workload.families}}
+
+    def found():
+        planned = plan(workload, None if "targets" in how else BUDGET, **how)
+        return planned, max(v.max() for v in planned.variances) * planned.budget.mu_squared
+
+    planned, needed = found()
+    assert planned.privacy_cost <= planned.budget.mu_squared
+    monkeypatch.setattr(querysmasher, "_exclude_each_other", lambda _: False)
+    _, before = found()
+    assert needed < 0.8 * before
