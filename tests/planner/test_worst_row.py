@@ -111,7 +111,7 @@ SCRIPTS = {
     ),
     "nested": (
         {f"s{i}": f"SELECT SUM(x{i}) AS s FROM t WHERE g >= {i}" for i in range(6)},
-        208.513,
+        193.310,  # as with DECIMALs, as rows with NaN count as 0
     ),
     "decimals": (
         {
