@@ -80,11 +80,6 @@ LEAST_SHARE = 1e-6
 SURE = 1e-4
 """Relative gain in RMSE from which parts that share what a row may cost need no comparison: more
 than rounding to integers takes away or adds."""
-MARGIN = Fraction(1, 2_000_000)
-"""The part of the budget that is left for what costs by cells lose to rounding."""
-ROOM = Fraction(1, 100_000)
-"""The part of the budget that may be left over."""
-TRIES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,25 +469,24 @@ def _inside(alone: Sequence[_Alone], cost: Cost, inside: Inside) -> list[_Alone]
 
 
 def _plan_shared(workload: Workload, cost: Cost, divided: Sequence[Part], way: _Way) -> Plan | None:
-    """Plan parts of which the worst row pays no more than the budget; None if that fails.
+    """Plan parts of which the worst row pays no more than the budget; None if that fails."""
+    from dpsql.planner.strategies.one_budget import fitted  # for several parts
 
-    Shares are in floats, and integers may cost a little more or less than was planned with. So what
-    the plans cost is computed, and shares are made as much smaller, or larger.
-    """
-    amount, times, found = cost.amount, Fraction(1) - MARGIN, None
-    for _ in range(TRIES):
-        plans = [
-            way.plan(number, _share(cost.budget, amount * times * Fraction(share)))
+    tried: dict[Fraction, list[Plan]] = {}
+
+    def spends(times: Fraction) -> Fraction:
+        tried[times] = [
+            way.plan(number, _share(cost.budget, cost.amount * times * Fraction(share)))
             for number, share in enumerate(map(float, way.shares))
         ]
-        spends = _spent(cost, divided, plans)
-        if spends <= amount:
-            found = together(workload, cost, divided, plans)
-            found = replace(found, shared=way.least, among=way.among)
-        if not spends or amount * (1 - ROOM) <= spends <= amount:
-            break
-        times *= amount / spends * (1 - MARGIN)
-    return found
+        return _spent(cost, divided, tried[times])
+
+    times = fitted(spends, cost.amount)
+    if times is None:
+        return None
+    return replace(
+        together(workload, cost, divided, tried[times]), shared=way.least, among=way.among
+    )
 
 
 def _total(plan: Plan) -> float:

@@ -67,7 +67,7 @@ from dpsql.planner.strategies.choose import (
 from dpsql.planner.strategies.dual import MAX_RANK, Dual, evaluate
 from dpsql.planner.strategies.identity import IdentitySolver, identity_error
 from dpsql.planner.strategies.merged import MergedCells
-from dpsql.planner.strategies.one_budget import Costs, by_class, share
+from dpsql.planner.strategies.one_budget import Costs, by_class, fitted, share
 from dpsql.planner.strategies.rounding import Rounding
 from dpsql.planner.strategies.whole import (
     MAX_CELLS,
@@ -93,11 +93,6 @@ from dpsql.workload.workload import joint_cells, touched
 INSIDE = "residual spaces of conditions"
 LEAST = 1e-300
 """The least error of a measurement, so that it has a share."""
-MARGIN = Fraction(1, 2_000_000)
-"""The part of the budget that is left for what costs by cells lose to rounding."""
-ROOM = Fraction(1, 100_000)
-"""The part of the budget that may be left over."""
-TRIES = 4
 ENOUGH = 2
 """Times the tolerance, up to which a gap to all mechanisms is as good as none."""
 SHARPER = 8
@@ -319,10 +314,11 @@ def plan_inside(
     """Plan with references outside of the cells that are asked; None if all cells are.
 
     Where no condition on an attribute asks anything of a cell, that cell is a reference with which
-    nothing of a condition is dropped, and all is kept as it is asked. So
-    nothing is measured of rows that satisfy no condition, and they cost nothing. The error is no
-    larger than with another reference for the attribute: for a condition, a 0/1 row s, that splits
-    it into sℓ >= 0 of all rows and s − sℓ, which takes sℓ + max(sℓ, 1 − sℓ) >= 1 in place of 1.
+    nothing of a condition is dropped, and all is kept as it is asked. So nothing is measured of
+    rows that satisfy no condition, and they cost nothing; and rows of conditions that exclude each
+    other don't pay for each other. The error of one condition is no larger than with another
+    reference for the attribute: a 0/1 row s is split by that into sℓ >= 0 of all rows and s − sℓ,
+    which takes sℓ + max(sℓ, 1 − sℓ) >= 1 in place of 1.
     """
     outside = {} if like.whole or cost.spreads else _outside(workload)
     if not outside:
@@ -344,6 +340,8 @@ def _stitch_by_class(workload: Workload, cost: Cost, divided: Divided) -> Plan |
     integers say, of strategies that are rounded for even shares.
     """
     counts = [len(c.spaces) for c in divided.conquered]
+    if not counts:  # of all that is asked nothing is left
+        return None
     rounding, even = Rounding(cost.bound), cost.per_record / sum(counts)
     costs = list[Costs]()
     for c, count in zip(divided.conquered, counts, strict=True):
@@ -358,22 +356,19 @@ def _stitch_by_class(workload: Workload, cost: Cost, divided: Divided) -> Plan |
         for errors in ([c.upper for c in divided.conquered], [c.lower for c in divided.conquered])
     )
     shares = [Fraction(s) / n for s, n in zip(upper.shares.tolist(), counts, strict=True)]
-    times, found = Fraction(1) - MARGIN, None
-    for _ in range(TRIES):
-        given = [cost.per_record * times * share for share in shares]
-        blocks = [
-            rounding.block(c.spaces, c.solved, own)
-            for c, own in zip(divided.conquered, given, strict=True)
-        ]
-        spends = spent(tuple(blocks), cost.change)
-        if spends <= cost.amount:
-            found = given
-        if cost.amount * (1 - ROOM) <= spends <= cost.amount:
-            break
-        times *= cost.amount / spends * (1 - MARGIN)
-    if found is None:
+
+    def given(times: Fraction) -> list[Fraction]:
+        return [cost.per_record * times * share for share in shares]
+
+    def spends(times: Fraction) -> Fraction:
+        each = zip(divided.conquered, given(times), strict=True)
+        blocks = (rounding.block(c.spaces, c.solved, own) for c, own in each)
+        return spent(tuple(blocks), cost.change)
+
+    times = fitted(spends, cost.amount)
+    if times is None:
         return None
-    planned = stitch_shares(workload, cost, divided, found)
+    planned = stitch_shares(workload, cost, divided, given(times))
     return replace(planned, shared=lower.least / float(cost.per_record))
 
 

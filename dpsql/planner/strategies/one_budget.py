@@ -25,7 +25,7 @@ largest a_i over them stands for all, which makes shares smaller than they might
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
@@ -47,6 +47,11 @@ WORK = 10**8
 LEAST_STEPS = 100
 STRETCH = 1.5
 """The power of the load by which a class gets more weight."""
+MARGIN = Fraction(1, 2_000_000)
+"""The part of the budget that is left for what costs by cells lose to rounding."""
+ROOM = Fraction(1, 100_000)
+"""The part of the budget that may be left over."""
+TRIES = 4
 CLOSE = 1e-6
 """The relative gap of errors that is aimed for."""
 _TINY = 1e-300
@@ -200,3 +205,27 @@ def filled(shares: Array, costs: Array, errors: Array) -> Array:
         found[i] += more
         load = load + more * costs[:, i]
     return np.asarray(found)
+
+
+def fitted(spends: Callable[[Fraction], Fraction], amount: Fraction) -> Fraction | None:
+    """Return by what to multiply shares so that what is planned with them fits a budget.
+
+    Shares are in floats, and integers may cost a little more or less than was planned with. So what
+    the plans cost is computed, and shares are made as much smaller, or larger.
+
+    Args:
+        spends: makes plans with all shares multiplied by a number; returns what these cost.
+        amount: the budget.
+
+    Returns:
+        None if that fails.
+    """
+    times, found = Fraction(1) - MARGIN, None
+    for _ in range(TRIES):
+        cost = spends(times)
+        if cost <= amount:
+            found = times
+        if not cost or amount * (1 - ROOM) <= cost <= amount:
+            break
+        times *= amount / cost * (1 - MARGIN)
+    return found
