@@ -67,7 +67,6 @@ from dpsql.planner.strategies.choose import (
 from dpsql.planner.strategies.dual import MAX_RANK, Dual, evaluate
 from dpsql.planner.strategies.identity import IdentitySolver, identity_error
 from dpsql.planner.strategies.merged import MergedCells
-from dpsql.planner.strategies.one_budget import Costs, by_class, fitted, share
 from dpsql.planner.strategies.rounding import Rounding
 from dpsql.planner.strategies.whole import (
     MAX_CELLS,
@@ -339,6 +338,8 @@ def _stitch_by_class(workload: Workload, cost: Cost, divided: Divided) -> Plan |
     the cost 1 that is m²E at the cost 1 of all. It costs a row in some class of cells what the
     integers say, of strategies that are rounded for even shares.
     """
+    from dpsql.planner.strategies.one_budget import Costs, by_class, fitted, share  # for few
+
     counts = [len(c.spaces) for c in divided.conquered]
     if not counts:  # of all that is asked nothing is left
         return None
