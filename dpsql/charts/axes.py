@@ -174,7 +174,7 @@ def _labeled(
     }
 
 
-def above(align: str, start: float, up: float = 8) -> dict[str, Any]:
+def above(align: str, start: float) -> dict[str, Any]:
     """Put the title of an axis that goes down the page above it, to be read from left to right."""
     return {
         "titleAngle": 0,
@@ -182,7 +182,7 @@ def above(align: str, start: float, up: float = 8) -> dict[str, Any]:
         "titleAnchor": "end",
         "titleBaseline": "bottom",
         "titleX": start,
-        "titleY": -up,
+        "titleY": -8,
     }
 
 

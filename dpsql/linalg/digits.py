@@ -75,10 +75,10 @@ def _exponents(sizes: Array | float) -> NDArray[np.int32]:
     return np.asarray(np.frexp(np.multiply(sizes, 1 + ASIDE))[1])
 
 
-def significant(values: Array | float, bits: int = OWN) -> Array:
-    """Round each to so many bits of its own."""
+def significant(values: Array | float) -> Array:
+    """Round each to `OWN` bits of its own."""
     mantissas, exponents = np.frexp(values)
-    return np.asarray(np.ldexp(nearest(np.ldexp(mantissas, bits)), exponents - bits))
+    return np.asarray(np.ldexp(nearest(np.ldexp(mantissas, OWN)), exponents - OWN))
 
 
 def least(found: Iterable[T], key: Callable[[T], float]) -> T:

@@ -97,10 +97,6 @@ class Purpose:
         """Return what is charged for of one table; None if that is nothing."""
         return next((each for each in self.tables if each.table == table), None)
 
-    def same_rows(self, other: Purpose) -> bool:
-        """Tell whether both are for the same state of a table, by whatever schema."""
-        return not {t.rows for t in self.tables}.isdisjoint(t.rows for t in other.tables)
-
     def same_question(self, other: Purpose) -> bool:
         """Tell whether the same was asked of the same data, by whatever plan."""
         return (self.script, self.tables) == (other.script, other.tables)

@@ -74,13 +74,11 @@ class ColumnFacts:
         type: its type, as the catalog has it.
         nullable: whether it may be NULL.
         key: the key whose value it has, of a row of the same unit; None if of none.
-        origin: the table and the column that it is of, for messages; empty if it is computed.
     """
 
     type: str
     nullable: bool = True
     key: Key | None = None
-    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,10 +273,7 @@ def _stored(source: StoredRows, prefix: str, sure: frozenset[str]) -> dict[Id, C
     table = source.table
     return {
         id_: ColumnFacts(
-            stored_type(table, name),
-            name not in table.filled | sure,
-            source.keys.get(name),
-            f"{table.name}.{name}",
+            stored_type(table, name), name not in table.filled | sure, source.keys.get(name)
         )
         for id_, name in columns_of_rows(source, prefix).items()
     }

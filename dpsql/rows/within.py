@@ -63,7 +63,6 @@ AGGREGATES = (
 MOST_ADDED = 18
 """Digits of the decimals that are added up."""
 _TRUE, _FALSE = RowConstant("BOOLEAN", "true"), RowConstant("BOOLEAN", "false")
-_ZERO = RowConstant("INTEGER", "0")
 
 
 def aggregated(function: str, argument: RowExpression | None, writer: RowWriter) -> RowAggregate:

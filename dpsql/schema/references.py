@@ -255,12 +255,10 @@ def _names(unit: ResolvedUnit) -> tuple[str, ...]:
     return tuple(column for column, _ in unit.columns)
 
 
-def _reachable(
-    catalog: KeyCatalog, name: str, edges: Mapping[str, Sequence[Edge]] | None = None
-) -> list[str]:
+def _reachable(catalog: KeyCatalog, name: str) -> list[str]:
     found, pending = [], [name]
     while pending:
-        for edge in (edges or catalog.edges).get(pending.pop(), ()):
+        for edge in catalog.edges.get(pending.pop(), ()):
             if edge.parent not in found and edge.parent != name:
                 found.append(edge.parent)
                 pending.append(edge.parent)

@@ -13,7 +13,7 @@ from dpsql.privacy import Budget, Ledger, Purpose, Receipt
 from dpsql.privacy.event import Event, Line, TableRows
 from dpsql.privacy.history import History
 from dpsql.privacy.purpose import EACH_ROW, ChargedTable
-from tests.privacy.ledger_tools import CONTENT, PURPOSE, digest, purpose
+from tests.privacy.ledger_tools import CONTENT, PURPOSE, digest
 
 ASKED = Budget(rho=Q(1, 10))
 
@@ -209,6 +209,3 @@ def test_purposes_of_one_table_are_as_they_were() -> None:
     assert PURPOSE.tables == (
         ChargedTable(PURPOSE.table, PURPOSE.schema, PURPOSE.unit, PURPOSE.vintage),
     )
-    assert PURPOSE.same_rows(purpose(schema="x"))
-    assert not PURPOSE.same_rows(purpose(vintage="x"))
-    assert TWO.same_rows(PURPOSE)

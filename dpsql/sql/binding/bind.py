@@ -85,7 +85,6 @@ class RowBinder:
         self._statistics: dict[Statistic, int] = {}
         self._named = set[str]()
         self._open: list[Expr] = []
-        self._left_out: frozenset[int] = frozenset()
         self.told: set[str] = set()
         """The columns that tell groups and conditions."""
 
@@ -113,14 +112,9 @@ class RowBinder:
         """Note a statistic, once; return its number."""
         return self._statistics.setdefault(statistic, len(self._statistics))
 
-    def leave_out(self, nodes: frozenset[int]) -> None:
-        """Leave conditions out that are true of all rows, told by the identities of their nodes."""
-        self._left_out |= nodes
-
     def conditions(self, node: Expr) -> tuple[BoundExpr, ...]:
         """Bind the conjuncts of a condition on rows."""
-        parts = (part for part in conjuncts(node) if id(part) not in self._left_out)
-        return tuple(self.bind(part) for part in parts)
+        return tuple(map(self.bind, conjuncts(node)))
 
     def bind(self, node: Expr) -> BoundExpr:
         """Bind an expression over the columns of rows.

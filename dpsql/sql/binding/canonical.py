@@ -86,11 +86,9 @@ class Moving:
         return replace(bound, attributes=declared - lost, by_row=by_row | lost)
 
 
-def moved(
-    bound: BoundExpr, before: Table, after: Table, called: Mapping[str, str] | None = None
-) -> BoundExpr:
+def moved(bound: BoundExpr, before: Table, after: Table) -> BoundExpr:
     """Return an expression over the columns of one table as one over those of another one."""
-    return Moving(before, after, called)(bound)
+    return Moving(before, after)(bound)
 
 
 def _renamed(before: Table, after: Table, called: Mapping[str, str] | None) -> dict[str, str]:

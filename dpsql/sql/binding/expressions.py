@@ -254,11 +254,6 @@ def is_star(node: Expr) -> bool:
     )
 
 
-def is_public(node: Expr) -> bool:
-    """Whether a node is a column of a joined relation."""
-    return isinstance(node, exp.Column) and node.name.startswith("__r")
-
-
 def is_private(node: Expr) -> bool:
     """Whether a node is a column of the private table, or a key."""
     return isinstance(node, exp.Column) and node.name.startswith(("__a", "__w", "__s"))

@@ -17,7 +17,6 @@ from dpsql.hints import Hint, instead, write
 from dpsql.schema.names import folded, nearest
 from dpsql.sql.text.spans import CLAUSES, SourceText
 
-_VALUES = frozenset({TokenType.STRING, TokenType.NUMBER})
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _MEANT = ("SELECT", "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "JOIN")
 """Words that others are taken for, which are spelled almost like them."""
