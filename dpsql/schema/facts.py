@@ -13,10 +13,12 @@ system doesn't enforce for all rows, it leaves out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 TablePath: TypeAlias = tuple[str, str, str]
 """Database, schema and name."""
@@ -132,6 +134,9 @@ class Catalog(Protocol):
         """
         return nullcontext()
 
+    def forget(self) -> None:
+        """Ask the database again from now on, also for what is held: tables may be others now."""
+
     def parts(self, name: str) -> tuple[str, ...]:
         """Return the parts of a name that is written with dots, such as "main.people"."""
         return tuple(name.split("."))
@@ -186,3 +191,50 @@ class Catalog(Protocol):
 
     def copying(self, relation: str, name: str) -> str:
         """Write the statement that stores a relation as a table of some name, for hints."""
+
+
+_TOLD: ContextVar[tuple[object, dict[object, Any]] | None] = ContextVar("told", default=None)
+"""A connection or session, and what was told on it; see `HeldCatalog.held`."""
+T = TypeVar("T")
+
+
+class HeldCatalog(Catalog):
+    """A catalog that holds what it has told, if somebody says so; see `Catalog.held`."""
+
+    @property
+    @abstractmethod
+    def _place(self) -> object:
+        """The connection or session on which it is read."""
+
+    @contextmanager
+    def held(self, *, anew: bool = True) -> Iterator[None]:
+        """Look at nothing twice, until this ends; see `Catalog`."""
+        if not anew and self._told() is not None:
+            yield
+            return
+        before = _TOLD.set((self._place, {}))
+        try:
+            yield
+        finally:
+            _TOLD.reset(before)
+
+    def forget(self) -> None:
+        """Look at everything again; see `Catalog`."""
+        told = self._told()
+        if told is not None:
+            told.clear()
+
+    def _told(self) -> dict[object, Any] | None:
+        """Return what was told and is held; None if nothing is to be held."""
+        held = _TOLD.get()
+        return held[1] if held is not None and held[0] is self._place else None
+
+    def _once(self, what: object, look: Callable[[], T]) -> T:
+        """Return what is seen at a look, or was seen while it is held."""
+        told = self._told()
+        if told is None:
+            return look()
+        if what not in told:
+            told[what] = look()
+        found: T = told[what]
+        return found

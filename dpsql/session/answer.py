@@ -375,6 +375,7 @@ def _handed_out(data: PrivateData, release: Release, request: Request) -> Releas
     if request.out is not None:
         release.save(Path(request.out))
     if release.receipt is not None:
+        data.declared.source.catalog.forget()  # who goes on looks again
         # It was paid for and stored. Not to hand it out because the note about that failed
         # would help nobody: at worst, the same answers are handed out again.
         with suppress(LedgerError):

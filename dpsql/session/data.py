@@ -406,13 +406,21 @@ class PrivateData:
     archive: Archive
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self, *, anew: bool = False) -> Iterator[None]:
         """Check the database, and hold what its catalog tells until that ends; see `Catalog`.
+
+        A call compiles statements many times before anything is charged: of invented values, for
+        each key that is wanting, of what was measured before. All of these see one look at the
+        catalog. What they were compiled against is compared with another one, on the snapshot
+        that is counted, before the charge (`verify`); and after a charge the next one is taken.
+
+        Args:
+            anew: whether to look again, though something is held.
 
         Raises:
             StaleSchemaError: see `check_database`.
         """
-        with self.declared.source.catalog.held():
+        with self.declared.source.catalog.held(anew=anew):
             self.check_database()
             yield
 
@@ -441,7 +449,7 @@ class PrivateData:
             StaleSchemaError: it isn't.
         """
         declared, first = self.declared, tables[0]
-        with self.held():
+        with self.held(anew=True):
             for table in tables:
                 verify_unchanged(declared.source, table, declared.schema, declared.unit)
                 if table is not first:

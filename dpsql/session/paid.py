@@ -89,6 +89,7 @@ class PaidStep:
                     failure = ExecutionError()
                 if failure is not None:  # outside the handlers, so that it has no context
                     raise failure
+            data.declared.source.catalog.forget()  # who goes on looks again
             with suppress(LedgerError):  # at worst, the same is handed out again
                 data.ledger.deliver(receipt)
             return receipt, kept

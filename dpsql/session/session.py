@@ -324,7 +324,7 @@ class Session:
         check_request(request)
         request = _understood(request, self.ledger)
         # A release in another thread must not have its rows read as a catalog.
-        with self._lock, watched(request.progress) as watch:
+        with self._lock, watched(request.progress) as watch, self._data.held():
             request = replace(request, progress=watch)
             request.tell("planning", 0, 1)
             try:
@@ -352,7 +352,7 @@ class Session:
         check_budget(budget)
         request = Request(named(statements), budget, reuse=False, **part(options, PlanningOptions))
         request = _understood(request, self.ledger)
-        with self._lock, watched(options.get("progress")) as watch:
+        with self._lock, watched(options.get("progress")) as watch, self._data.held():
             watch("planning by each mechanism", 0, 1)
             data = self._data
             try:
@@ -625,9 +625,18 @@ def _understood(request: Request, ledger: Ledger) -> Request:
 
 @contextmanager
 def _at_work(session: Session, progress: Progress | bool | None) -> Iterator[Watch]:
-    """Work while no other thread uses the connection, in a way that an interrupt ends."""
+    """Work while no other thread uses the connection, in a way that an interrupt ends.
+
+    What the catalog tells is held, see `PrivateData.held`.
+    """
     source = session._data.declared.source
-    with one_thread, session._lock, watched(progress) as watch, interruptible(source):
+    with (
+        one_thread,
+        session._lock,
+        watched(progress) as watch,
+        interruptible(source),
+        session._data.held(),
+    ):
         yield watch
 
 

@@ -4,7 +4,8 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb.settings import MEANING, quiet_and_fast
+from dpsql.engines.duckdb.catalog import MEANING
+from dpsql.engines.duckdb.settings import quiet_and_fast
 from dpsql.engines.duckdb.views import describe_table
 from dpsql.errors import SchemaError
 from dpsql.sql import split_script

@@ -171,17 +171,11 @@ class Foreign:
     def execute(self, sql, parameters=()):
         if "duckdb_databases()" not in sql:
             return self._con.execute(sql, parameters)
-        here = self._con.execute(sql).fetchall()[0][:3]
-        said = self._found or [("", "")]  # of the current database; or of another one
-        con = duckdb.connect()
-        con.execute(
-            "CREATE TABLE said (a VARCHAR, b VARCHAR, c VARCHAR, d VARCHAR, e VARCHAR, f VARCHAR)"
-        ).fetchall()
-        name = here[0] if self._found else "other"
-        con.executemany(
-            "INSERT INTO said VALUES (?, ?, ?, ?, ?, ?)", [(*here, name, *each) for each in said]
-        )
-        return con.execute("FROM said")
+        said = self._found[0] if self._found else ("", "")  # of the current database; or of another
+        name = "database_name" if self._found else "'other'"
+        here = f"FROM ({sql}) WHERE database_name = current_database()"
+        said_here = f"SELECT * REPLACE ({name} AS database_name, ? AS path, ? AS type) {here}"
+        return self._con.execute(said_here, said)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 
 import dpsql
 from dpsql.engines.duckdb import catalog
+from dpsql.schema import facts
 
 BUDGET, KEYS = dpsql.Budget(rho=0.5), dpsql.Keys(delta="1e-9")
 DECLARED = "SELECT sex, COUNT(*) AS n FROM people GROUP BY sex"
@@ -47,7 +48,7 @@ def read(monkeypatch):
 
     def fetch(con, sql, parameters=()):
         if "duckdb_" in sql:  # else it reads settings
-            found.append((sql, catalog._TOLD.get() is not None))
+            found.append((sql, facts._TOLD.get() is not None))
         return before(con, sql, parameters)
 
     monkeypatch.setattr(catalog, "fetch", fetch)

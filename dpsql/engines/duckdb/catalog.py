@@ -7,20 +7,18 @@ macro of the database can take their place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import duckdb
 
-from dpsql.errors import InternalError, SchemaError
+from dpsql.errors import InternalError, SchemaError, printable
 from dpsql.schema.checks import collated
 from dpsql.schema.facts import (
-    Catalog,
     Database,
+    HeldCatalog,
     NamedTable,
     SchemaPath,
     StoredColumn,
@@ -88,9 +86,25 @@ def check_bound(con: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[A
         raise InternalError("DuckDB refuses a counting statement; nothing was charged")
 
 
-_HERE = """
-    SELECT system.main.current_database(), system.main.current_schema(),
-        system.main.current_setting('default_collation'), database_name, path, type
+MEANING = {
+    "integer_division": ("false",),
+    "ieee_floating_point_ops": ("true",),
+    "old_implicit_casting": ("false",),
+    "default_order": ("ASC", "ASCENDING"),
+    "default_null_order": ("NULLS_LAST",),
+    "default_collation": ("BINARY", "", "C", "POSIX"),
+    "dialect_compatibility_mode": ("NONE",),
+    "current_dialect": ("NULL",),
+    "active_grammar_extensions": ("[]",),
+}
+"""Settings that change what SQL means, and their values under which it means what it does here."""
+_RESET = frozenset({"current_dialect", "active_grammar_extensions"})
+"""Settings of which no value can be set that means the default."""
+_READ = ("lock_configuration", *MEANING)
+_SETTINGS = ", ".join(f"system.main.current_setting('{name}')::VARCHAR" for name in _READ)
+_HERE = f"""
+    SELECT system.main.current_database(), system.main.current_schema(), database_name, path, type,
+        {_SETTINGS}
     FROM system.main.duckdb_databases()
 """
 _NAMED = """
@@ -111,41 +125,37 @@ _VIEW = """
     WHERE database_name = ? AND schema_name = ? AND view_name = ? AND NOT internal
 """
 _COLUMNS = """
-    SELECT column_name, data_type, is_nullable, is_generated, comment
+    SELECT column_index, column_name, data_type, is_nullable, is_generated, comment
     FROM system.main.duckdb_columns()
-    WHERE database_name = ? AND schema_name = ? AND table_name = ? ORDER BY column_index ASC
+    WHERE database_name = ? AND schema_name = ? AND table_name = ?
 """
 _KEY_COLUMNS = """
-    SELECT table_name, column_name, data_type, is_generated FROM system.main.duckdb_columns()
+    SELECT table_name, column_index, column_name, data_type, is_generated
+    FROM system.main.duckdb_columns()
     WHERE database_name = ? AND schema_name = ? AND NOT internal
-    ORDER BY table_name ASC, column_index ASC
 """
 _CONSTRAINTS = """
-    SELECT table_name, constraint_type, constraint_column_names, referenced_table,
-        referenced_column_names, expression
-    FROM system.main.duckdb_constraints()
-    WHERE database_name = ? AND schema_name = ?
-        AND constraint_type IN ('FOREIGN KEY', 'PRIMARY KEY', 'UNIQUE', 'CHECK')
-    ORDER BY table_name ASC, constraint_index ASC
+    SELECT table_name, constraint_index, constraint_type, constraint_column_names,
+        referenced_table, referenced_column_names, expression
+    FROM system.main.duckdb_constraints() WHERE database_name = ? AND schema_name = ?
 """
+_KEYS = frozenset({"FOREIGN KEY", "PRIMARY KEY", "UNIQUE"})
 _ZONES = "SELECT name FROM system.main.pg_timezone_names()"
 _CLOCK = """
     SELECT system.main."timezone"(?, '2024-07-01 12:00:00+00'::TIMESTAMPTZ)::VARCHAR
 """
 _BYTES = frozenset({"BINARY", "C", "POSIX"})
 """Collations that tell all texts apart."""
-_TOLD: ContextVar[tuple[object, dict[object, Any]] | None] = ContextVar("told", default=None)
-"""A connection, and what its catalog has told; see `DuckDBCatalog.held`."""
-T = TypeVar("T")
 
 
 class _Databases(NamedTuple):
-    """The place of names alone, and the databases that there are."""
+    """The place of names alone, the databases that there are, and settings of the connection."""
 
     current: SchemaPath
-    collation: str
     databases: Mapping[str, tuple[str | None, str]]
     """Database → its file, if it is in one, and its kind."""
+    settings: Mapping[str, str | None]
+    """Those that change what SQL means, and whether they are locked."""
 
 
 class _Named(NamedTuple):
@@ -168,7 +178,7 @@ class _Named(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class DuckDBCatalog(Catalog):
+class DuckDBCatalog(HeldCatalog):
     """The catalog of DuckDB, read on a connection; see `Catalog`.
 
     All names are read by one statement, so that a script is compiled by few statements, however
@@ -190,39 +200,28 @@ class DuckDBCatalog(Catalog):
         rows = self._once((sql, *parameters), lambda: fetch(self.con, sql, parameters))
         return list(rows)
 
-    def _once(self, what: object, look: Callable[[], T]) -> T:
-        """Return what is seen at a look, or was seen while it is held."""
-        held = _TOLD.get()
-        if held is None or held[0] is not self.con:
-            return look()
-        if what not in held[1]:
-            held[1][what] = look()
-        found: T = held[1][what]
-        return found
-
-    @contextmanager
-    def held(self, *, anew: bool = True) -> Iterator[None]:
-        """Run no statement twice, until this ends; see `Catalog`."""
-        held = _TOLD.get()
-        if not anew and held is not None and held[0] is self.con:
-            yield
-            return
-        before = _TOLD.set((self.con, {}))
-        try:
-            yield
-        finally:
-            _TOLD.reset(before)
-
-    def forget(self) -> None:
-        """Forget what it has told, as tables are others now; see `held`."""
-        held = _TOLD.get()
-        if held is not None and held[0] is self.con:
-            held[1].clear()
+    @property
+    def _place(self) -> object:
+        return self.con
 
     def _here(self) -> _Databases:
         rows = self.fetch(_HERE)
-        current, collation = SchemaPath(str(rows[0][0]), str(rows[0][1])), str(rows[0][2] or "")
-        return _Databases(current, collation, {row[3]: (row[4], str(row[5])) for row in rows})
+        current = SchemaPath(str(rows[0][0]), str(rows[0][1]))
+        databases = {row[2]: (row[3], str(row[4])) for row in rows}
+        return _Databases(current, databases, dict(zip(_READ, rows[0][5:], strict=True)))
+
+    def check_meaning(self) -> None:
+        """Check that SQL means on the connection what it means by default.
+
+        Raises:
+            SchemaError: a setting changes that.
+        """
+        settings = self._here().settings
+        for name, usual in MEANING.items():
+            found = settings[name]
+            value = "NULL" if found is None else found
+            if capitals(value) not in map(capitals, usual):
+                raise _other_meaning(name, value, locked=settings["lock_configuration"] == "true")
 
     def _named(self) -> Mapping[str, Sequence[_Named]]:
         """Return the tables and views that there are, by their names in one case."""
@@ -284,7 +283,7 @@ class DuckDBCatalog(Catalog):
 
     def columns(self, path: Sequence[str]) -> list[StoredColumn]:
         """List the columns of a table or a view; see `Catalog`."""
-        return [StoredColumn(*row) for row in self.fetch(_COLUMNS, list(path))]
+        return [StoredColumn(*row[1:]) for row in _in_order(self.fetch(_COLUMNS, list(path)))]
 
     def table(self, path: Sequence[str]) -> StoredTable | None:
         """Return a table; see `Catalog`.
@@ -298,23 +297,25 @@ class DuckDBCatalog(Catalog):
             return None
         (one,) = found
         checks = tuple(
-            row[5]
-            for row in self.fetch(_CONSTRAINTS, path[:2])
-            if row[0] == one.name and row[1] == "CHECK"
+            row[6] for row in self._constraints(path) if row[0] == one.name and row[2] == "CHECK"
         )
         rows = self.fetch(_DEFINITION, path) if one.collates else []
         definition = "".join(str(sql) for (sql,) in rows)
-        apart = _collated(columns, definition, self._here().collation)
+        apart = _collated(columns, definition, self._here().settings["default_collation"])
         return StoredTable(columns, one.comment, checks, apart)
 
     def keys(self, path: Sequence[str]) -> StoredKeys:
         """Return the keys of the tables of a schema; see `Catalog`."""
         columns: dict[str, dict[str, str]] = {}
-        for table, column, type_, generated in self.fetch(_KEY_COLUMNS, path[:2]):
+        for table, _, column, type_, generated in _in_order(self.fetch(_KEY_COLUMNS, path[:2])):
             columns.setdefault(str(table), {})[str(column)] = "" if generated else str(type_)
-        rows = self.fetch(_CONSTRAINTS, path[:2])
-        keys = (_key(*row[:5]) for row in rows if row[1] != "CHECK")
+        rows = self._constraints(path)
+        keys = (_key(row[0], *row[2:6]) for row in rows if row[2] in _KEYS)
         return StoredKeys(columns, tuple(keys))
+
+    def _constraints(self, path: Sequence[str]) -> list[Row]:
+        """Return the constraints of the tables of a schema, those of each table in their order."""
+        return _in_order(self.fetch(_CONSTRAINTS, path[:2]))
 
     def schemas(self) -> list[SchemaPath]:
         """List the schemas that have tables; see `Catalog`."""
@@ -348,6 +349,25 @@ class DuckDBCatalog(Catalog):
         return f"CREATE TABLE {name} AS FROM {relation};"
 
 
+def _other_meaning(name: str, value: str, *, locked: bool) -> SchemaError:
+    """Refuse a connection of which a setting changes what SQL means."""
+    change = f"SET SESSION {name} = '{MEANING[name][0]}';"
+    if name in _RESET:
+        change = f"RESET {name};"
+    return SchemaError(
+        f"The connection has {name} = {printable(value)}, which changes what SQL means. "
+        "Statements mean here what they mean by default.",
+        hint=f"open it again without that: its configuration is locked, so {change} fails."
+        if locked
+        else change,
+    )
+
+
+def _in_order(rows: list[Row]) -> list[Row]:
+    """Put rows in order that begin with names and numbers: DuckDB takes longer for the few."""
+    return sorted(rows, key=lambda row: row[:2])
+
+
 def _key(table: str, kind: Any, names: Any, parent: str | None, keys: Any) -> StoredKey:
     return StoredKey(str(table), kind, _listed(names), str(parent), _listed(keys))
 
@@ -356,7 +376,9 @@ def _listed(names: object) -> tuple[str, ...]:
     return tuple(map(str, names)) if isinstance(names, list) else ()
 
 
-def _collated(columns: Sequence[StoredColumn], definition: str, default: str) -> frozenset[str]:
+def _collated(
+    columns: Sequence[StoredColumn], definition: str, default: str | None
+) -> frozenset[str]:
     """Return the columns of texts whose CHECKs also let texts pass that they don't name."""
     texts = frozenset(column.name for column in columns if column.type == "VARCHAR")
     if default and capitals(default) not in _BYTES:

@@ -1,22 +1,21 @@
 """The settings of a connection: while rows are counted on it, and those under which it can't be.
 
 Each setting of DuckDB's is one of three kinds. What changes the meaning of SQL is refused, since
-statements mean here what they mean by default (`MEANING`). What prints or is slow is set while rows
-are counted (`quiet_and_fast`). On what is left nothing here depends.
+statements mean here what they mean by default (`MEANING` of `catalog.py`). What prints or is slow
+is set while rows are counted (`quiet_and_fast`). On what is left nothing here depends.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import duckdb
 from duckdb import DuckDBPyConnection
 
-from dpsql.engines.duckdb.catalog import Row, fetch
-from dpsql.errors import ResourceLimitError, SchemaError, printable
-from dpsql.schema.names import capitals
+from dpsql.engines.duckdb.catalog import fetch
+from dpsql.errors import ResourceLimitError
 
 PERFECT_HASH_BITS = 20
 """Blocks of up to 20,000 cells fit this comfortably, and larger ones if they are packed."""
@@ -28,49 +27,6 @@ SETTINGS = """
         system.main.current_setting('enable_progress_bar'),
         system.main.current_setting('enable_progress_bar_print')
 """
-
-MEANING = {
-    "integer_division": ("false",),
-    "ieee_floating_point_ops": ("true",),
-    "old_implicit_casting": ("false",),
-    "default_order": ("ASC", "ASCENDING"),
-    "default_null_order": ("NULLS_LAST",),
-    "default_collation": ("BINARY", "", "C", "POSIX"),
-    "dialect_compatibility_mode": ("NONE",),
-    "current_dialect": ("NULL",),
-    "active_grammar_extensions": ("[]",),
-}
-"""Settings that change what SQL means, and their values under which it means what it does here."""
-_RESET = frozenset({"current_dialect", "active_grammar_extensions"})
-"""Settings of which no value can be set that means the default."""
-_VALUES = ", ".join(
-    f"COALESCE(system.main.current_setting('{n}')::VARCHAR, 'NULL')" for n in MEANING
-)
-_MEANING = f"SELECT system.main.current_setting('lock_configuration'), {_VALUES}"
-
-
-def check_meaning(ask: Callable[[str], list[Row]]) -> None:
-    """Check that SQL means on a connection what it means by default.
-
-    Args:
-        ask: runs a statement on it.
-
-    Raises:
-        SchemaError: a setting changes that.
-    """
-    ((locked, *values),) = ask(_MEANING)
-    for (name, usual), value in zip(MEANING.items(), values, strict=True):
-        if capitals(value) not in map(capitals, usual):
-            change = (
-                f"SET SESSION {name} = '{usual[0]}';" if name not in _RESET else f"RESET {name};"
-            )
-            raise SchemaError(
-                f"The connection has {name} = {printable(value)}, which changes what SQL means. "
-                "Statements mean here what they mean by default.",
-                hint=f"open it again without that: its configuration is locked, so {change} fails."
-                if locked
-                else change,
-            )
 
 
 @contextmanager

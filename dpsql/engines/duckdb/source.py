@@ -15,7 +15,6 @@ from dpsql.engines.duckdb import made
 from dpsql.engines.duckdb.catalog import DuckDBCatalog, fetch
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.engines.duckdb.reads import tables_below
-from dpsql.engines.duckdb.settings import check_meaning
 from dpsql.engines.duckdb.views import describe_table
 from dpsql.engines.source import DraftedSource, StoredState
 from dpsql.engines.unit_rows import rows_without_unit, unit_counts
@@ -79,7 +78,7 @@ class DuckDBSource(DraftedSource):
 
         So it is asked when a statement is compiled, and again on the snapshot before the charge.
         """
-        check_meaning(self.catalog.fetch)
+        self.catalog.check_meaning()
         return describe_table(self.catalog, name_parts, declared, unit)
 
     def public_rows(self, name_parts: Sequence[str], most: int) -> pl.DataFrame | None:

@@ -9,9 +9,8 @@ A folder or a table that no catalog has is known by its kind and its place: delt
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -24,8 +23,8 @@ from dpsql.engines.spark.sql.types import type_of
 from dpsql.errors import DpsqlError, SchemaError
 from dpsql.schema import Schema, Unit
 from dpsql.schema.facts import (
-    Catalog,
     Database,
+    HeldCatalog,
     NamedTable,
     SchemaPath,
     StoredColumn,
@@ -46,9 +45,6 @@ T = TypeVar("T")
 _TABLES = frozenset({"MANAGED", "EXTERNAL"})
 _MOST_SCHEMAS = 200
 _GENERATED = "delta.generationExpression"
-_Told = dict[tuple[str, object], Any]
-_TOLD: ContextVar[tuple[object, _Told] | None] = ContextVar("told", default=None)
-"""A session, and what its catalogs told of what; see `SparkCatalog.held`."""
 
 
 class SparkTable(NamedTuple):
@@ -64,7 +60,7 @@ class SparkTable(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class SparkCatalog(Catalog):
+class SparkCatalog(HeldCatalog):
     """The catalogs of Spark, read in a session; see `Catalog`.
 
     Args:
@@ -77,6 +73,10 @@ class SparkCatalog(Catalog):
     places: dict[tuple[str, str], None] = field(default_factory=dict)
     """Kind and place of what no catalog has, as far as anybody named it."""
     system = "Spark"
+
+    @property
+    def _place(self) -> object:
+        return self.session
 
     def know(self, name: Sequence[str], declared: Schema | None, unit: DeclaredUnit) -> None:
         """Keep the places that a name and declarations name: rows of these refer to each other."""
@@ -105,29 +105,6 @@ class SparkCatalog(Catalog):
     def database(self, name: str) -> Database | None:
         """Return a catalog: it has no file; see `Catalog`."""
         return Database(name, None)
-
-    @contextmanager
-    def held(self, *, anew: bool = True) -> Iterator[None]:
-        """Look at nothing twice, until this ends; see `Catalog`."""
-        held = _TOLD.get()
-        if not anew and held is not None and held[0] is self.session:
-            yield
-            return
-        before = _TOLD.set((self.session, {}))
-        try:
-            yield
-        finally:
-            _TOLD.reset(before)
-
-    def _once(self, what: tuple[str, object], look: Callable[[], T]) -> T:
-        """Return what is seen at a look, or was seen while it is held."""
-        held = _TOLD.get()
-        if held is None or held[0] is not self.session:
-            return look()
-        if what not in held[1]:
-            held[1][what] = look()
-        found: T = held[1][what]
-        return found
 
     def tables_named(self, name: str) -> list[NamedTable]:
         """List the tables of a name; see `Catalog`.
