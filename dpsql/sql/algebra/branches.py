@@ -28,7 +28,7 @@ from itertools import count
 from sqlglot import exp
 
 from dpsql.schema import Table
-from dpsql.sql.algebra.queries import Queries
+from dpsql.sql.algebra.queries import Queries, check_widths
 from dpsql.sql.algebra.query_rows import RowsOfQuery
 from dpsql.sql.binding.canonical import id_of
 from dpsql.sql.binding.expressions import Expr, in_place_of, quoted
@@ -125,8 +125,6 @@ class Branches:
         self, rows: WrittenRows, union: exp.SetOperation, names: Names, *, alone: bool
     ) -> list[WrittenRows]:
         """Return the queries of UNION ALL; those of one table that join nothing are together."""
-        from dpsql.sql.algebra.numbered import check_widths  # which most statements don't need
-
         sides = {self._queries.kind(part, names) for part in parts_of(union)}
         chosen = any(union.args.get(key) for key in ("limit", "offset"))
         if not is_union_all(union) or sides != {PRIVATE} or chosen:
@@ -136,7 +134,7 @@ class Branches:
         found = [one for branches in several for one in branches]
         self._check_number(found, union)
         bound = [self._bound(one) for one in found]
-        check_widths([len(one.columns) for one in bound], union, self._source)
+        check_widths(union, [len(one.columns) for one in bound], self._source)
         whole = [
             alone and one is part for part, of in zip(parts, several, strict=True) for one in of
         ]

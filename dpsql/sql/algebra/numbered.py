@@ -42,17 +42,6 @@ def are_of_one_scan(parts: Sequence[RowsOfQuery]) -> bool:
     return plain and len(tables) == 1
 
 
-def check_widths(widths: Sequence[int], union: Expr, source: SourceText) -> None:
-    """Refuse UNION ALL of queries of which one has more columns than another.
-
-    Raises:
-        SqlError: that is so.
-    """
-    if len(set(widths)) > 1:
-        message = "The queries that UNION ALL puts together have different numbers of columns."
-        raise source.error(union, message, "select as many columns in each.")
-
-
 def numbered_rows(
     parts: Sequence[RowsOfQuery], number: int, union: Expr, sandbox: Sandbox, source: SourceText
 ) -> RowsOfQuery:

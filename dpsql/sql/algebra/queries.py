@@ -315,7 +315,7 @@ class Queries(Translator):
         self, union: exp.SetOperation, names: Names, cells: Numbers
     ) -> RowsOfQuery | None:
         """Put rows of one table together that are joined with nothing; None if some are."""
-        from dpsql.sql.algebra.numbered import are_of_one_scan, check_widths, numbered_rows
+        from dpsql.sql.algebra.numbered import are_of_one_scan, numbered_rows
 
         used, parts = frozenset(self._used), list[RowsOfQuery]()
         for part in parts_of(union):
@@ -324,7 +324,7 @@ class Queries(Translator):
         if not are_of_one_scan(parts):
             self._used = set(used)
             return None
-        check_widths([len(part.columns) for part in parts], union, self.source)
+        check_widths(union, [len(part.columns) for part in parts], self.source)
         return numbered_rows(parts, next(cells), union, self.sandbox, self.source)
 
     def behind(self, query: Expr, names: Names) -> Names:
@@ -438,7 +438,7 @@ class Queries(Translator):
         from dpsql.sql.algebra.unions import put_together  # which most statements don't need
 
         parts = [self._part(part, names) for part in parts_of(query)]
-        self._check_columns(query, [listed for _, listed in parts])
+        check_widths(query, [len(listed) for _, listed in parts], self.source)
         listed = parts[0][1]
         made, ids = put_together(self, [part for part, _ in parts], listed)
         span = self.source.node(query)
@@ -447,12 +447,6 @@ class Queries(Translator):
             for name, id_ in zip(listed, ids, strict=True)
         )
         return RowsOfQuery(made, tuple(columns))
-
-    def _check_columns(self, query: exp.SetOperation, sides: Sequence[Sequence[str]]) -> None:
-        """Refuse a set operation of queries of which one has more columns than another."""
-        if len(set(map(len, sides))) > 1:
-            message = f"The queries of this {_called(query)} have different columns."
-            raise self.source.error(query, message, "list the same.")
 
     def _check_set(self, query: exp.SetOperation, names: Names) -> None:
         """Refuse what compares rows, chooses some of them, or puts others beside them."""
@@ -486,7 +480,7 @@ class Queries(Translator):
             return None
         with self.own_ids():
             parts = [self._part(side, names) for side in sides_of(query)]
-        self._check_columns(query, [listed for _, listed in parts])
+        check_widths(query, [len(listed) for _, listed in parts], self.source)
         sides = [list(zip(listed, part.columns, strict=True)) for part, listed in parts]
         tells = told_by(sides)
         return None if tells is None else as_select(query, tells, sides[0])
@@ -550,6 +544,17 @@ def unit_ids(table: Table) -> frozenset[str]:
     unit = table.unit
     own = unit is not None and not unit.joins and len(unit.columns) == 1
     return frozenset((*unit_columns(table), *((unit.column,) if unit is not None and own else ())))
+
+
+def check_widths(query: exp.SetOperation, widths: Sequence[int], source: SourceText) -> None:
+    """Refuse a set operation of queries of which one has more columns than another.
+
+    Raises:
+        SqlError: that is so.
+    """
+    if len(set(widths)) > 1:
+        message = f"The queries of this {_called(query)} have different numbers of columns."
+        raise source.error(query, message, "select as many columns in each.")
 
 
 def _called(query: exp.SetOperation) -> str:
