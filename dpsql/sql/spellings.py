@@ -231,21 +231,7 @@ class _Stars:
         if columns is None:
             message = "It isn't known which columns this star stands for."
             raise self._source.error(item, message, "name the columns.")
-        left_out = star.args.get("except_") or []
-        of_one = next((c for c in left_out if isinstance(c, exp.Column) and c.table), None)
-        if of_one is not None:
-            message = "A star leaves out columns by their names alone here."
-            hint = "write EXCLUDE for one table: a.* EXCLUDE (x), b.*."
-            raise self._source.unsupported(of_one, message, hint)
-        excluded = {folded(c.name) for c in left_out}
-        replaced = {folded(a.alias): a.this for a in star.args.get("replace") or []}
-        named = {folded(a.this.name): a.args["alias"] for a in star.args.get("rename") or []}
-        here = {folded(name) for name, _ in columns}
-        lacking = next((n for n in (*excluded, *replaced, *named) if n not in here), None)
-        if lacking is not None:
-            message = f"The star has no column {printable(lacking)[:100]} to leave out or change."
-            hint = "it has " + ", ".join(printable(name) for name, _ in columns[:20]) + "."
-            raise self._source.error(item, message, hint, SqlSchemaError)
+        excluded, replaced, named = self._changed(item, star, columns)
         span, found = self._source.node(item), list[Expr]()
         for name, owner in columns:
             if folded(name) in excluded:
@@ -261,6 +247,27 @@ class _Stars:
                 column = exp.Alias(this=column, alias=named[folded(name)].copy())
             found.append(column)
         return found
+
+    def _changed(
+        self, item: Expr, star: exp.Star, columns: Sequence[tuple[str, str]]
+    ) -> tuple[set[str], dict[str, Expr], dict[str, Expr]]:
+        """Return the columns that a star leaves out, shows another expression of, and renames."""
+        left_out = star.args.get("except_") or []
+        of_one = next((c for c in left_out if isinstance(c, exp.Column) and c.table), None)
+        if of_one is not None:
+            message = "A star leaves out columns by their names alone here."
+            hint = "write EXCLUDE for one table: a.* EXCLUDE (x), b.*."
+            raise self._source.unsupported(of_one, message, hint)
+        excluded = {folded(c.name) for c in left_out}
+        replaced = {folded(a.alias): a.this for a in star.args.get("replace") or []}
+        named = {folded(a.this.name): a.args["alias"] for a in star.args.get("rename") or []}
+        here = {folded(name) for name, _ in columns}
+        lacking = next((n for n in (*excluded, *replaced, *named) if n not in here), None)
+        if lacking is not None:
+            message = f"The star has no column {printable(lacking)[:100]} to leave out or change."
+            hint = "it has " + ", ".join(printable(name) for name, _ in columns[:20]) + "."
+            raise self._source.error(item, message, hint, SqlSchemaError)
+        return excluded, replaced, named
 
     def _starred(
         self, item: Expr, select: exp.Select, around: Queries

@@ -403,7 +403,6 @@ def _ways_to_share(
     Or if a record is several rows, which may be in several cells.
     """
     from dpsql.planner.strategies.one_budget import by_class, share  # for several parts
-    from dpsql.planner.strategies.together import solve_together
 
     if any(one.part.rows > 1 and not one.part.of_units for one in alone):
         return []
@@ -426,16 +425,30 @@ def _ways_to_share(
             wanted = [max(one.error, floor) for one in these]
             shared = share(wanted, by_class(own), 2 if cost.budget.pure else 1)
             found.append(_Way([*shared.shares], plan, shared.error, shared.least, SHARES))
-    if not any(one.terms for one in costs):
-        return found
+    way = None if by is None else _apart(alone, costs, errors, cost, planned, by, tolerance)
+    return found if way is None else [*found, way]
+
+
+def _apart(
+    alone: Sequence[_Alone],
+    costs: Sequence[Costs],
+    errors: Sequence[float],
+    cost: Cost,
+    planned: Callable[[int, Budget], Plan],
+    by: ByStrategy,
+    tolerance: float,
+) -> _Way | None:
+    """Find strategies of parts that a row costs something in, together; None if there is no way."""
+    from dpsql.planner.strategies.together import solve_together  # for several parts
+
     solved = [i for i, one in enumerate(alone) if costs[i].terms]
-    if by is None or cost.budget.pure or cost.spreads:
-        return found
+    if not solved or cost.budget.pure or cost.spreads:
+        return None
     rest = [i for i in range(len(alone)) if not costs[i].terms]
     asked = [alone[i].part.asked_with(cost.supports) for i in solved]
     both = solve_together(asked, [errors[i] for i in rest], tolerance / 4)
     if both is None:
-        return found
+        return None
     strategies = dict(zip(solved, both.strategies, strict=True))
     shares = dict(zip(rest, both.others, strict=True)) | {i: s.share for i, s in strategies.items()}
 
@@ -447,14 +460,13 @@ def _ways_to_share(
         return by(one.part, share, Again(strategy.merged, strategy.root, one.lower))
 
     unit = 1 / float(cost.per_record)
-    way = _Way(
+    return _Way(
         [float(shares[i]) for i in range(len(alone))],
         planned_by,
         both.upper * unit,
         both.lower * unit,
         APART,
     )
-    return [*found, way]
 
 
 def _inside(alone: Sequence[_Alone], cost: Cost, inside: Inside) -> list[_Alone]:
