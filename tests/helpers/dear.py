@@ -176,6 +176,7 @@ DOORS = frozenset(
         "rows/test_functions.py::test_its_values_are_between_its_bounds",
         "rows/test_total.py::test_no_listed_function_fails_on_any_row",
         "session/test_attached.py::test_no_way_to_a_table_gives_it_a_fresh_budget",
+        "session/test_changed_meanwhile.py::test_each_charge_is_for_what_is_there",
         "session/test_files.py::test_changes_before_the_charge_cost_nothing",
         "session/test_opened.py::test_a_line_that_is_no_row_is_told_of_before_the_charge_and_without_a_word_of_it",
         "session/test_sessions.py::test_interrupts_by_phase",

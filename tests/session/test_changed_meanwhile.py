@@ -104,7 +104,7 @@ def test_so_often_a_call_looks(con, moments, name):
     assert Counter(seen) == {"look": looks, "snapshot": SNAPSHOTS * charges}
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("name", "change", "moment"), CASES)
 def test_each_charge_is_for_what_is_there(con, moments, monkeypatch, name, change, moment):
     session, other = dpsql.Session(con), con.cursor()
