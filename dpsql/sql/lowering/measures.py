@@ -12,11 +12,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import date
 from fractions import Fraction
 from types import MappingProxyType
-
-from sqlglot import exp
 
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, WantedColumn
 from dpsql.hints import instead
@@ -64,7 +62,7 @@ from dpsql.schema.domain import ZONED, Merging
 from dpsql.schema.drafts import bounds_hint, expression_hint, finding_bounds_hint, have
 from dpsql.schema.names import quoted_text, unused
 from dpsql.sql.binding.core import Linear, Within
-from dpsql.sql.binding.expressions import BoundExpr, Expr, as_stored, rebuild, render
+from dpsql.sql.binding.expressions import BoundExpr, as_stored
 from dpsql.sql.lowering.matrices import AddedUp
 from dpsql.sql.lowering.restrict import numbers
 from dpsql.sql.lowering.stored_values import (
@@ -73,6 +71,7 @@ from dpsql.sql.lowering.stored_values import (
     filled,
     number,
     read_type,
+    with_moments,
     with_rounded_times,
     within,
 )
@@ -765,41 +764,3 @@ def _stored(table: Table, name: str) -> tuple[Table, str]:
             if joined == name:
                 return _stored(parent.table, own)
     return table, name
-
-
-# ── Dates and moments that depend on no row, in expressions of rows ──────────────────────────────
-#
-#     l_receiptdate < DATE '1994-01-01' + INTERVAL '1' YEAR
-#     l_receiptdate >= make_date(1994, 1, 1)
-#
-# DuckDB computes them beforehand, among public things: so there is a constant where the private
-# rows are, and no functions of the calendar have to run there.
-
-
-def with_moments(node: Expr, sandbox: Sandbox) -> str:
-    """Write an expression with constants in place of the dates and moments that are computed.
-
-    Raises:
-        SandboxError: DuckDB can't compute one.
-    """
-
-    def change(part: Expr) -> Expr:
-        if _is_moment(part):
-            found = sandbox.frame(f"SELECT {render(part)} AS v")["v"][0]
-            if isinstance(found, datetime) and found.tzinfo is None:
-                return exp.cast(exp.Literal.string(found.isoformat(" ")), "TIMESTAMP")
-            if isinstance(found, date) and not isinstance(found, datetime):
-                return exp.cast(exp.Literal.string(found.isoformat()), "DATE")
-        return rebuild(part, change)
-
-    return render(change(node)) if any(_is_moment(part) for part in node.walk()) else render(node)
-
-
-_COMPUTED = (exp.Add, exp.Sub, exp.Func)
-
-
-def _is_moment(part: Expr) -> bool:
-    """Whether something is computed of constants that may be a date or a moment."""
-    if not isinstance(part, _COMPUTED) or isinstance(part, (exp.Connector, exp.Cast, exp.Case)):
-        return False
-    return part.find(exp.Column, exp.Query) is None
