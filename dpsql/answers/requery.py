@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -42,7 +43,7 @@ from dpsql.schema import Table
 from dpsql.schema.domain import Cuts
 from dpsql.schema.grain import without_computed
 from dpsql.schema.names import closest, folded
-from dpsql.sql.binding.core import SumForm
+from dpsql.sql.binding.core import FILLED, OTHER_FORMS, SumForm
 from dpsql.sql.binding.tables import Public
 from dpsql.sql.compiled import Script
 from dpsql.sql.frontend import CutsOf, compile_script, no_cuts, no_split
@@ -250,18 +251,24 @@ def requery(
             """Know of nothing that was measured of a table, which a relation may be in place of."""
             return measured.get(table.path, _TableBefore(table, (), {}))
 
-        def answered(sums: SumForm = SumForm.FILLED) -> AnsweredFrames:
-            script = _compiled(
-                sql,
-                counted,
-                public,
-                read,
-                split=lambda table: before(table).split(table),
-                groups_above=groups_above,
-                cuts=lambda table: before(table).cuts,
-                sums=sums,
-                found=found_keys,
-            )
+        names = {name for of in measured.values() for s in of.sources for name in s.measures}
+        compile_ = partial(
+            _compiled,
+            sql,
+            counted,
+            public,
+            read,
+            split=lambda table: before(table).split(table),
+            groups_above=groups_above,
+            cuts=lambda table: before(table).cuts,
+            found=found_keys,
+        )
+
+        def answered(sums: SumForm = FILLED) -> AnsweredFrames:
+            script = compile_(sums=sums)
+            around = frozenset[str]().union(*(s.known_otherwise(names) for s in script.each))
+            if around:
+                script = compile_(sums=replace(sums, around=around))
             script = _with_drawn(script, drawn)
             own = chain.from_iterable(known(table).along(table) for table in script.tables)
             answers = answers_of(script, tuple(own), others)
@@ -273,8 +280,8 @@ def requery(
         try:
             return answered()
         except UndeterminedError:
-            if any(source.measures for of in measured.values() for source in of.sources):
-                for other in (SumForm.AROUND, SumForm.FROM_ZERO):
+            if names:
+                for other in OTHER_FORMS:
                     with suppress(UndeterminedError):
                         return answered(other)
             raise
@@ -330,7 +337,7 @@ def _compiled(
     split: Callable[[Table], Mapping[str, Ints]] = no_split,
     groups_above: float | None = None,
     cuts: CutsOf = no_cuts,
-    sums: SumForm = SumForm.FILLED,
+    sums: SumForm = FILLED,
     found: Sequence[FoundColumn] = (),
 ) -> Script:
     """Compile one SQL text over the tables of a release, whose rows are of the same units."""

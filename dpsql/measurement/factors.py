@@ -258,7 +258,8 @@ class DenseFactor(IntegerFactor):
         among = np.abs(np.array(self._gram, dtype=object)).reshape(*self._shape, *self._shape)
         half = len(self._shape)
         others = [i for i, axis in enumerate(self._axes) if axis not in axes]
-        return np.asarray(among.max(axis=(*others, *(half + i for i in others)), initial=0))
+        found = among.max(axis=(*others, *(half + i for i in others)), initial=0)
+        return np.asarray(found, dtype=object)
 
     def column_sums(self, axes: Collection[int]) -> NDArray[Any] | None:
         """Add up all magnitudes, in integers of any size; of many cells none are."""
@@ -279,7 +280,8 @@ class DenseFactor(IntegerFactor):
         """Return the largest of numbers in digits, by the cells of some axes."""
         numbers = sum(digit.astype(object) << bits * k for k, digit in enumerate(digits))
         others = tuple(i for i, axis in enumerate(self._axes) if axis not in axes)
-        return np.asarray(np.reshape(numbers, self._shape).max(axis=others, initial=0))
+        found = np.reshape(numbers, self._shape).max(axis=others, initial=0)
+        return np.asarray(found, dtype=object)  # also a single number, which is no array
 
     @cached_property
     def _gram(self) -> list[list[int]]:

@@ -59,6 +59,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.errors import InternalError
 from dpsql.measurement.distributions import Laplace
 from dpsql.measurement.factors import DenseFactor
 from dpsql.measurement.strategy import BlockStrategy
@@ -87,6 +88,10 @@ class CostTable:
     cells: NDArray[Any]
     """In Python's integers, of their shape."""
 
+    def __post_init__(self) -> None:
+        if self.cells.dtype != object:  # 64 bits don't hold what is made of them
+            raise InternalError("a cost is of Python's integers")
+
     @property
     def largest(self) -> int:
         """The largest number."""
@@ -96,7 +101,7 @@ class CostTable:
         """Return the numbers along some axes, of length 1 where the table has none of them."""
         own = sorted(range(len(self.axes)), key=lambda i: axes.index(self.axes[i]))
         shape = [axis[1] if axis in self.axes else 1 for axis in axes]
-        return np.asarray(self.cells.transpose(own).reshape(shape))
+        return np.asarray(self.cells.transpose(own).reshape(shape), dtype=object)
 
     def over(self, axis: Axis) -> CostTable:
         """Return the largest numbers over the cells of an attribute."""
@@ -175,9 +180,17 @@ class RowCost:
                 kept.append(table)
                 size *= table.cells.size
         scale = np.array(times * denominator, dtype=object)
-        product = reduce(np.multiply.outer, (table.cells for table in kept), scale)
+        product = reduce(_outer, (table.cells for table in kept), scale)
         axes = tuple(axis for table in kept for axis in table.axes)
         return CostTable(axes, np.asarray(-(-product // self.width), dtype=object))
+
+
+def _outer(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
+    """Multiply each number by each: exactly, and of no axes an array as well.
+
+    NumPy makes a bare number of the latter, and of that 64 bits in the next product.
+    """
+    return np.asarray(np.multiply.outer(first, second), dtype=object)
 
 
 def row_cost(block: BlockStrategy) -> RowCost:

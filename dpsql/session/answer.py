@@ -61,7 +61,7 @@ from dpsql.session.planning import (
     planned,
     referred,
 )
-from dpsql.sql.binding.core import SumForm
+from dpsql.sql.binding.core import OTHER_FORMS, SumForm
 from dpsql.sql.compiled import Script
 
 
@@ -207,10 +207,8 @@ def answer_free(data: PrivateData, request: Request) -> Release:
 
 def _other_sums(own: Compiled) -> Iterator[SumForm]:
     """Yield the other forms in which sums may have been measured."""
-    if any(script.instead for script in own.script.each):
-        yield SumForm.AROUND
-    if own.script.is_centered:  # as with Laplace noise
-        yield SumForm.FROM_ZERO
+    if any(script.measures for script in own.script.each):
+        yield from OTHER_FORMS
 
 
 def _from_measurements(data: PrivateData, own: Compiled) -> Release:

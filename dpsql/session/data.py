@@ -54,7 +54,7 @@ from dpsql.schema.table import MovedValues, moved_values
 from dpsql.schema.units import RowLimit
 from dpsql.session.archive import Archive
 from dpsql.session.purpose import check_vintage
-from dpsql.sql.binding.core import SumForm
+from dpsql.sql.binding.core import FILLED, SumForm
 from dpsql.sql.compiled import Script
 from dpsql.sql.frontend import CutsOf, compile_script, no_cuts, no_split
 
@@ -112,7 +112,7 @@ class DeclaredData:
         request: Request,
         split: Callable[[Table], Split] = no_split,
         cuts: CutsOf = no_cuts,
-        sums: SumForm = SumForm.FILLED,
+        sums: SumForm = FILLED,
     ) -> Script:
         """Compile statements against the catalog and what is declared.
 
@@ -171,7 +171,7 @@ class DeclaredData:
         named = isinstance(request.mechanism, str)  # it may be anything yet
         if named and request.mechanism == LAPLACE and request.amount is not None and centered:
             try:
-                given = script, self._compiled(request, split, cuts, SumForm.FROM_ZERO)
+                given = script, self._compiled(request, split, cuts, SumForm(from_zero=True))
                 return min(given, key=lambda s: plan(s.workload, request.amount, LAPLACE).rmse)
             except SandboxLimitError:
                 raise

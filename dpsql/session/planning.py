@@ -44,7 +44,7 @@ from dpsql.schema.grain import made_of
 from dpsql.schema.table import Parent, Table, neighbours_of
 from dpsql.session.data import PrivateData, Split, split_of
 from dpsql.session.targets import plan_for
-from dpsql.sql.binding.core import SumForm
+from dpsql.sql.binding.core import FILLED, SumForm
 from dpsql.sql.compiled import Script
 from dpsql.workload import Workload
 from dpsql.workload.spread import SpreadRows
@@ -69,7 +69,7 @@ class Compiled:
     request: Request
     script: Script
     before: Before
-    sums: SumForm = SumForm.FILLED
+    sums: SumForm = FILLED
     """The form in which values are added up row by row."""
     notes: tuple[str, ...] = ()
     """Notes for the plan, besides its own."""
@@ -87,7 +87,7 @@ class Compiled:
         return replace(self, before=Before(vintage=self.before.vintage))
 
 
-def compiled(data: PrivateData, request: Request, sums: SumForm = SumForm.FILLED) -> Compiled:
+def compiled(data: PrivateData, request: Request, sums: SumForm = FILLED) -> Compiled:
     """Compile statements as if nothing had been measured, and find what was.
 
     Args:
@@ -103,8 +103,12 @@ def compiled(data: PrivateData, request: Request, sums: SumForm = SumForm.FILLED
     script = alone = data.declared.compile(request, sums=sums)
     data.archive.referred(request, referred(script))
     before = data.archive.of_tables(request, script.tables)
-    if _is_known_otherwise(script, before.sources):
-        sums = SumForm.AROUND
+    around = frozenset[str]()
+    for own in script.each:
+        known = {name for source in about(script, own, before.sources) for name in source.measures}
+        around |= own.known_otherwise(known)
+    if around:
+        sums = replace(sums, around=around)
         script = alone = data.declared.compile(request, sums=sums)
     cuts = _Cuts.of(script, before.sources)
     if any(
@@ -114,15 +118,6 @@ def compiled(data: PrivateData, request: Request, sums: SumForm = SumForm.FILLED
     ):
         script = data.declared.compile(request, cuts=cuts.of_table, sums=sums)
     return Compiled(request, script, before.along(cuts.of_source), sums, alone=alone)
-
-
-def _is_known_otherwise(script: Script, sources: Sequence[Source]) -> bool:
-    """Whether sums were measured to which rows without a value add nothing, and none with 0."""
-    for own in script.each:
-        known = {name for source in about(script, own, sources) for name in source.measures}
-        if any(plain in known and full not in known for full, plain in own.instead.items()):
-            return True
-    return False
 
 
 @dataclass(frozen=True, slots=True)

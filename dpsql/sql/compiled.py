@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import polars as pl
@@ -229,6 +229,11 @@ class Script:
         if not self.apart:
             return supports_of(self.table, self.measures, self.keys, self.merged)
         return tuple(s.renamed(of.attribute) for of, own in self.apart for s in own.supports)
+
+    def known_otherwise(self, known: Collection[str]) -> frozenset[str]:
+        """Return those of some measures in place of which the script has others, that aren't."""
+        pairs = self.instead.items()
+        return frozenset(plain for full, plain in pairs if plain in known and full not in known)
 
     def owner(self, attribute: str) -> tuple[Script, str]:
         """Return the script over the one table that has an attribute, and its name there."""

@@ -31,7 +31,7 @@ from dpsql.schema.domain import Cuts
 from dpsql.schema.names import quoted_name, twins
 from dpsql.sql.allow import check_allowed
 from dpsql.sql.assemble import Asked, LoweredStatement, answered, assemble
-from dpsql.sql.binding.core import Core, Linear, SumForm, only_summed
+from dpsql.sql.binding.core import FILLED, Core, Linear, SumForm
 from dpsql.sql.binding.expressions import BoundExpr
 from dpsql.sql.binding.tables import (
     NamedTables,
@@ -100,7 +100,7 @@ def compile_script(
     groups_above: float | None = None,
     cuts: CutsOf = no_cuts,
     *,
-    sums: SumForm = SumForm.FILLED,
+    sums: SumForm = FILLED,
     drawing: bool = False,
     wherever: bool = False,
     widen: Widen = no_parents,
@@ -248,9 +248,10 @@ class _OverOne:
             sandbox,
             stored,
             declared=declared,
-            from_zero=sums is SumForm.FROM_ZERO,
+            from_zero=sums.from_zero,
             drawing=drawing,
-            summed=only_summed(self.cores) if sums is SumForm.FILLED else frozenset(),
+            summed=sums.columns(self.cores),
+            around=sums.around,
             stored_in=stored_in,
         )
         readers = [reader(source=p.source) for _, p, _ in self.outlined]

@@ -364,6 +364,34 @@ def test_norms_of_all_columns_are_exact():
         assert factor.largest_column_sum == sums.max()
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_costs_of_more_than_64_bits_are_exact(seed):
+    """Also of factors without axes, as of a total: NumPy's products of bare numbers wrap around."""
+    rng = np.random.default_rng(seed)
+    entries, bound = rng.integers(1, 4, 3).tolist(), int(rng.integers(1 << 20, 1 << 25))
+    factors = [
+        DenseFactor((), (), np.array([[entries[0]]])),
+        DenseFactor((0,), (2,), np.array([[entries[1], 0]])),
+        DenseFactor((1,), (1,), np.array([[entries[2]]])),
+        MeasureFactor((2,), bound),
+    ]
+    largest, width = math.prod(entries) * bound, int(rng.integers(1 << 40, 1 << 50))
+    for law, cost in ((Laplace(width), largest), (Gaussian(width), largest**2)):
+        block = BlockStrategy((("k", "l", "m"),), tuple(factors), law)
+        exact = Fraction(cost, width)
+        assert cost * width >= 1 << 62
+        assert spent((block,)) == exact
+        assert worst_row([row_cost(block).named(("k", "l", "m"))]) == exact
+        for support in (("k", (True, False)), ("k", (True, True)), ("other", (True, False))):
+            assert spent((block,), supports=(Support("m", *support),)) == exact
+        assert spent((block,), supports=(Support("m", "k", (False, True)),)) == 0
+
+
+def test_costs_are_of_integers_of_any_size():
+    with pytest.raises(InternalError, match="Python's integers"):
+        CostTable((("a", 2),), np.array([1, 2]))
+
+
 def test_columns_of_very_many_cells_count_by_the_longest(monkeypatch):
     from dpsql.measurement import factors
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import random
 
+import duckdb
 import pytest
 
+import dpsql
 from dpsql.planner.mechanisms import querysmasher
 from dpsql.planner.mechanisms.querysmasher import plan
 from dpsql.privacy import Budget
@@ -104,3 +106,38 @@ def test_the_largest_errors_are_less_too(how, monkeypatch):
     monkeypatch.setattr(querysmasher, "_exclude_each_other", lambda _: False)
     _, before = found()
     assert needed < 0.8 * before
+
+
+@pytest.mark.parametrize("rows", [(1, 1), (2, 3)])
+@pytest.mark.parametrize("asked", ["total", "groups", "both"])
+def test_tables_that_are_compared_add_up_what_each_costs(rows, asked):
+    """The cost of the worst row holds where each record is one row, and totals aren't compared."""
+    con, sizes = duckdb.connect(), {"k": 6, "m": 20, "g": 4, "q": 15}
+    domains = {name: dpsql.Domain.integers(0, n - 1) for name, n in sizes.items()}
+    units = {}
+    for table, most in zip("tr", rows, strict=True):
+        con.execute(f"CREATE TABLE {table} (p INTEGER, k INTEGER, m INTEGER, g INTEGER, q INTEGER)")
+        units[table] = dpsql.Unit("p", most)
+
+    def pair(table):
+        return {
+            f"{table}{k}": f"SELECT {by}, COUNT(*) AS n FROM {table} WHERE k = {k} GROUP BY {by}"
+            for k, by in enumerate(("m, g", "g, q"))
+        }
+
+    more = {
+        "total": {"n": "SELECT COUNT(*) AS n FROM r"},
+        "groups": {"n": "SELECT m, COUNT(*) AS n FROM r GROUP BY m"},
+        "both": pair("r"),
+    }
+    session = dpsql.Session(con, schema=dpsql.Schema(dict.fromkeys("tr", domains), units=units))
+    found = session.plan(pair("t") | more[asked], budget=BUDGET)
+    assert found.privacy_cost <= 1
+    assert found.gap >= 0
+
+
+def test_the_bound_of_single_answers_is_one_of_shared_costs():
+    workload = exclusive(2, 4)
+    found = plan(workload, BUDGET, objective="largest")
+    assert 0 < found.gap < 0.3
+    assert found.gap_among == "these residual spaces in other shares"

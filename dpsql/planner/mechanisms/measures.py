@@ -276,6 +276,7 @@ def _plan_added(
     plans = [
         plan_apart(part, _share(budget, share)) for part, share in zip(divided, shares, strict=True)
     ]
+    plans = _added_up(cost, divided, plans, compare=again is not None)
     found = together(workload, cost, divided, plans, compare=again is not None)
     better = again and _resolved(found, divided, tolerance)
     if again is None or better is None:
@@ -289,11 +290,26 @@ def _plan_added(
         again(part, budgets[i], solved[i]) if i in solved else plan_apart(part, budgets[i])
         for i, part in enumerate(divided)
     ]
+    plans = _added_up(cost, divided, plans, compare=True)
     other = together(workload, cost, divided, plans, compare=True)
     if other.rmse >= found.rmse * (1 - WORTHWHILE):
         return found
     saved = (found.rmse**2 - other.rmse**2) * workload.count + found.saved
     return replace(other, saved=saved)
+
+
+def _added_up(
+    cost: Cost, divided: Sequence[Part], plans: Sequence[Plan], *, compare: bool
+) -> list[Plan]:
+    """Return plans of parts that fit the budget together.
+
+    What is measured of one part may rest on what the worst row pays for it. Where totals of tables
+    are compared, or a unit has several rows in one record, costs of sets are added up instead.
+    """
+    shared = any(plan.shared for plan in plans)
+    if not shared or not (compare or not fits(cost, divided, plans)):
+        return list(plans)
+    return [plan.added() if plan.shared and plan.added else plan for plan in plans]
 
 
 def _resolved(found: Plan, divided: Sequence[Part], tolerance: float) -> Resolved | None:
@@ -332,10 +348,10 @@ class _Alone:
 
     @property
     def lower(self) -> float:
-        """A bound on the error of plans like this one, for rows that add 1, at cost 1."""
+        """A bound on the error of any plan, for rows that add 1, at cost 1; 0 if none is known."""
         largest = [max(f.weight for f in p.workload.families) for p in (self.part, self.planned)]
-        roots = (len(b.strategy.spaces) * math.sqrt(b.lower) for b in self.plan.planned)
-        return math.fsum(roots) ** 2 * largest[0] / largest[1]
+        lower = self.plan.planned[0].lower if self.plan.whole else 0.0
+        return lower * largest[0] / largest[1]
 
     def costs(self, cost: Cost) -> Costs:
         """Return what it costs by cells, over the budget."""
@@ -540,7 +556,12 @@ def together(
     """
     pairs = list(zip(divided, plans, strict=True))
     planned = tuple(
-        replace(block, strategy=part.measured(block.strategy), lower=block.lower * part.change**2)
+        replace(
+            block,
+            strategy=part.measured(block.strategy),
+            # Of sets that share what a row may cost it says nothing of the sum of their errors.
+            lower=0.0 if plan.shared else block.lower * part.change**2,
+        )
         for part, plan in pairs
         for block in plan.planned
     )

@@ -90,6 +90,7 @@ from dpsql.workload.spread import SpreadRows
 from dpsql.workload.workload import joint_cells, touched
 
 INSIDE = "residual spaces of conditions"
+IN_OTHER_SHARES = "these residual spaces in other shares"
 LEAST = 1e-300
 """The least error of a measurement, so that it has a share."""
 ENOUGH = 2
@@ -247,8 +248,10 @@ def _plan_total(
         return stitch(workload, cost, _uniform(workload, tolerance, solved))
     plans |= _weighted(workload, cost, tolerance, solved)
     if _exclude_each_other(workload):
-        inside = plan_inside(workload, cost, _best(plans), tolerance, solved)
-        plans |= {} if inside is None else {INSIDE: inside}
+        added = _best(plans)
+        inside = plan_inside(workload, cost, added, tolerance, solved)
+        if inside is not None:
+            plans[INSIDE] = replace(inside, added=lambda: added)
     return _best(plans)
 
 
@@ -370,7 +373,7 @@ def _stitch_by_class(workload: Workload, cost: Cost, divided: Divided) -> Plan |
     if times is None:
         return None
     planned = stitch_shares(workload, cost, divided, given(times))
-    return replace(planned, shared=lower.least / float(cost.per_record))
+    return replace(planned, shared=lower.least / float(cost.per_record), among=IN_OTHER_SHARES)
 
 
 def _outside(workload: Workload) -> dict[str, Reference]:

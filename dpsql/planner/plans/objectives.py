@@ -293,6 +293,8 @@ def _bound(plan: Plan, weighted: Workload, limits: Sequence[float]) -> float:
     counts = [len(block.strategy.spaces) for block in plan.planned]
     alone = float(1 / plan.agreeing**2)
     least = total_error([block.lower for block in plan.planned], counts, alone)
+    if plan.shared:  # what a row may cost is shared: their costs needn't add up
+        least = plan.shared * float(plan.budget.mu_squared)
     pairs = zip(weighted.families, limits, strict=True)
     return least / math.fsum(f.weight * f.count * limit for f, limit in pairs)
 

@@ -245,7 +245,7 @@ class Plan:
         """The plans among which `gap` is the distance to the best: all mechanisms, or a class."""
         if self.given is not None:
             return "given what was measured"
-        if self.parts:
+        if self.parts or (self.shared and not self.least):
             return self.among
         return ALL if self.whole or self.least or not self.planned else "these residual spaces"
 

@@ -216,6 +216,8 @@ def _parts_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool) ->
         added = replace(alone.added(), neighbours=whose, mechanism=by)
         found.append(_each_given(added, past, tolerance, uniform=uniform))
     plans = [plan for plan in found if plan is not None]
+    if not plans:  # what is known of each would cost too much together
+        return replace(alone, aside=True)
     return least(plans, lambda plan: plan.rmse)
 
 
@@ -246,7 +248,8 @@ def _each_given(
         return replace(alone, aside=bool(past.sources))
     said = alone.certified
     cost = Cost(alone.budget, alone.contributions, 1, said.spreads, said.supports)
-    if alone.shared and not fits(cost, divided, plans):
+    shared = alone.shared or any(part.shared for part in alone.parts.values())
+    if shared and not fits(cost, divided, plans):
         return None
     compare = bool(alone.certified.differences)
     found = together(alone.workload, cost, divided, plans, compare=compare)

@@ -252,34 +252,41 @@ def expressions(statistic: Statistic) -> tuple[BoundExpr, ...]:
     return (*statistic.weights, *statistic.filters, *([] if factor is None else [factor]))
 
 
-class SumForm(StrEnum):
-    """The forms in which sums of values without cells are added up: alike, but for their errors."""
+@dataclass(frozen=True, slots=True)
+class SumForm:
+    """A form in which sums of values without cells are added up: all are equal but for errors."""
 
-    FILLED = "filled"
-    """Around a middle; rows without a value count as 0 where nothing else is asked of a column."""
-    AROUND = "around"
-    """Around a middle, by rows that have a value, which are counted to put it back."""
-    FROM_ZERO = "from zero"
-    """As they are, but for those of averages."""
+    from_zero: bool = False
+    """Whether values are added up as they are, but for averages; else around a middle."""
+    filled: bool = True
+    """Whether rows without a value count as 0 where no more than sums is asked of a column. Else
+    those are counted that have one, to put the middle back."""
+    everywhere: bool = False
+    """Whether they do so wherever that can be."""
+    around: frozenset[str] = frozenset()
+    """Measures to which rows without a value add nothing, in place of which no others are made."""
+
+    def columns(self, cores: Iterable[Core]) -> frozenset[str]:
+        """Return the columns, of those without a domain, in sums of which such rows count as 0."""
+        summed, others = set[str](), set[str]()
+        for core in cores:
+            parts = [*core.conjuncts, *core.by_row, *core.keys, *core.derived]
+            parts += (condition for relation in core.relations for condition in relation.on)
+            for statistic in core.statistics:
+                base, asked = base_of(statistic), expressions(statistic)
+                if isinstance(base, Linear) and base.is_plain_sum:
+                    summed |= base.weight.by_row if base.weight else set()
+                    asked = tuple(part for part in asked if part != base.weight)
+                parts += asked
+            others.update(*(part.by_row | part.attributes for part in parts))
+        if self.from_zero or not self.filled:
+            return frozenset()
+        return frozenset(summed if self.everywhere else summed - others)
 
 
-def only_summed(cores: Iterable[Core]) -> frozenset[str]:
-    """Return the columns without a domain of which sums are asked, and nothing else.
-
-    Neither whether a row has a value of one, nor an average, nor anything that is made of it.
-    """
-    summed, others = set[str](), set[str]()
-    for core in cores:
-        parts = [*core.conjuncts, *core.by_row, *core.keys, *core.derived]
-        parts += (condition for relation in core.relations for condition in relation.on)
-        for statistic in core.statistics:
-            base, asked = base_of(statistic), expressions(statistic)
-            if isinstance(base, Linear) and base.is_plain_sum:
-                summed |= base.weight.by_row if base.weight else set()
-                asked = tuple(part for part in asked if part != base.weight)
-            parts += asked
-        others.update(*(part.by_row | part.attributes for part in parts))
-    return frozenset(summed - others)
+FILLED = SumForm()
+OTHER_FORMS = (SumForm(filled=False), SumForm(everywhere=True), SumForm(from_zero=True))
+"""The other forms in which sums may have been measured."""
 
 
 def base_of(statistic: Statistic) -> Linear | Quantile:

@@ -81,6 +81,8 @@ from dpsql.sql.text.spans import SourceText
 MAX_MAGNITUDE = 10**30
 """What a row may add, and one over it: squares, products of four and their variances fit doubles.
 """
+WIDER = Fraction(3, 2)
+"""By so much may the range of values be wider where those that are missing count as 0."""
 _ONE = row.RowConstant("INTEGER", "1")
 
 
@@ -109,6 +111,7 @@ class RowReader:
             a middle that is put back.
         drawing: whether quantiles are drawn that could be read off running totals, too.
         summed: columns of which sums are asked and nothing else: rows without a value count as 0.
+        around: measures to which such rows add nothing, in place of which no others are made.
         stored_in: columns of relations → the tables that they are stored in, and their names there.
     """
 
@@ -122,10 +125,12 @@ class RowReader:
         from_zero: bool = False,
         drawing: bool = False,
         summed: frozenset[str] = frozenset(),
+        around: frozenset[str] = frozenset(),
         stored_in: Mapping[str, tuple[Table, str]] = MappingProxyType({}),
     ) -> None:
         self._from_zero, self._stored_in = from_zero, stored_in
         self._summed = frozenset() if from_zero else summed
+        self._around = around
         self.draws_all = drawing
         """Whether quantiles are drawn wherever they can be."""
         self._sandbox, self._table, self._source = sandbox, table, source
@@ -190,7 +195,7 @@ class RowReader:
             full = self._with_zeros(weight, linear.within) if plainly else None
             restored = plainly and (bool(full) or counted or self.is_always_there(weight))
             added = full or self._weighted(weight, linear.within, linear.center or restored)
-            instead = self._plainly().added_up(linear, (), counted=True).name if full else ""
+            instead = self._plainly(weight, linear.within) if full else ""
         value = added.value
         if conditions:
             holds = row.all_of(tuple(map(self.expression, conditions)))
@@ -214,17 +219,18 @@ class RowReader:
         )
         return AddedUp(name, label, made, restored=restored, instead=instead)
 
-    def _plainly(self) -> RowReader:
-        """Return a reader for which rows without a value add nothing."""
+    def _plainly(self, weight: BoundExpr, within: Within) -> str:
+        """Name the measure of a sum to which rows without a value add nothing."""
         reader = copy(self)
         reader._summed = frozenset()
-        return reader
+        return reader.added_up(Linear("", weight, within=within), (), counted=True).name
 
     def _with_zeros(self, weight: BoundExpr, within: Within) -> _Added | None:
         """Return what rows add by one weight of which only sums are asked, 0 where it is missing.
 
         With the middle that is put back for all rows, a sum needs no count of those with a value:
-        no other query asks for that. None if each row has a value, or a row may fail to have one.
+        no other query asks for that. None if each row has a value, or a row may fail to have one;
+        or if 0 is so far away from all values that these would add much more.
         """
         names = weight.by_row
         if len(names) != 1 or not names <= self._summed or self.is_always_there(weight):
@@ -234,8 +240,12 @@ class RowReader:
         if not (floats or all(10**MOST_DIGITS % end.denominator == 0 for end in ends)):
             return None
         value = filled(value, ends, floats=floats)
-        ends = min(ends[0], Fraction(0)), max(ends[1], Fraction(0))
+        own, ends = ends, (min(ends[0], Fraction(0)), max(ends[1], Fraction(0)))
+        if ends[1] - ends[0] > WIDER * (own[1] - own[0]):
+            return None
         if not self._is_there(value) or not _has_middle(*ends):
+            return None
+        if self._plainly(weight, within) in self._around:
             return None
         return _Added(value, ends, self._step(value, ends, centered=True), centered=True)
 
