@@ -270,8 +270,12 @@ class Table:
         """Whether there is a column of this name (SQL ignores case)."""
         return any(folded(name) == folded(known) for known in (*self.columns, *self.undeclared))
 
-    def column(self, name: str) -> str:
+    def column(self, name: str, *, called: str = "") -> str:
         """Return the declared column that `name` means (SQL ignores case).
+
+        Args:
+            name: the column.
+            called: what a statement calls it, if that is something else.
 
         Raises:
             SchemaError: there is no such column, or it has no public domain.
@@ -295,13 +299,13 @@ class Table:
             )
         for known, type_ in self.undeclared.items():
             if folded(known) == folded(name):
-                raise self._undeclared(known, type_)
+                raise self._undeclared(known, type_, called or known)
         raise unknown(
             f"There is no column {printable(name)} in {self.name}.",
             closest(name, [*self.columns, *self.undeclared], as_sql),
         )
 
-    def _undeclared(self, name: str, type_: str) -> SchemaError:
+    def _undeclared(self, name: str, type_: str, called: str) -> SchemaError:
         """Say that a column has no domain, and how it could have one."""
         hint, found = Hint(""), self._can_be_found(name, type_)
         if self.unit is not None and self.unit.named_by == (name,):
@@ -315,7 +319,7 @@ class Table:
             hint = finding_hint() if found else hint
             hint += declaration_hint(self.typed, name, type_, view=bool(self.origin))
         error = SchemaError(
-            f"The column {name} of {self.name} has no public domain, "
+            f"The column {printable(called)} of {self.name} has no public domain, "
             "so its values can't be told apart.",
             hint=hint,
         )

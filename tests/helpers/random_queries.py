@@ -54,10 +54,10 @@ def seeded(seed: int) -> random.Random:
     return random.Random(seed)  # noqa: S311
 
 
-def filled(rng: random.Random, units: int = 12) -> duckdb.DuckDBPyConnection:
+def filled(rng: random.Random, units: int = 12, tables: str = TABLES) -> duckdb.DuckDBPyConnection:
     """Return a database with rows of some units."""
     con = duckdb.connect()
-    con.execute(TABLES).fetchall()
+    con.execute(tables).fetchall()
 
     def day() -> str:
         return f"DATE '2024-01-01' + {rng.randrange(90)}"
@@ -172,8 +172,7 @@ class RandomQueries:
         a, b = self.rows(depth), self.rows(0)
         if self._rng.random() < 0.5:
             b = self._grouped(0)
-        days = [f" AND a.{x} <= b.{y}" for x in a.of("day") for y in b.of("day")]
-        further = self._rng.choice([*days, ""])
+        further = self._rng.choice([*self._compared(a, b), ""])
         columns = (*a.columns, *b.columns)
         shown = ", ".join(["a.u", *(name for name, _ in columns)])
         sql = f"SELECT {shown} FROM ({a.sql}) a JOIN ({b.sql}) b ON a.u = b.u{further}"
@@ -184,7 +183,8 @@ class RandomQueries:
         b = self._grouped(0)
         columns = (*a.columns, *b.columns)
         shown = ", ".join(["a.u", *(name for name, _ in columns)])
-        further = self._rng.choice(["", f" AND {self._condition(b, 'b.')}"])
+        met = self._compared(a, b)[:1]
+        further = self._rng.choice(["", f" AND {self._condition(b, 'b.')}", *met])
         sql = f"SELECT {shown} FROM ({a.sql}) a LEFT JOIN ({b.sql}) b ON b.u = a.u{further}"
         return Query(sql, columns)
 
@@ -192,16 +192,30 @@ class RandomQueries:
         """Return the rows of two queries, with those of the second, or of both, that meet none."""
         a, b = self.rows(depth), self.rows(0) if self._rng.random() < 0.5 else self._grouped(0)
         kind = self._rng.choice(["RIGHT", "FULL"])
-        days = [f" AND a.{x} <= b.{y}" for x in a.of("day") for y in b.of("day")]
         conditions = [f" AND {self._condition(*of)}" for of in ((a, "a."), (b, "b."))]
-        further = self._rng.choice(["", "", *days, *conditions])
+        further = self._rng.choice(["", "", *self._compared(a, b), *conditions])
         on, u = f"ON a.u = b.u{further}", "COALESCE(a.u, b.u)" if kind == "FULL" else "b.u"
         if not further and self._rng.random() < 0.5:
             on, u = "USING (u)", "u"
         columns = (*a.columns, *b.columns)
+        alike = [(x, y, k) for x, k in a.columns for y, of in b.columns if k == of != "key"]
+        if on == "USING (u)" and alike and self._rng.random() < 0.7:
+            (x, y, k), m = self._rng.choice(alike), self._name()
+            a, b = self._with(a, x, m), self._with(b, y, m)
+            on, columns = f"USING (u, {m})", (*columns, (m, k))
         shown = ", ".join([f"{u} AS u", *(name for name, _ in columns)])
         sql = f"SELECT {shown} FROM ({a.sql}) a {kind} JOIN ({b.sql}) b {on}"
         return Query(sql, tuple((n, "number" if k == "key" else k) for n, k in columns))
+
+    def _compared(self, a: Query, b: Query) -> list[str]:
+        """Return conditions on two rows that meet, in an order by chance."""
+        found = [f" AND a.{x} <= b.{y}" for x in a.of("day") for y in b.of("day")]
+        for kind in ("day", "label", "small", "number"):
+            found += [f" AND a.{x} = b.{y}" for x in a.of(kind) for y in b.of(kind)]
+        return self._rng.sample(found, len(found))
+
+    def _with(self, query: Query, name: str, as_: str) -> Query:
+        return Query(f"SELECT *, {name} AS {as_} FROM ({query.sql}) m", query.columns)
 
     def _grouped(self, depth: int) -> Query:
         query = self.rows(depth)
@@ -260,6 +274,8 @@ class RandomQueries:
         condition = self._condition(other, "o.")
         met = f"FROM ({other.sql}) o WHERE o.u = s.u AND {condition}"
         days = [f" AND s.{x} > o.{y}" for x in query.of("day") for y in other.of("day")]
+        for kind in ("label", "small"):
+            days += [f" AND s.{x} = o.{y}" for x in query.of(kind) for y in other.of(kind)]
         met += self._rng.choice([*days, ""])
         asked = self._rng.choice([
             f"EXISTS (SELECT 1 {met})",

@@ -22,6 +22,7 @@ from dpsql.rel.nodes import Agg, Filter, GroupJoin, Id, Join
 from dpsql.rows.expression import RowExpression, all_if_any, all_of, same_value
 from dpsql.schema import Domain
 from dpsql.schema.names import folded
+from dpsql.sql.algebra.declared import equal_values
 from dpsql.sql.algebra.described import (
     DescribedRelation,
     NewColumn,
@@ -183,10 +184,10 @@ class _Aside:
             self._queries.rely_on(telling[0])
         if not (told or telling or rows.are_equal(right, pairs)):
             raise self._refused()
-        return [
-            self._inner.expression(one) if pair is None else same_value(*pair)
-            for one, pair in zip(found, pairs, strict=True)
-        ]
+        on = list[RowExpression]()
+        for one, pair in zip(found, pairs, strict=True):
+            on += self._inner.said(one) if pair is None else [same_value(*pair)]
+        return [*on, *equal_values(rows, right, [pair for pair in pairs if pair])]
 
     def _pair(self, bound: BoundExpr) -> tuple[Id, Id] | None:
         """Return the columns outside and inside that a condition says are equal."""

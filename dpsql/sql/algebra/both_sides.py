@@ -85,12 +85,17 @@ def keep_both(rows: RowsOfSelect, join: JoinedItem, item: VisibleItem, of: MetSi
     Raises:
         UnsupportedSqlError: columns after USING have no type in common.
     """
-    span, made = rows.source.node(join.item), _both_sides(rows.queries, of)
+    pairs = {
+        name: (_id_in(rows.items, name, of.left.table), _id_in([item], name, of.right.table))
+        for name in join.using
+    }
+    said = [(a, b) for a, b in pairs.values() if a is not None and b is not None]
+    together = replace(of, pairs=list(dict.fromkeys([*of.pairs, *said])))
+    span, made = rows.source.node(join.item), _both_sides(rows.queries, together)
     items = [made.item(one, of.left.table) for one in rows.items]
     own, using = made.item(item, of.right.table), list[NamedColumn]()
     for name in join.using:
-        pair = _id_in(rows.items, name, of.left.table), _id_in([item], name, of.right.table)
-        id_ = next((id_ for both, id_ in made.either.items() if both == pair), None)
+        id_ = next((id_ for both, id_ in made.either.items() if both == pairs[name]), None)
         if id_ is None:
             raise rows.source.unsupported(
                 join.item, "USING names columns of different types.", "write ON."
@@ -133,12 +138,15 @@ def _both_sides(queries: Translator, rows: MetSides) -> _BothSides:
     told = {of[id_]: met.keys_of(id_) for id_ in ids}
     paths = {table.path for table in met.counted}
     others = [table for table in right.counted if table.path not in paths]
+    either = dict(zip(pairs, found[len(ids) :], strict=True))
+    own = [*zip(rows.left.ids, right.ids, strict=False)]
     made = replace(
         made,
         counted=(*met.counted, *others),
         equal={id_: keys for id_, keys in told.items() if keys},
+        ids=tuple(either[pair] for pair in own) if either.keys() >= {*own} else (),
     )
-    return _BothSides(made, of, dict(zip(pairs, found[len(ids) :], strict=True)))
+    return _BothSides(made, of, either)
 
 
 def _rows_alone(queries: Translator, rows: MetSides) -> tuple[Relation, Mapping[Id, Id]]:

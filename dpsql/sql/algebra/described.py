@@ -45,6 +45,8 @@ _NO_CELL = frozenset({"drop", "null"})
 """Rules by which values outside of a domain have no cell of it."""
 _LISTED = frozenset({*INTEGER_TYPES, "VARCHAR", "BOOLEAN", "DATE", "DOUBLE"})
 """Types of which domains may list any values."""
+NO_TYPE = "NULL"
+"""The type of what is NULL whatever a row holds."""
 Tells = Mapping[Id, frozenset[Key]]
 
 
@@ -102,6 +104,10 @@ class DescribedRelation:
     def keys_of(self, column: Id) -> frozenset[Key]:
         """Return the keys whose value a column has, wherever it isn't NULL."""
         return self.tells.get(column, self.equal.get(column, frozenset()))
+
+    def is_key(self, column: Id) -> bool:
+        """Whether a column says which row is meant, and is no value of it."""
+        return bool(self.keys_of(column)) or column in self.ids
 
     def are_told(self, columns: Iterable[Id | None]) -> bool:
         """Whether some columns are all of those with the ids of the unit, which are several."""

@@ -123,6 +123,19 @@ def first_of_group(
     return relation, agg, NewColumn("", "", True, domain, *ends)
 
 
+def place_in(select: exp.Select, nodes: Sequence[Expr]) -> exp.Window:
+    """Write the place of each row among those that agree in some expressions, by ORDER BY."""
+    order = select.args.get("order")
+    window = exp.Window(
+        this=exp.RowNumber(),
+        partition_by=[node.copy() for node in nodes],
+        order=None if order is None else order.copy(),
+        over="OVER",
+    )
+    window.meta.update(select.meta)
+    return window
+
+
 def _is_there(value: RowExpression) -> RowExpression:
     return RowCall("not", (RowCall("is_null", (value,)),))
 

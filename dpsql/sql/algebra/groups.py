@@ -24,7 +24,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from dpsql.rel.facts import Known, conjuncts
-from dpsql.rel.nodes import Agg, Group, GroupJoin, Id, Join, Relation
+from dpsql.rel.nodes import Agg, Group, GroupJoin, Id, Join
 from dpsql.rows.expression import RowCall, RowCase, RowCast, RowColumn, RowConstant, RowExpression
 from dpsql.rows.functions import COMPARISONS, FUNCTIONS, Null
 from dpsql.schema import Table
@@ -78,7 +78,7 @@ def left_rows(
     Args:
         before: what is grouped.
         where: the conditions on its rows.
-        keys: the columns of the groups, and what they are.
+        keys: the columns of the groups, and what they are of, as it is stored.
         adds: the aggregates.
         known: the facts about relations.
     """
@@ -151,9 +151,8 @@ def _is_true_with(condition: RowExpression, columns: frozenset[Id]) -> bool:
 
 def grouped(
     before: DescribedRelation,
-    rows: Relation,
+    relation: Group,
     keys: Sequence[Key],
-    adds: Sequence[tuple[Id, Agg]],
     added: Iterable[NewColumn],
     known: Known,
 ) -> DescribedRelation:
@@ -161,21 +160,21 @@ def grouped(
 
     Args:
         before: the rows that are put together.
-        rows: those of them of which conditions are true.
-        keys: the columns of the groups, and what they are.
-        adds: the aggregates.
+        relation: the groups.
+        keys: the columns of the groups, and what they are of, as it is stored.
         added: all columns of the groups.
         known: the facts about relations.
     """
-    relation = Group(rows, tuple(keys), tuple(adds))
     made = only(before, relation, added)
     facts, found = known.of(relation), _table_of(keys, before)
     most = before.most if found is None else found.unit_rows
     limits = _told_apart(keys, before, made.table, known)
     many = [1] if _all_same(keys, before, known) else []
     many += [math.prod(made.table.columns[n].size for n in one.columns) for one in limits]
+    at = {by.name: id_ for id_, by in keys if isinstance(by, RowColumn)}
     return replace(
         made,
+        ids=tuple(at[id_] for id_ in before.ids) if at.keys() >= {*before.ids} else (),
         most=_least(*many, most if facts.most is None else facts.most),
         counted=before.counted if found is None else (found,),
         limits=limits,

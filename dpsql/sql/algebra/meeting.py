@@ -14,25 +14,24 @@ those that it asks for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from dpsql.errors import SqlError, SqlSchemaError, printable
 from dpsql.hints import never
 from dpsql.rel.facts import is_scanned
-from dpsql.rel.keys import same_rows
 from dpsql.rel.nodes import Filter, Id, Join, Scan
 from dpsql.rows.expression import RowExpression, all_if_any, all_of, same_value
 from dpsql.schema import Table
 from dpsql.schema.grain import stored_type
 from dpsql.schema.keys import comparable
 from dpsql.schema.names import as_sql, folded
-from dpsql.schema.table import Parent
 from dpsql.sql.algebra.asides import with_exists
+from dpsql.sql.algebra.declared import equal_values, left_in
 from dpsql.sql.algebra.described import (
     MOST_VALUES,
     DescribedRelation,
@@ -44,6 +43,7 @@ from dpsql.sql.algebra.described import (
 )
 from dpsql.sql.algebra.projections import projected
 from dpsql.sql.algebra.query_rows import RowsOfQuery
+from dpsql.sql.algebra.references import References
 from dpsql.sql.algebra.selects import RowsOfSelect
 from dpsql.sql.algebra.visible import made_column, telling_equality
 from dpsql.sql.binding.canonical import Moving, id_of, moved, moved_relations
@@ -57,9 +57,6 @@ from dpsql.sql.lowering.measures import RowReader
 
 if TYPE_CHECKING:
     from dpsql.sql.algebra.public_rows import PublicItem
-
-_Stored: TypeAlias = tuple[Table, str]
-"""A column of a stored table."""
 
 
 @dataclass(eq=False, slots=True)
@@ -199,9 +196,12 @@ class _Meeting:
 
     def __init__(self, rows: RowsOfSelect, *, plain: bool = True) -> None:
         self._rows, self._queries, self._source = rows, rows.queries, rows.source
+        self._references = References(rows.queries.tables, rows.queries.known)
         self._plain = plain
         """Whether items are stored columns and conditions only where a join needs that."""
         self._parts: Sequence[_Part] = ()
+        self._computed: Sequence[_Equal] = ()
+        """The columns after USING whose values aren't told apart by what is stored."""
 
     # ── Items ───────────────────────────────────────────────────────────────────────────────────
 
@@ -256,9 +256,7 @@ class _Meeting:
             to = Moving(part.of.table, table)
             rows.where = (*rows.where, *map(to, part.where))
             rows.relations = (*rows.relations, *moved_relations(part.relations, to))
-        for one in pool:
-            if one.node is None and not one.implied and id(one) not in used:
-                rows.where = (*rows.where, self._equal_bound(one))
+        rows.where = (*rows.where, *map(self._equal_bound, self._computed))
         done = {id(one.node) for one in pool if one.node is not None and id(one) in used}
         return [part for part in said if id(part) not in done]
 
@@ -308,8 +306,9 @@ class _Meeting:
                         "write ON and the condition.",
                     )
                 found.append(_Equal(there[0], there[-1], None))
-        found = [one for one in found if self._comparable(one, parts)]
-        return [*found, *_implied(found)]
+        told = [one for one in found if self._comparable(one, parts)]
+        self._computed = [one for one in found if one.node is None and one not in told]
+        return [*told, *_implied(told)]
 
     def _comparable(self, one: _Equal, parts: Sequence[_Part]) -> bool:
         types = [
@@ -321,10 +320,6 @@ class _Meeting:
         good = comparable(types[0], types[1]) and all(map(_is_told, types))
         if not good and all(part.of.table.unit is None for part in parts):
             raise self._queries.no_reference(self._rows)
-        if not good and one.node is None:
-            raise self._source.unsupported(
-                self._rows.select, "USING names columns of different types.", "write ON."
-            )
         return good
 
     def _column(self, node: Expr, parts: Sequence[_Part]) -> Id | None:
@@ -406,92 +401,26 @@ class _Meeting:
         if not part.of.private:
             return key, True
         both = [(a, b) for _, a, b in pairs]
-        key |= any(self._is_referred(other.of, part.of, both) for other in before)
+        key |= any(self._references.is_one(other.of, part.of, both) for other in before)
         unit = any(other.of.telling(a, b, part.of) for other, a, b in pairs)
         apart = [[(a, b) for o, a, b in pairs if o is other] for other in before]
         of_all = (o.of.are_equal(part.of, own) for o, own in zip(before, apart, strict=True))
         unit |= any(of_all)
         own = ((other.of, part.of, said) for other, said in zip(before, apart, strict=True))
-        return key, unit or any(self._reference(*one) is not None for one in own)
-
-    def _reference(
-        self, of: DescribedRelation, other: DescribedRelation, pairs: Iterable[tuple[Id, Id]]
-    ) -> Parent | None:
-        """Return by which columns one row refers to another, if these are several and all equal."""
-        found: dict[tuple[str, str], list[tuple[_Stored, _Stored]]] = {}
-        for a, b in pairs:
-            if a in of.ids_of and b in other.ids_of:
-                one, to = of.ids_of[a], other.ids_of[b]
-                scans = a.removesuffix(one[1]), b.removesuffix(to[1])  # rows may be there twice
-                found.setdefault(scans, []).append((one, to))
-        ways = (way for said in found.values() for way in (said, [(to, one) for one, to in said]))
-        return next((step for way in ways for step in self._steps(way)), None)
-
-    def _by_reference(
-        self, of: DescribedRelation, other: DescribedRelation, pairs: Sequence[tuple[Id, Id]]
-    ) -> list[tuple[Id, Id]]:
-        """Return the equalities by which rows refer to those of a table, if there are such."""
-        for table in {
-            of.ids_of[a][0].path: of.ids_of[a][0] for a, _ in pairs if a in of.ids_of
-        }.values():
-            for parent in self._queries.tables.grain(table).parents:
-                keys = {(pair.column, pair.key) for pair in parent.join.pairs}
-                found = [
-                    (a, b)
-                    for a, b in pairs
-                    if a in of.ids_of
-                    and b in other.ids_of
-                    and of.ids_of[a][0].path == table.path
-                    and other.ids_of[b][0].path == parent.table.path
-                    and (of.ids_of[a][1], other.ids_of[b][1]) in keys
-                ]
-                if not parent.above and len(found) == len(keys):
-                    return found
-        return []
-
-    def _is_referred(
-        self, of: DescribedRelation, other: DescribedRelation, pairs: Iterable[tuple[Id, Id]]
-    ) -> bool:
-        """Whether rows refer to those of a table by equal columns, as somebody declares.
-
-        It is one row if each of the table is on the right once at most.
-        """
-        stored = [
-            (of.ids_of[a], other.ids_of[b])
-            for a, b in pairs
-            if a in of.ids_of and b in other.ids_of
-        ]
-        below = same_rows(other.relation, self._queries.known)
-        once = {node.source.table.path for node in below if isinstance(node, Scan)}
-        equal = {(child.path, column, key) for (child, column), (_, key) in stored}
-        children = {child.path: child for (child, _), _ in stored}
-        return any(
-            {(child.path, pair.column, pair.key) for pair in parent.join.pairs} <= equal
-            for child in children.values()
-            for parent in self._queries.tables.grain(child).parents
-            if not parent.above and parent.table.path in once
-        )
-
-    def _steps(self, said: Sequence[tuple[_Stored, _Stored]]) -> Iterator[Parent]:
-        """Yield the references of several columns that equal columns of two rows are."""
-        (child, _), (to, _) = said[0]
-        equal = {(column, key) for (_, column), (_, key) in said}
-        for parent in self._queries.tables.grain(child).parents if len(equal) > 1 else ():
-            own = {(pair.column, pair.key) for pair in parent.join.pairs}
-            if not parent.above and parent.table.path == to.path and own <= equal:
-                yield parent
+        return key, unit or any(self._references.step(*one) is not None for one in own)
 
     def _attached(
         self, of: DescribedRelation, part: _Part, pool: Sequence[_Equal], same: EqualIds
     ) -> tuple[DescribedRelation, set[int]]:
         """Join an item with those before it, by equalities of which none follows from others."""
-        given, used = list[tuple[Id, Id]](), set[int]()
+        given, said, used = list[tuple[Id, Id]](), list[tuple[Id, Id]](), set[int]()
         for one in pool:
             for a, b in ((one.a, one.b), (one.b, one.a)):
                 if a in of.columns and b in part.of.columns:
                     given.append((a, b))
+                    said += [] if one.implied else [(a, b)]
                     used.add(id(one))
-        known = self._by_reference(of, part.of, given)
+        known = self._references.equalities(of, part.of, given)
         pairs = [pair for pair in (*known, *given) if same.add(*pair)]
         if of.private and part.of.private:
             self._check_unit(of, part, pairs)
@@ -499,7 +428,7 @@ class _Meeting:
             raise self._source.unsupported(
                 part.join.item, "The private table must come first here.", "write it first."
             )
-        on = [same_value(a, b) for a, b in pairs]
+        on = [same_value(a, b) for a, b in pairs] + self._equal_values(of, part.of, said)
         relation = Join(of.relation, part.of.relation, all_if_any(on))
         return self._described(relation, of, part, pairs, lost=False), used
 
@@ -513,7 +442,7 @@ class _Meeting:
         told = [(a, b) for a, b in pairs if of.telling(a, b, part.of)]
         if not told:
             self._check_clear(of, part)
-        wide = None if told else self._reference(of, part.of, pairs)
+        wide = None if told else self._references.step(of, part.of, pairs)
         if wide is not None:
             if not wide.on_way:
                 self._queries.rely_by(", ".join(wide.join.columns))
@@ -593,7 +522,7 @@ class _Meeting:
         most, counted, once = of.most, of.counted, right.is_unique(b)
         if not part.of.private:
             most = None if most is None else most * (1 if once else part.times)
-        elif not once and self._is_referred(of, part.of, pairs):
+        elif not once and self._references.is_one(of, part.of, pairs):
             pass  # it is declared that a row meets one
         elif not once:
             if left.is_unique(a):
@@ -629,6 +558,7 @@ class _Meeting:
         if right.private:
             self._check_unit(of, part, pairs)
         on: list[RowExpression] = [same_value(a, b) for a, b in pairs]
+        on += self._equal_values(of, right, pairs)
         if part.join.nearest:
             on.append(self._nearest(part, pairs, rest, both))
             right, rest = part.of, []
@@ -637,7 +567,7 @@ class _Meeting:
             return
         lost = kind in {"left", "right", "full"}
         if lost:
-            on += [self._read(one, both) for one in rest]
+            on += self._said(rest, both)
         if kind == "right":
             self._keep_right(part, all_of(on), pairs)
             return
@@ -696,7 +626,7 @@ class _Meeting:
         """Let each row meet the nearest one alone; return what else is true of the two."""
         from dpsql.sql.algebra.nearest import nearest_rows  # which most statements don't need
 
-        said = [self._read(one, both) for one in rest]
+        said = self._said(rest, both)
         next_ = self._queries.fresh("next")
         found = nearest_rows(part.of, [b for _, b in pairs], said, next_)
         if found is None:
@@ -713,8 +643,7 @@ class _Meeting:
         self, part: _Part, both: Table, on: list[RowExpression], rest: Sequence[BoundExpr]
     ) -> None:
         right = part.of
-        on += [self._read(one, both) for one in rest]
-        on += [self._read(moved(one, right.table, both), both) for one in part.where]
+        on += self._said((*rest, *(moved(one, right.table, both) for one in part.where)), both)
         there = with_exists(self._rows, right, all_if_any(on))
         said = exp.Not(this=paren(there)) if part.join.kind == "anti" else there
         self._rows.where = (*self._rows.where, self._rows.bound(said))
@@ -772,9 +701,26 @@ class _Meeting:
         visible = Visible(both, items, rows.merged, either=rows.either)
         return rows.bound(node, Home(both, visible))
 
-    def _read(self, bound: BoundExpr, table: Table) -> RowExpression:
-        check_read(bound, table, self._source)
-        return RowReader(self._queries.sandbox, table, self._source).expression(bound)
+    def _said(self, bounds: Iterable[BoundExpr], table: Table) -> list[RowExpression]:
+        """Read conditions over the columns of both sides; see `RowsOfSelect.said`."""
+        reader, found = RowReader(self._queries.sandbox, table, self._source), []
+        for bound in bounds:
+            check_read(bound, table, self._source)
+            condition = reader.expression(bound)
+            found += [condition, *left_in(condition, table, bound.attributes | bound.by_row)]
+        return found
+
+    def _equal_values(
+        self, of: DescribedRelation, other: DescribedRelation, pairs: Sequence[tuple[Id, Id]]
+    ) -> list[RowExpression]:
+        """Return what else is true where columns are equal; references as they are stored."""
+        if not equal_values(of, other, pairs):
+            return []
+        keys = {*self._references.equalities(of, other, pairs)}
+        keys |= {
+            (a, b) for b, a in self._references.equalities(other, of, [(b, a) for a, b in pairs])
+        }
+        return equal_values(of, other, [pair for pair in pairs if pair not in keys])
 
 
 def _is_told(type_: str) -> bool:

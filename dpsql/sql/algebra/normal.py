@@ -81,7 +81,7 @@ class NormalRows:
             visible,
             table=self.table,
             items=tuple(items),
-            outer=(),
+            outer=None,
             owners=owners,
             ids=self.names,
         )

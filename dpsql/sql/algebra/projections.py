@@ -15,10 +15,10 @@ from dpsql.rows.types import BIGINT
 from dpsql.schema import Table
 from dpsql.schema.units import RowLimit
 from dpsql.sql.algebra.chosen import choose
-from dpsql.sql.algebra.described import DescribedRelation, NewColumn, only
+from dpsql.sql.algebra.described import NO_TYPE, DescribedRelation, NewColumn, only
 from dpsql.sql.algebra.query_rows import RowsOfQuery
 from dpsql.sql.algebra.selects import RowsOfSelect
-from dpsql.sql.binding.canonical import column_of, id_of, moved
+from dpsql.sql.binding.canonical import column_of, id_of, moved, no_value
 from dpsql.sql.binding.expressions import BoundExpr, joined_bound
 from dpsql.sql.binding.scope import NamedColumn
 
@@ -26,7 +26,10 @@ from dpsql.sql.binding.scope import NamedColumn
 def projected(
     rows: RowsOfQuery, select: RowsOfSelect
 ) -> tuple[DescribedRelation, tuple[NamedColumn, ...]]:
-    """Return a query of rows as a relation with its columns alone, all of them stored there."""
+    """Return a query of rows as a relation with its columns alone, all of them stored there.
+
+    A column that is NULL in each row is no column of the relation: it stays NULL.
+    """
     columns, trees = list[NewColumn](), list[tuple[Id, RowExpression]]()
     before, taken = rows.of.table, choose(select, rows.where)
     of = select.of
@@ -37,9 +40,11 @@ def projected(
     for one in shown:
         id_ = select.queries.fresh(one.name)
         tree, new = select.named(id_, moved(one.value, before, of.table))
-        trees.append((id_, tree))
         columns.append(new)
-    made = only(of, Project(relation, tuple(trees)), columns)
+        if new.type != NO_TYPE:
+            trees.append((id_, tree))
+    stored = [new for new in columns if new.type != NO_TYPE]
+    made = only(of, Project(relation, tuple(trees)), stored)
     facts = select.queries.known.of(made.relation)
     most = facts.most if facts.most is not None else of.most
     passed = {tree.name: id_ for id_, tree in trees if isinstance(tree, RowColumn)}
@@ -52,7 +57,12 @@ def projected(
     made = replace(made, most=most, limits=tuple(limits), ids=ids * (len(ids) == len(of.ids)))
     span = select.source.node(select.select)
     named = tuple(
-        NamedColumn(c.name, _no_less(column_of(new.id, made.table, span), new, span))
+        NamedColumn(
+            c.name,
+            no_value(span)
+            if new.type == NO_TYPE
+            else _no_less(column_of(new.id, made.table, span), new, span),
+        )
         for c, new in zip(shown, columns, strict=True)
     )
     return made, named

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING
@@ -26,7 +27,9 @@ from dpsql.schema.grain import unit_columns
 from dpsql.schema.names import capitals, folded
 from dpsql.sql.algebra.asides import aside
 from dpsql.sql.algebra.described import (
+    NO_TYPE,
     DescribedRelation,
+    NewColumn,
     Tells,
     known_column,
     scanned,
@@ -37,7 +40,7 @@ from dpsql.sql.algebra.projections import projected
 from dpsql.sql.algebra.public_values import PublicValues
 from dpsql.sql.algebra.query_rows import Numbers, RowsOfQuery
 from dpsql.sql.algebra.selects import RowsOfSelect, Translator
-from dpsql.sql.binding.canonical import bound_column, column_of, places
+from dpsql.sql.binding.canonical import bound_column, column_of, no_value, places
 from dpsql.sql.binding.core import Relation as PublicRows
 from dpsql.sql.binding.expressions import Expr, has_aggregate
 from dpsql.sql.binding.items import PrivateItems
@@ -435,16 +438,22 @@ class Queries(Translator):
 
     def _union(self, query: exp.SetOperation, names: Names) -> RowsOfQuery:
         """Put the rows of several queries together."""
-        from dpsql.sql.algebra.unions import put_together  # which most statements don't need
+        from dpsql.sql.algebra.unions import (
+            places_with_values,
+            put_together,
+        )  # which most statements don't need
 
         parts = [self._part(part, names) for part in parts_of(query)]
         check_widths(query, [len(listed) for _, listed in parts], self.source)
-        listed = parts[0][1]
-        made, ids = put_together(self, [part for part, _ in parts], listed)
-        span = self.source.node(query)
+        listed, places = parts[0][1], places_with_values([part for part, _ in parts])
+        united = [
+            replace(part, columns=tuple(part.columns[i] for i in places)) for part, _ in parts
+        ]
+        made, ids = put_together(self, united, [listed[i] for i in places])
+        span, of = self.source.node(query), dict(zip(places, ids, strict=True))
         columns = (
-            NamedColumn(name, column_of(id_, made.table, span))
-            for name, id_ in zip(listed, ids, strict=True)
+            NamedColumn(name, column_of(of[i], made.table, span) if i in of else no_value(span))
+            for i, name in enumerate(listed)
         )
         return RowsOfQuery(made, tuple(columns))
 
@@ -482,8 +491,8 @@ class Queries(Translator):
             parts = [self._part(side, names) for side in sides_of(query)]
         check_widths(query, [len(listed) for _, listed in parts], self.source)
         sides = [list(zip(listed, part.columns, strict=True)) for part, listed in parts]
-        tells = told_by(sides)
-        return None if tells is None else as_select(query, tells, sides[0])
+        tells = told_by(sides, [part.of.ids for part, _ in parts])
+        return as_select(query, tells, sides[0]) if tells else None
 
     def are_apart(self, query: Expr, names: Names) -> bool:
         """Whether the rows of a query are of no units: each is protected by itself."""
@@ -503,8 +512,14 @@ class Queries(Translator):
         select = RowsOfSelect(self, _first_select(inner), names)
         select.become(rows.of)
         of, columns = projected(rows, select)
-        ids = (next(iter(one.value.attributes | one.value.by_row)) for one in columns)
-        part = UnitedPart(of, tuple(known_column(of.table, id_, of.tells) for id_ in ids))
+        named = (next(iter(one.value.attributes | one.value.by_row), None) for one in columns)
+        part = UnitedPart(
+            of,
+            tuple(
+                NewColumn("", NO_TYPE) if id_ is None else known_column(of.table, id_, of.tells)
+                for id_ in named
+            ),
+        )
         return part, [one.name for one in columns]
 
     # ── Subqueries for a row ────────────────────────────────────────────────────────────────────

@@ -30,6 +30,7 @@ from dpsql.rows.windows import WindowCall, WindowOrder, of_rows
 from dpsql.schema import Domain, Table
 from dpsql.schema.grain import declared_type
 from dpsql.schema.names import closest, folded
+from dpsql.sql.algebra.declared import key_of, left_in
 from dpsql.sql.algebra.described import (
     DescribedRelation,
     NewColumn,
@@ -179,6 +180,7 @@ class RowsOfSelect:
         }
         self._open: list[Expr] = []
         self._closed = False
+        self._constants = dict[str, Expr]()
         self._keys: dict[str, Id] = {}
         """Keys of the groups → their columns; empty until there are groups."""
         self._grouped = self._of_firsts = False
@@ -217,15 +219,15 @@ class RowsOfSelect:
 
     def visible(self) -> Visible:
         """Return what is visible in its clauses."""
-        table = self.table()
+        table, outer, owners = self.table(), None, dict(self.of.ids_of)
+        if self.outer is not None:
+            outer, owners = self.outer._visible_in(table), {**owners, **self.outer.of.ids_of}
+        return replace(self._visible_in(table), outer=outer, owners=owners)
+
+    def _visible_in(self, table: Table) -> Visible:
         to = Moving(self.of.table, table)
         items = tuple(item.moved(to) for item in self.items)
-        outer, owners = tuple[VisibleItem, ...](), dict(self.of.ids_of)
-        if self.outer is not None:
-            to_outer = Moving(self.outer.of.table, table)
-            outer = tuple(item.moved(to_outer) for item in self.outer.items)
-            owners |= self.outer.of.ids_of
-        return Visible(table, items, self.merged, outer, owners, kept=self.kept, either=self.either)
+        return Visible(table, items, self.merged, kept=self.kept, either=self.either)
 
     def home(self) -> Home:
         """Return it as what a SELECT counts."""
@@ -315,7 +317,12 @@ class RowsOfSelect:
 
     def holds(self, bounds: Sequence[BoundExpr]) -> RowExpression | None:
         """Read conditions as one; None if there are none."""
-        return all_if_any([self.expression(one) for one in bounds])
+        return all_if_any([part for one in bounds for part in self.said(one)])
+
+    def said(self, bound: BoundExpr) -> list[RowExpression]:
+        """Read a condition, and that no row is left out that has no value of a column in it."""
+        condition = self.expression(bound)
+        return [condition, *left_in(condition, self.table(), bound.attributes | bound.by_row)]
 
     def public(self, node: Expr, binder: RowBinder) -> BoundExpr | None:
         """Bind a subquery over public tables."""
@@ -354,8 +361,10 @@ class RowsOfSelect:
     def _of_group(self, node: Expr) -> Expr | None:
         """Write a key or an aggregate of groups as a column; None if it is neither."""
         key = self._as_key(node)
-        if key is not None:
-            return made_column(key, self.source.node(node))
+        if key in self._constants:
+            return self._constants[key].copy()
+        if key in self._keys:
+            return made_column(self._keys[key], self.source.node(node))
         if not is_aggregate(node) or isinstance(node.parent, exp.Window):
             return None
         id_ = self._aggregate(node)
@@ -534,25 +543,29 @@ class RowsOfSelect:
             bounds = [self.bind(key) for key in keys]
         where = self.holds(self.where)
         rows = self.of.relation if where is None else Filter(self.of.relation, where)
-        ids, columns, trees = list[Id](), list[NewColumn](), list[tuple[Id, RowExpression]]()
+        stored, trees = list[tuple[Id, RowExpression]](), list[tuple[Id, RowExpression]]()
+        self._added = list[NewColumn]()
         for key, bound in zip(keys, bounds, strict=True):
             if bound.sql in self._keys:
                 continue
+            if not (bound.attributes or bound.by_row or bound.relations):
+                self._constants[bound.sql] = bound.node  # in which all rows agree
+                continue
             id_ = self.queries.fresh(self._name(key))
-            ids.append(id_)
             tree, new = self.named(id_, bound)
+            stored.append((id_, tree))
+            if isinstance(tree, RowColumn) and not self.of.is_key(tree.name):
+                tree, new = key_of(tree, new)
             trees.append((id_, tree))
-            columns.append(new)
+            self._added.append(new)
             self._keys[bound.sql] = id_
         told = [
             id_ for bound in bounds if self.of.tells.get(id_ := id_of(bound, self.table()) or "")
         ]
         if all(id_ in self.queries.loose for id_ in told):
             self.queries.rely_on(told[:1])
-        self._before, self._group = self.of, (rows, trees)
-        self._adds: list[tuple[Id, Agg]] = []
-        self._scales: dict[Id, int] = {}
-        self._added: list[NewColumn] = list(columns)
+        self._before, self._group, self._by = self.of, (rows, trees), stored
+        self._adds, self._scales = list[tuple[Id, Agg]](), dict[Id, int]()
         self._grouped = True
 
     def _name(self, node: Expr) -> str:
@@ -582,7 +595,8 @@ class RowsOfSelect:
         value = self._column(bound, own) if own in table.undeclared else RowColumn(own)
         return value, replace(known_column(table, own, self.of.tells), id=id_)
 
-    def _as_key(self, node: Expr) -> Id | None:
+    def _as_key(self, node: Expr) -> str | None:
+        """Return an expression of rows as it is bound, by which keys are told apart."""
         if is_aggregate(node) or isinstance(node, (exp.Literal, exp.Star, exp.DataType, exp.Var)):
             return None
         if not isinstance(node, (exp.Condition, exp.Cast, exp.Func, exp.Column)):
@@ -591,7 +605,7 @@ class RowsOfSelect:
             return None
         self._grouped = False
         try:
-            return self._keys.get(self.bind(node).sql)
+            return self.bind(node).sql
         except SqlError:
             return None
         finally:
@@ -684,9 +698,11 @@ class RowsOfSelect:
         (rows, keys), adds, known = self._group, self._adds, self.queries.known
         left, kept = None, list[BoundExpr]()
         if not self._of_firsts:  # these are of rows with a column more
-            left = left_rows(self._before, self.where, keys, adds, known)
+            left = left_rows(self._before, self.where, self._by, adds, known)
         if left is None:
-            made = grouped(self._before, rows, keys, adds, self._added, known)
+            made = grouped(
+                self._before, Group(rows, tuple(keys), tuple(adds)), self._by, self._added, known
+            )
         else:
             made = left.with_aggregates(adds, self._added, known)
             kept += map(Moving(self._before.table, made.table), self.where)
@@ -776,15 +792,9 @@ class RowsOfSelect:
 
     def _first_of_each(self, nodes: Sequence[Expr]) -> None:
         """Keep the first row of those that agree in some expressions, in the order of ORDER BY."""
-        order = self.select.args.get("order")
-        window = exp.Window(
-            this=exp.RowNumber(),
-            partition_by=[node.copy() for node in nodes],
-            order=None if order is None else order.copy(),
-            over="OVER",
-        )
-        window.meta.update(self.select.meta)
-        _, id_, _ = self._window(window)
+        from dpsql.sql.algebra.first_rows import place_in  # which most statements don't need
+
+        _, id_, _ = self._window(place_in(self.select, nodes))
         place = made_column(id_, self.source.node(self.select))
         first = exp.EQ(this=place, expression=exp.Literal.number(1))
         self.where = (*self.where, self.bound(first))

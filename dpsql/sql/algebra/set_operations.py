@@ -1,16 +1,18 @@
 """Set operations of rows of units, UNION, INTERSECT and EXCEPT, as the SELECTs that they stand for.
 
-They compare rows. Where a column of both sides tells the unit, rows of different units differ in
-it, so that each is compared with rows of its own unit alone, and what comes out are rows of units.
+They compare rows. Where columns of both sides tell the unit, rows of different units differ in
+them, so that each is compared with rows of its own unit alone, and what comes out are rows of
+units.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from sqlglot import exp
 
 from dpsql.rel.facts import UNIT
+from dpsql.rel.nodes import Id
 from dpsql.sql.algebra.described import NewColumn
 from dpsql.sql.binding.expressions import Expr, quoted, quoted_column
 
@@ -31,31 +33,42 @@ def sides_of(query: exp.SetOperation) -> list[Expr]:
     return [part for side in (query.this, query.expression) for part in _flattened(side, query)]
 
 
-def told_by(sides: Sequence[Listed]) -> int | None:
-    """Return the number of a column that tells the unit of a row on each side; None if none does.
+def told_by(sides: Sequence[Listed], ids: Sequence[Sequence[Id]]) -> frozenset[int]:
+    """Return the numbers of columns that tell the unit of a row on each side; none if none do.
 
     One that has the unit's own id comes first, then one that is never NULL: a row without a unit
     doesn't count, but NULL in another column is a value as any other.
+
+    Args:
+        sides: the columns of each side.
+        ids: those of each side with the ids of the unit, where these are several.
     """
     found = []
     for number, columns in enumerate(zip(*(map(_new, side) for side in sides), strict=True)):
         common = frozenset.intersection(*(new.tells for new in columns))
         rank = UNIT not in common, any(new.nullable for new in columns), number
         found += [rank] if common else []
-    return min(found)[-1] if found else None
+    if found:
+        return frozenset({min(found)[-1]})
+    places = [
+        tuple(number for id_ in own for number, (_, new) in enumerate(side) if new.id == id_)
+        for own, side in zip(ids, sides, strict=True)
+    ]
+    whole = len(places[0]) == len(ids[0]) and all(one == places[0] for one in places)
+    return frozenset(places[0]) if whole else frozenset()
 
 
-def as_select(query: exp.SetOperation, tells: int, listed: Listed) -> exp.Select:
+def as_select(query: exp.SetOperation, tells: Container[int], listed: Listed) -> exp.Select:
     """Write a set operation by UNION ALL, EXISTS and DISTINCT.
 
-    A row is in `a UNION b` if it is in the UNION ALL of both. Else let x be the column that tells
-    the unit. A row of `a` is in `a INTERSECT b` if `b` has an equal one, and in `a EXCEPT b` if it
-    has none. That is one of the same unit, as x is equal: a subquery for rows of the same unit
-    tells. NULLs are equal to each other, but for those of x.
+    A row is in `a UNION b` if it is in the UNION ALL of both. Else let x be what tells the unit,
+    one column or several. A row of `a` is in `a INTERSECT b` if `b` has an equal one, and in
+    `a EXCEPT b` if it has none. That is one of the same unit, as x is equal: a subquery for rows of
+    the same unit tells. NULLs are equal to each other, but for those of x.
 
     Args:
         query: the set operation, of which `is_comparable` holds.
-        tells: the number of x.
+        tells: the numbers of the columns that x is.
         listed: the columns of its first side.
     """
     found = _of_all(query) if isinstance(query, exp.Union) else _of_left(query, tells, listed)
@@ -88,12 +101,12 @@ def _of_all(query: exp.Union) -> exp.Select:
     return exp.Select(expressions=[exp.Star()], from_=rows, distinct=exp.Distinct())
 
 
-def _of_left(query: exp.SetOperation, tells: int, listed: Listed) -> exp.Select:
+def _of_left(query: exp.SetOperation, tells: Container[int], listed: Listed) -> exp.Select:
     names = [f"__id{i}" for i in range(len(listed))]
     conditions: list[Expr] = []
     for i, name in enumerate(names):
         sides = {"this": quoted_column(name, _RIGHT), "expression": quoted_column(name, _LEFT)}
-        conditions.append(exp.EQ(**sides) if i == tells else exp.NullSafeEQ(**sides))
+        conditions.append(exp.EQ(**sides) if i in tells else exp.NullSafeEQ(**sides))
     inner = exp.Select(
         expressions=[exp.Literal.number(1)],
         from_=exp.From(this=_item(query.expression, _RIGHT, names)),

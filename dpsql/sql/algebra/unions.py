@@ -7,10 +7,17 @@ from dataclasses import dataclass, replace
 
 from dpsql.errors import UnsupportedSqlError
 from dpsql.rel.nodes import Id, Project, Union
-from dpsql.rows.expression import RowCast, RowColumn, RowConstant, RowExpression
-from dpsql.rows.types import row_type
+from dpsql.schema import Domain
 from dpsql.schema.domain import INTEGER_TYPES
-from dpsql.sql.algebra.described import DescribedRelation, NewColumn, covering, only, united
+from dpsql.sql.algebra.declared import domain_in, is_listed, value_in
+from dpsql.sql.algebra.described import (
+    NO_TYPE,
+    DescribedRelation,
+    NewColumn,
+    covering,
+    only,
+    united,
+)
 from dpsql.sql.algebra.selects import Translator
 
 
@@ -22,6 +29,12 @@ class UnitedPart:
     columns: tuple[NewColumn, ...]
 
 
+def places_with_values(parts: Sequence[UnitedPart]) -> list[int]:
+    """Return the places of columns that aren't NULL in all parts."""
+    each = enumerate(zip(*(part.columns for part in parts), strict=True))
+    return [place for place, columns in each if _with_values(columns)]
+
+
 def type_in_common(types: Iterable[str]) -> str:
     """Return the type that all values of some columns have.
 
@@ -29,7 +42,7 @@ def type_in_common(types: Iterable[str]) -> str:
         UnsupportedSqlError: they have none, unless the database makes one of them.
     """
     given = {*types}
-    given -= {"NULL"} if len(given) > 1 else set()
+    given -= {NO_TYPE} if len(given) > 1 else set()
     if len(given) == 1:
         return given.pop()
     if given <= INTEGER_TYPES - {"UBIGINT"}:
@@ -62,33 +75,54 @@ def put_together(
     """
     each = list(zip(*(part.columns for part in parts), strict=True))
     types = [type_in_common(one.type for one in columns) for columns in each]
+    domains = [
+        domain_in(columns, _united(columns), type_)
+        for columns, type_ in zip(each, types, strict=True)
+    ]
     ids = [queries.fresh(name) for name in names]
     relations = []
     for part in parts:
-        trees = (_cast(one, type_) for one, type_ in zip(part.columns, types, strict=True))
+        own = zip(part.columns, domains, types, strict=True)
+        trees = (value_in(one, domain, type_) for one, domain, type_ in own)
         listed = ((queries.fresh(name), tree) for name, tree in zip(names, trees, strict=True))
         relations.append(Project(part.of.relation, tuple(listed)))
-    added = [_of_all(*one) for one in zip(ids, types, each, strict=True)]
+    added = [_of_all(*one) for one in zip(ids, types, each, domains, strict=True)]
     made = only(parts[0].of, Union(tuple(relations), tuple(ids)), added)
     known = [part.of.most for part in parts if part.of.most is not None]
     most = sum(known) if len(known) == len(parts) else None
     counted = {table.path: table for part in parts for table in part.of.counted}
     read = tuple(table for part in parts for table in part.of.read)
-    return replace(made, most=most, counted=tuple(counted.values()), read=read, sure=None), ids
+    told = [_ids_at(part, ids) for part in parts]
+    same = told[0] if all(one == told[0] for one in told) else ()
+    return replace(
+        made, most=most, counted=tuple(counted.values()), read=read, sure=None, ids=same
+    ), ids
 
 
-def _of_all(id_: Id, type_: str, news: Sequence[NewColumn]) -> NewColumn:
+def _ids_at(part: UnitedPart, names: Sequence[Id]) -> tuple[Id, ...]:
+    """Return what the columns with the ids of the unit are called; none if one isn't there."""
+    at = {column.id: name for column, name in zip(part.columns, names, strict=True)}
+    return tuple(at[id_] for id_ in part.of.ids) if at.keys() >= {*part.of.ids} else ()
+
+
+def _of_all(id_: Id, type_: str, news: Sequence[NewColumn], domain: Domain | None) -> NewColumn:
     """Describe a column by what it is in each part."""
     tells = frozenset.intersection(*(new.tells for new in news))
-    nullable = any(new.nullable for new in news)
-    domain, listed = united([new.domain for new in news]), all(new.listed for new in news)
-    between = covering([new.between for new in news])
-    expected = covering([new.expected or (None, None) for new in news])
+    there = _with_values(news)
+    listed = is_listed(news, domain)
+    nullable = any(new.nullable or not new.listed for new in news)
+    between = covering([new.between for new in there])
+    expected = covering([new.expected or (None, None) for new in there])
     return NewColumn(id_, type_, nullable, domain, between, expected, tells, listed)
 
 
-def _cast(column: NewColumn, to: str) -> RowExpression:
-    if column.type == to:
-        return RowColumn(column.id)
-    of = RowConstant("NULL", "") if column.type == "NULL" else RowColumn(column.id)
-    return RowCast(of, row_type(to))
+def _with_values(columns: Iterable[NewColumn]) -> list[NewColumn]:
+    """Return those of some columns that have other values than NULL."""
+    return [one for one in columns if one.type != NO_TYPE]
+
+
+def _united(columns: Sequence[NewColumn]) -> Domain | None:
+    """Return the values of a column that several become, as far as they are known."""
+    there = _with_values(columns)
+    domain = united([one.domain for one in there])
+    return domain if domain is None or there == [*columns] else replace(domain, nullable=True)

@@ -23,7 +23,8 @@ Sets = list[tuple[Expr, ...]]
 def key_nodes(select: exp.Select, source: SourceText) -> dict[int, Expr]:
     """Return every expression that is grouped by, under the identity of its node.
 
-    Numbers stand for items of the SELECT list, and ALL for those without aggregates.
+    Numbers stand for items of the SELECT list, and ALL for those without aggregates: constants
+    among these are the same in all groups.
     """
     found: dict[int, Expr] = {}
     for elements in _elements(select, source):
@@ -98,7 +99,8 @@ def _elements(select: exp.Select, source: SourceText) -> list[Sets]:
         return []
     if group is None or group.args.get("all"):
         items = [node.unalias() for node in select.expressions]
-        return [[(n,)] for n in items if not has_aggregate(n) and not n.find(exp.Window)]
+        keys = [n for n in items if not isinstance(n.unnest(), exp.Literal)]
+        return [[(n,)] for n in keys if not has_aggregate(n) and not n.find(exp.Window)]
     return [_sets(node, source) for node in group.expressions]
 
 

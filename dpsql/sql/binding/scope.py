@@ -132,11 +132,21 @@ class Visible:
     table: Table
     items: tuple[VisibleItem, ...]
     merged: frozenset[str] = frozenset()
-    outer: tuple[VisibleItem, ...] = ()
+    outer: Visible | None = None
     owners: Mapping[str, tuple[Table, str]] = field(default_factory=dict)
     ids: Mapping[str, str] = field(default_factory=dict)
     kept: frozenset[str] = frozenset()
     either: Mapping[frozenset[str], str] = field(default_factory=dict)
+
+    @property
+    def all_items(self) -> tuple[VisibleItem, ...]:
+        """The items after FROM, and those around it."""
+        return (*self.items, *(() if self.outer is None else self.outer.all_items))
+
+    @property
+    def all_either(self) -> Mapping[frozenset[str], str]:
+        """The columns that COALESCE of two is, also where these are of items around it."""
+        return {**({} if self.outer is None else self.outer.all_either), **self.either}
 
     @property
     def private(self) -> tuple[VisibleItem, ...]:
@@ -215,10 +225,25 @@ class Scope:
             made = node.name.removeprefix(MADE)
             id_ = self._visible.ids.get(made, made)
             return PrivateColumn(id_, id_, self._at[id_], id_ in self._visible.table.undeclared)
-        name, qualifier = node.name, qualifier_of(node)
-        found = self._named(node, self._visible.items)
-        if not qualifier:
-            found = self._after_using(name, found)
+        found = self._found_in(node, self._visible)
+        if found is None and not node.table and folded(node.name) in self._aliases:
+            return self._aliases[folded(node.name)]
+        if found is None and self._visible.outer is not None:
+            found = self._found_in(node, self._visible.outer)
+        if found is None:
+            raise self._unknown(node)
+        return self._meant(node, found, by_row=by_row)
+
+    def _found_in(self, node: exp.Column, visible: Visible) -> NamedColumn | None:
+        """Return the one column of what is visible in a SELECT that a name means.
+
+        Raises:
+            SqlSchemaError: several items have it.
+        """
+        name = node.name
+        found = self._named(node, visible.items)
+        if not node.table:
+            found = self._after_using(name, found, visible)
         if len(found) > 1:
             owner = next((item for item, _ in found if not item.public), found[0][0])
             raise self._source.error(
@@ -227,20 +252,15 @@ class Scope:
                 "write whose it is: " + instead(f"{as_sql(owner.alias)}.{as_sql(name)}") + ".",
                 SqlSchemaError,
             )
-        if not found and not qualifier and folded(name) in self._aliases:
-            return self._aliases[folded(name)]
-        found = found or self._named(node, self._visible.outer)
-        if not found:
-            raise self._unknown(node)
-        return self._meant(node, found[0][1], by_row=by_row)
+        return found[0][1] if found else None
 
     def _after_using(
-        self, name: str, found: list[tuple[VisibleItem, NamedColumn]]
+        self, name: str, found: list[tuple[VisibleItem, NamedColumn]], visible: Visible
     ) -> list[tuple[VisibleItem, NamedColumn]]:
         """Return the one column that a name after USING means; all that there are of another."""
-        if folded(name) in self._visible.kept:
+        if folded(name) in visible.kept:
             return [(item, one) for item, one in found if item.public]
-        if folded(name) not in self._visible.merged:
+        if folded(name) not in visible.merged:
             return found
         owner = owner_of(name, [item for item, _ in found if not item.public])
         return [(item, one) for item, one in found if item is owner] or found
@@ -248,12 +268,13 @@ class Scope:
     def either(self, node: exp.Coalesce) -> PrivateColumn | None:
         """Return the column that COALESCE of two is; None if it has to be computed."""
         sides = [side.unnest() for side in (node.this, *node.expressions)]
-        if len(sides) != 2 or not self._visible.either:
+        either = self._visible.all_either
+        if len(sides) != 2 or not either:
             return None
         columns = [side for side in sides if isinstance(side, exp.Column)]
         found = [self.resolve(side, by_row=True) for side in columns]
         names = frozenset(one.name for one in found if isinstance(one, PrivateColumn))
-        id_ = self._visible.either.get(names)
+        id_ = either.get(names)
         if id_ is None:
             return None
         return PrivateColumn(node.name, id_, self._at[id_], id_ in self._visible.table.undeclared)
@@ -302,7 +323,7 @@ class Scope:
 
     def _unknown(self, node: exp.Column) -> SqlError:
         name, qualifier = node.name, qualifier_of(node)
-        items = (*self._visible.items, *self._visible.outer)
+        items = self._visible.all_items
         meant = [item for item in items if item.is_called(qualifier)]
         if not meant:
             return self._unknown_qualifier(node, qualifier)
@@ -327,7 +348,7 @@ class Scope:
         shown = printable(".".join(qualifier))
         message = f"{shown} is not a table after FROM."
         first, last = (self._source.node(node.parts[i]) for i in (0, -2))
-        known = [item.alias for item in (*self._visible.items, *self._visible.outer)]
+        known = [item.alias for item in self._visible.all_items]
         hint = closest(shown, known, as_sql, of=Span(first.start, last.end))
         return self._source.located(unknown(message, hint), node)
 

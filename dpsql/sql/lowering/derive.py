@@ -641,10 +641,10 @@ class _Statement:
         places = [part for part in bound.node.find_all(exp.Column) if reads_rows(part)]
         names = [named_by(part.name, self._table) for part in places]
         several = len(set(names)) > 1 and self._table.bounds.keys() >= set(names)
-        at = places[0] if places else bound.span
+        at = self._source.node(places[0]) if places else bound.span
         try:
             table, name = self._reader.stored(names[0] if names else min(bound.by_row))
-            table.column(name)
+            table.column(name, called=self._source.text(at) if table.made_of else "")
         except SchemaError as error:
             return self._source.located(error, at, ROUNDED if several else None)
         return self._source.error(bound.span, "This has no public domain.", None)
