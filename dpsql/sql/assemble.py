@@ -387,7 +387,7 @@ class _Builder:
         as one. What is shown in quotients only is worth less, see `computing.worth`.
         """
         if isinstance(lowered.statistic, Linear) and lowered.statistic.of_units:
-            return self._units(group, lowered, item)
+            return self._units(group, lowered, item, max(lowered.statistic.part**2, LEAST_WORTH))
         quantile = lowered.statistic if isinstance(lowered.statistic, Quantile) else None
         drawn, line, small = "", None, None
         if lowered.ranked is not None and quantile is not None:
@@ -464,7 +464,7 @@ class _Builder:
             self.weights.append(weight)
 
     def _units(
-        self, group: LoweredSet, lowered: LoweredStatistic, item: LoweredStatement
+        self, group: LoweredSet, lowered: LoweredStatistic, item: LoweredStatement, worth: float
     ) -> StatisticColumn:
         """Add the family of units by groups, which are its cells.
 
@@ -485,7 +485,8 @@ class _Builder:
             self.workload = Workload.of(domain, self.workload.families)
         counts = Measure(units.each, rows=units.most, of_units=True)
         self.workload.add([groups_of(name), name], [Identity(), counts], name=item.name)
-        self.weights.append(item.weight(group) * (self._table.contributions / units.each) ** 2)
+        share = worth * item.weight(group)
+        self.weights.append(share * (self._table.contributions / units.each) ** 2)
         axes = (tuple(range(len(group.axes))), ())
         number = len(self.workload.families) - 1
         column = StatisticColumn(number, axes, 0.0, None, None, counts=True)

@@ -110,7 +110,7 @@ def test_refused_without_asserts():
         ("SELECT MAX(age, 2) FROM people", "MIN(age) or MAX(age)"),
         ("SELECT ARG_MAX(age, hours) FROM people", "SELECT age, COUNT(*) … GROUP BY age"),
         ("SELECT MODE(age) FROM people", "SELECT age, COUNT(*) … GROUP BY age"),
-        ("SELECT SUM(DISTINCT age) FROM people", "SELECT age, COUNT(*) … GROUP BY age"),
+        ("SELECT SUM(DISTINCT edu) FROM people", "SELECT edu, COUNT(*) … GROUP BY edu"),
         ("SELECT string_agg(edu, ',') FROM people", "SELECT edu, COUNT(*) … GROUP BY edu"),
         ("SELECT ANY_VALUE(edu) FROM people", "SELECT edu, COUNT(*) … GROUP BY edu"),
         ("SELECT BOOL_OR(rich) FROM people", "COUNT_IF(rich) / COUNT(*)"),

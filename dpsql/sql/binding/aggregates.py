@@ -16,10 +16,19 @@ from dpsql.errors import SqlError, printable
 from dpsql.hints import Hint, ask, first_that_works, instead, never, option
 from dpsql.schema.grain import ids_of_units
 from dpsql.schema.names import capitals, folded
+from dpsql.schema.sequences import decimal_text
 from dpsql.schema.units import ResolvedUnit
 from dpsql.sql.binding.bind import RowBinder
 from dpsql.sql.binding.core import Linear, Quantile, Role
-from dpsql.sql.binding.expressions import BoundExpr, Expr, conjuncts, has_aggregate
+from dpsql.sql.binding.expressions import (
+    BoundExpr,
+    Expr,
+    conjuncts,
+    has_aggregate,
+    paren,
+    ratio,
+    times,
+)
 from dpsql.sql.binding.factors import divided
 from dpsql.sql.binding.moments import ONE, TWO, Moments, of_one, of_two
 from dpsql.sql.binding.scope import stored_place
@@ -60,6 +69,8 @@ def aggregate(node: Expr, binder: RowBinder) -> Expr:
         SqlError: it has the wrong arguments.
     """
     inner, filters = _unwrapped(node, binder)
+    if isinstance(inner, (exp.Sum, exp.Avg)) and _is_distinct(inner):
+        return _of_distinct(inner, filters, binder)
     if isinstance(inner, (exp.Count, exp.CountIf, exp.Sum, exp.ApproxDistinct)):
         found = linear(node, binder)
         if found.weight is not None:
@@ -273,6 +284,47 @@ def _values(node: Expr, binder: RowBinder) -> BoundExpr | None:
             "give a bound: " + option("max_values", 5) + ".",
         )
     return bound
+
+
+def _of_distinct(node: Expr, filters: tuple[BoundExpr, ...], binder: RowBinder) -> Expr:
+    """Return the sum, or the average, of distinct values, by numbers of distinct values.
+
+    Raises:
+        UnsupportedSqlError: the values aren't known by steps, or one unit may have several and
+            nothing is known of their sum.
+    """
+    from dpsql.sql.binding.distinct_sums import ValueSteps  # which most statements don't need
+
+    (argument, *others) = node.this.expressions
+    name = stored_place(argument, binder.scope)
+    steps = None if others or name is None else ValueSteps.of(binder.table, name)
+    if steps is None:
+        raise _distinct(node, binder.source)
+    unit, mean = binder.table.unit, isinstance(node, exp.Avg)
+    if unit is not None and unit.max_rows != 1 and (mean or not steps.is_positive):
+        typed = argument_of(node, binder.source)
+        raise binder.source.unsupported(
+            node,
+            "Of values that units cover, only numbers and sums of positive ones have a bound.",
+            f"ask for SUM(DISTINCT {typed}) and COUNT(DISTINCT {typed}), two lower bounds."
+            if mean and steps.is_positive
+            else count_groups(node, binder.source),
+        )
+
+    def counted(value: Expr, part: float = 1.0) -> Expr:
+        of = exp.Count(this=exp.Distinct(expressions=[value]))
+        of.meta.update(node.meta)
+        values, label = _values(of, binder), _label(node, binder)
+        found = Linear(label, filters=filters, of_units=True, values=values, part=part)
+        return _s(binder.statistic(found))
+
+    number = counted(steps.number(argument)) if mean else None
+    total: Expr = exp.Literal.number(0)
+    for factor, value in steps.counted(argument):
+        part = float(abs(factor) / steps.largest)
+        term = times(exp.Literal.number(decimal_text(abs(factor))), counted(value, part))
+        total = (exp.Sub if factor < 0 else exp.Add)(this=total, expression=term)
+    return paren(total) if number is None else ratio(paren(total), number)
 
 
 def _units_when(node: Expr, binder: RowBinder) -> tuple[BoundExpr, ...] | None:

@@ -146,6 +146,9 @@ class Linear:
     factor: BoundExpr | None = None
     """What a weight that is added up row by row is multiplied with, which cells tell: see
     `factors`."""
+    part: float = field(default=1.0, compare=False)
+    """By what it is multiplied where it is a part of a sum, as a share of the largest value of it.
+    """
     within: Within = ()
     """Limits of columns by its conditions and those of its core: so a weight has bounds."""
     bound: Tally | None = field(default=None, compare=False)
