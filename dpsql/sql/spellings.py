@@ -2,6 +2,9 @@
 
     x = ANY (q)                        x IN q
     x > ALL ([1, 2])                   x > 1 AND x > 2
+    x > ALL (SELECT y …)               CASE WHEN NOT EXISTS (…) THEN true
+                                       WHEN x <= (SELECT MAX(y) …) THEN false
+                                       WHEN EXISTS (… y IS NULL) THEN NULL ELSE x > MAX END
     INTERVAL '3 secs'                  INTERVAL '3' SECOND
     date_add(d, INTERVAL 3 DAY)        d + INTERVAL 3 DAY
     SELECT UNNEST(v) AS k              SELECT k FROM UNNEST(v) AS unnested(k)
@@ -16,13 +19,14 @@ was written, and goes through the same checks; what is left is refused with the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from sqlglot import exp
 
 from dpsql.errors import SqlLimitError, SqlSchemaError, printable
 from dpsql.rows.times import ALIASES, LENGTHS
 from dpsql.schema.names import capitals, folded
-from dpsql.sql.binding.expressions import Expr, is_star
+from dpsql.sql.binding.expressions import Expr, has_aggregate, is_star, quoted, quoted_column
 from dpsql.sql.binding.joins import name_parts
 from dpsql.sql.shorthands import Queries, pivoted_item, queries_around
 from dpsql.sql.text.parse import Parsed
@@ -33,6 +37,21 @@ Columns = Callable[[tuple[str, ...]], Sequence[str] | None]
 IsPrivate = Callable[[tuple[str, ...]], bool]
 """Whether a name is that of a table whose rows are private."""
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
+_OPPOSITE: dict[type[Expr], type[Expr]] = {
+    exp.EQ: exp.NEQ,
+    exp.LT: exp.GTE,
+    exp.LTE: exp.GT,
+    exp.NEQ: exp.EQ,
+    exp.GTE: exp.LT,
+    exp.GT: exp.LTE,
+}
+"""Comparison → the one that is true where it is false."""
+_ENDS: dict[type[Expr], type[Expr]] = {
+    **dict.fromkeys((exp.GT, exp.GTE), exp.Max),
+    **dict.fromkeys((exp.LT, exp.LTE), exp.Min),
+}
+"""Comparison → the value for which it holds if it does for all."""
+_COMPARED = "compared"
 _MOST_COLUMNS = 10_000
 """The most that the stars of one statement stand for."""
 _UNNESTED = "unnested"
@@ -94,6 +113,75 @@ def _write_compared(node: Expr) -> None:
         each = [type(comparison)(this=one.copy(), expression=v.copy()) for v in values]
         joined = exp.and_(*each) if of_all else exp.or_(*each)
         comparison.replace(exp.Paren(this=joined))
+    elif isinstance(given, exp.Query) and _lists_one(given):
+        comparison.replace(_with_all(comparison, given, of_all=of_all))
+
+
+def _with_all(comparison: Expr, query: exp.Query, *, of_all: bool) -> Expr:
+    """Write a comparison with all rows of a query, or with any, by the least and the largest.
+
+    It holds for all if it does for the nearest end, or there are no rows; with any it is NOT of the
+    opposite with all. NULL among the rows makes NULL of what isn't false without it.
+    """
+    sign = type(comparison) if of_all else _OPPOSITE[type(comparison)]
+    signs = (exp.LTE, exp.GTE) if sign is exp.EQ else (sign,)
+    rows = _RowsCompared.of(query)
+    one = comparison.this
+    apart = [_OPPOSITE[each](this=one.copy(), expression=rows.end(_ENDS[each])) for each in signs]
+    same = [each(this=one.copy(), expression=rows.end(_ENDS[each])) for each in signs]
+    found: Expr = exp.Case(
+        ifs=[
+            exp.If(this=exp.Not(this=rows.exist()), true=exp.true()),
+            exp.If(this=exp.or_(*apart), true=exp.false()),
+            exp.If(this=rows.exist(missing=True), true=exp.null()),
+        ],
+        default=exp.and_(*same),
+    )
+    return found if of_all else exp.Not(this=exp.Paren(this=found))
+
+
+def _lists_one(query: Expr) -> bool:
+    """Whether a query has one column, as far as its text tells."""
+    while isinstance(query, (exp.SetOperation, exp.Subquery)):
+        query = query.this
+    listed = query.expressions if isinstance(query, exp.Select) else []
+    return len(listed) == 1 and not is_star(listed[0].unalias())
+
+
+@dataclass(frozen=True, slots=True)
+class _RowsCompared:
+    """A query that a value is compared with: a SELECT without a list, and what it lists."""
+
+    select: exp.Select
+    value: Expr
+
+    @classmethod
+    def of(cls, query: exp.Query) -> _RowsCompared:
+        clauses = {key for key, value in query.args.items() if value}
+        if isinstance(query, exp.Select) and clauses <= {"expressions", "from_", "joins", "where"}:
+            value = query.expressions[0].unalias()
+            if not has_aggregate(value):
+                return cls(query, value)
+        alias = exp.TableAlias(this=quoted(_COMPARED), columns=[quoted(_COMPARED)])
+        rows = exp.From(this=exp.Subquery(this=query.copy(), alias=alias))
+        return cls(exp.Select(from_=rows), quoted_column(_COMPARED, _COMPARED))
+
+    def end(self, function: type[Expr]) -> exp.Subquery:
+        """Return the least or the largest value."""
+        return exp.Subquery(this=self._listing(function(this=self.value.copy())))
+
+    def exist(self, *, missing: bool = False) -> exp.Exists:
+        """Return whether there are rows, or such without a value."""
+        select = self._listing(exp.Literal.number(1))
+        if missing:
+            null = exp.Is(this=exp.Paren(this=self.value.copy()), expression=exp.null())
+            select.where(null, copy=False)
+        return exp.Exists(this=select)
+
+    def _listing(self, value: Expr) -> exp.Select:
+        select = self.select.copy()
+        select.set("expressions", [value])
+        return select
 
 
 def _is_all(node: Expr) -> bool:
