@@ -216,3 +216,25 @@ def test_keys_are_compared_as_they_are_stored():
     ):
         found = session.query(sql, budget=EXACT)["n"][0]
         assert round(found) == con.execute(sql).fetchone()[0], sql
+
+
+def test_values_that_are_found_for_one_statement_change_no_other():
+    con = duckdb.connect()
+    con.execute(
+        """CREATE TABLE u (id INTEGER PRIMARY KEY);
+        INSERT INTO u SELECT range FROM range(3000);
+        CREATE TABLE a (u INTEGER NOT NULL REFERENCES u(id), t VARCHAR);
+        INSERT INTO a SELECT i % 3000, CASE WHEN i % 10 < 9 THEN 'k' || (i % 3) ELSE 'r' || i END
+        FROM range(6000) t(i)"""
+    )
+    others = {
+        "DISTINCT": "SELECT COUNT(*) AS n FROM (SELECT DISTINCT u, t FROM a)",
+        "a join": "SELECT COUNT(*) AS n FROM a x JOIN a y ON x.u = y.u AND x.t = y.t",
+    }
+    session = dpsql.Session(con, unit=dpsql.Unit("u", {"u": 1, "a": 2, "a, a": 4}))
+    script = {"found": "SELECT t, COUNT(*) AS n FROM a GROUP BY t", **others}
+    budget = dpsql.Budget(epsilon=1e5, delta=1e-6)
+    release = session.release(script, budget=budget, keys=dpsql.Keys())
+    assert 3 <= release["found"].height < 9
+    for name, sql in others.items():
+        assert round(release[name]["n"][0]) == con.execute(sql).fetchone()[0]

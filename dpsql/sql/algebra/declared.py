@@ -11,7 +11,8 @@ being read by one. After them there is no stored value any more, or no domain by
 - columns of several relations that become one, whose domains differ: each has its own values
   brought to what they are by its own declaration, below the node that makes them one.
 
-Keys by which a row leads to another are no such values: they are compared as they are stored.
+Keys by which a row leads to another are no such values: they are compared as they are stored. So is
+a column whose values were found for another statement, as this one's answers don't depend on it.
 
 A row that is left out stays in a relation, as what is asked of it may be about other columns. All
 values of a column for which rows are left out become one that is in no domain, by which they are
@@ -64,7 +65,8 @@ def equal_values(
     values = [pair for pair in pairs if pair not in ids and not left.telling(*pair, right)]
     found = list[RowExpression]()
     for table, id_ in (side for a, b in values for side in ((left.table, a), (right.table, b))):
-        domain = None if id_ in table.enforced else table.columns.get(id_)
+        sure = table.enforced | table.learned
+        domain = None if id_ in sure else table.columns.get(id_)
         if domain is not None and domain.outside in _UNEQUAL:
             found.append(_is_there(_seen(id_, domain, counted=False)))
     return list(dict.fromkeys(found))
@@ -94,9 +96,9 @@ def key_of(stored: RowColumn, column: NewColumn) -> tuple[RowExpression, NewColu
         column: what is public of it, by the name that it is given.
     """
     domain = column.domain
-    if domain is None or column.listed or column.tells or is_enum(column.type):
+    if domain is None or domain.zone is not None or is_enum(column.type):
         return stored, column
-    if domain.zone is not None:
+    if column.listed or column.learned or column.tells:
         return stored, column
     value: RowExpression | None = _seen(stored.name, domain, counted=True)
     if domain.outside == "drop":
@@ -121,7 +123,9 @@ def value_in(column: NewColumn, domain: Domain | None, type_: str) -> RowExpress
     if column.type == NO_TYPE:
         return RowCast(NOTHING, row_type(type_))
     own, stored = column.domain, _cast(RowColumn(column.id), column.type, type_)
-    if own is None or column.listed or own == domain or own.zone is not None or is_enum(type_):
+    if own is None or own == domain or own.zone is not None or is_enum(type_):
+        return stored
+    if column.listed or column.learned:
         return stored
     if domain is None or own.outside != "drop":
         seen = _seen(column.id, own, counted=False)
@@ -142,6 +146,7 @@ def domain_in(columns: Sequence[NewColumn], domain: Domain | None, type_: str) -
     if domain is None:
         return None
     unsure = [one for one in columns if not one.listed and one.domain not in (None, domain)]
+    unsure = [one for one in unsure if not one.learned]
     if unsure and is_enum(type_):
         return None
     if not any(one.domain is not None and one.domain.outside == "drop" for one in unsure):
@@ -155,14 +160,14 @@ def is_listed(columns: Sequence[NewColumn], domain: Domain | None) -> bool:
     """Whether all values of a column that several become are of its domain, or NULL in it."""
     if domain is None or not domain.covers_all:
         return all(one.listed for one in columns)
-    return all(one.listed or one.domain != domain for one in columns)
+    return all(one.listed or (one.domain != domain and not one.learned) for one in columns)
 
 
 # ── Values ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def _is_left_out(table: Table, id_: Id) -> bool:
-    return id_ in table.columns and table.leaves_out(id_)
+    return id_ in table.columns and id_ not in table.learned and table.leaves_out(id_)
 
 
 def _is_there(value: RowExpression) -> RowExpression:

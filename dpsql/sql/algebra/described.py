@@ -155,6 +155,8 @@ class NewColumn:
             declared bounds; None if that says no more.
         tells: the keys whose value it has.
         listed: whether all values are of the domain, as those of a column may not be.
+        learned: whether the domain was found in the rows, for some statement, or is to be: others
+            have the same answers with it and without.
     """
 
     id: Id
@@ -165,6 +167,7 @@ class NewColumn:
     expected: Interval | None = None
     tells: frozenset[Key] = frozenset()
     listed: bool = True
+    learned: bool = False
 
     def column(self, id_: Id, type_: str, nullable: bool) -> NewColumn:
         """Return it with an id and a type."""
@@ -252,6 +255,7 @@ def _with_ids(table: Table, names: Mapping[str, Id], prefix: str, facts: Relatio
         bounds={names[n]: bounds for n, bounds in own.bounds.items() if n in names},
         filled=frozenset(n for n, c in facts.columns.items() if not c.nullable),
         file=table.file,
+        learned=frozenset(names[n] for n in own.learned if n in names),
     )
 
 
@@ -269,6 +273,7 @@ def merged(left: DescribedRelation, right: DescribedRelation, *, lost: bool = Fa
         bounds={**a.bounds, **b.bounds},
         enforced=a.enforced | b.enforced,
         filled=a.filled if lost else a.filled | b.filled,
+        learned=a.learned | b.learned,
     )
 
 
@@ -315,8 +320,9 @@ def with_columns(
     """Describe a relation with further columns, behind those that there are."""
     table, tells = of.table, dict(of.tells)
     columns, undeclared, bounds = dict(table.columns), dict(table.undeclared), dict(table.bounds)
-    enforced, filled = set(table.enforced), set(table.filled)
+    enforced, filled, learned = set(table.enforced), set(table.filled), set(table.learned)
     for one in added:
+        learned |= {one.id} if one.learned else set()
         if one.domain is not None:
             columns[one.id] = _of_column(one.domain, one.type)
             enforced |= {one.id} if one.listed else set()
@@ -337,6 +343,7 @@ def with_columns(
         bounds=bounds,
         enforced=frozenset(enforced),
         filled=frozenset(filled),
+        learned=frozenset(learned),
     )
     return replace(of, relation=relation, table=described, tells=tells)
 
@@ -352,6 +359,7 @@ def only(
         bounds={},
         enforced=frozenset(),
         filled=frozenset(),
+        learned=frozenset(),
     )
     bare_of = replace(of, table=bare, tells={}, ids_of={}, limits=(), ids=(), equal={})
     return with_columns(bare_of, relation, columns)
@@ -382,6 +390,7 @@ def known_column(table: Table, id_: Id, tells: Tells) -> NewColumn:
         ends,
         tells.get(id_, frozenset()),
         id_ in table.enforced,
+        id_ in table.learned,
     )
 
 
