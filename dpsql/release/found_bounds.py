@@ -10,6 +10,8 @@ any bin without rows is taken for one with some in 1 case of a million at most. 
 would ruin a sum; so there are no bins beyond the type's own range, either. From the outermost of
 these bins on, those beside them count as well as long as each is likely to have rows, in 1 case of
 100 by mistake: the bounds are twice as wide then, which costs less than to cut such rows off.
+
+NaN and infinite values are in no bin: that there are some says nothing of where the others lie.
 """
 
 from __future__ import annotations
@@ -84,7 +86,7 @@ def _bits(type_: str) -> tuple[int, int]:
 def statement(table: str, column: str, type_: str) -> str:
     """Write the statement that counts the values of a column in its bins."""
     name, bins = as_sql(column), bins_of(type_)
-    nothing = [f"WHEN isnan({name}) THEN NULL"] if type_ in FLOATS else []
+    nothing = [f"WHEN isnan({name}) OR isinf({name}) THEN NULL"] if type_ in FLOATS else []
     below = (f"WHEN {name} <= {_number(b.high)} THEN {b.number}" for b in bins if b.number < -1)
     around = (f"WHEN {name} < {_number(b.high)} THEN -1" for b in bins if b.number == -1)
     above = [b for b in bins if b.number >= 0]

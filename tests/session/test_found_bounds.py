@@ -64,7 +64,7 @@ def test_each_number_is_in_the_bin_that_holds_it(type_):
     for value, number in con.execute(f"{case}, x FROM t").fetchall():
         value, number = number, value
         if isinstance(value, float) and math.isinf(value):
-            assert number == (max(bins) if value > 0 else min(bins))
+            assert number is None
             continue
         inside = min(max(Fraction(value), last[1]), last[0])
         assert bins[number].low <= inside <= bins[number].high
@@ -119,6 +119,22 @@ def test_the_outermost_bins_that_pass_are_the_ends(found, low, high):
 
 
 # ── Sessions ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("type_", ["DOUBLE", "FLOAT"])
+@pytest.mark.parametrize("many", [100, 5])
+def test_rows_that_are_infinite_tell_no_bounds(con, type_, many):
+    """However many there are; in sums they count as the nearer bound, as with declared ones."""
+    con.execute(f"""
+        CREATE TABLE odd AS SELECT CASE i % {many} WHEN 0 THEN 'inf' WHEN 1 THEN '-inf'
+            WHEN 2 THEN 'nan' ELSE (i // 100 % 50)::VARCHAR END::{type_} AS x FROM range(30000) t (i)
+    """)
+    session = dpsql.Session(con)
+    found = session.find_bounds("odd", "x", budget=dpsql.Budget(rho=1))
+    assert (found.low, found.high) == (0, 64)
+    least = con.sql("SELECT SUM(greatest(least(x, 64), 0)) FROM odd WHERE NOT isnan(x)").fetchall()
+    total = session.query("SELECT SUM(x) AS s FROM odd", budget=MUCH)["s"][0]
+    assert total == pytest.approx(least[0][0], abs=10)
 
 
 def test_found_bounds_are_those_of_the_same_session(con):
