@@ -66,9 +66,9 @@ def exponential_mechanism(
         RandomnessError: there are no random bits.
     """
     many = [1] * len(scores) if many is None else many
-    if not scores or any(type(q) is not int for q in scores):
+    if set(map(type, scores)) != {int}:
         raise InternalError("candidates are chosen by whole numbers")
-    if len(many) != len(scores) or any(type(m) is not int or m < 1 for m in many):
+    if len(many) != len(scores) or set(map(type, many)) != {int} or min(many) < 1:
         raise InternalError("a whole number of candidates is drawn together, at least one")
     if type(steepness) is not Fraction or steepness < 0:
         raise InternalError("a steepness is an exact, nonnegative fraction")

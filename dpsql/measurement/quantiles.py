@@ -37,10 +37,10 @@ Guarantees:
            μ² = m·k²·μ(ε)² <= m·k²·`selection_cost(ε)` .
 
     4. Each place has exactly its probability. The line is cut into stretches on which the score is
-       constant: single values that rows have, and what lies between two of them. One stretch is
-       drawn with its length as the number of candidates, then a place in it, uniformly. Values that
-       aren't read miss the quantile by more than R: so do all places beyond the last one that is
-       read, if there are rows beyond, and their score is −R.
+       constant: single values that rows have, and what lies between two of them. A score is drawn
+       with the number of all places that have it as the number of candidates, then one of these
+       places, uniformly. Values that aren't read miss the quantile by more than R: so do all places
+       beyond the last one that is read, if there are rows beyond, and their score is −R.
     5. Nothing fails for how many rows there are: a database multiplies numbers of rows, of fewer
        than 2^53, by b, and `DrawPlan` makes sure that this and R fit 127 bits.
     6. All is decided in whole numbers of any size; no float has a part in it. What leaves this file
@@ -55,13 +55,16 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple, Protocol
+from typing import Protocol, cast
+
+import numpy as np
 
 from dpsql.engines.ranked import RankedRows, Ranking, RankWindow, by_group
 from dpsql.errors import InternalError
+from dpsql.linalg.arrays import Ints
 from dpsql.measurement.exponential import exponential_mechanism, selection_cost
 from dpsql.measurement.measure import ChargedPlan
 from dpsql.measurement.randomness import RandomBits, fresh_bits
@@ -280,65 +283,97 @@ def draw_quantiles(
     of, drawn = by_group(found), list[int]()
     for group in range(plan.groups):
         on_group(group, plan.groups)
-        drawn.append(_drawn(plan, list(stretches(plan, found, of(group))), bits))
+        drawn.append(_drawn(plan, stretches(plan, found, of(group)), bits))
     return drawn
 
 
-class Stretch(NamedTuple):
-    """Places with one score: from `first`, so many."""
+@dataclass(frozen=True, slots=True)
+class Stretches:
+    """The places on a line, from left to right, in stretches of one score each: parallel lists.
 
-    first: int
-    length: int
-    score: int
+    Args:
+        first: the first place of each.
+        lengths: how many places it has; none, where two values are next to each other.
+        scores: the score of these.
+    """
+
+    first: list[int]
+    lengths: list[int]
+    scores: list[int]
 
 
-def stretches(plan: DrawPlan, found: RankedRows, own: slice) -> Iterator[Stretch]:
-    """Yield the stretches of a line, from left to right, with the scores of one group.
+def stretches(plan: DrawPlan, found: RankedRows, own: slice) -> Stretches:
+    """Return the stretches of a line with the scores of one group: values, and what is between.
 
     Args:
         plan: the plan.
         found: values of rows of all groups.
         own: where those of the group are.
     """
-    sizes, b, least = found.sizes[own], plan.probability.denominator, plan.least
-    most, fewest = plan.aim(int(sizes[0]) if len(sizes) else 0)
-
-    def score(below: int, upto: int) -> int:
-        return max(-max(0, b * below - most, fewest - b * upto), least)
-
-    free, before = plan.line.low, 0  # the first place that isn't yielded, and the rows below it
-    for place, below, upto in _values(found, own):
-        if free < place:
-            yield Stretch(free, place - free, score(below, below))
-        yield Stretch(place, 1, score(below, upto))
-        free, before = place + 1, upto
-    if free <= plan.line.high:
-        yield Stretch(free, plan.line.high - free + 1, score(before, before))
+    places, below, upto = _values(found, own)
+    rows = int(found.sizes[own][0]) if places else 0
+    between = np.append(below, upto[-1:]) if places else np.zeros(1, np.int64)
+    after = [plan.line.low, *(place + 1 for place in places)]
+    gaps = [end - start for start, end in zip(after, [*places, plan.line.high + 1], strict=True)]
+    return Stretches(
+        _alternating(after, places),
+        _alternating(gaps, [1] * len(places)),
+        _alternating(_scores(plan, rows, between, between), _scores(plan, rows, below, upto)),
+    )
 
 
-def _values(found: RankedRows, own: slice) -> Iterator[tuple[int, int, int]]:
-    """Yield places that rows have, with how many are below each and up to it, each place once.
+def _values(found: RankedRows, own: slice) -> tuple[list[int], Ints, Ints]:
+    """Return places that rows have, with how many are below each and up to it, each place once.
 
     Values that count as one end of the line have one place.
     """
-    columns = (found.places[own], found.below[own], found.upto[own])
-    last: tuple[int, int, int] | None = None
-    for place, below, upto in zip(*(column.tolist() for column in columns), strict=True):
-        if last is not None and last[0] == place:
-            last = (place, last[1], upto)
-            continue
-        if last is not None:
-            yield last
-        last = (place, below, upto)
-    if last is not None:
-        yield last
+    places = found.places[own]
+    other = places[1:] != places[:-1]
+    first, last = np.insert(other, 0, values=True), np.append(other, True)
+    if not len(places):
+        return [], places, places
+    return places[first].tolist(), found.below[own][first], found.upto[own][last]
 
 
-def _drawn(plan: DrawPlan, line: list[Stretch], bits: RandomBits) -> int:
-    """Draw a stretch, and a place in it."""
-    scores, many = [s.score for s in line], [s.length for s in line]
-    chosen = line[exponential_mechanism(scores, plan.steepness, bits, many)]
-    return chosen.first + uniform_below(chosen.length, bits)
+def _scores(plan: DrawPlan, rows: int, below: Ints, upto: Ints) -> list[int]:
+    """Return the scores of places that have so many rows below them, and so many up to them.
+
+    Rows are counted from about the one that is looked for, and not from the first. Where their
+    products don't fit 64 bits for sure, they are whole numbers of any size.
+    """
+    b, least = plan.probability.denominator, plan.least
+    most, fewest = plan.aim(rows)
+    near = fewest // b
+    farthest = b * int(max(abs(below - near).max(initial=0), abs(upto - near).max(initial=0)))
+    whole = np.int64 if farthest + abs(most - b * near) + b - least < 2**62 else np.object_
+    over = b * (below - near).astype(whole) - (most - b * near)
+    under = (fewest - b * near) - b * (upto - near).astype(whole)
+    missed = np.maximum(np.maximum(over, under), 0)
+    return cast("list[int]", np.maximum(-missed, least).tolist())
+
+
+def _alternating(gaps: list[int], values: list[int]) -> list[int]:
+    """Put in one order what is said of values, and of the gaps before, between and after them."""
+    order = [0] * (len(gaps) + len(values))
+    order[::2], order[1::2] = gaps, values
+    return order
+
+
+def _drawn(plan: DrawPlan, line: Stretches, bits: RandomBits) -> int:
+    """Draw a score, and one of the places that have it."""
+    many = dict[int, int]()
+    for score, length in zip(line.scores, line.lengths, strict=True):
+        if length:
+            many[score] = many.get(score, 0) + length
+    scores = list(many)
+    chosen = scores[exponential_mechanism(scores, plan.steepness, bits, list(many.values()))]
+    number = uniform_below(many[chosen], bits)
+    for first, score, length in zip(line.first, line.scores, line.lengths, strict=True):
+        if score == chosen:
+            if number < length:
+                return first + number
+            number -= length
+    raise InternalError("fewer places have a score than were counted")
 
 
 def uniform_below(count: int, bits: RandomBits) -> int:

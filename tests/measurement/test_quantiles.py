@@ -111,11 +111,12 @@ def scores_by(plan, own, line=TINY):
 
 def by_place(plan, found, own):
     """The scores of all places, as the stretches have them."""
-    line = list(stretches(plan, found, own))
-    assert line[0].first == plan.line.low
-    assert all(one.first + one.length == other.first for one, other in itertools.pairwise(line))
-    assert sum(one.length for one in line) == plan.line.width
-    return np.concatenate([np.full(one.length, one.score) for one in line])
+    line = stretches(plan, found, own)
+    first, ends = np.array(line.first), np.add(line.first, line.lengths)
+    assert first[0] == plan.line.low
+    assert ends[-1] == plan.line.high + 1
+    assert (first[1:] == ends[:-1]).all()
+    return np.repeat(line.scores, line.lengths)
 
 
 def random_rows(rng, most=40):
@@ -138,6 +139,27 @@ def test_stretches_have_the_scores_of_all_places(probability, epsilon):
             at = np.searchsorted(found.groups, [group, group + 1])
             expected = scores_by(plan, own)
             np.testing.assert_array_equal(by_place(plan, found, slice(*at.tolist())), expected)
+
+
+@pytest.mark.parametrize("probability", [Fraction(1, 2), Fraction(10**9 - 1, 10**9)], ids=str)
+@pytest.mark.parametrize("rows", [2**53 - 1, 10**12 + 1, 3])
+def test_scores_of_any_number_of_rows_are_whole_numbers_of_any_size(probability, rows):
+    """Products that don't fit 64 bits, also where they would by their differences alone."""
+    a, b = probability.numerator, probability.denominator
+    plan = DrawPlan.of("q", values(probability), 1, Fraction(1, 10**15))
+    aim = a * rows // b
+    ranks = sorted({min(max(n, 0), rows) for n in (0, 1, aim - 1, aim, aim + 1, rows - 1, rows)})
+    below, upto = ranks[:-1], ranks[1:]
+    places = range(-len(below), 0)
+    columns = [0] * len(below), places, below, upto, [rows] * len(below)
+    found = RankedRows(*(np.array(column, dtype=np.int64) for column in columns))
+    found.check(1, TINY)
+    told = stretches(plan, found, slice(None))
+    missed = [max(0, b * x - a * rows + 1, a * rows - b * y) for x, y in zip(below, upto)]  # noqa: B905
+    assert told.scores[1::2] == [max(-m, plan.least) for m in missed]
+    gaps = [max(0, b * x - a * rows + 1, a * rows - b * x) for x in ranks]
+    assert told.scores[::2] == [max(-m, plan.least) for m in gaps]
+    assert {type(score) for score in told.scores} == {int}
 
 
 def test_values_beyond_the_line_count_as_its_ends():

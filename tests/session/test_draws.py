@@ -717,12 +717,7 @@ def test_neighbours_are_as_near_as_is_charged(con):
     assert len(seen) == 4
     for (plan, before), (_, after) in zip(seen[:2], seen[2:], strict=True):
         ranges = [
-            widest(
-                *(
-                    list(quantiles.stretches(plan, of, by_group(of)(group)))
-                    for of in (before, after)
-                )
-            )
+            widest(*(quantiles.stretches(plan, of, by_group(of)(group)) for of in (before, after)))
             for group in range(plan.groups)
         ]
         assert 0 < sum(ranges) <= 4 * quantiles.score_range(plan.probability)
@@ -730,12 +725,14 @@ def test_neighbours_are_as_near_as_is_charged(con):
 
 def widest(one, other):
     """Within which range two scores differ, along a line."""
-    ends = sorted({s.first for line in (one, other) for s in line})
 
     def at(line, place):
-        return next(s.score for s in line if s.first <= place < s.first + s.length)
+        each = zip(line.first, line.lengths, line.scores, strict=True)
+        return next(score for first, length, score in each if first <= place < first + length)
 
-    apart = [at(other, place) - at(one, place) for place in ends]
+    cut = (zip(line.first, line.lengths, strict=True) for line in (one, other))
+    begun = {first for each in cut for first, length in each if length}
+    apart = [at(other, place) - at(one, place) for place in begun]
     return max(apart) - min(apart)
 
 

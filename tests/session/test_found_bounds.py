@@ -126,8 +126,10 @@ def test_the_outermost_bins_that_pass_are_the_ends(found, low, high):
 def test_rows_that_are_infinite_tell_no_bounds(con, type_, many):
     """However many there are; in sums they count as the nearer bound, as with declared ones."""
     con.execute(f"""
-        CREATE TABLE odd AS SELECT CASE i % {many} WHEN 0 THEN 'inf' WHEN 1 THEN '-inf'
-            WHEN 2 THEN 'nan' ELSE (i // 100 % 50)::VARCHAR END::{type_} AS x FROM range(30000) t (i)
+        CREATE TABLE odd AS
+        SELECT CASE i % {many} WHEN 0 THEN 'inf' WHEN 1 THEN '-inf'
+            WHEN 2 THEN 'nan' ELSE (i // 100 % 50)::VARCHAR END::{type_} AS x
+        FROM range(30000) t (i)
     """)
     session = dpsql.Session(con)
     found = session.find_bounds("odd", "x", budget=dpsql.Budget(rho=1))
