@@ -164,8 +164,9 @@ class Session:
             once. None takes the total that the ledger has; without any, spending is recorded
             and not limited.
         key_delta: the part of the total's δ, or beside ρ and μ the δ, that is set aside to find out
-            which keys exist; see `Budget.setting_aside`. By default nothing is, and what was set
-            aside before stays so. It can be set once, before anything is spent.
+            which keys exist; see `Budget.setting_aside`. By default what was set aside before
+            stays so; of a new total in (ε, δ) a tenth of its δ is if the schema declares
+            `Domain.keys()`, and else nothing. It can be set once, before anything is spent.
         schema: domains that go before DuckDB's catalog: a `Schema`, its tables, or the path of a
             schema file, which `dpsql schema people.csv` drafts. What is in CSV is text, but where
             it is declared otherwise.
@@ -226,7 +227,9 @@ class Session:
         check_key_delta(budget, key_delta)
         self._account = Account.of(data.source, declared)
         if budget is not None:
-            self._account.ledger.set_total(budget, key_delta=key_delta)
+            ledger = self._account.ledger
+            finds_keys = bool(budget.delta) and data.declares_keys and not ledger.entries()
+            ledger.set_total(budget, key_delta=key_delta, finds_keys=finds_keys)
         self._lock = threading.RLock()
         self._data = self._account.joined(data, declared)
 

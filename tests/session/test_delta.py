@@ -65,6 +65,36 @@ def test_without_a_part_for_keys_all_is_as_it_was(con):
     assert session.remaining == 0
 
 
+FINDS_KEYS = {"adult": {"occupation": dpsql.Domain.keys()}}
+
+
+@pytest.mark.parametrize("schema", [FINDS_KEYS, dpsql.Schema(FINDS_KEYS)], ids=["dict", "schema"])
+def test_a_new_total_sets_a_tenth_aside_where_keys_are_declared(con, schema, tmp_path):
+    of = {"budget": STATED, "ledger": tmp_path / "of.ledger"}
+    session = dpsql.Session(con, schema=schema, **of)
+    assert (session.ledger.total, session.remaining_delta) == (SPLIT.mu_squared, ASIDE)
+    for again in ({}, {"schema": schema}, {"schema": schema, "key_delta": ASIDE}):
+        assert dpsql.Session(con, **of, **again).remaining_delta == ASIDE
+
+
+@pytest.mark.parametrize(
+    ("budget", "key_delta", "expected"),
+    [(STATED, 0, 0), (STATED, 1e-11, Q(1, 10**11)), (dpsql.Budget(rho=1), None, 0),
+     (dpsql.Budget(rho=1), ASIDE, ASIDE)],
+)  # fmt: skip
+def test_it_does_nothing_else_than_is_said(con, budget, key_delta, expected):
+    """Nor are totals in ρ refused, of which keys can't be found."""
+    session = dpsql.Session(con, budget=budget, key_delta=key_delta, schema=FINDS_KEYS)
+    assert session.remaining_delta == expected
+
+
+def test_a_total_that_comes_late_sets_nothing_aside(con, tmp_path):
+    file = tmp_path / "of.ledger"
+    dpsql.Session(con, ledger=file).query(BY_SEX, budget=dpsql.Budget(rho=0.001))
+    session = dpsql.Session(con, budget=STATED, schema=FINDS_KEYS, ledger=file)
+    assert (session.ledger.total, session.remaining_delta) == (STATED.mu_squared, 0)
+
+
 def test_plans_comparisons_and_what_is_left_agree(split):
     half = dpsql.Budget(epsilon=0.5, delta=1e-9)
     plan = split.plan({"by_sex": BY_SEX}, budget=half)
