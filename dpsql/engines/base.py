@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +20,15 @@ from dpsql.engines.key_scores import KeyScores
 from dpsql.engines.ranked import Ranking
 from dpsql.errors import InternalError
 from dpsql.rel.ranked import RankedValues
-from dpsql.rel.support import Support, supports_of
 from dpsql.rows.expression import RowExpression
 from dpsql.rows.key import RowKey
 from dpsql.rows.measure import RowMeasure
 from dpsql.schema import Table
 from dpsql.workload.spread import SpreadRows, spreads_of
 from dpsql.workload.unit_groups import UnitGroups
+
+if TYPE_CHECKING:
+    from dpsql.rel.support import Support
 
 Marginal = tuple[str, ...]
 Counts = NDArray[np.int64]
@@ -152,6 +154,10 @@ class Wanted:
     @property
     def supports(self) -> tuple[Support, ...]:
         """The cells of attributes in which rows may add something to sums."""
+        if not self.measures or not self.keys:
+            return ()
+        from dpsql.rel.support import supports_of  # which few statements have
+
         return supports_of(self.table, self.measures, self.keys, self.merged)
 
     @property

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,10 +28,12 @@ from dpsql.engines.base import (
     Units,
 )
 from dpsql.errors import InternalError
-from dpsql.rel.support import Support
 from dpsql.schema import Table
 from dpsql.workload.spread import SpreadRows
 from dpsql.workload.workload import UnitTable
+
+if TYPE_CHECKING:
+    from dpsql.rel.support import Support
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +156,7 @@ class CountingOfSeveral(Counting):
         totals: dict[str, int] = {}
         above: dict[Marginal, Counts] = {}
         rows: dict[str, int] = {}
-        spreads, supports = list[SpreadRows](), list[Support]()
+        spreads, supports = list[SpreadRows](), list["Support"]()
         with self.engine.snapshot():
             for done, part in enumerate(self.parts, start=1):
                 counted = part.counting.run()

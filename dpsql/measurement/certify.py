@@ -70,6 +70,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from dpsql.errors import InternalError
 from dpsql.measurement.differences import Difference, beyond
@@ -79,8 +80,10 @@ from dpsql.measurement.strategy import BlockStrategy
 from dpsql.measurement.worst_row import RowCost, row_cost, worst_row
 from dpsql.privacy import Budget
 from dpsql.privacy.conversions import mu_squared_of_pure
-from dpsql.rel.support import Support
 from dpsql.workload.spread import SpreadRows, by_limits
+
+if TYPE_CHECKING:
+    from dpsql.rel.support import Support
 
 
 def spent(

@@ -29,7 +29,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -45,8 +45,10 @@ from dpsql.measurement.randomness import RandomBits, fresh_bits
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.measurement.wide import measure_wide
 from dpsql.privacy import Ledger, Receipt
-from dpsql.rel.support import Support
 from dpsql.workload.spread import SpreadRows
+
+if TYPE_CHECKING:
+    from dpsql.rel.support import Support
 
 
 class Payable(Protocol):

@@ -54,7 +54,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +63,9 @@ from dpsql.errors import InternalError
 from dpsql.measurement.distributions import Laplace
 from dpsql.measurement.factors import DenseFactor
 from dpsql.measurement.strategy import BlockStrategy
-from dpsql.rel.support import Support
+
+if TYPE_CHECKING:
+    from dpsql.rel.support import Support
 
 Axis = tuple[Hashable, int]
 """An attribute, and how many cells it has."""

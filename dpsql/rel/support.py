@@ -19,7 +19,7 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from dpsql.errors import InternalError
@@ -109,11 +109,3 @@ def _together(cells: list[bool], classes: Ints | None) -> tuple[bool, ...]:
     for cell, of in zip(cells, classes.tolist(), strict=True):
         found[of] = found[of] or cell
     return tuple(found)
-
-
-def supports_within(
-    supports: Iterable[Support], spaces: Iterable[tuple[str, ...]]
-) -> tuple[Support, ...]:
-    """Return those that say something of what is measured: of a measure, and of an attribute."""
-    names = {name for space in spaces for name in space}
-    return tuple(s for s in supports if s.measure in names and s.attribute in names)

@@ -28,7 +28,6 @@ from dpsql.planner.reconstruction.sources import Source, common_cuts, splits
 from dpsql.planner.reuse.past import Past, least_budget_given, plan_given
 from dpsql.privacy import Budget, Receipt
 from dpsql.rel.related import related_rows
-from dpsql.rel.support import Support
 from dpsql.release import Before, Release, from_plan
 from dpsql.release.assembly import (
     from_estimates,
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from dpsql.planner.comparison import Comparison
     from dpsql.planner.mechanisms.aim import AdaptivePlan
     from dpsql.planner.mechanisms.aim_rounds import Estimates
+    from dpsql.rel.support import Support
 
 
 FINE_CELLS = 256

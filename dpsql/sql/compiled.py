@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from dpsql.errors import InternalError
 from dpsql.linalg.arrays import Ints
 from dpsql.rel.related import ReadTable
-from dpsql.rel.support import Support, supports_of
 from dpsql.rows.key import RowKey
 from dpsql.rows.measure import RowMeasure
 from dpsql.schema import Table
@@ -23,6 +23,9 @@ from dpsql.workload import Workload
 from dpsql.workload.spread import SpreadRows, spreads_of
 from dpsql.workload.unit_groups import UnitGroups
 from dpsql.workload.workload import UnitTable
+
+if TYPE_CHECKING:
+    from dpsql.rel.support import Support
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -227,6 +230,10 @@ class Script:
     def supports(self) -> tuple[Support, ...]:
         """The cells of attributes in which rows may add something to sums."""
         if not self.apart:
+            if not self.measures or not self.keys:
+                return ()
+            from dpsql.rel.support import supports_of  # which few statements have
+
             return supports_of(self.table, self.measures, self.keys, self.merged)
         return tuple(s.renamed(of.attribute) for of, own in self.apart for s in own.supports)
 

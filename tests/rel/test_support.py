@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpsql.errors import InternalError
-from dpsql.rel.support import Support, supports_of, supports_within
+from dpsql.rel.support import Support, supports_of
 from dpsql.rows.cuts import ends
 from dpsql.rows.expression import NOTHING, RowCall, RowCase, RowCast, RowColumn, RowConstant
 from dpsql.rows.key import line, row_key
@@ -129,9 +129,6 @@ def test_some_cell_is_in_it(cells):
         Support("m", "k", cells)
 
 
-def test_it_is_renamed_and_looked_up_with_what_is_measured():
+def test_it_is_renamed():
     support = Support("m", "k", (True, False))
     assert support.renamed("t {}".format) == Support("t m", "t k", (True, False))
-    assert supports_within([support], [("g", "m"), ("k",)]) == (support,)
-    assert not supports_within([support], [("g", "m"), ("g",)])
-    assert not supports_within([support], [("g",), ("k",)])

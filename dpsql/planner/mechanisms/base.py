@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from numpy.typing import ArrayLike
 
@@ -17,9 +17,11 @@ from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.plans.plan import RECORD, Plan
 from dpsql.planner.plans.traits import Traits
 from dpsql.privacy import Budget
-from dpsql.rel.support import Support, supports_within
 from dpsql.workload import Workload
 from dpsql.workload.spread import SpreadRows, least_share
+
+if TYPE_CHECKING:
+    from dpsql.rel.support import Support
 
 DEFAULT_TOLERANCE = 1e-3
 
@@ -136,8 +138,9 @@ class Cost:
         self, blocks: tuple[BlockStrategy, ...], differences: tuple[Difference, ...] = ()
     ) -> CertifiedPlan:
         """Check that these measurements cost no more."""
-        spaces = (space for block in blocks for space in block.spaces)
-        supports = supports_within(self.supports, spaces)
+        names = {name for block in blocks for space in block.spaces for name in space}
+        said = (s for s in self.supports if s.measure in names and s.attribute in names)
+        supports = tuple(said)
         return CertifiedPlan(blocks, self.budget, self.change, self.spreads, differences, supports)
 
 

@@ -63,13 +63,13 @@ from dpsql.planner.reconstruction.parts import Measure, PartedReconstruction
 from dpsql.planner.reconstruction.sources import of_measure
 from dpsql.planner.shares import exact_shares
 from dpsql.privacy import Budget
-from dpsql.rel.support import Support
 from dpsql.workload import Family, Workload
 from dpsql.workload.workload import UnitTable
 
 if TYPE_CHECKING:
     from dpsql.planner.strategies.one_budget import Costs
     from dpsql.planner.strategies.together import PartAsked
+    from dpsql.rel.support import Support
 
 WORTHWHILE = 1e-5
 """Relative gain in RMSE from which blocks that were solved again are taken."""

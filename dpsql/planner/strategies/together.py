@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,8 +26,10 @@ from dpsql.planner.strategies.dual import Dual, QueryPart, maximize
 from dpsql.planner.strategies.merged import MergedCells
 from dpsql.planner.strategies.one_budget import filled
 from dpsql.planner.strategies.whole import QUICK_WORK
-from dpsql.rel.support import Support
 from dpsql.workload import Block, Family, Workload
+
+if TYPE_CHECKING:
+    from dpsql.rel.support import Support
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -43,7 +43,6 @@ from dpsql.sql.algebra.described import (
 )
 from dpsql.sql.algebra.projections import projected
 from dpsql.sql.algebra.query_rows import RowsOfQuery
-from dpsql.sql.algebra.references import References
 from dpsql.sql.algebra.selects import RowsOfSelect
 from dpsql.sql.algebra.visible import made_column, telling_equality
 from dpsql.sql.binding.canonical import Moving, id_of, moved, moved_relations
@@ -196,6 +195,8 @@ class _Meeting:
 
     def __init__(self, rows: RowsOfSelect, *, plain: bool = True) -> None:
         self._rows, self._queries, self._source = rows, rows.queries, rows.source
+        from dpsql.sql.algebra.references import References  # for several items
+
         self._references = References(rows.queries.tables, rows.queries.known)
         self._plain = plain
         """Whether items are stored columns and conditions only where a join needs that."""
