@@ -36,6 +36,7 @@ from dpsql.sql.algebra.described import (
     MOST_VALUES,
     DescribedRelation,
     EqualIds,
+    References,
     check_read,
     equated_columns,
     joined,
@@ -195,8 +196,6 @@ class _Meeting:
 
     def __init__(self, rows: RowsOfSelect, *, plain: bool = True) -> None:
         self._rows, self._queries, self._source = rows, rows.queries, rows.source
-        from dpsql.sql.algebra.references import References  # for several items
-
         self._references = References(rows.queries.tables, rows.queries.known)
         self._plain = plain
         """Whether items are stored columns and conditions only where a join needs that."""
