@@ -70,14 +70,11 @@ from dpsql.measurement.measure import ChargedPlan
 from dpsql.measurement.randomness import RandomBits, fresh_bits
 from dpsql.rel.ranked import RankedValues, ValueLine
 
-BEYOND = 40
+_BEYOND = 40
 """The logarithm of how much likelier the best place is than all of those that aren't told apart."""
 _OUTSIDE = 7
 """The same for the places beyond all rows, where the least or the largest value is drawn."""
-_WORD, _LONGEST = 64, 128
-FEWEST = 3
-"""As many of the same rows are drawn together, see `halving.py`: of two it would take two levels,
-and gain nothing."""
+_WORD = 64
 MOST_ROWS = 2**53
 """No table has as many: a byte for each would be nine petabytes."""
 LARGEST_RANGE = 2_000
@@ -140,11 +137,6 @@ class DrawPlan:
         return Fraction(0)
 
     @property
-    def among(self) -> tuple[Fraction, ...]:
-        """The probabilities of others that are drawn with it: none, see `halving.py`."""
-        return ()
-
-    @property
     def steepness(self) -> Fraction:
         """The number s by which scores count."""
         return self.epsilon / score_range(self.probability)
@@ -154,7 +146,7 @@ class DrawPlan:
         """The score −R at which others are cut off."""
         if self.epsilon <= 0:
             raise InternalError("a quantile is drawn for an amount above 0")
-        return -math.ceil((Fraction(math.log(self.line.width)) + BEYOND) / self.steepness)
+        return -math.ceil((Fraction(math.log(self.line.width)) + _BEYOND) / self.steepness)
 
     @property
     def window(self) -> RankWindow:
@@ -228,10 +220,6 @@ class RankDraw(Protocol):
     @property
     def line(self) -> ValueLine:
         """The line on which the values lie."""
-
-    @property
-    def among(self) -> tuple[Fraction, ...]:
-        """The probabilities of all that are drawn together by halving; none if it is one alone."""
 
 
 def place_from_end(drawn: RankDraw) -> int:
@@ -390,14 +378,10 @@ def _drawn(plan: DrawPlan, line: Stretches, bits: RandomBits) -> int:
 
 def uniform_below(count: int, bits: RandomBits) -> int:
     """Draw a whole number from 0 to before `count`, each with the same probability."""
-    if count < 1 or count > 2**_LONGEST:
+    if count < 1 or count > 2**_WORD:
         raise InternalError("there is nothing to draw from")
     length = (count - 1).bit_length()
-    words = -(-length // _WORD)
     while True:
-        number = 0
-        for word in bits.words(words).tolist() if words else ():
-            number = (number << _WORD) | word
-        number >>= words * _WORD - length
+        number = int(bits.words(1)[0]) >> (_WORD - length) if length else 0
         if number < count:
             return number

@@ -242,34 +242,21 @@ class Archive:
         return None if found is None else (found[0], decode_keys(found[1]))
 
     def quantile_purpose(
-        self, of: DrawnQuantile, plan: str = NO_PLAN, *, halved: bool = False, charged: bool = False
+        self, of: DrawnQuantile, plan: str = NO_PLAN, *, charged: bool = False
     ) -> Purpose:
         """Return what a charge for quantiles that are drawn is for; see `state_of`.
 
         They are of rows as they are described, and no measurements: so they have a state of their
-        own, by which they are found again and nothing else is. Several that are drawn together have
-        one charge, which is the same for whichever of these.
+        own, by which they are found again and nothing else is.
         """
         rows = charged_table(of.table, self.state_of(of.table, charged=charged))
         state = digest(["quantiles", rows.vintage, rows.schema])
-        asked = ["halved quantiles", of.rows] if halved else ["quantiles", of.name]
-        return Purpose(plan, digest(asked), *rows._replace(vintage=state))
+        return Purpose(plan, digest(["quantiles", of.name]), *rows._replace(vintage=state))
 
     def kept_quantiles(self, of: DrawnQuantile) -> tuple[Entry, KeptQuantiles] | None:
         """Return quantiles that were drawn last, of the same rows and groups, with their charge."""
-        probability = of.values.probability
-
-        def holds(content: bytes) -> bool:
-            return (
-                holds_quantiles(content) and decode_quantiles(content).of(probability) is not None
-            )
-
-        for halved in (False, True):
-            found = self._kept_of(self.quantile_purpose(of, halved=halved), holds)
-            kept = None if found is None else decode_quantiles(found[1]).of(probability)
-            if found is not None and kept is not None:
-                return found[0], kept
-        return None
+        content = self._kept_of(self.quantile_purpose(of), holds_quantiles)
+        return None if content is None else (content[0], decode_quantiles(content[1]))
 
     def _kept_of(
         self, wanted: Purpose, holds: Callable[[bytes], bool]
@@ -461,7 +448,7 @@ class Archive:
                 if holds_keys(content):
                     self._descriptions[key] = decode_keys(content).described
                 elif holds_quantiles(content):
-                    self._descriptions[key] = decode_quantiles(content).each[0].described
+                    self._descriptions[key] = decode_quantiles(content).described
                 else:
                     self._descriptions[key] = of_table(decode(content), wanted.table)[-1].described
             return self._descriptions[key]

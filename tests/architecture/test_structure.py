@@ -298,7 +298,6 @@ TRUSTED = (
     "measurement/randomness.py",
     "measurement/keys.py",
     "measurement/quantiles.py",
-    "measurement/halving.py",
     "measurement/measure.py",
     "measurement/narrow.py",
     "measurement/wide.py",

@@ -191,20 +191,6 @@ MUTATIONS = (
         ("tests/measurement/test_quantiles.py",),
     ),
     Mutation(
-        "halving: all levels cost as much as one",
-        "measurement/halving.py",
-        "return levels * self.most * self.contributions**2 * selection_cost(self.epsilon)",
-        "return self.most * self.contributions**2 * selection_cost(self.epsilon)",
-        ("tests/measurement/test_halving.py",),
-    ),
-    Mutation(
-        "halving: rows with the value of a cut are on both sides",
-        "measurement/halving.py",
-        "below.append(max(least, low.rows) - low.rows)",
-        "below.append(max(least - low.rows, -low.rows))",
-        ("tests/measurement/test_halving.py",),
-    ),
-    Mutation(
         "keys: one that a unit fewer has is told",
         "measurement/keys.py",
         "(units >= round_.least)",
