@@ -12,9 +12,9 @@ import dpsql
 from dpsql.linalg.roots import compressed
 from dpsql.measurement.certify import spent
 from dpsql.planner import registry
-from dpsql.planner.mechanisms import measures
 from dpsql.planner.mechanisms.base import Options
 from dpsql.planner.mechanisms.measures import parts
+from dpsql.planner.strategies import one_budget
 from dpsql.planner.strategies.dual import Dual, QueryPart, maximize
 from dpsql.planner.strategies.one_budget import share
 from dpsql.workload import Identity, Matrix, Measure, Prefix, Workload
@@ -222,7 +222,7 @@ def test_other_objectives_gain_as_well(con, objective):
 
 
 def test_a_plan_that_costs_too_much_after_rounding_is_made_again(con, monkeypatch):
-    monkeypatch.setattr(measures, "MARGIN", 0)
+    monkeypatch.setattr(one_budget, "MARGIN", 0)
     plan = planned(con, SPELLINGS["WHERE"](3))
     assert plan.privacy_cost <= 1
     assert plan.rmse == pytest.approx(100, rel=1e-5)
