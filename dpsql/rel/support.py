@@ -19,7 +19,7 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from dpsql.errors import InternalError
@@ -69,15 +69,7 @@ def supports_of(
         keys: attribute → how it is computed of a row.
         merged: attributes of which some cells are counted together: the class of each cell.
     """
-    return tuple(_supports(table, measures, keys, merged))
-
-
-def _supports(
-    table: Table,
-    measures: Mapping[str, RowMeasure],
-    keys: Mapping[str, RowKey],
-    merged: Mapping[str, Ints],
-) -> Iterator[Support]:
+    supports = list[Support]()
     read = {name: _column_of(of) for name, of in measures.items()}
     columns = {name: column for name, column in read.items() if column is not None}
     for attribute, key in sorted(keys.items()):
@@ -92,7 +84,8 @@ def _supports(
             same = (
                 name for name in sorted(among) if told.of == canonical(RowColumn(columns[name]))
             )
-            yield from (Support(name, attribute, cells) for name in same)
+            supports += (Support(name, attribute, cells) for name in same)
+    return tuple(supports)
 
 
 def _column_of(measure: RowMeasure) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
@@ -61,7 +61,7 @@ from dpsql.session.planning import (
     planned,
     referred,
 )
-from dpsql.sql.binding.core import OTHER_FORMS, SumForm
+from dpsql.sql.binding.core import OTHER_FORMS
 from dpsql.sql.compiled import Script
 
 
@@ -199,16 +199,10 @@ def answer_free(data: PrivateData, request: Request) -> Release:
     try:
         return _from_measurements(data, own)
     except UndeterminedError:
-        for other in _other_sums(own):
+        for other in OTHER_FORMS if any(script.measures for script in own.script.each) else ():
             with suppress(UndeterminedError):
                 return _from_measurements(data, compiled(data, request, other))
         raise
-
-
-def _other_sums(own: Compiled) -> Iterator[SumForm]:
-    """Yield the other forms in which sums may have been measured."""
-    if any(script.measures for script in own.script.each):
-        yield from OTHER_FORMS
 
 
 def _from_measurements(data: PrivateData, own: Compiled) -> Release:

@@ -155,7 +155,7 @@ class _Databases(NamedTuple):
     databases: Mapping[str, tuple[str | None, str]]
     """Database → its file, if it is in one, and its kind."""
     settings: Mapping[str, str | None]
-    """Those that change what SQL means, and whether they are locked."""
+    """Settings that change what SQL means, and whether they are locked."""
 
 
 class _Named(NamedTuple):

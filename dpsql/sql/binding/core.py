@@ -271,6 +271,8 @@ class SumForm:
 
     def columns(self, cores: Iterable[Core]) -> frozenset[str]:
         """Return the columns, of those without a domain, in sums of which such rows count as 0."""
+        if self.from_zero or not self.filled:
+            return frozenset()
         summed, others = set[str](), set[str]()
         for core in cores:
             parts = [*core.conjuncts, *core.by_row, *core.keys, *core.derived]
@@ -282,8 +284,6 @@ class SumForm:
                     asked = tuple(part for part in asked if part != base.weight)
                 parts += asked
             others.update(*(part.by_row | part.attributes for part in parts))
-        if self.from_zero or not self.filled:
-            return frozenset()
         return frozenset(summed if self.everywhere else summed - others)
 
 

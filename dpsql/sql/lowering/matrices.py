@@ -326,7 +326,7 @@ class AddedUp:
     restored: bool = False
     """Whether what was taken off the value of each row is put back in answers."""
     instead: str = ""
-    """Where rows without a value add 0: the name of the measure to which they add nothing."""
+    """Name of the measure to which rows without a value add nothing, where they add 0 to this."""
 
     @property
     def center(self) -> float:
