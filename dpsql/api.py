@@ -315,10 +315,10 @@ def _asked(
     finally:
         rows.close()
     asked = Compiled(request, script, Before(), notes=notes)
-    if script.drawn:
-        from dpsql.session.draws import planned_beside_alone  # which most don't need
+    if script.drawn and request.amount is not None:
+        from dpsql.session.draws import planned_beside  # which most don't need
 
-        asked = planned_beside_alone(asked)
+        asked = planned_beside(asked, None)
     return script.workload, options_of(asked), asked
 
 

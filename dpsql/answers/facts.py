@@ -193,10 +193,16 @@ class ReleasedValue(msgspec.Struct, frozen=True):
 def words_of_miss(drawn: RankDraw) -> str:
     """Word how far off a drawn quantile is: by how many rows, if there are enough beside it."""
     beside = "" if drawn.probability in (0, 1) else " on each side of it"
-    return (
-        f"about {rows_missed(drawn):.2g} rows off, if a group has more than some "
-        f"{rows_needed(drawn):,.0f} rows{beside}"
-    )
+    missed, needed = _missed_and_needed(drawn)
+    return f"about {missed:.2g} rows off, if a group has more than some {needed:,.0f} rows{beside}"
+
+
+def _missed_and_needed(drawn: RankDraw) -> tuple[float, float]:
+    if not drawn.among:
+        return rows_missed(drawn), rows_needed(drawn)
+    from dpsql.measurement import halving  # which few need
+
+    return halving.rows_missed(drawn), halving.rows_needed(drawn)
 
 
 class DrawnQuantiles(msgspec.Struct, frozen=True):
@@ -220,6 +226,8 @@ class DrawnQuantiles(msgspec.Struct, frozen=True):
     epsilon: Fraction
     """The range of what one row has a say of, see `measurement/quantiles.py`."""
     charge: Earlier
+    among: tuple[Fraction, ...] = ()
+    """The probabilities of all that were drawn together by halving; none if it was one alone."""
 
     @property
     def line(self) -> ValueLine:
@@ -234,7 +242,7 @@ class DrawnQuantiles(msgspec.Struct, frozen=True):
     @property
     def values(self) -> DrawnValues:
         """The values of which answers are made."""
-        return DrawnValues(self.line, self.places, rows_needed(self))
+        return DrawnValues(self.line, self.places, _missed_and_needed(self)[1])
 
 
 def now() -> str:

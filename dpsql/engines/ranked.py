@@ -12,9 +12,12 @@ Guarantees:
     them, and once in each. Its value is a total function of the row, and so is the place of that on
     the line. ∎
 
-    Values are left out that miss the place that is looked for by more than a number of rows, on
-    either side; but the first and the last of those that aren't left out say how many rows are
-    below them, and up to them. See `measurement/quantiles.py`, which asks for no more.
+    Values beyond the line are moved to its nearer end before anything is counted. So rows that have
+    the same place are always counted together: they are equal wherever rows are told apart.
+
+    Values are left out that miss all places that are looked for by more than a number of rows, on
+    either side; but those that aren't left out say how many rows are below them, and up to them.
+    See `measurement/quantiles.py` and `measurement/halving.py`, which ask for no more.
 """
 
 from __future__ import annotations
@@ -56,7 +59,7 @@ class RankedRows:
 
     Args:
         groups: the number of each value's group, in ascending order.
-        places: the places of the values on the line, in ascending order within a group.
+        places: the places of the values on the line, in ascending order within a group, each once.
         below: how many rows of the group have a smaller value.
         upto: how many have it or a smaller one.
         sizes: for each value, the number of rows in its group.
@@ -71,8 +74,13 @@ class RankedRows:
     def __repr__(self) -> str:
         return "<RankedRows>"  # never what they are
 
-    def check(self, groups: int, line: ValueLine) -> None:
+    def check(self, groups: int, line: ValueLine, windows: int = 1) -> None:
         """Make sure that these are values of groups, in order.
+
+        Args:
+            groups: the number of groups.
+            line: where the values lie.
+            windows: how many places they are near to: between those of one, none is left out.
 
         Raises:
             InternalError: they aren't.
@@ -83,10 +91,11 @@ class RankedRows:
         if not self.groups.size:
             return
         same = self.groups[1:] == self.groups[:-1]
+        left_out = (self.below[1:] - self.upto[:-1])[same]
         ordered = (
             (self.groups[1:] >= self.groups[:-1]).all()
-            and (self.places[1:] >= self.places[:-1])[same].all()
-            and (self.below[1:] == self.upto[:-1])[same].all()
+            and (self.places[1:] > self.places[:-1])[same].all()
+            and ((left_out >= 0) if windows > 1 else (left_out == 0)).all()
             and (self.sizes[1:] == self.sizes[:-1])[same].all()
             and (self.below >= 0).all()
             and (self.below < self.upto).all()
@@ -114,9 +123,8 @@ def read_ranks(found: pa.Table, columns: Sequence[str], values: RankedValues) ->
         return np.concatenate([np.zeros(0, np.int64), *parts])
 
     groups, bits, below, upto, sizes = map(column, columns)
-    is_float, line = values.value.value.type.is_float, values.line
-    places = places_of(bits.view(np.float64)) if is_float else bits
-    return RankedRows(groups, np.clip(places, line.low, line.high), below, upto, sizes)
+    places = places_of(bits.view(np.float64)) if values.line.type.is_float else bits
+    return RankedRows(groups, places, below, upto, sizes)
 
 
 class Ranking(Protocol):
@@ -137,8 +145,8 @@ class Ranking(Protocol):
             InternalError: the database would refuse the statement.
         """
 
-    def run(self, window: RankWindow) -> RankedRows:
-        """Put the rows in order, and read the values within a window, group by group.
+    def run(self, windows: Sequence[RankWindow]) -> RankedRows:
+        """Put the rows in order, and read the values within windows, group by group.
 
         It may fail with any exception whatever, and the text of that may quote values.
         """

@@ -1,7 +1,7 @@
 """The exponential mechanism, drawn exactly. Trusted.
 
 `exponential_mechanism` draws r with P(r) ∝ m_r·e^(s·q_r), for integers q_r, a fraction s, and
-whole numbers m_r of candidates that have the same score and are drawn together. With the weights
+fractions m_r: how many candidates have the same score and are drawn together. With the weights
 w_r = m_r·e^(−s(max q − q_r)), their partial sums S_r and Z the sum of all, that is the first r
 with uZ < S_r for a uniform u on (0, 1). Here 64 random bits say that u lies in [U, U+1]/2^64; the
 weights are balls that contain the true values, and if u·Z is certainly above or certainly below
@@ -50,7 +50,10 @@ _GUARD_BITS = 64
 
 
 def exponential_mechanism(
-    scores: Sequence[int], steepness: Fraction, bits: RandomBits, many: Sequence[int] | None = None
+    scores: Sequence[int],
+    steepness: Fraction,
+    bits: RandomBits,
+    many: Sequence[Fraction] | None = None,
 ) -> int:
     """Draw the number of a candidate with P(r) ∝ many · e^(steepness · score), exactly.
 
@@ -58,18 +61,18 @@ def exponential_mechanism(
         scores: one whole number for each candidate, at least one.
         steepness: s ≥ 0.
         bits: uniform random bits.
-        many: how many candidates are drawn together in place of each, at least one: one each if
-            nothing is said.
+        many: how many candidates are drawn together in place of each, or which part of one: above
+            0, and one each if nothing is said.
 
     Raises:
         InternalError: there are no candidates, or a score or the steepness is not exact.
         RandomnessError: there are no random bits.
     """
-    many = [1] * len(scores) if many is None else many
+    many = [Fraction(1)] * len(scores) if many is None else many
     if set(map(type, scores)) != {int}:
         raise InternalError("candidates are chosen by whole numbers")
-    if len(many) != len(scores) or set(map(type, many)) != {int} or min(many) < 1:
-        raise InternalError("a whole number of candidates is drawn together, at least one")
+    if len(many) != len(scores) or set(map(type, many)) != {Fraction} or min(many) <= 0:
+        raise InternalError("an exact number of candidates is drawn together, above 0")
     if type(steepness) is not Fraction or steepness < 0:
         raise InternalError("a steepness is an exact, nonnegative fraction")
     best = max(scores)
@@ -81,7 +84,7 @@ def exponential_mechanism(
         with precision(known + _GUARD_BITS):
             slope = exact_ball(-steepness)
             weights = {d: (slope * d).exp() for d in dict.fromkeys(away)}
-            each = (m * weights[d] for m, d in zip(many, away, strict=True))
+            each = (exact_ball(m) * weights[d] for m, d in zip(many, away, strict=True))
             found = _first_above(each, uniform, known)
         if found is not None:
             return found

@@ -39,8 +39,9 @@ Guarantees:
     4. Each place has exactly its probability. The line is cut into stretches on which the score is
        constant: single values that rows have, and what lies between two of them. A score is drawn
        with the number of all places that have it as the number of candidates, then one of these
-       places, uniformly. Values that aren't read miss the quantile by more than R: so do all places
-       beyond the last one that is read, if there are rows beyond, and their score is −R.
+       places, uniformly (`Stretches`). Values that aren't read miss the quantile by more than R: so
+       do all places beyond the last one that is read, if there are rows beyond, and their score is
+       −R.
     5. Nothing fails for how many rows there are: a database multiplies numbers of rows, of fewer
        than 2^53, by b, and `DrawPlan` makes sure that this and R fit 127 bits.
     6. All is decided in whole numbers of any size; no float has a part in it. What leaves this file
@@ -70,11 +71,14 @@ from dpsql.measurement.measure import ChargedPlan
 from dpsql.measurement.randomness import RandomBits, fresh_bits
 from dpsql.rel.ranked import RankedValues, ValueLine
 
-_BEYOND = 40
+BEYOND = 40
 """The logarithm of how much likelier the best place is than all of those that aren't told apart."""
 _OUTSIDE = 7
 """The same for the places beyond all rows, where the least or the largest value is drawn."""
 _WORD = 64
+FEWEST = 3
+"""As many of the same rows are drawn together, see `halving.py`: of two it would take two levels,
+and gain nothing."""
 MOST_ROWS = 2**53
 """No table has as many: a byte for each would be nine petabytes."""
 LARGEST_RANGE = 2_000
@@ -137,6 +141,11 @@ class DrawPlan:
         return Fraction(0)
 
     @property
+    def among(self) -> tuple[Fraction, ...]:
+        """The probabilities of others that are drawn with it: none, see `halving.py`."""
+        return ()
+
+    @property
     def steepness(self) -> Fraction:
         """The number s by which scores count."""
         return self.epsilon / score_range(self.probability)
@@ -146,7 +155,7 @@ class DrawPlan:
         """The score −R at which others are cut off."""
         if self.epsilon <= 0:
             raise InternalError("a quantile is drawn for an amount above 0")
-        return -math.ceil((Fraction(math.log(self.line.width)) + _BEYOND) / self.steepness)
+        return -math.ceil((Fraction(math.log(self.line.width)) + BEYOND) / self.steepness)
 
     @property
     def window(self) -> RankWindow:
@@ -221,6 +230,10 @@ class RankDraw(Protocol):
     def line(self) -> ValueLine:
         """The line on which the values lie."""
 
+    @property
+    def among(self) -> tuple[Fraction, ...]:
+        """The probabilities of all that are drawn together by halving; none if it is one alone."""
+
 
 def place_from_end(drawn: RankDraw) -> int:
     """Return c: which value is drawn in place of the least or the largest; 0 of other quantiles."""
@@ -278,28 +291,49 @@ def draw_quantiles(
         raise InternalError("quantiles are drawn of other values than are paid for")
     charged.use_once()
     bits = fresh_bits() if _bits is None else _bits
-    found = ranking.run(plan.window)
+    found = ranking.run((plan.window,))
     found.check(plan.groups, plan.line)
     of, drawn = by_group(found), list[int]()
     for group in range(plan.groups):
         on_group(group, plan.groups)
-        drawn.append(_drawn(plan, stretches(plan, found, of(group)), bits))
+        line = stretches(plan, found, of(group))
+        at, number = line.draw(plan.steepness, bits)
+        drawn.append(line.first[at] + number)
     return drawn
 
 
 @dataclass(frozen=True, slots=True)
 class Stretches:
-    """The places on a line, from left to right, in stretches of one score each: parallel lists.
+    """What can be drawn on a line, from left to right, in stretches of one score: parallel lists.
 
     Args:
         first: the first place of each.
-        lengths: how many places it has; none, where two values are next to each other.
+        lengths: how many can be drawn there; none, where two values are next to each other.
         scores: the score of these.
+        shares: by how many each of them counts less than a place.
     """
 
     first: list[int]
     lengths: list[int]
     scores: list[int]
+    shares: list[int]
+
+    def draw(self, steepness: Fraction, bits: RandomBits) -> tuple[int, int]:
+        """Draw a score, and what has it; return the number of a stretch, and a number within it."""
+        kinds, many = list(zip(self.scores, self.shares, strict=True)), dict[tuple[int, int], int]()
+        for kind, length in zip(kinds, self.lengths, strict=True):
+            if length:
+                many[kind] = many.get(kind, 0) + length
+        scores = [score for score, _ in many]
+        weights = [Fraction(length, share) for (_, share), length in many.items()]
+        chosen = list(many)[exponential_mechanism(scores, steepness, bits, weights)]
+        number = uniform_below(many[chosen], bits)
+        for at, (kind, length) in enumerate(zip(kinds, self.lengths, strict=True)):
+            if kind == chosen:
+                if number < length:
+                    return at, number
+                number -= length
+        raise InternalError("fewer places have a score than were counted")
 
 
 def stretches(plan: DrawPlan, found: RankedRows, own: slice) -> Stretches:
@@ -310,39 +344,36 @@ def stretches(plan: DrawPlan, found: RankedRows, own: slice) -> Stretches:
         found: values of rows of all groups.
         own: where those of the group are.
     """
-    places, below, upto = _values(found, own)
-    rows = int(found.sizes[own][0]) if places else 0
+    places, below, upto = found.places[own].tolist(), found.below[own], found.upto[own]
+    aim = plan.aim(int(found.sizes[own][0]) if places else 0)
     between = np.append(below, upto[-1:]) if places else np.zeros(1, np.int64)
     after = [plan.line.low, *(place + 1 for place in places)]
     gaps = [end - start for start, end in zip(after, [*places, plan.line.high + 1], strict=True)]
+    b, least = plan.probability.denominator, plan.least
     return Stretches(
         _alternating(after, places),
         _alternating(gaps, [1] * len(places)),
-        _alternating(_scores(plan, rows, between, between), _scores(plan, rows, below, upto)),
+        _alternating(
+            scores_of(b, aim, least, between, between), scores_of(b, aim, least, below, upto)
+        ),
+        [1] * (2 * len(places) + 1),
     )
 
 
-def _values(found: RankedRows, own: slice) -> tuple[list[int], Ints, Ints]:
-    """Return places that rows have, with how many are below each and up to it, each place once.
-
-    Values that count as one end of the line have one place.
-    """
-    places = found.places[own]
-    other = places[1:] != places[:-1]
-    first, last = np.insert(other, 0, values=True), np.append(other, True)
-    if not len(places):
-        return [], places, places
-    return places[first].tolist(), found.below[own][first], found.upto[own][last]
-
-
-def _scores(plan: DrawPlan, rows: int, below: Ints, upto: Ints) -> list[int]:
+def scores_of(b: int, aim: tuple[int, int], least: int, below: Ints, upto: Ints) -> list[int]:
     """Return the scores of places that have so many rows below them, and so many up to them.
 
     Rows are counted from about the one that is looked for, and not from the first. Where their
     products don't fit 64 bits for sure, they are whole numbers of any size.
+
+    Args:
+        b: the denominator of p.
+        aim: what b·#{x < v} is at most, and b·#{x <= v} at least, where v misses nothing.
+        least: the score −R at which others are cut off.
+        below: #{x < v} of each place.
+        upto: #{x <= v}.
     """
-    b, least = plan.probability.denominator, plan.least
-    most, fewest = plan.aim(rows)
+    most, fewest = aim
     near = fewest // b
     farthest = b * int(max(abs(below - near).max(initial=0), abs(upto - near).max(initial=0)))
     whole = np.int64 if farthest + abs(most - b * near) + b - least < 2**62 else np.object_
@@ -357,23 +388,6 @@ def _alternating(gaps: list[int], values: list[int]) -> list[int]:
     order = [0] * (len(gaps) + len(values))
     order[::2], order[1::2] = gaps, values
     return order
-
-
-def _drawn(plan: DrawPlan, line: Stretches, bits: RandomBits) -> int:
-    """Draw a score, and one of the places that have it."""
-    many = dict[int, int]()
-    for score, length in zip(line.scores, line.lengths, strict=True):
-        if length:
-            many[score] = many.get(score, 0) + length
-    scores = list(many)
-    chosen = scores[exponential_mechanism(scores, plan.steepness, bits, list(many.values()))]
-    number = uniform_below(many[chosen], bits)
-    for first, score, length in zip(line.first, line.scores, line.lengths, strict=True):
-        if score == chosen:
-            if number < length:
-                return first + number
-            number -= length
-    raise InternalError("fewer places have a score than were counted")
 
 
 def uniform_below(count: int, bits: RandomBits) -> int:

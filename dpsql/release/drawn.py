@@ -12,7 +12,7 @@ import msgspec
 from dpsql.answers.facts import DrawnQuantiles, Earlier
 from dpsql.errors import DpsqlError, ReleaseFormatError, printable
 from dpsql.measurement.exponential import selection_cost
-from dpsql.measurement.quantiles import LARGEST_RANGE, DrawPlan
+from dpsql.measurement.quantiles import LARGEST_RANGE
 from dpsql.privacy import Entry
 from dpsql.privacy.amount import fraction, fraction_text
 from dpsql.rel.ranked import ValueLine
@@ -36,18 +36,22 @@ class KeptQuantiles(msgspec.Struct, frozen=True):
     epsilon: Fraction
     described: Mapping[str, str]
     """How the table was described, see `Table.described`."""
+    among: tuple[Fraction, ...] = ()
+    """The probabilities of all that were drawn together by halving; none if it was one alone."""
 
     @classmethod
-    def of(cls, asked: DrawnQuantile, plan: DrawPlan, places: Sequence[int]) -> KeptQuantiles:
-        """Return what was drawn by a plan."""
-        line = plan.line.type.sql, plan.line.low, plan.line.high
+    def of(
+        cls,
+        asked: DrawnQuantile,
+        places: Sequence[int],
+        epsilon: Fraction,
+        among: tuple[Fraction, ...],
+    ) -> KeptQuantiles:
+        """Return what was drawn of a question, at an ε."""
+        line = asked.values.line.type.sql, asked.values.line.low, asked.values.line.high
         described = asked.table.stored.described
-        about = asked.label, asked.name, plan.probability
-        return cls(*about, *line, tuple(places), plan.epsilon, described)
-
-    def encode(self) -> bytes:
-        """Write them."""
-        return _MARK + zlib.compress(msgspec.json.encode(self, enc_hook=_text))
+        about = asked.label, asked.name, asked.values.probability
+        return cls(*about, *line, tuple(places), epsilon, described, among)
 
     def told(self, asked: DrawnQuantile, at: Sequence[Place], entry: Entry) -> DrawnQuantiles:
         """Return what a release tells of them.
@@ -60,13 +64,29 @@ class KeptQuantiles(msgspec.Struct, frozen=True):
         line = self.type, self.low, self.high
         drawn = self.places, self.epsilon, Earlier.of(entry)
         about = asked.table.path, asked.label, self.name
-        return DrawnQuantiles(*about, tuple(at), self.probability, *line, *drawn)
+        return DrawnQuantiles(*about, tuple(at), self.probability, *line, *drawn, self.among)
 
     def tells(self, one: DrawnQuantiles) -> bool:
         """Whether these are what a release tells of."""
         own = (self.label, self.name, self.probability, self.type, self.low, self.high)
         told = (one.label, one.name, one.probability, one.type, one.low, one.high)
-        return own == told and (self.places, self.epsilon) == (one.places, one.epsilon)
+        drawn = self.places, self.epsilon, self.among
+        return own == told and drawn == (one.places, one.epsilon, one.among)
+
+
+class KeptDraws(msgspec.Struct, frozen=True):
+    """Quantiles that were drawn for one charge: one, or several by halving."""
+
+    each: tuple[KeptQuantiles, ...]
+
+    def encode(self) -> bytes:
+        """Write them: one as itself."""
+        document = self.each[0] if len(self.each) == 1 else self.each
+        return _MARK + zlib.compress(msgspec.json.encode(document, enc_hook=_text))
+
+    def of(self, probability: Fraction) -> KeptQuantiles | None:
+        """Return the one for a probability; None if there is none."""
+        return next((kept for kept in self.each if kept.probability == probability), None)
 
 
 def can_be_drawn(one: DrawnQuantiles) -> bool:
@@ -80,10 +100,22 @@ def can_be_drawn(one: DrawnQuantiles) -> bool:
         within
         and 0 <= one.probability <= 1
         and 0 < one.epsilon <= LARGEST_RANGE
-        and selection_cost(one.epsilon) <= one.charge.mu_squared
+        and _is_paid(one)
         and all(one.low <= place <= one.high for place in one.places)
         and one.label == printable(one.label)
     )
+
+
+def _is_paid(one: DrawnQuantiles) -> bool:
+    """Whether its charge can have paid for it, and for what was drawn with it."""
+    levels = 1
+    if one.among:
+        from dpsql.measurement.halving import are_halved, levels_of  # which few need
+
+        if one.probability not in one.among or not are_halved(one.among):
+            return False
+        levels = levels_of(one.among)
+    return levels * selection_cost(one.epsilon) <= one.charge.mu_squared
 
 
 def holds_quantiles(content: bytes) -> bool:
@@ -91,7 +123,7 @@ def holds_quantiles(content: bytes) -> bool:
     return content.startswith(_MARK)
 
 
-def decode_quantiles(content: bytes) -> KeptQuantiles:
+def decode_quantiles(content: bytes) -> KeptDraws:
     """Read what was written.
 
     Raises:
@@ -101,7 +133,9 @@ def decode_quantiles(content: bytes) -> KeptQuantiles:
         if not holds_quantiles(content):
             raise ValueError
         document = zlib.decompress(content.removeprefix(_MARK))
-        return msgspec.json.decode(document, type=KeptQuantiles, dec_hook=_fraction)
+        kind = KeptQuantiles | tuple[KeptQuantiles, ...]
+        found = msgspec.json.decode(document, type=kind, dec_hook=_fraction)
+        return KeptDraws((found,) if isinstance(found, KeptQuantiles) else found)
     except (ValueError, TypeError, zlib.error, RecursionError):  # msgspec's errors are ValueErrors
         raise ReleaseFormatError(
             "The quantiles can't be read: they are damaged, or of another version.",

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from dpsql.answers.answers import rehearse
-from dpsql.answers.facts import BoundedColumn, FoundColumn
+from dpsql.answers.facts import BoundedColumn, Earlier, FoundColumn
 from dpsql.answers.sources import in_order, together
 from dpsql.engines.base import Counted, Counting, Engine, Step
 from dpsql.engines.interrupts import EndedStatementError, is_interrupted
@@ -353,6 +353,13 @@ def _is_used_otherwise(ledger: Ledger, receipt: Receipt, content: bytes) -> bool
         (entry,) = (entry for entry in ledger.entries() if entry.request == receipt.request)
         return entry.state == "failed" or (not entry.is_open and entry.digest != digest)
     return False
+
+
+def charges_of(data: PrivateData, release: Release) -> tuple[Earlier, ...]:
+    """Return the charges on which a release rests, its own as the last."""
+    before, receipt = release.facts.charges_before, release.receipt
+    own = () if receipt is None else (Earlier.of(data.charge_of(receipt.request)),)
+    return (*before, *own)
 
 
 def _handed_out(data: PrivateData, release: Release, request: Request) -> Release:

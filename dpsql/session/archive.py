@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice, product
@@ -238,37 +238,42 @@ class Archive:
 
     def kept_keys(self, table: Table, keys: KeySource) -> tuple[Entry, KeptKeys] | None:
         """Return the keys that were found last, of the same rows, with their charge."""
-        found = self._kept_of(self.key_purpose(table, keys), holds_keys)
+        found = next(self._kept_of([self.key_purpose(table, keys)], holds_keys), None)
         return None if found is None else (found[0], decode_keys(found[1]))
 
     def quantile_purpose(
-        self, of: DrawnQuantile, plan: str = NO_PLAN, *, charged: bool = False
+        self, of: DrawnQuantile, plan: str = NO_PLAN, *, halved: bool = False, charged: bool = False
     ) -> Purpose:
         """Return what a charge for quantiles that are drawn is for; see `state_of`.
 
         They are of rows as they are described, and no measurements: so they have a state of their
-        own, by which they are found again and nothing else is.
+        own, by which they are found again and nothing else is. Several that are drawn together have
+        one charge, which is the same for whichever of these.
         """
         rows = charged_table(of.table, self.state_of(of.table, charged=charged))
         state = digest(["quantiles", rows.vintage, rows.schema])
-        return Purpose(plan, digest(["quantiles", of.name]), *rows._replace(vintage=state))
+        asked = ["halved quantiles", of.rows] if halved else ["quantiles", of.name]
+        return Purpose(plan, digest(asked), *rows._replace(vintage=state))
 
     def kept_quantiles(self, of: DrawnQuantile) -> tuple[Entry, KeptQuantiles] | None:
         """Return quantiles that were drawn last, of the same rows and groups, with their charge."""
-        content = self._kept_of(self.quantile_purpose(of), holds_quantiles)
-        return None if content is None else (content[0], decode_quantiles(content[1]))
+        asked = [self.quantile_purpose(of, halved=halved) for halved in (False, True)]
+        for entry, content in self._kept_of(asked, holds_quantiles):
+            kept = decode_quantiles(content).of(of.values.probability)
+            if kept is not None:
+                return entry, kept
+        return None
 
     def _kept_of(
-        self, wanted: Purpose, holds: Callable[[bytes], bool]
-    ) -> tuple[Entry, bytes] | None:
-        """Return what is kept last of an equal question about one table, with its charge."""
-        rows = wanted.tables[0].rows
+        self, wanted: Sequence[Purpose], holds: Callable[[bytes], bool]
+    ) -> Iterator[tuple[Entry, bytes]]:
+        """Yield what is kept of equal questions about one table, and its charge, the last first."""
+        asked = {(of.script, of.tables[0].rows) for of in wanted}
         for entry in reversed(self._ledger.entries()):
-            same = entry.script == wanted.script and entry.purpose.tables[0].rows == rows
+            same = (entry.script, entry.purpose.tables[0].rows) in asked
             content = self._ledger.content(entry) if same and entry.content else None
             if content is not None and holds(content):
-                return entry, content
-        return None
+                yield entry, content
 
     def _charged(self, table: Table, *, charged: bool = False) -> ChargedTable:
         return charged_table(table, self.state_of(table, charged=charged))
@@ -448,7 +453,7 @@ class Archive:
                 if holds_keys(content):
                     self._descriptions[key] = decode_keys(content).described
                 elif holds_quantiles(content):
-                    self._descriptions[key] = decode_quantiles(content).described
+                    self._descriptions[key] = decode_quantiles(content).each[0].described
                 else:
                     self._descriptions[key] = of_table(decode(content), wanted.table)[-1].described
             return self._descriptions[key]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from dpsql.answers.facts import BoundedColumn, Earlier
+from dpsql.answers.facts import BoundedColumn
 from dpsql.errors import DpsqlError, SchemaError, SqlError, UndeterminedError, printable
 from dpsql.planner.plans.traits import LAPLACE, QUERYSMASHER
 from dpsql.privacy import Budget
 from dpsql.progress import Watch
-from dpsql.release import Release
 from dpsql.release.found_bounds import FoundBounds, statement
 from dpsql.request import Free, Request, named
 from dpsql.schema import Table
@@ -18,7 +17,7 @@ from dpsql.schema.drafts import declaration_hint
 from dpsql.schema.grain import declared_type
 from dpsql.schema.names import as_sql
 from dpsql.schema.sequences import decimal_text
-from dpsql.session.answer import answer, answer_free
+from dpsql.session.answer import answer, answer_free, charges_of
 from dpsql.session.checks import check_budget
 from dpsql.session.data import DeclaredData, PrivateData
 from dpsql.session.keys import column_of
@@ -75,7 +74,7 @@ def answer_bounds(data: PrivateData, asked: BoundsQuestion, watch: Watch | None)
     except SqlError as error:  # about a statement that nobody has typed
         raise _without_sql(error, f"{printable(table.name)}.{printable(name)}") from None
     (counts,) = release.values()
-    charges = _charges(data, release)
+    charges = charges_of(data, release)
     return FoundBounds.of(table.typed, name, type_, counts, charges, laplace=release.facts.laplace)
 
 
@@ -85,15 +84,6 @@ def _without_sql(error: SqlError, name: str) -> DpsqlError:
         said = f"No bounds of {name} follow from earlier measurements."
         return UndeterminedError(said, hint="pass a budget, for example dpsql.Budget(rho=0.01).")
     return SchemaError(error.message, hint=error.hint)
-
-
-def _charges(data: PrivateData, release: Release) -> tuple[Earlier, ...]:
-    """Return all charges on which a release rests."""
-    before, receipt = release.facts.charges_before, release.facts.receipt
-    if receipt is None:
-        return before
-    own = (entry for entry in data.ledger.entries() if entry.request == receipt.request)
-    return (*before, *map(Earlier.of, own))
 
 
 def kept_bounds(data: PrivateData, table: str, column: str) -> FoundBounds | None:

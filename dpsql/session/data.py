@@ -34,7 +34,7 @@ from dpsql.linalg.arrays import Ints
 from dpsql.planner.mechanisms.base import check_how
 from dpsql.planner.plans.traits import LAPLACE
 from dpsql.planner.registry import plan
-from dpsql.privacy import Ledger
+from dpsql.privacy import Entry, Ledger
 from dpsql.rel.related import RelatedRows, all_that_meet, related_rows
 from dpsql.request import Declared, Request
 from dpsql.rows.found import FoundExpression
@@ -445,6 +445,10 @@ class PrivateData:
                 "first one.",
                 hint="USE the first database again, or make a new session.",
             )
+
+    def charge_of(self, request: str) -> Entry:
+        """Return the charge for a request, by its name in the ledger."""
+        return next(entry for entry in self.ledger.entries() if entry.request == request)
 
     def verify(self, *tables: Table) -> None:
         """Check that tables are the planned ones, and in the database that the ledger is for.

@@ -1,4 +1,4 @@
-"""Quantiles that are drawn, each for a charge of its own, before the rest is answered.
+"""Quantiles that are drawn, for charges of their own, before the rest is answered.
 
     SELECT carrier, MEDIAN(arr_delay) AS typical FROM flights GROUP BY carrier
 
@@ -10,25 +10,22 @@ account, and handed out again for nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from dpsql.answers.facts import DrawnQuantiles, words_of_miss
 from dpsql.engines.ranked import RankedRows, Ranking, RankWindow
-from dpsql.errors import BudgetError, InternalError, UndeterminedError, printable
+from dpsql.errors import BudgetError, UndeterminedError, printable
 from dpsql.hints import option, spend
 from dpsql.measurement.measure import ChargedPlan
-from dpsql.measurement.quantiles import (
-    DrawPlan,
-    draw_quantiles,
-    largest_epsilon,
-)
+from dpsql.measurement.quantiles import FEWEST, DrawPlan, draw_quantiles, largest_epsilon
 from dpsql.privacy import Budget, Entry, Receipt
 from dpsql.privacy.finding import Quantiles, part_of
-from dpsql.rel.ranked import RankedValues
-from dpsql.release.drawn import KeptQuantiles
+from dpsql.rel.ranked import RankedValues, ValueLine
+from dpsql.release.drawn import KeptDraws, KeptQuantiles
 from dpsql.request import Request
 from dpsql.session.answer import check_plannable
 from dpsql.session.data import PrivateData
@@ -37,9 +34,86 @@ from dpsql.session.planning import Compiled, referred
 from dpsql.sql.compiled import Script
 from dpsql.sql.lowering.drawn import DrawnQuantile, Place
 
+if TYPE_CHECKING:
+    from dpsql.measurement.halving import HalvedPlan
+
 ALONE, BESIDE = Fraction(9, 10), Fraction(1, 2)
 """The share of the budget that draws quantiles: where nothing else is asked but how many rows they
 are of, and beside other questions."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrawStep:
+    """Quantiles that are drawn for one charge: one, or several of the same rows by halving.
+
+    Args:
+        asked: what is drawn, in the order of probabilities.
+        amount: what is charged for it.
+    """
+
+    asked: tuple[DrawnQuantile, ...]
+    amount: Budget
+
+    @property
+    def among(self) -> tuple[Fraction, ...]:
+        """The probabilities of several; none of one."""
+        several = len(self.asked) > 1
+        return tuple(of.values.probability for of in self.asked) if several else ()
+
+    @property
+    def plan(self) -> DrawPlan | HalvedPlan:
+        """The plan for drawing them."""
+        first, among = self.asked[0], self.among
+        rows, values = first.table.contributions, first.values
+        if not among:
+            return DrawPlan.of(first.name, values, rows, epsilon_of(self.amount, values, rows))
+        from dpsql.measurement.halving import HalvedPlan, levels_of  # which few need
+
+        epsilon = epsilon_of(self.amount, values, rows, levels_of(among))
+        return HalvedPlan.of(first.rows, values, among, rows, epsilon)
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """What a plan says of each: how far off it will be."""
+        epsilon, line = self.plan.epsilon, self.plan.line
+        rho = float(self.amount.mu_squared / 2)
+        for of in self.asked:
+            words = words_of_miss(_OneOf(of.values.probability, epsilon, line, self.among))
+            if not self.among:
+                yield (
+                    f"{printable(of.label)} is drawn, for ρ = {rho:.3g} of the budget: {words}. "
+                    "It has no interval"
+                )
+                continue
+            yield (
+                f"{printable(of.label)} is drawn with {len(self.asked) - 1} others, for "
+                f"ρ = {rho:.3g} of the budget together: {words}. It has no interval"
+            )
+
+    def drawn(
+        self, charged: ChargedPlan, ranking: Ranking, step: Callable[[int, int], None]
+    ) -> KeptDraws:
+        """Draw them."""
+        if not self.among:
+            each = [draw_quantiles(charged, ranking, step)]
+        else:
+            from dpsql.measurement.halving import draw_halved  # which few need
+
+            each = draw_halved(charged, ranking, step)
+        kept = (
+            KeptQuantiles.of(of, places, self.plan.epsilon, self.among)
+            for of, places in zip(self.asked, each, strict=True)
+        )
+        return KeptDraws(tuple(kept))
+
+
+class _OneOf(NamedTuple):
+    """One of the quantiles of a step, see `RankDraw`."""
+
+    probability: Fraction
+    epsilon: Fraction
+    line: ValueLine
+    among: tuple[Fraction, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +122,16 @@ class WantedQuantiles:
 
     Args:
         script: the statements.
-        missing: what wasn't drawn before: name → of what.
-        amount: what is charged for each of these; None if there are none.
+        steps: what wasn't drawn before, by the charges that it takes.
         rest: the budget that is left for all else.
     """
 
     script: Script
-    missing: Mapping[str, DrawnQuantile]
-    amount: Budget | None
+    steps: tuple[DrawStep, ...]
     rest: Budget | None
 
     @classmethod
-    def of(cls, script: Script, request: Request, known: Mapping[str, object]) -> WantedQuantiles:
+    def of(cls, script: Script, request: Request, known: Container[str]) -> WantedQuantiles:
         """Divide the budget of a request.
 
         Args:
@@ -71,10 +143,10 @@ class WantedQuantiles:
             BudgetError: there is no budget of which a part could be taken.
             UndeterminedError: nothing may be spent, and something wasn't drawn before.
         """
-        missing = {name: of for name, of in script.drawn.items() if name not in known}
+        missing = [of for name, of in script.drawn.items() if name not in known]
         if not missing:
-            return cls(script, {}, None, request.amount)
-        label = printable(next(iter(missing.values())).label)
+            return cls(script, (), request.amount)
+        label = printable(missing[0].label)
         if request.free:
             raise UndeterminedError(
                 f"{label} wasn't drawn before, of these rows and in these groups.",
@@ -89,44 +161,48 @@ class WantedQuantiles:
         given = request.quantiles or Quantiles()
         share = given.share or (ALONE if _is_alone(script) else BESIDE)
         each = share / len(script.drawn)  # so that a charge that failed is for the same again
-        left = 1 - each * len(missing)
-        return cls(script, missing, part_of(budget, each), part_of(budget, left))
-
-    def plan(self, of: DrawnQuantile) -> DrawPlan:
-        """Return the plan for drawing one of them."""
-        rows, values = of.table.contributions, of.values
-        return DrawPlan.of(of.name, values, rows, epsilon_of(self.amount, values, rows))
+        steps = (DrawStep(of, part_of(budget, each * len(of))) for of in _together(missing))
+        return cls(script, tuple(steps), part_of(budget, 1 - each * len(missing)))
 
     def beside(self, asked: Compiled) -> Compiled:
         """Return what is planned with the rest of the budget, and what a plan says of these."""
-        notes = (*asked.notes, *self.notes)
+        notes = (*asked.notes, *(note for step in self.steps for note in step.notes))
         return replace(asked, request=replace(asked.request, budget=self.rest), notes=notes)
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Say how far off what is drawn will be."""
-        said = []
-        for of in self.missing.values():
-            plan = self.plan(of)
-            rho = float(self.amount.mu_squared / 2) if self.amount is not None else 0.0
-            said.append(
-                f"{printable(of.label)} is drawn, for ρ = {rho:.3g} of the budget: "
-                f"{words_of_miss(plan)}. It has no interval"
-            )
-        return tuple(said)
+
+def _together(missing: Sequence[DrawnQuantile]) -> Iterator[tuple[DrawnQuantile, ...]]:
+    """Yield the quantiles that are drawn for one charge: several of the same rows, or one.
+
+    The least and the largest value are drawn by themselves, and so are all that halving would bring
+    no nearer.
+    """
+    rows = dict[object, list[DrawnQuantile]]()
+    for of in missing:
+        inside = 0 < of.values.probability < 1
+        rows.setdefault((of.table.path, of.rows) if inside else id(of), []).append(of)
+    for own in rows.values():
+        own.sort(key=lambda of: of.values.probability)
+        if len(own) >= FEWEST and _are_better(own):
+            yield tuple(own)
+        else:
+            yield from ((of,) for of in own)
 
 
-def epsilon_of(budget: Budget | None, values: RankedValues, rows: int) -> Fraction:
+def _are_better(own: Sequence[DrawnQuantile]) -> bool:
+    from dpsql.measurement.halving import is_better  # which few need
+
+    return is_better([of.values.probability for of in own], own[0].values.line)
+
+
+def epsilon_of(budget: Budget, values: RankedValues, rows: int, levels: int = 1) -> Fraction:
     """Return the range ε that one row has a say of, where an amount is spent.
 
-    Of a unit with k rows that are in m groups each, all draws together have a range of k·m·ε, so
-    that is purely private; else they cost as `measurement/quantiles.py` proves.
+    Of a unit with k rows that are in m groups each, all draws of a level together have a range of
+    k·m·ε, so that is purely private; else they cost as `measurement/quantiles.py` proves.
     """
-    if budget is None:
-        return Fraction(0)
     most = min(values.most, values.count)
-    epsilon = largest_epsilon(budget.mu_squared, most, rows)
-    return min(epsilon, budget.amount / (rows * most)) if budget.pure else epsilon
+    epsilon = largest_epsilon(budget.mu_squared / levels, most, rows)
+    return min(epsilon, budget.amount / (rows * most * levels)) if budget.pure else epsilon
 
 
 def _is_alone(script: Script) -> bool:
@@ -140,21 +216,15 @@ def _is_alone(script: Script) -> bool:
     return all(column.drawn for column in columns)
 
 
-def planned_beside_alone(asked: Compiled) -> Compiled:
-    """Return what is planned beside quantiles that are drawn, where there is no account."""
-    if not asked.script.drawn or asked.request.amount is None:
-        return asked
-    return WantedQuantiles.of(asked.script, asked.request, {}).beside(asked)
+def planned_beside(asked: Compiled, data: PrivateData | None) -> Compiled:
+    """Return what is planned beside quantiles that are drawn, with what a plan says of these.
 
-
-def planned_beside(data: PrivateData, asked: Compiled) -> Compiled:
-    """Return what is planned beside quantiles that are drawn, with what a plan says of these."""
-    request = asked.request
-    if not asked.script.drawn or request.free:
-        return asked
-    return WantedQuantiles.of(asked.script, request, _known(data, asked.script, request)).beside(
-        asked
-    )
+    Args:
+        asked: the statements.
+        data: what they are over, with an account; None without one.
+    """
+    known = {} if data is None else _known(data, asked.script, asked.request)
+    return WantedQuantiles.of(asked.script, asked.request, known).beside(asked)
 
 
 def with_draws(data: PrivateData, asked: Compiled) -> tuple[PrivateData, Request]:
@@ -176,11 +246,14 @@ def with_draws(data: PrivateData, asked: Compiled) -> tuple[PrivateData, Request
     known = _known(data, script, request)
     draws = WantedQuantiles.of(script, request, known)
     rest = request if request.free else replace(request, budget=draws.rest)
-    if draws.missing and request.amount is not None:
+    if draws.steps and request.amount is not None:
         data.ledger.check_left(request.amount, request.amount.mu_squared, Fraction(0))
         check_plannable(data, replace(asked, request=rest))
-    for name, of in draws.missing.items():
-        known[name] = _drawn(data, request, draws, of)
+    names = {(of.table.path, of.name): name for name, of in script.drawn.items()}
+    for step in draws.steps:
+        entry, kept = _drawn(data, request, script, step)
+        for of, one in zip(step.asked, kept.each, strict=True):
+            known[names[of.table.path, of.name]] = _KnownQuantiles(entry, one)
     drawn = tuple(
         known[name].told(
             script.drawn[name], [at for at, one in script.drawn_at.items() if one == name]
@@ -210,13 +283,11 @@ def _known(data: PrivateData, script: Script, request: Request) -> dict[str, _Kn
 
 
 def _drawn(
-    data: PrivateData, request: Request, draws: WantedQuantiles, of: DrawnQuantile
-) -> _KnownQuantiles:
-    """Draw one of the quantiles, for a charge; see `paid.PaidStep`."""
-    amount, plan = draws.amount, draws.plan(of)
-    if amount is None:
-        raise InternalError("nothing is spent on what is drawn")
-    own = next(each for each in draws.script.each if each.table.path == of.table.path)
+    data: PrivateData, request: Request, script: Script, step: DrawStep
+) -> tuple[Entry, KeptDraws]:
+    """Draw quantiles, for a charge; see `paid.PaidStep`."""
+    of, amount, plan = step.asked[0], step.amount, step.plan
+    own = next(each for each in script.each if each.table.path == of.table.path)
     engine = data.declared.source.engine()
     ranking = _ReadRanking(engine.ranking(of.table, of.values, own.merged, own.measures, own.keys))
     seen, archive = referred(own), data.archive
@@ -225,20 +296,20 @@ def _drawn(
         return data.ledger.charge(
             amount.mu_squared,
             asked=data.ledger.understood(amount),
-            purpose=archive.quantile_purpose(of, plan.digest, charged=True),
+            purpose=archive.quantile_purpose(
+                of, plan.digest, halved=bool(step.among), charged=True
+            ),
             accept_schema=archive.accepted((of.table, *seen)),
             each_row=of.table.each_row,
             referred=archive.referred(request, seen),
         )
 
-    def take(charged: ChargedPlan) -> KeptQuantiles:
-        step = partial(request.tell, "drawing quantiles")
-        return KeptQuantiles.of(of, plan, draw_quantiles(charged, ranking, step))
+    def take(charged: ChargedPlan) -> KeptDraws:
+        return step.drawn(charged, ranking, partial(request.tell, "drawing quantiles"))
 
     paid = PaidStep(of.table, plan, ranking.check, charge)
     receipt, kept = paid.taken(data, engine, take, lambda: ranking.read)
-    (entry,) = (one for one in data.ledger.entries() if one.request == receipt.request)
-    return _KnownQuantiles(entry, kept)
+    return data.charge_of(receipt.request), kept
 
 
 @dataclass(slots=True)
@@ -259,7 +330,7 @@ class _ReadRanking(Ranking):
     def check(self) -> None:
         self.ranking.check()
 
-    def run(self, window: RankWindow) -> RankedRows:
-        found = self.ranking.run(window)
+    def run(self, windows: Sequence[RankWindow]) -> RankedRows:
+        found = self.ranking.run(windows)
         self.read = True
         return found

@@ -418,11 +418,10 @@ def with_keys(data: PrivateData, asked: KeyQuestion, found: FoundKeys) -> Privat
     """
     if not found.keys and not found.is_text:
         return data
-    charges = (entry for entry in data.ledger.entries() if entry.request == found.request)
     with data.held():
         table = data.declared.described(asked.table)
         computed = source_of(data.declared, table, asked).computed
-        by, entry = found.rule, next(charges)
+        by, entry = found.rule, data.charge_of(found.request)
         scores = found.scores if is_count(by) else ()
         if computed is not None:
             key = key_of(table, computed, found.domain)

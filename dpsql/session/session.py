@@ -742,11 +742,11 @@ def _planned(data: PrivateData, request: Request) -> Plan:
 
 def _beside(data: PrivateData, asked: Compiled) -> Compiled:
     """Return what is planned beside quantiles that are drawn."""
-    if not asked.script.drawn:
+    if not asked.script.drawn or asked.request.free:
         return asked
     from dpsql.session.draws import planned_beside  # which few need
 
-    return planned_beside(data, asked)
+    return planned_beside(asked, data)
 
 
 def _first_steps(

@@ -16,7 +16,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from dpsql.answers.answers import invented
-from dpsql.answers.facts import Earlier, ReleasedValue
+from dpsql.answers.facts import ReleasedValue
 from dpsql.errors import (
     BudgetError,
     SqlError,
@@ -30,7 +30,7 @@ from dpsql.privacy.finding import part_of
 from dpsql.release import Release
 from dpsql.request import Free, Request
 from dpsql.schema.names import quoted_text
-from dpsql.session.answer import check_answerable
+from dpsql.session.answer import charges_of, check_answerable
 from dpsql.session.data import PrivateData
 
 SHARE = Fraction(1, 5)
@@ -73,18 +73,11 @@ def with_values(
             asked = replace(_alone(request, str(wanted.value)), budget=each)
             release = answer(asked)
             value = _literal(release[NAME][NAME][0], wanted)
-            charges = _charges_of(data, release)
+            charges = charges_of(data, release)
             valued.append(ReleasedValue(str(wanted.value), value, charges))
             request = _written(request, wanted, value)
     declared = replace(data.declared, valued=tuple(valued))
     return replace(data, declared=declared), replace(request, budget=assumed.budget)
-
-
-def _charges_of(data: PrivateData, release: Release) -> tuple[Earlier, ...]:
-    """Return the charges on which a release rests, its own as the last."""
-    paid = release.receipt
-    own = (e for e in data.ledger.entries() if paid is not None and e.request == paid.request)
-    return (*release.facts.charges_before, *map(Earlier.of, own))
 
 
 def assumed_values(data: PrivateData, request: Request) -> tuple[list[str], Request]:

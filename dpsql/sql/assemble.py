@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 from types import MappingProxyType
 
@@ -444,10 +445,15 @@ class _Builder:
         merged = [self.classes.merge(block, self._sizes) for block in lowered.blocks]
         values = over(merged, self.classes.sizes)
         # The same groups have one name, whatever cells the statements around count together.
-        own = over(lowered.blocks, self._sizes).name({}, self._table.derived)
+        of = over(lowered.blocks, self._sizes)
+        own, rows = (
+            each.name({}, self._table.derived)
+            for each in (of, replace(of, probability=Fraction(0)))
+        )
         name = ".".join([own, *self._table.path, self._table.name])
         label, continuous = quantile.label, quantile.continuous
-        self.drawn.setdefault(name, DrawnQuantile(label, self._table, values, continuous, own))
+        drawn = DrawnQuantile(label, self._table, values, continuous, own, rows)
+        self.drawn.setdefault(name, drawn)
         small = values_at(line, [min(max(0, line.low), line.high)], continuous=continuous)
         return name, ends_of(line, continuous=continuous), small
 

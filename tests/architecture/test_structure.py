@@ -298,6 +298,7 @@ TRUSTED = (
     "measurement/randomness.py",
     "measurement/keys.py",
     "measurement/quantiles.py",
+    "measurement/halving.py",
     "measurement/measure.py",
     "measurement/narrow.py",
     "measurement/wide.py",

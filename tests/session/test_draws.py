@@ -703,7 +703,7 @@ def test_neighbours_are_as_near_as_is_charged(con):
     seen = []
 
     def noted(charged, ranking, *_):
-        found = ranking.run(charged.certified.window)
+        found = ranking.run([charged.certified.window])
         seen.append((charged.certified, found))
         return [0] * charged.certified.groups
 

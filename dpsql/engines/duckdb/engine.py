@@ -257,10 +257,10 @@ class DuckDBRanking(Ranking):
         """Have DuckDB bind what `run` would run; see `Ranking.check`."""
         self.engine.check_bound([self.scan], self.scan.table)
 
-    def run(self, window: RankWindow) -> RankedRows:
+    def run(self, windows: Sequence[RankWindow]) -> RankedRows:
         """Put the rows in order; see `Ranking.run`."""
         with self.engine.snapshot(), ended_apart():
-            found = self.scan.run(self.engine.con, window)
+            found = self.scan.run(self.engine.con, windows)
             _check_unchanged(self.scan.table)
         return found
 

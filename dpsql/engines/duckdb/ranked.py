@@ -8,11 +8,12 @@ Guarantees:
     and in whatever order, it is a whole number that a double has exactly. All else are whole
     numbers, of 128 bits where they are multiplied, and of 64 elsewhere; `measurement/quantiles.py`
     lets no factor pass with which these don't fit. NaN is none. What is beyond the line, as what
-    is infinite is, counts as its nearer end.
+    is infinite is, becomes its nearer end before rows are grouped.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from dpsql.engines.duckdb.coding import Coding
 from dpsql.engines.duckdb.columns import whole
 from dpsql.engines.duckdb.units import UnitsInGroups
 from dpsql.engines.ranked import RankedRows, RankWindow, check_ranked, read_ranks
+from dpsql.linalg.floats import number_at
 from dpsql.rel.ranked import MOST_DIGITS, RankedValues, ValueLine
 from dpsql.rows.typed import RowValue, call
 from dpsql.rows.types import RowType
@@ -81,29 +83,45 @@ class RankScan:
 
     def check(self, con: duckdb.DuckDBPyConnection) -> None:
         """Have DuckDB bind the statement and its parameters."""
-        check_bound(con, self.sql(RankWindow(self.values.probability, 0)), self.parameters)
+        check_bound(con, self.sql([RankWindow(self.values.probability, 0)]), self.parameters)
 
-    def run(self, con: duckdb.DuckDBPyConnection, window: RankWindow) -> RankedRows:
+    def run(self, con: duckdb.DuckDBPyConnection, windows: Sequence[RankWindow]) -> RankedRows:
         """Run the statement."""
-        found = con.sql(self.sql(window), params=list(self.parameters)).to_arrow_table(_BATCH)
+        found = con.sql(self.sql(windows), params=list(self.parameters)).to_arrow_table(_BATCH)
         return read_ranks(found, ("g", "v", "below", "upto", "n"), self.values)
 
-    def sql(self, window: RankWindow) -> str:
+    def sql(self, windows: Sequence[RankWindow]) -> str:
         """Write the statement, as rows of (g, v, below, upto, n) in order."""
         count, total = "system.main.count(*)", "system.main.sum(m::DOUBLE)"
-        p, reach = window.probability, whole(window.reach, "HUGEINT")
-        a, b = whole(p.numerator, "HUGEINT"), whole(p.denominator, "HUGEINT")
         running = f"{total} OVER (PARTITION BY g ORDER BY v ROWS UNBOUNDED PRECEDING)"
-        wanted = call("*", a, "n::HUGEINT")
-        left = f"{call('*', b, 'upto::HUGEINT')} >= {call('-', wanted, reach)}"
-        right = f"{call('*', b, 'below::HUGEINT')} <= {call('+', wanted, reach)}"
+        near = " OR ".join(map(_is_near, windows))
         return (
-            f"WITH ranked AS (SELECT g, v, {count} AS m FROM ({self.each}) GROUP BY g, v), "
+            f"WITH lying AS (SELECT g, {_within(self.values.line)} AS v FROM ({self.each})), "
+            f"ranked AS (SELECT g, v, {count} AS m FROM lying GROUP BY g, v), "
             f"placed AS (SELECT g, v, m, ({running})::BIGINT AS upto, "
             f"({total} OVER (PARTITION BY g))::BIGINT AS n FROM ranked), "
             f"told AS (SELECT g, v, {call('-', 'upto', 'm')} AS below, upto, n FROM placed) "
-            f"SELECT g, v, below, upto, n FROM told WHERE {left} AND {right} ORDER BY g, v"
+            f"SELECT g, v, below, upto, n FROM told WHERE {near} ORDER BY g, v"
         )
+
+
+def _is_near(window: RankWindow) -> str:
+    """Write whether a value is within a window."""
+    p, reach = window.probability, whole(window.reach, "HUGEINT")
+    a, b = whole(p.numerator, "HUGEINT"), whole(p.denominator, "HUGEINT")
+    wanted = call("*", a, "n::HUGEINT")
+    left = f"{call('*', b, 'upto::HUGEINT')} >= {call('-', wanted, reach)}"
+    right = f"{call('*', b, 'below::HUGEINT')} <= {call('+', wanted, reach)}"
+    return f"({left} AND {right})"
+
+
+def _within(line: ValueLine) -> str:
+    """Write v, or the nearer end of the line if v is beyond."""
+    if line.type.is_float:
+        low, high = (f"'{number_at(end)!r}'::DOUBLE" for end in (line.low, line.high))
+    else:
+        low, high = (whole(end, "BIGINT") for end in (line.low, line.high))
+    return f"CASE WHEN v < {low} THEN {low} WHEN v > {high} THEN {high} ELSE v END"
 
 
 def _on_line(value: RowValue) -> str:

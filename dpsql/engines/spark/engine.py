@@ -361,17 +361,17 @@ class SparkRanking(Ranking):
 
     def check(self) -> None:
         """Have Spark analyze what `run` would run; see `Ranking.check`."""
-        window = RankWindow(self.values.probability, 0)
+        windows = [RankWindow(self.values.probability, 0)]
         with self.engine.snapshot(), quiet():
-            if not _holds(lambda: bool(self.ranked.job(self.engine.tables, window).schema)):
+            if not _holds(lambda: bool(self.ranked.job(self.engine.tables, windows).schema)):
                 raise InternalError("Spark refuses a counting statement; nothing was charged")
 
-    def run(self, window: RankWindow) -> RankedRows:
+    def run(self, windows: Sequence[RankWindow]) -> RankedRows:
         """Put the rows in order; see `Ranking.run`."""
         tables = self.engine.tables
         heard = cancelled(tables.session), given_up(tables.session)
         with self.engine.snapshot(), quiet(), heard[0], ended_apart(), heard[1]:
-            found = self.ranked.job(tables, window).toArrow()
+            found = self.ranked.job(tables, windows).toArrow()
             for path in paths_read(self.ranked.units.table):
                 tables.check_unchanged(path)
         return self.ranked.ranks(found)

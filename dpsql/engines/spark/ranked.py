@@ -6,11 +6,12 @@ Guarantees:
     these are numbers of rows up to a value, whatever part of the job runs again. All are whole
     numbers, of 38 digits where they are multiplied: tables have fewer than 2^53 rows, and
     `measurement/quantiles.py` lets no factor pass with which these don't fit 127 bits. NaN is none;
-    what is infinite counts as the end of the line.
+    what is beyond the line, as what is infinite is, becomes its nearer end before rows are grouped.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -21,10 +22,11 @@ from dpsql.engines.ranked import RankedRows, RankWindow, check_ranked, read_rank
 from dpsql.engines.spark.partials import COUNT, KEY
 from dpsql.engines.spark.sessions import functions_of
 from dpsql.engines.spark.sql.expressions import spark_sql
-from dpsql.engines.spark.sql.text import call, constant, let, whole
+from dpsql.engines.spark.sql.text import call, constant, let, real, whole
 from dpsql.engines.spark.tables import SparkTables
 from dpsql.engines.spark.units import CountedUnits
 from dpsql.errors import InternalError, UnsupportedSqlError
+from dpsql.linalg.floats import number_at
 from dpsql.rel.ranked import MOST_DIGITS, RankedValues, ValueLine
 from dpsql.rows.typed import RowValue
 from dpsql.rows.types import RowType
@@ -66,12 +68,13 @@ class RankedColumn:
         units = CountedUnits.of(wanted, marginal, of_rows=wanted.table.unit is None)
         return cls(units, values, _on_line(values.value.value))
 
-    def job(self, tables: SparkTables, window: RankWindow) -> DataFrame:
+    def job(self, tables: SparkTables, windows: Sequence[RankWindow]) -> DataFrame:
         """Build the job, whose rows are values with how many rows are below; reads nothing."""
         own = unit_name(self.units.table)
         found = self.units.each(tables, own, self.values.value, ranked=self.ranked)
         functions, v = functions_of(found), f"{own}_v"
         many = functions.count(functions.lit(1)).alias(COUNT)
+        found = found.selectExpr(KEY, f"{_within(v, self.values.line)} AS {v}")
         found, total = found.groupBy(KEY, v).agg(many), call("sum", COUNT)
         frame = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
         running = f"PARTITION BY {KEY} ORDER BY {v} {frame}"
@@ -80,17 +83,28 @@ class RankedColumn:
         placed = found.selectExpr(KEY, v, COUNT, upto, size)
         below = f"({UPTO} - {COUNT}) AS {BELOW}"
         told = placed.selectExpr(KEY, f"{v} AS v", below, UPTO, SIZE)
-        p, reach = window.probability, _exact(window.reach)
-        times = {name: f"CAST({name} AS {_EXACT})" for name in (BELOW, UPTO, SIZE)}
-        aim = f"{_exact(p.numerator)} * {times[SIZE]}"
-        scale = _exact(p.denominator)
-        left = f"{scale} * {times[UPTO]} >= {aim} - {reach}"
-        right = f"{scale} * {times[BELOW]} <= {aim} + {reach}"
-        return told.where(f"{left} AND {right}").orderBy(KEY, "v")
+        return told.where(" OR ".join(map(_is_near, windows))).orderBy(KEY, "v")
 
     def ranks(self, found: pa.Table) -> RankedRows:
         """Return the ranks of what was found."""
         return read_ranks(found, (KEY, "v", BELOW, UPTO, SIZE), self.values)
+
+
+def _is_near(window: RankWindow) -> str:
+    """Write whether a value is within a window."""
+    p, reach = window.probability, _exact(window.reach)
+    below, upto, size = (f"CAST({name} AS {_EXACT})" for name in (BELOW, UPTO, SIZE))
+    aim, scale = f"{_exact(p.numerator)} * {size}", _exact(p.denominator)
+    return f"({scale} * {upto} >= {aim} - {reach} AND {scale} * {below} <= {aim} + {reach})"
+
+
+def _within(v: str, line: ValueLine) -> str:
+    """Write a value, or the nearer end of the line if it is beyond."""
+    if line.type.is_float:
+        low, high = (real(number_at(end)) for end in (line.low, line.high))
+    else:
+        low, high = (whole(end) for end in (line.low, line.high))
+    return f"CASE WHEN {v} < {low} THEN {low} WHEN {v} > {high} THEN {high} ELSE {v} END"
 
 
 def _exact(number: int) -> str:

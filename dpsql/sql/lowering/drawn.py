@@ -38,6 +38,7 @@ class DrawnQuantile:
         values: what is put in order, and in which groups.
         continuous: whether it may lie between two values.
         name: what tells it apart from others of the same table.
+        rows: what tells its groups and values apart, whichever quantile of them it is.
     """
 
     label: str
@@ -45,6 +46,7 @@ class DrawnQuantile:
     values: RankedValues
     continuous: bool
     name: str
+    rows: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,18 +27,19 @@ ROWS = """
         DATE '1969-12-29' + (hash(range + 9) % 9)::INTEGER AS day
     FROM range(1500)
 """
-SCHEMA = dpsql.Schema({"t": {"m": dpsql.Domain.integers(1, 4)}})
+NARROW = {"nr": dpsql.Domain.number(-60, 20), "d": dpsql.Domain.number("-0.1", 100_000)}
+SCHEMAS = [dpsql.Schema({"t": {"m": dpsql.Domain.integers(1, 4), **of}}) for of in ({}, NARROW)]
 VALUES = ["nr", "d", "price", "wide", "huge", "day", "nr * 2 + m", "CASE WHEN nr > 0 THEN nr END"]
 UNITS = [None, dpsql.Unit("id", max_rows=4)]
 
 
-def ranked(engine, script, window):
+def ranked(engine, script, windows):
     (of,) = script.drawn.values()
     ranking = engine.ranking(of.table, of.values, script.merged, script.measures, script.keys)
     ranking.check()
     assert ranking.contributions == of.table.contributions
-    found = ranking.run(window)
-    found.check(of.values.count, of.values.line)
+    found = ranking.run(windows)
+    found.check(of.values.count, of.values.line, len(windows))
     return found
 
 
@@ -46,19 +47,21 @@ def ranked(engine, script, window):
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("unit", UNITS, ids=str)
 @pytest.mark.parametrize("reach", [40, 10**9])
-def test_rows_are_in_the_order_of_duckdb(spark, tmp_path, value, unit, reach):
+@pytest.mark.parametrize("schema", SCHEMAS, ids=["all", "ends"])
+def test_rows_are_in_the_order_of_duckdb(spark, tmp_path, value, unit, reach, schema):
     con = duckdb.connect()
     con.execute(f"CREATE TABLE t AS SELECT * FROM ({ROWS})").fetchall()
-    session = dpsql.Session(con, schema=SCHEMA, unit=unit)
+    session = dpsql.Session(con, schema=schema, unit=unit)
     asked, late = f"QUANTILE_DISC({value}, 0.3) AS q", "day > DATE '1969-12-29'"
     sql = f"SELECT m, {asked} FROM t WHERE {late} GROUP BY m"
     script = session._data.declared.compile(Request(named(sql), dpsql.Budget(rho=1)))
-    window = RankWindow(Fraction(3, 10), reach)
-    expected = ranked(DuckDBEngine(con), script, window)
-    found = ranked(SparkEngine(ManyFiles(spark, con, tmp_path)), script, window)
-    for name in ("groups", "places", "below", "upto", "sizes"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
-    assert len(found.groups) > 3
+    windows = [RankWindow(Fraction(p), reach) for p in ("0.3", "0.9")]
+    engines = DuckDBEngine(con), SparkEngine(ManyFiles(spark, con, tmp_path))
+    for near in (windows, windows[:1]):
+        expected, found = (ranked(engine, script, near) for engine in engines)
+        for name in ("groups", "places", "below", "upto", "sizes"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+        assert len(found.groups) > 3
 
 
 def test_times_are_refused_before_the_charge(spark, tmp_path):
@@ -68,4 +71,6 @@ def test_times_are_refused_before_the_charge(spark, tmp_path):
     sql = "SELECT QUANTILE_DISC(t.at, 0.5) AS q FROM t"
     script = session._data.declared.compile(Request(named(sql), dpsql.Budget(rho=1)))
     with pytest.raises(dpsql.SqlError, match="times"):
-        ranked(SparkEngine(ManyFiles(spark, con, tmp_path)), script, RankWindow(Fraction(1, 2), 9))
+        ranked(
+            SparkEngine(ManyFiles(spark, con, tmp_path)), script, [RankWindow(Fraction(1, 2), 9)]
+        )

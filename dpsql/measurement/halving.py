@@ -1,0 +1,495 @@
+"""Three or more quantiles of the same values by groups, drawn by halving. Trusted core.
+
+The middle one is drawn of all rows of a group, and parts them; then those below it of the rows on
+its left, and those above it of the rows on its right; and so on (Kaplan, Schnapp and Stemmer 2022,
+"Differentially private approximate quantiles"). Of the rows between the quantiles for p₁ and p₂
+that for p is their quantile for p′ = (p − p₁)/(p₂ − p₁). Each is drawn as in `quantiles.py`, whose
+notation this is, but for one thing: where many rows have the value at which rows are parted, it is
+drawn as well how many of these are on its left.
+
+So a *cut* is drawn: a place v, and a number u with 0 <= u < 1. Of c rows at v, ⌊u·c⌋ are on the
+left, with all that are below v, and the others on the right, with all that are above. Where n rows
+are in a part, p′ = a/b, and B of them are on the left of a cut, it has the score
+
+    q(v, u) = −max(0, b·B − (a·n − 1), a·n − b·U),   U = B + 1 if there are rows at v, and else B,
+
+since it stands for one of these rows, or for what lies between two. It is cut off at −R, and drawn
+with a density ∝ e^(s·max(q(v, u), −R)), s = ε/ρ′, among all u and all v from the place at which
+rows were parted on the left to that on the right. What is told of a cut is v.
+
+Guarantees:
+    1. Only a charged plan is carried out, and only once, with a receipt for at least its cost
+       (`ChargedPlan`); and for values in which there are as many rows of a unit, in as many groups
+       and of the same question, as was paid for.
+    2. For given cuts, a row that is added to a group is added to exactly one of the parts that they
+       make of it on a level, and no other part changes. *Proof.* The whole group is the part of the
+       first level. Let a part get one row more, at x. Of the rows that the cut (v, u) finds there,
+       the left gets that one if x < v, and the right if x > v. If x = v, of c + 1 rows
+       ⌊u·(c + 1)⌋ are on the left: as many as of c, or one more, since 0 <= u < 1; so one side gets
+       a row at v, and the other side is the same. A part that gets none is the same rows, between
+       the same ends, and so are both its sides. ∎ A part without rows is one like any other.
+    3. That row changes the scores of cuts of its part by numbers within a range of
+       ρ′ = 2·max(a, b − a), and no score of any other part. *Proof.* n grows by 1, and B by δ, 0 or
+       1, by guarantee 2. If the row is the first at v, B = ⌊u·0⌋ + … = ⌊u·1⌋ + … stays and U grows
+       by 1; else U − B stays, and U grows by δ. So b·B − a·n changes by −a or b − a, and a·n − b·U
+       by a or a − b: each by max(a, b − a) at most. Hence q does, and what is cut off at −R. ∎
+    4. *A level* are the draws in parts that don't overlap, given the cuts of earlier levels. A unit
+       with at most k rows, in at most m groups each, has n_j <= k rows in the part j, and
+       Σ n_j <= k·m over all parts of all groups, by guarantee 2. Row by row, its rows change the
+       scores of the part j by numbers within a range of ρ′·n_j. As in guarantee 3 of `quantiles.py`
+       this makes a level μ-GDP with μ² <= Σ n_j²·μ(ε)² <= m·k²·`selection_cost(ε)`, whatever the
+       earlier cuts were. So all that is drawn is μ-GDP by adaptive composition, in both directions,
+       and what is told is a function of it:
+
+           μ² = L·m·k²·`selection_cost(ε)`,   L = ⌊log₂(number of quantiles)⌋ + 1 .
+
+    5. Cuts have exactly these probabilities, though u itself isn't drawn. All that depends on u is
+       which of c rows at v is the first on the right, the row ⌊u·c⌋: so that row is drawn, as one
+       that counts 1/c of a place. Places without rows, and all rows of a place together, count 1.
+    6. Rows that aren't read decide nothing. A place has a density of 1 in all, whatever rows are at
+       it; so places where all cuts have the score −R needn't be told apart. `HalvedPlan.windows`
+       proves that others are read, as long as no cut of the group had the score −R: if one had, as
+       once in e^40/c times, all rows are read, to see which of them are on its left.
+    7. No value is moved after rows are counted (`RankedRows.check` refuses two values at one
+       place). NULL and NaN are no values, and what is beyond the line is at its ends, before ranks.
+    8. All is decided in whole numbers and fractions of any size; no float has a part in it. What
+       leaves this file are places that were drawn. Time depends on how many values are read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from dpsql.engines.ranked import RankedRows, Ranking, RankWindow, by_group
+from dpsql.errors import InternalError
+from dpsql.linalg.arrays import Ints
+from dpsql.measurement.exponential import selection_cost
+from dpsql.measurement.measure import ChargedPlan
+from dpsql.measurement.quantiles import (
+    BEYOND,
+    FEWEST,
+    MOST_ROWS,
+    RankDraw,
+    Stretches,
+    score_range,
+    scores_of,
+    uniform_below,
+)
+from dpsql.measurement.randomness import RandomBits, fresh_bits
+from dpsql.rel.ranked import RankedValues, ValueLine
+
+_BETWEEN = 7
+"""The logarithm of how much likelier the best cut is than those as far off as another quantile."""
+_LARGER = 2
+"""By how much larger a group may have to be for a quantile than if it was drawn by itself."""
+
+
+class HalvedPart(NamedTuple):
+    """The part of the rows of a group in which a quantile is drawn.
+
+    Args:
+        at: which of the quantiles it is, in ascending order.
+        low: the one at which the rows were parted on its left; None for the first row.
+        high: the one on its right; None for the last row.
+        probability: p′, the part of these rows that is below.
+        level: the number of its level.
+    """
+
+    at: int
+    low: int | None
+    high: int | None
+    probability: Fraction
+    level: int
+
+
+def parts_of(probabilities: Sequence[Fraction]) -> tuple[HalvedPart, ...]:
+    """Return the parts in which quantiles are drawn, level by level.
+
+    Of two in the middle the one nearer to the median is drawn first, for which fewer rows will do.
+    """
+
+    def off(at: int) -> Fraction:
+        return abs(probabilities[at] - Fraction(1, 2))
+
+    def between(first: int, last: int, level: int) -> Iterator[HalvedPart]:
+        if first >= last:
+            return
+        middle = min({(first + last - 1) // 2, (first + last) // 2}, key=off)
+        low = first - 1 if first else None
+        high = last if last < len(probabilities) else None
+        left = Fraction(0) if low is None else probabilities[low]
+        right = Fraction(1) if high is None else probabilities[high]
+        yield HalvedPart(middle, low, high, (probabilities[middle] - left) / (right - left), level)
+        yield from between(first, middle, level + 1)
+        yield from between(middle + 1, last, level + 1)
+
+    return tuple(sorted(between(0, len(probabilities), 0), key=lambda part: part.level))
+
+
+@dataclass(frozen=True, slots=True)
+class HalvedPlan:
+    """A plan for drawing several quantiles in each group; see `measure.Payable`.
+
+    Args:
+        name: what tells the question apart from others: groups, values, conditions.
+        probabilities: those of the quantiles, in ascending order, between 0 and 1.
+        line: where the values lie.
+        groups: the number of groups.
+        most: how many of them a row is in at most: m.
+        contributions: how many rows of a unit there are at most: k.
+        epsilon: the range ε that one row has a say of, in each level.
+    """
+
+    name: str
+    probabilities: tuple[Fraction, ...]
+    line: ValueLine
+    groups: int
+    most: int
+    contributions: int
+    epsilon: Fraction
+
+    def __post_init__(self) -> None:
+        """Refuse what can't be drawn so, and what a database can't compute for all tables.
+
+        Raises:
+            InternalError: that is so.
+        """
+        if not are_halved(self.probabilities):
+            raise InternalError("several quantiles are drawn in order, between the first and last")
+        if self.epsilon <= 0:
+            raise InternalError("quantiles are drawn for an amount above 0")
+        for window in self.windows:
+            if window.probability.denominator * MOST_ROWS + window.reach >= 2**126:
+                raise InternalError("a quantile's probability has too many digits")
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        values: RankedValues,
+        probabilities: Sequence[Fraction],
+        contributions: int,
+        epsilon: Fraction,
+    ) -> HalvedPlan:
+        """Return the plan for a question, at an ε."""
+        count, most = values.count, min(values.most, values.count)
+        return cls(name, tuple(probabilities), values.line, count, most, contributions, epsilon)
+
+    @property
+    def digest(self) -> str:
+        """A hash of all that decides what is drawn, and for whom."""
+        line = self.line.type.sql, self.line.low, self.line.high
+        asked = self.name, self.probabilities, line, self.groups
+        price = self.most, self.contributions, self.epsilon
+        return hashlib.sha256(repr(("halved quantiles", asked, price)).encode()).hexdigest()
+
+    @property
+    def parts(self) -> tuple[HalvedPart, ...]:
+        """The parts in which they are drawn, level by level."""
+        return parts_of(self.probabilities)
+
+    @property
+    def privacy_cost(self) -> Fraction:
+        """The μ² that it spends."""
+        levels = levels_of(self.probabilities)
+        return levels * self.most * self.contributions**2 * selection_cost(self.epsilon)
+
+    @property
+    def delta(self) -> Fraction:
+        """The δ that it spends besides: none."""
+        return Fraction(0)
+
+    def least(self, part: HalvedPart) -> int:
+        """Return the score −R at which others are cut off."""
+        beyond = Fraction(math.log(self.line.width)) + BEYOND
+        return -math.ceil(beyond * score_range(part.probability) / self.epsilon)
+
+    @property
+    def windows(self) -> tuple[RankWindow, ...]:
+        """The parts of the order of a group's rows that are read, one for each quantile.
+
+        Let rows be parted at l and h, each that many rows from the first. A cut with more than −R
+        has B and U less than R/b + 1 rows from l + p′·(h − l), by its score. That place is
+        (1 − p′)·l + p′·h, as p·n is of the places that l and h are wanted at. So it misses p·n by
+        no more than the same average of what l and h miss, if their scores were above −R, too. A
+        value that has one row so near, or a gap, is within the window, and so are those beside the
+        gap; of all other places all cuts have the score −R. One row more is for rounding.
+        """
+        off, found = dict[int | None, Fraction]({None: Fraction(0)}), list[RankWindow]()
+        for part in self.parts:
+            p, probability = part.probability, self.probabilities[part.at]
+            rows = Fraction(-self.least(part), p.denominator) + 2
+            off[part.at] = rows + (1 - p) * off[part.low] + p * off[part.high]
+            reach = math.ceil(probability.denominator * off[part.at])
+            found.append(RankWindow(probability, reach))
+        return tuple(found)
+
+
+def are_halved(probabilities: Sequence[Fraction]) -> bool:
+    """Whether quantiles can be drawn so: in order, between the first and the last, and enough."""
+    all_of = [Fraction(0), *probabilities, Fraction(1)]
+    return len(probabilities) >= FEWEST and all_of == sorted(set(all_of))
+
+
+def levels_of(probabilities: Sequence[Fraction]) -> int:
+    """Return L: how many draws follow each other."""
+    return len(probabilities).bit_length()
+
+
+def draw_halved(
+    charged: ChargedPlan,
+    ranking: Ranking,
+    on_group: Callable[[int, int], None] = lambda done, of: None,
+    *,
+    _bits: RandomBits | None = None,
+) -> list[list[int]]:
+    """Draw a place on the line for each of the quantiles, in each group.
+
+    Args:
+        charged: the plan, paid for.
+        ranking: the rows in order.
+        on_group: called with how many groups are done, and of how many.
+        _bits: a source of random bits for tests; see `measure.measure`.
+
+    Raises:
+        InternalError: it was done before, is for other values, or is no plan for quantiles.
+    """
+    plan = charged.certified
+    if not isinstance(plan, HalvedPlan):
+        raise InternalError("a plan that halves no rows can't halve them")
+    values, given = ranking.values, (plan.probabilities, ranking.contributions, plan.epsilon)
+    if HalvedPlan.of(plan.name, values, *given) != plan or (
+        values.probability not in plan.probabilities
+    ):
+        raise InternalError("quantiles are drawn of other values than are paid for")
+    charged.use_once()
+    drawing = _Drawing(plan, ranking, fresh_bits() if _bits is None else _bits)
+    near, drawn = drawing.read(plan.windows), list[list[int]]()
+    for group in range(plan.groups):
+        on_group(group, plan.groups)
+        drawn.append([cut.place for cut in drawing.cuts(near, group)])
+    return [list(places) for places in zip(*drawn, strict=True)]
+
+
+# ── One group ────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Cut(NamedTuple):
+    """A place at which rows are parted, and how many of the group are on its left."""
+
+    place: int
+    rows: int
+
+
+class _Rows(NamedTuple):
+    """Values of rows between two cuts: places, the rows below each and up to it, in the part.
+
+    Args:
+        places: the places that rows of the part are known to have, in ascending order.
+        below: the rows below each.
+        upto: the rows up to each: more, as a value of which all rows are elsewhere is none here.
+        low: the cut on the left.
+        high: the cut on the right.
+    """
+
+    places: Ints
+    below: Ints
+    upto: Ints
+    low: _Cut
+    high: _Cut
+
+    @classmethod
+    def of(cls, found: RankedRows, own: slice, low: _Cut, high: _Cut) -> _Rows:
+        """Return those of a group, as far as they were read."""
+        below, upto = (
+            np.clip(rows[own], low.rows, high.rows) - low.rows for rows in (found.below, found.upto)
+        )
+        there = below < upto
+        return cls(found.places[own][there], below[there], upto[there], low, high)
+
+    @property
+    def size(self) -> int:
+        """The number of rows: n."""
+        return self.high.rows - self.low.rows
+
+    def at(self, place: int) -> tuple[int, int]:
+        """Return how many rows are below a place, and up to it, if all were read."""
+        number = int(np.searchsorted(self.places, place))
+        below = int(self.upto[number - 1]) if number else 0
+        has_rows = number < len(self.places) and int(self.places[number]) == place
+        return below, int(self.upto[number]) if has_rows else below
+
+
+class _Cuts(NamedTuple):
+    """Cuts next to each other that are drawn alike: places, or rows of one place.
+
+    Args:
+        place: the first place.
+        many: how many places, or rows.
+        share: 1 of places; of rows, how many have that place.
+        below: B of the first.
+        upto: U of it.
+    """
+
+    place: int
+    many: int
+    share: int
+    below: int
+    upto: int
+
+
+def _cuts(rows: _Rows, first: int, last: int) -> Iterator[_Cuts]:
+    """Yield all cuts of a part, from left to right.
+
+    Args:
+        rows: its rows.
+        first: the number of the first row of which the score may be above −R.
+        last: the number of the first one behind these.
+    """
+    free, before = rows.low.place, 0
+    columns = (column.tolist() for column in (rows.places, rows.below, rows.upto))
+    for place, below, upto in zip(*columns, strict=True):
+        yield _Cuts(free, place - free, 1, before, before)
+        begun, ended, share = max(below, first), min(upto, last), upto - below
+        if begun >= ended or share == 1:
+            yield _Cuts(place, 1, 1, below, upto)
+        else:
+            yield _Cuts(place, begun - below, share, below, below + 1)
+            for row in range(begun, ended):
+                yield _Cuts(place, 1, share, row, row + 1)
+            yield _Cuts(place, upto - ended, share, ended, ended + 1)
+        free, before = place + 1, upto
+    yield _Cuts(free, rows.high.place + 1 - free, 1, before, before)
+
+
+@dataclass(slots=True)
+class _Drawing:
+    """What draws cuts: a plan, its rows in order, and random bits."""
+
+    plan: HalvedPlan
+    ranking: Ranking
+    bits: RandomBits
+    _all: RankedRows | None = None
+
+    def read(self, windows: Sequence[RankWindow]) -> RankedRows:
+        """Return the values in windows."""
+        found = self.ranking.run(windows)
+        found.check(self.plan.groups, self.plan.line, len(windows))
+        return found
+
+    def all(self) -> RankedRows:
+        """Return all values, which are needed hardly ever."""
+        if self._all is None:
+            p = self.plan.probabilities[0]
+            self._all = self.read((RankWindow(p, p.denominator * MOST_ROWS),))
+        return self._all
+
+    def cuts(self, near: RankedRows, group: int) -> list[_Cut]:
+        """Draw the cuts of a group, one level after the other; return them in ascending order."""
+        found, rows, line = dict[int, _Cut](), near, self.plan.line
+        for part in self.plan.parts:
+            own = by_group(rows)(group)
+            size = int(rows.sizes[own][0]) if own.start < own.stop else 0
+            low = _Cut(line.low, 0) if part.low is None else found[part.low]
+            high = _Cut(line.high, size) if part.high is None else found[part.high]
+            values = _Rows.of(rows, own, low, high)
+            cuts, number, is_far = self._draw(part, values)
+            if cuts.share > 1:
+                place, left = cuts.place, cuts.below + number
+            else:
+                place, left = cuts.place + number, cuts.below
+            if is_far:
+                rows = self.all()
+            if is_far and cuts.share == 1:
+                below, upto = _Rows.of(rows, by_group(rows)(group), low, high).at(place)
+                left = below + (uniform_below(upto - below, self.bits) if below < upto else 0)
+            found[part.at] = _Cut(place, low.rows + left)
+        return [found[at] for at in sorted(found)]
+
+    def _draw(self, part: HalvedPart, rows: _Rows) -> tuple[_Cuts, int, bool]:
+        """Draw a cut of a part; return those that are alike, its number, and if it has −R."""
+        p, least = part.probability, self.plan.least(part)
+        b, wanted = p.denominator, p.numerator * rows.size
+        # A row r, from 0, has a score above −R if b·r < wanted − 1 + R and b·(r + 1) > wanted − R.
+        cuts = list(_cuts(rows, (wanted + least) // b, -((least + 1 - wanted) // b)))
+        place, many, share, below, upto = map(list, zip(*cuts, strict=True))
+        ranks = np.array(below, np.int64), np.array(upto, np.int64)
+        line = Stretches(place, many, scores_of(b, (wanted - 1, wanted), least, *ranks), share)
+        at, number = line.draw(self.plan.epsilon / score_range(p), self.bits)
+        return cuts[at], number, line.scores[at] == least
+
+
+# ── Before anything is drawn ─────────────────────────────────────────────────────────────────────
+
+
+def is_better(probabilities: Sequence[Fraction], line: ValueLine) -> bool:
+    """Whether quantiles are better drawn so than each by itself, for the same charge.
+
+    They miss by fewer rows, on average, and none is of use in far larger groups only. That is for a
+    small ε, of which μ² is about a multiple of the square.
+    """
+    if not are_halved(probabilities):
+        return False
+    levels, many = math.sqrt(levels_of(probabilities)), math.sqrt(len(probabilities))
+    together = sum(_off(probabilities).values()) * levels
+    alone = sum(_spread(p) for p in probabilities) * many
+    groups = _groups(probabilities, line)
+    each = {p: math.log(line.width) * _spread(p) / float(min(p, 1 - p)) for p in probabilities}
+    few = all(groups[p] * levels <= _LARGER * each[p] * many for p in probabilities)
+    return together < alone and few
+
+
+def rows_missed(drawn: RankDraw) -> float:
+    """Return by how many rows one of the quantiles is off, about; see `quantiles.rows_missed`."""
+    return _off(drawn.among)[drawn.probability] / float(drawn.epsilon)
+
+
+def _off(among: Sequence[Fraction]) -> dict[Fraction, float]:
+    """Return ε times the number of rows by which each quantile is off.
+
+    Of the rows by which those at which rows were parted are off, a part comes to its own.
+    """
+    found = dict[int | None, float]({None: 0.0})
+    for part in parts_of(among):
+        p = float(part.probability)
+        found[part.at] = math.hypot(
+            _spread(part.probability), (1 - p) * found[part.low], p * found[part.high]
+        )
+    return {p: found[at] for at, p in enumerate(among)}
+
+
+def rows_needed(drawn: RankDraw) -> float:
+    """Return in how few rows beside one of them chance alone decides; see `quantiles.rows_needed`.
+
+    That is so beside each of those at which rows were parted, too: what is said is of how many rows
+    beside the quantile these are a part. Between two quantiles fewer rows will do, as nothing is
+    drawn beyond these.
+    """
+    p = drawn.probability
+    return _groups(drawn.among, drawn.line)[p] * float(min(p, 1 - p)) / float(drawn.epsilon)
+
+
+def _groups(among: Sequence[Fraction], line: ValueLine) -> dict[Fraction, float]:
+    """Return ε times the number of rows that a group needs for each quantile."""
+    found = dict[int | None, float]({None: 0.0})
+    for part in parts_of(among):
+        p, (low, high) = among[part.at], (part.low, part.high)
+        below = p if low is None else p - among[low]
+        above = 1 - p if high is None else among[high] - p
+        sides = ((low, below), (high, above))
+        beyond = math.log(line.width)
+        own = max((beyond if end is None else _BETWEEN) / float(rows) for end, rows in sides)
+        found[part.at] = max(own * _spread(part.probability), found[low], found[high])
+    return {p: found[at] for at, p in enumerate(among)}
+
+
+def _spread(probability: Fraction) -> float:
+    """Return ε times the number of rows by which what is drawn misses p·n, about."""
+    return score_range(probability) / probability.denominator
