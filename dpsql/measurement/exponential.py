@@ -53,7 +53,7 @@ def exponential_mechanism(
     scores: Sequence[int],
     steepness: Fraction,
     bits: RandomBits,
-    many: Sequence[Fraction] | None = None,
+    many: Sequence[int | Fraction] | None = None,
 ) -> int:
     """Draw the number of a candidate with P(r) ∝ many · e^(steepness · score), exactly.
 
@@ -68,10 +68,11 @@ def exponential_mechanism(
         InternalError: there are no candidates, or a score or the steepness is not exact.
         RandomnessError: there are no random bits.
     """
-    many = [Fraction(1)] * len(scores) if many is None else many
+    many = [1] * len(scores) if many is None else many
     if set(map(type, scores)) != {int}:
         raise InternalError("candidates are chosen by whole numbers")
-    if len(many) != len(scores) or set(map(type, many)) != {Fraction} or min(many) <= 0:
+    exact = set(map(type, many)) <= {int, Fraction} and min(m.numerator for m in many) > 0
+    if len(many) != len(scores) or not exact:
         raise InternalError("an exact number of candidates is drawn together, above 0")
     if type(steepness) is not Fraction or steepness < 0:
         raise InternalError("a steepness is an exact, nonnegative fraction")
@@ -84,7 +85,9 @@ def exponential_mechanism(
         with precision(known + _GUARD_BITS):
             slope = exact_ball(-steepness)
             weights = {d: (slope * d).exp() for d in dict.fromkeys(away)}
-            each = (exact_ball(m) * weights[d] for m, d in zip(many, away, strict=True))
+            each = (
+                m.numerator * weights[d] / m.denominator for m, d in zip(many, away, strict=True)
+            )
             found = _first_above(each, uniform, known)
         if found is not None:
             return found

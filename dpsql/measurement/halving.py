@@ -48,8 +48,9 @@ Guarantees:
        that counts 1/c of a place. Places without rows, and all rows of a place together, count 1.
     6. Rows that aren't read decide nothing. A place has a density of 1 in all, whatever rows are at
        it; so places where all cuts have the score −R needn't be told apart. `HalvedPlan.windows`
-       proves that others are read, as long as no cut of the group had the score −R: if one had, as
-       once in e^40/c times, all rows are read, to see which of them are on its left.
+       proves that others are read, as long as no cut of the group had the score −R. If one had,
+       with a probability of about c·e^(−40) where c rows are at a place, all rows are read, to see
+       which of them are on its left; given its place, u is uniform then.
     7. No value is moved after rows are counted (`RankedRows.check` refuses two values at one
        place). NULL and NaN are no values, and what is beyond the line is at its ends, before ranks.
     8. All is decided in whole numbers and fractions of any size; no float has a part in it. What
@@ -319,54 +320,62 @@ class _Rows(NamedTuple):
         """The number of rows: n."""
         return self.high.rows - self.low.rows
 
-    def at(self, place: int) -> tuple[int, int]:
-        """Return how many rows are below a place, and up to it, if all were read."""
+    def drawn_at(self, place: int, bits: RandomBits) -> int:
+        """Draw how many rows are on the left of a cut at a place whose cuts have one score."""
         number = int(np.searchsorted(self.places, place))
         below = int(self.upto[number - 1]) if number else 0
-        has_rows = number < len(self.places) and int(self.places[number]) == place
-        return below, int(self.upto[number]) if has_rows else below
+        if number == len(self.places) or int(self.places[number]) != place:
+            return below
+        return below + uniform_below(int(self.upto[number]) - below, bits)
 
 
-class _Cuts(NamedTuple):
-    """Cuts next to each other that are drawn alike: places, or rows of one place.
-
-    Args:
-        place: the first place.
-        many: how many places, or rows.
-        share: 1 of places; of rows, how many have that place.
-        below: B of the first.
-        upto: U of it.
-    """
-
-    place: int
-    many: int
-    share: int
-    below: int
-    upto: int
-
-
-def _cuts(rows: _Rows, first: int, last: int) -> Iterator[_Cuts]:
-    """Yield all cuts of a part, from left to right.
+@dataclass(frozen=True, slots=True)
+class _Cuts:
+    """All cuts of a part: at places that no row near the quantile has, and rows.
 
     Args:
-        rows: its rows.
-        first: the number of the first row of which the score may be above −R.
-        last: the number of the first one behind these.
+        line: these, in stretches: places, single rows, and rows beside those with the same value.
+        below: B of the first of each stretch.
+        gaps: how many of the stretches are of places.
     """
-    free, before = rows.low.place, 0
-    columns = (column.tolist() for column in (rows.places, rows.below, rows.upto))
-    for place, below, upto in zip(*columns, strict=True):
-        yield _Cuts(free, place - free, 1, before, before)
-        begun, ended, share = max(below, first), min(upto, last), upto - below
-        if begun >= ended or share == 1:
-            yield _Cuts(place, 1, 1, below, upto)
-        else:
-            yield _Cuts(place, begun - below, share, below, below + 1)
-            for row in range(begun, ended):
-                yield _Cuts(place, 1, share, row, row + 1)
-            yield _Cuts(place, upto - ended, share, ended, ended + 1)
-        free, before = place + 1, upto
-    yield _Cuts(free, rows.high.place + 1 - free, 1, before, before)
+
+    line: Stretches
+    below: list[int]
+    gaps: int
+
+    @classmethod
+    def of(cls, rows: _Rows, p: Fraction, least: int) -> _Cuts:
+        """Return those of some rows, for the quantile p among these and the score −R.
+
+        A row r, from 0, has a score above −R if b·r < a·n − 1 + R and b·(r + 1) > a·n − R. Where no
+        row of a place has, it counts like the places around it, that no row has.
+
+        Raises:
+            InternalError: a row with a score above −R wasn't read.
+        """
+        b, wanted = p.denominator, p.numerator * rows.size
+        first, last = (wanted + least) // b, -((least + 1 - wanted) // b)
+        near = (rows.upto > first) & (rows.below < last)
+        places, below, upto = rows.places[near], rows.below[near], rows.upto[near]
+        begun, ended, share = np.maximum(below, first), np.minimum(upto, last), upto - below
+        own, ends = places.tolist(), np.arange(len(places))
+        row, at = np.arange(max(first, 0), min(last, rows.size)), np.repeat(ends, ended - begun)
+        if len(row) != len(at):
+            raise InternalError("rows near a quantile are missing")
+        free, between = [rows.low.place, *(place + 1 for place in own)], np.append(0, upto)
+        gaps = [end - start for start, end in zip(free, [*own, rows.high.place + 1], strict=True)]
+        beside = np.concatenate([(begun - below)[:1], (upto - ended)[-1:]])
+        ends = np.concatenate([ends[:1], ends[-1:]])
+        line = Stretches(
+            free + places[at].tolist() + places[ends].tolist(),
+            gaps + [1] * len(at) + beside.tolist(),
+            scores_of(b, (wanted - 1, wanted), least, between, between)
+            + scores_of(b, (wanted - 1, wanted), least, row, row + 1)
+            + [least] * len(ends),
+            [1] * len(free) + share[at].tolist() + share[ends].tolist(),
+        )
+        of_each = np.concatenate([between, row, below[:1], ended[-1:]]).tolist()
+        return cls(line, of_each, len(free))
 
 
 @dataclass(slots=True)
@@ -400,30 +409,21 @@ class _Drawing:
             low = _Cut(line.low, 0) if part.low is None else found[part.low]
             high = _Cut(line.high, size) if part.high is None else found[part.high]
             values = _Rows.of(rows, own, low, high)
-            cuts, number, is_far = self._draw(part, values)
-            if cuts.share > 1:
-                place, left = cuts.place, cuts.below + number
+            p, least = part.probability, self.plan.least(part)
+            cuts = _Cuts.of(values, p, least)
+            at, number = cuts.line.draw(self.plan.epsilon / score_range(p), self.bits)
+            place, left = cuts.line.first[at], cuts.below[at]
+            if at >= cuts.gaps:
+                left += number
             else:
-                place, left = cuts.place + number, cuts.below
-            if is_far:
+                place += number
+            if cuts.line.scores[at] == least:
                 rows = self.all()
-            if is_far and cuts.share == 1:
-                below, upto = _Rows.of(rows, by_group(rows)(group), low, high).at(place)
-                left = below + (uniform_below(upto - below, self.bits) if below < upto else 0)
+                values = _Rows.of(rows, by_group(rows)(group), low, high)
+                if at < cuts.gaps:
+                    left = values.drawn_at(place, self.bits)
             found[part.at] = _Cut(place, low.rows + left)
         return [found[at] for at in sorted(found)]
-
-    def _draw(self, part: HalvedPart, rows: _Rows) -> tuple[_Cuts, int, bool]:
-        """Draw a cut of a part; return those that are alike, its number, and if it has −R."""
-        p, least = part.probability, self.plan.least(part)
-        b, wanted = p.denominator, p.numerator * rows.size
-        # A row r, from 0, has a score above −R if b·r < wanted − 1 + R and b·(r + 1) > wanted − R.
-        cuts = list(_cuts(rows, (wanted + least) // b, -((least + 1 - wanted) // b)))
-        place, many, share, below, upto = map(list, zip(*cuts, strict=True))
-        ranks = np.array(below, np.int64), np.array(upto, np.int64)
-        line = Stretches(place, many, scores_of(b, (wanted - 1, wanted), least, *ranks), share)
-        at, number = line.draw(self.plan.epsilon / score_range(p), self.bits)
-        return cuts[at], number, line.scores[at] == least
 
 
 # ── Before anything is drawn ─────────────────────────────────────────────────────────────────────

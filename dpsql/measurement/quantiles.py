@@ -325,7 +325,7 @@ class Stretches:
             if length:
                 many[kind] = many.get(kind, 0) + length
         scores = [score for score, _ in many]
-        weights = [Fraction(length, share) for (_, share), length in many.items()]
+        weights = [n if share == 1 else Fraction(n, share) for (_, share), n in many.items()]
         chosen = list(many)[exponential_mechanism(scores, steepness, bits, weights)]
         number = uniform_below(many[chosen], bits)
         for at, (kind, length) in enumerate(zip(kinds, self.lengths, strict=True)):

@@ -8,7 +8,6 @@ import random
 from collections import Counter
 from fractions import Fraction
 from typing import NamedTuple
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -252,9 +251,7 @@ def line_of(plan, part, rows, windows, low=-128, high=127):
     drawing, (own,) = halving._Drawing(plan, rows, SeededBits(0)), rows.groups
     ends = halving._Cut(low, 0), halving._Cut(high, len(own))
     given = halving._Rows.of(drawing.read(windows), slice(None), *ends)
-    with patch.object(halving.Stretches, "draw", autospec=True, return_value=(0, 0)) as drawn:
-        drawing._draw(part, given)
-    return drawn.call_args.args[0]
+    return halving._Cuts.of(given, part.probability, plan.least(part)).line
 
 
 class Whole(Rows):
@@ -360,6 +357,15 @@ def test_places_come_with_their_probabilities(monkeypatch, beyond):
     shares.append(1 - sum(shares))
     assert set(found) <= set(expected)
     assert stats.chisquare(counts, np.array(shares) * draws).pvalue > 1e-6
+
+
+def test_rows_near_a_quantile_that_are_missing_are_noticed():
+    plan = plan_of(asked([range(100)]))
+    near = asked([range(100)]).run([RankWindow(Fraction(1, 2), 20)])
+    given = halving._Rows.of(near, slice(None), halving._Cut(-128, 0), halving._Cut(127, 100))
+    with pytest.raises(InternalError):
+        halving._Cuts.of(given, Fraction(1, 2), plan.least(plan.parts[0]))
+    assert halving._Cuts.of(given, Fraction(1, 2), -20).gaps > 10
 
 
 def test_parts_without_rows_have_any_place():

@@ -238,7 +238,8 @@ def sizes(found, own, places, plan):
     size = int(found.sizes[own][0])
     ends = halving._Cut(plan.line.low, 0), halving._Cut(plan.line.high, size)
     of = halving._Rows.of(found, own, *ends)
-    left = [below + (upto - below) // 4 for below, upto in map(of.at, places)]
+    with patch.object(halving, "uniform_below", lambda count, _: count // 4):
+        left = [of.drawn_at(place, None) for place in places]
     return [other - one for one, other in zip([0, *left], [*left, size], strict=True)]
 
 
