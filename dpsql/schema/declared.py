@@ -26,7 +26,7 @@ from dpsql.schema.domain import (
     is_number,
 )
 from dpsql.schema.drafts import KEY_TYPES, drafted, unsuitable
-from dpsql.schema.names import as_sql, closest, enum_type, folded
+from dpsql.schema.names import as_sql, as_text, closest, enum_type, folded
 from dpsql.schema.sequences import (
     FLOATS,
     MAX_DIGITS,
@@ -179,6 +179,9 @@ def checked_bounds(name: str, type_: str, generated: bool, bounds: Bounds) -> Bo
     if generated or not is_number(type_):
         what = "is generated" if generated else f"has the type {type_}"
         hint = "Domain.number is for columns of integers, DECIMAL, DOUBLE or FLOAT."
+        if type_ == "VARCHAR":
+            number = as_text(f"TRY_CAST({as_sql(name)} AS DOUBLE)")
+            hint = f"give its numbers bounds among the table's expressions: {{{number}: (0, 100)}}."
         if type_ == "UHUGEINT":
             hint = f"no sum is that large: ALTER TABLE … ALTER {as_sql(name)} TYPE DOUBLE;"
         raise SchemaError(

@@ -56,8 +56,6 @@ _RANGES: tuple[tuple[str, int, int, int], ...] = (
     ("duration air wait waiting travel elapsed", 0, 600, 5),
 )
 _SPANS = frozenset({"duration", "air", "wait", "waiting", "travel", "elapsed"})
-_QUALIFIED = re.compile(r"""[\w"]\s*\.\s*["a-zA-Z_]""")
-"""A name with its table before it, which a schema doesn't take."""
 _MANY = 200
 """Whole numbers; of more it is likely that only their sums are asked for."""
 _STEPS = 100
@@ -340,14 +338,21 @@ def bounds_hint(table: str, columns: Sequence[tuple[str, str]]) -> Hint:
     )
 
 
-def expression_hint(table: str, text: str) -> Hint:
-    """Word how an expression, as it stands in a statement, gets bounds of its own."""
+def expression_hint(table: str, text: str, stored: str) -> Hint:
+    """Word how an expression gets bounds of its own.
+
+    Args:
+        table: the table.
+        text: the expression, as it stands in a statement.
+        stored: the same of the table's own columns, by their names alone; "" if it has others.
+    """
     limited = instead(f"least(greatest({text}, 0), 1000)")
     written = "write them: " + limited + ", where NULL counts as 0"
-    if _QUALIFIED.search(text) or not text.isprintable():
+    if not stored or not stored.isprintable():
         return written + "."
-    schema = f"dpsql.Schema({{}}, expressions={{{as_text(table)}: {{{as_text(text)}: (0, 1000)}}}})"
-    entry = f"{toml_text(text)} = {{ number = [0, 1000] }}"
+    listed = f"{{{as_text(table)}: {{{as_text(stored)}: (0, 1000)}}}}"
+    schema = f"dpsql.Schema({{}}, expressions={listed})"
+    entry = f"{toml_text(stored)} = {{ number = [0, 1000] }}"
     return (written + "; or declare them: ") + passed(
         "schema",
         schema,

@@ -20,7 +20,7 @@ def con():
         "CREATE TABLE lfs (sex ENUM('F', 'M') NOT NULL, age INTEGER CHECK (age BETWEEN 0 AND 99),"
         ' "Household Size" INTEGER CHECK ("Household Size" IS NULL OR "Household Size" <= 9 AND'
         ' "Household Size" > 0), interview DATE, "Body Weight" INTEGER, code VARCHAR CHECK'
-        " (code IN ('a', 'b') OR code IS NULL), income DOUBLE, person INTEGER)"
+        " (code IN ('a', 'b') OR code IS NULL), income DOUBLE, person INTEGER, note VARCHAR)"
     ).fetchall()
     con.execute("CREATE TABLE regions (code VARCHAR, region VARCHAR)").fetchall()
     con.execute("INSERT INTO regions VALUES ('a', 'north'), ('b', 'south')").fetchall()
@@ -217,29 +217,53 @@ def test_the_bounds_that_a_hint_proposes_can_be_typed(con, sql, names):
     assert dpsql.plan(con, sql, budget=BUDGET, bounds=dpsql.Bounds()).workload.count > 0
 
 
+ROWS = """
+    (SELECT sex, note AS s, note, income, person, try_cast(note AS TINYINT) AS noted FROM lfs) AS c
+"""
+
+
 @pytest.mark.parametrize(
     "text",
-    ["date_diff('day', interview, DATE '2026-01-01')", "income / person", 'lfs."person" * income'],
+    [
+        "date_diff('day', interview, DATE '2026-01-01')",
+        "income / person",
+        'lfs."person" * income',
+        "TRY_CAST(note AS INTEGER)",
+        "CAST(lfs.note AS DECIMAL(9, 2)) + income",
+        "noted",
+        "CAST(c.s AS DOUBLE) * c.noted",
+    ],
 )
 def test_where_bounds_of_columns_are_not_enough_those_of_the_expression_are_proposed(con, text):
+    """Also where it is of columns that a statement calls otherwise."""
     columns = {"income": dpsql.Domain.number(-5, 9), "person": dpsql.Domain.number(0, 9)}
     if text.startswith("lfs"):
         text, columns = f"1 / ({text})", columns
-    sql = f"SELECT sex, AVG({text}) FROM lfs GROUP BY sex"
+    rows = "lfs" if "lfs" in text or "interview" in text else ROWS
+    sql = f"SELECT sex, AVG({text}) FROM {rows} GROUP BY sex"
     schema = dpsql.Schema({"lfs": columns})
     with pytest.raises(dpsql.DpsqlError) as raised:
         dpsql.plan(con, sql, budget=BUDGET, schema=schema)
     error = raised.value
     assert "no public bounds follow" in error.message
     written, _, declared = error.hint.removeprefix("write them: ").partition("; or declare them: ")
-    proposed = sql.replace(text, written.partition(", where NULL")[0])
+    limited = written.partition(", where NULL")[0]
+    proposed = sql.replace(f"({text})", f"({limited})")
     assert dpsql.plan(con, proposed, budget=BUDGET, schema=schema).workload.count > 0
-    assert bool(declared) == ("lfs." not in text)
-    if declared:
-        code = declared.removeprefix("pass schema=").removesuffix(".")
-        found = eval(code, {"dpsql": dpsql})  # noqa: S307
-        schema = dpsql.Schema({"lfs": columns}, expressions=found.expressions)
-        assert dpsql.plan(con, sql, budget=BUDGET, schema=schema).workload.count > 0
+    code = declared.removeprefix("pass schema=").removesuffix(".")
+    found = eval(code, {"dpsql": dpsql})  # noqa: S307
+    schema = dpsql.Schema({"lfs": columns}, expressions=found.expressions)
+    assert dpsql.plan(con, sql, budget=BUDGET, schema=schema).workload.count > 0
+
+
+def test_numbers_that_are_stored_as_texts_have_bounds_as_an_expression(con):
+    sql = "SELECT SUM(TRY_CAST(note AS DOUBLE)) AS s FROM lfs"
+    schema = dpsql.Schema({"lfs": {"note": dpsql.Domain.number()}})
+    with pytest.raises(dpsql.SchemaError) as raised:
+        dpsql.plan(con, sql, budget=BUDGET, schema=schema)
+    _, _, given = raised.value.hint.partition("expressions: ")
+    schema = dpsql.Schema({}, expressions={"lfs": eval(given.removesuffix("."))})  # noqa: S307
+    assert dpsql.plan(con, sql, budget=BUDGET, schema=schema).workload.count > 0
 
 
 def test_by_the_column_of_units_they_are_counted(con):

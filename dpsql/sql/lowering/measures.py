@@ -16,6 +16,8 @@ from datetime import date
 from fractions import Fraction
 from types import MappingProxyType
 
+from sqlglot import exp
+
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, WantedColumn
 from dpsql.hints import instead
 from dpsql.rel.distinct import ReadValue
@@ -60,7 +62,7 @@ from dpsql.rows.write import RowWriter, known_as
 from dpsql.schema import Table
 from dpsql.schema.domain import ZONED, Merging
 from dpsql.schema.drafts import bounds_hint, expression_hint, finding_bounds_hint, have
-from dpsql.schema.names import quoted_text, unused
+from dpsql.schema.names import as_sql, quoted_text, unused
 from dpsql.sql.binding.core import Linear, Within
 from dpsql.sql.binding.expressions import BoundExpr, as_stored
 from dpsql.sql.lowering.matrices import AddedUp
@@ -586,8 +588,23 @@ class RowReader:
         return self._source.unsupported(
             bound.span,
             "This can't be added up: no public bounds follow from those of its columns.",
-            expression_hint(self._table.typed, self._source.text(bound.span)),
+            expression_hint(
+                self._table.typed, self._source.text(bound.span), self._over_stored(bound)
+            ),
         )
+
+    def _over_stored(self, bound: BoundExpr) -> str:
+        """Write an expression over the table's columns, whatever a statement calls them.
+
+        It is "" if something else is in it: columns of other tables, or what is computed of rows.
+        """
+        node = bound.node.copy()
+        for part in node.find_all(exp.Column):
+            name = self._canonical.get(part.name, "")
+            if not name or self._stored_in.get(name, (self._table, name)) != (self._table, name):
+                return ""
+            part.set("this", exp.Identifier(this=name, quoted=as_sql(name) != name))
+        return node.sql(dialect="duckdb", comments=False)
 
     def _no_bounds(self, bound: BoundExpr, names: Sequence[str]) -> SqlError:
         """Say that columns need bounds, as the table calls them that they are stored in."""
