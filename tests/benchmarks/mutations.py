@@ -172,8 +172,8 @@ MUTATIONS = (
     Mutation(
         "choices: many candidates count as one",
         "measurement/exponential.py",
-        "each = (m * weights[d] for m, d in zip(many, away, strict=True))",
-        "each = (weights[d] for m, d in zip(many, away, strict=True))",
+        "m.numerator * weights[d] / m.denominator",
+        "weights[d] / m.denominator",
         ("tests/measurement/test_quantiles.py", "tests/measurement/adaptive"),
     ),
     Mutation(
@@ -186,8 +186,8 @@ MUTATIONS = (
     Mutation(
         "quantiles: a row changes scores by the lesser of two numbers",
         "measurement/quantiles.py",
-        "return 1 if a in (0, b) else 2 * max(a, b - a)",
-        "return 1 if a in (0, b) else 2 * min(a, b - a)",
+        "return 2 * max(a, b - a)",
+        "return 2 * min(a, b - a) or 2",
         ("tests/measurement/test_quantiles.py",),
     ),
     Mutation(
