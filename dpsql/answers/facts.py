@@ -228,11 +228,13 @@ class DrawnQuantiles(msgspec.Struct, frozen=True):
     charge: Earlier
     among: tuple[Fraction, ...] = ()
     """The probabilities of all that were drawn together by halving; none if it was one alone."""
+    single: bool = False
+    """Whether the line is one of numbers of single precision."""
 
     @property
     def line(self) -> ValueLine:
         """The line of the values."""
-        return ValueLine(row_type(self.type), self.low, self.high)
+        return ValueLine(row_type(self.type), self.low, self.high, self.single)
 
     def of_statement(self, name: str, other: str) -> DrawnQuantiles:
         """Return the same where one statement of the release is asked again, by another name."""

@@ -12,8 +12,9 @@ Guarantees:
     them, and once in each. Its value is a total function of the row, and so is the place of that on
     the line. ∎
 
-    Values beyond the line are moved to its nearer end before anything is counted. So rows that have
-    the same place are always counted together: they are equal wherever rows are told apart.
+    Values beyond the line are moved to its nearer end before anything is counted, and numbers of a
+    line of single precision are rounded to that. So rows that have the same place are always
+    counted together: they are equal wherever rows are told apart.
 
     Values are left out that miss all places that are looked for by more than a number of rows, on
     either side; but those that aren't left out say how many rows are below them, and up to them.
@@ -33,7 +34,6 @@ import numpy as np
 from dpsql.engines.arrow import numbers
 from dpsql.errors import InternalError
 from dpsql.linalg.arrays import Ints
-from dpsql.linalg.floats import places_of
 from dpsql.rel.ranked import RankedValues, ValueLine
 
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ def read_ranks(found: pa.Table, columns: Sequence[str], values: RankedValues) ->
         return np.concatenate([np.zeros(0, np.int64), *parts])
 
     groups, bits, below, upto, sizes = map(column, columns)
-    places = places_of(bits.view(np.float64)) if values.line.type.is_float else bits
+    line = values.line
+    places = line.places_of(bits.view(np.float64)) if line.type.is_float else bits
     return RankedRows(groups, places, below, upto, sizes)
 
 

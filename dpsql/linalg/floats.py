@@ -1,4 +1,7 @@
-"""Places of floating-point numbers in their order: whole numbers, by their bits."""
+"""Places of floating-point numbers in their order: whole numbers, by their bits.
+
+Numbers of single precision, with some seven digits, have places of their own, which are fewer.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from numpy.typing import NDArray
 from dpsql.linalg.arrays import Ints
 
 _SIGN = np.int64(-(2**63))
+LARGEST_SINGLE = float(np.finfo(np.float32).max)
+"""The largest finite number of single precision, some 3.4e38."""
 
 
 def places_of(numbers: NDArray[np.float64]) -> Ints:
@@ -33,3 +38,30 @@ def number_at(place: int) -> float:
     bits = place if place >= 0 else -(2**63) - place
     (number,) = struct.unpack("<d", struct.pack("<q", bits))
     return float(number)
+
+
+def single_places_of(numbers: NDArray[np.float64]) -> Ints:
+    """Return the places of finite numbers of single precision among each other."""
+    bits = np.asarray(numbers, dtype=np.float32).view(np.int32).astype(np.int64)
+    return np.where(bits < 0, -(2**31) - bits, bits)
+
+
+def single_place_of(number: float) -> int:
+    """Return the place of the nearest number of single precision, of the largest if none is."""
+    near = min(max(number, -LARGEST_SINGLE), LARGEST_SINGLE)
+    return int(single_places_of(np.array([near]))[0])
+
+
+def single_number_at(place: int) -> float:
+    """Return the number of single precision at a place, exactly."""
+    bits = place if place >= 0 else -(2**31) - place
+    (number,) = struct.unpack("<f", struct.pack("<i", bits))
+    return float(number)
+
+
+def shortest(number: float) -> float:
+    """Return the number with the fewest digits to which a single precision is nearest.
+
+    19.99 and not 19.989999771118164, which is what single precision makes of it.
+    """
+    return float(str(np.float32(number)))

@@ -186,8 +186,7 @@ class HalvedPlan:
     @property
     def digest(self) -> str:
         """A hash of all that decides what is drawn, and for whom."""
-        line = self.line.type.sql, self.line.low, self.line.high
-        asked = self.name, self.probabilities, line, self.groups
+        asked = self.name, self.probabilities, self.line.said, self.groups
         price = self.most, self.contributions, self.epsilon
         return hashlib.sha256(repr(("halved quantiles", asked, price)).encode()).hexdigest()
 

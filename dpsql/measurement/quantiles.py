@@ -125,8 +125,7 @@ class DrawPlan:
     @property
     def digest(self) -> str:
         """A hash of all that decides what is drawn, and for whom."""
-        line = self.line.type.sql, self.line.low, self.line.high
-        asked = self.name, self.probability, line, self.groups
+        asked = self.name, self.probability, self.line.said, self.groups
         price = self.most, self.contributions, self.epsilon
         return hashlib.sha256(repr(("quantiles", asked, price)).encode()).hexdigest()
 

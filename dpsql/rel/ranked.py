@@ -9,6 +9,10 @@ microseconds after 1970 they are, and of floating-point numbers the places of th
 there are as many between 1 and 2 as between 1,024 and 2,048. Places have 64 bits: larger whole
 numbers, and decimals of more digits, count as the largest that fit.
 
+The fewer places there are, the fewer rows it takes to tell a quantile from chance. So numbers are
+rounded to single precision, to seven digits, unless their bounds are so near to each other, or so
+large, that this would leave few.
+
 In which group a row is, is said as for units by groups (`workload/unit_groups.py`).
 """
 
@@ -20,7 +24,16 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
 
-from dpsql.linalg.floats import place_of
+from dpsql.linalg.arrays import Array, Ints
+from dpsql.linalg.floats import (
+    number_at,
+    place_of,
+    places_of,
+    shortest,
+    single_number_at,
+    single_place_of,
+    single_places_of,
+)
 from dpsql.rel.distinct import ReadValue
 from dpsql.rows.types import RowType
 from dpsql.workload.unit_groups import UnitGroups
@@ -32,6 +45,10 @@ _TIMES = tuple(
     (datetime.combine(day, clock, UTC) - _EPOCH) // _MICROSECOND
     for day, clock in ((date.min, datetime.min.time()), (date.max, datetime.max.time()))
 )
+_LARGEST = single_place_of(sys.float_info.max)
+"""The place of the largest number of single precision, some 3.4e38."""
+_MANY = 2**20
+"""Numbers of single precision between two bounds from which they are fine enough."""
 MOST_DIGITS = 18
 """Digits of a DECIMAL whose values fit 64 bits."""
 MOST_SCALE = 6
@@ -46,11 +63,13 @@ class ValueLine:
         type: the type of the values.
         low: the place of the least value that can be drawn.
         high: that of the largest.
+        single: whether floating-point numbers are rounded to single precision first.
     """
 
     type: RowType
     low: int
     high: int
+    single: bool = False
 
     @classmethod
     def of(cls, type_: RowType) -> ValueLine | None:
@@ -64,9 +83,37 @@ class ValueLine:
             most = 10 ** min(type_.width, MOST_DIGITS) - 1
             return cls(type_, -most, most)
         if type_.is_float:
-            return cls(type_, place_of(-sys.float_info.max), place_of(sys.float_info.max))
+            return cls(type_, -_LARGEST, _LARGEST, single=True)
         ends = {"DATE": _DAYS, "TIMESTAMP": _TIMES}.get(type_.name)
         return None if ends is None else cls(type_, *ends)
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether it is a part of the line of all values of its type."""
+        whole = ValueLine.of(self.type)
+        if whole is not None and self.type.is_float and not self.single:
+            most = place_of(sys.float_info.max)
+            whole = ValueLine(self.type, -most, most)
+        return whole is not None and whole.low <= self.low <= self.high <= whole.high
+
+    @property
+    def said(self) -> tuple[object, ...]:
+        """The words and numbers that tell it from others."""
+        return self.type.sql, self.low, self.high, *(["single"] if self.single else [])
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The least and the largest number, of floating-point numbers."""
+        low, high = map(single_number_at if self.single else number_at, (self.low, self.high))
+        return low, high
+
+    def places_of(self, numbers: Array) -> Ints:
+        """Return the places of floating-point numbers, of single precision if the line is so."""
+        return single_places_of(numbers) if self.single else places_of(numbers)
+
+    def number_at(self, place: int) -> float:
+        """Return the floating-point number at a place, in as few digits as tell it."""
+        return shortest(single_number_at(place)) if self.single else number_at(place)
 
     @property
     def width(self) -> int:
@@ -81,12 +128,19 @@ class ValueLine:
             high: the largest.
         """
         if self.type.is_float:
-            first, last = place_of(float(low)), place_of(float(high))
-        else:
-            unit = _DAY // _MICROSECOND if self.type.name == "TIMESTAMP" else 10**self.type.scale
-            first, last = math.ceil(low * unit), math.floor(high * unit)
+            return self._between(float(low), float(high))
+        unit = _DAY // _MICROSECOND if self.type.name == "TIMESTAMP" else 10**self.type.scale
+        first, last = math.ceil(low * unit), math.floor(high * unit)
         first = min(max(first, self.low), self.high)
         return replace(self, low=first, high=min(max(last, first), self.high))
+
+    def _between(self, low: float, high: float) -> ValueLine:
+        """Return the line of floating-point numbers between two."""
+        least, most = single_place_of(low), single_place_of(high)
+        if most - least >= _MANY and max(abs(least), abs(most)) < _LARGEST:
+            return replace(self, low=least, high=most, single=True)
+        first = place_of(low)
+        return replace(self, low=first, high=max(first, place_of(high)), single=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -104,7 +158,7 @@ class RankedValues(UnitGroups):
     @property
     def said(self) -> tuple[object, ...]:
         """The rest of what tells such questions apart, besides the groups of cells."""
-        line = self.line.type.sql, self.line.low, self.line.high
+        line = self.line.said
         return self.count, self.most, self.condition, self.value.known, line, self.probability
 
     @property

@@ -15,8 +15,6 @@ from dpsql.measurement.exponential import selection_cost
 from dpsql.measurement.quantiles import LARGEST_RANGE
 from dpsql.privacy import Entry
 from dpsql.privacy.amount import fraction, fraction_text
-from dpsql.rel.ranked import ValueLine
-from dpsql.rows.types import row_type
 from dpsql.sql.lowering.drawn import DrawnQuantile, Place
 
 _MARK = b"dpsql quantiles 1\n"
@@ -38,6 +36,8 @@ class KeptQuantiles(msgspec.Struct, frozen=True):
     """How the table was described, see `Table.described`."""
     among: tuple[Fraction, ...] = ()
     """The probabilities of all that were drawn together by halving; none if it was one alone."""
+    single: bool = False
+    """Whether the line is one of numbers of single precision."""
 
     @classmethod
     def of(
@@ -48,10 +48,11 @@ class KeptQuantiles(msgspec.Struct, frozen=True):
         among: tuple[Fraction, ...],
     ) -> KeptQuantiles:
         """Return what was drawn of a question, at an ε."""
-        line = asked.values.line.type.sql, asked.values.line.low, asked.values.line.high
+        line = asked.values.line
         described = asked.table.stored.described
         about = asked.label, asked.name, asked.values.probability
-        return cls(*about, *line, tuple(places), epsilon, described, among)
+        ends = line.type.sql, line.low, line.high
+        return cls(*about, *ends, tuple(places), epsilon, described, among, line.single)
 
     def told(self, asked: DrawnQuantile, at: Sequence[Place], entry: Entry) -> DrawnQuantiles:
         """Return what a release tells of them.
@@ -64,14 +65,16 @@ class KeptQuantiles(msgspec.Struct, frozen=True):
         line = self.type, self.low, self.high
         drawn = self.places, self.epsilon, Earlier.of(entry)
         about = asked.table.path, asked.label, self.name
-        return DrawnQuantiles(*about, tuple(at), self.probability, *line, *drawn, self.among)
+        return DrawnQuantiles(
+            *about, tuple(at), self.probability, *line, *drawn, self.among, self.single
+        )
 
     def tells(self, one: DrawnQuantiles) -> bool:
         """Whether these are what a release tells of."""
         own = (self.label, self.name, self.probability, self.type, self.low, self.high)
         told = (one.label, one.name, one.probability, one.type, one.low, one.high)
-        drawn = self.places, self.epsilon, self.among
-        return own == told and drawn == (one.places, one.epsilon, one.among)
+        drawn = self.places, self.epsilon, self.among, self.single
+        return own == told and drawn == (one.places, one.epsilon, one.among, one.single)
 
 
 class KeptDraws(msgspec.Struct, frozen=True):
@@ -92,12 +95,11 @@ class KeptDraws(msgspec.Struct, frozen=True):
 def can_be_drawn(one: DrawnQuantiles) -> bool:
     """Whether what a release tells of quantiles can be so."""
     try:
-        line = ValueLine.of(row_type(one.type))
+        line = one.line
     except DpsqlError:
         return False
-    within = line is not None and line.low <= one.low <= one.high <= line.high
     return (
-        within
+        line.is_possible
         and 0 <= one.probability <= 1
         and 0 < one.epsilon <= LARGEST_RANGE
         and _is_paid(one)

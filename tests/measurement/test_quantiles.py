@@ -16,7 +16,14 @@ from scipy import stats
 
 from dpsql.engines.ranked import RankedRows, check_ranked
 from dpsql.errors import InternalError
-from dpsql.linalg.floats import number_at, place_of, places_of
+from dpsql.linalg.floats import (
+    number_at,
+    place_of,
+    places_of,
+    single_number_at,
+    single_place_of,
+    single_places_of,
+)
 from dpsql.measurement.exponential import selection_cost
 from dpsql.measurement.quantiles import (
     DrawPlan,
@@ -340,7 +347,7 @@ TYPES = {
     "DECIMAL(5,2)": ([-99999, 0, 1], [Decimal("-999.99"), Decimal("0.00"), Decimal("0.01")]),
     "DATE": ([0, -719162, 2932896], [date(1970, 1, 1), date.min, date.max]),
     "TIMESTAMP": ([1], [datetime(1970, 1, 1, 0, 0, 0, 1)]),
-    "DOUBLE": ([0, 4607182418800017408], [0.0, 1.0]),
+    "DOUBLE": ([0, 0x3F800000], [0.0, 1.0]),
 }  # fmt: skip
 
 
@@ -373,3 +380,36 @@ def test_a_line_is_cut_to_bounds():
     floats = ValueLine.of(DOUBLE).within(Fraction(0), Fraction(3, 2))
     assert values_at(floats, [floats.low, floats.high], continuous=False).to_list() == [0.0, 1.5]
     assert cents.within(Fraction(-(10**20)), Fraction(10**20)) == cents
+
+
+def test_floats_have_single_precision_where_that_leaves_many():
+    whole = ValueLine.of(DOUBLE)
+    assert whole.width < 2**32
+    assert whole.is_possible
+    for low, high in ((0, 120), (-1, 1), (0, 10**38), (-(10**9), -1)):
+        line = whole.within(Fraction(low), Fraction(high))
+        assert line.single
+        assert line.is_possible
+        assert line.ends == (float(np.float32(low)), float(np.float32(high)))
+    # Of a million and one there are 16 between, and larger numbers are none.
+    for low, high in ((10**6, 10**6 + 1), (0, 10**60), (3, 3)):
+        line = whole.within(Fraction(low), Fraction(high))
+        assert not line.single
+        assert line.is_possible
+        assert line.ends == (float(low), float(high))
+        assert line != whole.within(Fraction(0), Fraction(120))
+    assert not replace(whole, high=whole.high + 1).is_possible
+    assert not replace(whole, low=1, high=0).is_possible
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_numbers_of_single_precision_are_told_in_few_digits(sign):
+    for given in (19.99, 45.6, 0.1, 1e-30, 3.5e7, 0.0, 1.1754944e-38, 1e-44):
+        place = single_place_of(sign * given)
+        assert single_number_at(place) == float(np.float32(sign * given))
+        assert ValueLine.of(DOUBLE).number_at(place) == sign * given
+    numbers = np.random.default_rng(5).normal(size=1000).astype(np.float32).astype(float)
+    places = single_places_of(numbers)
+    assert [single_number_at(place) for place in places.tolist()] == numbers.tolist()
+    assert [single_place_of(number) for number in numbers.tolist()] == places.tolist()
+    np.testing.assert_array_equal(np.argsort(places), np.argsort(numbers))

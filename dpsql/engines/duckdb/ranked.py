@@ -24,7 +24,6 @@ from dpsql.engines.duckdb.coding import Coding
 from dpsql.engines.duckdb.columns import whole
 from dpsql.engines.duckdb.units import UnitsInGroups
 from dpsql.engines.ranked import RankedRows, RankWindow, check_ranked, read_ranks
-from dpsql.linalg.floats import number_at
 from dpsql.rel.ranked import MOST_DIGITS, RankedValues, ValueLine
 from dpsql.rows.typed import RowValue, call
 from dpsql.rows.types import RowType
@@ -116,12 +115,13 @@ def _is_near(window: RankWindow) -> str:
 
 
 def _within(line: ValueLine) -> str:
-    """Write v, or the nearer end of the line if v is beyond."""
+    """Write v as the line has it: rounded, or the nearer end if it is beyond."""
     if line.type.is_float:
-        low, high = (f"'{number_at(end)!r}'::DOUBLE" for end in (line.low, line.high))
+        low, high = (f"'{end!r}'::DOUBLE" for end in line.ends)
     else:
         low, high = (whole(end, "BIGINT") for end in (line.low, line.high))
-    return f"CASE WHEN v < {low} THEN {low} WHEN v > {high} THEN {high} ELSE v END"
+    inside = "v::FLOAT::DOUBLE" if line.single else "v"  # its ends are in single precision, too
+    return f"CASE WHEN v < {low} THEN {low} WHEN v > {high} THEN {high} ELSE {inside} END"
 
 
 def _on_line(value: RowValue) -> str:

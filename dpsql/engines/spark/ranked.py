@@ -26,7 +26,6 @@ from dpsql.engines.spark.sql.text import call, constant, let, real, whole
 from dpsql.engines.spark.tables import SparkTables
 from dpsql.engines.spark.units import CountedUnits
 from dpsql.errors import InternalError, UnsupportedSqlError
-from dpsql.linalg.floats import number_at
 from dpsql.rel.ranked import MOST_DIGITS, RankedValues, ValueLine
 from dpsql.rows.typed import RowValue
 from dpsql.rows.types import RowType
@@ -99,12 +98,13 @@ def _is_near(window: RankWindow) -> str:
 
 
 def _within(v: str, line: ValueLine) -> str:
-    """Write a value, or the nearer end of the line if it is beyond."""
+    """Write a value as the line has it: rounded, or the nearer end if it is beyond."""
     if line.type.is_float:
-        low, high = (real(number_at(end)) for end in (line.low, line.high))
+        low, high = map(real, line.ends)
     else:
         low, high = (whole(end) for end in (line.low, line.high))
-    return f"CASE WHEN {v} < {low} THEN {low} WHEN {v} > {high} THEN {high} ELSE {v} END"
+    inside = f"CAST(CAST({v} AS FLOAT) AS DOUBLE)" if line.single else v
+    return f"CASE WHEN {v} < {low} THEN {low} WHEN {v} > {high} THEN {high} ELSE {inside} END"
 
 
 def _exact(number: int) -> str:

@@ -13,7 +13,6 @@ import polars as pl
 from sqlglot import exp
 
 from dpsql.errors import InternalError, SqlError
-from dpsql.linalg.floats import number_at
 from dpsql.rel.distinct import ReadValue
 from dpsql.rel.ranked import RankedValues, ValueLine
 from dpsql.rows.types import RowType
@@ -74,7 +73,7 @@ def values_at(line: ValueLine, places: Sequence[int], *, continuous: bool) -> pl
     """
     type_ = line.type
     if type_.is_float:
-        return pl.Series([number_at(place) for place in places], dtype=pl.Float64)
+        return pl.Series([line.number_at(place) for place in places], dtype=pl.Float64)
     if type_.name == "DATE":
         days = [_EPOCH.date() + timedelta(days=place) for place in places]
         return pl.Series(days, dtype=pl.Date)
