@@ -85,7 +85,7 @@ class ValueLine:
         if type_.is_float:
             return cls(type_, -_LARGEST, _LARGEST, single=True)
         ends = {"DATE": _DAYS, "TIMESTAMP": _TIMES}.get(type_.name)
-        return None if ends is None else cls(type_, *ends)
+        return None if ends is None else cls(type_, ends[0], ends[1])
 
     @property
     def is_possible(self) -> bool:
