@@ -220,8 +220,10 @@ class Dense(StructuredMatrix):
         return self._matrix.astype(np.float64, copy=False)
 
     def pinv(self, shape: Sequence[int] = ()) -> StructuredMatrix:
-        """Return what was given, or compute it."""
-        return super().pinv(shape) if self._inverse is None else Dense(self._inverse)
+        """Return what was given, or compute it, once."""
+        if self._inverse is None:
+            self._inverse = super().pinv(shape).matrix
+        return Dense(self._inverse)
 
 
 class Sparse(StructuredMatrix):

@@ -52,13 +52,21 @@ def eigen_of(gram: Array) -> tuple[Array, Array]:
 def singular_of(rows: Array) -> tuple[Array, Array]:
     """Return orthonormal columns U and singular values, descending, of rows U diag(values) Vᵀ.
 
-    SciPy's `svd` calls LAPACK in the same way: see `eigen_of`.
+    SciPy's `svd` calls LAPACK in the same way: see `eigen_of`. Of more cells than rows, RᵀQᵀ = rows
+    with orthonormal columns Q has the same U and values, and V, which nobody needs, isn't computed.
 
     Raises:
         LinAlgError: an entry is not finite, or LAPACK fails.
     """
     if not np.isfinite(rows).all():
         raise np.linalg.LinAlgError
+    count, cells = rows.shape
+    if cells > 2 * count:
+        lwork, _ = scipy.linalg.lapack.dgeqrf_lwork(cells, count)
+        factored, _, _, failed = scipy.linalg.lapack.dgeqrf(rows.T, lwork=int(lwork))
+        if failed:
+            raise np.linalg.LinAlgError
+        rows = np.triu(factored[:count]).T
     work, _ = scipy.linalg.lapack.dgesdd_lwork(*rows.shape, compute_uv=1, full_matrices=0)
     vectors, values, _, failed = scipy.linalg.lapack.dgesdd(rows, full_matrices=0, lwork=int(work))
     if failed:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.digits import least
 from dpsql.linalg.matrices import Dense, Exchangeable, StructuredMatrix
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.structure import Product
+from dpsql.planner.strategies.merged import MergedCells
 from dpsql.workload import Queries
 from dpsql.workload.spread import SpreadRows, by_limits
+
+T = TypeVar("T")
+Number = TypeVar("Number", np.float64, np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,11 +34,29 @@ class Triangular:
     coefficients: Array
     """The rows of B over the basis: shape (r, r)."""
     basis: Ints
-    """Rows over the cells, in the order of the coefficients: shape (r, cells)."""
+    """Rows over the cells, or over their classes, in the order of the coefficients: shape
+    (r, cells)."""
+    classes: MergedCells | None = None
+    """The classes of cells that the basis is over, if all of each are measured alike."""
+    _known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def once(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Compute something of it, unless that was done before.
+
+        Plans for several budgets take the same integers.
+        """
+        if key not in self._known:
+            self._known[key] = compute()
+        found: T = self._known[key]
+        return found
+
+    def over_cells(self, rows: NDArray[Number]) -> NDArray[Number]:
+        """Return rows over all cells, of rows over the cells of the basis."""
+        return rows if self.classes is None else self.classes.spread(rows)
 
     def inverse(self) -> StructuredMatrix:
         """Return B⁺, of shape (cells, r)."""
-        return Dense(np.linalg.pinv(self.coefficients @ self.basis))
+        return Dense(np.linalg.pinv(self.over_cells(self.coefficients @ self.basis)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from functools import reduce
 import numpy as np
 
 from dpsql.linalg.arrays import Array, Ints
+from dpsql.linalg.coordinates import alike
 from dpsql.measurement.worst_row import Axis, RowCost
 
 MOST_ENTRIES = 2**18
@@ -109,7 +110,8 @@ def by_class(costs: Sequence[Costs]) -> Array:
             parts = (_along(axes, classes, table) for table in term.tables)
             total = total + term.times * reduce(np.multiply, parts, np.ones([1] * len(axes)))
         found[:, number] = total.ravel()
-    return np.asarray(np.unique(np.round(found, DIGITS), axis=0))
+    rounded = np.round(found, DIGITS)
+    return np.asarray(rounded[_first_of_equal(rounded)])
 
 
 def _counted(tables: Sequence[tuple[tuple[Axis, ...], Array]], count: int) -> list[Axis]:
@@ -132,8 +134,12 @@ def _alike(axis: Axis, tables: Sequence[tuple[tuple[Axis, ...], Array]]) -> Ints
     """Return one cell of each class of an attribute's cells, which no table tells apart."""
     rows = [np.moveaxis(t, axes.index(axis), 0).reshape(axis[1], -1) for axes, t in tables
             if axis in axes]  # fmt: skip
-    _, first = np.unique(np.round(np.hstack(rows), DIGITS), axis=0, return_index=True)
-    return np.sort(first)
+    return _first_of_equal(np.round(np.hstack(rows), DIGITS))
+
+
+def _first_of_equal(rows: Array) -> Ints:
+    """Return the number of the first of all rows that are equal, in their order."""
+    return np.sort(np.unique(alike(rows.T), return_index=True)[1])
 
 
 def _along(

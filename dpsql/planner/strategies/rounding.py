@@ -81,7 +81,7 @@ WIDE_CELLS = 2**24
 
 
 class Rounding:
-    """Rounds the strategies of one plan. A strategy that serves many blocks is rounded once.
+    """Rounds the strategies of a plan.
 
     Args:
         bound: the largest magnitude of what one row adds to its cell, 1 for counts. Products of
@@ -92,10 +92,6 @@ class Rounding:
     def __init__(self, bound: int = 1, spreads: Sequence[SpreadRows] = ()) -> None:
         self._bound, self._room = bound, (bound - 1).bit_length()
         self._spreads = tuple(spreads)
-        self._known: dict[tuple[int, int, tuple[int, ...]], IntegerFactor] = {}
-        self._matrices: dict[tuple[int, int], NDArray[np.int64]] = {}
-        self._needs: dict[int, int] = {}
-        self._kept: list[Solution] = []  # so that no id is given away while it is a key
 
     def block(
         self,
@@ -116,7 +112,7 @@ class Rounding:
         Raises:
             ResourceLimitError: no width fits 64-bit integers, and there are too many for wide ones.
         """
-        needs = [self._needed(s) for _, s in solved]
+        needs = [_needed(s.strategy) for _, s in solved]
         strategies = [s.strategy for _, s in solved]
         bits = max(1, min(_bits(cost), ENTRY_BITS - 1 - self._room))
         widths = _widths(strategies, needs, bits)
@@ -126,7 +122,7 @@ class Rounding:
             if wide is not None:
                 return wide
         for total in range(bits, 0, -2):
-            factors = self._factors(solved, _widths(strategies, needs, total))
+            factors = _factors(solved, _widths(strategies, needs, total))
             if not solved:
                 factors = (DenseFactor((), (), np.array([[1 << total]], dtype=np.int64)),)
             variance = self._variance(spaces, factors, cost)
@@ -159,7 +155,7 @@ class Rounding:
             min(WIDE_BITS - 1, need + PLENTY + 1) if able else need
             for need, able in zip(needs, free, strict=True)
         ]
-        factors = self._factors(solved, widths)
+        factors = _factors(solved, widths)
         if len(spaces) * math.prod(f.measurements for f in factors) > most:
             return None
         variance = self._variance(spaces, factors, cost)
@@ -190,33 +186,40 @@ class Rounding:
         """Return the largest squared change of answers in one of some spaces."""
         return max(change_squared(factors, of) for of in by_limits(spaces, self._spreads))
 
-    def _needed(self, solution: Solution) -> int:
-        if id(solution) not in self._needs:
-            self._kept.append(solution)
-            self._needs[id(solution)] = _needed_bits(solution.strategy)
-        return self._needs[id(solution)]
 
-    def _factors(
-        self, solved: tuple[tuple[Component, Solution], ...], widths: list[int]
-    ) -> tuple[IntegerFactor, ...]:
-        return tuple(self._factor(c, s, w) for (c, s), w in zip(solved, widths, strict=True))
+def _factors(
+    solved: tuple[tuple[Component, Solution], ...], widths: list[int]
+) -> tuple[IntegerFactor, ...]:
+    return tuple(_factor(c, s.strategy, w) for (c, s), w in zip(solved, widths, strict=True))
 
-    def _factor(self, component: Component, solution: Solution, bits: int) -> IntegerFactor:
-        key = (id(solution), bits, component.axes)
-        if key not in self._known:
-            self._kept.append(solution)
-            self._known[key] = self._rounded(component, solution, bits)
-        return self._known[key]
 
-    def _rounded(self, component: Component, solution: Solution, bits: int) -> IntegerFactor:
-        """Round, or take the matrix from the same solution on other axes."""
-        if isinstance(solution.strategy, Centered):
-            return _centered(component, bits)
-        key = (id(solution), bits)
-        if key not in self._matrices:
-            self._matrices[key] = round_strategy(solution.strategy, bits, self._needed(solution))
-            self._matrices[key].setflags(write=False)
-        return DenseFactor(component.axes, component.shape, self._matrices[key])
+def _factor(component: Component, strategy: Triangular | Centered, bits: int) -> IntegerFactor:
+    """Round a strategy for the axes of a component."""
+    if isinstance(strategy, Centered):
+        return _centered(component, bits)
+    axes, shape = component.axes, component.shape
+    return strategy.once(
+        (bits, axes, shape), lambda: DenseFactor(axes, shape, _matrix(strategy, bits))
+    )
+
+
+def _matrix(strategy: Triangular, bits: int) -> NDArray[np.int64]:
+    """Return the integers of a strategy, over all cells; nobody can change them."""
+
+    def rounded() -> NDArray[np.int64]:
+        rows = round_strategy(strategy, bits, _needed(strategy))
+        matrix = np.ascontiguousarray(strategy.over_cells(rows))
+        matrix.setflags(write=False)
+        return matrix
+
+    return strategy.once(bits, rounded)
+
+
+def _needed(strategy: Triangular | Centered) -> int:
+    """Return the width with which a strategy loses nothing, or hardly anything."""
+    if isinstance(strategy, Centered):
+        return strategy.cells.bit_length()
+    return strategy.once("needed bits", lambda: _needed_bits(strategy))
 
 
 def _bits(cost: Fraction) -> int:
@@ -261,10 +264,7 @@ def _is_dear(strategy: Triangular | Centered, bits: int, needed: int) -> bool:
     return bits < needed + PLENTY and is_dear(strategy.basis)
 
 
-def _needed_bits(strategy: Triangular | Centered) -> int:
-    """Return the width with which a strategy loses nothing, or hardly anything."""
-    if isinstance(strategy, Centered):
-        return strategy.cells.bit_length()
+def _needed_bits(strategy: Triangular) -> int:
     if not _is_free(strategy):
         return _largest(strategy.basis).bit_length()
     upper = strategy.coefficients
@@ -291,6 +291,9 @@ def round_strategy(strategy: Triangular, bits: int, needed: int | None = None) -
         strategy: the real one.
         bits: how wide entries may be.
         needed: how wide they need to be, if that is known.
+
+    Returns:
+        Integers over the cells of the strategy's basis.
     """
     if len(strategy.basis) == 1:
         return np.asarray(max(1, (1 << bits) // _largest(strategy.basis)) * strategy.basis)

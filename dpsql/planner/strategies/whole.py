@@ -143,7 +143,7 @@ def asked_of_all(merged: MergedCells, rows: Array) -> Component:
 
 def _strategy(merged: MergedCells, root: Array, basis: NDArray[np.int64]) -> Triangular:
     found = over_basis(root, basis)
-    return Triangular(found.coefficients, merged.spread(found.basis))
+    return replace(found, classes=merged)
 
 
 def integer_basis(workload: Workload, rank: int) -> NDArray[np.int64] | None:
