@@ -21,6 +21,7 @@ from dpsql.schema.drafts import (
     singles_out,
     sums_only,
     whose,
+    with_times,
 )
 from dpsql.schema.entries import WIDTH, as_entry, listed, toml_key, toml_text
 from dpsql.schema.facts import Catalog
@@ -87,7 +88,9 @@ def write_toml(
                 hint="a schema file is for the tables of one database.",
             )
         told = (found or {}).get(table.path, {})
-        written[folded(name)] = _section(name, table, (proposals or {}).get(table.path), told)
+        written[folded(name)] = _section(
+            name, table, (proposals or {}).get(table.path), told, typed=typed
+        )
     head = _HEAD + _TYPES * typed + _READ * bool(found)
     decide = _DECIDE if any(TODO in section for section in written.values()) else ""
     return "\n".join([head + decide, *written.values()])
@@ -99,7 +102,9 @@ def _name(table: Table) -> str:
     return table.name if schema == "main" else f"{schema}.{table.name}"
 
 
-def _section(name: str, table: Table, proposal: Proposal | None, found: _Found) -> str:
+def _section(
+    name: str, table: Table, proposal: Proposal | None, found: _Found, *, typed: bool
+) -> str:
     key = toml_key(name)
     drafts = (f"{TODO}{printable(line)}" for line in _drafts(table, proposal or Proposal()))
     of_rows = [*drafts, *_of_rows(table)]
@@ -111,9 +116,12 @@ def _section(name: str, table: Table, proposal: Proposal | None, found: _Found) 
         if known is not None:
             lines.append(as_entry(name, known))
         elif name in found:
-            lines.append(f"{as_entry(name, found[name])}  # {FOUND}")
+            told = found[name]
+            if typed and isinstance(told, Domain):
+                told = with_times(told, type_)
+            lines.append(f"{as_entry(name, told)}  # {FOUND}")
         else:
-            lines.append(_undeclared(name, type_))
+            lines.append(_undeclared(name, type_, typed=typed))
     if table.expressions:
         lines += ["", f"[{key}.expressions]"]
         lines += [as_entry(text, bounds) for text, bounds in table.expressions.items()]
@@ -206,7 +214,7 @@ def _declares(line: str, name: str, domain: Domain) -> bool:
     return read == replace(domain, type=type_, column_type="")
 
 
-def _undeclared(name: str, type_: str) -> str:
+def _undeclared(name: str, type_: str, *, typed: bool) -> str:
     """Draft what a column without a domain may declare; no character of it may end the comment."""
     type_, shown = type_ or "unknown type", _comment(type_)
     draft = drafted(name, type_)
@@ -214,6 +222,7 @@ def _undeclared(name: str, type_: str) -> str:
         return f"# {_comment(name)} is a column of type {shown}: it can't have a domain."
     if is_id(name):
         return f"# {_comment(name)} is {shown}: ids need no entry. A short list of codes does."
+    draft = with_times(draft, type_) if typed else draft
     note = f"{shown}: {draft.size:,} cells"
     entry = as_entry(name, draft)
     if sums_only(type_, draft) and not singles_out(name):

@@ -62,6 +62,8 @@ _STEPS = 100
 """Values that are told apart of a number with bounds, or fewer."""
 _CLOCK = frozenset({"time", "clock"})
 _LABELS = {"sex": ("female", "male"), "gender": ("female", "male", "diverse")}
+_YEARS_OF_HOURS = 12
+"""Some 100,000 hours: a plan takes a second for so many."""
 _BORN = frozenset({"born", "birth", "birthday", "birthdate", "dob"})
 _SINGLE = frozenset(
     {"id", "ids", "uuid", "guid", "ssn", "email", "mail", "phone", "name", "serial", "tailnum"}
@@ -78,6 +80,8 @@ PERSONS = frozenset(
 """Words for those who are protected, in the singular."""
 _IDS = frozenset({"id", "ids", "uuid", "guid", "ssn", "iban"})
 """Those of them that are numbers or texts without a meaning, of which no list is made."""
+_NUMBERED = frozenset({"no", "nr", "num", "number", "key", "code", "ref"})
+"""Words after one for persons that make it their id."""
 _REACHED = frozenset({"ssn", "email", "mail", "phone", "iban"})
 """Those that are one person's, whatever else the name says."""
 _FINDING, _OR = "pass keys=dpsql.Keys(), ", "; or "
@@ -103,6 +107,21 @@ def drafted(name: str, type_: str) -> Domain | None:
     return None
 
 
+def with_times(draft: Domain, type_: str) -> Domain:
+    """Draft times by the hour where a column has the type that its declaration gives it.
+
+    Declared by days, months or years, it would be read as a DATE, and lose its times. Of more than
+    a dozen years they are lost.
+    """
+    if type_ != "TIMESTAMP" or draft.type != "DATE":
+        return draft
+    first, last = draft.values[0].year, draft.values[-1].year
+    if last - first >= _YEARS_OF_HOURS:
+        return draft
+    ends = f"{first:04}-01-01", f"{last:04}-12-31"
+    return Domain.dates(*ends, "hour", nullable=draft.nullable)
+
+
 def drafted_bounds(name: str, type_: str) -> NumberBounds:
     """Return bounds that a column of numbers of this name and type may have."""
     low, high, _ = _range(_words(name))
@@ -126,9 +145,12 @@ def sums_only(type_: str, draft: Domain) -> bool:
 def singles_out(name: str) -> bool:
     """Whether a name looks like one of a column that tells rows or persons apart.
 
-    The name of something else, of a race or a clinic, is one of a list.
+    The name of something else, of a race or a clinic, is one of a list. A column that is called by
+    a word for persons and nothing else, or by their number, says who it is.
     """
     words = _words(name)
+    if words & PERSONS and words <= PERSONS | _NUMBERED:
+        return True
     found = words & _SINGLE
     if found == {"name"}:
         return words == found or bool(words & (PERSONS | _PARTS_OF_NAMES))

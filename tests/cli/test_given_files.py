@@ -121,6 +121,49 @@ def test_values_of_a_database(tmp_path):
     assert "read from rows" not in drafted("--db", tmp_path / "x.duckdb", "--toml")
 
 
+TIMES = pl.DataFrame(
+    {
+        "Visit ID": range(400),
+        "Patient": [f"P{i % 60}" for i in range(400)],
+        "came": [f"2024-{1 + i % 12:02}-05 {i % 24:02}:30:00" for i in range(400)],
+        "born": [f"19{50 + i % 40}-01-0{1 + i % 9}" for i in range(400)],
+        "built": [f"{1900 + i % 100}-01-01 0{i % 9}:00:00" for i in range(400)],
+    }
+)
+
+
+@pytest.mark.parametrize("more", [["--values"], []])
+def test_times_of_a_file_of_csv_are_kept_by_its_draft(tmp_path, more):
+    TIMES.write_csv(tmp_path / "visits.csv")
+    text = drafted(tmp_path / "visits.csv", *more)
+    kept = text.replace("max_rows = 3", "max_rows = 7")
+    (tmp_path / "visits.toml").write_text(kept.replace(TODO, ""))
+    found = lines(text)
+    assert 'grain = "hour"' in found["came"][1]
+    assert "hour" not in found["born"][1]
+    if more:
+        assert "hour" not in found["built"][1]  # a hundred years of hours are too many
+    assert 'unit = "Patient"' in text
+    sql = "SELECT hour(came) AS h, COUNT(*) AS n FROM visits GROUP BY h ORDER BY h LIMIT 24"
+    command = ("query", sql, "--db", tmp_path / "visits.csv", "--json", *HUGE)
+    code, out, errors = run(*command, "--schema", tmp_path / "visits.toml")
+    assert code == 0, errors
+    wanted = TIMES.group_by(pl.col("came").str.slice(11, 2).cast(pl.Int64)).len().sort("came")
+    assert [row["h"] for row in json.loads(out)["rows"]] == wanted["came"].to_list()
+    assert [round(row["n"]) for row in json.loads(out)["rows"]] == wanted["len"].to_list()
+
+
+def test_persons_by_a_word_for_them_are_not_listed(tmp_path):
+    few = TIMES.with_columns(
+        pl.col("Patient").alias("customer no"), pl.col("Patient").alias("ward"), member=True
+    )
+    few.write_csv(tmp_path / "visits.csv")
+    text = drafted(tmp_path / "visits.csv", "--values")
+    assert text.count('"P1"') == 1  # of the ward
+    assert "ward = { labels = [" in text
+    assert '"customer no" = { keys = true }' in text
+
+
 def test_a_draft_with_all_marks_taken_away_is_read(file, tmp_path):
     for more in ([], ["--values"]):
         text = drafted(file, *more).replace(TODO, "")
