@@ -115,10 +115,10 @@ def with_times(draft: Domain, type_: str) -> Domain:
     """
     if type_ != "TIMESTAMP" or draft.type != "DATE":
         return draft
-    first, last = draft.values[0].year, draft.values[-1].year
-    if last - first >= _YEARS_OF_HOURS:
+    first, last = (str(day)[:4] for day in (draft.values[0], draft.values[-1]))
+    if int(last) - int(first) >= _YEARS_OF_HOURS:
         return draft
-    ends = f"{first:04}-01-01", f"{last:04}-12-31"
+    ends = f"{first}-01-01", f"{last}-12-31"
     return Domain.dates(*ends, "hour", nullable=draft.nullable)
 
 

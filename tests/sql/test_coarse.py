@@ -234,6 +234,41 @@ def test_what_depends_on_the_day_equals_duckdb(hits, sql):
     assert sorted(ours) == sorted(hits.execute(sql).fetchall())
 
 
+WITHIN = {
+    "t BETWEEN '2013-07-02' AND '2013-07-03'": 2, "t > '2013-07-02 22:00:00'": 27,
+    "t = '2013-07-02'": 1, "t < '2013-07-02 05:00:00'": 2,
+    "t <= '2013-07-01' OR t = TIMESTAMP '2013-07-01 01:40:10'": 1,
+    "hour(t) > 3 AND t >= '2013-07-02 12:00:00'": 27,
+    "t BETWEEN '2012-01-01' AND '2013-07-02 04:00:00'": 2, "t IN ('2013-07-03', '2014-01-01')": 26,
+}  # fmt: skip
+"""Conditions that times decide → on how many days of four weeks they can be true."""
+KINDS = [{}, {"nullable": True}, {"outside": "clamp"}, {"outside": "drop", "nullable": True}]
+
+
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("grain", ["day", "week", "month", "hour"])
+@pytest.mark.parametrize("condition", WITHIN)
+def test_days_on_which_a_condition_is_never_true_are_no_groups(grain, kind, condition):
+    """Conditions that are evaluated row by row say on which days there are no rows."""
+    con = duckdb.connect()
+    con.execute(
+        "CREATE TABLE hits AS SELECT TIMESTAMP '2013-06-30' + INTERVAL (i * 601) SECOND AS t "
+        "FROM range(900) r(i)"
+    ).fetchall()
+    con.execute("INSERT INTO hits VALUES (NULL), ('infinity'), ('-infinity'), ('2014-01-01')")
+    schema = dpsql.Schema({"hits": {"t": Domain.dates("2013-07-01", "2013-07-28", grain, **kind)}})
+    key = f"date_trunc('{grain}', t)" if grain in {"week", "month"} else "t::DATE"
+    sql = f"SELECT {key} AS k, COUNT(*) AS n FROM hits WHERE ({condition}) GROUP BY k"
+    frame = dpsql.query(con, sql, budget=dpsql.Budget(rho=10**10), schema=schema)
+    if kind.get("outside") != "clamp":  # or else days beyond the ends count at these
+        after = "2013-08-01" if grain == "month" else "2013-07-29"
+        inside = f"hits WHERE t >= '2013-07-01' AND t < '{after}' AND"
+        exact = dict(con.execute(sql.replace("hits WHERE", inside)).fetchall())
+        assert {k: round(n) for k, n, _ in frame.rows() if round(n)} == exact
+        assert grain in {"week", "month"} or frame.height == WITHIN[condition]
+
+
 @pytest.mark.parametrize(
     "sql",
     [

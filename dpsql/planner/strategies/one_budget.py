@@ -110,8 +110,7 @@ def by_class(costs: Sequence[Costs]) -> Array:
             parts = (_along(axes, classes, table) for table in term.tables)
             total = total + term.times * reduce(np.multiply, parts, np.ones([1] * len(axes)))
         found[:, number] = total.ravel()
-    rounded = np.round(found, DIGITS)
-    return np.asarray(rounded[_first_of_equal(rounded)])
+    return np.asarray(np.round(found[_first_of_equal(found)], DIGITS))
 
 
 def _counted(tables: Sequence[tuple[tuple[Axis, ...], Array]], count: int) -> list[Axis]:
@@ -134,12 +133,12 @@ def _alike(axis: Axis, tables: Sequence[tuple[tuple[Axis, ...], Array]]) -> Ints
     """Return one cell of each class of an attribute's cells, which no table tells apart."""
     rows = [np.moveaxis(t, axes.index(axis), 0).reshape(axis[1], -1) for axes, t in tables
             if axis in axes]  # fmt: skip
-    return _first_of_equal(np.round(np.hstack(rows), DIGITS))
+    return _first_of_equal(np.hstack(rows))
 
 
 def _first_of_equal(rows: Array) -> Ints:
-    """Return the number of the first of all rows that are equal, in their order."""
-    return np.sort(np.unique(alike(rows.T), return_index=True)[1])
+    """Return the number of the first of all rows that are nearly equal, in their order."""
+    return np.sort(np.unique(alike(np.round(rows, DIGITS).T), return_index=True)[1])
 
 
 def _along(

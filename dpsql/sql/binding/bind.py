@@ -27,7 +27,7 @@ from dpsql.sql.binding.expressions import (
     render,
 )
 from dpsql.sql.binding.instants import told_by_rows
-from dpsql.sql.binding.labels import check_labels, check_times
+from dpsql.sql.binding.labels import check_labels
 from dpsql.sql.binding.scope import Found, Home, NamedColumn, PrivateColumn, Scope
 from dpsql.sql.binding.subqueries import Outer
 from dpsql.sql.binding.summands import summands
@@ -166,7 +166,6 @@ class RowBinder:
                 )
             self._check_plain(part)
             check_labels(part, self.domain_of, self.source)
-            check_times(part, self.domain_of, self.source)
             return rebuild(part, change)
 
         bound = change(node.unnest()).unnest()

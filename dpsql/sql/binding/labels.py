@@ -1,7 +1,4 @@
-"""Values that a column never has: strings that it is compared with, and times of day of a DATE.
-
-Almost surely a typing error, or a declaration by days of what has times.
-"""
+"""Strings that are compared with a column: almost surely a typing error if it never has them."""
 
 from __future__ import annotations
 
@@ -12,10 +9,9 @@ from sqlglot import exp
 
 from dpsql.errors import printable
 from dpsql.hints import Hint, instead
-from dpsql.rows.times import ALIASES, OF_CLOCKS
 from dpsql.schema import Domain
 from dpsql.schema.domain import INTEGER_TYPES
-from dpsql.schema.names import folded, nearest, one_of, quoted_text
+from dpsql.schema.names import nearest, one_of, quoted_text
 from dpsql.schema.sequences import DecimalRange
 from dpsql.sql.binding.expressions import Expr
 from dpsql.sql.text.spans import SourceText
@@ -27,7 +23,6 @@ _EQUALITIES = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ)
 Lookup = Callable[[Expr], tuple[str, Domain] | None]
 """Returns name and domain of a private column."""
 _STRINGS = frozenset({"VARCHAR", "ENUM"})
-_CLOCKS = OF_CLOCKS - {"epoch"}
 
 
 def check_labels(node: Expr, lookup: Lookup, source: SourceText) -> None:
@@ -63,36 +58,6 @@ def check_labels(node: Expr, lookup: Lookup, source: SourceText) -> None:
             f"{shown} is not a value of {printable(name)}.",
             _hint(literal.name, name, domain),
         )
-
-
-def check_times(node: Expr, lookup: Lookup, source: SourceText) -> None:
-    """Refuse the hour, minute or second of a column of dates: it is 0 in every row.
-
-    Raises:
-        SqlError: names the column, and a declaration by which a column has times.
-    """
-    if isinstance(node, exp.Extract):
-        part, of = node.this, node.expression
-    elif isinstance(node, exp.Anonymous) and folded(node.name) in {"date_part", "datepart"}:
-        part, of = node.expressions[0], node.expressions[-1]
-    elif isinstance(node, (exp.Hour, exp.Minute, exp.Second)):
-        part, of = None, node.this
-    else:
-        return
-    if part is not None and ALIASES.get(folded(part.name)) not in _CLOCKS:
-        return
-    found = lookup(of)
-    if found is None or found[1].type != "DATE" or found[1].instant:
-        return
-    name = printable(found[0])
-    raise source.error(
-        node,
-        f"{name} is a column of dates, which have no time of day.",
-        Hint(
-            "where its rows have times, in a file of CSV, declare it by the hour, with "
-            'grain = "hour" or by Domain.dates(first, last, "hour").'
-        ),
-    )
 
 
 def _is_word(text: str, domain: Domain) -> bool:

@@ -27,9 +27,11 @@ no accuracy where only one of them is asked about at a time.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import MAXYEAR, MINYEAR, date, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -37,12 +39,12 @@ from sqlglot import exp
 
 from dpsql.errors import SchemaError, SqlError, SqlLimitError, WantedColumn
 from dpsql.hints import instead
-from dpsql.rows.cuts import Range
+from dpsql.rows.cuts import Range, ends, moment_at
 from dpsql.rows.expression import RowExpression, columns
 from dpsql.rows.found import FoundExpression
 from dpsql.rows.key import MOST_LOOKED_UP, looked_up_key
-from dpsql.rows.types import VARCHAR
-from dpsql.schema import Table
+from dpsql.rows.types import TIMESTAMP, VARCHAR
+from dpsql.schema import Domain, Table
 from dpsql.schema.drafts import finding_hint
 from dpsql.sql.binding.core import (
     Core,
@@ -149,12 +151,35 @@ class _Statement:
             core,
             keys=keys,
             relations=relations,
-            conjuncts=(*core.conjuncts, *(c for c in where if not c.by_row)),
+            conjuncts=(*core.conjuncts, *self._periods(core), *(c for c in where if not c.by_row)),
             by_row=tuple(c for c in where if c.by_row),
             statistics=tuple(self._statistic(s, as_keys=as_keys) for s in core.statistics),
             derived=tuple(self._computed(core.keys, keys, core.derived)),
         )
         return found if as_keys else with_row_conditions(found, self._table)
+
+    def _periods(self, core: Core) -> Iterator[BoundExpr]:
+        """Say in which cells conditions on times can be true, of a timestamp that is grouped by.
+
+        No row of another cell counts, so these are no groups: as if the condition were on cells.
+        """
+        timed = {
+            name: (number, domain)
+            for number, (name, domain) in enumerate(self._table.columns.items())
+            if name in self._grouped and domain.instant
+            if domain.zone is None and domain.outside != "clamp"
+        }
+        known = self._reader.moments(core.by_row, timed) if timed else {}
+        for name, (first, after) in known.items():
+            number, domain = timed[name]
+            for is_side, place, later in ((exp.GTE, first, 0), (exp.LT, after - 1, 1)):
+                start = _start(domain, place, later)
+                if start is None:
+                    continue
+                at = exp.cast(exp.Literal.string(start.isoformat()), "TIMESTAMP")
+                node = is_side(this=column(f"__a{number}"), expression=at)
+                span = core.by_row[0].span
+                yield BoundExpr(node, render(node), frozenset((name,)), frozenset(), span)
 
     def _computed(
         self, written: Sequence[BoundExpr], keys: Sequence[BoundExpr], derived: Iterable[BoundExpr]
@@ -648,3 +673,19 @@ class _Statement:
         except SchemaError as error:
             return self._source.located(error, at, ROUNDED if several else None)
         return self._source.error(bound.span, "This has no public domain.", None)
+
+
+def _start(domain: Domain, place: int, later: int) -> date | None:
+    """Return on which day the cell begins that a moment lies in, or a later one.
+
+    Of cells within a day it is that day. None if there is no such cell.
+    """
+    least, most = ends(TIMESTAMP)
+    moment = moment_at(place, TIMESTAMP) if least < place < most else None
+    if moment is None or moment.year in {MINYEAR, MAXYEAR}:
+        return None
+    if domain.type != "DATE":
+        return moment.date() + timedelta(days=later)
+    at = bisect_right(domain.values, moment.date()) - 1 + later
+    found = domain.values[at] if 0 <= at < len(domain.values) else None
+    return found if isinstance(found, date) else None

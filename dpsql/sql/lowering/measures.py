@@ -22,6 +22,7 @@ from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, WantedColu
 from dpsql.hints import instead
 from dpsql.rel.distinct import ReadValue
 from dpsql.rows import expression as row
+from dpsql.rows.cuts import Range
 from dpsql.rows.expression import (
     RowCall,
     RowCast,
@@ -66,7 +67,7 @@ from dpsql.schema.names import as_sql, quoted_text, unused
 from dpsql.sql.binding.core import Linear, Within
 from dpsql.sql.binding.expressions import BoundExpr, as_stored
 from dpsql.sql.lowering.matrices import AddedUp
-from dpsql.sql.lowering.restrict import numbers
+from dpsql.sql.lowering.restrict import numbers, ranges
 from dpsql.sql.lowering.stored_values import (
     clamped,
     ends_of,
@@ -282,12 +283,21 @@ class RowReader:
             linear: the statistic.
             where: the conditions of its core.
         """
-        read = []
-        for condition in (*where, *linear.filters) if _by_rows(linear) else ():
-            with suppress(SqlError):  # which will be told where it is lowered
-                read.append(self._plain(condition))
+        read = self._read_plainly((*where, *linear.filters)) if _by_rows(linear) else []
         names = frozenset[str]().union(*(row.columns(condition) for condition in read))
         return numbers(read, {n: self.types[n] for n in names if n in self.types})
+
+    def moments(self, conditions: Iterable[BoundExpr], names: Iterable[str]) -> dict[str, Range]:
+        """Return between which places timestamps lie where all of some conditions are true."""
+        return ranges(self._read_plainly(conditions), dict.fromkeys(names, "TIMESTAMP"))
+
+    def _read_plainly(self, conditions: Iterable[BoundExpr]) -> list[RowExpression]:
+        """Read those conditions that can be read, of what is stored in columns."""
+        read = list[RowExpression]()
+        for condition in conditions:
+            with suppress(SqlError):  # which will be told where it is lowered
+                read.append(self._plain(condition))
+        return read
 
     def center(self, weight: BoundExpr, within: Within = ()) -> float:
         """Return what averages of an expression take off the value of each row.
