@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +22,7 @@ settings.load_profile("alike")  # the same examples in every run
 
 gc.disable()  # until the tests are collected: a third of that was looking for garbage in vain
 
+ROOT = Path(__file__).parents[1]
 NEEDED = "DPSQL_TESTS_NEED_"
 """With a name behind it, as below, CI sets this, so that nothing is left out there."""
 SYSTEMS = {"postgres": postgres, "spark": sparks, "browser": browser}
@@ -49,24 +53,49 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(reason)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Of several processes, have each compile a part of the tests first, for all of them.
+
+    Where nothing is compiled, as in CI, all of them would do the same, at the same time: that took
+    each longer than anything else that it does before the first test.
+    """
+    config = session.config
+    if not hasattr(config, "workerinput"):
+        return
+    number, count = int(config.workerinput["workerid"][2:]), config.workerinput["workercount"]
+    files = sorted(file for of in config.args for file in Path(of).rglob("test_*.py"))
+    for file in files[number::count]:
+        # What can't be imported is imported again, and told of, when it is collected.
+        with suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(
+                ".".join(file.absolute().relative_to(ROOT).with_suffix("").parts)
+            )
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
-    """Make no cases that are long where none of them is asked for: most of all cases are."""
+    """Make no cases that are long, or slow, where none of them is asked for: most of all are."""
     yield
-    asked, calls = metafunc.config.getoption("markexpr"), metafunc._calls
-    if " or " in asked or "not long" not in asked.split(" and "):
+    asked, calls = metafunc.config.getoption("markexpr").split(" and "), metafunc._calls
+    if "not long" not in asked or any(" or " in part for part in asked):
         return
     if any("::" in argument for argument in metafunc.config.args):
         return  # a case that was named is left out, and isn't unknown
-    sample, of = metafunc.definition.get_closest_marker("sampled"), metafunc.definition.nodeid
-    kept = range(len(calls)) if sample is None else _kept(len(calls), *sample.args)
+    test, listed = metafunc.definition, slow.listed() if "not slow" in asked else frozenset()
+    unasked = {name for name in ("long", "slow") if f"not {name}" in asked}
+    sample = test.get_closest_marker("sampled")
+    kept = frozenset(range(len(calls))) if sample is None else _kept(len(calls), *sample.args)
+    if any(map(test.get_closest_marker, unasked)):
+        kept = frozenset()
     made, left_out = [], metafunc.config.stash.setdefault(slow.LEFT_OUT, set())
     for index, call in enumerate(calls):
-        if index in kept and all(mark.name != "long" for mark in call.marks):
-            made.append(call)
+        name = f"{test.nodeid}[{call.id}]"
+        if index not in kept or name in listed or any(mark.name in unasked for mark in call.marks):
+            left_out.add(name)
         else:
-            left_out.add(f"{of}[{call.id}]")
-    calls[:] = made or calls[:1]  # which is long: with none, the test would seem to have no cases
+            made.append(call)
+    calls[:] = made or calls[:1]  # left out later: with none, the test would seem to have no cases
 
 
 @pytest.hookimpl(tryfirst=True)

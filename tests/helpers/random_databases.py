@@ -105,10 +105,7 @@ class RandomDatabase:
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
-        self._collated = rng.random() < 0.1
-        self._enforced = rng.random() < 0.6
-        self._tables = rng.randint(3, 5)
-        self._odd = rng.random() < 0.3
+        self._collated, self._enforced, self._tables, self._odd = self.traits(rng)
         self._table_names = (
             rng.sample(_ODD_TABLES, self._tables)
             if self._odd
@@ -128,6 +125,11 @@ class RandomDatabase:
             for pair in combinations_with_replacement(names, 2)
         }
         """How many pairs of rows of a unit count."""
+
+    @staticmethod
+    def traits(rng: random.Random) -> tuple[bool, bool, int, bool]:
+        """Decide whether texts are collated, keys enforced, how many tables, whether names odd."""
+        return rng.random() < 0.1, rng.random() < 0.6, rng.randint(3, 5), rng.random() < 0.3
 
     def _kind(self, number: int) -> Kind:
         rng = self._rng

@@ -23,6 +23,7 @@ import sys
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ FILE = Path(__file__).parents[1] / "slow.txt"
 MISSING: pytest.StashKey[list[str]] = pytest.StashKey()
 """What is listed and is none of the tests, in files of which there are tests."""
 LEFT_OUT: pytest.StashKey[set[str]] = pytest.StashKey()
-"""Long cases of which no tests were made."""
+"""Long and slow cases of which no tests were made."""
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -55,6 +56,7 @@ def add_options(parser: pytest.Parser) -> None:
     )
 
 
+@cache
 def listed() -> frozenset[str]:
     return frozenset(FILE.read_text(encoding="utf-8").splitlines())
 

@@ -217,25 +217,30 @@ def test_duplicate_keys_and_numbers_that_are_none(saved):
         refused(saved)
 
 
+def of_all_columns(values):
+    return {name: values(name, dtype) for name, dtype in SCHEMA.items()}
+
+
+def nothing(_, dtype):
+    values = pl.Series([[] if isinstance(dtype, pl.List) else None], dtype=dtype)
+    return values.new_from_index(0, 3_000_000)
+
+
+def one_list(name, dtype):
+    return pl.Series([[0] * 3_000_000 if name == "data" else None], dtype=dtype)
+
+
 BOMBS = {
-    "a column of zeros": {"x": np.zeros(3_000_000, dtype=np.int64)},
-    "all columns": {
-        name: pl.Series([[] if isinstance(dtype, pl.List) else None], dtype=dtype).new_from_index(
-            0, 3_000_000
-        )
-        for name, dtype in SCHEMA.items()
-    },
-    "one long list": {
-        name: pl.Series([[0] * 3_000_000 if name == "data" else None], dtype=dtype)
-        for name, dtype in SCHEMA.items()
-    },
+    "a column of zeros": lambda: {"x": np.zeros(3_000_000, dtype=np.int64)},
+    "all columns": lambda: of_all_columns(nothing),
+    "one long list": lambda: of_all_columns(one_list),
 }
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_small_file_of_many_values_is_refused_unread(saved, monkeypatch, bomb):
     monkeypatch.setattr(measurements, "MAX_VALUES", 2_000_000)
-    content = io_parquet(pl.DataFrame(BOMBS[bomb]))
+    content = io_parquet(pl.DataFrame(BOMBS[bomb]()))
     assert len(content) < 50_000
     for name in ("release.measurements.parquet", "born.parquet"):
         replace_file(saved, name, content)

@@ -176,6 +176,7 @@ def mutants():
                 yield f"{name}: {how} {place}", found.sql(dialect="duckdb")
 
 
+MUTANTS = dict(mutants())
 FINE = (
     "join: right join 0",
     "left: right join 0",
@@ -203,12 +204,12 @@ def test_the_good_ones_are_answered(session, sql):
 
 @pytest.mark.parametrize("what", FINE)
 def test_some_changes_leave_rows_of_single_units(session, what):
-    sql = dict(mutants())[what]
+    sql = MUTANTS[what]
     assert session.plan(sql, budget=BUDGET).expected_error().height
 
 
 @pytest.mark.parametrize(
-    "sql", [pytest.param(sql, id=what) for what, sql in mutants() if what not in FINE]
+    "sql", [pytest.param(sql, id=what) for what, sql in MUTANTS.items() if what not in FINE]
 )
 def test_it_is_refused_before_the_charge_and_says_where(session, sql):
     before = session.history.height

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from fractions import Fraction
+from functools import cache
 
 import duckdb
 import pytest
@@ -35,7 +36,11 @@ def connect(seed=1):
     return con
 
 
-CON = connect()
+@cache
+def shared():
+    return connect()
+
+
 ASKED = [
     "SELECT COUNT(*) AS n FROM c WHERE age > (SELECT AVG(age) FROM c)",
     "SELECT town, COUNT(*) AS n FROM c WHERE age = (SELECT MAX(age) FROM c) GROUP BY town",
@@ -72,7 +77,7 @@ def equal(con, sql, found):
 @pytest.mark.parametrize("sql", ASKED)
 def test_what_is_compared_with_a_value_of_all_rows_is_answered(sql):
     given = UNITS if "o." in sql or "FROM o" in sql else {"public": ["towns"]}
-    equal(CON, sql, dpsql.Session(CON, **given).query(sql, budget=MUCH))
+    equal(shared(), sql, dpsql.Session(shared(), **given).query(sql, budget=MUCH))
 
 
 AGGREGATES = ["AVG(age) + 0.01", "MAX(age)", "MIN(age)", "QUANTILE_DISC(age, 0.4)", "COUNT(age)"]
@@ -105,7 +110,7 @@ def charges(session):
 
 
 def test_parts_of_the_budget_add_up_to_it():
-    session = dpsql.Session(CON, **UNITS)
+    session = dpsql.Session(shared(), **UNITS)
     two = f"{OLD} AND age < (SELECT AVG(age) + 9 FROM c)"
     session.release(two, budget=dpsql.Budget(rho=0.5))
     assert charges(session) == [Fraction(1, 20), Fraction(1, 20), Fraction(2, 5)]
@@ -118,7 +123,7 @@ def test_parts_of_the_budget_add_up_to_it():
 
 
 def test_what_is_measured_is_what_the_statement_with_the_value_asks():
-    session = dpsql.Session(CON, **UNITS)
+    session = dpsql.Session(shared(), **UNITS)
     first = session.query("SELECT (SELECT AVG(age) FROM c) AS value", budget=MUCH)["value"][0]
     release = session.release(OLD, budget=dpsql.Budget(rho=1))
     written = release.facts.statements["query"]
@@ -131,7 +136,7 @@ def test_what_is_measured_is_what_the_statement_with_the_value_asks():
 
 
 def test_what_was_measured_answers_it_again_for_nothing():
-    session = dpsql.Session(CON, **UNITS)
+    session = dpsql.Session(shared(), **UNITS)
     first = session.query(OLD, budget=MUCH)["n"][0]
     assert session.query(OLD, budget=0)["n"][0] == pytest.approx(first, abs=0.1)
     with pytest.raises(dpsql.UndeterminedError):
@@ -153,21 +158,21 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_nothing_is_charged_for_what_is_refused(name):
-    session = dpsql.Session(CON, **UNITS)
+    session = dpsql.Session(shared(), **UNITS)
     with pytest.raises(dpsql.DpsqlError):
         session.release(REFUSED[name], budget=dpsql.Budget(rho=1))
     assert not charges(session)
 
 
 def test_targets_have_no_part_of_a_budget():
-    session = dpsql.Session(CON, **UNITS)
+    session = dpsql.Session(shared(), **UNITS)
     with pytest.raises(dpsql.BudgetError, match="a part of a budget"):
         session.release(OLD, targets={"query": 5.0}, at_most=dpsql.Budget(rho=1))
     assert not charges(session)
 
 
 def test_a_value_that_is_not_told_ends_the_release_before_the_rest_is_charged():
-    session = dpsql.Session(CON, **UNITS)
+    session = dpsql.Session(shared(), **UNITS)
     sql = "SELECT COUNT(*) AS n FROM o WHERE price > (SELECT MAX(price) FROM o)"
     with pytest.raises(dpsql.UndeterminedError, match="too few rows"):
         session.query(sql, budget=dpsql.Budget(epsilon=1, delta=1e-9))
@@ -175,7 +180,7 @@ def test_a_value_that_is_not_told_ends_the_release_before_the_rest_is_charged():
 
 
 def test_plans_say_what_is_released_first():
-    session = dpsql.Session(CON, **UNITS)
+    session = dpsql.Session(shared(), **UNITS)
     plan = session.plan(OLD, budget=dpsql.Budget(rho=1))
     (note,) = (note for note in plan.notes if "released first" in note)
     assert "(SELECT AVG(age) FROM c)" in note
