@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import ast
+import re
 from collections import Counter
-from functools import partial
+from functools import cache, partial
 from types import SimpleNamespace
 
 import pytest
 
-from tests.architecture.test_structure import ROOT, tree_of
+from tests.architecture.test_structure import ROOT
 from tests.helpers.cpu import Measured
 from tests.helpers.dear import DEAR, DOORS
 from tests.helpers.slow import FILE, MISSING, PARTS, listed, mark, slow
 
 
-def names_of(node: ast.AST, before: str = "") -> set[str]:
-    """Return the names of all tests in a module, those in classes with these before."""
-    found = set()
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.ClassDef):
-            found |= names_of(child, f"{before}{child.name}::")
-        elif isinstance(child, ast.FunctionDef):
-            found.add(before + child.name)
-    return found
+@cache
+def text_of(file: str) -> str:
+    return (ROOT / file).read_text(encoding="utf-8")
 
 
 def test_dear_and_slow_tests_exist(request):
     for test in DEAR.keys() | DOORS | {test.partition("[")[0] for test in listed()}:
-        file, _, name = test.partition("::")
-        assert name in names_of(tree_of(ROOT / file)), test
+        file, *names = test.split("::")
+        for name in names:
+            assert re.search(rf"^ *(class|def) {name}\b", text_of(file), re.MULTILINE), test
     missing = request.config.stash[MISSING]
     assert not missing, "a case has another name now, or none: change its line in tests/slow.txt"
 

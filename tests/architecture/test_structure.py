@@ -127,21 +127,27 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+def is_name(node: ast.expr, *names: str) -> bool:
+    return isinstance(node, ast.Name) and node.id in names
+
+
 @cache
 def imports(path: Path) -> list[tuple[str, bool]]:
     """Every imported module, and whether only type checkers see it."""
     found: list[tuple[str, bool]] = []
 
     def visit(node: ast.AST, typing_only: bool) -> None:
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            typing_only = True
+        if isinstance(node, ast.If):
+            names = {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)}
+            typing_only |= "TYPE_CHECKING" in names
         if isinstance(node, ast.Import):
             found.extend((alias.name, typing_only) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             package = "." * node.level + (node.module or "")
             found.extend((submodule(package, a.name) or package, typing_only) for a in node.names)
         for child in ast.iter_child_nodes(node):
-            visit(child, typing_only)
+            if not isinstance(child, ast.expr | ast.expr_context | ast.arguments):
+                visit(child, typing_only)
 
     visit(tree_of(path), typing_only=False)
     return found
@@ -268,7 +274,7 @@ def test_names_are_compared_by_one_rule():
     for path in FILES:
         for node in ast.walk(tree_of(path)):
             called = isinstance(node, ast.Call) and not node.args and node.func
-            passed = isinstance(node, ast.Attribute) and ast.unparse(node.value) == "str" and node
+            passed = isinstance(node, ast.Attribute) and is_name(node.value, "str") and node
             method = called or passed
             if isinstance(method, ast.Attribute) and method.attr in methods:
                 found.add(path.relative_to(PACKAGE).as_posix())
@@ -400,9 +406,9 @@ def asserted_or_random(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Assert):
             yield f"line {node.lineno} asserts"
         elif isinstance(node, ast.Attribute):
-            name = ast.unparse(node)
-            if name.startswith(("np.random", "numpy.random", "random.")):
-                yield f"line {node.lineno}: {name}"
+            of_numpy = is_name(node.value, "np", "numpy") and node.attr.startswith("random")
+            if of_numpy or is_name(node.value, "random"):
+                yield f"line {node.lineno}: {ast.unparse(node)}"
     if "random" in {module for module, _ in imports(path)}:
         yield "imports random"
 
@@ -420,12 +426,8 @@ def shared(path: Path) -> set[str]:
     if not SHARED.search(path.read_text(encoding="utf-8")):
         return set()  # most files need no tree
     called = (n.func for n in ast.walk(tree_of(path)) if isinstance(n, ast.Call))
-    names = {f.attr for f in called if isinstance(f, ast.Attribute) and is_duckdb(f.value)}
+    names = {f.attr for f in called if isinstance(f, ast.Attribute) and is_name(f.value, "duckdb")}
     return SHARING & names
-
-
-def is_duckdb(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id == "duckdb"
 
 
 def test_tests_share_no_connection():
