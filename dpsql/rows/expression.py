@@ -12,12 +12,14 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from fractions import Fraction
 from typing import TypeAlias
 
 from dpsql.errors import SqlLimitError, UnsupportedSqlError, printable
 from dpsql.rows.functions import COUNTED, FUNCTIONS
 from dpsql.rows.types import RowType
 from dpsql.schema.names import as_sql, capitals, folded, quoted_text
+from dpsql.schema.sequences import decimal_text
 
 MOST_NODES = 5_000
 MOST_LEVELS = 100
@@ -76,6 +78,12 @@ class RowConstant:
                 f"{printable(self.text[:60])!r} can't stand for a {printable(self.kind)[:20]} in "
                 "an expression of rows."
             )
+
+
+def exact_number(value: Fraction) -> RowConstant:
+    """Write a decimal number in digits."""
+    kind = "INTEGER" if value.denominator == 1 else "DECIMAL"
+    return RowConstant(kind, decimal_text(value))
 
 
 def _is_time(text: str) -> bool:

@@ -60,6 +60,7 @@ from dpsql.rows.expression import (
     RowExpression,
     canonical,
     columns,
+    exact_number,
     nodes,
     replaced,
 )
@@ -324,11 +325,7 @@ def bounded_columns(
     def change(node: RowExpression) -> RowExpression:
         if not isinstance(node, RowColumn):
             return replaced(node, change)
-        ends = tuple(
-            RowConstant("INTEGER" if end.denominator == 1 else "DECIMAL", decimal_text(end))
-            for end in bounds[node.name]
-        )
-        return RowCall("bounded", (node, *ends))
+        return RowCall("bounded", (node, *map(exact_number, bounds[node.name])))
 
     try:
         made = change(expression)

@@ -33,6 +33,7 @@ from dpsql.schema.sequences import (
     DecimalRange,
     decimal_scale,
     grid,
+    has_digits,
     iso_date,
     type_range,
     within,
@@ -123,7 +124,7 @@ def bounds_from_checks(column: str, type_: str, checks: Sequence[str]) -> Number
         return None
     low, high = Fraction(limits.low) / unit, Fraction(limits.high) / unit
     short = max(abs(low), abs(high)) < 10**MAX_DIGITS and all(
-        10**MAX_DIGITS % end.denominator == 0 for end in (low, high)
+        has_digits(end, MAX_DIGITS) for end in (low, high)
     )
     return NumberBounds(low, high) if low < high and short else None
 

@@ -245,6 +245,11 @@ def decimal_text(value: Fraction) -> str:
     return f"{Decimal(f'{(value * 10**scale).numerator}E-{scale}'):f}"
 
 
+def has_digits(value: Fraction, most: int) -> bool:
+    """Whether a fraction is a decimal number with so many digits behind the point at most."""
+    return 10**most % value.denominator == 0
+
+
 def exact(value: object) -> Fraction:
     """Read an int, a Decimal, or a number in a string.
 

@@ -149,8 +149,9 @@ def assemble(
     merged, units = builder.classes.of, builder.units
     drawn = builder.drawn
     instead = {a.name: a.instead for item in lowered for a in item.added_up if a.instead}
-    script = Script((table,), (), workload, merged, measures, keys, labels, scale, units, drawn)
-    script = replace(script, instead=instead)
+    script = Script(
+        (table,), (), workload, merged, measures, keys, labels, scale, units, drawn, instead=instead
+    )
     return Asked(script, parts)
 
 

@@ -48,7 +48,7 @@ def test_answers_are_as_stated_at_the_cost_of_the_worst_row(seed, monkeypatch):
     cost = exact_cost(found.certified.blocks, workload.domain)
     assert cost <= found.privacy_cost <= 1
     assert found.gap >= 0
-    monkeypatch.setattr(querysmasher, "_exclude_each_other", lambda _: False)
+    monkeypatch.setattr(querysmasher, "_exclude_each_other", lambda *_: False)
     added = plan(workload, BUDGET)
     assert found.rmse <= added.rmse * (1 + 1e-9)
     if found.shared:
@@ -87,7 +87,7 @@ def test_weights_far_apart_and_conditions_that_no_cell_meets(monkeypatch):
     workload.add(["a", "g"], [Identity(), condition(4, set())])
     found = plan(workload, BUDGET)
     assert not found.variances[2].any()
-    monkeypatch.setattr(querysmasher, "_exclude_each_other", lambda _: False)
+    monkeypatch.setattr(querysmasher, "_exclude_each_other", lambda *_: False)
     assert found.rmse <= plan(workload, BUDGET).rmse
 
 
@@ -103,7 +103,7 @@ def test_the_largest_errors_are_less_too(how, monkeypatch):
 
     planned, needed = found()
     assert planned.privacy_cost <= planned.budget.mu_squared
-    monkeypatch.setattr(querysmasher, "_exclude_each_other", lambda _: False)
+    monkeypatch.setattr(querysmasher, "_exclude_each_other", lambda *_: False)
     _, before = found()
     assert needed < 0.8 * before
 

@@ -247,7 +247,7 @@ def _plan_total(
     if not weigh:
         return stitch(workload, cost, _uniform(workload, tolerance, solved))
     plans |= _weighted(workload, cost, tolerance, solved)
-    if _exclude_each_other(workload):
+    if _exclude_each_other(workload, solved):
         added = _best(plans)
         inside = plan_inside(workload, cost, added, tolerance, solved)
         if inside is not None:
@@ -322,7 +322,7 @@ def plan_inside(
     reference for the attribute: a 0/1 row s is split by that into sℓ >= 0 of all rows and s − sℓ,
     which takes sℓ + max(sℓ, 1 − sℓ) >= 1 in place of 1.
     """
-    outside = {} if like.whole or cost.spreads else _outside(workload)
+    outside = {} if like.whole or cost.spreads else _outside(workload, solved)
     if not outside:
         return None
     known = References.of(like.references)
@@ -376,10 +376,10 @@ def _stitch_by_class(workload: Workload, cost: Cost, divided: Divided) -> Plan |
     return replace(planned, shared=lower.least / float(cost.per_record), among=IN_OTHER_SHARES)
 
 
-def _outside(workload: Workload) -> dict[str, Reference]:
+def _outside(workload: Workload, solved: Solved) -> dict[str, Reference]:
     """Return a cell of which nothing is asked, as a reference, for each attribute that has one."""
     found = dict[str, Reference]()
-    for name, asked in _conditions(workload).items():
+    for name, asked in _conditions(workload, solved).items():
         cells = np.sum(asked, axis=0)
         if not cells.all():
             numerators = np.zeros(len(cells), dtype=np.int64)
@@ -388,20 +388,24 @@ def _outside(workload: Workload) -> dict[str, Reference]:
     return found
 
 
-def _exclude_each_other(workload: Workload) -> bool:
+def _exclude_each_other(workload: Workload, solved: Solved) -> bool:
     """Whether no cell of some attribute counts in all families, so that no row pays for all."""
     families = [family for family in workload.families if family.count]
     return any(
         len(asked) == len(families) and not np.all(asked, axis=0).any()
-        for asked in _conditions(workload).values()
+        for asked in _conditions(workload, solved).values()
     )
 
 
-def _conditions(workload: Workload) -> dict[str, list[Array]]:
+def _conditions(workload: Workload, solved: Solved) -> dict[str, list[Array]]:
     """Return how much families ask of each cell, of attributes on which they have conditions.
 
     Where others have none on an attribute, they count its cells alike.
     """
+    return solved.once(workload, "conditions", 0.0, lambda: _asked_of_cells(workload))
+
+
+def _asked_of_cells(workload: Workload) -> dict[str, list[Array]]:
     families = [family for family in workload.families if family.count]
     found = dict[str, list[Array]]()
     for name in workload.domain:

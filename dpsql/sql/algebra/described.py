@@ -101,6 +101,11 @@ class DescribedRelation:
         """Return a relation with the same columns."""
         return replace(self, relation=relation, most=self.most if most is None else most)
 
+    def ids_at(self, places: Mapping[Id, Id]) -> tuple[Id, ...]:
+        """Return where the columns with the ids of the unit are; nothing if one isn't there."""
+        there = places.keys() >= {*self.ids}
+        return tuple(places[id_] for id_ in self.ids) if there else ()
+
     def telling(self, a: Id, b: Id, other: DescribedRelation) -> bool:
         """Whether rows in which two columns are equal are of one unit."""
         return not self.keys_of(a).isdisjoint(other.keys_of(b))

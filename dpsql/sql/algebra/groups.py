@@ -171,10 +171,9 @@ def grouped(
     limits = _told_apart(keys, before, made.table, known)
     many = [1] if _all_same(keys, before, known) else []
     many += [math.prod(made.table.columns[n].size for n in one.columns) for one in limits]
-    at = {by.name: id_ for id_, by in keys if isinstance(by, RowColumn)}
     return replace(
         made,
-        ids=tuple(at[id_] for id_ in before.ids) if at.keys() >= {*before.ids} else (),
+        ids=before.ids_at({by.name: id_ for id_, by in keys if isinstance(by, RowColumn)}),
         most=_least(*many, most if facts.most is None else facts.most),
         counted=before.counted if found is None else (found,),
         limits=limits,

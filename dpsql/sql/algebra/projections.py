@@ -53,8 +53,7 @@ def projected(
         for limit in of.limits
         if passed.keys() >= {*limit.columns}
     )
-    ids = tuple(passed[name] for name in of.ids if name in passed)
-    made = replace(made, most=most, limits=tuple(limits), ids=ids * (len(ids) == len(of.ids)))
+    made = replace(made, most=most, limits=tuple(limits), ids=of.ids_at(passed))
     span = select.source.node(select.select)
     named = tuple(
         NamedColumn(

@@ -92,17 +92,13 @@ def put_together(
     most = sum(known) if len(known) == len(parts) else None
     counted = {table.path: table for part in parts for table in part.of.counted}
     read = tuple(table for part in parts for table in part.of.read)
-    told = [_ids_at(part, ids) for part in parts]
+    told = [
+        part.of.ids_at(dict(zip((c.id for c in part.columns), ids, strict=True))) for part in parts
+    ]
     same = told[0] if all(one == told[0] for one in told) else ()
     return replace(
         made, most=most, counted=tuple(counted.values()), read=read, sure=None, ids=same
     ), ids
-
-
-def _ids_at(part: UnitedPart, names: Sequence[Id]) -> tuple[Id, ...]:
-    """Return what the columns with the ids of the unit are called; none if one isn't there."""
-    at = {column.id: name for column, name in zip(part.columns, names, strict=True)}
-    return tuple(at[id_] for id_ in part.of.ids) if at.keys() >= {*part.of.ids} else ()
 
 
 def _of_all(id_: Id, type_: str, news: Sequence[NewColumn], domain: Domain | None) -> NewColumn:

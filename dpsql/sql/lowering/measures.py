@@ -64,6 +64,7 @@ from dpsql.schema import Table
 from dpsql.schema.domain import ZONED, Merging
 from dpsql.schema.drafts import bounds_hint, expression_hint, finding_bounds_hint, have
 from dpsql.schema.names import as_sql, quoted_text, unused
+from dpsql.schema.sequences import has_digits
 from dpsql.sql.binding.core import Linear, Within
 from dpsql.sql.binding.expressions import BoundExpr, as_stored
 from dpsql.sql.lowering.matrices import AddedUp
@@ -100,6 +101,8 @@ class _Added:
     ends: tuple[Fraction, Fraction]
     step: Fraction
     centered: bool = False
+    instead: str = ""
+    """The measure in whose place it is, of rows with a value alone."""
 
 
 class RowReader:
@@ -184,7 +187,7 @@ class RowReader:
             SqlError: something in it can't be evaluated row by row, or has no public bounds.
         """
         weight, restored = linear.weight, False
-        span, instead = None if weight is None else weight.span, ""
+        span = None if weight is None else weight.span
         if weight is None:
             added = _Added(_ONE, (Fraction(0), Fraction(1)), Fraction(1))
         elif linear.times is not None:
@@ -198,7 +201,6 @@ class RowReader:
             full = self._with_zeros(weight, linear.within) if plainly else None
             restored = plainly and (bool(full) or counted or self.is_always_there(weight))
             added = full or self._weighted(weight, linear.within, linear.center or restored)
-            instead = self._plainly(weight, linear.within) if full else ""
         value = added.value
         if conditions:
             holds = row.all_of(tuple(map(self.expression, conditions)))
@@ -220,7 +222,7 @@ class RowReader:
             [number(Fraction(f"{center:.6g}")) for center in centers],
             [self._plain(condition) for condition in conditions],
         )
-        return AddedUp(name, label, made, restored=restored, instead=instead)
+        return AddedUp(name, label, made, restored=restored, instead=added.instead)
 
     def _plainly(self, weight: BoundExpr, within: Within) -> str:
         """Name the measure of a sum to which rows without a value add nothing."""
@@ -240,7 +242,7 @@ class RowReader:
             return None
         value, ends = self._value(weight, within)
         floats = not RowWriter(self.types).write(value).type.is_exact
-        if not (floats or all(10**MOST_DIGITS % end.denominator == 0 for end in ends)):
+        if not (floats or all(has_digits(end, MOST_DIGITS) for end in ends)):
             return None
         value = filled(value, ends, floats=floats)
         own, ends = ends, (min(ends[0], Fraction(0)), max(ends[1], Fraction(0)))
@@ -248,9 +250,11 @@ class RowReader:
             return None
         if not self._is_there(value) or not _has_middle(*ends):
             return None
-        if self._plainly(weight, within) in self._around:
+        plain = self._plainly(weight, within)
+        if plain in self._around:
             return None
-        return _Added(value, ends, self._step(value, ends, centered=True), centered=True)
+        step = self._step(value, ends, centered=True)
+        return _Added(value, ends, step, centered=True, instead=plain)
 
     def _weighted(self, weight: BoundExpr, within: Within, center: bool) -> _Added:
         """Return what rows add by one weight, around the middle of its range if that is wanted."""

@@ -10,11 +10,12 @@ from fractions import Fraction
 from sqlglot import exp
 
 from dpsql.rows import expression as row
+from dpsql.rows.expression import exact_number
 from dpsql.rows.known import days_of
 from dpsql.rows.types import DATE, FLOAT, NANOSECONDS, NANOSECONDS_ENDS
 from dpsql.schema.domain import INTEGER_TYPES, Domain, Value, first_and_last
 from dpsql.schema.names import folded
-from dpsql.schema.sequences import FLOATS, decimal_text
+from dpsql.schema.sequences import FLOATS
 from dpsql.sql.binding.expressions import Expr, rebuild, render
 from dpsql.sql.sandbox.database import Sandbox
 
@@ -115,8 +116,20 @@ def _in_nanoseconds(end: Value) -> Value:
 
 def _number(value: row.RowExpression) -> row.RowExpression:
     """Make NULL of NaN, as a domain does that is clamped."""
+    return row.RowCase(((_is_number(value), value),), row.NOTHING)
+
+
+def _is_number(value: row.RowExpression) -> row.RowExpression:
+    """Ask whether a float is neither NULL nor NaN."""
     ends = (row.RowConstant("DOUBLE", "-inf"), row.RowConstant("DOUBLE", "inf"))
-    return row.RowCase(((row.RowCall("between", (value, *ends)), value),), row.NOTHING)
+    return row.RowCall("between", (value, *ends))
+
+
+def _between(
+    value: row.RowExpression, low: row.RowExpression, high: row.RowExpression
+) -> row.RowExpression:
+    """Bring a value that is there between two others."""
+    return row.RowCall("least", (row.RowCall("greatest", (value, low)), high))
 
 
 def clamped(
@@ -130,10 +143,9 @@ def clamped(
 
     Of `floats` NaN becomes NULL, which would be the largest of all to LEAST and GREATEST.
     """
-    inside = row.RowCall("least", (row.RowCall("greatest", (value, low)), high))
+    inside = _between(value, low, high)
     if floats:
-        ends = (row.RowConstant("DOUBLE", "-inf"), row.RowConstant("DOUBLE", "inf"))
-        return row.RowCase(((row.RowCall("between", (value, *ends)), inside),), row.NOTHING)
+        return row.RowCase(((_is_number(value), inside),), row.NOTHING)
     return row.RowCase(((row.RowCall("is_null", (value,)), row.NOTHING),), inside)
 
 
@@ -166,20 +178,10 @@ def filled(
         ends: the least and the largest.
         floats: whether it may be NaN; the ends are the nearest doubles then, and else decimals.
     """
-    if floats:
-        low, high, zero = map(number, (*ends, Fraction(0)))
-        infinite = (row.RowConstant("DOUBLE", "-inf"), row.RowConstant("DOUBLE", "inf"))
-        there = row.RowCall("between", (value, *infinite))
-    else:
-        low, high, zero = map(_exact, (*ends, Fraction(0)))
-        there = row.RowCall("not", (row.RowCall("is_null", (value,)),))
-    inside = row.RowCall("least", (row.RowCall("greatest", (value, low)), high))
-    return row.RowCase(((there, inside),), zero)
-
-
-def _exact(value: Fraction) -> row.RowConstant:
-    kind = "INTEGER" if value.denominator == 1 else "DECIMAL"
-    return row.RowConstant(kind, decimal_text(value))
+    low, high, zero = map(number if floats else exact_number, (*ends, Fraction(0)))
+    is_null = row.RowCall("is_null", (value,))
+    there = _is_number(value) if floats else row.RowCall("not", (is_null,))
+    return row.RowCase(((there, _between(value, low, high)),), zero)
 
 
 def number(value: Fraction) -> row.RowConstant:
