@@ -1,7 +1,7 @@
 """Lint, format, types and tests, as CI runs them.
 
     python -m tests                 all but slow tests; stops at the first that fails
-    python -m tests --slow          today's third of the slow tests, which CI runs after these
+    python -m tests --slow          today's fifth of the slow tests, which CI runs after these
     python -m tests -k noise        only tests with "noise" in their names
     python -m tests tests/planner   only tests of one folder; with --slow, all slow ones of it
 
@@ -27,7 +27,7 @@ CHECKS = (
 TESTS = ("pytest", "-q", "-n", "auto", "--dist", "worksteal")
 SLOW = (*TESTS, "-m", "slow and not long")
 
-CPU_MINUTES = {TESTS: 17, SLOW: 26}
+CPU_MINUTES = {TESTS: 15, SLOW: 17}
 """What they take of processors of 2 GHz, the slow ones in a day: see `tests/helpers/cpu.py`."""
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")

@@ -120,8 +120,7 @@ class FrameForm:
 
     def _write(self, frame: pl.DataFrame, path: Path, about: About | None) -> None:
         """Write the file, and its metadata before it: a file never stands without them."""
-        from dpsql.present.disk import digest_of, new_file, write
-        from dpsql.present.exports import as_text
+        from dpsql.present.disk import as_json, digest_of, new_file, write
         from dpsql.present.formats import csv_text, of_file, parquet_bytes
 
         form = self._form()
@@ -136,7 +135,7 @@ class FrameForm:
                 if about is not None:
                     file = of_file(path.name, frame.height, digest_of(draft))
                     with new_file(_beside(path)) as beside:
-                        write(beside, as_text(about(file)).encode())
+                        write(beside, as_json(about(file)).encode())
                     said = _beside(path)
         except BaseException:
             if said is not None:

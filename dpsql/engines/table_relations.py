@@ -55,7 +55,6 @@ from dpsql.rows.expression import (
 from dpsql.rows.windows import WindowCall
 from dpsql.schema import Table
 from dpsql.schema.table import Parent
-from dpsql.schema.units import ResolvedUnit
 
 if TYPE_CHECKING:
     from dpsql.rel.added import AddedColumn, MetRows
@@ -95,7 +94,7 @@ class TableRelation:
         Raises:
             InternalError: nothing says how many these are.
         """
-        unit = _unit_of(table)
+        unit = table.own_unit
         if unit.max_rows is None:
             raise InternalError("nothing bounds the rows of units in this table")
         limits = (
@@ -137,7 +136,7 @@ class _Adapter:
         return self._with_others(self._base(others), others)
 
     def kept_rows(self, table: Table, names: Sequence[str]) -> TableRelation:
-        limits = [name for limit in _unit_of(table).limits for name in limit.columns]
+        limits = [name for limit in table.own_unit.limits for name in limit.columns]
         others = others_of(table, [*names, *limits])
         windows = others.over_all
         if not windows:
@@ -252,7 +251,7 @@ class _Adapter:
 
 
 def _stored(table: Table, unique: Iterable[frozenset[str]] = ()) -> StoredRows:
-    unit = _unit_of(table)
+    unit = table.own_unit
     alone = not unit.joins and not unit.further
     return StoredRows(table, SAME_IDS, frozenset(unique), {unit.column: UNIT} if alone else {})
 
@@ -271,9 +270,3 @@ def _made(late: Others) -> frozenset[str]:
     own = {parent.matched for parent in late.parents}
     own |= {one.name for one in late.added}
     return frozenset(own.union(*(parent.names.values() for parent in late.parents)))
-
-
-def _unit_of(table: Table) -> ResolvedUnit:
-    if table.unit is None:
-        raise InternalError("a table without a unit has no bound on its rows")
-    return table.unit

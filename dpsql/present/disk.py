@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import json
 import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,12 @@ from typing import Any
 from dpsql.errors import ReleaseFormatError, printable
 from dpsql.privacy import owner
 from dpsql.privacy.files import sync_folder
+
+
+def as_json(document: Mapping[str, Any]) -> str:
+    """Write a document as JSON."""
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
 
 # ── Drafts: hidden folders, which move to their names when they are complete ─────────────────────
 #

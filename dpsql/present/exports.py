@@ -34,6 +34,7 @@ from dpsql.hints import option
 from dpsql.markup import plain
 from dpsql.present import formats
 from dpsql.present.disk import (
+    as_json,
     check_target,
     created,
     digest_of,
@@ -392,7 +393,7 @@ def _write_folder(
                 **formats.of_statement(facts, frames, name, written.types),
             }
         document = {**formats.common(facts), "statements": statements}
-        write(draft / METADATA, as_text(document).encode())
+        write(draft / METADATA, as_json(document).encode())
     return path
 
 
@@ -407,11 +408,6 @@ def _written_table(
     with created(path) as file:
         file.write(text.encode())
     return Written(read.height, read.schema)
-
-
-def as_text(document: Mapping[str, Any]) -> str:
-    """Write metadata as JSON."""
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def check_place(path: Path, *, overwrite: bool = False) -> None:

@@ -25,8 +25,8 @@ from dpsql.markup import Html, card, facts
 from dpsql.planner.plans.plan import digits
 from dpsql.present import formats
 from dpsql.present.account import left_of, share_spent, spent_of, total_of
-from dpsql.present.disk import MOST_BYTES, plain_names
-from dpsql.present.exports import METADATA, Answered, Style, as_text
+from dpsql.present.disk import MOST_BYTES, as_json, plain_names
+from dpsql.present.exports import METADATA, Answered, Style
 from dpsql.present.formats import csv_text, parquet_bytes
 from dpsql.present.page import ELSEWHERE, Cell, Column, Download, Page, Picture, Section, Shown
 from dpsql.present.pictures import MOST_PANELS, chart_of
@@ -308,7 +308,7 @@ def page_of(
         overview=Shown(_overview_columns(), draft.overview, len(draft.overview)),
         statements=draft.told,
         provenance=_provenance(facts, measurements),
-        downloads=[Download(METADATA, "JSON", "application/json", as_text(document).encode())],
+        downloads=[Download(METADATA, "JSON", "application/json", as_json(document).encode())],
         legend=[
             (mark, said)
             for mark, said in LEGEND.items()

@@ -30,7 +30,7 @@ from dpsql.errors import BudgetError, InternalError, LedgerError, ReleaseFormatE
 from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.reconstruction.base import EXPECTED
 from dpsql.planner.reconstruction.sources import Source
-from dpsql.present.disk import digest_of, new_folder, plain_names, system_errors
+from dpsql.present.disk import as_json, digest_of, new_folder, plain_names, system_errors
 from dpsql.present.disk import write as write_file
 from dpsql.present.formats import write_parquet
 from dpsql.present.records import DocumentPart, In, document_of, facts_in
@@ -119,7 +119,7 @@ def write(facts: Facts, files: Mapping[str, DescribedFile]) -> str:
         del document["other_tables"]
         if document["ledger"] is not None:
             del document["ledger"]["purpose"]["others"]
-    return _text({**document, "sha256": _digest(document)})
+    return as_json({**document, "sha256": _digest(document)})
 
 
 def _format_of(facts: Facts) -> int:
@@ -133,10 +133,6 @@ def _format_of(facts: Facts) -> int:
     if aside or charged or rested or facts.bounded:
         return ASIDE
     return SEVERAL if facts.others else FORMAT
-
-
-def _text(sealed: Mapping[str, Any]) -> str:
-    return json.dumps(sealed, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _digest(document: Mapping[str, Any]) -> str:
@@ -167,7 +163,7 @@ def read(text: str) -> tuple[Facts, dict[str, DescribedFile]]:
         )
     try:
         # The same in other words, with other spaces for example, was changed as well.
-        if text != _text(document) or document.pop("sha256") != _digest(document):
+        if text != as_json(document) or document.pop("sha256") != _digest(document):
             raise malformed("release.json was changed")
         facts = facts_in(_of_today(document))
         _check(facts, document)

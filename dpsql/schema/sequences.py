@@ -247,7 +247,7 @@ def decimal_text(value: Fraction) -> str:
 
 def has_digits(value: Fraction, most: int) -> bool:
     """Whether a fraction is a decimal number with so many digits behind the point at most."""
-    return 10**most % value.denominator == 0
+    return not 10**most % value.denominator
 
 
 def exact(value: object) -> Fraction:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, TypeVar, runtime_checkable
 
-from dpsql.errors import SchemaError, WantedColumn, printable
+from dpsql.errors import InternalError, SchemaError, WantedColumn, printable
 from dpsql.hints import Hint
 from dpsql.schema.domain import (
     COLLATED,
@@ -200,6 +200,17 @@ class Table:
     def lines(self) -> dict[str, Cuts]:
         """The derived keys that are lines of columns, and where these are cut."""
         return lines_of(self.derived)
+
+    @property
+    def own_unit(self) -> ResolvedUnit:
+        """The unit that its rows are of.
+
+        Raises:
+            InternalError: there is none, and so no bound on them.
+        """
+        if self.unit is None:
+            raise InternalError("the rows of a table without a unit have none")
+        return self.unit
 
     @property
     def alone(self) -> Table:

@@ -26,7 +26,6 @@ import numpy as np
 import polars as pl
 
 import dpsql
-from dpsql.answers.answers import reconstruct
 from dpsql.engines.base import Counted
 from dpsql.measurement.measure import measure
 from dpsql.planner.mechanisms.aim import AdaptivePlan
@@ -34,6 +33,7 @@ from dpsql.planner.mechanisms.aim_rounds import Estimates, run
 from tests.helpers.charging import pay as pay_planner
 from tests.helpers.mechanisms import planned_by
 from tests.measurement.adaptive.tools import all_marginals, marginals_of, pay
+from tests.oracle import reconstruct
 
 DOMAIN: dict[str, int | tuple[int, int]] = {
     "age": (16, 85), "workclass": 9, "fnlwgt_bin": (0, 100), "education_num": (1, 16),

@@ -9,7 +9,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpsql.answers.answers import reconstruct
 from dpsql.engines.base import Counted
 from dpsql.engines.cover import roll_up
 from dpsql.errors import InternalError, LedgerError
@@ -21,7 +20,7 @@ from dpsql.privacy import Budget, Ledger
 from dpsql.workload import Identity, Matrix, Prefix, Workload
 from tests.helpers.charging import charge, pay
 from tests.helpers.seeded import SeededBits
-from tests.oracle import every_space, family_matrix, space_matrix
+from tests.oracle import every_space, family_matrix, reconstruct, space_matrix
 
 DOMAIN = {"a": 4, "b": 3, "c": 2}
 

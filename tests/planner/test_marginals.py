@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpsql.answers.answers import reconstruct
 from dpsql.engines.base import Counted
 from dpsql.errors import InternalError
 from dpsql.measurement.factors import DenseFactor, IdentityFactor
@@ -25,7 +24,7 @@ from dpsql.workload import AllRange, Identity, Matrix, Prefix, Total, Workload
 from tests.helpers.charging import pay
 from tests.helpers.mechanisms import planned_by
 from tests.helpers.seeded import SeededBits
-from tests.oracle import family_matrix
+from tests.oracle import family_matrix, reconstruct
 
 SIZES = {"a": 4, "b": 3, "c": 2, "d": 1}
 BUDGETS = [Budget(rho=0.5), Budget(epsilon=1, delta=0)]

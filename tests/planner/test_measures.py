@@ -9,7 +9,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpsql.answers.answers import reconstruct
 from dpsql.engines.base import Counted
 from dpsql.errors import InternalError, WorkloadError
 from dpsql.linalg.labeled import LabeledArray
@@ -21,6 +20,7 @@ from dpsql.privacy import Budget
 from dpsql.workload import Identity, Matrix, Measure, Prefix, Total, Workload
 from tests.helpers.charging import pay
 from tests.helpers.seeded import SeededBits
+from tests.oracle import reconstruct
 
 KEYS = ("city", "day", "there")
 DOMAIN = {"city": 5, "day": 7, "there": 2, "price": 1, "qty": 1}

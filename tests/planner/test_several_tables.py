@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpsql
-from dpsql.answers.answers import reconstruct
 from dpsql.engines.base import Counted
 from dpsql.errors import InternalError, WorkloadError
 from dpsql.linalg.labeled import LabeledArray
@@ -27,6 +26,7 @@ from dpsql.workload.workload import UnitTable, named, over_all
 from tests.benchmarks import several_parts
 from tests.helpers.charging import pay
 from tests.helpers.seeded import SeededBits
+from tests.oracle import reconstruct
 
 BUDGET = Budget(rho=0.5)
 ROWS = {"customers": 1, "orders": 10, "items": 30}

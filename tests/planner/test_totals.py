@@ -9,7 +9,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpsql.answers.answers import reconstruct
 from dpsql.engines.base import Counted
 from dpsql.linalg.labeled import LabeledArray
 from dpsql.measurement.certify import spent
@@ -24,6 +23,7 @@ from dpsql.workload import Identity, Matrix, Measure, Prefix, Workload
 from dpsql.workload.workload import UnitTable, over_all
 from tests.helpers.charging import pay
 from tests.helpers.seeded import SeededBits
+from tests.oracle import reconstruct
 
 BUDGET = Budget(rho=0.5)
 

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpsql
-from dpsql.answers.answers import reconstruct
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.hints import for_command
 from dpsql.measurement.measure import measure
@@ -26,7 +25,7 @@ from tests.helpers.charging import pay
 from tests.helpers.described import read_table
 from tests.helpers.inserted import insert
 from tests.helpers.seeded import SeededBits
-from tests.oracle import every_space
+from tests.oracle import every_space, reconstruct
 
 BUDGET = dpsql.Budget(rho=Fraction(1, 2))
 HUGE = dpsql.Budget(rho=10**13)

@@ -47,7 +47,7 @@ def way_of_all(table: Table) -> str:
         InternalError: a step isn't a FOREIGN KEY, so that a row may have several units.
     """
     source = f"{source_of(table)} AS t0"
-    for i, join in enumerate(_unit_of(table).joins):
+    for i, join in enumerate(table.own_unit.joins):
         if not join.enforced:
             raise InternalError("a row may have several units")
         met = ".".join(quoted_name(part) for part in join.path)
@@ -58,7 +58,7 @@ def way_of_all(table: Table) -> str:
 
 def _way(table: Table, first: int) -> str:
     """Join `t0`, `t1`, … with what comes after it on the way; see `way_to_unit`."""
-    unit = _unit_of(table)
+    unit = table.own_unit
     source = ""
     for i, join in enumerate(unit.joins[first:], start=first):
         met = ".".join(quoted_name(part) for part in join.path)
@@ -78,12 +78,6 @@ def _way(table: Table, first: int) -> str:
         same = " AND ".join(f"{column} = t{i + 1}.{key}" for column, key in pairs)
         return f"{source} JOIN ({distinct}) AS t{i + 1} ON {same}"
     return source
-
-
-def _unit_of(table: Table) -> ResolvedUnit:
-    if table.unit is None:
-        raise InternalError("the rows of a table without a unit have none")
-    return table.unit
 
 
 def _ids(unit: ResolvedUnit, first: int = 0) -> list[str]:

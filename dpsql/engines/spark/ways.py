@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 from dpsql.engines.spark.sessions import functions_of
 from dpsql.engines.spark.sql.text import call, constant, identity, quoted
 from dpsql.engines.spark.tables import SparkTables
-from dpsql.errors import InternalError
 from dpsql.schema import Table
 from dpsql.schema.names import unused
 from dpsql.schema.units import KeyStep, ResolvedUnit
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 def rows_of_units(tables: SparkTables, table: Table) -> tuple[DataFrame, str]:
     """Return the rows of a table that belong to units, and the column with the ids of these."""
-    unit, rows = unit_of(table), tables.rows(table)
+    unit, rows = table.own_unit, tables.rows(table)
     stored = [*table.columns, *table.undeclared]
     own, shown = unused(stored), list(map(quoted, stored))
     id_ = f"{own}id"
@@ -53,16 +52,9 @@ def parts_of_id(table: Table, id_: str) -> list[tuple[str, str]]:
     """
     while table.made_of:
         table = table.made_of[0]
-    types = [type_ for _, type_ in unit_of(table).columns]
+    types = [type_ for _, type_ in table.own_unit.columns]
     parts = [f"{id_}.{_part(i)}" for i in range(len(types))] if types[1:] else [id_]
     return list(zip(parts, types, strict=True))
-
-
-def unit_of(table: Table) -> ResolvedUnit:
-    """Return the unit that rows are of."""
-    if table.unit is None:
-        raise InternalError("the rows of a table without a unit have none")
-    return table.unit
 
 
 def _on_way(tables: SparkTables, unit: ResolvedUnit, step: int, own: str) -> DataFrame:
