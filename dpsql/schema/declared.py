@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
@@ -34,6 +35,7 @@ from dpsql.schema.sequences import (
     as_float32,
     below_float32,
     decimal_scale,
+    decimal_text,
     decimal_width,
     type_range,
     within,
@@ -173,8 +175,10 @@ def _of_another_kind(name: str, type_: str, domain: Domain, table: str) -> Schem
 def checked_bounds(name: str, type_: str, generated: bool, bounds: Bounds) -> Bounds:
     """Return the bounds of a column that can be added up, or that they are to be found.
 
+    Those of whole numbers and DECIMALs are values of the type: the outermost between the bounds.
+
     Raises:
-        SchemaError: it is not a stored column of numbers.
+        SchemaError: it is not a stored column of numbers, or no two values are between the bounds.
     """
     if generated or not is_number(type_):
         what = "is generated" if generated else f"has the type {type_}"
@@ -187,7 +191,16 @@ def checked_bounds(name: str, type_: str, generated: bool, bounds: Bounds) -> Bo
         raise SchemaError(
             f"The column {name} {what}, so it can't have the bounds {bounds}.", hint=hint
         )
-    return bounds
+    if isinstance(bounds, UnknownBounds) or type_ in FLOATS:
+        return bounds
+    digit = Fraction(1, 10 ** decimal_scale(type_))
+    low, high = bounds.among(digit)  # so that squares and products are of what is added up
+    if low >= high:
+        raise SchemaError(
+            f"Between the bounds {bounds} of {name} are no two values of its type {type_}.",
+            hint=f"use bounds that are multiples of {decimal_text(digit)}.",
+        )
+    return replace(bounds, low=low, high=high)
 
 
 def _times(name: str, type_: str, domain: Domain) -> Domain:

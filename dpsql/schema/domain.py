@@ -222,6 +222,7 @@ class NumberBounds:
     """The public bounds of a column of numbers that is only added up: no value counts beyond these.
 
     A value below `low` counts as `low`, and one above `high` as `high`; NULL and NaN add nothing.
+    Bounds of a column whose values are whole multiples of something are such multiples themselves.
     """
 
     low: Fraction
@@ -239,6 +240,10 @@ class NumberBounds:
 
     def __str__(self) -> str:
         return f"number {decimal_text(self.low)}..{decimal_text(self.high)}"
+
+    def among(self, digit: Fraction) -> tuple[Fraction, Fraction]:
+        """Return the least and the largest multiple of `digit` between them, in order if any is."""
+        return math.ceil(self.low / digit) * digit, math.floor(self.high / digit) * digit
 
 
 OTHER = "(other)"

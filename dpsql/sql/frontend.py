@@ -26,8 +26,9 @@ from dpsql.linalg.arrays import Ints
 from dpsql.rel.related import related_rows
 from dpsql.rows.expression import RowExpression
 from dpsql.rows.known import Interval, common
+from dpsql.rows.measure import last_digit
 from dpsql.schema import Table
-from dpsql.schema.domain import Cuts
+from dpsql.schema.domain import Cuts, NumberBounds
 from dpsql.schema.names import quoted_name, twins
 from dpsql.sql.allow import check_allowed
 from dpsql.sql.assemble import Asked, LoweredStatement, answered, assemble
@@ -459,18 +460,18 @@ def declared_expressions(table: Table, sandbox: Sandbox) -> dict[RowExpression, 
     outliner = Outliner(NamedTables(sandbox, lambda _: table, lambda _: None))
     for text, bounds in table.expressions.items():
         try:
-            tree = _tree(text, table, sandbox, outliner, (bounds.low, bounds.high))
+            tree, ends = _tree(text, table, sandbox, outliner, bounds)
         except SqlError as error:
             raise _refused(table, text, error.message, error.hint or _HINT) from None
         if tree in found:
             raise _refused(table, text, "It is declared twice.", "keep one of them.")
-        found[tree] = (bounds.low, bounds.high)
+        found[tree] = ends
     return found
 
 
 def _tree(
-    text: str, table: Table, sandbox: Sandbox, outliner: Outliner, ends: Interval
-) -> RowExpression:
+    text: str, table: Table, sandbox: Sandbox, outliner: Outliner, bounds: NumberBounds
+) -> tuple[RowExpression, Interval]:
     parsed = parse_statement(f"SELECT SUM({text}) AS total FROM {quoted_name(table.name)}")
     check_allowed(parsed)
     check_written(parsed.query, parsed.source)
@@ -478,14 +479,17 @@ def _tree(
     weight = _only_weight(cores[0]) if len(cores) == 1 else None
     if weight is None:
         raise SqlError("It is not an expression of one row.", hint=_HINT)
-    tree, known = RowReader(sandbox, table, parsed.source).known(weight)
+    reader = RowReader(sandbox, table, parsed.source)
+    tree, known = reader.known(weight)
+    digit = last_digit(tree, reader.types)
+    ends = bounds.among(digit) if digit else (bounds.low, bounds.high)
     low, high = common(known, ends)
     if low is None or high is None or low > high:
         raise SqlError(
             "No value lies between its bounds: those of its columns rule them all out.",
             hint="correct one of them.",
         )
-    return tree
+    return tree, ends
 
 
 def _only_weight(core: Core) -> BoundExpr | None:
