@@ -64,6 +64,7 @@ class AddedColumn:
         domain: its values, if they are known.
         between: between which numbers it lies, as far as that is known.
         digest: a hash of what it is, and of its values.
+        listed: whether it has no other values than those, as that of another row may have.
     """
 
     name: str
@@ -73,6 +74,7 @@ class AddedColumn:
     domain: Domain | None
     between: Interval
     digest: str
+    listed: bool = True
 
     @property
     def columns(self) -> frozenset[str]:
@@ -101,6 +103,8 @@ def added_column(
     fact: tuple[str, bool],
     domain: Domain | None,
     between: Interval,
+    *,
+    listed: bool = True,
 ) -> AddedColumn:
     """Name a column that is added to the rows of a table after what it is.
 
@@ -110,12 +114,13 @@ def added_column(
         fact: its type, and whether it may be NULL.
         domain: its values, if they are known.
         between: between which numbers it lies, as far as that is known.
+        listed: whether it has no other values than those of the domain.
     """
     from dpsql.rel.identity import text_of_met, text_of_window  # which few statements need
 
     known = (*table.columns, *table.undeclared)
     around = {n: repr((n, stored_type(table, n), table.derived.get(n, ""))) for n in known}
-    values = "" if domain is None else f"{domain!r} {domain.zone}"
+    values = "" if domain is None else f"{domain!r} {domain.zone}{'' if listed else ' or others'}"
     if isinstance(computed, WindowCall):
         shown, text = f"{computed.function} over rows", text_of_window(computed, around)
     else:
@@ -126,4 +131,4 @@ def added_column(
     digest = hashlib.sha256(repr((text, values, between)).encode()).hexdigest()
     type_, nullable = fact
     name = f"{shown} {digest[:32]}"
-    return AddedColumn(name, computed, type_, not nullable, domain, between, digest)
+    return AddedColumn(name, computed, type_, not nullable, domain, between, digest, listed)

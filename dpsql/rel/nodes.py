@@ -140,6 +140,15 @@ class Project:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class Apart(Project):
+    """Each row, with its columns as they are, and further ones for what may be missing in it.
+
+    A further column is a column that has another value in place of NULL: so NULL still says that
+    there is no row, after a join that keeps rows which meet none.
+    """
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Join:
     """The pairs of a unit's rows, or of its rows with public ones, for which `on` is true."""
 

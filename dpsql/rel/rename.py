@@ -94,7 +94,7 @@ class _Renaming(NodeVisitor[Relation]):
         return Filter(self.visit(node.of), renamed(node.where, self._to))
 
     def _project(self, node: Project) -> Relation:
-        return Project(self.visit(node.of), self._values(node.columns))
+        return replace(node, of=self.visit(node.of), columns=self._values(node.columns))
 
     def _join(self, node: Join) -> Relation:
         left, right = self.visit(node.left), self.visit(node.right)

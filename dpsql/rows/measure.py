@@ -205,7 +205,10 @@ def measure(
     least, most = (Fraction(bound) for bound in bounds)
     sizes = _LEAST_STEP <= step <= 1 / _LEAST_STEP
     if not sizes or least > most or max(-least, most) / step > _MOST_STEPS:
-        raise UnsupportedSqlError("Bounds of a sum must be in order, and its step not too small.")
+        raise UnsupportedSqlError(
+            "The values of a sum lie too near to each other, and too far from 0.",
+            hint="take a number near them off, and add it again: 1000000 + AVG(x - 1000000).",
+        )
     # Ends are rounded outward: a bound that is no multiple of the step must not be cut.
     first, last = math.floor(least / step), math.ceil(most / step)
     middle = middle_of((least, most), step) if centered else 0
@@ -472,12 +475,14 @@ def last_digit(node: RowExpression, types: Mapping[str, str]) -> Fraction | None
     if isinstance(node, RowConstant):
         return abs(Fraction(node.text)) if node.kind in {"INTEGER", "DECIMAL"} else None
     if isinstance(node, RowCase):
-        return _joint_digit((*(result for _, result in node.cases), node.otherwise), types, _common)
+        return _joint_digit(
+            (*(result for _, result in node.cases), node.otherwise), types, in_common
+        )
     digits = FUNCTIONS[node.function].digits
     if digits is Digits.UNKNOWN:
         whole = is_whole(node, frozenset(n for n in columns(node) if is_integer(types[n])))
         return Fraction(1) if whole else None
-    return _joint_digit(node.arguments, types, math.prod if digits is Digits.PRODUCT else _common)
+    return _joint_digit(node.arguments, types, math.prod if digits is Digits.PRODUCT else in_common)
 
 
 def _joint_digit(
@@ -493,7 +498,7 @@ def _joint_digit(
     return Fraction(joined(known))
 
 
-def _common(steps: Sequence[Fraction]) -> Fraction:
-    """Return the largest number of which all are whole multiples; 0 of zeros."""
+def in_common(steps: Sequence[Fraction]) -> Fraction:
+    """Return the largest number of which all of some are whole multiples; 0 of zeros."""
     denominator = math.lcm(*(step.denominator for step in steps))
     return Fraction(math.gcd(*(int(step * denominator) for step in steps)), denominator)

@@ -153,7 +153,7 @@ def with_added(table: Table, one: Added) -> Table:
         undeclared={**table.undeclared, one.name: one.type}
         if one.domain is None
         else table.undeclared,
-        enforced=table.enforced if one.domain is None else table.enforced | {one.name},
+        enforced=table.enforced | {one.name} if one.domain and one.listed else table.enforced,
         filled=table.filled | ({one.name} if one.filled else set()),
         derived={**table.derived, one.name: one.digest} if one.domain else table.derived,
         added=(*table.added, one),

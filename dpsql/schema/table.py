@@ -110,6 +110,10 @@ class Added(Protocol):
         """Its values, if they are known."""
 
     @property
+    def listed(self) -> bool:
+        """Whether it has no other values than these."""
+
+    @property
     def is_window(self) -> bool:
         """Whether it looks at the other rows of its table."""
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 from itertools import islice
 from typing import TypeVar
@@ -26,7 +27,7 @@ from dpsql.linalg.arrays import Ints
 from dpsql.rel.related import related_rows
 from dpsql.rows.expression import RowExpression
 from dpsql.rows.known import Interval, common
-from dpsql.rows.measure import last_digit
+from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
 from dpsql.schema.domain import Cuts, NumberBounds
 from dpsql.schema.names import quoted_name, twins
@@ -481,8 +482,9 @@ def _tree(
         raise SqlError("It is not an expression of one row.", hint=_HINT)
     reader = RowReader(sandbox, table, parsed.source)
     tree, known = reader.known(weight)
-    digit = last_digit(tree, reader.types)
-    ends = bounds.among(digit) if digit else (bounds.low, bounds.high)
+    type_ = RowWriter(reader.types).write(tree).type
+    exact = type_.is_exact
+    ends = bounds.among(Fraction(1, 10**type_.scale)) if exact else (bounds.low, bounds.high)
     low, high = common(known, ends)
     if low is None or high is None or low > high:
         raise SqlError(

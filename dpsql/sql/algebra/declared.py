@@ -22,13 +22,15 @@ left out wherever a SELECT that counts names the column.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
 from decimal import Decimal
 
+from dpsql.rel.facts import Known
 from dpsql.rel.keys import with_one_zero
-from dpsql.rel.nodes import Id
+from dpsql.rel.nodes import Apart, Id
+from dpsql.rel.rename import with_prefix
 from dpsql.rows.expression import (
     NOTHING,
     RowCall,
@@ -41,7 +43,14 @@ from dpsql.rows.expression import (
 from dpsql.rows.types import DOUBLE, VARCHAR, RowType, is_enum, is_readable, row_type
 from dpsql.schema import Domain, Table
 from dpsql.schema.domain import Value, first_and_last
-from dpsql.sql.algebra.described import NO_TYPE, DescribedRelation, NewColumn
+from dpsql.schema.grain import declared_type
+from dpsql.sql.algebra.described import (
+    NO_TYPE,
+    DescribedRelation,
+    NewColumn,
+    known_column,
+    with_columns,
+)
 from dpsql.sql.algebra.groups import is_null_with
 from dpsql.sql.lowering.stored_values import within
 
@@ -110,6 +119,46 @@ def key_of(stored: RowColumn, column: NewColumn) -> tuple[RowExpression, NewColu
     else:
         value = RowCast(value, row_type(column.type))
     return value, replace(column, nullable=True, listed=domain.covers_all)
+
+
+def told_apart(
+    of: DescribedRelation, fresh: Callable[[str], Id], prefix: str
+) -> tuple[DescribedRelation, Mapping[Id, Id]]:
+    """Return rows that may be missing, with columns beside those in which NULL leaves a row out.
+
+    Where a row is missing its columns are NULL, and a column that has no cell for NULL is given
+    one. Beside it is another one then, for what is named after the join: with a value that is in no
+    cell in place of NULL, by which a row that is there is left out as it was before. There is no
+    such value where values outside count as others, nor of keys, which NULL leads nowhere.
+
+    Args:
+        of: the rows.
+        fresh: gives ids.
+        prefix: what no id begins with.
+
+    Returns:
+        The rows, and the columns that have another one beside them → that.
+    """
+    values = dict[Id, RowExpression]()
+    table = of.table
+    for id_, domain in table.columns.items():
+        sure = table.enforced | table.learned | table.filled
+        if domain.nullable or domain.outside != "drop" or id_ in sure or of.is_key(id_):
+            continue
+        outside = _outside_of(domain, declared_type(table, id_))
+        if outside is not None:
+            missing = RowCall("is_null", (RowColumn(prefix + id_),))
+            values[id_] = RowCase(((missing, outside),), RowColumn(prefix + id_))
+    if not values:
+        return of, {}
+    beside, read = {id_: fresh(id_) for id_ in values}, Known().of(of.relation).columns
+    kept = ((id_, RowColumn(prefix + id_)) for id_ in of.columns if id_ in read)
+    added = ((beside[id_], value) for id_, value in values.items())
+    relation = Apart(with_prefix(of.relation, prefix), (*kept, *added))
+    columns = (replace(known_column(table, id_, of.tells), id=beside[id_]) for id_ in values)
+    made = with_columns(of, relation, columns)
+    owners = {beside[id_]: of.ids_of[id_] for id_ in values if id_ in of.ids_of}
+    return replace(made, ids_of={**of.ids_of, **owners}), beside
 
 
 def value_in(column: NewColumn, domain: Domain | None, type_: str) -> RowExpression:

@@ -14,7 +14,7 @@ those that it asks for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ from dpsql.schema.grain import stored_type
 from dpsql.schema.keys import comparable
 from dpsql.schema.names import as_sql, folded
 from dpsql.sql.algebra.asides import with_exists
-from dpsql.sql.algebra.declared import equal_values, left_in
+from dpsql.sql.algebra.declared import equal_values, left_in, told_apart
 from dpsql.sql.algebra.described import (
     MOST_VALUES,
     DescribedRelation,
@@ -549,6 +549,7 @@ class _Meeting:
         if holds is not None:
             rows.become(rows.of.over(Filter(rows.of.relation, holds)))
             rows.where = ()
+        ours, theirs = self._told_apart(part)
         of, right = rows.of, part.of
         both = merged(of, right)
         to = Moving(of.table, both)
@@ -568,6 +569,8 @@ class _Meeting:
         lost = kind in {"left", "right", "full"}
         if lost:
             on += self._said(rest, both)
+        rows.items = tuple(item.moved(ours) for item in rows.items)
+        part.item = part.item.moved(theirs)
         if kind == "right":
             self._keep_right(part, all_of(on), pairs)
             return
@@ -589,6 +592,25 @@ class _Meeting:
                 *map(Moving(right.table, rows.table()), part.where),
                 *map(Moving(both, rows.table()), rest),
             )
+
+    def _told_apart(self, part: _Part) -> tuple[Moving, Moving]:
+        """Let NULL say of rows that may be missing that they are; see `declared.told_apart`.
+
+        Returns:
+            The ways to the columns that are named after the join, of the rows so far and of the
+            item's.
+        """
+        rows, kind = self._rows, part.join.kind
+        ours = theirs = Moving(rows.of.table, rows.of.table)
+        if kind in {"right", "full"}:
+            made, beside = told_apart(rows.of, self._queries.fresh, self._queries.copies())
+            rows.become(made)
+            ours = _named_beside(made, beside)
+        if kind in {"left", "full"} and part.of.private:
+            made, beside = told_apart(part.of, self._queries.fresh, self._queries.copies())
+            part.item = part.item.moved(Moving(part.of.table, made.table))
+            part.of, theirs = made, _named_beside(made, beside)
+        return ours, theirs
 
     def _keep_right(self, part: _Part, on: RowExpression, pairs: Sequence[tuple[Id, Id]]) -> None:
         """Join by RIGHT JOIN: it is a LEFT JOIN with the sides exchanged."""
@@ -721,6 +743,12 @@ class _Meeting:
             (a, b) for b, a in self._references.equalities(other, of, [(b, a) for a, b in pairs])
         }
         return equal_values(of, other, [pair for pair in pairs if pair not in keys])
+
+
+def _named_beside(of: DescribedRelation, beside: Mapping[Id, Id]) -> Moving:
+    """Return the way to columns that are named in place of others."""
+    called = {**{id_: id_ for id_ in of.columns}, **beside}
+    return Moving(of.table, of.table, called if beside else None)
 
 
 def _is_told(type_: str) -> bool:

@@ -24,7 +24,7 @@ from dpsql.errors import Span, UnsupportedSqlError
 from dpsql.rel.added import AddedColumn, Met, MetRows, added_column
 from dpsql.rel.facts import Known, RelationFacts, conjuncts
 from dpsql.rel.keys import equal_columns
-from dpsql.rel.nodes import OUTSIDE, Agg, Filter, GroupJoin, Id, Join, Relation, Scan, Window
+from dpsql.rel.nodes import OUTSIDE, Agg, Apart, Filter, GroupJoin, Id, Join, Relation, Scan, Window
 from dpsql.rel.rename import Prefixed, renamed, renamed_aggregate, renamed_call
 from dpsql.rows.expression import RowColumn, RowExpression, all_if_any, all_of
 from dpsql.rows.expression import columns as columns_of
@@ -182,7 +182,7 @@ class _Normal:
 
     def _referring(self, node: Join, left: NormalRows) -> NormalRows | None:
         """Return the rows on the left, if on the right stands what they refer to."""
-        right = self.rows(node.right) if isinstance(node.right, Scan | Join) else None
+        right = self._stored(node.right)
         if right is None or right.met or right.adds:
             return None
         pairs, rest = equal_columns(node.on, self._known.of(node.left), self._known.of(node.right))
@@ -194,7 +194,7 @@ class _Normal:
             and told == {(parent.above + pair.column, pair.key) for pair in parent.join.pairs}
         )
         parent = next(parents, None)
-        if rest or parent is None:
+        if rest or parent is None or (isinstance(node.right, Apart) and not parent.on_way):
             return None
         there = {*left.table.columns, *left.table.undeclared}
         theirs = {id_: parent.prefix + name for id_, name in right.names.items()}
@@ -204,6 +204,21 @@ class _Normal:
         if node.kind == "inner" and not parent.on_way:
             met = tuple(dict.fromkeys((*met, met_by(parent))))
         return NormalRows(left.table, {**left.names, **theirs}, met)
+
+    def _stored(self, relation: Relation) -> NormalRows | None:
+        """Return rows on the right with columns that are stored, which those beside them are, too.
+
+        A row that always meets one has NULL where that has.
+        """
+        if isinstance(relation, Scan | Join):
+            return self.rows(relation)
+        if not isinstance(relation, Apart):
+            return None
+        found = self._stored(relation.of)
+        if found is None:
+            return None
+        of = {id_: columns_of(value) for id_, value in relation.columns}
+        return replace(found, names={id_: found.names[one] for id_, (one,) in of.items()})
 
     def _meeting_one(self, node: Join, left: NormalRows) -> NormalRows | None:
         """Return the rows on the left, if each meets one row on the right at most."""
@@ -216,7 +231,7 @@ class _Normal:
         there = (met, Agg("exists")), left.table, ("BOOLEAN", False), Domain.boolean()
         made = {_THERE: added_column(*there, (None, None))}
         for id_ in [id_ for id_ in self._of.columns if id_ in right.columns and id_ not in equal]:
-            one = self._only(left, met, id_, right)
+            one = self._only(left, met, id_, right, lost=not inner)
             if one is None:
                 return None
             made[id_] = one
@@ -230,16 +245,22 @@ class _Normal:
         return replace(found, names={**names, **equal}, met=(*found.met, *further))
 
     def _only(
-        self, left: NormalRows, met: MetRows, id_: Id, right: RelationFacts
+        self, left: NormalRows, met: MetRows, id_: Id, right: RelationFacts, *, lost: bool
     ) -> AddedColumn | None:
-        """Return a column of the one row that is met: the least of its values is the only one."""
+        """Return a column of the one row that is met: the least of its values is the only one.
+
+        It is NULL where none is met, which is no cell of its own where others leave such rows out.
+        """
         type_, domain = right.columns[id_].type, self._of.table.columns.get(id_)
         function = "bool_or" if type_ == "BOOLEAN" else "min"
         with suppress(UnsupportedSqlError):
             if aggregated(function, RowColumn(id_), RowWriter(right.types)).type.sql == type_:
-                domain = None if domain is None else replace(domain, nullable=True)
+                listed = self._is_listed(id_)
+                if domain is not None and (lost or listed):
+                    domain = replace(domain, nullable=True)
                 computed, fact = (met, Agg(function, RowColumn(id_))), (type_, True)
-                return added_column(computed, left.table, fact, domain, self._between(id_))
+                between = self._between(id_)
+                return added_column(computed, left.table, fact, domain, between, listed=listed)
         return None
 
     def _met(
@@ -287,6 +308,7 @@ class _Normal:
                 (facts[id_].type, facts[id_].nullable),
                 domains.get(id_),
                 self._between(id_),
+                listed=self._is_listed(id_),
             )
             for id_, one in computed.items()
         }
@@ -299,6 +321,11 @@ class _Normal:
             self._tables.add_column(table, one)
         names = {**left.names, **{id_: one.name for id_, one in made.items()}}
         return replace(left, table=self._tables.with_added(table), names=names)
+
+    def _is_listed(self, id_: Id) -> bool:
+        """Whether each row has a cell by a column, whatever it holds."""
+        table = self._of.table
+        return id_ not in table.columns or not table.leaves_out(id_)
 
     def _between(self, id_: Id) -> Interval:
         bounds = self._of.table.bounds.get(id_)

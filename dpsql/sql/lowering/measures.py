@@ -51,6 +51,7 @@ from dpsql.rows.measure import (
     adds_always,
     bounded_columns,
     chosen_step,
+    in_common,
     measure,
     middle_of,
     power_of_two,
@@ -655,7 +656,10 @@ class RowReader:
     ) -> Fraction:
         """Choose to multiples of what values are rounded, or their sums."""
         most = (ends[1] - ends[0]) / 2 if centered else max(-ends[0], ends[1])
-        return chosen_step(value, self.types, most)
+        step = chosen_step(value, self.types, most)
+        # A coarse one must not move the ends, to which values are brought, far outward.
+        common = in_common((step, *ends))
+        return common if most < FINE * common else step
 
     def _inside(
         self, known: Mapping[str, Interval], within: Within

@@ -77,8 +77,10 @@ def within(
         inside = row.RowCall("in", (days, *map(_constant, domain.values)))
     else:
         inside = row.RowCall("between", (seen, *_ends(domain)))
-    other = row.NOTHING if domain.other is None else _constant(domain.other)
-    return row.RowCase(((inside, column),), other)
+    if domain.other is None:
+        return row.RowCase(((inside, column),), row.NOTHING)
+    missing = row.RowCall("is_null", (column,))  # which isn't outside
+    return row.RowCase(((missing, row.NOTHING), (inside, column)), _constant(domain.other))
 
 
 def _at_nearer_end(
