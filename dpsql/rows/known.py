@@ -6,13 +6,14 @@ They follow from what records say of functions (`functions.py`), and types and b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import ClassVar
 
 from dpsql.errors import DpsqlError
+from dpsql.rows.divisors import around_zero, is_zero, not_zero, uncast
 from dpsql.rows.expression import (
     NOTHING,
     RowCall,
@@ -161,12 +162,18 @@ class RowBounds:
         filled: columns that are never NULL.
         expressions: bounds of expressions besides what follows from their columns, see `ordered`.
         typed: whether a cast has the bounds of its type where its value has none.
+        unit: tells of what all values of an expression are whole multiples; None if unknown.
+        where: tells between what columns lie where a condition is true.
+        divisors: expressions that aren't zero.
     """
 
     columns: Mapping[str, Interval]
     filled: frozenset[str] = frozenset()
     expressions: Mapping[RowExpression, Interval] = field(default_factory=dict)
     typed: bool = True
+    unit: Callable[[RowExpression], Fraction | None] = lambda _: None
+    where: Callable[[RowExpression], Iterable[tuple[str, Interval]]] = lambda _: ()
+    divisors: frozenset[RowExpression] = frozenset()
     _lacking: list[str] = field(default_factory=list)
 
     def of(self, expression: RowExpression) -> Interval:
@@ -202,10 +209,29 @@ class RowBounds:
         if isinstance(expression, RowCast):
             return self._of_cast(expression)
         if isinstance(expression, RowCase):
-            results = [result for _, result in expression.cases]
-            return union([self.of(result) for result in (*results, expression.otherwise)
-                          if not _is_null_constant(result)])  # fmt: skip
+            return union(list(self._of_results(expression)))
         return self._of_call(expression)
+
+    def _of_results(self, expression: RowCase) -> Iterator[Interval]:
+        """Yield the bounds of results, each where none of the conditions before is true."""
+        rest = self
+        for condition, result in expression.cases:
+            if not _is_null_constant(result):
+                yield rest.meeting(condition).of(result)
+            others = not_zero(condition, holds=False)
+            rest = replace(rest, divisors=rest.divisors | others) if others else rest
+        if not _is_null_constant(expression.otherwise):
+            yield rest.of(expression.otherwise)
+
+    def meeting(self, condition: RowExpression) -> RowBounds:
+        """Return the bounds of rows that meet a condition."""
+        columns = dict(self.columns)
+        for name, ends in self.where(condition):
+            low, high = common(columns.get(name, _ALL), ends)
+            if low is None or high is None or low <= high:
+                columns[name] = low, high
+        divisors = self.divisors | not_zero(condition, holds=True)
+        return replace(self, columns=columns, divisors=divisors)
 
     def _of_cast(self, expression: RowCast) -> Interval:
         low, high = self.of(expression.value)
@@ -243,6 +269,23 @@ class RowBounds:
     def _any(self, node: RowCall) -> Interval:
         return union([self.of(part) for part in node.arguments if not _is_null_constant(part)])
 
+    def _quotient(self, node: RowCall) -> Interval:
+        """Bounds of a quotient, which is NULL or infinite where the divisor is zero."""
+        first, second = map(self.of, node.arguments)
+        unit = self._least_divisor(node.arguments[1], whole=node.function == "//")
+        divisors = [second] if unit is None else around_zero(second, unit)
+        rule = _whole_quotient if node.function == "//" else _divided
+        return union([rule(node, [first, each]) for each in divisors])
+
+    def _least_divisor(self, divisor: RowExpression, *, whole: bool) -> Fraction | None:
+        """Return how near to zero a divisor comes; None if it may be zero, or come ever nearer."""
+        value = uncast(divisor)
+        apart = whole or value in self.divisors
+        if isinstance(value, RowCall) and value.function == "nullif":
+            first, other = value.arguments
+            value, apart = uncast(first), apart or is_zero(other)
+        return self.unit(value) if apart or value in self.divisors else None
+
     def _first(self, node: RowCall) -> Interval:
         return self.of(node.arguments[0])
 
@@ -277,6 +320,7 @@ class RowBounds:
 
     _OWN: ClassVar[dict[str, Callable[[RowBounds, RowCall], Interval]]] = {
         "any": _any, "first": _first, "extreme": _extreme, "part": _part, "length": _length,
+        "quotient": _quotient, "whole quotient": _quotient,
     }  # fmt: skip
     """Rules that don't ask for the bounds of all arguments."""
 
@@ -587,8 +631,7 @@ _MONTHS |= {"century": 1_200, "millennium": 12_000}
 _YEARS = {"year": 1, "isoyear": 1, "decade": 10, "century": 100, "millennium": 1_000}
 _Rule = Callable[[RowCall, list[Interval]], Interval]
 _RULES: dict[str, _Rule] = {
-    "sum": _added, "difference": _subtracted, "product": _multiplied, "quotient": _divided,
-    "whole quotient": _whole_quotient, "remainder": _remainder,
+    "sum": _added, "difference": _subtracted, "product": _multiplied, "remainder": _remainder,
     "negative": lambda n, g: _subtracted(n, [_ZERO, g[0]]), "absolute": _absolute,
     "rounded": _rounded, "power": _power, "span": _units_between, "truncated": _cut,
     "clock": _shifted, "shift": _moved,

@@ -25,7 +25,7 @@ from dpsql.errors import (
 from dpsql.hints import Hint, RemedyPlace
 from dpsql.linalg.arrays import Ints
 from dpsql.rel.related import related_rows
-from dpsql.rows.expression import RowExpression
+from dpsql.rows.expression import NOTHING, RowCase, RowExpression, all_of, ordered
 from dpsql.rows.known import Interval, common
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
@@ -34,7 +34,6 @@ from dpsql.schema.names import quoted_name, twins
 from dpsql.sql.allow import check_allowed
 from dpsql.sql.assemble import Asked, LoweredStatement, answered, assemble
 from dpsql.sql.binding.core import FILLED, Core, Linear, SumForm
-from dpsql.sql.binding.expressions import BoundExpr
 from dpsql.sql.binding.tables import (
     NamedTables,
     Public,
@@ -477,11 +476,14 @@ def _tree(
     check_allowed(parsed)
     check_written(parsed.query, parsed.source)
     cores = outliner.outline(parsed).cores
-    weight = _only_weight(cores[0]) if len(cores) == 1 else None
-    if weight is None:
+    linear = _only_sum(cores[0]) if len(cores) == 1 else None
+    if linear is None or linear.weight is None:
         raise SqlError("It is not an expression of one row.", hint=_HINT)
     reader = RowReader(sandbox, table, parsed.source)
-    tree, known = reader.known(weight)
+    tree, known = reader.known(linear.weight)
+    if linear.filters:  # SUM(CASE WHEN … THEN … END) adds up what meets a condition
+        holds = all_of(tuple(map(reader.expression, linear.filters)))
+        tree = ordered(RowCase(((holds, tree),), NOTHING))
     type_ = RowWriter(reader.types).write(tree).type
     exact = type_.is_exact
     ends = bounds.among(Fraction(1, 10**type_.scale)) if exact else (bounds.low, bounds.high)
@@ -494,13 +496,11 @@ def _tree(
     return tree, ends
 
 
-def _only_weight(core: Core) -> BoundExpr | None:
-    """Return what a core adds up, if it is the sum of one expression and nothing else."""
+def _only_sum(core: Core) -> Linear | None:
+    """Return what a core computes, if it is the sum of one expression and nothing else."""
     plain = not core.keys and not core.conjuncts and not core.by_row and not core.relations
     (statistic, *others) = core.statistics
-    if not plain or others or not isinstance(statistic, Linear) or statistic.filters:
-        return None
-    return statistic.weight
+    return statistic if plain and not others and isinstance(statistic, Linear) else None
 
 
 def _refused(table: Table, text: str, message: str, hint: str) -> SchemaError:

@@ -55,6 +55,7 @@ def summands(
     if not names or any(map(_is_joined, given)):
         return tuple(given)
     few = FEW_OF_ONE if len(names) == 1 or not names.isdisjoint(told) else FEW
+    few = FEW if any(e.node.find(exp.Div) for e in given) else few  # values of many digits
     few = FEW_PAIRS if len(names) == 2 and all(len(e.attributes) == 1 for e in given) else few
     domains = [table.columns[name] for name in names]
     if not any(map(_is_of_ranges, domains)) and math.prod(d.size for d in domains) <= few:

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from sqlglot import exp
 
-from dpsql.errors import SqlError, UnsupportedSqlError
+from dpsql.errors import ResourceLimitError, SqlError, UnsupportedSqlError
 from dpsql.hints import Hint, first_that_works, instead, never, remedies_of
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.matrices import Intervals, Runs, StructuredMatrix, compact
@@ -34,7 +34,7 @@ from dpsql.sql.binding.core import (
 )
 from dpsql.sql.binding.expressions import BoundExpr, column, render
 from dpsql.sql.lowering.drawn import counted_of, ends_of, ranked_of
-from dpsql.sql.lowering.evaluate import Evaluator, StoredAxis, WeighedEntries
+from dpsql.sql.lowering.evaluate import MAX_JOINT_CELLS, Evaluator, StoredAxis, WeighedEntries
 from dpsql.sql.lowering.matrices import (
     AddedUp,
     CoupledColumns,
@@ -295,7 +295,7 @@ class _Set:
             of_rows = error
         try:
             return self._over_cells(linear, centers)
-        except SqlError as error:
+        except (SqlError, ResourceLimitError) as error:
             if remedies_of(of_rows.hint) and not remedies_of(error.hint):
                 raise of_rows from None
             raise
@@ -397,6 +397,10 @@ class _Set:
                 found.append(self._counted(component, count)[0])
                 continue
             axes = self._inside(component)
+            drawn = counted_of(quantile, self._reader)
+            sizes = (self._table.columns[name].size for name in component.attributes)
+            if drawn is not None and math.prod(sizes) > MAX_JOINT_CELLS:
+                return self._ranked(quantile, drawn)
             if quantile.all_rows and self._evaluator.may_be_null(component, quantile.value):
                 raise self._without_value(quantile.value)
             axis = self._evaluator.values(
@@ -404,10 +408,7 @@ class _Set:
             )
             if not axis.rows:
                 raise self._no_value(quantile.value)
-            if (
-                axis.rows > MOST_TOLD_APART
-                and (drawn := counted_of(quantile, self._reader)) is not None
-            ):
+            if drawn is not None and axis.rows > MOST_TOLD_APART:
                 return self._ranked(quantile, drawn)
             values, type_ = (
                 self._evaluator.frame(axis).to_series(),

@@ -6,8 +6,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import sqlglot
+from sqlglot import exp
+
 from dpsql.errors import ResourceLimitError
-from dpsql.hints import first_that_works, write
+from dpsql.hints import Hint, first_that_works, write
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.matrices import (
     MAX_ENTRIES,
@@ -279,6 +282,16 @@ class AddedTerm:
         return cls(term, largest or 1.0, 0.0)
 
 
+def _nullified(said: str) -> list[Hint]:
+    """Propose an expression in which nothing is divided by zero."""
+    tree = sqlglot.parse_one(said, read="duckdb")
+    divisions = list(tree.find_all(exp.Div, exp.IntDiv, exp.Mod))
+    for one in divisions:
+        zero = exp.Literal.number(0)
+        one.set("expression", exp.Nullif(this=one.expression.unnest(), expression=zero))
+    return [write(tree.sql("duckdb"))] if divisions else []
+
+
 def _range(
     sandbox: Sandbox,
     source: SourceText,
@@ -301,7 +314,7 @@ def _range(
             weight.span,
             "This is infinite, or not a number, for some values of the columns.",
             first_that_works(
-                [write(f"CASE WHEN isfinite({said}) THEN {said} END")],
+                [*_nullified(said), write(f"CASE WHEN isfinite({said}) THEN {said} END")],
                 "leave those values out by WHERE or FILTER.",
             ),
         )

@@ -23,6 +23,7 @@ from dpsql.hints import instead
 from dpsql.rel.distinct import ReadValue
 from dpsql.rows import expression as row
 from dpsql.rows.cuts import Range
+from dpsql.rows.divisors import around_zero, not_zero
 from dpsql.rows.expression import (
     RowCall,
     RowCast,
@@ -52,6 +53,7 @@ from dpsql.rows.measure import (
     bounded_columns,
     chosen_step,
     in_common,
+    last_digit,
     measure,
     middle_of,
     power_of_two,
@@ -161,7 +163,9 @@ class RowReader:
             name: ends for name, d in table.columns.items() if (ends := ends_of(d)) is not None
         }
         known |= {one.name: one.between for one in table.added if one.domain is None}
-        self._bounds = RowBounds(known, table.filled, declared, typed=False)
+        self._bounds = RowBounds(
+            known, table.filled, declared, typed=False, unit=self._unit, where=self._where
+        )
         # A row counts only if it has a value of the domain in each column that is named.
         always = (name for name, domain in table.columns.items() if not domain.nullable)
         self._filled = table.filled.union(always)
@@ -290,7 +294,21 @@ class RowReader:
         """
         read = self._read_plainly((*where, *linear.filters)) if _by_rows(linear) else []
         names = frozenset[str]().union(*(row.columns(condition) for condition in read))
-        return numbers(read, {n: self.types[n] for n in names if n in self.types})
+        found = dict(numbers(read, {n: self.types[n] for n in names if n in self.types}))
+        for name in names & self._bounds.columns.keys():
+            column = row.RowColumn(name)
+            unit = self._unit(column)
+            if unit and any(column in not_zero(condition, holds=True) for condition in read):
+                ends = common(self._bounds.columns[name], found.get(name, (None, None)))
+                sides = around_zero(ends, unit)
+                found |= {name: sides[0]} if len(sides) == 1 else {}
+        return tuple(sorted(found.items()))
+
+    def _where(self, condition: row.RowExpression) -> Within:
+        return numbers([condition], {n: self.types[n] for n in row.columns(condition)})
+
+    def _unit(self, value: row.RowExpression) -> Fraction | None:
+        return last_digit(value, self.types)
 
     def moments(self, conditions: Iterable[BoundExpr], names: Iterable[str]) -> dict[str, Range]:
         """Return between which places timestamps lie where all of some conditions are true."""
