@@ -4,37 +4,50 @@
 
 Which rows count must not depend on the rows of other units. But it may depend on what was released
 of them. So such a subquery is a statement of its own, for a part of the budget, and its answer is
-written in its place: what is asked then is a statement as any other, and the release shows it.
+written in its place: what is asked then is a statement as any other, and the release shows it. So
+is a query after FROM whose rows are answers, and that rows are joined with:
+
+    SELECT COUNT(*) FROM loan JOIN (SELECT kind, AVG(amount) AS mean FROM loan GROUP BY kind) AS m
+    ON loan.kind = m.kind WHERE amount > mean
+
+Its answers are written there as a query of constants, which is public.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
+
+import polars as pl
 
 from dpsql.answers.answers import invented
 from dpsql.answers.facts import ReleasedValue
 from dpsql.errors import (
     BudgetError,
+    Span,
     SqlError,
     UndeterminedError,
     UnsupportedSqlError,
     printable,
 )
-from dpsql.hints import option, spend
+from dpsql.hints import Hint, Remedy, option, spend
 from dpsql.privacy import Budget
 from dpsql.privacy.finding import part_of
 from dpsql.release import Release
 from dpsql.request import Free, Request
-from dpsql.schema.names import quoted_text
+from dpsql.schema.names import RESERVED, quoted_name, quoted_text
 from dpsql.session.answer import charges_of, check_answerable
 from dpsql.session.data import PrivateData
 
 SHARE = Fraction(1, 5)
 """The part of the budget for which all of them are released."""
+MOST_VALUES = 4000
+"""The largest number of values in the rows of one of them."""
 MOST = 8
 """The largest number of them in a request."""
 NAME = "value"
@@ -59,20 +72,23 @@ def with_values(
     Raises:
         DpsqlError: see `answer.answer`.
     """
-    known, assumed = assumed_values(data, request)
+    edits = list[_Edit]()
     budget = request.amount
     each: Budget | Free = 0
-    if budget is not None:
-        each = part_of(budget, SHARE / len(known))
-        data.ledger.check_left(budget, budget.mu_squared, Fraction(0))
-        check_answerable(data, assumed)
+    with _told_as_asked(edits):
+        known, assumed = _assumed(data, request, edits)
+        if budget is not None:
+            each = part_of(budget, SHARE / len(known))
+            data.ledger.check_left(budget, budget.mu_squared, Fraction(0))
+            check_answerable(data, assumed)
     valued = list[ReleasedValue]()
     for _ in known:
         wanted = _wanted(data, request)
         if wanted is not None:
             asked = replace(_alone(request, str(wanted.value)), budget=each)
             release = answer(asked)
-            value = _literal(release[NAME][NAME][0], wanted)
+            shown = release.columns(NAME).filter(pl.col("role") != "adjusted")["column"]
+            value = _written_out(release[NAME].select(shown.to_list()), wanted)
             charges = charges_of(data, release)
             valued.append(ReleasedValue(str(wanted.value), value, charges))
             request = _written(request, wanted, value)
@@ -86,6 +102,12 @@ def assumed_values(data: PrivateData, request: Request) -> tuple[list[str], Requ
     Raises:
         DpsqlError: one of them can't be answered; or there is no budget of which to take a part.
     """
+    edits = list[_Edit]()
+    with _told_as_asked(edits):
+        return _assumed(data, request, edits)
+
+
+def _assumed(data: PrivateData, request: Request, edits: list[_Edit]) -> tuple[list[str], Request]:
     found = list[str]()
     budget = request.amount
     while (wanted := _wanted(data, request)) is not None:
@@ -98,11 +120,75 @@ def assumed_values(data: PrivateData, request: Request) -> tuple[list[str], Requ
                 hint="pass " + spend(rho="0.5") + " in place of " + option("targets") + ".",
             )
         found.append(str(wanted.value))
-        invention = _literal(_invented(data, request, wanted), wanted)
-        request = _written(request, wanted, invention)
+        before, request = request, _written(request, wanted, _invented(data, request, wanted))
+        edits += _edits(before, request, wanted)
     if budget is not None:
         request = replace(request, budget=part_of(budget, 1 - SHARE))
     return found, request
+
+
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    """A value that was written in a statement, which who asked didn't write."""
+
+    before: str
+    after: str
+    start: int
+    old: str
+    new: str
+
+    def place(self, at: int, *, end: bool) -> int:
+        """Return where a place of the text with the value is in the text without."""
+        if at <= self.start:
+            return at
+        if at >= self.start + len(self.new):
+            return at - len(self.new) + len(self.old)
+        return self.start + len(self.old) * end
+
+
+def _edits(before: Request, after: Request, wanted: UnsupportedSqlError) -> Iterator[_Edit]:
+    """Yield what became of the statements in which a value was written."""
+    if wanted.span is None:
+        return
+    start, stop = wanted.span.start, wanted.span.end
+    texts = ((a, b) for (_, a), (_, b) in zip(before.statements, after.statements, strict=True))
+    for text, written in texts:
+        if text != written:
+            length = len(written) - len(text) + stop - start
+            yield _Edit(text, written, start, text[start:stop], written[start : start + length])
+
+
+@contextmanager
+def _told_as_asked(edits: Sequence[_Edit]) -> Iterator[None]:
+    """Tell of errors in the words of who asked, without values that are invented."""
+    try:
+        yield
+    except SqlError as error:
+        for edit in reversed(edits):
+            if error.sql == edit.after and error.span is not None:
+                start, stop = error.span.start, error.span.end
+                inside = edit.start <= start and stop <= edit.start + len(edit.new)
+                span = edit.place(start, end=False), edit.place(stop, end=True)
+                error.sql, error.span = edit.before, Span(*span)
+                error.message = error.message.replace(edit.new, edit.old)
+                if inside and edit.new.startswith("("):
+                    error.message = error.message.replace(edit.new[1:-1], edit.old)
+                error.hint = _without(error.hint, edit)
+        raise
+
+
+def _without(hint: str | None, edit: _Edit) -> str | None:
+    """Return a hint in which a subquery stands again, in place of its value."""
+    if not isinstance(hint, Hint):
+        return hint and hint.replace(edit.new, edit.old)
+    remedies = list[Remedy]()
+    for one in hint.remedies:
+        span = one.span
+        if span is not None:
+            span = edit.place(span[0], end=False), edit.place(span[1], end=True)
+        remedies.append(Remedy(one.place, one.text.replace(edit.new, edit.old), span))
+    texts = (text.replace(edit.new, edit.old) for text in (hint, hint.command, hint.cell))
+    return Hint(*texts, remedies=tuple(remedies))
 
 
 def notes_of(known: list[str], budget: Budget | None) -> tuple[str, ...]:
@@ -115,8 +201,8 @@ def notes_of(known: list[str], budget: Budget | None) -> tuple[str, ...]:
     )
 
 
-def _invented(data: PrivateData, request: Request, wanted: UnsupportedSqlError) -> object:
-    """Return an invented value in place of one that is wanting, of its type.
+def _invented(data: PrivateData, request: Request, wanted: UnsupportedSqlError) -> str:
+    """Write an invented value in place of one that is wanting, of its type; or such rows.
 
     Raises:
         UnsupportedSqlError: it can't be released by itself.
@@ -124,12 +210,14 @@ def _invented(data: PrivateData, request: Request, wanted: UnsupportedSqlError) 
     alone = _alone(request, str(wanted.value))
     try:
         while (inner := _wanted(data, alone)) is not None and inner.value != wanted.value:
-            alone = _written(alone, inner, _literal(_invented(data, alone, inner), inner))
+            alone = _written(alone, inner, _invented(data, alone, inner))
         with data.held():
             script = data.declared.compile(alone)
     except SqlError:
         raise wanted from None
-    return invented(script.statements[0])[0, 0]
+    answer = invented(script.statements[0])
+    shown = [name for name in answer.columns if not name.startswith(RESERVED)]
+    return _written_out(answer.select(shown), wanted)
 
 
 def _wanted(data: PrivateData, request: Request) -> UnsupportedSqlError | None:
@@ -164,13 +252,39 @@ def _written(request: Request, wanted: UnsupportedSqlError, value: str) -> Reque
     return replace(request, statements=statements)
 
 
+def _written_out(answer: pl.DataFrame, wanted: UnsupportedSqlError) -> str:
+    """Write an answer in SQL, in place of what is wanting: a value, or an item after FROM.
+
+    Raises:
+        UndeterminedError: a value is NULL, as of too few rows.
+        UnsupportedSqlError: there are too many.
+    """
+    if wanted.called is None:
+        return _literal(answer[0, 0], wanted)
+    if answer.height * answer.width > MOST_VALUES:
+        raise wanted
+    rows = [
+        f"({', '.join('NULL' if _is_missing(v) else _literal(v, wanted) for v in row)})"
+        for row in answer.rows() or [(None,) * answer.width]
+    ]
+    names = ", ".join(map(quoted_name, answer.columns))
+    kept = "" if answer.height else " WHERE FALSE"
+    query = f"(SELECT * FROM (VALUES {', '.join(rows)}) AS answers({names}){kept})"
+    return f"{query} AS {wanted.called}" if wanted.called else query
+
+
+def _is_missing(value: object) -> bool:
+    """Whether a value is NULL, or no finite number."""
+    return value is None or (isinstance(value, float) and not math.isfinite(value))
+
+
 def _literal(value: object, wanted: UnsupportedSqlError) -> str:
     """Write a value in SQL.
 
     Raises:
         UndeterminedError: it is NULL, as of too few rows.
     """
-    if value is None:
+    if _is_missing(value):
         raise UndeterminedError(
             f"{printable(str(wanted.value))} has no value that could be told: it is of too few "
             "rows.",
@@ -182,6 +296,8 @@ def _literal(value: object, wanted: UnsupportedSqlError) -> str:
         return f"DATE {quoted_text(str(value))}"
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
-    if isinstance(value, int | float | Decimal):
-        return f"({Decimal(str(value)):f})"
+    if isinstance(value, float):  # of which further digits are noise
+        return f"({Decimal(f'{value:.12g}'):f})"
+    if isinstance(value, int | Decimal):
+        return f"({Decimal(value):f})"
     return quoted_text(str(value))

@@ -13,7 +13,6 @@ from sqlglot import exp
 from sqlglot.helper import ensure_list
 
 from dpsql.errors import Span
-from dpsql.hints import Hint, never
 from dpsql.schema import Table
 from dpsql.schema.names import folded
 from dpsql.sql.algebra.counted import CountingSelects
@@ -26,7 +25,7 @@ from dpsql.sql.binding.joins import JoinedItem, joins_of
 from dpsql.sql.binding.named import NOISY, PRIVATE, PUBLIC, Kinds, Name, Names, given_names
 from dpsql.sql.binding.output_names import told_apart
 from dpsql.sql.binding.relations import materialize, stored_relation, without_unused
-from dpsql.sql.binding.subqueries import Subqueries
+from dpsql.sql.binding.subqueries import Subqueries, noisy_item
 from dpsql.sql.binding.tables import NamedTables
 from dpsql.sql.text.parse import Parsed
 
@@ -76,7 +75,7 @@ class Visitor:
     """Walks through one statement from the outside in, and rewrites it."""
 
     def __init__(self, tables: NamedTables, above: float | None, parsed: Parsed) -> None:
-        self._source, self._sandbox = parsed.source, tables.sandbox
+        self._source, self._sandbox, self._root = parsed.source, tables.sandbox, parsed.query
         self._items = PrivateItems(parsed.source, tables)
         self._subqueries = Subqueries(
             parsed.source,
@@ -207,16 +206,6 @@ class Visitor:
         kinds = Kinds()
         item = self._within(join.item, names, kinds)
         if kinds.all == NOISY:
-            raise self._source.unsupported(
-                join.item,
-                "Noisy answers can't be joined with private rows.",
-                never(
-                    "a statement has either private rows or noisy answers in one FROM. Join two "
-                    "noisy answers: WITH a AS (SELECT …), b AS (SELECT …) SELECT … FROM a JOIN b "
-                    "USING (sex); or release what is to be joined by itself, and make it a public "
-                    "table, "
-                )
-                + Hint('public={"chosen": frame}.', "--public chosen."),
-            )
+            raise noisy_item(join.item, self._root, self._source)
         given = given_names(join.item.args.get("alias"))
         return stored_relation(number, join, item, given, self._sandbox, self._source)

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from dpsql.errors import SqlError, SqlSchemaError, printable
-from dpsql.hints import never
 from dpsql.rel.facts import is_scanned
 from dpsql.rel.nodes import Filter, Id, Join, Scan
 from dpsql.rows.expression import RowExpression, all_if_any, all_of, same_value
@@ -53,6 +52,7 @@ from dpsql.sql.binding.joins import JoinedItem, unknown_join
 from dpsql.sql.binding.named import NOISY, PRIVATE
 from dpsql.sql.binding.row_queries import UNNAMED
 from dpsql.sql.binding.scope import EITHER, Home, Visible, VisibleItem, owner_of, qualifier_of
+from dpsql.sql.binding.subqueries import noisy_item
 from dpsql.sql.lowering.measures import RowReader
 
 if TYPE_CHECKING:
@@ -214,11 +214,7 @@ class _Meeting:
         """
         kind = self._queries.item_kind(join.item, self._rows.names)
         if kind == NOISY:
-            raise self._source.unsupported(
-                join.item,
-                "Noisy answers can't be joined with private rows.",
-                never("a statement has either private rows or noisy answers in one FROM."),
-            )
+            raise noisy_item(join.item, self._queries.root, self._source)
         if kind != PRIVATE:
             from dpsql.sql.algebra.public_rows import public_rows  # most are joined over cells
 

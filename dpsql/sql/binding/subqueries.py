@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from dpsql.hints import never
+from dpsql.errors import UnsupportedSqlError
+from dpsql.hints import Hint, never
 from dpsql.schema import Table
-from dpsql.schema.names import folded
+from dpsql.schema.names import folded, quoted_name
 from dpsql.sql.binding.expressions import Expr, render
 from dpsql.sql.binding.items import PrivateItems
 from dpsql.sql.binding.joins import name_parts
@@ -173,6 +174,9 @@ class Subqueries:
                 ),
             )
             error.value = value_alone(node, self._root, self._source)
+            if private is None and isinstance(node.parent, exp.In):
+                of = self._source.text(self._source.node(node))
+                error.called, error.value = "", _alone(f"SELECT * FROM {of}", node, self._root)
             raise error
         return rewritten
 
@@ -224,10 +228,39 @@ def value_alone(node: Expr, root: Expr, source: SourceText) -> str | None:
         root: the statement that it is in.
         source: the text of that.
     """
-    clause = root.args.get("with_")
     if not isinstance(node, exp.Subquery) or not isinstance(node.this, exp.Select):
         return None
-    text = f"SELECT {source.text(source.node(node))} AS value"
+    return _alone(f"SELECT {source.text(source.node(node))} AS value", node, root)
+
+
+def noisy_item(item: Expr, root: Expr, source: SourceText) -> UnsupportedSqlError:
+    """Say that an item after FROM has noisy answers, and return the statement that releases them.
+
+    Args:
+        item: the item.
+        root: the statement that it is in.
+        source: the text of that.
+    """
+    error = source.unsupported(
+        item,
+        "Noisy answers can't be joined with private rows.",
+        never(
+            "a statement has either private rows or noisy answers in one FROM. Join two noisy "
+            "answers: WITH a AS (SELECT …), b AS (SELECT …) SELECT … FROM a JOIN b USING (sex); or "
+            "release what is to be joined by itself, and make it a public table, "
+        )
+        + Hint('public={"chosen": frame}.', "--public chosen."),
+    )
+    if isinstance(item, exp.Subquery | exp.Table):
+        alias, name = item.args.get("alias"), item.name if isinstance(item, exp.Table) else ""
+        error.called = render(alias) if alias is not None else name and quoted_name(name)
+        error.value = _alone(f"SELECT * FROM {source.text(source.node(item))}", item, root)
+    return error
+
+
+def _alone(text: str, node: Expr, root: Expr) -> str:
+    """Write a statement with the CTEs of another one, if a part of that needs them."""
+    clause = root.args.get("with_")
     named = {folded(cte.alias) for cte in (clause.expressions if clause is not None else ())}
     uses = any(folded(table.name) in named for table in node.find_all(exp.Table))
     return f"{render(clause)} {text}" if clause is not None and uses else text
