@@ -63,8 +63,8 @@ ASKED = [
     "SELECT COUNT(*) AS n FROM c, (SELECT AVG(age) AS mean FROM c) WHERE age > mean",
     "WITH a AS (SELECT AVG(age) AS mean, MAX(age) AS most FROM c) SELECT c.town, COUNT(*) AS n "
     "FROM c CROSS JOIN a AS b WHERE age BETWEEN b.mean AND b.most - 1 GROUP BY c.town",
-    "SELECT COUNT(*) AS n FROM c JOIN (SELECT town, AVG(age) FROM c GROUP BY town) AS a(town, mean) "
-    "ON c.town = a.town AND age > mean",
+    "SELECT COUNT(*) AS n FROM c JOIN (SELECT town, AVG(age) FROM c GROUP BY town) AS a(town, m) "
+    "ON c.town = a.town AND age > m",
     "WITH a AS (SELECT town, COUNT(*) AS m FROM c GROUP BY town) SELECT town, "
     "COUNT(*) / MAX(m) AS n FROM c JOIN a USING (town) WHERE age > 40 GROUP BY town ORDER BY town",
     "SELECT COUNT(*) AS n FROM c LEFT JOIN (SELECT town FROM c GROUP BY town "
