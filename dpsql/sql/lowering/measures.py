@@ -777,7 +777,9 @@ def bucket_key(
     values = _values(expression, writer, bounds)
     if values is None:
         return None
-    inner = (_values(part, writer, bounds) for part in nodes(expression) if part != expression)
+    read = row.columns(expression)  # a part that reads fewer doesn't tell the rest
+    parts = (part for part in nodes(expression) if part != expression and row.columns(part) == read)
+    inner = (_values(part, writer, bounds) for part in parts)
     if any(found is not None and len(found) < len(values) for found in inner):
         return None
     type_ = writer.write(expression).type
