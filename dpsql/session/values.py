@@ -291,13 +291,13 @@ def _literal(value: object, wanted: UnsupportedSqlError) -> str:
             hint="write a value in its place.",
         )
     if isinstance(value, datetime):
-        return f"TIMESTAMP {quoted_text(str(value))}"
+        return f"(TIMESTAMP {quoted_text(str(value))})"
     if isinstance(value, date):
-        return f"DATE {quoted_text(str(value))}"
+        return f"(DATE {quoted_text(str(value))})"
     if isinstance(value, bool):
-        return "TRUE" if value else "FALSE"
+        return "(TRUE)" if value else "(FALSE)"
     if isinstance(value, float):  # of which further digits are noise
         return f"({Decimal(f'{value:.12g}'):f})"
     if isinstance(value, int | Decimal):
         return f"({Decimal(value):f})"
-    return quoted_text(str(value))
+    return f"({quoted_text(str(value))})"

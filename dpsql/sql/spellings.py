@@ -1,6 +1,7 @@
 """Spellings that say the same in other words: ANY and ALL, UNNEST in a SELECT list, NATURAL, `*`.
 
     x = ANY (q)                        x IN q
+    x IN (SELECT MAX(y) FROM t)        x = (SELECT MAX(y) FROM t)
     x > ALL ([1, 2])                   x > 1 AND x > 2
     x > ALL (SELECT y …)               CASE WHEN NOT EXISTS (…) THEN true
                                        WHEN x <= (SELECT MAX(y) …) THEN false
@@ -72,6 +73,8 @@ def without_spellings(parsed: Parsed, columns: Columns, is_private: IsPrivate) -
     selects = list(parsed.query.find_all(exp.Select))
     for node in list(parsed.query.find_all(exp.Any, exp.All, exp.Anonymous)):
         _write_compared(node)
+    for listed in list(parsed.query.find_all(exp.In)):
+        _write_equal(listed)
     for interval in list(parsed.query.find_all(exp.Interval)):
         _write_interval(interval)
     for added in list(parsed.query.find_all(exp.DateAdd)):
@@ -115,6 +118,22 @@ def _write_compared(node: Expr) -> None:
         comparison.replace(exp.Paren(this=joined))
     elif isinstance(given, exp.Query) and _lists_one(given):
         comparison.replace(_with_all(comparison, given, of_all=of_all))
+
+
+def _write_equal(listed: exp.In) -> None:
+    """Write what is IN a query of exactly one row as equal to its value."""
+    query = listed.args.get("query")
+    inner = query.this if isinstance(query, exp.Subquery) else None
+    if isinstance(inner, exp.Select) and _has_one_row(inner):
+        listed.replace(exp.EQ(this=listed.this, expression=query))
+
+
+def _has_one_row(select: exp.Select) -> bool:
+    """Whether a SELECT adds up all its rows, and returns one value."""
+    parts = {key for key, value in select.args.items() if value} - {"expressions", "from_", "where"}
+    return (
+        parts <= {"joins"} and len(select.expressions) == 1 and has_aggregate(select.expressions[0])
+    )
 
 
 def _with_all(comparison: Expr, query: exp.Query, *, of_all: bool) -> Expr:

@@ -71,6 +71,8 @@ ASKED = [
     "HAVING COUNT(*) > 1000) AS a ON a.town = c.town WHERE a.town IS NULL",
     "WITH a AS (SELECT town FROM c GROUP BY town ORDER BY COUNT(*) DESC LIMIT 1) "
     "SELECT COUNT(*) AS n FROM c WHERE town IN (SELECT town FROM a)",
+    "SELECT COUNT(*) AS n FROM o WHERE day IN (SELECT MAX(day) FROM o WHERE price > 1000)",
+    "SELECT COUNT(*) AS n FROM c WHERE age NOT IN (SELECT MIN(age) FROM c)",
     "SELECT SUM((age - mean) * (age - mean)) AS n FROM c, (SELECT AVG(age) AS mean FROM c) AS a",
 ]  # fmt: skip
 
