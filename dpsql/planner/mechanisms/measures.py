@@ -521,7 +521,15 @@ def _total(plan: Plan) -> float:
     return plan.rmse**2 * plan.workload.count
 
 
+_LONG = 512
+"""Binary digits of a share of a budget; another one is rounded down to as many."""
+
+
 def _share(budget: Budget, amount: Fraction) -> Budget:
+    """Return a share as a budget, which is no more: what it is made of may have many digits."""
+    if amount.denominator.bit_length() > _LONG:
+        places = _LONG - min(0, amount.numerator.bit_length() - amount.denominator.bit_length())
+        amount = Fraction(amount.numerator * 2**places // amount.denominator, 2**places)
     return Budget(epsilon=amount, delta=0) if budget.pure else Budget(rho=amount / 2)
 
 
