@@ -46,8 +46,9 @@ def uncast(value: RowExpression) -> RowExpression:
 
 def is_zero(value: RowExpression) -> bool:
     """Whether an expression is the number zero."""
-    number = isinstance(value, RowConstant) and value.kind in {"INTEGER", "DECIMAL", "DOUBLE"}
-    return number and float(value.text) == 0
+    if not isinstance(value, RowConstant) or value.kind not in {"INTEGER", "DECIMAL", "DOUBLE"}:
+        return False
+    return float(value.text) == 0
 
 
 def around_zero(of: Interval, unit: Fraction) -> list[Interval]:

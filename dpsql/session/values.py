@@ -187,8 +187,10 @@ def _without(hint: str | None, edit: _Edit) -> str | None:
         if span is not None:
             span = edit.place(span[0], end=False), edit.place(span[1], end=True)
         remedies.append(Remedy(one.place, one.text.replace(edit.new, edit.old), span))
-    texts = (text.replace(edit.new, edit.old) for text in (hint, hint.command, hint.cell))
-    return Hint(*texts, remedies=tuple(remedies))
+    python, command, cell = (
+        text.replace(edit.new, edit.old) for text in (hint, hint.command, hint.cell)
+    )
+    return Hint(python, command, cell, tuple(remedies))
 
 
 def notes_of(known: list[str], budget: Budget | None) -> tuple[str, ...]:
