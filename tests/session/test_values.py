@@ -192,7 +192,7 @@ WRONG = [
 def test_refusals_mark_what_was_asked_and_show_no_value(sql, marked, subquery):
     asked, marked = sql.format(subquery), marked.format(subquery)
     with pytest.raises(dpsql.SqlError) as refused:
-        dpsql.Session(CON, **UNITS).release(asked, budget=dpsql.Budget(rho=1))
+        dpsql.Session(shared(), **UNITS).release(asked, budget=dpsql.Budget(rho=1))
     error = refused.value
     assert error.sql == asked
     assert asked[error.span.start : error.span.end] == marked
