@@ -232,13 +232,13 @@ def test_a_folder_whose_part_for_keys_was_changed_is_refused(split, tmp_path):
         asked = {**document["budget"]["asked"], "key_delta": aside}
         forged = {**sealed, "budget": {**document["budget"], "asked": asked}}
         forged["sha256"] = folder._digest(forged)
-        (path / "release.json").write_text(folder._text(forged))
+        (path / "release.json").write_text(folder.as_json(forged))
         with pytest.raises((ReleaseFormatError, LedgerError)):
             Release.load(path, ledger=split.ledger)
     for number in (folder.FORMAT, folder.SEVERAL, 3, 7):
         forged = {**sealed, "format": number}
         forged["sha256"] = folder._digest(forged)
-        (path / "release.json").write_text(folder._text(forged))
+        (path / "release.json").write_text(folder.as_json(forged))
         with pytest.raises(ReleaseFormatError):
             Release.load(path)
     (path / "release.json").write_text(text)

@@ -576,7 +576,7 @@ def forge(path, field, value):
     document = json.loads(file.read_text())
     del document["sha256"]
     document["drawn_quantiles"][0][field] = value
-    file.write_text(folder._text({**document, "sha256": folder._digest(document)}))
+    file.write_text(folder.as_json({**document, "sha256": folder._digest(document)}))
 
 
 FORGED = {

@@ -181,7 +181,7 @@ def test_a_folder_of_other_lists_of_values_is_refused(con, tmp_path, change):
     content = json.loads(document.read_text())
     del content["sha256"]
     change(content["found_keys"][0]["computed"])
-    document.write_text(folder._text({**content, "sha256": folder._digest(content)}))
+    document.write_text(folder.as_json({**content, "sha256": folder._digest(content)}))
     with pytest.raises((dpsql.errors.ReleaseFormatError, dpsql.errors.LedgerError)):
         dpsql.Release.load(tmp_path / "forged", ledger=session.ledger)
 

@@ -515,7 +515,7 @@ def test_a_folder_that_says_otherwise_is_refused(con, tmp_path, what):
     document = json.loads(path.read_text("utf-8"))
     del document["sha256"]
     ({**CHANGES, **OTHERS}[what])(document["found_keys"][0])
-    path.write_text(folder._text({**document, "sha256": folder._digest(document)}), "utf-8")
+    path.write_text(folder.as_json({**document, "sha256": folder._digest(document)}), "utf-8")
     ledger = session.ledger if what in OTHERS else None
     with pytest.raises((dpsql.errors.ReleaseFormatError, dpsql.errors.LedgerError)):
         dpsql.Release.load(tmp_path / "r", ledger=ledger)

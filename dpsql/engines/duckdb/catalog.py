@@ -101,7 +101,7 @@ MEANING = {
 _RESET = frozenset({"current_dialect", "active_grammar_extensions"})
 """Settings of which no value can be set that means the default."""
 _READ = ("lock_configuration", *MEANING)
-_SETTINGS = ", ".join(f"system.main.current_setting('{name}')::VARCHAR" for name in _READ)
+_SETTINGS = ", ".join(f"system.main.current_setting('{name}')" for name in _READ)
 _HERE = f"""
     SELECT system.main.current_database(), system.main.current_schema(), database_name, path, type,
         {_SETTINGS}
@@ -208,7 +208,8 @@ class DuckDBCatalog(HeldCatalog):
         rows = self.fetch(_HERE)
         current = SchemaPath(str(rows[0][0]), str(rows[0][1]))
         databases = {row[2]: (row[3], str(row[4])) for row in rows}
-        return _Databases(current, databases, dict(zip(_READ, rows[0][5:], strict=True)))
+        settings = map(_spelled, rows[0][5:])  # a cast of each would take DuckDB longer
+        return _Databases(current, databases, dict(zip(_READ, settings, strict=True)))
 
     def check_meaning(self) -> None:
         """Check that SQL means on the connection what it means by default.
@@ -347,6 +348,11 @@ class DuckDBCatalog(HeldCatalog):
     def copying(self, relation: str, name: str) -> str:
         """Write the statement that stores a relation as a table; see `Catalog`."""
         return f"CREATE TABLE {name} AS FROM {relation};"
+
+
+def _spelled(value: object) -> str | None:
+    """Write the value of a setting, which is a truth value, a name or a list of some."""
+    return str(value).lower() if isinstance(value, bool) else None if value is None else str(value)
 
 
 def _other_meaning(name: str, value: str, *, locked: bool) -> SchemaError:
