@@ -41,15 +41,26 @@ def number_at(place: int) -> float:
 
 
 def single_places_of(numbers: NDArray[np.float64]) -> Ints:
-    """Return the places of finite numbers of single precision among each other."""
-    bits = np.asarray(numbers, dtype=np.float32).view(np.int32).astype(np.int64)
-    return np.where(bits < 0, -(2**31) - bits, bits)
+    """Return the places of finite numbers of single precision among each other.
+
+    By the bits of a double with 52 after the point, of which such a number has 23: 2^e·1.m has the
+    place (e + 127)·2^23 + m from e = −126 on, and a smaller one 2^(e + 149)·1.m, a whole number. No
+    float has a part in that, as a processor may be set to take the smallest for 0.
+    """
+    places = places_of(numbers)
+    size = np.abs(places)
+    exponent = (size >> 52) - 1023
+    usual = (size >> 29) - ((1023 - 127) << 23)
+    digits = (1 << 52) | (size & ((1 << 52) - 1))
+    smallest = digits >> np.clip(52 - 149 - exponent, 0, 63)
+    return np.where(exponent >= -126, usual, smallest) * np.sign(places)
 
 
 def single_place_of(number: float) -> int:
     """Return the place of the nearest number of single precision, of the largest if none is."""
     near = min(max(number, -LARGEST_SINGLE), LARGEST_SINGLE)
-    return int(single_places_of(np.array([near]))[0])
+    (bits,) = struct.unpack("<i", struct.pack("<f", near))
+    return int(bits if bits >= 0 else -(2**31) - bits)
 
 
 def single_number_at(place: int) -> float:

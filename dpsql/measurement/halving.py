@@ -54,7 +54,8 @@ Guarantees:
     7. No value is moved after rows are counted (`RankedRows.check` refuses two values at one
        place). NULL and NaN are no values, and what is beyond the line is at its ends, before ranks.
     8. All is decided in whole numbers and fractions of any size; no float has a part in it. What
-       leaves this file are places that were drawn. Time depends on how many values are read.
+       leaves this file are places that were drawn. Time depends on how many rows near a quantile
+       have the same value, up to `MOST_NEAR` on either side: a plan that looks further is refused.
 """
 
 from __future__ import annotations
@@ -86,6 +87,8 @@ from dpsql.measurement.quantiles import (
 from dpsql.measurement.randomness import RandomBits, fresh_bits
 from dpsql.rel.ranked import RankedValues, ValueLine
 
+MOST_NEAR = 2**14
+"""Rows on either side of a quantile that are told apart: each that ties is a cut of its own."""
 _BETWEEN = 7
 """The logarithm of how much likelier the best cut is than those as far off as another quantile."""
 _LARGER = 2
@@ -166,6 +169,8 @@ class HalvedPlan:
             raise InternalError("several quantiles are drawn in order, between the first and last")
         if self.epsilon <= 0:
             raise InternalError("quantiles are drawn for an amount above 0")
+        if not has_few_near(self.probabilities, self.line, self.epsilon):
+            raise InternalError("too many rows near a quantile would have to be told apart")
         for window in self.windows:
             if window.probability.denominator * MOST_ROWS + window.reach >= 2**126:
                 raise InternalError("a quantile's probability has too many digits")
@@ -208,8 +213,7 @@ class HalvedPlan:
 
     def least(self, part: HalvedPart) -> int:
         """Return the score −R at which others are cut off."""
-        beyond = Fraction(math.log(self.line.width)) + BEYOND
-        return -math.ceil(beyond * score_range(part.probability) / self.epsilon)
+        return _least(part.probability, self.line, self.epsilon)
 
     @property
     def windows(self) -> tuple[RankWindow, ...]:
@@ -230,6 +234,17 @@ class HalvedPlan:
             reach = math.ceil(probability.denominator * off[part.at])
             found.append(RankWindow(probability, reach))
         return tuple(found)
+
+
+def _least(p: Fraction, line: ValueLine, epsilon: Fraction) -> int:
+    beyond = Fraction(math.log(line.width)) + BEYOND
+    return -math.ceil(beyond * score_range(p) / epsilon)
+
+
+def has_few_near(probabilities: Sequence[Fraction], line: ValueLine, epsilon: Fraction) -> bool:
+    """Whether at an ε no more than `MOST_NEAR` rows on either side of a cut are told apart."""
+    each = (part.probability for part in parts_of(probabilities))
+    return all(-_least(p, line, epsilon) <= MOST_NEAR * p.denominator for p in each)
 
 
 def are_halved(probabilities: Sequence[Fraction]) -> bool:
@@ -353,12 +368,13 @@ class _Cuts:
             InternalError: a row with a score above −R wasn't read.
         """
         b, wanted = p.denominator, p.numerator * rows.size
-        first, last = (wanted + least) // b, -((least + 1 - wanted) // b)
+        first = max((wanted + least) // b, 0)
+        last = max(min(-((least + 1 - wanted) // b), rows.size), first)
         near = (rows.upto > first) & (rows.below < last)
         places, below, upto = rows.places[near], rows.below[near], rows.upto[near]
         begun, ended, share = np.maximum(below, first), np.minimum(upto, last), upto - below
         own, ends = places.tolist(), np.arange(len(places))
-        row, at = np.arange(max(first, 0), min(last, rows.size)), np.repeat(ends, ended - begun)
+        row, at = np.arange(first, last), np.repeat(ends, ended - begun)
         if len(row) != len(at):
             raise InternalError("rows near a quantile are missing")
         free, between = [rows.low.place, *(place + 1 for place in own)], np.append(0, upto)

@@ -91,6 +91,8 @@ class ValueLine:
     def is_possible(self) -> bool:
         """Whether it is a part of the line of all values of its type."""
         whole = ValueLine.of(self.type)
+        if self.single and not self.type.is_float:
+            return False
         if whole is not None and self.type.is_float and not self.single:
             most = place_of(sys.float_info.max)
             whole = ValueLine(self.type, -most, most)

@@ -137,6 +137,8 @@ def decode_quantiles(content: bytes) -> KeptDraws:
         document = zlib.decompress(content.removeprefix(_MARK))
         kind = KeptQuantiles | tuple[KeptQuantiles, ...]
         found = msgspec.json.decode(document, type=kind, dec_hook=_fraction)
+        if not found:
+            raise ValueError
         return KeptDraws((found,) if isinstance(found, KeptQuantiles) else found)
     except (ValueError, TypeError, zlib.error, RecursionError):  # msgspec's errors are ValueErrors
         raise ReleaseFormatError(

@@ -161,7 +161,7 @@ class WantedQuantiles:
         given = request.quantiles or Quantiles()
         share = given.share or (ALONE if _is_alone(script) else BESIDE)
         each = share / len(script.drawn)  # so that a charge that failed is for the same again
-        steps = (DrawStep(of, part_of(budget, each * len(of))) for of in _together(missing))
+        steps = _steps(missing, lambda of: DrawStep(of, part_of(budget, each * len(of))))
         return cls(script, tuple(steps), part_of(budget, 1 - each * len(missing)))
 
     def beside(self, asked: Compiled) -> Compiled:
@@ -170,8 +170,10 @@ class WantedQuantiles:
         return replace(asked, request=replace(asked.request, budget=self.rest), notes=notes)
 
 
-def _together(missing: Sequence[DrawnQuantile]) -> Iterator[tuple[DrawnQuantile, ...]]:
-    """Yield the quantiles that are drawn for one charge: several of the same rows, or one.
+def _steps(
+    missing: Sequence[DrawnQuantile], step: Callable[[tuple[DrawnQuantile, ...]], DrawStep]
+) -> Iterator[DrawStep]:
+    """Yield what is drawn for one charge each: several quantiles of the same rows, or one.
 
     The least and the largest value are drawn by themselves, and so are all that halving would bring
     no nearer.
@@ -182,16 +184,20 @@ def _together(missing: Sequence[DrawnQuantile]) -> Iterator[tuple[DrawnQuantile,
         rows.setdefault((of.table.path, of.rows) if inside else id(of), []).append(of)
     for own in rows.values():
         own.sort(key=lambda of: of.values.probability)
-        if len(own) >= FEWEST and _are_better(own):
-            yield tuple(own)
+        if len(own) >= FEWEST and _are_better(together := step(tuple(own))):
+            yield together
         else:
-            yield from ((of,) for of in own)
+            yield from (step((of,)) for of in own)
 
 
-def _are_better(own: Sequence[DrawnQuantile]) -> bool:
-    from dpsql.measurement.halving import is_better  # which few need
+def _are_better(step: DrawStep) -> bool:
+    from dpsql.measurement.halving import has_few_near, is_better, levels_of  # which few need
 
-    return is_better([of.values.probability for of in own], own[0].values.line)
+    values, rows = step.asked[0].values, step.asked[0].table.contributions
+    if not is_better(step.among, values.line):
+        return False
+    epsilon = epsilon_of(step.amount, values, rows, levels_of(step.among))
+    return has_few_near(step.among, values.line, epsilon)
 
 
 def epsilon_of(budget: Budget, values: RankedValues, rows: int, levels: int = 1) -> Fraction:
