@@ -27,7 +27,7 @@ from dpsql.answers.leastsquares import (
     least_squares,
     whole_table,
 )
-from dpsql.answers.noise import Support
+from dpsql.answers.noise import Footing
 from dpsql.answers.sources import about
 from dpsql.errors import InternalError, ResourceLimitError, SqlError, UnsupportedSqlError, printable
 from dpsql.hints import NO_REUSE, option
@@ -685,11 +685,11 @@ class AdjustedFrames:
         for plain, other in pairs:
             yield _beside(plain, other, values)
 
-    def supported(self, name: str) -> tuple[pl.DataFrame, Support]:
+    def supported(self, name: str) -> tuple[pl.DataFrame, Footing]:
         """Return the frame of a statement, and what its unbiased values rest on."""
         return self.frame(name), self._plain.supported(name)[1]
 
-    def supported_batches(self, name: str, rows: int) -> Iterator[tuple[pl.DataFrame, Support]]:
+    def supported_batches(self, name: str, rows: int) -> Iterator[tuple[pl.DataFrame, Footing]]:
         """Yield the frame in pieces, each with what its unbiased values rest on."""
         known = (support for _, support in self._plain.supported_batches(name, rows))
         yield from zip(self.batches(name, rows), known, strict=True)

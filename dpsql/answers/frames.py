@@ -18,7 +18,7 @@ from dpsql.answers.noise import (
     PairSupport,
     Quotient,
     Steps,
-    Support,
+    Footing,
     of_statistic,
     reach,
     rounded,
@@ -90,7 +90,7 @@ class AnsweredFrames:
     ) -> None:
         self._statements = {statement.name: statement for statement in statements}
         self._frames: dict[str, pl.DataFrame] = {}
-        self._support: dict[str, Support] = {}
+        self._support: dict[str, Footing] = {}
         self._lock = threading.RLock()
         self._answers = answers
         self._confidence = confidence
@@ -135,7 +135,7 @@ class AnsweredFrames:
         for part in parts(statement.tables[0].sets[0], rows):
             yield self._direct(statement, part)
 
-    def supported(self, name: str) -> tuple[pl.DataFrame, Support]:
+    def supported(self, name: str) -> tuple[pl.DataFrame, Footing]:
         """Return the frame of a statement, and what its values rest on.
 
         Raises:
@@ -150,7 +150,7 @@ class AnsweredFrames:
                 )
             return frame, self._support[name]
 
-    def supported_batches(self, name: str, rows: int) -> Iterator[tuple[pl.DataFrame, Support]]:
+    def supported_batches(self, name: str, rows: int) -> Iterator[tuple[pl.DataFrame, Footing]]:
         """Yield the frame in pieces, each with what its values rest on.
 
         Raises:
@@ -221,14 +221,14 @@ class AnsweredFrames:
         order = _order(part, [o.key for o in outputs if o.key is not None])
         return pl.DataFrame([column.gather(order) for column in columns])
 
-    def _direct_support(self, statement: Statement, part: GroupBox) -> Support:
+    def _direct_support(self, statement: Statement, part: GroupBox) -> Footing:
         """Say what the rows rest on of a part of a statement that computes nothing."""
         outputs = statement.direct or ()
         order = _order(part, [o.key for o in outputs if o.key is not None])
         of = {o.name: part.group.columns[o.statistic] for o in outputs if o.statistic is not None}
         found = {n: of_statistic(self._answers, c, part)[order] for n, c in of.items()}
         ranges = {name: column.range for name, column in of.items() if column.range is not None}
-        return Support.of(found, part.rows, ranges=ranges)
+        return Footing.of(found, part.rows, ranges=ranges)
 
     def _values(self, output: DirectOutput, part: GroupBox) -> list[pl.Series]:
         column = part.group.columns[output.statistic or 0]
@@ -347,7 +347,7 @@ def _support(
     answers: Answers,
     result: pl.DataFrame,
     noise: Noise | None,
-) -> Support:
+) -> Footing:
     """Say what the rows of a result rest on."""
     known, width = PairSupport(statement, answers), len(post.everything)
     noisy = {i: output.name for i, output in enumerate(post.outputs) if output.noisy}
@@ -363,7 +363,7 @@ def _support(
             several = len(placed.fraction.bottom) > 1  # as N·(N − 1), which no rows make negative
             doubtful[name] = unfounded(result.to_series(below), variances, positive=several)
     ranges = {noisy[i]: values for i, values in post.ranges.items()}
-    return Support.of(found, result.height, doubtful, ranges)
+    return Footing.of(found, result.height, doubtful, ranges)
 
 
 def quotients(post: Postprocessing, placed: Placed, result: pl.DataFrame, noise: Noise) -> Quotient:
@@ -521,10 +521,10 @@ KEEPS = "not suppressed: no count of its rows is known"
 class SupportedFrames(Frames, Protocol):
     """Frames of which it is known what their values rest on."""
 
-    def supported(self, name: str) -> tuple[pl.DataFrame, Support]:
+    def supported(self, name: str) -> tuple[pl.DataFrame, Footing]:
         """Return the frame of a statement, and what its values rest on."""
 
-    def supported_batches(self, name: str, rows: int) -> Iterator[tuple[pl.DataFrame, Support]]:
+    def supported_batches(self, name: str, rows: int) -> Iterator[tuple[pl.DataFrame, Footing]]:
         """Yield it in pieces."""
 
 
@@ -561,7 +561,7 @@ class AnsweredAgain:
         """Describe the columns of the frame."""
         return self._stored.columns(name)
 
-    def supported(self, name: str) -> tuple[pl.DataFrame, Support]:
+    def supported(self, name: str) -> tuple[pl.DataFrame, Footing]:
         """Return the frame of a statement, and what its values rest on.
 
         Raises:
@@ -600,7 +600,7 @@ class AnsweredAgain:
             )
         return frame, support
 
-    def supported_batches(self, name: str, rows: int) -> Iterator[tuple[pl.DataFrame, Support]]:
+    def supported_batches(self, name: str, rows: int) -> Iterator[tuple[pl.DataFrame, Footing]]:
         """Yield it in pieces."""
         frame, support = self.supported(name)
         for start in range(0, max(frame.height, 1), rows):
@@ -632,12 +632,12 @@ class SuppressedFrames:
         for frame, support in self.plain.supported_batches(name, rows):
             yield self.suppressed(name, frame, support)
 
-    def supported(self, name: str) -> tuple[pl.DataFrame, Support]:
+    def supported(self, name: str) -> tuple[pl.DataFrame, Footing]:
         """Return the frame of a statement, and what its values rest on."""
         frame, support = self.plain.supported(name)
         return self.suppressed(name, frame, support), support
 
-    def supported_batches(self, name: str, rows: int) -> Iterator[tuple[pl.DataFrame, Support]]:
+    def supported_batches(self, name: str, rows: int) -> Iterator[tuple[pl.DataFrame, Footing]]:
         """Yield it in pieces."""
         for frame, support in self.plain.supported_batches(name, rows):
             yield self.suppressed(name, frame, support), support
@@ -656,11 +656,11 @@ class SuppressedFrames:
             rows.append(row)
         return pl.DataFrame(rows, schema=dict.fromkeys(DESCRIBED, pl.String))
 
-    def few(self, support: Support, value: str) -> pl.Series:
+    def few(self, support: Footing, value: str) -> pl.Series:
         """Say of each value whether too few rows are behind it."""
         return (support.rows[value] < self._below).fill_null(value=False)
 
-    def suppressed(self, name: str, frame: pl.DataFrame, support: Support) -> pl.DataFrame:
+    def suppressed(self, name: str, frame: pl.DataFrame, support: Footing) -> pl.DataFrame:
         """Return a frame without the values of few rows."""
         changed = []
         for value in support.rows:

@@ -350,8 +350,8 @@ is marked and has no variance: one of first order would be wrong by any factor."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Support:
-    """The support of the values of a frame: what they rest on, row by row."""
+class Footing:
+    """The footing of the values of a frame: what they rest on, row by row."""
 
     rows: Mapping[str, pl.Series]
     """Value → on how many rows, by their noisy number; NULL where no count is known."""
@@ -367,7 +367,7 @@ class Support:
         rows: int,
         unfounded: Mapping[str, pl.Series] | None = None,
         ranges: Mapping[str, pl.Series] | None = None,
-    ) -> Support:
+    ) -> Footing:
         """Return what is known, with what others in a row say where nothing is known of a value.
 
         Args:
@@ -386,9 +386,9 @@ class Support:
         }
         return cls(known, unfounded or {}, ranges or {})
 
-    def part(self, start: int, rows: int) -> Support:
+    def part(self, start: int, rows: int) -> Footing:
         """Return the same of a slice of the frame."""
-        return Support(
+        return Footing(
             {name: each.slice(start, rows) for name, each in self.rows.items()},
             {name: each.slice(start, rows) for name, each in self.unfounded.items()},
             self.ranges,

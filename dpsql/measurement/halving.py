@@ -303,7 +303,7 @@ class _Cut(NamedTuple):
     rows: int
 
 
-class _Rows(NamedTuple):
+class _PartRows(NamedTuple):
     """Values of rows between two cuts: places, the rows below each and up to it, in the part.
 
     Args:
@@ -321,7 +321,7 @@ class _Rows(NamedTuple):
     high: _Cut
 
     @classmethod
-    def of(cls, found: RankedRows, own: slice, low: _Cut, high: _Cut) -> _Rows:
+    def of(cls, found: RankedRows, own: slice, low: _Cut, high: _Cut) -> _PartRows:
         """Return those of a group, as far as they were read."""
         below, upto = (
             np.clip(rows[own], low.rows, high.rows) - low.rows for rows in (found.below, found.upto)
@@ -344,7 +344,7 @@ class _Rows(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Cuts:
+class _PartCuts:
     """All cuts of a part: at places that no row near the quantile has, and rows.
 
     Args:
@@ -358,7 +358,7 @@ class _Cuts:
     gaps: int
 
     @classmethod
-    def of(cls, rows: _Rows, p: Fraction, least: int) -> _Cuts:
+    def of(cls, rows: _PartRows, p: Fraction, least: int) -> _PartCuts:
         """Return those of some rows, for the quantile p among these and the score −R.
 
         A row r, from 0, has a score above −R if b·r < a·n − 1 + R and b·(r + 1) > a·n − R. Where no
@@ -423,9 +423,9 @@ class _Drawing:
             size = int(rows.sizes[own][0]) if own.start < own.stop else 0
             low = _Cut(line.low, 0) if part.low is None else found[part.low]
             high = _Cut(line.high, size) if part.high is None else found[part.high]
-            values = _Rows.of(rows, own, low, high)
+            values = _PartRows.of(rows, own, low, high)
             p, least = part.probability, self.plan.least(part)
-            cuts = _Cuts.of(values, p, least)
+            cuts = _PartCuts.of(values, p, least)
             at, number = cuts.line.draw(self.plan.epsilon / score_range(p), self.bits)
             place, left = cuts.line.first[at], cuts.below[at]
             if at >= cuts.gaps:
@@ -434,7 +434,7 @@ class _Drawing:
                 place += number
             if cuts.line.scores[at] == least:
                 rows = self.all()
-                values = _Rows.of(rows, by_group(rows)(group), low, high)
+                values = _PartRows.of(rows, by_group(rows)(group), low, high)
                 if at < cuts.gaps:
                     left = values.drawn_at(place, self.bits)
             found[part.at] = _Cut(place, low.rows + left)

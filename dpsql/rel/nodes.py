@@ -140,7 +140,7 @@ class Project:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Apart(Project):
+class ProjectApart(Project):
     """Each row, with its columns as they are, and further ones for what may be missing in it.
 
     A further column is a column that has another value in place of NULL: so NULL still says that

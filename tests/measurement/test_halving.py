@@ -250,8 +250,8 @@ def line_of(plan, part, rows, windows, low=-128, high=127):
     """The stretches of which a cut of a whole group is drawn."""
     drawing, (own,) = halving._Drawing(plan, rows, SeededBits(0)), rows.groups
     ends = halving._Cut(low, 0), halving._Cut(high, len(own))
-    given = halving._Rows.of(drawing.read(windows), slice(None), *ends)
-    return halving._Cuts.of(given, part.probability, plan.least(part)).line
+    given = halving._PartRows.of(drawing.read(windows), slice(None), *ends)
+    return halving._PartCuts.of(given, part.probability, plan.least(part)).line
 
 
 class Whole(Rows):
@@ -362,10 +362,34 @@ def test_places_come_with_their_probabilities(monkeypatch, beyond):
 def test_rows_near_a_quantile_that_are_missing_are_noticed():
     plan = plan_of(asked([range(100)]))
     near = asked([range(100)]).run([RankWindow(Fraction(1, 2), 20)])
-    given = halving._Rows.of(near, slice(None), halving._Cut(-128, 0), halving._Cut(127, 100))
+    given = halving._PartRows.of(near, slice(None), halving._Cut(-128, 0), halving._Cut(127, 100))
     with pytest.raises(InternalError):
-        halving._Cuts.of(given, Fraction(1, 2), plan.least(plan.parts[0]))
-    assert halving._Cuts.of(given, Fraction(1, 2), -20).gaps > 10
+        halving._PartCuts.of(given, Fraction(1, 2), plan.least(plan.parts[0]))
+    assert halving._PartCuts.of(given, Fraction(1, 2), -20).gaps > 10
+
+
+@pytest.mark.parametrize("size", [0, 1, 999, 1000, 10**6, 2**53])
+@pytest.mark.parametrize("part", [Fraction(1, 2), Fraction(9, 10), Fraction(1, 1000)])
+@pytest.mark.parametrize("reach", [1, 2**14, 2**31, 2**53, 2**62, 2**63 - 500, 2**63, 2**100])
+def test_no_number_of_rows_is_too_many_for_any_reach(reach, part, size):
+    """One row more may not be an error: where a score is cut off doesn't depend on 64 bits."""
+    here = 1 if size else 0
+    values = (np.full(here, of, np.int64) for of in (5, 0, size))
+    rows = halving._PartRows(*values, halving._Cut(-9, 0), halving._Cut(9, size))
+    near = part.denominator * min(reach, size) if size <= 10**6 else 50
+    cuts = halving._PartCuts.of(rows, part, -near)
+    if size <= 10**6:
+        far = halving._PartCuts.of(rows, part, -part.denominator * (reach + size))
+        assert (far.below[: far.gaps], far.gaps) == (cuts.below[: cuts.gaps], cuts.gaps)
+        assert far.line.first[: far.gaps] == cuts.line.first[: cuts.gaps]
+
+
+def test_far_more_rows_than_can_be_told_apart_are_refused_before_they_are_read():
+    rows = asked([[0] * 5])
+    most = (math.log(256) + halving.BEYOND) * 2 / halving.MOST_NEAR
+    assert plan_of(rows, epsilon=Fraction(most) * Fraction(101, 100))
+    with pytest.raises(InternalError, match="too many rows"):
+        plan_of(rows, epsilon=Fraction(most) * Fraction(49, 100))
 
 
 def test_parts_without_rows_have_any_place():

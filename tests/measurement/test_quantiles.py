@@ -413,3 +413,12 @@ def test_numbers_of_single_precision_are_told_in_few_digits(sign):
     assert [single_number_at(place) for place in places.tolist()] == numbers.tolist()
     assert [single_place_of(number) for number in numbers.tolist()] == places.tolist()
     np.testing.assert_array_equal(np.argsort(places), np.argsort(numbers))
+
+
+def test_places_of_single_precision_are_read_off_bits():
+    """A processor that takes the smallest numbers for 0 would put many of them at one place."""
+    bits = np.random.default_rng(6).integers(0, 0x7F800000, 5000).astype(np.int32)
+    bits = np.concatenate([bits, [0, 1, 2, 0x7FFFFF, 0x800000, 0x800001, 0x7F7FFFFF]])
+    numbers = bits.astype(np.int32).view(np.float32).astype(float)
+    np.testing.assert_array_equal(single_places_of(numbers), bits)
+    np.testing.assert_array_equal(single_places_of(-numbers), -bits.astype(np.int64))

@@ -141,6 +141,15 @@ def test_those_are_drawn_together_that_are_better_then(con, of, among):
     assert [len(one.among) for one in drawn] == among
 
 
+def test_with_next_to_no_budget_each_is_drawn_by_itself(con):
+    """Halving would look at each of very many rows that tie."""
+    sql = "SELECT QUANTILE_DISC(x, 0.25) AS a, MEDIAN(x) AS b, QUANTILE_DISC(x, 0.75) AS c FROM t"
+    con.execute("CREATE OR REPLACE TABLE t AS SELECT 1 AS x FROM range(1_000_000)").fetchall()
+    for rho, together in ((1e-2, True), (1e-11, False)):
+        release = dpsql.query(con, [sql], budget=dpsql.Budget(rho=rho))
+        assert [bool(one.among) for one in release.facts.drawn] == [together] * 3
+
+
 def test_plans_say_how_far_off_each_will_be(con):
     plan = dpsql.plan(con, ALL, budget=BUDGET)
     apart = ALL.replace("delay, 0.5", "price, 0.5").replace("delay, 0.75", "price, 0.75")
@@ -237,7 +246,7 @@ def sizes(found, own, places, plan):
     """How many rows are between cuts at some places."""
     size = int(found.sizes[own][0])
     ends = halving._Cut(plan.line.low, 0), halving._Cut(plan.line.high, size)
-    of = halving._Rows.of(found, own, *ends)
+    of = halving._PartRows.of(found, own, *ends)
     with patch.object(halving, "uniform_below", lambda count, _: count // 4):
         left = [of.drawn_at(place, None) for place in places]
     return [other - one for one, other in zip([0, *left], [*left, size], strict=True)]

@@ -352,7 +352,9 @@ class DuckDBCatalog(HeldCatalog):
 
 def _spelled(value: object) -> str | None:
     """Write the value of a setting, which is a truth value, a name or a list of some."""
-    return str(value).lower() if isinstance(value, bool) else None if value is None else str(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return None if value is None else str(value)
 
 
 def _other_meaning(name: str, value: str, *, locked: bool) -> SchemaError:

@@ -29,7 +29,7 @@ from decimal import Decimal
 
 from dpsql.rel.facts import Known
 from dpsql.rel.keys import with_one_zero
-from dpsql.rel.nodes import Apart, Id
+from dpsql.rel.nodes import Id, ProjectApart
 from dpsql.rel.rename import with_prefix
 from dpsql.rows.expression import (
     NOTHING,
@@ -154,7 +154,7 @@ def told_apart(
     beside, read = {id_: fresh(id_) for id_ in values}, Known().of(of.relation).columns
     kept = ((id_, RowColumn(prefix + id_)) for id_ in of.columns if id_ in read)
     added = ((beside[id_], value) for id_, value in values.items())
-    relation = Apart(with_prefix(of.relation, prefix), (*kept, *added))
+    relation = ProjectApart(with_prefix(of.relation, prefix), (*kept, *added))
     columns = (replace(known_column(table, id_, of.tells), id=beside[id_]) for id_ in values)
     made = with_columns(of, relation, columns)
     owners = {beside[id_]: of.ids_of[id_] for id_ in values if id_ in of.ids_of}

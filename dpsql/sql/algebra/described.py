@@ -612,7 +612,7 @@ _Stored: TypeAlias = tuple[Table, str]
 """A column of a stored table."""
 
 
-class References:
+class RowReferences:
     """The references that equalities of columns follow.
 
     Args:

@@ -35,7 +35,7 @@ from dpsql.sql.algebra.described import (
     MOST_VALUES,
     DescribedRelation,
     EqualIds,
-    References,
+    RowReferences,
     check_read,
     equated_columns,
     joined,
@@ -196,7 +196,7 @@ class _Meeting:
 
     def __init__(self, rows: RowsOfSelect, *, plain: bool = True) -> None:
         self._rows, self._queries, self._source = rows, rows.queries, rows.source
-        self._references = References(rows.queries.tables, rows.queries.known)
+        self._references = RowReferences(rows.queries.tables, rows.queries.known)
         self._plain = plain
         """Whether items are stored columns and conditions only where a join needs that."""
         self._parts: Sequence[_Part] = ()

@@ -24,7 +24,18 @@ from dpsql.errors import Span, UnsupportedSqlError
 from dpsql.rel.added import AddedColumn, Met, MetRows, added_column
 from dpsql.rel.facts import Known, RelationFacts, conjuncts
 from dpsql.rel.keys import equal_columns
-from dpsql.rel.nodes import OUTSIDE, Agg, Apart, Filter, GroupJoin, Id, Join, Relation, Scan, Window
+from dpsql.rel.nodes import (
+    OUTSIDE,
+    Agg,
+    Filter,
+    GroupJoin,
+    Id,
+    Join,
+    ProjectApart,
+    Relation,
+    Scan,
+    Window,
+)
 from dpsql.rel.rename import Prefixed, renamed, renamed_aggregate, renamed_call
 from dpsql.rows.expression import RowColumn, RowExpression, all_if_any, all_of
 from dpsql.rows.expression import columns as columns_of
@@ -194,7 +205,7 @@ class _Normal:
             and told == {(parent.above + pair.column, pair.key) for pair in parent.join.pairs}
         )
         parent = next(parents, None)
-        if rest or parent is None or (isinstance(node.right, Apart) and not parent.on_way):
+        if rest or parent is None or (isinstance(node.right, ProjectApart) and not parent.on_way):
             return None
         there = {*left.table.columns, *left.table.undeclared}
         theirs = {id_: parent.prefix + name for id_, name in right.names.items()}
@@ -212,7 +223,7 @@ class _Normal:
         """
         if isinstance(relation, Scan | Join):
             return self.rows(relation)
-        if not isinstance(relation, Apart):
+        if not isinstance(relation, ProjectApart):
             return None
         found = self._stored(relation.of)
         if found is None:
