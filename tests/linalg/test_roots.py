@@ -59,7 +59,7 @@ def test_eigenvalues_are_those_of_the_same_routine_of_lapack(cells):
             np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 30), (3, 5), (7, 7), (9, 4), (40, 200)])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 2), (3, 5), (7, 7), (9, 4), (40, 80)])
 def test_singular_values_are_those_of_scipy(shape):
     """Bit by bit, as above, and however the rows lie in memory."""
     rows = DRAW.standard_normal(shape)
@@ -68,6 +68,19 @@ def test_singular_values_are_those_of_scipy(shape):
         vectors, values, _ = scipy.linalg.svd(given, full_matrices=False)
         np.testing.assert_array_equal(found[0], vectors)
         np.testing.assert_array_equal(found[1], values)
+
+
+@pytest.mark.parametrize("shape", [(1, 30), (3, 9), (40, 200), (20, 5000)])
+@pytest.mark.parametrize("smallest", [1, 1e-7])
+def test_singular_values_of_many_cells_are_as_exact(shape, smallest):
+    rows = DRAW.standard_normal(shape) * np.geomspace(1, smallest, shape[0])[:, None]
+    for given in (rows, np.asfortranarray(rows)):
+        vectors, values = roots.singular_of(given)
+        expected = scipy.linalg.svd(given, full_matrices=False)
+        np.testing.assert_allclose(values, expected[1], rtol=1e-13 / smallest)
+        same = np.abs(np.sum(vectors * expected[0], axis=0))
+        np.testing.assert_allclose(same, 1, atol=1e-10)
+        np.testing.assert_allclose(vectors.T @ vectors, np.eye(shape[0]), atol=1e-13)
 
 
 @pytest.mark.parametrize("entry", [np.nan, np.inf])
