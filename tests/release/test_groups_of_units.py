@@ -104,8 +104,6 @@ OF_ONE = "(?s)must say that both rows are of one unit.*p.customer_id = [co]"
         (f"customers c JOIN {GROUPS} p ON p.customer_id = c.id OR c.vip", OF_ONE),
         (f"orders o JOIN {GROUPS} p ON p.customer_id = o.id", OF_ONE),
         (f"customers c FULL JOIN {GROUPS} p ON p.n = c.id", OF_ONE),
-        ("customers c JOIN (SELECT status, COUNT(*) n FROM orders GROUP BY 1) p ON p.status = "
-         "c.region", "Noisy answers can't be joined"),
         ("customers c JOIN (SELECT id, COUNT(*) n FROM stores GROUP BY 1) p ON p.id = c.id",
          "Noisy answers|group"),
         ("customers c JOIN (SELECT customer_id, COUNT(*) n FROM orders GROUP BY ROLLUP "

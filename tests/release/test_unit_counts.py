@@ -103,7 +103,6 @@ def test_numbers_of_rows_are_added_up_to_as_many_as_count(con, session, sql, num
         f"SELECT COUNT(*) FROM ({PER}) p, visits v",
         "SELECT COUNT(*) FROM (SELECT id, m FROM visits GROUP BY id, m) p, (SELECT price, COUNT(*) "
         "FROM visits GROUP BY price) q",
-        f"SELECT COUNT(*) FROM ({PER}) p, (SELECT COUNT(*) FROM visits GROUP BY m) q",
         f"SELECT COUNT(*) FROM (SELECT n FROM ({PER}) GROUP BY n)",
         f"SELECT COUNT(*) FROM (SELECT id, COUNT(*) OVER () AS k FROM ({PER})) WHERE k > 1",
     ],
