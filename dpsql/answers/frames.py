@@ -13,12 +13,12 @@ from dpsql.answers.answers import Answers, GroupBox, computed, keys, parts, whol
 from dpsql.answers.facts import FoundColumn
 from dpsql.answers.noise import (
     CONFIDENCE,
+    Footing,
     Interval,
     Noise,
     PairSupport,
     Quotient,
     Steps,
-    Footing,
     of_statistic,
     reach,
     rounded,

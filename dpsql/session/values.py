@@ -46,8 +46,10 @@ from dpsql.session.data import PrivateData
 
 SHARE = Fraction(1, 5)
 """The part of the budget for which all of them are released."""
-MOST_VALUES = 4000
-"""The largest number of values in the rows of one of them."""
+MOST_VALUES = 600
+"""The largest number of values that the rows of one of them may have, each of a dozen tokens."""
+_DIGITS = 24
+"""Characters of a number as it is written: no double has more."""
 MOST = 8
 """The largest number of them in a request."""
 NAME = "value"
@@ -217,8 +219,11 @@ def _invented(data: PrivateData, request: Request, wanted: UnsupportedSqlError) 
             script = data.declared.compile(alone)
     except SqlError:
         raise wanted from None
-    answer = invented(script.statements[0])
+    statement = script.statements[0]
+    answer = invented(statement)
     shown = [name for name in answer.columns if not name.startswith(RESERVED)]
+    if statement.rows * len(shown) > MOST_VALUES:  # as many as noise may choose of all
+        raise wanted
     return _written_out(answer.select(shown), wanted)
 
 
@@ -257,17 +262,24 @@ def _written(request: Request, wanted: UnsupportedSqlError, value: str) -> Reque
 def _written_out(answer: pl.DataFrame, wanted: UnsupportedSqlError) -> str:
     """Write an answer in SQL, in place of what is wanting: a value, or an item after FROM.
 
+    A number in such an item has the type and the length of any other, so that what is asked with an
+    invented one can be asked with the true one.
+
     Raises:
         UndeterminedError: a value is NULL, as of too few rows.
-        UnsupportedSqlError: there are too many.
     """
     if wanted.called is None:
         return _literal(answer[0, 0], wanted)
-    if answer.height * answer.width > MOST_VALUES:
-        raise wanted
+
+    def written(value: object) -> str:
+        if _is_missing(value):
+            return "NULL"
+        if isinstance(value, float):
+            return f"CAST({quoted_text(f'{value!r:>{_DIGITS}}')} AS DOUBLE)"
+        return _literal(value, wanted)
+
     rows = [
-        f"({', '.join('NULL' if _is_missing(v) else _literal(v, wanted) for v in row)})"
-        for row in answer.rows() or [(None,) * answer.width]
+        f"({', '.join(map(written, row))})" for row in answer.rows() or [(None,) * answer.width]
     ]
     names = ", ".join(map(quoted_name, answer.columns))
     kept = "" if answer.height else " WHERE FALSE"
@@ -298,8 +310,6 @@ def _literal(value: object, wanted: UnsupportedSqlError) -> str:
         return f"(DATE {quoted_text(str(value))})"
     if isinstance(value, bool):
         return "(TRUE)" if value else "(FALSE)"
-    if isinstance(value, float):  # of which further digits are noise
-        return f"({Decimal(f'{value:.12g}'):f})"
-    if isinstance(value, int | Decimal):
-        return f"({Decimal(value):f})"
+    if isinstance(value, int | float | Decimal):
+        return f"({Decimal(str(value)):f})"
     return f"({quoted_text(str(value))})"

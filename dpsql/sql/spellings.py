@@ -1,7 +1,7 @@
 """Spellings that say the same in other words: ANY and ALL, UNNEST in a SELECT list, NATURAL, `*`.
 
     x = ANY (q)                        x IN q
-    x IN (SELECT MAX(y) FROM t)        x = (SELECT MAX(y) FROM t)
+    x IN (SELECT MAX(y) FROM t)        (x = (SELECT MAX(y) FROM t))
     x > ALL ([1, 2])                   x > 1 AND x > 2
     x > ALL (SELECT y …)               CASE WHEN NOT EXISTS (…) THEN true
                                        WHEN x <= (SELECT MAX(y) …) THEN false
@@ -125,15 +125,14 @@ def _write_equal(listed: exp.In) -> None:
     query = listed.args.get("query")
     inner = query.this if isinstance(query, exp.Subquery) else None
     if isinstance(inner, exp.Select) and _has_one_row(inner):
-        listed.replace(exp.EQ(this=listed.this, expression=query))
+        listed.replace(exp.Paren(this=exp.EQ(this=listed.this, expression=query)))
 
 
 def _has_one_row(select: exp.Select) -> bool:
     """Whether a SELECT adds up all its rows, and returns one value."""
     parts = {key for key, value in select.args.items() if value} - {"expressions", "from_", "where"}
-    return (
-        parts <= {"joins"} and len(select.expressions) == 1 and has_aggregate(select.expressions[0])
-    )
+    single = parts <= {"joins"} and len(select.expressions) == 1
+    return single and has_aggregate(select.expressions[0], windows=False)
 
 
 def _with_all(comparison: Expr, query: exp.Query, *, of_all: bool) -> Expr:

@@ -74,6 +74,13 @@ ASKED = [
     "SELECT COUNT(*) AS n FROM o WHERE day IN (SELECT MAX(day) FROM o WHERE price > 1000)",
     "SELECT COUNT(*) AS n FROM c WHERE age NOT IN (SELECT MIN(age) FROM c)",
     "SELECT SUM((age - mean) * (age - mean)) AS n FROM c, (SELECT AVG(age) AS mean FROM c) AS a",
+    "SELECT COUNT(*) AS n FROM c WHERE age / 7 = (SELECT MAX(age / 7) FROM c)",
+    "SELECT COUNT(*) AS n FROM c JOIN (SELECT age / 3 AS k, COUNT(*) AS m FROM c GROUP BY k) AS q "
+    "ON q.k = c.age / 3",
+    "SELECT COUNT(*) AS n FROM c WHERE age IN (SELECT MAX(size) FROM towns) IS NULL",
+    "SELECT COUNT(*) AS n FROM c WHERE (age IN (SELECT MAX(size) FROM towns)) IS NOT TRUE",
+    "SELECT COUNT(*) AS n FROM c WHERE age IN (SELECT MAX(size) FROM towns) = FALSE",
+    "SELECT COUNT(*) AS n FROM c WHERE age IN (SELECT MAX(size) OVER () FROM towns)",
 ]  # fmt: skip
 
 
@@ -114,6 +121,47 @@ def test_random_comparisons_are_answered(seed):
     release = dpsql.Session(con, **UNITS).release(asked, budget=MUCH)
     for name, sql in asked.items():
         equal(con, sql, release[name])
+
+
+ITEMS = [
+    "SELECT COUNT(*) AS n FROM c, (SELECT AVG(age) AS m, COUNT(*) AS k FROM c) AS a "
+    "WHERE age > m OR age < k",
+    "SELECT COUNT(*) AS n FROM o, (SELECT AVG(age) AS m FROM c) AS a WHERE price > m",
+    "SELECT COUNT(*) AS n FROM c JOIN (SELECT age AS e, AVG(id) AS m, COUNT(*) AS k FROM c "
+    "WHERE id < 9 GROUP BY age) AS a ON c.age = a.e AND id > m",
+    "SELECT COUNT(*) AS n FROM c WHERE age IN (SELECT age FROM c GROUP BY age HAVING COUNT(*) > 0)",
+]
+
+
+@pytest.mark.parametrize("sql", ITEMS)
+def test_whatever_was_released_can_be_asked_with(sql):
+    """Noise makes numbers long and negative, and chooses groups; no error may come of that."""
+    schema = {"c": {"id": dpsql.Domain.number(0, 100)}}
+    for budget in (1e-7, 1e-3, 1e6):
+        for _ in range(2):
+            session = dpsql.Session(shared(), public=["towns"], schema=schema)
+            try:
+                assert session.query(sql, budget=dpsql.Budget(rho=budget)).height == 1
+            except dpsql.SqlError:
+                assert not session.history.height
+
+
+def test_a_query_within_that_has_the_name_is_not_the_one_around():
+    inner = "WITH a AS (SELECT town, 5.0 * COUNT(*) AS m FROM c GROUP BY town) SELECT c.age FROM c "
+    inner += "JOIN a ON a.town = c.town WHERE age > a.m"
+    outer = "WITH a AS (SELECT town, AVG(age) AS m FROM c GROUP BY town) "
+    session = dpsql.Session(shared(), public=["towns"])
+    with pytest.raises(dpsql.SqlError, match="joined"):
+        session.query(f"{outer}SELECT COUNT(*) AS n FROM ({inner})", budget=MUCH)
+    assert not session.history.height
+
+
+def test_more_groups_than_can_be_written_are_refused_before_the_charge(monkeypatch):
+    monkeypatch.setattr(values, "MOST_VALUES", 90)
+    session = dpsql.Session(shared(), public=["towns"])
+    with pytest.raises(dpsql.SqlError):
+        session.query(ITEMS[2], budget=MUCH)
+    assert not session.history.height
 
 
 OLD = ASKED[0]

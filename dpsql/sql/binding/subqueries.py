@@ -258,9 +258,17 @@ def noisy_item(item: Expr, root: Expr, source: SourceText) -> UnsupportedSqlErro
     return error
 
 
-def _alone(text: str, node: Expr, root: Expr) -> str:
-    """Write a statement with the CTEs of another one, if a part of that needs them."""
+def _alone(text: str, node: Expr, root: Expr) -> str | None:
+    """Write a statement with the CTEs of another one, if a part of that needs them.
+
+    None if it may need one of a query within that.
+    """
     clause = root.args.get("with_")
-    named = {folded(cte.alias) for cte in (clause.expressions if clause is not None else ())}
-    uses = any(folded(table.name) in named for table in node.find_all(exp.Table))
+    named = clause.expressions if clause is not None else ()
+    inner = [cte for cte in root.find_all(exp.CTE) if not any(cte is one for one in named)]
+    used = {folded(table.name) for table in node.find_all(exp.Table)}
+    own = {id(cte) for cte in node.find_all(exp.CTE)}
+    if any(folded(cte.alias) in used and id(cte) not in own for cte in inner):
+        return None
+    uses = any(folded(cte.alias) in used for cte in named)
     return f"{render(clause)} {text}" if clause is not None and uses else text

@@ -17,7 +17,14 @@ from types import MappingProxyType
 
 from sqlglot import exp
 
-from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, WantedColumn
+from dpsql.errors import (
+    SchemaError,
+    Span,
+    SqlError,
+    SqlSchemaError,
+    UnsupportedSqlError,
+    WantedColumn,
+)
 from dpsql.hints import instead
 from dpsql.rel.distinct import ReadValue
 from dpsql.rows import expression as row
@@ -484,6 +491,8 @@ class RowReader:
     def _named(self, node: row.RowExpression) -> row.RowExpression:
         """Put columns in place of their canonical names; what is never NaN isn't asked whether."""
         if isinstance(node, row.RowColumn):
+            if node.name not in self._names:
+                raise UnsupportedSqlError("This depends on a column of another table.")
             return row.RowColumn(self._names[node.name])
         named = row.replaced(node, self._named)
         if isinstance(named, row.RowCall) and named.function == "or":
