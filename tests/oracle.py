@@ -8,17 +8,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from dpsql.answers.answers import NoisyMarginals
+from dpsql.answers.answers import reconstruct
 from dpsql.measurement.measure import NoisyMeasurements
 from dpsql.measurement.strategy import BlockStrategy
-from dpsql.planner.plans.plan import Plan
 from dpsql.workload import Family
-
-
-def reconstruct(plan: Plan, measured: NoisyMeasurements, family: Family) -> np.ndarray:
-    """Return the unbiased answers of one family, in its shape, as releases compute them."""
-    values = plan.values(measured.values)
-    return NoisyMarginals(lambda names: plan.reconstruction.marginal(names, values)).answers(family)
 
 
 def over_full_domain(matrix, attributes, domain: Mapping[str, int]) -> np.ndarray:

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from dpsql.errors import InternalError, SqlError
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.matrices import Dense
+from dpsql.measurement.measure import NoisyMeasurements
+from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.base import Aligned, Reconstruction
 from dpsql.planner.reconstruction.measured import Values
 from dpsql.sql.binding.core import FLOOR_ROLES, ROW, Quantile, Role
@@ -67,6 +69,12 @@ class NoisyMarginals:
             made.setflags(write=False)
             self._last = attributes, made
         return self._last[1]
+
+
+def reconstruct(plan: Plan, measured: NoisyMeasurements, family: Family) -> Array:
+    """Return the unbiased answers of one family, in its shape."""
+    values = plan.values(measured.values)
+    return NoisyMarginals(lambda names: plan.reconstruction.marginal(names, values)).answers(family)
 
 
 def in_group_order(
