@@ -89,6 +89,8 @@ from dpsql.rel.ranked import RankedValues, ValueLine
 
 MOST_NEAR = 2**14
 """Rows on either side of a quantile that are told apart: each that ties is a cut of its own."""
+ROUNDED = 1
+"""Rows by which a cut moves what is drawn in its parts, at most."""
 _BETWEEN = 7
 """The logarithm of how much likelier the best cut is than those as far off as another quantile."""
 _LARGER = 2
@@ -444,16 +446,25 @@ class _Drawing:
 # ── Before anything is drawn ─────────────────────────────────────────────────────────────────────
 
 
-def is_better(probabilities: Sequence[Fraction], line: ValueLine) -> bool:
+def is_better(
+    probabilities: Sequence[Fraction], line: ValueLine, epsilon: Fraction = Fraction(0)
+) -> bool:
     """Whether quantiles are better drawn so than each by itself, for the same charge.
 
     They miss by fewer rows, on average, and none is of use in far larger groups only. That is for a
-    small ε, of which μ² is about a multiple of the square.
+    small ε, of which μ² is about a multiple of the square. A part of p·n rows has a whole number of
+    them, so that each cut moves those in its parts by a row at most, however large ε is.
+
+    Args:
+        probabilities: of the quantiles.
+        line: where the values lie.
+        epsilon: the range ε that a row has a say of in each level; 0 for any small one.
     """
     if not are_halved(probabilities):
         return False
     levels, many = math.sqrt(levels_of(probabilities)), math.sqrt(len(probabilities))
-    together = sum(_off(probabilities).values()) * levels
+    rounded = ROUNDED * float(epsilon) * sum(part.level for part in parts_of(probabilities))
+    together = (sum(_off(probabilities).values()) + rounded) * levels
     alone = sum(_spread(p) for p in probabilities) * many
     groups = _groups(probabilities, line)
     each = {p: math.log(line.width) * _spread(p) / float(min(p, 1 - p)) for p in probabilities}

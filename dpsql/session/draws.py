@@ -194,10 +194,9 @@ def _are_better(step: DrawStep) -> bool:
     from dpsql.measurement.halving import has_few_near, is_better, levels_of  # which few need
 
     values, rows = step.asked[0].values, step.asked[0].table.contributions
-    if not is_better(step.among, values.line):
-        return False
     epsilon = epsilon_of(step.amount, values, rows, levels_of(step.among))
-    return has_few_near(step.among, values.line, epsilon)
+    few = has_few_near(step.among, values.line, epsilon)
+    return few and is_better(step.among, values.line, epsilon)
 
 
 def epsilon_of(budget: Budget, values: RankedValues, rows: int, levels: int = 1) -> Fraction:

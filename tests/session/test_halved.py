@@ -35,6 +35,12 @@ BY_CAR = f"SELECT car, {QUARTILES} FROM f GROUP BY car"
 HALVES = (Fraction(1, 4), Fraction(1, 2), Fraction(3, 4))
 
 
+@pytest.fixture(autouse=True)
+def halved(monkeypatch):
+    """Halve with any budget: what is drawn is seen best with large ones."""
+    monkeypatch.setattr(halving, "ROUNDED", 0)
+
+
 @pytest.fixture
 def con():
     con = duckdb.connect()
@@ -68,6 +74,19 @@ def test_what_is_drawn_are_the_quantiles(con, value, by):
             drawn, ends = drawn.cast(pl.Float64), [end.cast(pl.Float64) for end in ends]
         assert drawn.null_count() == 0
         assert drawn.is_between(*ends).all()
+
+
+@pytest.mark.parametrize("rows", [4, 10, 97])
+def test_with_a_large_budget_each_is_drawn_by_itself_and_exact(con, monkeypatch, rows):
+    """A cut of ten rows moves the quartiles by one, which no budget makes up for."""
+    monkeypatch.setattr(halving, "ROUNDED", 1)
+    con.execute(f"CREATE TABLE few AS SELECT range * 3 AS delay FROM range({rows})").fetchall()
+    release = dpsql.query(con, [ALL.replace("FROM f", "FROM few")], budget=MUCH)
+    assert [one.among for one in release.facts.drawn] == [()] * 3
+    exact = con.execute(ALL.replace("FROM f", "FROM few")).fetchone()
+    assert release["query_1"].select("a", "b", "c").row(0) == exact
+    small = dpsql.query(con, [ALL], budget=dpsql.Budget(epsilon=1, delta=1e-9))
+    assert all(one.among for one in small.facts.drawn)
 
 
 def test_they_are_charged_for_once(con):
