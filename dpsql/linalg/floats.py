@@ -30,13 +30,12 @@ def places_of(numbers: NDArray[np.float64]) -> Ints:
 def place_of(number: float) -> int:
     """Return the place of one number; see `places_of`."""
     (bits,) = struct.unpack("<q", struct.pack("<d", number))
-    return int(bits if bits >= 0 else -(2**63) - bits)
+    return _turned(bits, 63)
 
 
 def number_at(place: int) -> float:
     """Return the number at a place."""
-    bits = place if place >= 0 else -(2**63) - place
-    (number,) = struct.unpack("<d", struct.pack("<q", bits))
+    (number,) = struct.unpack("<d", struct.pack("<q", _turned(place, 63)))
     return float(number)
 
 
@@ -60,14 +59,18 @@ def single_place_of(number: float) -> int:
     """Return the place of the nearest number of single precision, of the largest if none is."""
     near = min(max(number, -LARGEST_SINGLE), LARGEST_SINGLE)
     (bits,) = struct.unpack("<i", struct.pack("<f", near))
-    return int(bits if bits >= 0 else -(2**31) - bits)
+    return _turned(bits, 31)
 
 
 def single_number_at(place: int) -> float:
     """Return the number of single precision at a place, exactly."""
-    bits = place if place >= 0 else -(2**31) - place
-    (number,) = struct.unpack("<f", struct.pack("<i", bits))
+    (number,) = struct.unpack("<f", struct.pack("<i", _turned(place, 31)))
     return float(number)
+
+
+def _turned(bits: int, sign: int) -> int:
+    """Return the place of bits of which this one is the sign, or the bits of a place."""
+    return bits if bits >= 0 else -(1 << sign) - bits
 
 
 def shortest(number: float) -> float:

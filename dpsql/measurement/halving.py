@@ -75,11 +75,11 @@ from dpsql.linalg.arrays import Ints
 from dpsql.measurement.exponential import selection_cost
 from dpsql.measurement.measure import ChargedPlan
 from dpsql.measurement.quantiles import (
-    BEYOND,
     FEWEST,
     MOST_ROWS,
     RankDraw,
     Stretches,
+    least_score,
     score_range,
     scores_of,
     uniform_below,
@@ -215,7 +215,7 @@ class HalvedPlan:
 
     def least(self, part: HalvedPart) -> int:
         """Return the score −R at which others are cut off."""
-        return _least(part.probability, self.line, self.epsilon)
+        return least_score(part.probability, self.line, self.epsilon)
 
     @property
     def windows(self) -> tuple[RankWindow, ...]:
@@ -238,15 +238,10 @@ class HalvedPlan:
         return tuple(found)
 
 
-def _least(p: Fraction, line: ValueLine, epsilon: Fraction) -> int:
-    beyond = Fraction(math.log(line.width)) + BEYOND
-    return -math.ceil(beyond * score_range(p) / epsilon)
-
-
 def has_few_near(probabilities: Sequence[Fraction], line: ValueLine, epsilon: Fraction) -> bool:
     """Whether at an ε no more than `MOST_NEAR` rows on either side of a cut are told apart."""
     each = (part.probability for part in parts_of(probabilities))
-    return all(-_least(p, line, epsilon) <= MOST_NEAR * p.denominator for p in each)
+    return all(-least_score(p, line, epsilon) <= MOST_NEAR * p.denominator for p in each)
 
 
 def are_halved(probabilities: Sequence[Fraction]) -> bool:
@@ -397,7 +392,7 @@ class _PartCuts:
 
 @dataclass(slots=True)
 class _Drawing:
-    """What draws cuts: a plan, its rows in order, and random bits."""
+    """Drawing of cuts: a plan, its rows in order, and random bits."""
 
     plan: HalvedPlan
     ranking: Ranking

@@ -154,7 +154,7 @@ class DrawPlan:
         """The score −R at which others are cut off."""
         if self.epsilon <= 0:
             raise InternalError("a quantile is drawn for an amount above 0")
-        return -math.ceil((Fraction(math.log(self.line.width)) + BEYOND) / self.steepness)
+        return least_score(self.probability, self.line, self.epsilon)
 
     @property
     def window(self) -> RankWindow:
@@ -212,6 +212,12 @@ def score_range(probability: Fraction) -> int:
     if not 0 <= a <= b:
         raise InternalError("a quantile has a probability between 0 and 1")
     return 2 * max(a, b - a)
+
+
+def least_score(probability: Fraction, line: ValueLine, epsilon: Fraction) -> int:
+    """Return the score −R at which others are cut off, at an ε above 0."""
+    beyond = Fraction(math.log(line.width)) + BEYOND
+    return -math.ceil(beyond * score_range(probability) / epsilon)
 
 
 class RankDraw(Protocol):
@@ -303,7 +309,7 @@ def draw_quantiles(
 
 @dataclass(frozen=True, slots=True)
 class Stretches:
-    """What can be drawn on a line, from left to right, in stretches of one score: parallel lists.
+    """Stretches of a line, from left to right, each of what has one score: parallel lists.
 
     Args:
         first: the first place of each.

@@ -74,7 +74,7 @@ class DrawStep:
 
     @property
     def notes(self) -> Iterator[str]:
-        """What a plan says of each: how far off it will be."""
+        """The words of a plan for each: how far off it will be."""
         epsilon, line = self.plan.epsilon, self.plan.line
         rho = float(self.amount.mu_squared / 2)
         for of in self.asked:

@@ -166,7 +166,7 @@ def law_of_code(monkeypatch, own, plan):
 )
 def test_what_is_drawn_has_the_law_of_its_definition(monkeypatch, beyond, own):
     """Of no rows, one, tied ones, and ones beyond the line; also where −R is near 0."""
-    monkeypatch.setattr(halving, "BEYOND", beyond)
+    monkeypatch.setattr(quantiles, "BEYOND", beyond)
     plan = plan_of(asked([own], line=TINIEST), epsilon=Fraction(5, 2))
     expected = law(np.clip(own, 0, 2).tolist(), plan)
     found = law_of_code(monkeypatch, own, plan)
@@ -268,7 +268,8 @@ def test_what_is_read_decides_what_is_drawn(monkeypatch, beyond, probabilities):
 
     Where −R is near 0, cuts have that score time and again. Many rows are beyond the line.
     """
-    monkeypatch.setattr(halving, "BEYOND", beyond)
+    usual = quantiles.BEYOND
+    monkeypatch.setattr(quantiles, "BEYOND", beyond)
     rng = random.Random(5)  # noqa: S311
     reads = 0
     for seed in range(12):
@@ -284,7 +285,7 @@ def test_what_is_read_decides_what_is_drawn(monkeypatch, beyond, probabilities):
         assert drawn[0] == drawn[1]
         assert all(np.diff(drawn[0], axis=0).ravel() >= 0)
         reads += len(near.windows)
-    assert reads == 12 if beyond == quantiles.BEYOND else reads >= 12
+    assert reads == 12 if beyond == usual else reads >= 12
     assert reads > 12 or beyond >= 0
 
 
@@ -341,7 +342,7 @@ def densities(own, places, u):
 @pytest.mark.parametrize("beyond", [quantiles.BEYOND, -1])
 def test_places_come_with_their_probabilities(monkeypatch, beyond):
     """By the whole of a draw, with its random bits."""
-    monkeypatch.setattr(halving, "BEYOND", beyond)
+    monkeypatch.setattr(quantiles, "BEYOND", beyond)
     own, draws = [0, 0, 0, 0, 0, 2, 3], 1000
     line = ValueLine(RowType("TINYINT"), 0, 3)
     rows = asked([own], line=line)
@@ -386,7 +387,7 @@ def test_no_number_of_rows_is_too_many_for_any_reach(reach, part, size):
 
 def test_far_more_rows_than_can_be_told_apart_are_refused_before_they_are_read():
     rows = asked([[0] * 5])
-    most = (math.log(256) + halving.BEYOND) * 2 / halving.MOST_NEAR
+    most = (math.log(256) + quantiles.BEYOND) * 2 / halving.MOST_NEAR
     assert plan_of(rows, epsilon=Fraction(most) * Fraction(101, 100))
     with pytest.raises(InternalError, match="too many rows"):
         plan_of(rows, epsilon=Fraction(most) * Fraction(49, 100))
