@@ -8,12 +8,17 @@ is of second order. So some coefficients are rounded to their other neighbour.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsql.linalg.arrays import Array, Ints
+from dpsql.linalg.digits import AS_GOOD
 
 ENOUGH = 1e-5
-"""Excess, relative to the squared length, at which a column counts as balanced."""
+"""Excess over the longest column, relative to its square, at which none is too long."""
 STEPS_PER_COLUMN = 4
 STEPS_PER_COEFFICIENT = 2
 COLUMNS = 64
@@ -55,32 +60,52 @@ def is_dear(basis: Ints) -> bool:
     return numbers > DEAR
 
 
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """One coefficient that is moved by one."""
+
+    change: float
+    """Of the sum of all squared excesses."""
+    row: int
+    vector: int
+    """The row of the basis."""
+    sign: int
+
+
 class _ColumnLengths:
-    """The squared lengths of the columns, kept up to date."""
+    """The squared lengths of the columns, kept up to date.
+
+    Their excess is what they are longer than the exact ones. A move is chosen by the squared
+    excesses of all columns, so that none of the others pays for it.
+    """
 
     def __init__(self, exact: Array, rounded: Array, basis: Array) -> None:
         self._exact, self.rounded, self._basis = exact, rounded, basis
-        self._matrix = rounded @ basis
-        target = np.square(exact @ basis).sum(axis=0)
-        self._enough = ENOUGH * float(target.max())
-        self._excess = np.square(self._matrix).sum(axis=0) - target
-        self._supports = [np.flatnonzero(row) for row in basis]
+        self._columns = np.ascontiguousarray((rounded @ basis).T)
+        self._squares = np.square(self._columns)
+        self._exact_lengths = np.square(exact @ basis).sum(axis=0)
+        self._enough = (1 + ENOUGH) * float(self._exact_lengths.max())
+        self._excess = self._squares.sum(axis=1) - self._exact_lengths
+        self._supports = [np.flatnonzero(vector) for vector in basis]
         self._touching: dict[int, list[int]] = {}
 
     def improve(self) -> bool:
-        """Mend one column, the most wrong that can be mended, by the best single move."""
-        for column in np.argsort(-np.abs(self._excess)).tolist():
-            if abs(self._excess[column]) <= self._enough:
-                break
-            change, k, row, sign = min(
-                (*self._best_row(k, sign), sign)
-                for k in self._choices(column)
-                for sign in (-1.0, 1.0)
-            )
-            if change < 0:
-                self._move(k, row, sign)
+        """Make a column shorter, the longest that can be, by the best single move."""
+        for column in self._too_long():
+            move = min(map(self._best_move, self._choices(column)), key=lambda move: move.change)
+            if move.change < 0:
+                self._take(move)
                 return True
         return False
+
+    def _too_long(self) -> Iterator[int]:
+        """List the columns that are longer than the longest exact one, the longest first."""
+        lengths = self._exact_lengths + self._excess
+        longest = int(lengths.argmax())
+        if lengths[longest] > self._enough:
+            yield longest  # mostly it can be mended
+            order = np.argsort(-lengths, kind="stable")[1:]
+            yield from order[lengths[order] > self._enough].tolist()
 
     def _choices(self, column: int) -> list[int]:
         """Return some coefficients that touch a column: others each time, if there are many."""
@@ -90,24 +115,36 @@ class _ColumnLengths:
         self._touching[column] = touching[CHOICES:] + touching[:CHOICES]
         return touching[:CHOICES]
 
-    def _move(self, k: int, row: int, sign: float) -> None:
-        at = self._supports[k]
-        self._excess[at] += self._growth(k, sign)[row]
-        self._matrix[row, at] += sign * self._basis[k, at]
-        self.rounded[row, k] += sign
+    def _take(self, move: _Move) -> None:
+        at = self._supports[move.vector]
+        step = move.sign * self._basis[move.vector, at]
+        self._excess[at] += 2 * self._columns[at, move.row] * step + step * step
+        self._columns[at, move.row] += step
+        self._squares[at, move.row] = np.square(self._columns[at, move.row])
+        self.rounded[move.row, move.vector] += move.sign
 
-    def _best_row(self, k: int, sign: float) -> tuple[float, int, int]:
-        """Return how much the squared excesses change at best if coefficient k moves; and where."""
-        excess = self._excess[self._supports[k]]
-        after = np.square(excess + self._growth(k, sign)).sum(axis=1)
-        exact = self._exact[:, k]
-        allowed = (np.abs(self.rounded[:, k] + sign - exact) <= 1) & (exact != 0)
-        after[~allowed] = np.inf
-        row = int(after.argmin())
-        return float(after[row] - np.square(excess).sum()), k, row
+    def _best_move(self, vector: int) -> _Move:
+        """Return the best move of a coefficient of some vector of the basis, in any row.
 
-    def _growth(self, k: int, sign: float) -> Array:
-        """Return by how much the columns grow, of shape (rows, support of basis row k)."""
-        at = self._supports[k]
-        step = sign * self._basis[k, at]
-        return np.asarray(2 * self._matrix[:, at] * step + step * step)
+        If entries x of a row move by ±v, the squared lengths of the columns grow by ±2xv + v². So
+        their excesses e add up to Σ (a ± 2xv)² = Σa² ± 4Σavx + 4Σv²x² in squares, for a = e + v².
+        The sums follow the processor, so that of moves that are equally good the first is taken.
+        """
+        at = self._supports[vector]
+        step, excess = self._basis[vector, at], self._excess[at]
+        square = step * step
+        above = excess + square
+        before, fixed = float(excess @ excess), float(above @ above)
+        odd = 4 * ((above * step) @ self._columns[at])
+        even = fixed - before + 4 * (square @ self._squares[at])
+        changes = np.where(self._allowed(vector), np.stack([even - odd, even + odd]), np.inf)
+        least = float(changes.min())
+        found = int((changes.ravel() <= least + AS_GOOD * (before + fixed)).argmax())
+        sign, row = divmod(found, len(odd))
+        return _Move(float(changes[sign, row]), row, vector, 2 * sign - 1)
+
+    def _allowed(self, vector: int) -> NDArray[np.bool_]:
+        """Tell which coefficients may move down, and which up: shape (2, rows)."""
+        exact = self._exact[:, vector]
+        off = self.rounded[:, vector] - exact
+        return (exact != 0) & (np.abs(np.stack([off - 1, off + 1])) <= 1)

@@ -53,18 +53,28 @@ def test_rounded_strategies_span_the_residual_space_and_lose_little(n, kind, bit
     assert loss <= {6: 5e-2, 10: 3e-3, 16: 1e-4, 30: 1e-6}[bits]
 
 
-def test_balancing_brings_columns_to_their_lengths():
-    draw = np.random.default_rng(3)
-    exact = draw.normal(size=(40, 40)) * 300
-    basis = residual_basis([Reference.of_cells(41)])
+@pytest.mark.parametrize("scale", [3, 30, 300])
+@pytest.mark.parametrize("kind", ["residual", "sparse", "dense"])
+def test_balancing_leaves_no_column_longer_than_the_longest(kind, scale):
+    """And few coefficients are moved for that, each to its other neighbor."""
+    draw = np.random.default_rng(scale)
+    exact = draw.normal(size=(40, 40)) * scale
+    basis = {
+        "residual": residual_basis([Reference.of_cells(41)]),
+        "sparse": draw.integers(-1, 2, (40, 90)) * (draw.random((40, 90)) < 0.2),
+        "dense": draw.integers(-1, 2, (40, 90)),
+    }[kind]
     nearest = np.rint(exact).astype(np.int64)
     moved = balance(exact, nearest, basis)
-    assert np.abs(moved - exact).max() <= 1
-    lengths = np.square(exact @ basis).sum(axis=0)
+    longest = np.square(exact @ basis).sum(axis=0).max()
     before, after = (
-        np.abs(np.square(z @ basis).sum(axis=0) - lengths).max() for z in (nearest, moved)
+        np.square(z @ basis).sum(axis=0).max() / longest - 1 for z in (nearest, moved)
     )
-    assert after < before / 10
+    assert np.abs(moved - exact).max() <= 1
+    assert after <= 1e-5
+    assert np.count_nonzero(moved - nearest) <= 80
+    if before <= 0:
+        assert (moved == nearest).all()
 
 
 def test_exact_zeros_stay_zero():

@@ -46,7 +46,7 @@ class Component:
     given: Array | None
     """The rows, of shape (any number, cells); None if `identity` says it all."""
     numerators: Ints | None = None
-    """Integer rows that span the same space, if they are known."""
+    """Integer rows that span what the rows do, or more, if such are known."""
     identity: float | None = None
     """If given, what is asked are single cells of one attribute with a uniform reference: the Gram
     matrix is (I − J/n) diag(w) (I − J/n), and this is the mean of w."""

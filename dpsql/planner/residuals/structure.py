@@ -195,20 +195,20 @@ def multiply(pieces: tuple[Component, ...]) -> Component:
 
 
 def _spanning(piece: Component) -> Ints | None:
-    """Return small integer rows that span what a piece asks; None if none are known.
+    """Return small integer rows that span what a piece asks, or more; None if none are known.
 
     They are only multiplied with others, so they had better be short and sparse: a piece that asks
-    for all of a residual space of one attribute has the basis of that space.
+    for all of a residual space of one attribute has the basis of that space. So has one that is
+    known by its Gram matrix alone, as running totals are: these ask for nearly all of it.
     """
     if piece.identity is not None:
         full = np.count_nonzero(piece.weights) >= piece.dimension
         return axis_basis(piece.references[0]) if full else None
-    if piece.numerators is None:
-        return None
-    rows = row_basis(piece.numerators)
-    if len(piece.axes) == 1 and len(rows) == piece.dimension:
-        return axis_basis(piece.references[0])
-    return rows
+    rows = None if piece.numerators is None else row_basis(piece.numerators)
+    if len(piece.axes) > 1 or (rows is not None and len(rows) < piece.dimension):
+        return rows
+    (reference,) = piece.references
+    return None if reference.numerators is None else axis_basis(reference)
 
 
 def _fits(tables: list[Ints]) -> bool:
