@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpsql.linalg.digits import far_apart, few, few_of_weighted, least, nearest, significant
+from dpsql.linalg.digits import (
+    far_apart,
+    few,
+    few_of_weighted,
+    first_largest,
+    least,
+    nearest,
+    significant,
+)
 from dpsql.linalg.hull import hull
 from dpsql.linalg.iterations import Accelerated, descend
 from dpsql.linalg.nested import Nested, nested_rows
@@ -128,3 +136,35 @@ def test_accelerated_steps_take_the_same_way_behind_noise():
     np.testing.assert_allclose(ways[0], target, rtol=1e-3)
     for way in ways[1:]:
         np.testing.assert_allclose(way, ways[0], rtol=1e-13)
+
+
+def one_after_the_other(table, negligible):
+    """The same choice, with each direction taken from all columns by itself."""
+    left, chosen, longest = table.copy(), [], 0.0
+    for _ in range(min(table.shape)):
+        squares = np.square(left).sum(axis=0)
+        at = first_largest(squares)
+        length = np.sqrt(squares[at])
+        longest = longest or length
+        if length <= negligible * longest:
+            break
+        chosen.append(at)
+        direction = left[:, at] / length
+        left = left - np.outer(direction, direction @ left)
+        left[:, at] = 0.0
+    return chosen
+
+
+@pytest.mark.parametrize("kind", ["any", "ties", "few dimensions", "lengths far apart"])
+@pytest.mark.parametrize(("rows", "cells"), [(1, 7), (9, 40), (33, 33), (50, 120), (60, 31)])
+def test_columns_are_chosen_as_one_after_the_other_would_be(kind, rows, cells):
+    draw = np.random.default_rng(rows)
+    table = draw.normal(size=(rows, cells))
+    if kind == "ties":
+        table = np.sign(table) * (np.abs(table) > 0.7)
+    elif kind == "few dimensions":
+        few_columns = table[:, : 1 + cells // 4]
+        table = few_columns @ draw.integers(-1, 2, (few_columns.shape[1], cells))
+    elif kind == "lengths far apart":
+        table = table * 10.0 ** -draw.integers(0, 12, cells)
+    assert far_apart(table, rows, 1e-9).tolist() == one_after_the_other(table, 1e-9)

@@ -67,9 +67,7 @@ def test_balancing_leaves_no_column_longer_than_the_longest(kind, scale):
     nearest = np.rint(exact).astype(np.int64)
     moved = balance(exact, nearest, basis)
     longest = np.square(exact @ basis).sum(axis=0).max()
-    before, after = (
-        np.square(z @ basis).sum(axis=0).max() / longest - 1 for z in (nearest, moved)
-    )
+    before, after = (np.square(z @ basis).sum(axis=0).max() / longest - 1 for z in (nearest, moved))
     assert np.abs(moved - exact).max() <= 1
     assert after <= 1e-5
     assert np.count_nonzero(moved - nearest) <= 80

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from dpsql.errors import ResourceLimitError
+from dpsql.planner.mechanisms import querysmasher
 from dpsql.planner.mechanisms.querysmasher import plan
 from dpsql.planner.residuals.pieces import Component, split
-from dpsql.planner.residuals.references import Reference
+from dpsql.planner.residuals.references import Reference, row_basis
+from dpsql.planner.residuals.structure import multiply
 from dpsql.planner.strategies import choose
 from dpsql.planner.strategies.base import Solver
 from dpsql.planner.strategies.choose import Solutions, refuse_unsolvable
@@ -158,3 +161,53 @@ def test_a_poor_solver_makes_no_plan_worse(monkeypatch):
     assert "single cells" not in both.explain()
     assert both.rmse == before.rmse
     assert both.gap <= before.gap
+
+
+CELLS = 12
+ALONG = {
+    "cells": Identity(),
+    "running totals": Prefix(),
+    "ranges": AllRange(),
+    "a few": Matrix(np.tri(CELLS)[[2, 5, 6]]),
+    "one": Matrix(np.tri(CELLS)[[4]]),
+}
+TIED = Matrix(np.array([(np.add.outer(range(5), range(4)) <= c).ravel() for c in range(4)], float))
+LEANING = Reference.of_integers(np.arange(1, CELLS + 1))
+
+
+@pytest.mark.parametrize("asked", ALONG.values(), ids=ALONG)
+@pytest.mark.parametrize("reference", [Reference.of_cells(CELLS), LEANING], ids=["even", "leaning"])
+def test_products_with_what_is_asked_along_an_axis_have_rows_of_whole_numbers(asked, reference):
+    """Else a strategy for them needs a basis of all of the space, which may be too large."""
+    sides = [Reference.of_cells(5), Reference.of_integers(np.array([1, 2, 3, 1]))]
+    along = replace(split(asked.bind(CELLS), [reference], (True,)), axes=(2,))
+    both = multiply((split(TIED.bind(20), sides, (True, True)), along))
+    assert both.numerators is not None
+    rank = np.linalg.matrix_rank(both.numerators.astype(float))
+    assert np.linalg.matrix_rank(np.vstack([both.numerators, both.rows])) == rank
+    assert rank == len(row_basis(both.numerators)) <= 4 * (CELLS - 1)
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_references_that_no_solver_can_take_leave_those_that_some_can(monkeypatch, both):
+    domain = {f"c{i}": 5 for i in range(3)}
+    workload = Workload(domain)
+    for one, other in itertools.combinations(domain, 2):
+        workload.add([one, other], [Prefix(), Identity()])
+    for quick in ("_plan_whole", "_product", "choose_by_context"):
+        monkeypatch.setattr(querysmasher, quick, lambda *_: None)
+    best = plan(workload, Budget(mu=1))
+    divide = querysmasher.divide_and_conquer
+
+    def refused(workload, coloring, references, tolerance):
+        if references is None and not both:
+            return divide(workload, coloring, references, tolerance)
+        raise ResourceLimitError("No solver takes these.", hint="take others.")
+
+    monkeypatch.setattr(querysmasher, "divide_and_conquer", refused)
+    if both:
+        with pytest.raises(ResourceLimitError, match="No solver takes these"):
+            plan(workload, Budget(mu=1))
+    else:
+        found = plan(workload, Budget(mu=1))
+        assert found.rmse == plan(workload, Budget(mu=1), residuals="uniform").rmse > best.rmse

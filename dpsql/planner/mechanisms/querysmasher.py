@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -485,8 +485,12 @@ def _chosen(workload: Workload) -> tuple[Choice | None, ContextChoice | None]:
 
 
 def _weighted(workload: Workload, cost: Cost, tolerance: float, solved: Solved) -> dict[str, Plan]:
-    """Plan with the best references found, and with uniform ones unless those can't do better."""
-    plans = dict[str, Plan]()
+    """Plan with the best references found, and with uniform ones unless those can't do better.
+
+    Raises:
+        ResourceLimitError: no solver can take what any of them leaves.
+    """
+    plans, refused = dict[str, Plan](), list[ResourceLimitError]()
     choice, contexts = solved.once(workload, "chosen", tolerance, lambda: _chosen(workload))
 
     def beat(roots: float) -> bool:
@@ -495,22 +499,30 @@ def _weighted(workload: Workload, cost: Cost, tolerance: float, solved: Solved) 
         limit = roots**2 / float(cost.at_best) * (1 + AS_GOOD)
         return any(found.rmse**2 * workload.count <= limit for found in plans.values())
 
+    def add(name: str, divide: Callable[[], Divided]) -> None:
+        try:
+            plans[name] = stitch(workload, cost, divide())
+        except ResourceLimitError as error:  # others may be solved
+            refused.append(error)
+
     if contexts is not None:
-        by_context = contexts.references
-        divided = solved.once(
-            workload, "by context", tolerance, lambda: divide_by(workload, by_context, tolerance)
+        by_context = partial(divide_by, workload, contexts.references, tolerance)
+        add(
+            "references for each context",
+            lambda: solved.once(workload, "by context", tolerance, by_context),
         )
-        plans["references for each context"] = stitch(workload, cost, divided)
     if choice is not None and not (contexts is not None and beat(contexts.common_roots)):
         how = choice.coloring, choice.references
-        divided = solved.once(
-            workload, "by choice", tolerance, lambda: divide_and_conquer(workload, *how, tolerance)
+        by_choice = partial(divide_and_conquer, workload, *how, tolerance)
+        add(
+            "weighted residual spaces",
+            lambda: solved.once(workload, "by choice", tolerance, by_choice),
         )
-        plans["weighted residual spaces"] = stitch(workload, cost, divided)
-    if beat(choice.uniform_roots if choice else contexts.common_roots if contexts else 0.0):
-        return plans
-    uniform = _uniform(workload, tolerance, solved)
-    return plans | {"uniform residual spaces": stitch(workload, cost, uniform)}
+    if not beat(choice.uniform_roots if choice else contexts.common_roots if contexts else 0.0):
+        add("uniform residual spaces", lambda: _uniform(workload, tolerance, solved))
+    if not plans:
+        raise refused[0]
+    return plans
 
 
 def _common(workload: Workload, choice: Choice | None) -> dict[str, Reference]:

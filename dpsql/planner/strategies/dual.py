@@ -20,7 +20,7 @@ low-rank form: nothing here is N × N.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -174,12 +174,23 @@ class DualPoint:
     @cached_property
     def root(self) -> Array:
         """R of shape (rank, cells) with RᵀR = X, as exact as floats allow: it will be rounded."""
-        spread = []
+        exact = []
         for root, part in zip(self.roots, self.parts, strict=True):
             here = self.delta if part.block is None else self.delta[part.block.cells]
-            exact = part.exact_root(here)
-            best = root if exact is None else exact
-            spread.append(best if part.block is None else best @ part.block.vectors.T)
+            found = part.exact_root(here)
+            exact.append(root if found is None else found)
+        return self._over_cells(exact)
+
+    @property
+    def quick_root(self) -> Array:
+        """R as it was evaluated, for what needs some ten digits of it."""
+        return self._over_cells(self.roots)
+
+    def _over_cells(self, roots: Sequence[Array]) -> Array:
+        spread = [
+            root if part.block is None else root @ part.block.vectors.T
+            for root, part in zip(roots, self.parts, strict=True)
+        ]
         return spread[0] if len(spread) == 1 else np.vstack(spread)
 
     @property

@@ -350,7 +350,8 @@ class ReferenceSearch:
         """Return ℓ ∝ X⁻¹1 for the best strategy X of each free attribute by itself."""
         result = self._on_support([r.weights for r in self._small.uniform])
         for c, axis in self.free.items():
-            root = covariance_root(maximize(Dual.of(axis.rows, axis.rows.shape[1:]), TOLERANCE))
+            point = maximize(Dual.of(axis.rows, axis.rows.shape[1:]), TOLERANCE)
+            root = covariance_root(point, point.root)
             weights = root.T @ root.sum(axis=1)
             if weights.sum() > 1e-6 * np.abs(weights).sum():
                 result[c] = axis.on_support(weights / weights.sum())
@@ -483,7 +484,9 @@ class Evaluation:
             if point.evaluations > 1:  # else it started well enough, and would only drift off
                 n = len(point.delta)
                 self._deltas[place] = (1 - MIXED) * point.delta + MIXED / n
-            self._solved[component.content] = _SolvedComponent(point.lower, covariance_root(point))
+            # It tells where to go: steps have so few digits that those of R don't matter.
+            root = covariance_root(point, point.quick_root)
+            self._solved[component.content] = _SolvedComponent(point.lower, root)
         return self._solved[component.content]
 
     def _part(
@@ -528,9 +531,8 @@ Slopes = dict[int, Array]
 """Color → derivative by its reference, of shape (cells,)."""
 
 
-def covariance_root(point: DualPoint) -> Array:
-    """Return H with E = tr(G HᵀH) at the dual's optimum; shape (rank, cells)."""
-    roots = point.root
+def covariance_root(point: DualPoint, roots: Array) -> Array:
+    """Return H with E = tr(G HᵀH) at the dual's optimum, for its R; shape (rank, cells)."""
     weighted = roots * point.delta
     values = np.einsum("ij,ij->i", weighted, roots)  # √ of the eigenvalues of Q D Qᵀ
     return np.asarray(math.sqrt(point.f) * weighted / values[:, None])
