@@ -73,8 +73,8 @@ class UnsupportedSqlError(SqlError):
 
     value: str | None = None
     """If the place that is marked is a value of all units' rows: the statement that returns it."""
-    called: str | None = None
-    """If what is marked is a query of such values, after FROM or IN: its alias, or nothing."""
+    around: tuple[str, str] | None = None
+    """If what is marked is written as a query of such values: what stands before it and behind."""
 
 
 class SqlLimitError(SqlError):

@@ -35,7 +35,7 @@ from dpsql.errors import (
     UnsupportedSqlError,
     printable,
 )
-from dpsql.hints import Hint, Remedy, option, spend
+from dpsql.hints import Hint, Remedy, never, option, spend
 from dpsql.privacy import Budget
 from dpsql.privacy.finding import part_of
 from dpsql.release import Release
@@ -222,7 +222,14 @@ def _invented(data: PrivateData, request: Request, wanted: UnsupportedSqlError) 
     statement = script.statements[0]
     answer = invented(statement)
     shown = [name for name in answer.columns if not name.startswith(RESERVED)]
-    if statement.rows * len(shown) > MOST_VALUES:  # as many as noise may choose of all
+    if (values := statement.rows * len(shown)) > MOST_VALUES:  # as many as noise may choose of all
+        wanted.message = (
+            f"These are up to {values:,} released values, more than the {MOST_VALUES} that are "
+            "written in a statement."
+        )
+        wanted.hint = never(
+            "ask for fewer groups; or release them by themselves, and make them a public table, "
+        ) + Hint('public={"chosen": frame}.', "--public chosen.")
         raise wanted
     return _written_out(answer.select(shown), wanted)
 
@@ -268,7 +275,7 @@ def _written_out(answer: pl.DataFrame, wanted: UnsupportedSqlError) -> str:
     Raises:
         UndeterminedError: a value is NULL, as of too few rows.
     """
-    if wanted.called is None:
+    if wanted.around is None:
         return _literal(answer[0, 0], wanted)
 
     def written(value: object) -> str:
@@ -283,8 +290,8 @@ def _written_out(answer: pl.DataFrame, wanted: UnsupportedSqlError) -> str:
     ]
     names = ", ".join(map(quoted_name, answer.columns))
     kept = "" if answer.height else " WHERE FALSE"
-    query = f"(SELECT * FROM (VALUES {', '.join(rows)}) AS answers({names}){kept})"
-    return f"{query} AS {wanted.called}" if wanted.called else query
+    before, behind = wanted.around
+    return f"{before}(SELECT * FROM (VALUES {', '.join(rows)}) AS answers({names}){kept}){behind}"
 
 
 def _is_missing(value: object) -> bool:

@@ -47,7 +47,6 @@ from dpsql.sql.binding.expressions import (
 )
 from dpsql.sql.binding.row_queries import column_name
 from dpsql.sql.binding.scope import VisibleItem
-from dpsql.sql.binding.subqueries import value_alone
 
 _APART = ("group", "having", "distinct", "qualify", "with_", "limit", "offset")
 """Clauses with which a query has rows of its own, whatever row it is for."""
@@ -93,7 +92,10 @@ class _Aside:
         outside = set(rows.of.columns)
         for one in self._inner.where:
             (met if outside & (one.attributes | one.by_row) else own).append(one)
-        self._met = met
+        self._met, self._tied = met, bool(met)
+        if any(one.relations for one in own):  # public columns from outside
+            self._tied = True
+            raise self._refused()
         where = self._inner.holds(own)
         of = self._inner.of
         self._right = of if where is None else of.over(Filter(of.relation, where))
@@ -153,9 +155,7 @@ class _Aside:
             "rows of others count.",
             self._limited() + self._released(),
         )
-        if not self._met:
-            error.value = value_alone(self._node, self._queries.root, self._source)
-        return error
+        return self._queries.public_values.released(error, self._node, self._rows.names)
 
     def _limited(self) -> str:
         """Write by which condition rows are of the unit of the row outside."""
@@ -168,7 +168,7 @@ class _Aside:
 
     def _released(self) -> str:
         """Write how a number of all rows is released by itself."""
-        if not isinstance(self._node, exp.Subquery):
+        if not isinstance(self._node, exp.Subquery) or self._tied:
             return "."
         query = self._source.text(self._source.node(self._node)).strip()
         alone = query[1:-1].strip() if query.startswith("(") and query.endswith(")") else query

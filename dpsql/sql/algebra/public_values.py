@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from dpsql.errors import UnsupportedSqlError
 from dpsql.schema.names import folded
 from dpsql.sql.binding.bind import RowBinder
 from dpsql.sql.binding.expressions import (
@@ -123,6 +124,10 @@ class PublicValues:
             return None
         query = _query(inner, joins, [part for part in said if parts.only_public(part)])
         return exp.In(this=outer.copy(), query=exp.Subquery(this=query))
+
+    def released(self, error: UnsupportedSqlError, node: Expr, names: Names) -> UnsupportedSqlError:
+        """Say in an error which statement makes values of all rows public; see `Subqueries`."""
+        return self._subqueries.released(error, node, names)
 
     def _rewritten(self, query: Expr, names: Names) -> Expr:
         return self._subqueries.public(query, self._outside, names)

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from dpsql.errors import UnsupportedSqlError
-from dpsql.hints import Hint, never
+from dpsql.hints import never
 from dpsql.schema import Table
-from dpsql.schema.names import folded, quoted_name
+from dpsql.schema.names import folded
 from dpsql.sql.binding.expressions import Expr, render
 from dpsql.sql.binding.items import PrivateItems
 from dpsql.sql.binding.joins import name_parts
 from dpsql.sql.binding.named import NOISY, Kinds, Names
+from dpsql.sql.binding.released import answers_of, value_alone, value_by_keys
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.text.spans import SourceText
 
@@ -173,12 +174,36 @@ class Subqueries:
                     "in the subquery; noisy answers can be used in HAVING and around the statement."
                 ),
             )
-            error.value = value_alone(node, self._root, self._source)
             if private is None and isinstance(node.parent, exp.In):
-                of = self._source.text(self._source.node(node))
-                error.called, error.value = "", _alone(f"SELECT * FROM {of}", node, self._root)
-            raise error
+                error.value, error.around = answers_of(node, self._root, self._source)
+                raise error
+            raise self.released(error, node, names)
         return rewritten
+
+    def released(self, error: UnsupportedSqlError, node: Expr, names: Names) -> UnsupportedSqlError:
+        """Say in an error which statement releases the values of a subquery, if there is one."""
+        if not isinstance(node, exp.Subquery):
+            return error
+        own = frozenset(folded(cte.alias) for cte in node.find_all(exp.CTE))
+        columns = OuterColumns(
+            lambda column: column, lambda item: self._named_columns(item, names, own)
+        )
+        columns.bind(node)
+        if not columns.bound:
+            error.value = value_alone(node, self._root, self._source)
+        elif (found := value_by_keys(node, columns.bound, self._root)) is not None:
+            error.value, error.around = found
+        return error
+
+    def _named_columns(self, item: Expr, names: Names, own: frozenset[str]) -> Sequence[str] | None:
+        """Return the columns of an item after FROM of any subquery; None if they aren't known."""
+        if isinstance(item, exp.Table) and folded(item.name) in own:
+            return None
+        if not self.names_private(item, names):
+            return self.columns(item, names, own)
+        if isinstance(item, exp.Table) and folded(item.name) not in names:
+            return self._items.table(item)[0].alone.listed
+        return None
 
     def noisy(self, node: Expr, outer: Outer, names: Names) -> Expr:
         """Rewrite a subquery over answers; columns of what isn't public are taken for its own."""
@@ -218,57 +243,3 @@ class Subqueries:
             if not known and self._items.is_private(table, names):
                 return self._items.table(self._items.base(table, names))[0]
         return None
-
-
-def value_alone(node: Expr, root: Expr, source: SourceText) -> str | None:
-    """Write the statement that returns the value of a subquery, if it may be one of no row.
-
-    Args:
-        node: the subquery.
-        root: the statement that it is in.
-        source: the text of that.
-    """
-    if not isinstance(node, exp.Subquery) or not isinstance(node.this, exp.Select):
-        return None
-    return _alone(f"SELECT {source.text(source.node(node))} AS value", node, root)
-
-
-def noisy_item(item: Expr, root: Expr, source: SourceText) -> UnsupportedSqlError:
-    """Say that an item after FROM has noisy answers, and return the statement that releases them.
-
-    Args:
-        item: the item.
-        root: the statement that it is in.
-        source: the text of that.
-    """
-    error = source.unsupported(
-        item,
-        "Noisy answers can't be joined with private rows.",
-        never(
-            "a statement has either private rows or noisy answers in one FROM. Join two noisy "
-            "answers: WITH a AS (SELECT …), b AS (SELECT …) SELECT … FROM a JOIN b USING (sex); or "
-            "release what is to be joined by itself, and make it a public table, "
-        )
-        + Hint('public={"chosen": frame}.', "--public chosen."),
-    )
-    if isinstance(item, exp.Subquery | exp.Table):
-        alias, name = item.args.get("alias"), item.name if isinstance(item, exp.Table) else ""
-        error.called = render(alias) if alias is not None else name and quoted_name(name)
-        error.value = _alone(f"SELECT * FROM {source.text(source.node(item))}", item, root)
-    return error
-
-
-def _alone(text: str, node: Expr, root: Expr) -> str | None:
-    """Write a statement with the CTEs of another one, if a part of that needs them.
-
-    None if it may need one of a query within that.
-    """
-    clause = root.args.get("with_")
-    named = clause.expressions if clause is not None else ()
-    inner = [cte for cte in root.find_all(exp.CTE) if not any(cte is one for one in named)]
-    used = {folded(table.name) for table in node.find_all(exp.Table)}
-    own = {id(cte) for cte in node.find_all(exp.CTE)}
-    if any(folded(cte.alias) in used and id(cte) not in own for cte in inner):
-        return None
-    uses = any(folded(cte.alias) in used for cte in named)
-    return f"{render(clause)} {text}" if clause is not None and uses else text
