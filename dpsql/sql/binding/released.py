@@ -15,7 +15,7 @@ from itertools import count
 
 from sqlglot import exp
 
-from dpsql.errors import UnsupportedSqlError
+from dpsql.errors import UnsupportedSqlError, ValueByKeys
 from dpsql.hints import Hint, never
 from dpsql.schema.checks import operands
 from dpsql.schema.names import folded, quoted_name
@@ -24,7 +24,6 @@ from dpsql.sql.binding.expressions import (
     has_aggregate,
     is_aggregate,
     quoted,
-    quoted_column,
     render,
     with_parts,
 )
@@ -52,7 +51,7 @@ def value_alone(node: Expr, root: Expr, source: SourceText) -> str | None:
 
 def value_by_keys(
     node: Expr, outside: Collection[int], root: Expr
-) -> tuple[str, tuple[str, str]] | None:
+) -> tuple[str, ValueByKeys] | None:
     """Write the statement that returns the value of a subquery for each key that it compares.
 
     WHERE of the subquery compares expressions of its own rows with some of the row outside:
@@ -66,8 +65,8 @@ def value_by_keys(
         root: the statement that it is in.
 
     Returns:
-        The statement, and what is written before its rows and behind them in place of the
-        subquery. None if it compares in another way.
+        The statement, whose columns are the value and the keys, and by what each row outside has
+        one of its values. None if it compares in another way.
     """
     select = node.this if isinstance(node, exp.Subquery) else None
     if not isinstance(select, exp.Select) or len(select.expressions) != 1:
@@ -84,7 +83,7 @@ def value_by_keys(
     if not pairs or missing is None or used != {id(c) for c in _columns(select, outside)}:
         return None
     taken = {folded(one.name) for one in root.find_all(exp.Identifier)}
-    alias, *names = _unused(["answers", "value", *("key" for _ in pairs)], taken)
+    names = list(_unused(["value", *("key" for _ in pairs)], taken))
     made = _by_keys(select, names, [ours for ours, _ in pairs], rest)
     if isinstance(missing, exp.Null):
         some = exp.GT(this=exp.Count(this=exp.Star()), expression=exp.Literal.number("0.5"))
@@ -92,13 +91,7 @@ def value_by_keys(
     text = _alone(f"SELECT * FROM ({render(made)})", node, root)
     if text is None:
         return None
-    value, *keys = (render(quoted_column(name, alias)) for name in names)
-    theirs = (render(their) for _, their in pairs)
-    equal = " AND ".join(f"{key} = ({their})" for key, their in zip(keys, theirs, strict=True))
-    before, behind = f"(SELECT {value} FROM ", f" AS {quoted_name(alias)} WHERE {equal})"
-    if not isinstance(missing, exp.Null):
-        before, behind = f"COALESCE({before}", f"{behind}, {render(missing)})"
-    return text, (before, behind)
+    return text, ValueByKeys(tuple(render(their) for _, their in pairs), render(missing))
 
 
 def _by_keys(

@@ -192,7 +192,7 @@ class Subqueries:
         if not columns.bound:
             error.value = value_alone(node, self._root, self._source)
         elif (found := value_by_keys(node, columns.bound, self._root)) is not None:
-            error.value, error.around = found
+            error.value, error.by_keys = found
         return error
 
     def _named_columns(self, item: Expr, names: Names, own: frozenset[str]) -> Sequence[str] | None:
