@@ -759,3 +759,19 @@ def test_draws_are_exact_draws(con):
         ):
             found += asked.query(sql, budget=dpsql.Budget(rho=10), reuse=False)["q"].to_list()
     assert found[0] == pytest.approx(found[1], abs=3)
+
+
+def test_what_is_determined_by_the_days_of_times_is_drawn():
+    con = duckdb.connect()
+    con.execute("""
+        CREATE TABLE v AS SELECT TIMESTAMP '2010-01-01 03:00' + to_days((i * 37 % 2000)::INT) AS a,
+            CASE WHEN i % 7 > 0 THEN a + to_hours((i % 300)::INT) END AS b FROM range(501) t (i)
+    """).fetchall()
+    days = dpsql.Domain.dates("2010-01-01", "2017-12-31", nullable=True)
+    session = dpsql.Session(con, schema={"v": {"a": days, "b": days}})
+    sql = (
+        "SELECT QUANTILE_DISC(date_diff('day', a, b), 0.5) AS q, MAX(b::DATE - a::DATE) AS m FROM v"
+    )
+    assert session.query(sql, budget=MUCH)["q", "m"].row(0) == con.execute(sql).fetchone()
+    with pytest.raises(dpsql.SqlError, match="known by its day only"):
+        session.query("SELECT MEDIAN(a + to_days(3)) FROM v", budget=MUCH)

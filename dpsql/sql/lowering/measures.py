@@ -409,9 +409,14 @@ class RowReader:
         return None if found is None or domain is None else found.key(domain, self.types)
 
     def reads_moved(self, bound: BoundExpr) -> bool:
-        """Whether an expression reads a column whose values count as the nearest of its domain."""
+        """Whether an expression reads a column whose values count as the nearest of its domain.
+
+        Numbers that are computed of times known by their day, say, are the same of these as of what
+        is stored: whatever depends on more was refused when it was bound (`binding/instants.py`).
+        """
+        harmless = {Merging.ENDS, *([Merging.TIME] if self.type_of(bound).is_number else [])}
         read = row.columns(self.expression(bound)) & self._table.columns.keys()
-        return any(self._table.merges(name) - {Merging.ENDS} for name in read)
+        return any(self._table.merges(name) - harmless for name in read)
 
     def type_of(self, bound: BoundExpr) -> RowType:
         """Return the type of an expression.
