@@ -214,6 +214,8 @@ ITEMS = [
     "SELECT COUNT(*) AS n FROM c JOIN (SELECT age AS e, AVG(id) AS m, COUNT(*) AS k FROM c "
     "WHERE id < 9 GROUP BY age) AS a ON c.age = a.e AND id > m",
     "SELECT COUNT(*) AS n FROM c WHERE age IN (SELECT age FROM c GROUP BY age HAVING COUNT(*) > 0)",
+    "SELECT COUNT(*) AS n FROM c WHERE id > (SELECT AVG(d.id) FROM c d WHERE d.age = c.age)",
+    "SELECT COUNT(*) AS n FROM c WHERE id > 3 * (SELECT COUNT(*) FROM c d WHERE d.age = c.age)",
 ]
 
 
