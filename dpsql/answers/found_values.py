@@ -34,7 +34,7 @@ def _name_of(part: FoundExpression) -> str:
 
 def values_of(text: str, parts: Parts) -> Joined | None:
     """Return the values of a joined text; None if they are no values of their types."""
-    from dpsql.rows.joined import parted  # which few statements need
+    from dpsql.rows.found import parted  # which few statements need
 
     texts = parted(text, len(parts))
     if texts is None:
@@ -47,7 +47,7 @@ def values_of(text: str, parts: Parts) -> Joined | None:
 
 def text_of(values: Joined) -> str:
     """Return the joined text of some values."""
-    from dpsql.rows.joined import joined_text  # which few statements need
+    from dpsql.rows.found import joined_text  # which few statements need
 
     return joined_text([_text_of(value) for value in values])
 

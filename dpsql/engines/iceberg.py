@@ -37,8 +37,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpsql.engines.frozen import root_of
-from dpsql.engines.lakes import LakeVersion, missing, shown
-from dpsql.engines.names import folded_by_spark
+from dpsql.engines.lakes import LakeVersion, folded_by_spark, missing, shown
 from dpsql.errors import SchemaError, printable
 
 if TYPE_CHECKING:

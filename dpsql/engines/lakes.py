@@ -1,4 +1,4 @@
-"""Versions of tables of a lake: of which Parquet files the rows of one are made.
+"""Tables of a lake: of which Parquet files the rows of a version are made, and names of columns.
 
 Trusted.
 
@@ -70,3 +70,12 @@ def missing(package: str) -> SchemaError:
 def shown(place: str) -> str:
     """Return a place as errors have it."""
     return printable(place)[:200]
+
+
+def folded_by_spark(name: str) -> str:
+    """Return the form by which Spark compares names, `toLowerCase(Locale.ROOT)` of Java.
+
+    Unlike DuckDB, it ignores the case of all letters (`spark.sql.caseSensitive` is false in the
+    sessions that count, see `spark/sessions.py`).
+    """
+    return name.lower()

@@ -9,7 +9,7 @@ Guarantees:
     *Proof.* By induction over the nodes. Each is written as a query with a column of ids, `u`, and
     one for each column of R.
 
-    - `Scan`: the dialect gives each (row, u) of the way to the unit once (`ways.py`). Columns
+    - `Scan`: the dialect gives each (row, u) of the way to the unit once (`way_to_unit`). Columns
       of rows along the way are those of rows that this joins: along FOREIGN KEYs there is one for
       each row, of the same unit. So they follow from the columns of the first step, and add nothing
       to a line that has these.
@@ -106,8 +106,7 @@ from dpsql.rows.expression import NOTHING, RowCast, RowColumn, RowExpression, al
 from dpsql.rows.expression import columns as columns_of
 from dpsql.rows.typed import RowAggregate, RowValue
 from dpsql.rows.types import BIGINT, row_type
-from dpsql.rows.windows import RowsWindow, rows_window
-from dpsql.rows.within import aggregated
+from dpsql.rows.windows import RowsWindow, aggregated, rows_window
 from dpsql.rows.write import RowWriter
 from dpsql.schema.domain import Domain
 from dpsql.schema.table import Table

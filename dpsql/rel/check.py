@@ -12,9 +12,9 @@ Guarantees:
     `GroupJoin`: so each row of every other node has a row of u on its left, and is a row of u.
     (ii) Expressions are of closed lists by construction (`rows/expression.py`), are total functions
     of a row (`rows/write.py`), and read columns of the node's inputs alone. No id is given twice.
-    (iii) Aggregates are functions of multisets: those of `rows/within.py`, of exact numbers, times,
-    texts and truth values; typing one refuses all others. So is a window by values, and one that
-    looks at rows one by one is a function of the multiset up to an exchange of equal rows
+    (iii) Aggregates are functions of multisets: those of `rows/windows.py`, of exact numbers,
+    times, texts and truth values; typing one refuses all others. So is a window by values, and one
+    that looks at rows one by one is a function of the multiset up to an exchange of equal rows
     (`rows/windows.py`): its type is made by the same rules, and its numbers are such as it takes.
     (iv) Keys of a `Group` are exact: of values that are equal there is one, so that it doesn't
     matter which of a group is shown. Zeros of a DOUBLE are equal and not the same, and so are NaNs,

@@ -81,7 +81,7 @@ class Agg:
     """An aggregate of several rows of a unit.
 
     Args:
-        function: one of `dpsql.rows.within.AGGREGATES`; or `ONLY`, of a column: its value in a
+        function: one of `dpsql.rows.windows.AGGREGATES`; or `ONLY`, of a column: its value in a
             group of one row, else NULL.
         value: what of each row; without that, rows are counted.
         where: true of the rows that are looked at; None if all are.

@@ -11,15 +11,19 @@ Values of expressions are found as texts, whole numbers or days. What rounds a n
 is found as these, and a time that is cut to days, months or years as days: both are brought back to
 the type that the expression has. All else, as fractions, must be written as one of those.
 
-Several values of a row are found together, as one text of them (`joined.py`): of all pairs of a
-carrier and a flight number only those that many units have, where values of each by themselves
-would make all pairs of these.
+Several values of a row are found together, as one text of them: of all pairs of a carrier and a
+flight number only those that many units have, where values of each by themselves would make all
+pairs of these. `2,3:AA123` is the text of AA and 123: how long each is as a text, and then all of
+them. A value that is NULL has no length, as in `2,:AA`. So no two lists of values have one text,
+whatever signs they have in them, and a text tells its values. Days are numbers in it, from
+1970-01-01 on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from dpsql.errors import UnsupportedSqlError
 from dpsql.rows.expression import (
@@ -38,6 +42,64 @@ from dpsql.rows.times import word
 from dpsql.rows.types import BIGINT, DATE, DOUBLE, FLOAT, TIMESTAMP, VARCHAR, RowType, row_type
 from dpsql.rows.write import RowWriter
 from dpsql.schema.domain import COLLATED, INTEGER_TYPES, Domain
+
+
+def joined(values: Sequence[RowExpression]) -> RowExpression:
+    """Return the text of some values of a row; it is never NULL."""
+    texts = [RowCast(value, VARCHAR) for value in values]
+    lengths = [_or_empty(RowCast(RowCall("length", (text,)), VARCHAR)) for text in texts]
+    head = [part for length in lengths for part in (_text(","), length)][1:]
+    return _or_empty(reduce(_with, [*head, _text(":"), *map(_or_empty, texts)]))
+
+
+def parted(text: str, count: int) -> tuple[str | None, ...] | None:
+    """Return the texts of the values of a joined text; None if it is no text of so many."""
+    head, colon, rest = text.partition(":")
+    lengths = head.split(",")
+    if not colon or len(lengths) != count:
+        return None
+    found = list[str | None]()
+    for length in lengths:
+        if not length:
+            found.append(None)
+            continue
+        if not (length.isascii() and length.isdigit() and len(length) < 6):
+            return None
+        found.append(rest[: int(length)])
+        rest = rest[int(length) :]
+    return tuple(found) if joined_text(found) == text else None
+
+
+def joined_text(values: Sequence[str | None]) -> str:
+    """Return the joined text of some values that are texts, or NULL."""
+    head = ",".join("" if value is None else str(len(value)) for value in values)
+    return f"{head}:{''.join(value or '' for value in values)}"
+
+
+def part_sql(text: str, number: int) -> str:
+    """Write the text of one of the values of a joined text, in SQL of DuckDB.
+
+    Args:
+        text: the SQL of the joined text.
+        number: which value, from 0.
+    """
+    head = f"split_part({text}, ':', 1)"
+    lengths = [f"TRY_CAST(split_part({head}, ',', {n + 1}) AS BIGINT)" for n in range(number + 1)]
+    before = "".join(f" + coalesce({length}, 0)" for length in lengths[:-1])
+    return f"substr({text}, length({head}) + 2{before}, {lengths[-1]})"
+
+
+def _with(before: RowExpression, after: RowExpression) -> RowExpression:
+    return RowCall("||", (before, after))
+
+
+def _text(value: str) -> RowConstant:
+    return RowConstant("VARCHAR", value)
+
+
+def _or_empty(value: RowExpression) -> RowExpression:
+    return RowCall("coalesce", (value, _text("")))
+
 
 _OF_DAYS = frozenset({"day", "week", "month", "quarter", "year", "decade", "century", "millennium"})
 _ROUNDING = frozenset({"floor", "ceil", "trunc", "round"})
@@ -119,8 +181,6 @@ class FoundExpression:
         Raises:
             SqlLimitError: they are too long together.
         """
-        from dpsql.rows.joined import joined  # which few statements need
-
         ordered = tuple(sorted(parts, key=lambda part: part.name))
         expression = joined([_written(part) for part in ordered])
         RowWriter(types).write(expression)

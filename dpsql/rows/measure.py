@@ -10,7 +10,7 @@ Guarantees:
     *Proof.* An engine adds up w, a number of an exact type, in last digits, or NULL; and it counts
     the c rows that add something. These add v = w − `offset`, or just −`offset` where there is no
     w; in others there is none. That w is between low·d + `offset` and high·d + `offset` each engine
-    proves of the SQL that it writes (`engines/duckdb/sums.py`, `engines/spark/sums.py`), and that
+    proves of the SQL that it writes (`engines/duckdb/sums.py`, `engines/spark/coding.py`), and that
     its sums hold all of it. So Σ w − c·`offset` = Σ v = S. The function ⌊S/d + 1/2⌋ never falls,
     and grows by exactly j from S to S + j·d, for whole j. |ΔS| ≤ k·d·`bound`, so
     |ΔV| ≤ k·`bound`. The bound rests on nothing else: not on how near to its value a double is, and

@@ -14,8 +14,8 @@ Guarantees:
     NULL where it is NaN or NULL (`write.py`). So is x·10^s: 10^|s| is a double, as |s| ≤ 22, and a
     product or a quotient of two doubles is the double that IEEE 754 says. It is at most 10^13 in
     magnitude, so the BIGINT nearest to it is there, of two the even one. The sum of such is exact
-    in HUGEINT, by the proof of `within.py`; a mean is that over how many there are. What is made of
-    either is one double of one exact number. ∎
+    in HUGEINT, by the proof of `windows.py`; a mean is that over how many there are. What is made
+    of either is one double of one exact number. ∎
 
     Nobody's privacy rests on how near that is to what was stored. It is near: as 2^-52·10^13 is
     less than 1/2, a number with at most s digits after its point adds all of its digits, and a sum

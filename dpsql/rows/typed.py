@@ -135,7 +135,7 @@ class RowValue:
 
 @dataclass(frozen=True, slots=True)
 class RowAggregate:
-    """A value computed from several rows, by one of the functions of `within.py` or `windows.py`.
+    """A value computed from several rows, by one of the functions of `windows.py`.
 
     Args:
         function: its name; "count" without arguments counts rows.

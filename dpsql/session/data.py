@@ -14,10 +14,9 @@ import polars as pl
 
 from dpsql.answers.facts import BoundedColumn, DrawnQuantiles, FoundColumn, ReleasedValue
 from dpsql.calls import check_path, check_switch
-from dpsql.engines.made_rows import rows_of_relation
 from dpsql.engines.public import PublicReader
 from dpsql.engines.source import DataSource
-from dpsql.engines.unit_rows import ROWS, no_units
+from dpsql.engines.unit_rows import ROWS, no_units, rows_of_relation
 from dpsql.errors import (
     ArgumentError,
     DpsqlError,
@@ -46,9 +45,9 @@ from dpsql.schema.drafts import without_finding
 from dpsql.schema.facts import Database
 from dpsql.schema.grain import paths_read
 from dpsql.schema.keys import check_references, read_keys
+from dpsql.schema.limits import bound_of, note_of, unbounded_where_met
 from dpsql.schema.lookup import means, meant, of_table
 from dpsql.schema.names import as_sql, folded, quoted_text
-from dpsql.schema.pair_bounds import bound_of, note_of, unbounded_where_met
 from dpsql.schema.referred import check_same_units, check_stored_apart, root_of, with_parents
 from dpsql.schema.table import MovedValues, moved_values
 from dpsql.schema.units import RowLimit
@@ -248,7 +247,7 @@ class DeclaredData:
         if most is None:
             most = bound_of(self.source.catalog, rows.counted, self.schema, self.unit)
         if most is None and len(rows.counted) > 1:
-            from dpsql.rel.most import most_rows  # which few statements need
+            from dpsql.rel.facts import most_rows  # which few statements need
 
             most = most_rows(rows.relation)
             if most is not None:

@@ -18,7 +18,7 @@ from dpsql.engines.key_scores import MOST_BYTES, key_pairs
 from dpsql.errors import InternalError
 from dpsql.privacy.keys import SCALE, weights
 from dpsql.rows.expression import RowCast, RowColumn
-from dpsql.rows.joined import joined
+from dpsql.rows.found import joined
 from dpsql.rows.types import VARCHAR
 from tests.rows.tools import parse
 

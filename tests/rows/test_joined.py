@@ -8,8 +8,7 @@ import duckdb
 import pytest
 
 from dpsql.rows.expression import RowColumn
-from dpsql.rows.found import FoundExpression
-from dpsql.rows.joined import joined, joined_text, part_sql, parted
+from dpsql.rows.found import FoundExpression, joined, joined_text, part_sql, parted
 from dpsql.rows.write import RowWriter
 
 TEXTS = [

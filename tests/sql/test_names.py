@@ -4,7 +4,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.engines.names import folded_by_spark
+from dpsql.engines.lakes import folded_by_spark
 from dpsql.schema.names import capitals, folded
 from tests.sql import reference
 

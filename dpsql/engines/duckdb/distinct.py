@@ -32,10 +32,10 @@ import numpy.ma  # which DuckDB's arrays are; not when the budget is gone
 from dpsql.engines.base import Counts, Marginal, Measures, Words
 from dpsql.engines.cover import tally
 from dpsql.engines.distinct import check_groups_of_a_row, covered, values_of
+from dpsql.engines.duckdb.bounded import in_order
 from dpsql.engines.duckdb.catalog import check_bound
 from dpsql.engines.duckdb.coding import Coding
 from dpsql.engines.duckdb.columns import whole
-from dpsql.engines.duckdb.lines import in_order
 from dpsql.engines.duckdb.units import UnitsInGroups
 from dpsql.errors import InternalError
 from dpsql.rel.distinct import DistinctValues

@@ -25,8 +25,7 @@ from __future__ import annotations
 
 from dpsql.engines.duckdb.coding import Coding, with_cells
 from dpsql.engines.duckdb.columns import Parameters, whole
-from dpsql.engines.duckdb.relations import rows_of_units
-from dpsql.engines.duckdb.ways import has_unit, way_of_all
+from dpsql.engines.duckdb.relations import has_unit, rows_of_units, way_of_all
 from dpsql.engines.others import unit_name
 from dpsql.engines.unit_rows import ROWS, RowsOfEachUnit, RowsWithoutUnit
 from dpsql.errors import InternalError

@@ -1,26 +1,156 @@
 """DuckDB's queries for relations: what it says otherwise than the base writer. Trusted.
 
 Guarantees:
-    Those of `dpsql/engines/relations.py`. The way to the unit is that of `ways.py`, values are
-    written by `rows/typed.py`, and the rows that are kept are chosen by the rule of `bounded.py`,
-    with its proof: ids, k and places in the line are what it is given.
+    1. Those of `dpsql/engines/relations.py`. Values are written by `rows/typed.py`, and the rows
+       that are kept are chosen by the rule of `bounded.py`, with its proof: ids, k and places in
+       the line are what it is given.
+    2. `way_to_unit` has each (row, u) once: a row of a table for each unit u that its way leads
+       to. To add or to remove a unit u leaves (row, v) for v ≠ u as it is.
+
+    *Proof of 2.* Along FOREIGN KEYs there is one unit at most, as no two referenced rows have the
+    same value; a row that refers to none has no unit. Where a key is declared and more than one row
+    has it there may be several: a key that isn't enforced meets the distinct (key, u) of the rows
+    that have it. Both sides are compared as values of which equal ones are the same, texts as
+    bytes. What comes or goes with u are the rows with its id in the table that has the ids. So u's
+    rows are those (row, u). By induction over the steps, they follow from the rows with its id. ∎
+
+`t1`, `t2`, … are the rows along the first steps of a way, as far as these are FOREIGN KEYs: one for
+each row, of the same unit. Functions of several rows are called by their full names, as everywhere;
+each is one of those of `rows/windows.py`, whose proofs say why it can be asked of rows of a unit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
-from dpsql.engines.duckdb.aggregates import aggregate_sql
-from dpsql.engines.duckdb.bounded import RowsWithIds, kept_of
+from dpsql.engines.duckdb.bounded import RowsWithIds, identity, kept_of, place_in_line, told_apart
 from dpsql.engines.duckdb.coding import Coding, with_cells
-from dpsql.engines.duckdb.columns import Parameters
-from dpsql.engines.duckdb.lines import identity, place_in_line, told_apart
-from dpsql.engines.duckdb.ways import has_unit, unit_id, way_to_unit
+from dpsql.engines.duckdb.columns import Parameters, source_of
 from dpsql.engines.relations import TO_KEEP, UNIT, PlacedColumn, RelationWriter, WrittenNode
 from dpsql.errors import InternalError
-from dpsql.rows.typed import RowAggregate, RowValue, call
+from dpsql.rows.typed import RowAggregate, RowValue, call, whole
+from dpsql.rows.types import HUGEINT
 from dpsql.schema import Table
 from dpsql.schema.names import quoted_name
+from dpsql.schema.units import KeyStep, ResolvedUnit
+
+
+def column_of(place: str, name: str) -> str:
+    """Write a column of an item after FROM."""
+    return f"{place}.{quoted_name(name)}"
+
+
+def way_to_unit(table: Table) -> str:
+    """Join a table with those on the way to its unit: each row is there once for each unit."""
+    joins = table.unit.joins if table.unit is not None else ()
+    return f"{source_of(table)} AS t0{_way(table, 0)}" if joins else f"{source_of(table)} AS t0"
+
+
+def way_of_all(table: Table) -> str:
+    """Join a table with those on the way to its unit: each row is there once, also without one.
+
+    Raises:
+        InternalError: a step isn't a FOREIGN KEY, so that a row may have several units.
+    """
+    source = f"{source_of(table)} AS t0"
+    for i, join in enumerate(table.own_unit.joins):
+        if not join.enforced:
+            raise InternalError("a row may have several units")
+        met = ".".join(quoted_name(part) for part in join.path)
+        same = _same(join, partial(column_of, f"t{i}"), partial(column_of, f"t{i + 1}"))
+        source += f" LEFT JOIN {met} AS t{i + 1} ON {same}"
+    return source
+
+
+def _way(table: Table, first: int) -> str:
+    """Join `t0`, `t1`, … with what comes after it on the way; see `way_to_unit`."""
+    unit = table.own_unit
+    source = ""
+    for i, join in enumerate(unit.joins[first:], start=first):
+        met = ".".join(quoted_name(part) for part in join.path)
+        child, own = partial(column_of, f"t{i}"), partial(column_of, f"t{i + 1}")
+        if join.enforced:
+            source += f" JOIN {met} AS t{i + 1} ON {_same(join, child, own)}"
+            continue
+        keys = [identity(own(pair.key), pair.type) for pair in join.pairs]
+        ids = _ids(unit, i + 1)
+        shown = [f"{column} AS k{at}" for at, column in enumerate(keys)]
+        shown += [f"{column} AS u{at}" for at, column in enumerate(ids)]
+        distinct = (
+            f"SELECT DISTINCT {', '.join(shown)} FROM {met} AS t{i + 1}{_way(table, i + 1)} "
+            f"WHERE {_all_there(ids)}"
+        )
+        pairs = [(identity(child(p.column), p.type), f"k{at}") for at, p in enumerate(join.pairs)]
+        same = " AND ".join(f"{column} = t{i + 1}.{key}" for column, key in pairs)
+        return f"{source} JOIN ({distinct}) AS t{i + 1} ON {same}"
+    return source
+
+
+def _ids(unit: ResolvedUnit, first: int = 0) -> list[str]:
+    """Return what the unit's id is made of, in what `_way` joins from some step on.
+
+    Equal ones are the same, byte for byte: no collation merges what is told apart.
+    """
+    for i, join in enumerate(unit.joins[first:], start=first):
+        if not join.enforced:
+            return [f"t{i + 1}.u{at}" for at in range(len(unit.columns))]
+    last = f"t{len(unit.joins)}"
+    return [identity(f"{last}.{quoted_name(name)}", type_) for name, type_ in unit.columns]
+
+
+def _all_there(ids: Sequence[str]) -> str:
+    return " AND ".join(f"{column} IS NOT NULL" for column in ids)
+
+
+def unit_id(unit: ResolvedUnit) -> str:
+    """Return the unit's id, in `way_to_unit`."""
+    ids = _ids(unit)
+    return ids[0] if len(ids) == 1 else call("row", *ids)
+
+
+def has_unit(unit: ResolvedUnit) -> str:
+    """Write whether a row belongs to a unit, in `way_to_unit`."""
+    return _all_there(_ids(unit))
+
+
+def _same(join: KeyStep, child: Callable[[str], str], parent: Callable[[str], str]) -> str:
+    """Write that a row refers to another one."""
+    return " AND ".join(
+        f"{identity(child(pair.column), pair.type)} = {identity(parent(pair.key), pair.type)}"
+        for pair in join.pairs
+    )
+
+
+def aggregate_sql(one: RowAggregate) -> tuple[str, ...]:
+    """Write an aggregate, in pieces: `OVER (…)` belongs between them, if it is a window's."""
+    function, given = one.function, [argument.sql for argument in one.arguments]
+    if function == "exists":
+        return ("true",)
+    if function == "count" and not given:
+        return "system.main.count(*)", ""
+    if function == "count_distinct":
+        told = given[0] if one.told is None else one.told.sql
+        return f"system.main.count(DISTINCT {told})", ""
+    if function in {"sum", "avg"}:
+        return _added(one, given[0])
+    if one.told is not None:
+        return call(f"arg_{function}", given[0], one.told.sql), ""
+    numbers = map(whole, one.numbers)
+    return call(function, *given[:1], *numbers, *given[1:]), ""
+
+
+def _added(one: RowAggregate, value: str) -> tuple[str, ...]:
+    """Write a sum, or what it is divided by how many there are."""
+    before, after = f"CAST({call('sum', value)}", f" AS {one.added.sql})"
+    if one.function == "sum":
+        return before, after
+    if one.added == HUGEINT:  # see `huge_as_float`
+        before, after = f"CAST({before}", f"{after} AS VARCHAR)"
+    # The quotient of two doubles: a call that begins in one piece, and ends in another.
+    divided = f'system.main."/"(CAST({before}'
+    between = f"{after} AS DOUBLE), CAST({call('count', value)}"
+    return divided, between, " AS DOUBLE))"
 
 
 def kept_rows(table: Table, columns: Iterable[str], parameters: Parameters | None = None) -> str:

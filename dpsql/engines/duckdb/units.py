@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 
 from dpsql.engines.base import Marginal, Measures, Units
+from dpsql.engines.duckdb.bounded import in_order
 from dpsql.engines.duckdb.coding import Coding
 from dpsql.engines.duckdb.columns import Parameters, source_of, whole
-from dpsql.engines.duckdb.lines import in_order
 from dpsql.engines.duckdb.relations import kept_rows, rows_of_units
 from dpsql.engines.duckdb.sums import RowSum
 from dpsql.engines.others import unit_name

@@ -18,8 +18,7 @@ from zoneinfo import available_timezones
 
 from dpsql.engines.spark.files import KINDS, PinnedFiles, of_table, pinned
 from dpsql.engines.spark.sessions import own_session, quiet
-from dpsql.engines.spark.sql.text import call, constant, quoted
-from dpsql.engines.spark.sql.types import type_of
+from dpsql.engines.spark.sql.text import call, constant, quoted, type_of
 from dpsql.errors import DpsqlError, SchemaError
 from dpsql.schema import Schema, Unit
 from dpsql.schema.facts import (

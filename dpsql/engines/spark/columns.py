@@ -40,8 +40,17 @@ from typing import Any
 
 from dpsql.engines.codes import codes_of, halved
 from dpsql.engines.spark.sql.expressions import spark_sql
-from dpsql.engines.spark.sql.text import array, between, blob, call, constant, last_digits, whole
-from dpsql.engines.spark.sql.types import digits_of, type_name
+from dpsql.engines.spark.sql.text import (
+    array,
+    between,
+    blob,
+    call,
+    constant,
+    digits_of,
+    last_digits,
+    type_name,
+    whole,
+)
 from dpsql.errors import SchemaError
 from dpsql.rows.typed import RowValue, Writer
 from dpsql.rows.types import BIGINT, DATE, HUGEINT, RowType

@@ -39,7 +39,7 @@ from dpsql.engines.base import (
 )
 from dpsql.engines.cover import low_word, roll_up, roll_up_sums, tally, tally_sums
 from dpsql.engines.key_scores import KeyScores, ScoredKeys, scored_keys
-from dpsql.engines.names import folded_by_spark
+from dpsql.engines.lakes import folded_by_spark
 from dpsql.engines.ranked import RankedRows, Ranking, RankWindow
 from dpsql.engines.spark.bounded import check_units
 from dpsql.engines.spark.cancelling import cancelled, ended_apart, given_up

@@ -15,9 +15,9 @@ Guarantees:
       all that is looked at of the row, of which each row meets its own alone. In it a double is its
       text, which tells -0.0 from 0.0 and is read as the same double, and a text its bytes: so rows
       of one combination agree in all that is looked at.
-    - Places in line and the rows that are kept are written by `lines.py` and `bounded.py`, with
-      their proofs. A place is an INT that begins again below zero behind 2^31 - 1: no two of fewer
-      than 2^32 rows have the same one.
+    - Places in line and the rows that are kept are written by `bounded.py`, with its
+      proofs. A place is an INT that begins again below zero behind 2^31 - 1: no two of fewer than
+      2^32 rows have the same one.
     - By a window rows get further columns, no row comes or goes, and what a row gets follows from
       the rows with the same id of a unit: `rows/windows.py` has the proof that it is a function of
       these. PARTITION BY begins with the id, and windows whose rows must be told one by one have
@@ -31,8 +31,22 @@ Guarantees:
       are alike. Each part is determined as a multiset of rows in all of its columns, so what is
       read of one time and of another one agrees. ∎
 
-Nothing fails: values are written by `sql/expressions.py`, sums by `aggregates.py`, and the session
-is one of our own (`sessions.py`). Stored rows are views of that session for as long as a query is
+    What is computed of several rows is a function of the multiset of what it is given, or, over a
+    window with a strict order, of that in its order; and it never fails.
+
+    *Proof.* Functions are those of `rows/windows.py`, whose proofs say why they are. What is added
+    up are integers of at most 64 bits, or DECIMALs of at most 18 digits: each is brought to a
+    DECIMAL(28, s) that has it, which Spark adds up in a DECIMAL(38, s). Fewer than 2^63 rows add up
+    to less than 10^38 last digits, so nothing overflows; and sums of DECIMALs are exact in whatever
+    order. A divisor of zero is NULL before anything is divided. The least and the largest text are
+    those of the bytes. Over a window, numbers of values are made of ranks by the value alone, and
+    rows that agree in it have the same. Numbers that functions take are constants. ∎
+
+An average is the quotient of two doubles, of which that of the sum is the nearest one. DuckDB's is,
+too, where a sum has no more than 53 bits; beyond, its last digit may be another one.
+
+Nothing else fails: values are written by `sql/expressions.py`, and the session is one of our own
+(`sessions.py`). Stored rows are views of that session for as long as a query is
 read, with names that PySpark makes; within the query they are named by its first parts.
 """
 
@@ -50,22 +64,83 @@ from dpsql.engines.relations import (
     WrittenNode,
 )
 from dpsql.engines.spark import ways
-from dpsql.engines.spark.aggregates import aggregate_sql, distinct_over
-from dpsql.engines.spark.bounded import among_those, check_units, is_kept
+from dpsql.engines.spark.bounded import (
+    among_those,
+    check_units,
+    is_kept,
+    key_of,
+    place_in_line,
+    told_apart,
+    value_of,
+)
 from dpsql.engines.spark.columns import code_of
-from dpsql.engines.spark.lines import key_of, place_in_line, told_apart, value_of
 from dpsql.engines.spark.sql.expressions import spark_sql
-from dpsql.engines.spark.sql.text import call, identity, quoted, whole
-from dpsql.engines.spark.sql.types import refused
+from dpsql.engines.spark.sql.text import call, identity, quoted, refused, whole
 from dpsql.engines.spark.tables import SparkTables
 from dpsql.errors import InternalError
 from dpsql.rel.nodes import Scan
 from dpsql.rows.typed import RowAggregate, RowValue
-from dpsql.rows.windows import RowsWindow
+from dpsql.rows.types import BIGINT, VARCHAR
+from dpsql.rows.windows import CHOSEN, MOST_ADDED, RANKS, SHARES, SHIFTED, RowsWindow
 from dpsql.schema.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_ADDED_DIGITS = MOST_ADDED + 10
+
+
+def aggregate_sql(one: RowAggregate) -> tuple[str, ...]:
+    """Write an aggregate in pieces: `FILTER (…)`, or `OVER (…)`, belongs between them.
+
+    Raises:
+        UnsupportedSqlError: Spark can't compute it, or not the same values.
+    """
+    function, given = one.function, [spark_sql(argument) for argument in one.arguments]
+    if function == "exists":
+        return ("true",)
+    if function == "count_distinct":  # of a window: `distinct_over`
+        return f"system.builtin.count(DISTINCT {_told(one)})", ""
+    if function == "count":
+        return call("count", *(given or [whole(1)])), ""
+    if function in {"sum", "avg"}:
+        return _added(one, given[0])
+    if function in {*RANKS, *SHARES, *SHIFTED, *CHOSEN}:
+        numbers = [whole(number, "INT") for number in one.numbers]
+        made = call(function, *given[:1], *numbers, *given[1:])
+        return (f"CAST({made}", f" AS {BIGINT.sql})") if function in RANKS else (made, "")
+    if one.type == VARCHAR and one.told is not None:
+        return f"CAST({call(function, spark_sql(one.told))}", " AS STRING)"
+    return call(function, *given), ""
+
+
+def distinct_over(one: RowAggregate, agree: Sequence[str]) -> str:
+    """Write how many values rows have that agree in something, NULL left aside.
+
+    Spark has no DISTINCT over windows. If rows have d values, NULL among them or not, the dense
+    rank of each from the least on is r, and that from the largest on d + 1 - r.
+    """
+    told, by = _told(one), f"PARTITION BY {', '.join(agree)}"
+    rank, none = call("dense_rank"), f"CASE WHEN {told} IS NULL THEN {whole(1)} ELSE {whole(0)} END"
+    up = f"CAST({rank} OVER ({by} ORDER BY {told} ASC NULLS FIRST) AS BIGINT)"
+    down = f"CAST({rank} OVER ({by} ORDER BY {told} DESC NULLS LAST) AS BIGINT)"
+    return f"({up} + {down} - {whole(1)} - {call('max', none)} OVER ({by}))"
+
+
+def _told(one: RowAggregate) -> str:
+    """Write what tells values apart that are counted."""
+    return spark_sql(one.arguments[0] if one.told is None else one.told)
+
+
+def _added(one: RowAggregate, value: str) -> tuple[str, ...]:
+    scale = one.added.scale
+    summed = f"CAST({call('sum', f'CAST({value} AS DECIMAL({_ADDED_DIGITS},{scale}))')}"
+    if one.function == "sum":
+        return summed, f" AS DECIMAL(38,{scale}))"
+    # A call that begins in one piece, and ends in another.
+    number = f"CAST(system.builtin.nullif({call('count', value)}"
+    return f"({summed}", f" AS DOUBLE) / {number}", f", {whole(0)}) AS DOUBLE))"
+
 
 _SORTED = frozenset({"rank", "dense_rank", "percent_rank", "cume_dist"})
 """The functions that Spark computes of sorted rows alone."""

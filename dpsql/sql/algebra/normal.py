@@ -40,8 +40,7 @@ from dpsql.rel.rename import Prefixed, renamed, renamed_aggregate, renamed_call
 from dpsql.rows.expression import RowColumn, RowExpression, all_if_any, all_of
 from dpsql.rows.expression import columns as columns_of
 from dpsql.rows.known import Interval
-from dpsql.rows.windows import WindowCall
-from dpsql.rows.within import aggregated
+from dpsql.rows.windows import WindowCall, aggregated
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Domain, Table
 from dpsql.schema.grain import stored_type, unit_columns

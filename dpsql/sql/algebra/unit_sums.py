@@ -24,7 +24,7 @@ AGGREGATES: dict[type, str] = {
     exp.LogicalAnd: "bool_and",
     exp.LogicalOr: "bool_or",
 }
-"""Aggregates of a unit's rows → what `rows/within.py` calls them."""
+"""Aggregates of a unit's rows → what `rows/windows.py` calls them."""
 _OF_TRUTHS = {"min": "bool_and", "max": "bool_or"}
 
 

@@ -1,6 +1,6 @@
 """The functions of SQL in three columns: what is written, what it is in the sandbox, and on rows.
 
-The first two are listed in `dpsql/sql/sandbox/functions.py`, the third is what `dpsql/rows/` has
+The first two are listed in `dpsql/sql/sandbox/permitted.py`, the third is what `dpsql/rows/` has
 records of (`rows/functions.py`), which has to be among the second: constants of an expression of
 rows are computed in the sandbox.
 
@@ -19,7 +19,7 @@ from dpsql.errors import InternalError
 from dpsql.rows.functions import FUNCTIONS as OF_ROWS
 from dpsql.rows.read import READ
 from dpsql.schema.names import folded
-from dpsql.sql.sandbox import functions as listed
+from dpsql.sql.sandbox import permitted as listed
 
 Class = type[exp.Expr]
 

@@ -1,7 +1,7 @@
 """Found groups: keys of statements whose values nobody knows beforehand, and that can be found.
 
 Groups by one such column have the values that were found of it. Groups by several have those lists
-of values that many units have, which are found together as one text (`rows/joined.py`): each value
+of values that many units have, which are found together as one text (`rows/found.py`): each value
 is then a function of that text, and groups are its cells.
 """
 
@@ -14,8 +14,7 @@ from sqlglot import exp, parse_one
 
 from dpsql.errors import SqlError
 from dpsql.rows.expression import RowExpression, columns
-from dpsql.rows.found import FoundExpression
-from dpsql.rows.joined import part_sql
+from dpsql.rows.found import FoundExpression, part_sql
 from dpsql.rows.key import RowKey, row_key
 from dpsql.schema import Table
 from dpsql.schema.domain import Domain

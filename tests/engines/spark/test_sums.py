@@ -10,8 +10,7 @@ import pytest
 
 from dpsql.engines.base import LOW_BITS
 from dpsql.engines.cover import low_word, roll_up_sums, tally_sums
-from dpsql.engines.spark.coding import ComputedRow
-from dpsql.engines.spark.sums import SparkSum
+from dpsql.engines.spark.coding import ComputedRow, SparkSum
 from dpsql.rows.expression import RowColumn
 from dpsql.rows.measure import measure
 

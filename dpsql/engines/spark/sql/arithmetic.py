@@ -5,8 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from dpsql.engines.spark.sql.calendar import cast_time, days, is_finite
-from dpsql.engines.spark.sql.text import between, call, constant, let, real, text, whole
-from dpsql.engines.spark.sql.types import WIDE, digits_of, is_small, refused, type_name
+from dpsql.engines.spark.sql.text import (
+    WIDE,
+    between,
+    call,
+    constant,
+    digits_of,
+    is_small,
+    let,
+    real,
+    refused,
+    text,
+    type_name,
+    whole,
+)
 from dpsql.errors import UnsupportedSqlError
 from dpsql.rows.typed import RowValue, Writer
 from dpsql.rows.types import BOOLEAN, DATE, DOUBLE, FLOAT, NULL, VARCHAR, RowType

@@ -10,8 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
-from dpsql.engines.spark.sql.text import array, between, blob, call, constant, let, quoted, whole
-from dpsql.engines.spark.sql.types import refused
+from dpsql.engines.spark.sql.text import (
+    array,
+    between,
+    blob,
+    call,
+    constant,
+    let,
+    quoted,
+    refused,
+    whole,
+)
 from dpsql.rows.times import DAYS, LENGTHS, MONTHS
 from dpsql.rows.typed import RowValue, Writer
 from dpsql.rows.types import DATE, TIMESTAMP, RowType

@@ -22,7 +22,7 @@ Guarantees:
     are; of columns, `make_valid_utf8`, which looks at no byte after the last one, puts U+FFFD in
     place of what isn't; numbers are shown in ASCII; pieces and concatenations of valid texts, cut
     where characters begin, and texts of which letters are replaced by letters are valid. What is
-    chosen of a unit's values (`aggregates.py`, `windows.py`) is read as a column again. ∎
+    chosen of a unit's values (`spark/relations.py`) is read as a column again. ∎
 
     *What makes values the same.* Texts are compared as bytes. What Spark computes in another way is
     written in another one: doubles are rounded to integers by `rint`, of two the even one; floors
@@ -43,8 +43,17 @@ from types import MappingProxyType
 from dpsql.engines.spark.sql.arithmetic import MOST, NUMBERS, cast
 from dpsql.engines.spark.sql.calendar import TIMES, clock, shift
 from dpsql.engines.spark.sql.strings import STRINGS
-from dpsql.engines.spark.sql.text import array, between, call, constant, quoted, real, text
-from dpsql.engines.spark.sql.types import refused, type_name
+from dpsql.engines.spark.sql.text import (
+    array,
+    between,
+    call,
+    constant,
+    quoted,
+    real,
+    refused,
+    text,
+    type_name,
+)
 from dpsql.errors import SqlLimitError
 from dpsql.rows.functions import FUNCTIONS, SYNTAX, check_column
 from dpsql.rows.typed import STANDARD, RowValue, Writer, case_of
@@ -80,7 +89,7 @@ def _check_limits(value: RowValue) -> None:
     """Refuse integers that 38 digits may not hold, where they are made."""
     limits = value.limits
     # A choice among values has no others, and a column of more than 64 bits is one of the sums of
-    # `aggregates.py`, which have room.
+    # `spark/relations.py`, which have room.
     if value.operation in _CHOICES or value.text in {"least", "greatest"}:
         return
     if value.type.is_integer and limits is not None and max(map(abs, limits)) > MOST:

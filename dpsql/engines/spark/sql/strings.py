@@ -7,8 +7,7 @@ from functools import cache
 
 import duckdb
 
-from dpsql.engines.spark.sql.text import blob, call, let, text, whole
-from dpsql.engines.spark.sql.types import refused
+from dpsql.engines.spark.sql.text import blob, call, let, refused, text, whole
 from dpsql.errors import InternalError
 from dpsql.rows.typed import RowValue, Writer
 
