@@ -347,12 +347,11 @@ def _argument(name: str, value: Any) -> Any:
         return by_name(value, spelling(name))
     if kind == "texts":
         return list(value) or None
-    if kind == "bounds":
-        return _bounds(value, spelling(name))
-    if kind == "weights":
-        return _weights(value, spelling(name))
-    if kind == "keys":
-        return _keys(value, spelling(name))
+    if kind in _READ:
+        try:
+            return _READ[kind](value)
+        except ValueError as error:
+            raise click.UsageError(f"{spelling(name)}: {error}.") from None
     if kind == "share" and value is not None:
         from dpsql.privacy.finding import RULES
 
@@ -362,25 +361,12 @@ def _argument(name: str, value: Any) -> Any:
     return not value if kind == "off" else value
 
 
-def _bounds(given: tuple[tuple[str, int], ...], option: str) -> int | dict[str, int] | None:
-    try:
-        return bounds_of(given)
-    except ValueError as error:
-        raise click.UsageError(f"{option}: {error}.") from None
-
-
-def _weights(given: tuple[tuple[str, float], ...], option: str) -> dict[str, float] | str | None:
-    try:
-        return weights_of(given)
-    except ValueError as error:
-        raise click.UsageError(f"{option}: {error}.") from None
-
-
-def _keys(given: tuple[tuple[str, str], ...], option: str) -> dict[str, str] | None:
-    try:
-        return keys_of(given)
-    except ValueError as error:
-        raise click.UsageError(f"{option}: {error}.") from None
+_READ: dict[str, Callable[[Any], Any]] = {
+    "bounds": bounds_of,
+    "weights": weights_of,
+    "keys": keys_of,
+}
+"""Kind of option → the reader of its values, whose ValueErrors say what is wrong."""
 
 
 def gathered(

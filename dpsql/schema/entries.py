@@ -464,9 +464,7 @@ def expressions_of(table: str, comment: str | None) -> Declared:
     Raises:
         SchemaError: they are malformed.
     """
-    entry = read_comment(comment)
-    given = entry.get("expressions", {}) if isinstance(entry, Mapping) else {}
-    return read_expressions(table, given)
+    return read_expressions(table, _said_of("expressions", comment))
 
 
 def references_of(table: str, comment: str | None) -> dict[str, str]:
@@ -475,9 +473,12 @@ def references_of(table: str, comment: str | None) -> dict[str, str]:
     Raises:
         SchemaError: it is malformed.
     """
+    return references_from(table, _said_of("references", comment))
+
+
+def _said_of(key: str, comment: str | None) -> object:
     entry = read_comment(comment)
-    given = entry.get("references", {}) if isinstance(entry, Mapping) else {}
-    return references_from(table, given)
+    return entry.get(key, {}) if isinstance(entry, Mapping) else {}
 
 
 def references_from(table: str, given: object) -> dict[str, str]:

@@ -23,7 +23,15 @@ from dpsql.rows.key import RowKey
 from dpsql.schema import Table
 from dpsql.schema.table import MovedValues, moved_values
 from dpsql.sql.binding.core import Linear, Quantile, base_of, counts, measured_columns
-from dpsql.sql.compiled import AnswerTable, GroupingSet, Script, Statement, StatisticColumn
+from dpsql.sql.compiled import (
+    AnswerTable,
+    GroupingSet,
+    Importance,
+    Script,
+    Statement,
+    StatisticColumn,
+    naming,
+)
 from dpsql.sql.computing.postprocess import (
     DirectOutput,
     Note,
@@ -41,7 +49,6 @@ from dpsql.sql.lowering.lower import GroupsOf, LoweredCore, LoweredSet, LoweredS
 from dpsql.sql.lowering.matrices import AddedUp, LoweredBlock
 from dpsql.sql.outline import Outlined
 from dpsql.sql.sandbox.database import Sandbox
-from dpsql.sql.statements import Importance, naming
 from dpsql.sql.text.edits import swapped
 from dpsql.sql.text.parse import Parsed
 from dpsql.workload import Family, Identity, Measure, Workload
@@ -135,7 +142,8 @@ def assemble(
     _check_entries(sum(len(b.rows.entries().cell) for b in blocks if b.rows.is_written))
     used = {name for block in blocks for name in block.attributes}
     sizes = {name: table.cells(name) for name in table.columns if name in used}
-    measures = {a.name: a.row for item in lowered for a in item.added_up}
+    added_up = [added for item in lowered for added in item.added_up]
+    measures = {added.name: added.row for added in added_up}
     sizes |= dict.fromkeys(measures, 1)
     split = {name: of for name, of in split.items() if name in sizes}
     builder = _Builder(Classes.of_blocks(blocks, sizes, split), sizes, table)
@@ -144,11 +152,10 @@ def assemble(
     workload = _normalized(builder.workload, builder.weights, scale)
     if not workload.families:  # all that is returned is public
         workload = Workload.of({}, [_nothing(lowered[0].name)])
-    labels = _labels((a.name, a.label) for item in lowered for a in item.added_up)
+    labels = _labels((added.name, added.label) for added in added_up)
     labels |= {name: f"({key.label})" for name, key in keys.items()} | builder.labels
-    merged, units = builder.classes.of, builder.units
-    drawn = builder.drawn
-    instead = {a.name: a.instead for item in lowered for a in item.added_up if a.instead}
+    merged, units, drawn = builder.classes.of, builder.units, builder.drawn
+    instead = {added.name: added.instead for added in added_up if added.instead}
     script = Script(
         (table,), (), workload, merged, measures, keys, labels, scale, units, drawn, instead=instead
     )

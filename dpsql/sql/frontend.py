@@ -48,7 +48,7 @@ from dpsql.sql.binding.tables import (
     no_relations,
     nothing_unique,
 )
-from dpsql.sql.compiled import Script
+from dpsql.sql.compiled import Importance, Script, naming
 from dpsql.sql.computing.whole import with_whole_statistics
 from dpsql.sql.computing.worth import worths
 from dpsql.sql.lowering.alike import alike_cells, of_all, of_first, with_one_of_each
@@ -67,7 +67,6 @@ from dpsql.sql.shorthands import (
     without_shorthands,
 )
 from dpsql.sql.spellings import without_spellings
-from dpsql.sql.statements import Importance, naming
 from dpsql.sql.text.limits import MAX_STATEMENTS
 from dpsql.sql.text.parse import Parsed, check_written, parse_statement
 

@@ -23,9 +23,9 @@ from dpsql.sql.binding.expressions import Expr, quoted, rebuild, render
 from dpsql.sql.binding.items import PrivateItems
 from dpsql.sql.binding.joins import JoinedItem, joins_of
 from dpsql.sql.binding.named import NOISY, PRIVATE, PUBLIC, Kinds, Name, Names, given_names
-from dpsql.sql.binding.output_names import told_apart
 from dpsql.sql.binding.relations import materialize, stored_relation, without_unused
 from dpsql.sql.binding.released import noisy_item
+from dpsql.sql.binding.rewrite import told_apart
 from dpsql.sql.binding.subqueries import Subqueries
 from dpsql.sql.binding.tables import NamedTables
 from dpsql.sql.text.parse import Parsed

@@ -42,10 +42,9 @@ from dpsql.engines.key_scores import KeyScores, ScoredKeys, scored_keys
 from dpsql.engines.lakes import folded_by_spark
 from dpsql.engines.ranked import RankedRows, Ranking, RankWindow
 from dpsql.engines.spark.bounded import check_units
-from dpsql.engines.spark.cancelling import cancelled, ended_apart, given_up
 from dpsql.engines.spark.coding import ComputedRow, class_of, placed
 from dpsql.engines.spark.distinct import CountedValues
-from dpsql.engines.spark.following import followed
+from dpsql.engines.spark.jobs import cancelled, ended_apart, followed, given_up
 from dpsql.engines.spark.key_scores import KEY as KEY_BYTES
 from dpsql.engines.spark.key_scores import SCORE, UNITS, ScoredExpression
 from dpsql.engines.spark.partials import (

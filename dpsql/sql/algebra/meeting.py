@@ -281,7 +281,7 @@ class _Meeting:
     def _pool(self, parts: Sequence[_Part], said: Sequence[Expr]) -> list[_Equal]:
         """Return the columns of two items that conditions say are equal."""
         owner = {id_: n for n, part in enumerate(parts) for id_ in part.of.columns}
-        found = list[_Equal]()
+        equal = list[_Equal]()
         for node in said:
             inner = node.unnest()
             if not isinstance(inner, exp.EQ):
@@ -289,22 +289,25 @@ class _Meeting:
             sides = [self._column(side, parts) for side in (inner.this, inner.expression)]
             a, b = sides
             if a is not None and b is not None and owner[a] != owner[b]:
-                found.append(_Equal(a, b, node))
+                equal.append(_Equal(a, b, node))
         for number, part in enumerate(parts):
-            for name in part.join.using:
-                ids = [self._column(quoted_column(name), [one]) for one in parts[: number + 1]]
-                there = [id_ for id_ in ids if id_ is not None]
-                if len(there) < 2 or ids[-1] is None:
-                    raise self._source.error(
-                        part.join.item,
-                        f"USING names {printable(name)}, which is not a stored column on both "
-                        "sides of the join.",
-                        "write ON and the condition.",
-                    )
-                found.append(_Equal(there[0], there[-1], None))
-        told = [one for one in found if self._comparable(one, parts)]
-        self._computed = [one for one in found if one.node is None and one not in told]
+            equal += (self._named(name, parts[: number + 1]) for name in part.join.using)
+        told = [pair for pair in equal if self._comparable(pair, parts)]
+        self._computed = [pair for pair in equal if pair.node is None and pair not in told]
         return [*told, *_implied(told)]
+
+    def _named(self, name: str, parts: Sequence[_Part]) -> _Equal:
+        """Return the columns of a name in USING: of the last item, and of the first that has it."""
+        ids = [self._column(quoted_column(name), [part]) for part in parts]
+        there = [id_ for id_ in ids if id_ is not None]
+        if len(there) < 2 or ids[-1] is None:
+            raise self._source.error(
+                parts[-1].join.item,
+                f"USING names {printable(name)}, which is not a stored column on both sides of the "
+                "join.",
+                "write ON and the condition.",
+            )
+        return _Equal(there[0], there[-1], None)
 
     def _comparable(self, one: _Equal, parts: Sequence[_Part]) -> bool:
         types = [

@@ -46,9 +46,9 @@ from dpsql.schema import Domain, Table
 from dpsql.schema.grain import stored_type, unit_columns
 from dpsql.sql.algebra.described import DescribedRelation, units_of
 from dpsql.sql.binding.canonical import Moving
+from dpsql.sql.binding.existing import Met as MustMeet
+from dpsql.sql.binding.existing import is_met, met_by
 from dpsql.sql.binding.expressions import BoundExpr
-from dpsql.sql.binding.presence import Met as MustMeet
-from dpsql.sql.binding.presence import is_met, met_by
 from dpsql.sql.binding.scope import Visible
 from dpsql.sql.binding.tables import NamedTables
 

@@ -82,23 +82,31 @@ def put_together(
     ids = [queries.fresh(name) for name in names]
     relations = []
     for part in parts:
-        own = zip(part.columns, domains, types, strict=True)
-        trees = (value_in(one, domain, type_) for one, domain, type_ in own)
+        trees = map(value_in, part.columns, domains, types)
         listed = ((queries.fresh(name), tree) for name, tree in zip(names, trees, strict=True))
         relations.append(Project(part.of.relation, tuple(listed)))
-    added = [_of_all(*one) for one in zip(ids, types, each, domains, strict=True)]
+    added = list(map(_of_all, ids, types, each, domains))
     made = only(parts[0].of, Union(tuple(relations), tuple(ids)), added)
-    known = [part.of.most for part in parts if part.of.most is not None]
-    most = sum(known) if len(known) == len(parts) else None
     counted = {table.path: table for part in parts for table in part.of.counted}
     read = tuple(table for part in parts for table in part.of.read)
-    told = [
-        part.of.ids_at(dict(zip((c.id for c in part.columns), ids, strict=True))) for part in parts
-    ]
-    same = told[0] if all(one == told[0] for one in told) else ()
+    told = set()
+    for part in parts:
+        passed = zip((column.id for column in part.columns), ids, strict=True)
+        told.add(part.of.ids_at(dict(passed)))
     return replace(
-        made, most=most, counted=tuple(counted.values()), read=read, sure=None, ids=same
+        made,
+        most=_most_of([part.of.most for part in parts]),
+        counted=tuple(counted.values()),
+        read=read,
+        sure=None,
+        ids=told.pop() if len(told) == 1 else (),
     ), ids
+
+
+def _most_of(parts: Sequence[int | None]) -> int | None:
+    """Return how many rows of a unit parts have together at most, if that is known of each."""
+    known = [most for most in parts if most is not None]
+    return sum(known) if len(known) == len(parts) else None
 
 
 def _of_all(id_: Id, type_: str, news: Sequence[NewColumn], domain: Domain | None) -> NewColumn:

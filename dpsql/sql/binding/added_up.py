@@ -42,9 +42,8 @@ from dpsql.sql.binding.core import (
     Statistic,
     present,
 )
-from dpsql.sql.binding.existing import Existing, condition
+from dpsql.sql.binding.existing import Existing, Met, condition, tightened
 from dpsql.sql.binding.expressions import BoundExpr, Expr, is_aggregate, times
-from dpsql.sql.binding.presence import Met, tightened
 from dpsql.sql.binding.rewrite import CoreBinder
 from dpsql.sql.binding.scope import Home
 from dpsql.sql.binding.summands import together

@@ -401,22 +401,13 @@ class _Set:
             sizes = (self._table.columns[name].size for name in component.attributes)
             if drawn is not None and math.prod(sizes) > MAX_JOINT_CELLS:
                 return self._ranked(quantile, drawn)
-            if quantile.all_rows and self._evaluator.may_be_null(component, quantile.value):
-                raise self._without_value(quantile.value)
-            axis = self._evaluator.values(
-                component, quantile.value, key, discrete=not quantile.continuous
-            )
-            if not axis.rows:
-                raise self._no_value(quantile.value)
+            axis = self._values_of(quantile, component, key)
             if drawn is not None and axis.rows > MOST_TOLD_APART:
                 return self._ranked(quantile, drawn)
-            values, type_ = (
-                self._evaluator.frame(axis).to_series(),
-                self._evaluator.types(axis)[key],
-            )
+            values = self._evaluator.frame(axis).to_series()
+            type_ = self._evaluator.types(axis)[key]
             ends = self._ends(quantile.value, values)
-            numeric = values.dtype.is_numeric()
-            if quantile.continuous and not numeric:
+            if quantile.continuous and not values.dtype.is_numeric():
                 raise self._not_numeric(quantile)
             placed = [*self._with_keys(axes), (axis, {key: quantile.value})]
             counted = self._evaluator.weighed(replace(component, weighted=False), placed, count)
@@ -429,6 +420,16 @@ class _Set:
         return LoweredStatistic(
             quantile, blocks, values=values, value_type=result, ends=ends, added_up=added
         )
+
+    def _values_of(self, quantile: Quantile, component: CoupledColumns, key: int) -> StoredAxis:
+        """Return the axis of the values of which a quantile is one, in their order."""
+        value = quantile.value
+        if quantile.all_rows and self._evaluator.may_be_null(component, value):
+            raise self._without_value(value)
+        axis = self._evaluator.values(component, value, key, discrete=not quantile.continuous)
+        if not axis.rows:
+            raise self._no_value(value)
+        return axis
 
     def _ranked(self, quantile: Quantile, counted: Linear) -> LoweredStatistic:
         """Count the rows that have a value: the quantile is drawn by itself."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 import dpsql
-from dpsql.engines.spark import following
+from dpsql.engines.spark import jobs
 from tests.engines.spark.test_sources import ROWS, folder
 
 pytestmark = [
@@ -43,7 +43,7 @@ class Server:
 
 @pytest.fixture
 def asked(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(following, "EVERY", 0.01)
+    monkeypatch.setattr(jobs, "SHOWN_EVERY", 0.01)
     path = folder(tmp_path / "people", *[ROWS] * 4)
     schema = {f"parquet.{path}": {"sex": dpsql.Domain.labels(["F", "M"])}}
     session = dpsql.Session(spark, schema=schema, ledger=tmp_path / "people.ledger")
@@ -51,10 +51,10 @@ def asked(spark, tmp_path, monkeypatch):
 
 
 def test_tasks_are_told_as_they_are_done(spark, monkeypatch):
-    monkeypatch.setattr(following, "EVERY", 0.01)
+    monkeypatch.setattr(jobs, "SHOWN_EVERY", 0.01)
     steps = []
     slow = "array_max(transform(sequence(1, 1000000 + CAST(id AS INT)), x -> x % 7)) AS x"
-    with following.followed(spark, lambda *step: steps.append(step)):
+    with jobs.followed(spark, lambda *step: steps.append(step)):
         spark.range(0, 8, 1, 8).selectExpr(slow).groupBy("x").count().toArrow()
     assert all(0 <= done <= of for done, of in steps)
     assert [done for done, _ in steps] == sorted(done for done, _ in steps)
@@ -64,12 +64,12 @@ def test_tasks_are_told_as_they_are_done(spark, monkeypatch):
 
 
 def test_what_a_listener_raises_ends_the_work(spark, monkeypatch):
-    monkeypatch.setattr(following, "EVERY", 0.001)
+    monkeypatch.setattr(jobs, "SHOWN_EVERY", 0.001)
 
     def hear(done, of):
         raise ValueError(f"{done} of {of}")
 
-    with pytest.raises(ValueError, match="of"), following.followed(spark, hear):
+    with pytest.raises(ValueError, match="of"), jobs.followed(spark, hear):
         spark.range(0, 8, 1, 8).groupBy("id").count().toArrow()
     assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") is None
 
@@ -84,7 +84,7 @@ def test_a_release_tells_how_far_counting_is(asked):
 
 def test_a_server_tells_it_too(connected):
     steps = []
-    with following.followed(connected, lambda *step: steps.append(step)):
+    with jobs.followed(connected, lambda *step: steps.append(step)):
         connected.range(0, 8, 1, 8).groupBy("id").count().toArrow()
     assert [done for done, _ in steps] == sorted(done for done, _ in steps)
     assert steps[-1][0] == steps[-1][1]
@@ -93,8 +93,8 @@ def test_a_server_tells_it_too(connected):
 def test_tasks_of_all_jobs_of_a_server_are_added_up(monkeypatch):
     """A server tells them every two seconds, so that short jobs have nothing to tell."""
     server, steps = Server(), []
-    monkeypatch.setattr(following, "is_connected", lambda session: True)
-    with following.followed(server, lambda *step: steps.append(step)):
+    monkeypatch.setattr(jobs, "is_connected", lambda session: True)
+    with jobs.followed(server, lambda *step: steps.append(step)):
         server.tells("one", (1, 4))
         server.tells("one", (4, 4), (0, 2))
         server.tells("one", (4, 4), (0, 2))
@@ -116,7 +116,7 @@ def test_the_group_of_the_caller_stays(spark, asked):
 
 
 def test_where_nothing_is_told_there_is_no_progress_and_an_answer(asked, monkeypatch):
-    monkeypatch.setattr(following, "_tasks", lambda *_: (0, 0))
+    monkeypatch.setattr(jobs, "_tasks", lambda *_: (0, 0))
     told = []
     session, sql = asked
     assert session.query(sql, budget=BUDGET, progress=lambda *s: told.append(s)).height == 2

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from dpsql.engines.interrupts import EndedStatementError
-from dpsql.engines.spark import cancelling
-from dpsql.engines.spark.cancelling import ended_apart
+from dpsql.engines.spark import jobs
+from dpsql.engines.spark.jobs import ended_apart
 
 LOOKS = 9
 
@@ -33,8 +33,8 @@ class Session:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    monkeypatch.setattr(cancelling, "EVERY", 0.01)
-    monkeypatch.setattr(cancelling, "SECONDS", 0.03)
+    monkeypatch.setattr(jobs, "ASKED_EVERY", 0.01)
+    monkeypatch.setattr(jobs, "SECONDS", 0.03)
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def url(listening):
 def test_without_executors_and_a_master_jobs_end(place):
     session = Session(url(place), 0)
     place.close()
-    with cancelling.given_up(session):
+    with jobs.given_up(session):
         assert session.ended.wait(60)
 
 
@@ -60,7 +60,7 @@ def test_as_long_as_one_of_them_is_there_jobs_go_on(place, executors):
     session = Session(url(place), executors)
     if executors:
         place.close()
-    with cancelling.given_up(session):
+    with jobs.given_up(session):
         for _ in range(LOOKS):
             assert session.looks.acquire(timeout=60)
     assert not session.ended.is_set()
@@ -69,11 +69,11 @@ def test_as_long_as_one_of_them_is_there_jobs_go_on(place, executors):
 def test_executors_that_come_back_begin_a_new_wait(monkeypatch):
     session, times = Session("spark://a:1", 0), iter([0, 20, 59, 61, 100, 120, 121, 999])
     found = iter([0, 0, 1, 0, 0, 0])  # one is there at 61
-    monkeypatch.setattr(cancelling, "SECONDS", 60)
-    monkeypatch.setattr(cancelling, "_executors", lambda _: next(found))
-    monkeypatch.setattr(cancelling, "_answers", lambda _: False)
-    monkeypatch.setattr(cancelling, "time", SimpleNamespace(monotonic=lambda: next(times)))
-    with cancelling.given_up(session):
+    monkeypatch.setattr(jobs, "SECONDS", 60)
+    monkeypatch.setattr(jobs, "_executors", lambda _: next(found))
+    monkeypatch.setattr(jobs, "_answers", lambda _: False)
+    monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    with jobs.given_up(session):
         assert session.ended.wait(60)
     assert next(times) == 999
 
@@ -81,18 +81,18 @@ def test_executors_that_come_back_begin_a_new_wait(monkeypatch):
 @pytest.mark.parametrize("master", ["local[2]", "yarn", "k8s://https://127.0.0.1:1"])
 def test_other_managers_are_left_alone(master, monkeypatch):
     watched = []
-    monkeypatch.setattr(cancelling, "_watch", lambda *given: watched.append(given))
-    with cancelling.given_up(Session(master, 0)):
+    monkeypatch.setattr(jobs, "_watch", lambda *given: watched.append(given))
+    with jobs.given_up(Session(master, 0)):
         pass
     assert not watched
-    with cancelling.given_up(Session("spark://a:1", 0)):
+    with jobs.given_up(Session("spark://a:1", 0)):
         pass
     assert watched
 
 
 def test_all_masters_are_asked():
-    assert cancelling.masters_of("spark://a:1,b:2,c") == [("a", 1), ("b", 2), ("c", 7077)]
-    assert cancelling.masters_of("local-cluster[2,1,512]") == []
+    assert jobs.masters_of("spark://a:1,b:2,c") == [("a", 1), ("b", 2), ("c", 7077)]
+    assert jobs.masters_of("local-cluster[2,1,512]") == []
 
 
 class Thrown:
@@ -142,5 +142,5 @@ def test_a_job_that_is_given_up_has_failed(place):
         session.ended.wait(60)
         raise CapturedError(Thrown("SPARK_JOB_CANCELLED"))
 
-    with pytest.raises(ConnectionError), ended_apart(), cancelling.given_up(session):
+    with pytest.raises(ConnectionError), ended_apart(), jobs.given_up(session):
         job()
