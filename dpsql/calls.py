@@ -14,7 +14,7 @@ from dpsql.hints import ANY_BUDGET, option, spend
 
 F = TypeVar("F", bound=Callable[..., Any])
 MARGINAL = "marginal"
-"""What is given in place of weights, so that each table of answers counts alike."""
+"""The word that is given in place of weights, so that each table of answers counts alike."""
 _AMOUNTS = ("epsilon", "delta", "rho", "mu")
 DECLARED = frozenset(
     {
@@ -22,7 +22,7 @@ DECLARED = frozenset(
         "accept_schema",
     }
 )  # fmt: skip
-"""What is declared for a session, and not in its calls."""
+"""Arguments that are declared for a session, and not in its calls."""
 
 
 def checked(function: F) -> F:

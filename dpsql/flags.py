@@ -49,7 +49,7 @@ class Flag:
     kind: Kind = "text"
     metavar: str | None = None
     choices: tuple[str, ...] = ()
-    """Of a choice; the first one is the default."""
+    """The words of a choice; the first one is the default."""
 
 
 FLAGS: Mapping[str, Flag] = {

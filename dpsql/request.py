@@ -274,7 +274,7 @@ class Request:
     accept_gap: bool = False
     """Whether a plan may lose accuracy that it need not: it decides nothing but that."""
     groups_above: float | None = None
-    """How many standard errors the noisy count of a group must be above zero to be answered."""
+    """Standard errors by which the noisy count of a group must be above zero to be answered."""
     assume: Mapping[str, float] | None = None
     """With targets: the rows for which those of averages and the like hold."""
     keys: Keys | None = None
@@ -292,7 +292,7 @@ class Request:
     nonnegative: bool = False
     integers: bool = False
     suppress_below: float | None = None
-    """How many rows must be behind a value, by their noisy number, for it to be shown."""
+    """The least number of rows behind a value, by their noisy number, for it to be shown."""
     standard_errors: bool = False
     """Whether these stand beside values in place of variances."""
     out: str | Path | None = None

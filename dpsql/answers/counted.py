@@ -67,7 +67,7 @@ class Counts:
                         self._look_up(script, group, column, families)
         workload = Workload.of(domain, families)
         self.answers = Answers.measured(workload, combination.reconstruction, values)
-        """Those of families that are in `spread`; those of others mean nothing."""
+        """Noisy answers by families that are in `spread`; those of others mean nothing."""
 
     def _look_up(
         self, script: Script, group: GroupingSet, column: StatisticColumn, families: list[Family]

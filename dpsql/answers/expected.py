@@ -336,9 +336,9 @@ def _floats(values: pl.Series) -> Array:
 
 
 ROWS = "rows"
-"""What stands for the rows of the whole table among the names of statements."""
+"""The name that stands among those of statements for the rows of the whole table."""
 ERROR, INTERVAL = "error", "interval"
-"""What a target in units of the values is of: a standard error, or the width of an interval."""
+"""Kinds of targets in units of the values: a standard error, or the width of an interval."""
 _SMOOTH = {"plus", "times", "sqrt"}
 COLUMNS = {
     "statement": pl.String(),

@@ -103,7 +103,7 @@ class FoundColumn(msgspec.Struct, frozen=True, omit_defaults=True):
     scores: tuple[int, ...] = ()
     """The noisy scores of the values, in their order, where answers take them along."""
     computed: FoundValues | None = None
-    """What is computed of a row, and its values, if the column is a key that is derived so."""
+    """The expression of a row, and its values, if the column is a key that is derived so."""
 
     @classmethod
     def of(
@@ -213,16 +213,16 @@ class DrawnQuantiles(msgspec.Struct, frozen=True):
     label: str
     """The words that the analyst wrote."""
     name: str
-    """What tells it apart from others of the same table."""
+    """A name that no other quantile of the same table has."""
     at: tuple[Place, ...]
-    """Where it stands in the release's statements."""
+    """Its places in the release's statements."""
     probability: Fraction
     type: str
-    """That of the values, and the least and the largest place on their line."""
+    """The type of the values; then the least and the largest place on their line."""
     low: int
     high: int
     places: tuple[int, ...]
-    """What was drawn: places on the line, group by group."""
+    """The drawn places on the line, group by group."""
     epsilon: Fraction
     """The range of what one row has a say of, see `measurement/quantiles.py`."""
     charge: Earlier
@@ -281,21 +281,21 @@ class Facts:
     expected: pl.DataFrame
     """The table of `Plan.expected_error`."""
     budget: Budget | None = None
-    """What it was charged; None if that was nothing."""
+    """The charge; None if there was none."""
     guards: Mapping[str, tuple[str, ...]]
     """Statement → columns in which a row must have a value of the domain to be counted where the
     statement names them; only statements that name such columns."""
     notes: Mapping[str, tuple[str, ...]]
     """Statement → what must be known of its values besides their errors."""
     privacy_cost: Fraction = Fraction(0)
-    """What was measured costs that much, as μ²."""
+    """The cost of all that was measured, as μ²."""
     receipt: Receipt | None = None
     rmse: float | None = None
     """None if it isn't known, because what was measured depends on the data."""
     gap: float | None = None
     """The certified gap of the plan; None if nothing new was measured, or no bound is known."""
     spaces: int = 0
-    """How many residual spaces or marginals were measured; 1 for joint cells."""
+    """The number of residual spaces or marginals that were measured; 1 for joint cells."""
     whole: bool = False
     objective: str
     vintage: str = ""
@@ -314,7 +314,8 @@ class Facts:
     groups_above: float | None = None
     """By how many standard errors counts of groups must be above zero, so that they are shown."""
     suppress_below: float | None = None
-    """How many rows must be behind values that are shown; nothing that is saved depends on it."""
+    """The least number of rows behind a value that is shown; nothing that is saved depends on
+    it."""
     created: str = field(default_factory=now)
     """UTC, ISO 8601."""
     versions: Mapping[str, str] = field(default_factory=versions)
@@ -323,7 +324,7 @@ class Facts:
     laplace: bool = False
     """Whether the noise is Laplace noise."""
     warning: str | None = None
-    """What was said of the plan: that it loses accuracy that it need not."""
+    """The plan's warning, that it loses accuracy that it need not."""
 
     @property
     def traits(self) -> Traits:

@@ -85,7 +85,7 @@ class FoundValues(msgspec.Struct, frozen=True, omit_defaults=True):
     """The values that were found of an expression of a row, which no table has as a column."""
 
     expression: str
-    """What is computed, as a reader calls it."""
+    """The expression that is computed, as a reader calls it."""
     keys: tuple[str, ...]
     """The values, as texts."""
     type: str

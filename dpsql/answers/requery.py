@@ -51,7 +51,7 @@ from dpsql.sql.lowering.drawn import DrawnValues, Place
 from dpsql.workload import Family, Workload
 
 ASKED = "query"
-"""What the statement is called."""
+"""The statement's name."""
 LISTED = 5
 """Attribute sets that a message names."""
 
@@ -310,7 +310,7 @@ class _TableBefore:
     table: Table
     sources: tuple[Source, ...]
     cuts: Mapping[str, Cuts]
-    """Where its lines were cut."""
+    """Cuts of its lines."""
 
     @classmethod
     def of(cls, table: Table, sources: Sequence[Source]) -> _TableBefore:

@@ -18,7 +18,7 @@ GRAY, BLUE, RUST = "#808080", "#4c8fca", "#d9702b"
 FONT = "Arial, 'Liberation Sans', Helvetica, sans-serif"
 TEXT = 12
 LETTER = 6.5
-"""How wide a letter is, about."""
+"""The width of a letter, about."""
 Scale = Literal["nominal", "quantitative", "temporal"]
 Span = tuple[float, float]
 """The least and the largest number."""

@@ -79,9 +79,9 @@ class Figure:
 
     panels: tuple[Panel, ...]
     words: str
-    """What it shows, for who doesn't see it."""
+    """A description for who doesn't see the picture."""
     notes: tuple[str, ...] = ()
-    """What must be known of it: which intervals there are, and what is left out."""
+    """Notes below the picture: which intervals there are, and what is left out."""
 
     @property
     def legend(self) -> str:
@@ -107,7 +107,7 @@ def sentence(note: str) -> str:
 
 
 _WHOLE = frozenset(("$schema", "config"))
-"""What a chart has once, however many panels it has."""
+"""Parts that a chart has once, however many panels it has."""
 _SHADED = ("opacity", "fill")
 NO_NUMBER = "no number"
 """Words in place of a number that isn't there."""
@@ -118,16 +118,16 @@ class Points:
     """Numbers, and what they are about."""
 
     value: str
-    """What the numbers are called."""
+    """The name of the numbers."""
     by: str
-    """What they are about."""
+    """The name of the things that they are about."""
     scale: Scale
     keys: Sequence[str | float]
     values: Sequence[float | None]
     ends: Sequence[tuple[float, float] | None]
-    """Of intervals, where they are known."""
+    """Ends of intervals, where they are known."""
     limits: Sequence[float | None] = ()
-    """What bars could be at best."""
+    """The best that bars could be."""
     marks: Sequence[Mark] = ()
     """Marks of the numbers, if any has one."""
 
@@ -231,7 +231,7 @@ class Grid:
 
     value: str
     rows: str
-    """What the rows are about."""
+    """The name of the things that rows are about."""
     columns: str
     down: Sequence[str]
     """The labels of rows, in order."""

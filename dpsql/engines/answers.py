@@ -30,7 +30,7 @@ class WrittenTables:
     names: Sequence[str]
     """All of their names, which are looked at first."""
     mark: str
-    """How the comments of all tables begin that are ever written so."""
+    """The beginning of the comments of all tables that are ever written so."""
     made: Iterable[WrittenTable]
     """The tables, made one after the other."""
 

@@ -51,7 +51,7 @@ rows. The other attribute of that has the groups for cells."""
 
 
 RULE = "stretches"
-"""What the rule is called in measurements by which rows of units are kept, that of
+"""The name that measurements have for the rule by which rows of units are kept, that of
 `duckdb/bounded.py`. Those of before it have no name for theirs, by which the first k rows were kept
 in the order of an MD5 of their texts. Rows that are kept by different rules are not the same rows,
 so whoever changes the rule changes its name."""
@@ -107,9 +107,10 @@ class Counted(Mapping[Marginal, Counts]):
         self.bounds = MappingProxyType(dict(bounds))
         """Measure → the largest magnitude of what a row adds."""
         self.units = MappingProxyType(dict(units))
-        """Where units are counted → in how many cells one counts at most, once in each."""
+        """Attributes of groups of units → in how many of their cells a unit counts at most, once in
+        each."""
         self.spreads = tuple(spreads)
-        """How far apart the rows of one unit are that may be among those counted."""
+        """Distances between the rows of one unit that may be among those counted."""
         self.totals = MappingProxyType(dict(totals))
         """Axis of the counts of a table → how many rows of one unit its total holds at most."""
         self.rows = MappingProxyType({**totals, **rows})
@@ -162,12 +163,12 @@ class Wanted:
 
     @property
     def of_units(self) -> tuple[Marginal, ...]:
-        """Those in which units are counted."""
+        """The blocks in which units are counted."""
         return tuple(m for m in self.marginals if not self.units.keys().isdisjoint(m))
 
     @property
     def of_rows(self) -> tuple[Marginal, ...]:
-        """Those in which rows are counted.
+        """The blocks in which rows are counted.
 
         Raises:
             InternalError: a unit may have any number of them.
@@ -179,7 +180,7 @@ class Wanted:
 
     @property
     def measured(self) -> tuple[Marginal, ...]:
-        """Those of sums."""
+        """The blocks of sums."""
         return tuple(m for m in self.marginals if not self.measures.keys().isdisjoint(m))
 
     @property

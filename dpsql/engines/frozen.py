@@ -33,7 +33,7 @@ from dpsql.privacy.place import rows_alone
 _MOST_FILES = 10_000
 _MOST_ROOTS = 1_000
 _PATTERN = re.compile(r"[*?\[\]{}\x00-\x1f]" if os.sep == "\\" else r"[*?\[\]{}\\\x00-\x1f]")
-"""What may be more than a character of a path."""
+"""Parts of a path that may stand for more than one character."""
 _PARTITION = re.compile(r"[^=/\\]+=[^=/\\]*")
 
 

@@ -22,7 +22,7 @@ PublicTables = str | Sequence[str] | Mapping[str, Any]
 other library that hands out Arrow data, as pandas and PyArrow do."""
 _ARROW = "__arrow_c_stream__"
 _INDEX = "__index_level_"
-"""How the columns begin in which pandas hands out the labels of rows."""
+"""The beginning of the columns in which pandas hands out the labels of rows."""
 
 
 class PublicReader:

@@ -42,9 +42,9 @@ class StoredState(NamedTuple):
     uid: str = ""
     """A name that the table alone has, and no other one made in its place."""
     version: str = ""
-    """That of its rows, which nobody changes."""
+    """The version of its rows, which nobody changes."""
     files: str = ""
-    """Of rows without a version, a hash of their files and when these were written."""
+    """A hash of the files of rows without a version, and of when these were written."""
 
 
 class DataSource(DescribedTables, Interruptible, Protocol):

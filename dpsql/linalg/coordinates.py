@@ -25,7 +25,7 @@ WORTHWHILE = 4000
 """Cells from which it is."""
 FACTOR = 0x1E3779B97F4A7C15
 EXACT = 1e-12
-"""How much may be left over, relative to the largest entry."""
+"""The largest rest, relative to the largest entry."""
 DEPENDENT = 1e-11
 """Directions that are shorter than this, relatively, are rounding errors."""
 

@@ -11,7 +11,7 @@ from dpsql.linalg.digits import AS_GOOD
 Numbers = NDArray[np.intp]
 
 SPARE = 4
-"""How many times the columns that are enough there must be for the others to be left out."""
+"""The factor by which there must be more columns than are enough, for the others to be left out."""
 FLAT = 2
 """Dimensions up to which a convex hull is looked for."""
 EXACT = 1e-7

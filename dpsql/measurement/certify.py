@@ -197,9 +197,9 @@ class CertifiedPlan:
     contributions: int = 1
     """The most records of one privacy unit that are counted."""
     spreads: tuple[SpreadRows, ...] = ()
-    """How far these are apart."""
+    """Distances between these records."""
     differences: tuple[Difference, ...] = ()
-    """What is measured of the totals of two tables together."""
+    """Measurements of the totals of two tables together."""
     supports: tuple[Support, ...] = ()
     """The cells in which rows add something to sums."""
     privacy_cost: Fraction = field(init=False)

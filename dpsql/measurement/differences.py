@@ -124,9 +124,9 @@ class Difference:
     tables: tuple[str, str]
     """The axes of their counts: i and j."""
     times: tuple[int, int]
-    """How often the rows of each are taken: a_i and a_j."""
+    """The numbers of times that the rows of each are taken: a_i and a_j."""
     rows: tuple[int, int]
-    """How many of one unit count at most: k_i and k_j."""
+    """The most rows of one unit that count: k_i and k_j."""
     law: Gaussian
     conditions: tuple[Condition | None, Condition | None] = (None, None)
     """The rows of each that are counted; None for all of them."""

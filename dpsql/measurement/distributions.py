@@ -23,7 +23,7 @@ from fractions import Fraction
 from dpsql.errors import InternalError
 
 NOISE_ROUNDING_VARIANCE = Fraction(1, 12)
-"""What rounding adds to the variance σ².
+"""The variance that rounding adds to σ².
 
 Var(round(N(0, σ²))) = σ² + 1/12 + Σ_{n≥1} (−1)^n (4σ² + 1/(π²n²)) e^{−2π²n²σ²}, from the Fourier
 series of the rounding error. The sum alternates with falling terms, so it is negative and below

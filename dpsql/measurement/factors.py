@@ -52,7 +52,8 @@ class IntegerFactor(ABC):
     """Integer measurements (rows) over the joint cells of some axes, cells in C order."""
 
     kind: bytes
-    """What is written down of a factor: how it is made from its shape, its scale and its matrix."""
+    """The name of a kind of factors, which is written down with its shape, its scale and its
+    matrix."""
     _scale = 1
 
     def __init__(self, axes: tuple[int, ...], shape: tuple[int, ...]) -> None:

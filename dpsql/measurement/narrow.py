@@ -47,7 +47,7 @@ Kept = NDArray[np.int64] | NDArray[np.object_]
 """Noisy integers: of 64 bits, or Python's if there is one among them that has more."""
 
 MOST_KEPT = 2**90
-"""What is kept of a noisy integer ends at ±2^90: the answers of a table of 2^58 rows don't."""
+"""The largest noisy integer that is kept, 2^90: the answers of a table of 2^58 rows are less."""
 _LOW = (1 << LOW_BITS) - 1
 _HELD_BITS = 62
 

@@ -44,7 +44,7 @@ Wide = NDArray[np.object_]
 
 _WORD_BITS = 64
 _SPARE_BITS = 40
-"""Of a uniform number, beyond those of σ: a ball that spans two integers is seldom met."""
+"""Bits of a uniform number, beyond those of σ: a ball that spans two integers is seldom met."""
 _GUARD_BITS = 64
 _HELD = 2**20
 """Entries that are multiplied at a time."""

@@ -101,7 +101,7 @@ class Answered:
     described: pl.DataFrame
     """Its columns, see `Release.columns`."""
     confidence: float | None
-    """That of its intervals, if there are any."""
+    """The confidence of its intervals, if there are any."""
 
     @property
     def share(self) -> str:

@@ -63,7 +63,7 @@ class Shown:
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
     total: int | None = None
-    """How many rows there are; None if that isn't known, and more than are shown."""
+    """The number of rows; None if that isn't known, and more than are shown."""
 
     @property
     def widths(self) -> str:
@@ -137,7 +137,7 @@ class Section:
     """Its place in the page: of letters, digits and dashes."""
     sql: str
     errors: Sequence[tuple[str, str]] = ()
-    """What was expected, and what it is."""
+    """Expected errors, and those that there are."""
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
     shown: Shown | None = None
@@ -145,9 +145,9 @@ class Section:
     """Meanings of signs in the table."""
     picture: Picture | None = None
     left_out: Sequence[str] = ()
-    """What is not in the page, and why."""
+    """Things that are not in the page, and why."""
     gone: Sequence[str] = ()
-    """What is left out for the size of the page."""
+    """Parts that are left out for the size of the page."""
     columns: Sequence[tuple[str, str]] = ()
     """Column → what it means."""
     downloads: Sequence[Download] = ()
@@ -175,7 +175,7 @@ class Page:
     legend: Sequence[tuple[str, str]] = ()
     """Mark → what it means."""
     fitted: str = ""
-    """What is said of all that is left out for the size of the page."""
+    """The note on all that is left out for the size of the page."""
 
     @property
     def files(self) -> list[Download]:
@@ -294,7 +294,7 @@ def _template(name: str) -> str:
 
 KEPT_ROWS = 20
 FILE, ROWS, PICTURE, TABLE = range(4)
-"""What may be left out, in the order in which it is."""
+"""Parts that may be left out, in the order in which they are."""
 _NAMES = {FILE: "file", ROWS: "long table", PICTURE: "picture", TABLE: "table"}
 _CELL, _BESIDE, _LINK = 32, 7, 300
 """Bytes of HTML around a cell, what stands beside it, and a file with its checksum; about."""
@@ -310,7 +310,7 @@ class _LeftOut:
     section: int | None
     """The statement that it is of; None if it is of the whole page."""
     download: int = 0
-    """Of a file, which one."""
+    """The number of the file to download, if it is one."""
 
 
 def fitted(page: Page, most: int) -> bytes:

@@ -44,7 +44,7 @@ class Drawable:
     said: frozenset[str]
     """Columns that are keys or values themselves, whatever they are called."""
     confidence: float | None
-    """That of intervals, if there are any."""
+    """The confidence of intervals, if there are any."""
 
     def meaning(self, frame: pl.DataFrame, value: str) -> str:
         """Say what is drawn beside a value; nothing, if nothing is known."""

@@ -32,8 +32,8 @@ _LAST_PRECISION = 4096
 _TIGHT = 64
 """Relative accuracy in bits at which a ball rounds to a float well."""
 _SERIES_FROM = 64
-"""Where Mills' ratio switches to the confluent hypergeometric function. Both are exact; the
-complementary error function loses all its digits in extreme tails."""
+"""The argument at which Mills' ratio switches to the confluent hypergeometric function. Both are
+exact; the complementary error function loses all its digits in extreme tails."""
 _MAX_EXPONENT = 40
 """`mu_squared_of` looks between 10^−40 and 10^40."""
 _DIGITS = 18

@@ -62,7 +62,7 @@ class TableRows:
     version: str = ""
     """The state of the data: which rows the table had. Empty in a binding, which holds for all."""
     data: str = ""
-    """Which table it is, if a catalog says so."""
+    """The identity of the table, if a catalog tells it."""
 
 
 @dataclass(frozen=True, slots=True)

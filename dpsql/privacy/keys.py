@@ -215,7 +215,7 @@ class KeyRule:
 
     @property
     def weights(self) -> tuple[int, ...]:
-        """What a unit with 1, 2, …, K keys adds to the score of each."""
+        """The numbers that a unit with 1, 2, …, K keys adds to the score of each."""
         return self.rounds[0].weights
 
     @property

@@ -23,7 +23,7 @@ _in_flight: set[str] = set()
 forked child inherits the requests of its parent, whose owner it is not."""
 
 _doubted: dict[Hashable, tuple[str, str]] = {}
-"""What was charged for → the process, and the request. A forked child inherits these, too."""
+"""Charges → the process, and the request. A forked child inherits these, too."""
 
 _UNKNOWN = "unknown"
 

@@ -33,7 +33,7 @@ class ChargedTable(NamedTuple):
     schema: str
     """Its public declarations."""
     unit: str
-    """Whose rows are protected together."""
+    """The unit whose rows are protected together."""
     vintage: str
     """The state of the data, by the label that its owner gave it."""
 
@@ -61,15 +61,15 @@ class Purpose:
     """
 
     plan: str
-    """What will be measured."""
+    """The plan of what will be measured."""
     script: str
-    """What was asked: the same again may be handed the same release."""
+    """The question: the same again may be handed the same release."""
     table: str
     """The table's identity."""
     schema: str
     """Its public declarations."""
     unit: str
-    """Whose rows are protected together."""
+    """The unit whose rows are protected together."""
     vintage: str
     """The state of the data, by the label that its owner gave it."""
     others: tuple[ChargedTable, ...] = ()
@@ -110,7 +110,7 @@ class Receipt:
     seq: int
     request: str
     mu_squared: Fraction
-    """What was charged: at least what was asked for, by less than 10^−30."""
+    """The charge: at least what was asked for, by less than 10^−30."""
     purpose: Purpose
     delta: Fraction = Fraction(0)
     """The δ that was charged besides: at least what was asked for, by less than 10^−60."""

@@ -35,7 +35,7 @@ class Audit:
     """The contents of a ledger that a full check found to be in order."""
 
     entries: int
-    """How many charges there are."""
+    """The number of charges."""
     events: int
     """Rows of the chain: totals, bindings, charges, releases, deliveries, and an upgrade."""
     contents: int

@@ -60,7 +60,7 @@ class DistinctValues(UnitGroups):
 
     @property
     def kept(self) -> int:
-        """How many values of a unit are looked at: of all, or in each group."""
+        """The most values of a unit that are looked at: of all, or in each group."""
         if self.kept_of_all:
             return self.per_group * self.most
         return max(FEWEST_KEPT, TIMES_KEPT * self.per_group)

@@ -30,10 +30,10 @@ class KeptQuantiles(msgspec.Struct, frozen=True):
     low: int
     high: int
     places: tuple[int, ...]
-    """What was drawn: places on the line of values, group by group."""
+    """The drawn places on the line of values, group by group."""
     epsilon: Fraction
     described: Mapping[str, str]
-    """How the table was described, see `Table.described`."""
+    """The table's description, see `Table.described`."""
     among: tuple[Fraction, ...] = ()
     """The probabilities of all that were drawn together by halving; none if it was one alone."""
     single: bool = False

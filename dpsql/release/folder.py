@@ -88,7 +88,7 @@ class DescribedFile(DocumentPart, frozen=True, kw_only=True, omit_defaults=True)
     """The description of a file in the folder."""
 
     statement: str | None
-    """Whose answers it holds; None if it holds the noisy integers."""
+    """The statement whose answers it holds; None if it holds the noisy integers."""
     rows: Annotated[int, msgspec.Meta(ge=0)] = 0
     columns: tuple[DescribedColumn, ...] = ()
     sha256: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]

@@ -66,7 +66,7 @@ class ReleasedRelation:
 
     table: RowTable
     sources: tuple[Source, ...]
-    """What was measured of it, along one set of cuts."""
+    """Measurements of it, along one set of cuts."""
 
     @classmethod
     def of(cls, table: RowTable, sources: Sequence[Source]) -> ReleasedRelation:

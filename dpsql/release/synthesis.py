@@ -312,7 +312,7 @@ def _spread(weights: Array, groups: Ints, draws: Draws) -> Ints:
 
 
 DECAY = 0.95
-"""What a round moves of what the round before would."""
+"""The share of the round before that a round moves."""
 COPIED = 0.5
 """The part of the rows that become copies."""
 

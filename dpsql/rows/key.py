@@ -84,11 +84,11 @@ class RowKey:
     type: RowType
     columns: frozenset[str]
     label: str = ""
-    """What a reader calls it."""
+    """The key's name for a reader."""
     cut: str = ""
-    """Of the line of a column, where it is cut (`schema/domain.py`): its name doesn't say that."""
+    """The cut of the line of a column (`schema/domain.py`): its name doesn't say that."""
     presence: Presence | None = None
-    """Of which expression it tells whether it is there, and how."""
+    """The expression of which it tells whether it is there, and how."""
 
     @property
     def digest(self) -> str:

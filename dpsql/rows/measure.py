@@ -124,7 +124,7 @@ class RowMeasure:
     shift: int = 0
     """g: how many steps are taken off it."""
     offset: int = 0
-    """How much larger than v what is added up is, in last digits."""
+    """The difference between what is added up and v, in last digits."""
     parts: int = 1
     """d: how many of the integers that rows add make a step."""
     inside: bool = False

@@ -37,7 +37,7 @@ from dpsql.schema.sequences import decimal_text
 LONGEST_TWICE = 20_000
 """Characters of what is written twice."""
 _FORMAT = re.compile(r"(?=.{1,100}\Z)(?:[^%]|%[YymbBdjaAwuUWHIpMSf%]|%-[ymdjHIMS])+", re.DOTALL)
-"""What strftime may show."""
+"""Formats that strftime may show."""
 
 
 def constant(node: RowConstant) -> RowValue:

@@ -470,7 +470,7 @@ def _shift(node: RowValue, parts: list[str]) -> str:
 
 
 Writer = Callable[[RowValue, list[str]], str]
-"""How a node is written, of it and of its written operands."""
+"""The writer of a node, from it and its written operands."""
 STANDARD: Mapping[str, Writer] = {
     "and": lambda _, p: f"({' AND '.join(p)})",
     "or": lambda _, p: f"({' OR '.join(p)})",
@@ -479,7 +479,7 @@ STANDARD: Mapping[str, Writer] = {
     "in": lambda _, p: f"({p[0]} IN ({', '.join(p[1:])}))",
     "is_null": lambda _, p: f"({p[0]} IS NULL)",
 }
-"""What other databases write alike, and mean by it."""
+"""Operations that other databases write alike, and mean the same by it."""
 _WRITTEN: Mapping[str, Writer] = {
     **STANDARD,
     "column": lambda node, _: _of_type(quoted_name(node.text), node.type),

@@ -38,7 +38,7 @@ _ALIASES = {
 }  # fmt: skip
 _DECIMAL = re.compile(r"DECIMAL\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\)")
 MOST_DIGITS = 38
-"""Of a DECIMAL."""
+"""The most digits of a DECIMAL."""
 
 
 @dataclass(frozen=True, slots=True)

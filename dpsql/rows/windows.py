@@ -106,7 +106,7 @@ from dpsql.schema.names import capitals
 AGGREGATES = (
     "exists", "count", "count_distinct", "sum", "avg", "min", "max", "bool_and", "bool_or",
 )  # fmt: skip
-"""What can be computed of rows of a unit."""
+"""Aggregates of rows of a unit."""
 MOST_ADDED = 18
 """Digits of the decimals that are added up."""
 _TRUE, _FALSE = RowConstant("BOOLEAN", "true"), RowConstant("BOOLEAN", "false")
@@ -193,9 +193,9 @@ SHARES = ("percent_rank", "cume_dist")
 SHIFTED = ("lag", "lead")
 CHOSEN = ("first_value", "last_value", "nth_value")
 WINDOWED = (*RANKS, *SHARES, *SHIFTED, *CHOSEN, *(name for name in AGGREGATES if name != "exists"))
-"""What can be computed of a row among others."""
+"""Functions of a row among others."""
 MOST_AWAY = 1_000_000
-"""How many rows away one may be that is looked at."""
+"""The largest distance of a row that is looked at."""
 _BY_VALUES = ("rank", "dense_rank", *SHARES)
 _TRUE = RowConstant("BOOLEAN", "true")
 

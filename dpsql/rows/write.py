@@ -95,7 +95,7 @@ from dpsql.schema.domain import ZONE, ZONED
 from dpsql.schema.names import folded
 
 _IN_DOUBLES = of_shapes("addition", "negative")
-"""What is computed in doubles where DECIMALs are added up."""
+"""Aggregates that are computed in doubles where DECIMALs are added up."""
 _LONGEST_STRING = 2**32
 _COMPARISONS = {sign: sign for sign in COMPARISONS} | {
     "is_distinct": "IS DISTINCT FROM",

@@ -42,7 +42,7 @@ from dpsql.schema.sequences import (
 )
 
 GENERATED = "GENERATED "
-"""What stands before the type of a generated column."""
+"""The words before the type of a generated column."""
 MAX_FLOAT_GRID = 2**40
 """Doubles tell so many steps apart with room to spare."""
 Bounds = TypeVar("Bounds", NumberBounds, UnknownBounds)

@@ -180,7 +180,7 @@ def check_zone(type_: str, zone: str | None) -> None:
 
 
 Outside = Literal["null", "drop", "clamp", "other"]
-"""Where a row goes whose value is outside the domain."""
+"""The place of a row whose value is outside the domain."""
 
 
 class Merging(Enum):
@@ -315,14 +315,14 @@ class Domain:
     outside: Outside | None = None
     """Never None once the domain is made."""
     uppers: Sequence[Value] | None = None
-    """Where cells stand for several stored values, the largest one of each; None if each cell
-    is one value. By dates, a TIMESTAMP is known by its day."""
+    """The largest stored value of each cell, where cells stand for several; None if each cell is
+    one value. By dates, a TIMESTAMP is known by its day."""
     other: str | None = None
     """The label that strings outside the list go to."""
     column_type: str = ""
     """The DuckDB type of the column, for decimals, dates and bins of a table."""
     zone: str | None = field(default=None, repr=False)
-    """Of a TIMESTAMP WITH TIME ZONE: where the clock hangs whose times SQL sees."""
+    """The place of the clock whose times SQL sees of a TIMESTAMP WITH TIME ZONE."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.values, (range, DecimalRange, DateRange, TimeRange)):
@@ -670,13 +670,13 @@ def _ordered(domain: Domain) -> bool:
 
 
 DERIVED = "row:"
-"""How the hash of a derived key begins where columns are described."""
+"""The beginning of the hash of a derived key where columns are described."""
 MOST_CUTS = 1_000
-"""Of one column, by several releases."""
+"""The most cuts of one column, by several releases."""
 _CUT = "cut at"
-"""How the description of a line begins, in place of a hash."""
+"""The beginning of the description of a line, in place of a hash."""
 CUT_AT = rf"{_CUT}(?: -?[0-9]{{1,20}}){{0,{MOST_CUTS}}}"
-"""What it looks like."""
+"""The form of that description."""
 _WRITTEN = re.compile(CUT_AT)
 
 Cuts = tuple[int, ...]

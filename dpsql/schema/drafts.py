@@ -79,11 +79,11 @@ PERSONS = frozenset(
 )
 """Words for those who are protected, in the singular."""
 _IDS = frozenset({"id", "ids", "uuid", "guid", "ssn", "iban"})
-"""Those of them that are numbers or texts without a meaning, of which no list is made."""
+"""Names of columns of numbers or texts without a meaning, of which no list is made."""
 _NUMBERED = frozenset({"no", "nr", "num", "number", "key", "code", "ref"})
 """Words after one for persons that make it their id."""
 _REACHED = frozenset({"ssn", "email", "mail", "phone", "iban"})
-"""Those that are one person's, whatever else the name says."""
+"""Names of columns that are one person's, whatever else the name says."""
 _FINDING, _OR = "pass keys=dpsql.Keys(), ", "; or "
 """The beginning of a hint on how values are found, and its end."""
 _PARTS_OF_NAMES = frozenset({"first", "last", "full", "middle", "given", "maiden", "sur", "nick"})

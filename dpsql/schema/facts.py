@@ -29,7 +29,7 @@ class Database(NamedTuple):
 
     name: str
     file: Path | None
-    """Where it is stored; None if it is in memory. Its account is beside the file."""
+    """The file in which it is stored; None if it is in memory. Its account is beside the file."""
 
 
 class SchemaPath(NamedTuple):
@@ -122,7 +122,7 @@ class Catalog(Protocol):
     """
 
     system: str
-    """What errors call the database system, such as DuckDB."""
+    """The name of the database system in errors, such as DuckDB."""
 
     def held(self, *, anew: bool = True) -> AbstractContextManager[None]:
         """Take what it tells first for what is so, until that ends.

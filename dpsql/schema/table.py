@@ -140,12 +140,12 @@ class Table:
     path: tuple[str, ...] = ()
     """Database, schema and table name, as the engine addresses it."""
     unit: ResolvedUnit | None = None
-    """Whose rows are protected together; None if each row is protected by itself."""
+    """The unit whose rows are protected together; None if each row is protected by itself."""
     enforced: frozenset[str] = field(default=frozenset(), compare=False)
     """The columns of which the database itself sees to it that every row has a cell, or that
     every number lies between the bounds."""
     groups: tuple[Groups, ...] = ()
-    """Which combinations of values exist: a SELECT that groups by them returns no others."""
+    """Combinations of values that exist: a SELECT that groups by them returns no others."""
     each_row: bool = field(default=False, compare=False)
     """Whether the owner says that no unit is missing: see `EACH_ROW`."""
     bounds: Mapping[str, NumberBounds] = field(default_factory=dict)
@@ -153,7 +153,7 @@ class Table:
     filled: frozenset[str] = field(default=frozenset(), compare=False)
     """The columns that are never NULL, as the database itself sees to it."""
     origin: Origin | None = field(default=None, compare=False, repr=False)
-    """Of a view, where its rows come from; a base table has its own."""
+    """The source of a view's rows; a base table has its own."""
     expressions: Mapping[str, NumberBounds] = field(default_factory=dict)
     """Expressions of a row, as they are written → bounds of their own."""
     file: Path | None = field(default=None, compare=False, repr=False)
@@ -493,9 +493,9 @@ class Parent:
     """The one row of another private table that a row refers to."""
 
     above: str
-    """What stands before the columns of the row that refers to it; empty for the grain's own."""
+    """The words before the columns of the row that refers to it; empty for the grain's own."""
     join: KeyStep
-    """How it refers to it."""
+    """The join by which it refers to it."""
     table: Table
     on_way: bool
     """Whether it is a step of the way to the unit: then every row that counts has one."""

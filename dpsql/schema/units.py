@@ -237,10 +237,11 @@ def checked_references(given: Mapping[str, str]) -> Mapping[str, str]:
 
 
 DeclaredUnit = Unit | EachRow | None
-"""Whose rows are protected together, as it is declared of a table; None if nothing is."""
+"""A unit whose rows are protected together, as it is declared of a table; None if nothing is."""
 UnitLike = str | Unit | Sequence[Unit] | EachRow | None
-"""What `unit=` takes everywhere: a column's name, with `max_rows` beside it; a `Unit`; a sequence
-of one, as there will be several; `EACH_ROW`; or None, for what the schema or the comment says."""
+"""Values that `unit=` takes everywhere: a column's name, with `max_rows` beside it; a `Unit`; a
+sequence of one, as there will be several; `EACH_ROW`; or None, for what the schema or the comment
+says."""
 
 
 def _only(units: Sequence[object]) -> Unit:
@@ -342,17 +343,17 @@ class ResolvedUnit:
     joins: tuple[KeyStep, ...]
     """The way to that table; none if it is the table itself."""
     max_rows: int | None
-    """How many rows of it count; None if nothing says so, and they can't be counted."""
+    """The most rows of it that count; None if nothing says so, and they can't be counted."""
     further: tuple[tuple[str, str], ...] = ()
     """The other columns of an id of several, with their types."""
     max_groups: int | None = None
     """In how many groups it counts at most where units are counted; None for `max_rows`. It has
     no say in which rows are kept."""
     limits: tuple[RowLimit, ...] = ()
-    """How many rows count at most of those that agree in some columns with a domain. Without
+    """The most rows that count of those that agree in some columns with a domain. Without
     `max_rows` that is for rows which a statement chooses, as no others count."""
     max_values: int | None = None
-    """How many values of it count at most in a group where distinct values are counted; None for
+    """The most values of it that count in a group where distinct values are counted; None for
     `max_rows`. It has no say in which rows are kept, either."""
     stated: ResolvedUnit | None = field(default=None, compare=False)
     """The same as it is stated for all tables, where the database lets it have one row of this."""

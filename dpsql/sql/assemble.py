@@ -72,7 +72,7 @@ class LoweredStatement:
     name: str
     cores: tuple[LoweredCore, ...]
     importance: Importance
-    """Of all statements."""
+    """The importance of all statements."""
     worths: Mapping[str, Worth]
     """Table of answers of a core → what its statistics are worth."""
 
@@ -112,12 +112,12 @@ class AskedPart:
     """The queries of one statement about one table."""
 
     name: str
-    """Of the statement."""
+    """The name of the statement."""
     table: str
     """The name of the table."""
     cores: tuple[LoweredCore, ...]
     answers: tuple[AnswerTable, ...]
-    """Those of its cores."""
+    """The answers of its cores."""
     guards: frozenset[str]
     """See `Statement.guards`."""
     moved: tuple[MovedValues, ...]
@@ -343,9 +343,9 @@ class _Builder:
         self._sizes = sizes
         self._entries = 0
         self.weights: list[float] = []
-        """Of the families, as they are asked for."""
+        """Weights of the families, as they are asked for."""
         self.units: dict[str, UnitGroups] = {}
-        """Where units are counted, and not rows: attribute → in which groups."""
+        """Attributes where units are counted, and not rows → in which groups a unit is."""
         self._counted: list[tuple[str, str]] = []
         self.drawn: dict[str, DrawnQuantile] = {}
         """The quantiles that are drawn."""

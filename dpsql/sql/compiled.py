@@ -117,7 +117,7 @@ class StatisticColumn:
     axes: tuple[tuple[int, ...], ...]
     """For each block of the family, the axes of the groups along which its rows run."""
     center: float
-    """What was taken off the weight of each row."""
+    """The number that was taken off the weight of each row."""
     quantile: Quantile | None
     """If it is a quantile: its values run along one more axis, the last."""
     values: pl.Series | None
@@ -162,13 +162,13 @@ class AnswerTable:
     """The answers of one core: its grouping sets, one below the other."""
 
     keys: int
-    """How many keys it has."""
+    """The number of its keys."""
     sets: tuple[GroupingSet, ...]
     floor: int | None = None
     """The number of the count by whose standard error groups are left out, if any are."""
     table: str = ""
-    """Which of several tables it is about: its noise has nothing in common with that of the others,
-    but what comparing totals gives it."""
+    """The one of several tables that it is about: its noise has nothing in common with that of the
+    others, but what comparing totals gives it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,12 +181,12 @@ class Statement:
     direct: tuple[DirectOutput, ...] | None
     """Its columns, if they are keys and statistics as they are."""
     post: Postprocessing | None
-    """What is computed on the answers, otherwise."""
+    """The computation on the answers, otherwise."""
     guards: frozenset[str] = frozenset()
     """The columns that it names in which rows may have no value of the domain: these rows don't
     count in the SELECT that names them."""
     notes: tuple[Note, ...] = ()
-    """What must be known of its values besides their errors."""
+    """Notes on its values besides their errors."""
 
     @property
     def outputs(self) -> Sequence[DirectOutput | Output]:
@@ -226,7 +226,7 @@ class Script:
     merged: Mapping[str, Ints]
     """For columns of which the workload has fewer cells than the table: the class of each."""
     measures: Mapping[str, RowMeasure] = field(default_factory=dict)
-    """What is added up row by row: measure, an attribute of the workload → what each row adds."""
+    """Sums that are made row by row: measure, an attribute of the workload → what each row adds."""
     keys: Mapping[str, RowKey] = field(default_factory=dict)
     """Attributes that are no columns of the table → how they are computed of each row."""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -234,11 +234,11 @@ class Script:
     scale: float = 1.0
     """By what all weights were multiplied, see `assemble`."""
     units: Mapping[str, UnitGroups] = field(default_factory=dict)
-    """Where units are counted, and not rows: attribute of one cell → in which groups."""
+    """Attributes of one cell where units are counted, and not rows → in which groups a unit is."""
     drawn: Mapping[str, DrawnQuantile] = field(default_factory=dict)
     """Quantiles that are drawn: name → of what."""
     apart: tuple[tuple[UnitTable, Script], ...] = ()
-    """Of several tables, each with what is asked of it, as if no others were."""
+    """The scripts of several tables, each with what is asked of it, as if no others were."""
     read: tuple[ReadTable, ...] = ()
     """The stored tables that relations read."""
     instead: Mapping[str, str] = field(default_factory=dict)
@@ -262,7 +262,7 @@ class Script:
 
     @property
     def drawn_at(self) -> Mapping[Place, str]:
-        """Where quantiles stand that are drawn → their names in `drawn`."""
+        """The places of drawn quantiles → their names in `drawn`."""
         return {
             (statement.name, t, s, c): column.drawn
             for statement in self.statements

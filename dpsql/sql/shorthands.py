@@ -232,7 +232,7 @@ Queries = Mapping[str, tuple[exp.Expr, tuple[str, ...]]]
 """The CTEs that a name may mean, and what they call their columns."""
 _UNPIVOTED = "unpivoted"
 _MAX_NODES = 100_000
-"""Of the syntax trees that the pivots of one statement are written out to."""
+"""The most nodes of the syntax trees that the pivots of one statement are written out to."""
 
 
 class _Choice(NamedTuple):

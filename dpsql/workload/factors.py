@@ -53,12 +53,13 @@ class Measure:
     bound: int
     """The largest magnitude of a row's value, which is a whole number."""
     unit: float = 1.0
-    """What a value of 1 stands for in answers."""
+    """The amount that a value of 1 stands for in answers."""
     center: float = 0.0
-    """What was taken off the value of each row, in units of answers: that times the number of rows
-    is put back. So answers are sums of unit·v + center, and v can be small around the middle."""
+    """The number that was taken off the value of each row, in units of answers: that times the
+    number of rows is put back. So answers are sums of unit·v + center, and v can be small around
+    the middle."""
     rows: int = 1
-    """How many rows of one privacy unit count at most in the table that is added up, beside other
+    """The most rows of one privacy unit that count in the table that is added up, beside other
     tables with rows of the same unit: in the plan for all of them a unit is one record."""
     of_units: bool = False
     """Whether units are counted, each in up to `rows` cells of the other attributes, and once in

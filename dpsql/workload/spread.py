@@ -73,7 +73,8 @@ class SpreadRows:
 
     attributes: frozenset[str]
     share: Fraction
-    """Of the most rows of a unit that count, how many may agree: more than 0, and at most 1."""
+    """The share of the most rows of a unit that count which may agree: more than 0, and at most
+    1."""
     classes: tuple[tuple[str, tuple[int, ...]], ...] = ()
     """Attributes of which some cells are counted together, sorted: how many are in each class."""
 

@@ -20,7 +20,7 @@ import numpy as np
 from dpsql.linalg.arrays import Ints
 
 GROUPS = " by groups"
-"""What stands behind the name of such counts in the name of the attribute of the groups."""
+"""The words behind the name of such counts in the name of the attribute of the groups."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

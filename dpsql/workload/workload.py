@@ -33,17 +33,18 @@ class Block:
     shape: tuple[int, ...]
     queries: Queries
     bound: int | None = None
-    """Of the axis of a measure, which has one cell: the largest magnitude of a row's value."""
+    """The bound of the axis of a measure, which has one cell: the largest magnitude of a row's
+    value."""
     center: float = 0.0
-    """Of such an axis: what a row that has a value counts in answers besides it."""
+    """The center of such an axis: what a row that has a value counts in answers besides it."""
     rows: int = 1
-    """Of such an axis: how many rows of one unit count at most, if its table is one of several."""
+    """The most rows of one unit that count along such an axis, if its table is one of several."""
     of_units: bool = False
-    """Of such an axis: whether units are counted, each in `rows` cells of the other attributes at
+    """Whether units are counted along such an axis, each in `rows` cells of the other attributes at
     most."""
     of_rows: bool = False
-    """Of such an axis: whether each row adds 1, as in counts of one of several tables. Else what it
-    adds may be negative, too, even if the bound is 1."""
+    """Whether each row adds 1 along such an axis, as in counts of one of several tables. Else what
+    it adds may be negative, too, even if the bound is 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +63,9 @@ class Family:
     """Numbers of blocks whose last row is asked for the sake of later questions only, and is not
     shown in answers."""
     present: Family | None = None
-    """Of sums around a center: counts of the rows that have a value, for which the center is put
-    back. Its blocks are those of the sums, in their order, but for blocks of a single row. None:
-    all rows that `counted` counts have one."""
+    """Counts of the rows that have a value, of sums around a center, which is put back for these.
+    Its blocks are those of the sums, in their order, but for blocks of a single row. None: all rows
+    that `counted` counts have one."""
 
     @property
     def shown(self) -> Family:
@@ -563,7 +564,7 @@ class UnitTable:
     """Also the axis of its counts. No other table has it, nor does any attribute begin with it and
     a dot that is of another table; see `named`."""
     rows: int
-    """How many rows of one unit count at most."""
+    """The most rows of one unit that count."""
 
     def attribute(self, own: str) -> str:
         """Return what a column of the table, or a measure, is called among several tables."""

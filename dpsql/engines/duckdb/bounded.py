@@ -109,7 +109,7 @@ class RowsWithIds:
     """Rows with what tells whose they are, before it is decided which of them are kept."""
 
     own: str
-    """What no column's name begins with."""
+    """A beginning that no column's name has."""
     source: str
     id: str
     known: str

@@ -88,7 +88,7 @@ class ViewDefinition:
     relation: NamedRelation | ReadFiles
     where: RowExpression | None
     names: tuple[str, ...]
-    """Those in brackets after the view's own, which go before all others."""
+    """Column names in brackets after the view's own, which go before all others."""
 
 
 def read_definition(sql: str, parse: Parse) -> ViewDefinition:

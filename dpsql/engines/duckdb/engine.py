@@ -277,10 +277,10 @@ class CountingScan:
     parameters: tuple[Any, ...]
     shapes: Mapping[Marginal, tuple[int, ...]]
     measures: Mapping[Marginal, tuple[str, ...]] = field(default_factory=dict)
-    """Which measures are added up in a block, in the order of m0, m1, …"""
+    """The measures that are added up in a block, in the order of m0, m1, …"""
     truths: Mapping[str, int] = field(default_factory=dict)
-    """Those of them that are keys, with the cell of what is true: of the rows of a block's cell, in
-    how many such a key is true."""
+    """Measures that are keys, each with its cell that means true: for a block's cell, the number of
+    its rows in which such a key is true."""
 
     @property
     def steps(self) -> int:

@@ -50,9 +50,9 @@ class FileScan:
 
     files: FrozenFiles
     relation: str
-    """What stands after FROM."""
+    """The item after FROM."""
     asked: str
-    """What the definition says: patterns and options."""
+    """Arguments of the definition: patterns and options."""
     cast: Mapping[str, RowType] = field(default_factory=dict)
     """Columns that are made of the names of folders → the types that a definition has them in."""
     unread: tuple[str, ...] = ()
@@ -69,13 +69,13 @@ class Layer:
     types: Mapping[str, str]
     """Its columns and their types."""
     below: Layer | None = None
-    """What a view reads; None for a stored table."""
+    """The relation that a view reads; None for a stored table."""
     columns: Mapping[str, RowExpression] = field(default_factory=dict)
     """The columns of a view, over those below."""
     where: RowExpression | None = None
     comment: str | None = None
     files: FileScan | None = None
-    """How files are read, at the bottom."""
+    """The reading of files, at the bottom."""
 
     def plain(self, name: str) -> str | None:
         """Return the column below that a column of a view shows as it is; None if it doesn't."""

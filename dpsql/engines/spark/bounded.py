@@ -106,7 +106,7 @@ _MOST_ROWS = 2**31
 _LONG_TEXT = 10_000
 """Bytes of an id that are shown one by one, if not all of them are plain."""
 _PRIME = 2**31 - 1
-"""That of the rule in `bounded.py`."""
+"""The prime of the rule in `bounded.py`."""
 
 
 def check_units(table: Table) -> None:

@@ -147,7 +147,7 @@ def _may_overflow(value: RowValue) -> bool:
 
 
 _SUMMAND, _PRESENT = "w", "p"
-"""What is added up of a measure, and whether that is something, with its number."""
+"""Columns of a measure, with its number: the part of a row, and whether that is something."""
 
 
 @dataclass(frozen=True, slots=True)

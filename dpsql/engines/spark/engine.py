@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from dpsql.engines.spark.ranked import RankedColumn
 
 Partials = Literal["auto", "sql", "workers"]
-"""How parts of the rows are counted."""
+"""The way in which parts of the rows are counted."""
 _BATCH = 100_000
 """Keys that are looked at together."""
 FEW_BLOCKS = 7
@@ -205,14 +205,14 @@ class SparkCounting(Counting):
     engine: SparkEngine
     wanted: Wanted
     computed: ComputedRow
-    """What is computed of a row."""
+    """Expressions that are computed of a row."""
     places: Mapping[str, str]
     """Attribute → the column of its code."""
     blocks: tuple[CodedBlock, ...]
     shapes: Mapping[Marginal, tuple[int, ...]]
     """Marginal that is counted → its shape, in the order of the blocks."""
     measures: Mapping[Marginal, Sequence[str]]
-    """Which measures are added up in its cells."""
+    """The measures that are added up in its cells."""
     of_units: tuple[CountedUnits | CountedValues, ...]
 
     def check(self) -> None:

@@ -81,7 +81,7 @@ all others: no setting forbids a join without a condition."""
 _LOGGERS = (
     "SQLQueryContextLogger", "DataFrameQueryContextLogger", "pyspark.sql.connect.logging",
 )  # fmt: skip
-"""Those that write errors of statements to stderr, and what these quote."""
+"""Loggers that write errors of statements to stderr, and what these quote."""
 
 
 def own_session(spark: SparkSession) -> SparkSession:
@@ -134,10 +134,10 @@ def quiet() -> Iterator[None]:
 
 _CONNECT = "pyspark.sql.connect."
 RETRIES = 6
-"""How often a server that doesn't answer is asked again: for about a minute. By default Spark does
-so for ten."""
+"""The number of times that a server which doesn't answer is asked: for about a minute. By default
+Spark does so for ten."""
 LOCAL = "file:"
-"""How Spark begins the names of files that are on machines."""
+"""The beginning of Spark's names of files that are on machines."""
 
 
 class SeenFile(NamedTuple):

@@ -46,9 +46,10 @@ _IDLE_TIMEOUT = "10s"
 _LOCK_TIMEOUT = "30s"
 _STATEMENT_TIMEOUT = "120s"
 _HELD_SECONDS = 300
-"""How long after it was stored a release is left to whoever measured it, by the server's clock."""
+"""Seconds for which a release that was stored is left to whoever measured it, by the server's
+clock."""
 _UNSURE_SECONDS = 30.0
-"""How long the server is asked what became of a transaction."""
+"""Seconds for which the server is asked what became of a transaction."""
 
 _BEGIN = {
     True: "BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE",
@@ -69,7 +70,7 @@ _LASTING = {
     ),
     "does not wait for its disk": ("on", "leave synchronous_commit to dpsql."),
 }
-"""What would be wrong → what `_CHECKED` gives otherwise, and what helps."""
+"""Faults of settings → what `_CHECKED` gives otherwise, and what helps."""
 _HEAD = {
     True: "SELECT seq, hash, time FROM dpsql.locked(%s)",
     False: "SELECT seq, hash, clock_timestamp() FROM dpsql.ledger WHERE ledger = %s",

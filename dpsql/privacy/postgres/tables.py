@@ -294,4 +294,5 @@ GRANT SELECT ON ALL TABLES IN SCHEMA dpsql TO dpsql_auditor, dpsql_analyst;
 GRANT EXECUTE ON FUNCTION dpsql.locked(text) TO dpsql_analyst;
 GRANT EXECUTE ON FUNCTION dpsql.append(text, bigint, text, bytea) TO dpsql_analyst;
 """
-"""What the owner grants to others; roles are of the whole server, so they are not made unasked."""
+"""Rights that the owner grants to others; roles are of the whole server, so they are not made
+unasked."""

@@ -45,7 +45,7 @@ _CLOSED = tables.guards("event", "insert")
 DDL = (*tables.COMMON, *_EVENT)
 """The tables of a ledger of format 2."""
 KEPT = (*_EVENT, *_CLOSED)
-"""Those that a ledger of format 3 has besides its own, if it was one of format 2."""
+"""Tables and guards that a ledger of format 3 has besides its own, if it was one of format 2."""
 
 
 class _OldRow(NamedTuple):

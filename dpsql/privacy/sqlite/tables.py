@@ -49,8 +49,8 @@ COMMON = (
     *guards("meta", "delete", "update"),
     *guards("measurement", "delete", "update"),
 )
-"""What ledgers of formats 2 and 3 have in common: the contents have the number of the event that
-holds their digest."""
+"""Tables of ledgers of formats 2 and 3 alike: the contents have the number of the event that holds
+their digest."""
 
 # No indexes: tables that grow at the end only never free a page (see `check`), and each event is
 # checked when the chain is read. No text of an event begins with a minus: amounts aren't negative.

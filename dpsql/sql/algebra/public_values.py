@@ -39,7 +39,7 @@ from dpsql.sql.text.spans import SourceText
 MOST_VALUES = 2_000
 """Constants of one condition on rows."""
 _LISTED = 900
-"""How many of them one IN takes."""
+"""The most values that one IN takes."""
 _MORE = ("with_", "group", "having", "distinct", "limit", "offset", "qualify", "laterals")
 """Clauses with which EXISTS may ask for more than whether there are rows."""
 

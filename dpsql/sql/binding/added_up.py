@@ -66,7 +66,7 @@ class Branch(Generic[B]):
     joined: tuple[BoundExpr, ...]
     """The conditions of joins, and of a query of private rows."""
     exist: Sequence[Existing]
-    """Which groups exist, as far as that is declared."""
+    """The groups that exist, as far as that is declared."""
     span: Span
     """The place of the table's name in the statement's text."""
     met: tuple[Met, ...] = ()

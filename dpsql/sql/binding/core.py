@@ -18,7 +18,7 @@ from dpsql.rows.known import Interval
 from dpsql.sql.binding.expressions import BoundExpr, Expr, column, paren, render
 
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
-"""How public rows are joined, seen from the private ones: those come first."""
+"""Kinds of joins with public rows, seen from the private ones: those come first."""
 
 ROW = "__row"
 """The column of a table of answers with the number of each row."""
@@ -32,12 +32,12 @@ class Role(StrEnum):
     """1 where a key is rolled up, else 0."""
     STATISTIC = "s"
     CENTER = "c"
-    """What was taken off the weight of each row that a statistic adds up."""
+    """The column of what was taken off the weight of each row that a statistic adds up."""
     LOWER = "l"
     UPPER = "u"
     """The ends of a quantile's interval."""
     SIZE = "n"
-    """Of how many rows a quantile is."""
+    """The column of the number of rows that a quantile is of."""
     STANDARD_ERROR = "d"
     IN_COMMON = "m"
     """The most that a count has in common with those of other tables, of which totals are compared:
@@ -130,7 +130,7 @@ class Linear:
     label: str = field(compare=False)
     """As the analyst would write it, for reports."""
     weight: BoundExpr | None = None
-    """What each row adds; None for 1."""
+    """The number that each row adds; None for 1."""
     center: bool = False
     """Take off the middle of the weight's values, which is what an average needs."""
     times: BoundExpr | None = None
@@ -144,8 +144,7 @@ class Linear:
     """The expression whose distinct values are counted in place of units, as far as these cover
     them."""
     factor: BoundExpr | None = None
-    """What a weight that is added up row by row is multiplied with, which cells tell: see
-    `factors`."""
+    """The factor of a weight that is added up row by row, which cells tell: see `factors`."""
     part: float = field(default=1.0, compare=False)
     """By what it is multiplied where it is a part of a sum, as a share of the largest value of it.
     """
@@ -369,18 +368,18 @@ class Core:
     conjuncts: tuple[BoundExpr, ...]
     """The conditions that a row, joined with public rows, must meet."""
     by_row: tuple[BoundExpr, ...]
-    """Those that depend on columns without a domain, and are evaluated row by row."""
+    """Conditions that depend on columns without a domain, and are evaluated row by row."""
     keys: tuple[BoundExpr, ...]
     sets: tuple[tuple[int, ...], ...]
     """For each grouping set, the keys that tell its groups."""
     statistics: tuple[Statistic, ...]
     derived: tuple[BoundExpr, ...]
-    """What is computed of keys and of nothing else, apart from the keys."""
+    """Values that are computed of keys and of nothing else, apart from the keys."""
     named: frozenset[str]
     """Every private column that is named anywhere in it."""
     where: Span | None
     floor: Floor | None = None
-    """Which groups are left out for having too few rows, if any are."""
+    """The rule by which groups are left out for having too few rows, if any are."""
     declared: bool = False
     """Whether the owner declares which of its groups exist."""
     summed: str | None = None

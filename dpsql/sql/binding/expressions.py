@@ -42,7 +42,7 @@ class BoundExpr:
     relations: frozenset[int] = field(compare=False)
     """The public relations that it depends on."""
     span: Span = field(compare=False, repr=False)
-    """Where it stands in the statement."""
+    """The place in the statement."""
     by_row: frozenset[str] = field(default=frozenset(), compare=False)
     """The private columns for which it is evaluated row by row: those without a domain that it
     depends on; timestamps of which it depends on more than their cells tell; and where it is added

@@ -33,7 +33,7 @@ COMPARISONS = (
     exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ,
     exp.Between, exp.In, exp.Is,
 )  # fmt: skip
-"""What compares a column with values, which are the other operands."""
+"""Nodes that compare a column with values, which are the other operands."""
 
 _WORDS = """
     day days dayofmonth dow dayofweek weekday isodow doy dayofyear week weeks weekofyear yearweek

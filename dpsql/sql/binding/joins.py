@@ -16,7 +16,7 @@ from dpsql.sql.text.edits import swapped
 from dpsql.sql.text.spans import JOINS, SourceText
 
 _TURNED: dict[JoinKind, JoinKind] = {"left": "right", "right": "left", "full": "full"}
-"""What a join is from its other side."""
+"""Kinds of joins, and what each is from its other side."""
 _ANYWAY = ": groups without rows are in the answer anyway."
 _KINDS: dict[str, JoinKind] = {"LEFT": "left", "RIGHT": "right", "FULL": "full"}
 

@@ -18,15 +18,15 @@ class WrittenRows:
     query: Expr
     """A SELECT, or UNION ALL of such queries."""
     names: Names
-    """What names mean around it."""
+    """Meanings of names around it."""
     columns: tuple[str, ...]
-    """What a CTE calls its columns."""
+    """Names that a CTE gives its columns."""
     item: Expr
     """A private table that is named in it."""
     inside: Names
-    """What names mean there, as far as they are of private rows."""
+    """Meanings of names inside, as far as they are of private rows."""
     made: tuple[tuple[UnionColumn, ...], ...] = ()
-    """What its columns are in each UNION ALL of which it is a query, inner ones first."""
+    """Its columns in each UNION ALL of which it is a query, inner ones first."""
 
 
 @dataclass(frozen=True, slots=True)

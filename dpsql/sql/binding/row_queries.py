@@ -13,7 +13,7 @@ from dpsql.sql.binding.expressions import Expr, has_aggregate
 from dpsql.sql.text.spans import SourceText
 
 UNNAMED = "unnamed_subquery"
-"""What DuckDB calls a query after FROM that has no name."""
+"""DuckDB's name of a query after FROM that has none."""
 _OF_OTHERS = ("group", "having", "distinct", "qualify", "limit", "offset")
 """Clauses with which a row of a SELECT is of several others, or depends on them."""
 _CHOOSING = {

@@ -30,9 +30,9 @@ class PrivateColumn:
     """A column of the rows that are counted."""
 
     shown: str
-    """What it is called there."""
+    """The column's name there."""
     name: str
-    """What it is called in the table whose rows are counted."""
+    """The column's name in the table whose rows are counted."""
     canonical: str
     by_row: bool = False
     """Whether it has no domain: only what is evaluated row by row may depend on it."""

@@ -38,7 +38,7 @@ class UnionColumn:
 
     name: str
     type: str
-    """What it is cast to; empty if it stays what it is."""
+    """The type that it is cast to; empty if it stays what it is."""
     alike: bool
     """Whether all queries have the same values in it, as far as they are known."""
 

@@ -35,7 +35,7 @@ from dpsql.sql.binding.moments import correlation, covariance, determination, re
 from dpsql.sql.lowering.lower import LoweredCore
 
 COLUMNS = 4
-"""What is added for each fraction: top, bottom, and the least and the largest possible value."""
+"""The columns of each fraction: top, bottom, and the least and the largest possible value."""
 _ATOMS = (exp.Column, exp.Window, exp.AggFunc, exp.Filter, exp.Subquery)
 MAX_COLLECTED = 1_000
 """Rows over which lists of windows and subqueries are made a second time."""
@@ -438,10 +438,11 @@ class LastRounding:
 
     before: tuple[Step, ...]
     shift: float
-    """What is added, in widths, so that the nearest multiple is taken: −1/2 for floor."""
+    """The number that is added, in widths, so that the nearest multiple is taken: −1/2 for
+    floor."""
     width: float
     factor: float
-    """What the rounded values are multiplied with."""
+    """The factor of the rounded values."""
 
 
 def rounding_of(steps: Sequence[Step]) -> LastRounding | None:

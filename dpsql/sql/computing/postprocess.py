@@ -27,10 +27,10 @@ from dpsql.sql.text.edits import renamed, swapped
 from dpsql.sql.text.spans import SourceText
 
 _BESIDE = (Role.LOWER, Role.UPPER, Role.SIZE)
-"""What stands in hidden columns beside a quantile."""
+"""The hidden columns beside a quantile."""
 _NOT_IN_TRY = (exp.AggFunc, exp.Window, exp.Query)
 SUFFIXES = ("_variance", "_standard_error", "_lower", "_upper")
-"""What the columns beside a value column are called, after its name."""
+"""The endings of the names of columns beside a value column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Postprocessing:
     everything: tuple[Output, ...]
     """The outputs, and behind them the bounds of intervals and what fractions consist of."""
     visible: int
-    """How many outputs there are."""
+    """The number of outputs."""
     bounds: Mapping[int, int]
     """For outputs that are quantiles as they are: the place of the lower bound; the upper one
     comes next, and then of how many rows they are."""

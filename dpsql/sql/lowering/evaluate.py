@@ -65,7 +65,7 @@ class WeighedEntries:
     scale: float
     """The largest absolute value of an entry's weight for one row."""
     center: float
-    """What was taken off the weight."""
+    """The number that was taken off the weight."""
 
 
 class Evaluator:

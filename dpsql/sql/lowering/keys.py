@@ -72,7 +72,7 @@ class OnAxis:
 
     column: str
     cuts: frozenset[int] | None
-    """Where the column's line is cut for it; None if it is a part of a time that comes again."""
+    """The cuts of the column's line; None if it is a part of a time that comes again."""
     within: Range | None = None
     """The places of which it is known; None if it is known of all."""
     part: str = ""

@@ -33,7 +33,7 @@ MAX_JOINED = 2**26
 
 
 _Text = tuple[str, ...]
-"""What an equality says, whichever side comes first."""
+"""The text of an equality, whichever side comes first."""
 
 
 _CANONICAL = re.compile(r"__([aw]|r[0-9]+_)[0-9]+")
@@ -44,7 +44,7 @@ class _Equality:
     """An equality that must hold for a public row to be met."""
 
     condition: BoundExpr
-    """Which says so, and maybe more."""
+    """The condition which says so, and maybe more."""
     sql: str
     before: Expr
     """Over what is joined before."""

@@ -62,7 +62,7 @@ class LoweredStatistic:
     scale: float = 1.0
     """The largest absolute value that one row can add."""
     center: float = 0.0
-    """What was taken off the weight of each row."""
+    """The number that was taken off the weight of each row."""
     values: pl.Series | None = None
     """For a quantile: the values in their order, along one more axis after those of the groups."""
     value_type: str | None = None
@@ -70,14 +70,14 @@ class LoweredStatistic:
     ends: tuple[pl.Series, pl.Series] | None = None
     """For a quantile: between what the stored values lie that count as each of its values."""
     added_up: AddedUp | None = None
-    """What is added up row by row; its block is the last."""
+    """The sum that is made row by row; its block is the last."""
     values_of: ReadValue | None = None
-    """What distinct values are counted of, if they are."""
+    """The expression whose distinct values are counted, if they are."""
     ranked: tuple[ReadValue, ValueLine] | None = None
     """For a quantile that is drawn: of what, and on which line its values lie. Its blocks count the
     rows that have one."""
     present: tuple[LoweredBlock, ...] | None = None
-    """Where its center is put back for some of the rows: the blocks that count these. Those along
+    """The blocks that count rows whose center is put back, where that isn't so of all. Those along
     axes are the statistic's."""
 
     @property

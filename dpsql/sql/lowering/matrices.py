@@ -150,9 +150,9 @@ class LoweredBlock:
     hidden: bool = False
     """Whether there is one more row, the last, which no answer shows; see `assemble`."""
     bound: int | None = None
-    """Of a measure: the largest magnitude of a row's value, in its unit, which is the one entry."""
+    """The largest magnitude of a row's value of a measure, in its unit, which is the one entry."""
     center: float = 0.0
-    """Of a measure: what a row counts besides its value."""
+    """The number that a row of a measure counts besides its value."""
 
     @property
     def content(self) -> tuple[object, ...]:
@@ -229,7 +229,7 @@ def check_entries(rows: int, cells: int, columns: tuple[str, ...]) -> None:
 
 
 MAX_WEIGHT = 1e12
-"""What one row may add to a sum, or to a sum of products."""
+"""The most that one row may add to a sum, or to a sum of products."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +241,7 @@ class AddedTerm:
     scale: float
     """Its largest absolute value."""
     center: float
-    """What was taken off the weight."""
+    """The number that was taken off the weight."""
 
     @classmethod
     def of(
@@ -334,7 +334,7 @@ class AddedUp:
     name: str
     """All of it, so that two measures of one name are the same, whenever they were measured."""
     label: str
-    """What a reader calls it."""
+    """The name for a reader."""
     row: RowMeasure
     restored: bool = False
     """Whether what was taken off the value of each row is put back in answers."""

@@ -86,8 +86,8 @@ from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.text.spans import SourceText
 
 MAX_MAGNITUDE = 10**30
-"""What a row may add, and one over it: squares, products of four and their variances fit doubles.
-"""
+"""The most that a row may add, and one over it: squares, products of four and their variances fit
+doubles."""
 WIDER = Fraction(3, 2)
 """By so much may the range of values be wider where those that are missing count as 0."""
 _ONE = row.RowConstant("INTEGER", "1")

@@ -118,7 +118,7 @@ class Helper:
         self.known = KnownReplies()
         """Its replies to questions that have one answer."""
         self.confined: tuple[str, ...] = ()
-        """What the helper says that it has given up."""
+        """The rights that the helper says it has given up."""
         self._end = weakref.finalize(self, _kill, self._process, self._pid)
         threading.Thread(
             target=_listen, args=(self._process.stdout, self._replies), daemon=True

@@ -96,7 +96,7 @@ Tree = Mapping[str, Any]
 Names = frozenset[str]
 
 OWN_TABLE = re.compile(r"__[a-z]+_[0-9]+")
-"""What the tables of the sandbox are called; no analyst can give such a name."""
+"""The pattern of names of the sandbox's tables; no analyst can give such a name."""
 
 _EXPRESSIONS = """
     BETWEEN CASE CAST COLLATE COLUMN_REF COMPARISON CONJUNCTION CONSTANT FUNCTION LAMBDA OPERATOR
@@ -124,7 +124,7 @@ _EMPTY = (
 _BYTES = "C"
 """The collation that compares bytes: expressions of rows name it, whatever is set there."""
 _BUILT_IN = ["system", "main"]
-"""Where the functions that are listed are, and no others: expressions of rows name it."""
+"""The schema of the functions that are listed, and of no others: expressions of rows name it."""
 
 
 class NotPermittedError(Exception):

@@ -66,7 +66,7 @@ _PAUSE = 0.1
 _REMEMBERED = 16
 """A statement is described, rehearsed and run: its tree is looked at once."""
 _DEPTH = 20_000
-"""Of Python's recursion: DuckDB's trees have some levels for each operator."""
+"""The depth of Python's recursion: DuckDB's trees have some levels for each operator."""
 
 Con = duckdb.DuckDBPyConnection
 

@@ -29,7 +29,7 @@ _WORDS = """
 """
 _OTHER_STATEMENTS = frozenset(_WORDS.split())
 _QUERIES = {"VALUES", "PIVOT", "UNPIVOT"}
-"""Those of them that may stand in parentheses."""
+"""Queries that may stand in parentheses."""
 _HINT = re.compile(r"\+\s*weight\s*\(\s*(\d{1,9}(?:\.\d{1,9})?)\s*\)\s*", re.IGNORECASE)
 _STRANGE = frozenset(
     kind
@@ -66,7 +66,7 @@ class Parsed:
     query: exp.Query
     source: SourceText
     weight: float = 1.0
-    """What `/*+ weight(5) */` says."""
+    """The number that `/*+ weight(5) */` says."""
 
 
 def parse_statement(sql: str) -> Parsed:

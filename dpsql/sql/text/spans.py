@@ -406,7 +406,8 @@ _RULES: tuple[
     ((exp.Case,), SourceText._from_case_to_end),
     (tuple(_PREFIXES), SourceText._from_prefix),
 )
-"""How ranges of tokens grow, for kinds of nodes: all rules that fit are applied in this order."""
+"""Rules by which ranges of tokens grow, for kinds of nodes: all that fit are applied in this
+order."""
 
 
 def _positions(node: exp.Expr) -> tuple[int, int] | None:

@@ -41,7 +41,7 @@ def mapped(function: str) -> tuple[str, str]:
 
 
 _BLANKS = " \u00a0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u202f\u205f\u3000"
-"""What `trim` takes off in DuckDB."""
+"""The blanks that `trim` takes off in DuckDB."""
 
 
 def _joined(_: RowValue, parts: list[str]) -> str:

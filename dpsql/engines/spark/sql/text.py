@@ -142,7 +142,7 @@ def type_of(field: StructField) -> str:
 
 
 WIDE = "DECIMAL(38,0)"
-"""What Spark has integers of more than 64 bits in."""
+"""Spark's type for integers of more than 64 bits."""
 _WRITTEN = {BOOLEAN: "BOOLEAN", FLOAT: "FLOAT", DOUBLE: "DOUBLE", VARCHAR: "STRING", DATE: "DATE",
           TIMESTAMP: "TIMESTAMP_NTZ", NULL: "VOID"}  # fmt: skip
 
