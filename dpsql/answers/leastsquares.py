@@ -413,7 +413,7 @@ def _conjugate(operator: Tables, wanted: Array, free: NDArray[np.bool_], goal: f
 MAX_MOVES = 500
 """Rounds in which units are moved, many at a time."""
 MAX_SINGLES = 2000
-"""Units that are then moved one by one."""
+"""Units that are moved one by one after these rounds."""
 TRIES = 8
 """Units that are tried before it is given up."""
 _GAIN = 1e-9

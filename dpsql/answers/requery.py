@@ -375,7 +375,7 @@ def _widened(table: Table, tables: Sequence[Table], read: Sequence[ReadTable]) -
 
 
 def _related(rows: RelatedRows, tables: Sequence[Table]) -> Table:
-    """Return the rows that were counted, if they are those that are asked.
+    """Return the counted table that has the rows of a relation.
 
     Raises:
         SchemaError: other rows met there, or none did.

@@ -190,7 +190,7 @@ class ScoredAnswers(Answers):
 
     @property
     def remark(self) -> str:
-        """The remark that explains them."""
+        """The remark that explains scored counts."""
         return REMARK
 
     def _combined(self, column: StatisticColumn, part: GroupBox) -> Combined:

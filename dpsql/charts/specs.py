@@ -56,7 +56,7 @@ class Panel:
     span: Span | None = None
     """The least and the largest of all panels, which then have the same scale."""
     is_narrow: bool = False
-    """Whether it is one of several."""
+    """Whether the chart is one of several beside each other."""
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -208,7 +208,7 @@ class Drawn:
     end: tuple[float, float] | None
     is_hollow: bool
     said: str
-    """Words that stand there if there is no number."""
+    """The words in place of a number, if there is none."""
     is_alone: bool = False
     """Whether there is no number beside it along a line."""
 
@@ -586,7 +586,7 @@ def _field(name: str, axis: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _values(rows: Sequence[Drawn], *, hollow: bool) -> list[dict[str, Any]]:
-    """Return those numbers that are hollow, or those that aren't, with their keys."""
+    """Return the hollow numbers with their keys, or the filled ones."""
     return [
         {"key": row.key, "value": row.value}
         for row in rows

@@ -130,7 +130,9 @@ class FrameForm:
                 if form == "parquet":
                     write(draft, parquet_bytes(frame))
                 else:
-                    whole = csv_text(frame) if form == "csv" else f"{_text(frame)}\n"
+                    whole = (
+                        csv_text(frame) if form == "csv" else f"{output.json_text(_whole(frame))}\n"
+                    )
                     write(draft, whole.encode())
                 if about is not None:
                     file = of_file(path.name, frame.height, digest_of(draft))
@@ -146,10 +148,6 @@ class FrameForm:
 def _beside(path: Path) -> Path:
     """Return where the metadata of a file are."""
     return path.with_name(f"{path.name}.metadata.json")
-
-
-def _text(frame: pl.DataFrame) -> str:
-    return output.json_text(_whole(frame))
 
 
 def _whole(frame: pl.DataFrame) -> dict[str, object]:

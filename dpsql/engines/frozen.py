@@ -51,7 +51,7 @@ class FrozenFiles:
 
     files: tuple[FrozenFile, ...]
     alone: bool = False
-    """Whether it is one file whose account is beside it, and not beside its folder."""
+    """Whether the account is beside the file, of which there is one, and not beside its folder."""
 
     @property
     def paths(self) -> tuple[str, ...]:

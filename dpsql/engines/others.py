@@ -82,7 +82,7 @@ class Others:
 
     @property
     def left(self) -> tuple[Parent, ...]:
-        """Parents that are joined behind it."""
+        """Parents that are joined behind the way to the unit."""
         on_way = self.on_way
         return tuple(parent for parent in self.parents if parent not in on_way)
 

@@ -614,7 +614,7 @@ class RelationWriter(NodeVisitor[WrittenNode]):
         return window.join(self.aggregate_parts(call.value))
 
     def told_one_by_one(self, of: WrittenNode, looked: Sequence[str]) -> RowsApart:
-        """Write what tells rows from others: a number that no other row has.
+        """Write rows with a number that no other row has.
 
         Args:
             of: the rows.

@@ -104,7 +104,7 @@ class _CountedPart:
 
     of: CountedTable
     named: Mapping[Marginal, Marginal]
-    """Marginal among several tables → what it is in this one."""
+    """Marginal among several tables → the marginal of this table."""
     counting: Counting
 
     def marginals(self, counted: Counted) -> Iterator[tuple[Marginal, Counts]]:

@@ -170,7 +170,7 @@ class _Adapter:
     # ── Further columns ─────────────────────────────────────────────────────────────────────────
 
     def _with_others(self, of: TableRelation, others: Others) -> TableRelation:
-        """Add what rows have of others."""
+        """Add the columns that rows have of other rows."""
         for parent in others.on_way:
             if parent.matched in others.needed:
                 of = self._with_match(of, parent)
@@ -237,7 +237,7 @@ class _Adapter:
     def _meeting(
         self, of: TableRelation, met: MetRows, aggs: Sequence[tuple[Id, Agg]]
     ) -> TableRelation:
-        """Add what rows have of those that they meet, which get ids of their own."""
+        """Add aggregates of the rows that each row meets."""
         prefix = self._fresh("r")
         outside = {OUTSIDE + name: id_ for name, id_ in of.ids.items()}
         to = Prefixed(prefix, outside)

@@ -22,7 +22,7 @@ from dpsql.linalg.arrays import Array, Ints
 FEW = 4
 """Rows along an axis up to which it is narrowed; one less is found to be all there are."""
 WORTHWHILE = 4000
-"""Cells from which it is."""
+"""The number of cells from which an axis is narrowed."""
 FACTOR = 0x1E3779B97F4A7C15
 EXACT = 1e-12
 """The largest rest, relative to the largest entry."""

@@ -178,7 +178,7 @@ class Difference:
 
     @property
     def content(self) -> bytes:
-        """Everything that tells it from others."""
+        """The words that tell two differences apart."""
         said = self.tables, self.times, self.rows, self.law
         return repr((*said, self.conditions) if any(self.conditions) else said).encode()
 

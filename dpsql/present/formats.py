@@ -289,7 +289,7 @@ def common(facts: Facts) -> dict[str, Any]:
 def of_statement(
     facts: Facts, frames: Described, name: str, types: Mapping[str, pl.DataType]
 ) -> dict[str, Any]:
-    """Return what is so of one statement, as JSON has it."""
+    """Return the facts of one statement, for JSON."""
     described = frames.columns(name)
     reasons = {row["column"]: row["variance"] for row in described.iter_rows(named=True)}
     columns: Sequence[Meaning] = meanings(types, described, facts.confidence)

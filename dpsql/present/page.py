@@ -149,7 +149,7 @@ class Section:
     gone: Sequence[str] = ()
     """Parts that are left out for the size of the page."""
     columns: Sequence[tuple[str, str]] = ()
-    """Column → what it means."""
+    """Column → its meaning."""
     downloads: Sequence[Download] = ()
 
 
@@ -173,7 +173,7 @@ class Page:
     provenance: Sequence[tuple[str, str]]
     downloads: Sequence[Download] = ()
     legend: Sequence[tuple[str, str]] = ()
-    """Mark → what it means."""
+    """Mark → its meaning."""
     fitted: str = ""
     """The note on all that is left out for the size of the page."""
 

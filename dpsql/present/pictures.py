@@ -538,7 +538,7 @@ class _Drafted:
             self._note(f"left out: {nothing:,} that say nothing, or rest on too few rows")
 
     def _meant(self, frame: pl.DataFrame) -> list[str]:
-        """Say which intervals there are; of which value, if they are of different kinds."""
+        """Name the kind of the intervals, value by value if there are several kinds."""
         found = {value: self._known.meaning(frame, value) for value in self._values}
         if len({*found.values()}) == 1:
             return [kind for kind in list(found.values())[:1] if kind]

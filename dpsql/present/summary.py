@@ -161,7 +161,7 @@ def _adjusting(facts: Facts) -> str:
 
 
 def _matrix(facts: Facts) -> str:
-    """Say which mechanism measured what."""
+    """Name the mechanism, and the number of things that it measured."""
     title = facts.traits.title + facts.traits.comment
     if facts.whole:
         return f"{title} over all joint cells at once"

@@ -166,7 +166,7 @@ def _filled(fields: dict[str, Any]) -> dict[str, Any]:
 
 @lru_cache(maxsize=4096)  # the whole history is read before each decision
 def _read(text: str) -> Event:
-    """Read an event, if it is one that this version understands.
+    """Read an event of a kind that this version understands.
 
     Raises:
         ValueError, TypeError, KeyError, AttributeError, RecursionError: it is something else.

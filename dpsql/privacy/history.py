@@ -143,7 +143,7 @@ class History:
         self._has_units = False
 
     def copy(self) -> History:
-        """Return one that goes on from here, and leaves this one as it is."""
+        """Return a copy, which goes on from here by itself."""
         other = copy(self)
         other.entries, other._bound = dict(self.entries), dict(self._bound)
         return other

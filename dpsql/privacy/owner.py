@@ -39,7 +39,7 @@ def begin(request: str) -> None:
 
 
 def end(request: str) -> None:
-    """Note that it does so no more."""
+    """Note that this process works on a request no more."""
     _in_flight.discard(request)
 
 

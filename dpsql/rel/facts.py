@@ -430,7 +430,7 @@ def _in_group(agg: Agg, of: RelationFacts) -> ColumnFacts:
 
 
 def _single(unique: Iterable[frozenset[Id]], most: int | None) -> frozenset[frozenset[Id]]:
-    """Return what is unique, and nothing more than that there is one row, if there is."""
+    """Return the sets of columns that are unique; the empty set among them if there is one row."""
     return frozenset([*unique, frozenset[Id]()] if most == 1 else unique)
 
 

@@ -100,7 +100,7 @@ class ValueLine:
 
     @property
     def said(self) -> tuple[object, ...]:
-        """The words and numbers that tell it from others."""
+        """The words and numbers by which lines are told apart."""
         return self.type.sql, self.low, self.high, *(["single"] if self.single else [])
 
     @property

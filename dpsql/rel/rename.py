@@ -50,7 +50,7 @@ def renamed_call(call: WindowCall, to: Mapping[Id, str]) -> WindowCall:
 
 
 class Prefixed(Mapping[Id, str]):
-    """Other names for all columns that there may be: each with the same before it.
+    """Other names for any columns, each with the same prefix.
 
     Args:
         prefix: what stands before them.

@@ -208,7 +208,7 @@ def _of_today(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check(facts: Facts, document: Mapping[str, Any]) -> None:
-    """Check that what is said of one thing goes with what is said of others."""
+    """Check that the facts of a document agree with each other."""
     named = facts.mechanism in MECHANISMS if facts.budget is not None else facts.mechanism is None
     if not named or facts.table.contributions != document["contributions"]:
         raise ValueError

@@ -163,7 +163,7 @@ Codes = dict[str, Ints]
 
 @dataclass(frozen=True, slots=True)
 class DrawnColumn:
-    """One column, and those of which its distribution depends."""
+    """A column that is drawn, and the columns on which its distribution depends."""
 
     column: str
     given: Attributes
@@ -184,7 +184,7 @@ class TwoTree:
 
     @property
     def steps(self) -> tuple[DrawnColumn, ...]:
-        """Each column after those that it is given."""
+        """The columns in the order in which they are drawn, each after the ones it depends on."""
         count = len(self._names)
         if not count:
             return ()

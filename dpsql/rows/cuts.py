@@ -41,7 +41,7 @@ from dpsql.rows.times import meant, word
 from dpsql.rows.types import DATE, DOUBLE, TIMESTAMP, RowType
 
 MOST_PLACES = 400
-"""At which one expression changes."""
+"""The most places at which one expression changes."""
 Range = tuple[int, int]
 """The first place, and the one after the last."""
 Places = frozenset[int]

@@ -293,7 +293,7 @@ def _domain(known: KnownValues) -> Domain | None:
 
 
 def _shown(domain: Domain) -> str:
-    """Say which domain it is, so that another one is worded otherwise."""
+    """Word a domain, so that no other one has the same words."""
     if isinstance(domain.values, range) or domain.type == "BOOLEAN":
         return str(domain)
     return f"{domain.type} {listed(domain.values)}{' or NULL' if domain.nullable else ''}"

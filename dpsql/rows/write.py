@@ -400,7 +400,7 @@ class RowWriter:
         return _recorded(node, *map(self._double, node.arguments))
 
     def _text(self, node: RowCall) -> RowValue:
-        return _recorded(node, self._string(node, 0))
+        return _recorded(node, self._string(node))
 
     def _join(self, node: RowCall) -> RowValue:
         check_columns(node)
@@ -408,14 +408,14 @@ class RowWriter:
 
     def _subtext(self, node: RowCall) -> RowValue:
         places = [small(part, 10**9 - 1, node.function) for part in node.arguments[1:]]
-        return _recorded(node, self._string(node, 0), *map(number_of, places))
+        return _recorded(node, self._string(node), *map(number_of, places))
 
     def _searched(self, node: RowCall) -> RowValue:
         needle = constant_of(literal(node.arguments[1], node.function))
-        return _recorded(node, self._string(node, 0), needle)
+        return _recorded(node, self._string(node), needle)
 
     def _like(self, node: RowCall) -> RowValue:
-        value = self._string(node, 0)
+        value = self._string(node)
         pattern = constant_of(literal(node.arguments[1], node.function))
         if node.function == "ilike":
             value = tried("lower", value, type_=VARCHAR)
@@ -427,7 +427,7 @@ class RowWriter:
         options = literal(node.arguments[2], node.function) if len(node.arguments) == 3 else ""
         check_pattern(pattern, options)
         extra = [constant_of(options)] if options else []
-        return _recorded(node, self._string(node, 0), constant_of(pattern), *extra)
+        return _recorded(node, self._string(node), constant_of(pattern), *extra)
 
     def _part(self, node: RowCall) -> RowValue:
         part = word(literal(node.arguments[0], node.function), parts=True)
@@ -490,8 +490,8 @@ class RowWriter:
             raise not_of("A clock", "a column of instants and a zone", NULL)
         return RowValue("clock", (constant_of(zone),), TIMESTAMP, column.name)
 
-    def _string(self, node: RowCall, place: int) -> RowValue:
-        written = self._write(node.arguments[place])
+    def _string(self, node: RowCall) -> RowValue:
+        written = self._write(node.arguments[0])
         if written.type not in (VARCHAR, NULL):
             raise not_of(node.function, "a string", written.type)
         return cast(written, VARCHAR)
@@ -575,7 +575,7 @@ class _Meaning:
         return any(map(self.is_new_added_up if asks else self.is_new, parts(expression)))
 
     def is_new_added_up(self, expression: RowExpression) -> bool:
-        """Whether that is so where it is added up: sums and products in it are in DOUBLE."""
+        """Whether a summand has another meaning now: its sums and products are in DOUBLE."""
         while isinstance(expression, RowCast) and expression.to == DOUBLE:
             if not self._type(expression.value).is_number:
                 break

@@ -156,7 +156,7 @@ class Reader:
     example: str
     read: Callable[[Any, Entry], Declaration]
     beside: tuple[str, ...] = _PLACES
-    """The other keys that it may have."""
+    """Keys that may stand beside it."""
     ordered: bool = True
     """Whether it has ends that values can be clamped to."""
 

@@ -125,7 +125,7 @@ class Catalog(Protocol):
     """The name of the database system in errors, such as DuckDB."""
 
     def held(self, *, anew: bool = True) -> AbstractContextManager[None]:
-        """Take what it tells first for what is so, until that ends.
+        """Hold the first answer to each question, within this context.
 
         A script names few tables, and each of them is described many times. Within another one
         this begins anew: whoever verifies that tables are as they were asks the database again.
@@ -199,7 +199,7 @@ T = TypeVar("T")
 
 
 class HeldCatalog(Catalog):
-    """A catalog that holds what it has told, if somebody says so; see `Catalog.held`."""
+    """A catalog that asks nothing twice while its answers are held; see `Catalog.held`."""
 
     @property
     @abstractmethod

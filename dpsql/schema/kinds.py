@@ -81,7 +81,7 @@ class _Kind(Shape, frozen=True, tag_field="kind"):
         raise NotImplementedError
 
     def declared(self, type_: str) -> DomainCall:
-        """Return what people write of it."""
+        """Return the call by which people write the domain."""
         raise NotImplementedError
 
 

@@ -111,7 +111,7 @@ class Added(Protocol):
 
     @property
     def listed(self) -> bool:
-        """Whether it has no other values than these."""
+        """Whether the column has no values outside of its domain."""
 
     @property
     def is_window(self) -> bool:

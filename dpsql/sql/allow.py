@@ -20,7 +20,7 @@ from dpsql.errors import Span, SqlError, SqlParseError
 from dpsql.hints import COUNTED, Hint, ask, first_that_works, instead, leave_out, never, write
 from dpsql.schema.names import RESERVED, as_sql, capitals, folded, one_of
 from dpsql.sql.binding.aggregates import argument_of, refused
-from dpsql.sql.binding.functions import AGGREGATES, FUNCTIONS, NAMED, TYPES, VOLATILE, WINDOWS
+from dpsql.sql.binding.expressions import AGGREGATES, FUNCTIONS, NAMED, TYPES, VOLATILE, WINDOWS
 from dpsql.sql.shorthands import orders_by_all
 from dpsql.sql.text.edits import joined_on, listed, plain_names, swapped, written
 from dpsql.sql.text.parse import ONLY_SELECT, Parsed

@@ -103,7 +103,7 @@ class Asked:
     """The queries of statements about tables, without what is computed on the answers."""
 
     script: Script
-    """Without statements, which may be over further tables."""
+    """The script, still without its statements, which may be over further tables."""
     parts: tuple[AskedPart, ...]
 
 
@@ -282,7 +282,7 @@ def _check_entries(entries: int) -> None:
 
 
 def scale_of(families: Sequence[Family], weights: Sequence[float]) -> float:
-    """Return by what to scale weights, so that those of what is counted add up to its queries.
+    """Return the factor by which the weights of counts add up to the number of their queries.
 
     The plan is the same for it, and its RMSE is then a weighted mean whatever the weights are: of
     rows or of units, beside which a sum counts in units of what one row can add. If all is added
@@ -575,7 +575,7 @@ def completed(block: LoweredBlock, table: Table) -> LoweredBlock:
 
 
 class _OutsideCells:
-    """Says which rows one SELECT counts."""
+    """The last cells of the columns of one SELECT, for rows outside of their domains."""
 
     def __init__(self, table: Table, guards: frozenset[str]) -> None:
         self._table, self._guards = table, guards

@@ -312,7 +312,6 @@ TRUSTED = (
     "rows/write.py",
     "rows/typed.py",
     "rows/measure.py",
-    "rows/steps.py",
     "rows/windows.py",
     "rel/check.py",
     "rel/keys.py",

@@ -15,7 +15,7 @@ import dpsql
 from dpsql.engines.duckdb.relations import kept_rows
 from dpsql.request import Request, named
 from dpsql.rows.expression import RowColumn
-from dpsql.rows.steps import DIGITS, in_steps, scale_of
+from dpsql.rows.windows import DIGITS, in_steps, scale_of
 from dpsql.rows.write import RowWriter
 from dpsql.schema.names import quoted_name
 from dpsql.sql.algebra.unit_sums import without_steps

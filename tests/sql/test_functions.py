@@ -5,7 +5,7 @@ import pytest
 from sqlglot import exp
 
 from dpsql.errors import UnsupportedSqlError
-from dpsql.sql.binding.functions import SCALARS
+from dpsql.sql.binding.expressions import SCALARS
 from dpsql.sql.text.parse import parse_statement
 from tests.rows.tools import parse
 

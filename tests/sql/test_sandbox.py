@@ -7,7 +7,7 @@ from sqlglot import exp
 
 from dpsql.errors import UnsupportedSqlError
 from dpsql.schema import Domain
-from dpsql.sql.binding.functions import AGGREGATES
+from dpsql.sql.binding.expressions import AGGREGATES
 from dpsql.sql.sandbox import worker
 from dpsql.sql.sandbox.database import NotListedError, Sandbox, SandboxError
 from tests.sql import reference

@@ -10,7 +10,7 @@ import pytest
 from sqlglot import exp
 
 from dpsql.errors import Span, SqlError, SqlParseError
-from dpsql.sql.binding.functions import SCALARS
+from dpsql.sql.binding.expressions import SCALARS
 from dpsql.sql.text.parse import check_written, parse_statement
 
 PAGE = Path(__file__).parents[2] / "docs/reference/sql/functions.md"

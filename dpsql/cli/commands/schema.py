@@ -116,7 +116,7 @@ def _print(table: Table, proposal: Proposal) -> None:
 
 
 def _proposed(table: Table, proposal: Proposal) -> Iterator[str]:
-    """Word what may be declared of whose rows there are, and of what they refer to."""
+    """Word the units and references that may be declared."""
     for column, key in proposal.references.items():
         yield f"{column} may refer to {key}, but no FOREIGN KEY says so."
     if proposal.unit and proposal.root != table.name:

@@ -106,7 +106,7 @@ _PRIME = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class RowsWithIds:
-    """Rows with what tells whose they are, before it is decided which of them are kept."""
+    """Rows with the ids of their units, before some of them are left out."""
 
     own: str
     """A beginning that no column's name has."""

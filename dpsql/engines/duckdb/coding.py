@@ -137,7 +137,7 @@ class Coding:
         return self._few(name)[0]
 
     def condition(self, name: str) -> str:
-        """Write that a row has one of these values; it is not true where the key is NULL."""
+        """Write that a row has one of a key's few values; not true where the key is NULL."""
         value, (true, few) = f"({self.keys[name].value.sql})", self._few(name)
         truths = [
             constant_of("true" if i == true else "false", BOOLEAN) for i in self.classes(name)
@@ -150,7 +150,7 @@ class Coding:
         return f"({value} IN ({', '.join(whole(known, 'BIGINT') for known in few)}))"
 
     def counted(self, name: str) -> str:
-        """Name the expression that is there in just the rows that have one of these values."""
+        """Name the expression that isn't NULL in just the rows with one of a key's few values."""
         presence = self.keys[name].presence
         alike = presence is not None and presence.values == frozenset(self._few(name)[1])
         return presence.of if presence is not None and alike else ""

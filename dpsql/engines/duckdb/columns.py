@@ -37,7 +37,7 @@ MAX_SEARCHED = 64
 """Values of a list that is searched through for each row; longer ones are looked up."""
 
 _IN_TURN = 8
-"""Runs that are tried one after the other."""
+"""The most runs of values that are tried one after the other."""
 
 _SMALL = {"UTINYINT": 2**8 - 1, "USMALLINT": 2**16 - 1}
 """Types of small numbers, and the largest of them."""

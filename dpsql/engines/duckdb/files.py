@@ -294,7 +294,7 @@ def _schema(
 
 
 def _top(rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    """Return the columns that aren't within others, which come after those."""
+    """Return the columns that aren't nested in others."""
     within = 0
     for row in rows:
         if not within:

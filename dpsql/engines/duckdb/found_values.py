@@ -69,7 +69,7 @@ def _told(
 
 
 def _listed(con: duckdb.DuckDBPyConnection, rows: str) -> list[object]:
-    """Return the values that there are; none if there are too many."""
+    """Return all values of the rows; none if there are too many."""
     found = con.execute(f"SELECT DISTINCT v FROM {rows} LIMIT {MOST + 1}").fetchall()
     return [v for (v,) in found] if len(found) <= MOST else []
 

@@ -90,7 +90,7 @@ class _File:
             raise
 
     def _changes(self) -> dict[int, int]:
-        """Return which bytes are others.
+        """Return the bytes that are changed, by their place in the file.
 
         Raises:
             ValueError: it is no Parquet file as they usually are.

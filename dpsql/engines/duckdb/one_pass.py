@@ -70,7 +70,7 @@ class PassedColumn:
 
     @property
     def type(self) -> tuple[str, type[np.unsignedinteger[Any]]]:
-        """The type in which it comes, and the one in which it is read."""
+        """DuckDB's type of the codes, and NumPy's."""
         return next((sql, read) for most, sql, read in _TYPES if self.cells < most)
 
     def read(self, found: Codes) -> tuple[Codes, NDArray[np.bool_] | None]:

@@ -77,7 +77,7 @@ _TYPES = {"BIGINT", "DOUBLE", "DATE", "TIMESTAMP", ZONED, "BOOLEAN"}
 _NO_NAME = re.compile(r"[\s\d.,:;/+\-]*|\d{4}-\d\d-\d\d.*|(true|false|nan|null|na)", re.IGNORECASE)
 """Texts that are values rather than names of columns."""
 _YEAR = re.compile(r"(19|20)\d\d")
-"""Beside names it is one, too: of a column with that year's numbers."""
+"""A year, which beside names is the name of a column with that year's numbers."""
 _MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", ".", "-")
 """Texts that say in a column of another type that there is no value."""
 _SAVE = "save it as CSV or Parquet; or pass the frame that Polars or pandas reads of it, in Python."
@@ -112,7 +112,7 @@ class _Texts:
     delimiter: str
 
     def read(self, types: str) -> str:
-        """Write the call that reads them.
+        """Write the call that reads the files.
 
         Args:
             types: what is said of the types of columns, as an option.
@@ -436,7 +436,7 @@ class _Opening:
 
     def _path(self, name: str, path: str) -> None:
         if is_database(path):
-            file = _real_file(path)
+            file = Path(os.path.realpath(path))
             connect_database(path).close()  # so that what can't be opened is told in our words
             attach = f"ATTACH {quoted_text(str(file))} AS {quoted_name(name)} (READ_ONLY)"
             try:
@@ -514,10 +514,6 @@ def _path(given: str | os.PathLike[str]) -> str:
             hint="check the path; one that doesn't begin with / begins where this process runs.",
         )
     return path
-
-
-def _real_file(path: str) -> Path:
-    return Path(os.path.realpath(path))
 
 
 def _table_name(path: str) -> str:

@@ -41,7 +41,7 @@ from dpsql.schema.names import quoted_name
 from dpsql.workload.unit_groups import GroupedCells, UnitGroups, groups_of
 
 UnitScan = tuple[str, tuple[Any, ...], Mapping[Marginal, tuple[int, ...]]]
-"""SQL, its parameters, and the marginal that it counts, with its shape."""
+"""SQL, its parameters, and the marginal that is counted, with its shape."""
 
 
 def count_units(coding: Coding, marginal: Marginal, units: Units, measures: Measures) -> UnitScan:

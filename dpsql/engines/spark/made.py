@@ -82,7 +82,7 @@ class MadeTables(SparkTables):
         return self.stored.at(path, types)
 
     def check_unchanged(self, path: tuple[str, ...]) -> None:
-        """Check that what was read is still what it was; see `SparkTables.check_unchanged`."""
+        """Check that files are as they were; see `SparkTables.check_unchanged`."""
         self.stored.check_unchanged(path)
 
     def _of_each_unit(self, made: RowsOfEachUnit) -> DataFrame:

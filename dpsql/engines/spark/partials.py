@@ -63,7 +63,7 @@ class CodedBlock:
     offset: int
 
     def holds(self, keys: Counts) -> NDArray[np.bool_]:
-        """Say which numbers are those of its cells."""
+        """Mark the numbers that are cells of this block."""
         return (keys >= self.offset) & (keys < self.offset + self.cells)
 
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _MOST_LISTED = 2_000_000
-"""Cells of which it is listed in which groups they are."""
+"""The most cells whose groups are written as a list."""
 
 
 @dataclass(frozen=True, slots=True)

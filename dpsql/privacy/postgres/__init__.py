@@ -1,6 +1,6 @@
 """Ledgers in PostgreSQL, which several machines share. Importing this doesn't need psycopg."""
 
-from dpsql.privacy.postgres.address import is_address
+from dpsql.privacy.postgres.connection import is_address
 from dpsql.privacy.postgres.ledgers import bind, bring_up, create, find, find_bound, take_over
 from dpsql.privacy.postgres.store import PostgresStore
 from dpsql.privacy.postgres.tables import GRANTS

@@ -1,27 +1,88 @@
-"""Connections to the server of ledgers, and what its errors mean. Trusted.
+"""Connections to the server of ledgers: its address, and what its errors mean. Trusted.
 
 Guarantees:
     1. Nothing but `LedgerError` leaves `server_errors`, and none repeats what the server, the
        driver or an address says: all that is taken from them is a code.
     2. A connection is used by one thread of one process at a time. A forked child makes its own,
        and never closes the one of its parent.
+
+An address is `postgresql://host:5432/database`, as libpq has it, or `service=name`; what it doesn't
+say is taken from the environment (PGHOST, PGSERVICE, …). A password is in neither: libpq finds it
+in PGPASSWORD, in a password file or in a service file. So no address is a secret.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from dpsql.errors import LedgerError
-from dpsql.privacy.postgres.address import driver, parameters
+from dpsql.privacy.refusals import EXAMPLE
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     import psycopg
+
+_ADDRESS = re.compile(r"postgres(ql)?://|service=")
+_SECRET = frozenset({"password", "sslpassword", "oauth_client_secret"})
+
+
+def is_address(given: Path | str | None) -> TypeGuard[str]:
+    """Tell whether a ledger is given by its address, and not by its file."""
+    return isinstance(given, str) and _ADDRESS.match(given) is not None
+
+
+def driver() -> ModuleType:
+    """Import psycopg.
+
+    Raises:
+        LedgerError: it is not installed.
+    """
+    try:
+        import psycopg
+    except ImportError:
+        raise LedgerError(
+            "A ledger in PostgreSQL needs psycopg, which is not installed.",
+            hint='pip install "dpsql[postgres]"',
+        ) from None
+    return psycopg
+
+
+def parameters(address: str) -> dict[str, Any]:
+    """Read an address.
+
+    Raises:
+        LedgerError: it is malformed, or has a password; what it says is not repeated.
+    """
+    psycopg = driver()
+    try:
+        found: dict[str, Any] = psycopg.conninfo.conninfo_to_dict(address)
+    except psycopg.Error:
+        found = {}
+        malformed = True
+    else:
+        malformed = False
+    if malformed:
+        raise LedgerError(
+            "The ledger's address is malformed.",
+            hint=f'for example ledger="{EXAMPLE}", or ledger="service=accounts".',
+        )
+    if not _SECRET.isdisjoint(found):
+        raise LedgerError(
+            "The ledger's address has a password, which would be seen wherever it is shown.",
+            hint="put the password into ~/.pgpass or into a service file, or into the environment "
+            "as PGPASSWORD, and leave it out of the address.",
+        )
+    return found
+
 
 _DEFAULTS: dict[str, Any] = {
     "application_name": "dpsql",
@@ -126,7 +187,7 @@ class Server:
                 held.rest()
 
     def _mine(self) -> _HeldConnection:
-        """Return what is of this process. What it inherited is kept, so that nobody closes it."""
+        """Return this process's connection. An inherited one is kept, so that nobody closes it."""
         if self._held is None or self._held.process != os.getpid():
             if self._held is not None:
                 _inherited.append(self._held)

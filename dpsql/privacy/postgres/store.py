@@ -34,8 +34,7 @@ from dpsql.privacy import owner
 from dpsql.privacy.event import FORMAT, Event, Line, damaged
 from dpsql.privacy.history import Entry, History
 from dpsql.privacy.postgres import check
-from dpsql.privacy.postgres.address import driver
-from dpsql.privacy.postgres.connection import Server, server_errors
+from dpsql.privacy.postgres.connection import Server, driver, server_errors
 from dpsql.privacy.postgres.tables import MAX_CONTENT
 from dpsql.privacy.store import Audit, line_after
 

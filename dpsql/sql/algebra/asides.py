@@ -175,7 +175,7 @@ class _Aside:
         return "; or release it first, " + ask(alone) + ", and write the result here."
 
     def _on(self, further: Sequence[BoundExpr] = (), *, told: bool = False) -> list[RowExpression]:
-        """Return what makes rows meet, which must say that they are of one unit."""
+        """Return the conditions of the join; one of them must say that rows are of one unit."""
         found = [*self._met, *further]
         pairs = [self._pair(one) for one in found]
         rows, right, loose = self._rows.of, self._right, self._queries.loose
@@ -266,7 +266,7 @@ class _Aside:
         return with_parts(node, lambda part: self._aggregated(part, adds, added))
 
     def _only(self, item: Expr) -> Expr:
-        """Join the one row that there is at most, and return what it has."""
+        """Join the subquery's row, of which there is at most one, and return its value."""
         on, rows, right = self._on(), self._rows, self._right
         pairs = [self._pair(one) for one in self._met]
         facts = self._queries.known.of(right.relation)

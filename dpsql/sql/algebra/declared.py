@@ -98,7 +98,7 @@ def left_in(condition: RowExpression, table: Table, names: Iterable[Id]) -> list
 
 
 def key_of(stored: RowColumn, column: NewColumn) -> tuple[RowExpression, NewColumn]:
-    """Return a column as one of which values that count as one are one.
+    """Return a column with one value for each of its cells: values of one cell become equal.
 
     Args:
         stored: the column.

@@ -381,7 +381,7 @@ def _written_out(low: Fraction, high: Fraction) -> NumberBounds:
 
 
 def known_column(table: Table, id_: Id, tells: Tells) -> NewColumn:
-    """Return what is public of a column that there is.
+    """Return the public facts of a column of a table.
 
     Args:
         table: the columns.

@@ -82,7 +82,7 @@ class _Equal:
     b: Id
     node: Expr | None
     implied: bool = False
-    """Whether it only follows from others."""
+    """Whether the equality only follows from others."""
 
     @property
     def sides(self) -> frozenset[Id]:

@@ -62,7 +62,7 @@ class _Over:
         self._public = [j for j in joins if j not in private]
 
     def join(self) -> None:
-        """Join them, in the order in which they stand."""
+        """Join the public items, in the order in which they stand."""
         rows, place = self._rows, self._place
         numbers = rows.cells
         if not self._public or numbers is None:

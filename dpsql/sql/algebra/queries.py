@@ -158,7 +158,7 @@ class Queries(Translator):
             self.rely_by(name)
 
     def rely_by(self, called: str) -> None:
-        """Note that of columns which are called so; see `rely_on`."""
+        """Note the same as `rely_on` of all columns of a name."""
         self.notes[
             f"rows are joined, grouped and numbered by {printable(called)} within each unit: "
             "where it leads to a row of another unit, they meet none, and where it is NULL, each "
@@ -166,7 +166,7 @@ class Queries(Translator):
         ] = None
 
     def unbounded_here(self, id_: Id) -> SchemaError | None:
-        """Say that nothing bounds the rows that a column counts, if it is one that does."""
+        """Return the error of a column that counts rows which nothing bounds; else None."""
         of = self.unbounded.get(id_)
         return None if of is None else self.tables.unbounded(self.tables.related(of.related(())))
 

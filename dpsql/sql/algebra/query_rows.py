@@ -37,7 +37,7 @@ class RowsOfQuery:
         return replace(self, columns=(*given, *self.columns[len(given) :]))
 
     def made(self, columns: Sequence[UnionColumn]) -> RowsOfQuery:
-        """Return it with its columns as those of a UNION ALL of which it is one of the queries."""
+        """Return the rows with their columns cast to those of a UNION ALL."""
         found = (made.of(own) for made, own in zip(columns, self.columns, strict=True))
         return replace(self, columns=tuple(found))
 

@@ -108,7 +108,7 @@ class Translator(Protocol):
         """Note that rows are taken to be of one unit by columns that may say otherwise."""
 
     def rely_by(self, called: str) -> None:
-        """Note that of columns which are called so; see `rely_on`."""
+        """Note the same as `rely_on` of all columns of a name."""
 
     def item_kind(self, item: Expr, names: Names) -> str:
         """Return whether an item after FROM is of private rows, noisy answers or public."""
@@ -519,7 +519,7 @@ class RowsOfSelect:
     # ── Groups ──────────────────────────────────────────────────────────────────────────────────
 
     def key_nodes(self) -> list[Expr]:
-        """Return what it is grouped by; what it lists, if it is DISTINCT."""
+        """Return the keys of GROUP BY; of a DISTINCT, the items of its list."""
         group, distinct = self.select.args.get("group"), self.select.args.get("distinct")
         if group is None and isinstance(distinct, exp.Distinct) and not distinct.args.get("on"):
             found = [node for item in self.select.expressions for _, node in self.listed(item)]

@@ -1,7 +1,7 @@
 """Aggregates over rows of a unit: their names, and sums of doubles as whole numbers of steps.
 
 A sum of doubles depends on the order in which rows are read, so whole numbers are added up in its
-place (`dpsql/rows/steps.py`), and SQL sees how many steps these are.
+place (`dpsql/rows/windows.py`), and SQL sees how many steps these are.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from sqlglot import exp
 
 from dpsql.rows.expression import RowCast, RowExpression
-from dpsql.rows.steps import in_steps, scale_of
 from dpsql.rows.types import DOUBLE
+from dpsql.rows.windows import in_steps, scale_of
 from dpsql.sql.binding.expressions import BoundExpr, Expr
 from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.lowering.stored_values import clamped, number

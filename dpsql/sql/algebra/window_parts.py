@@ -70,7 +70,7 @@ class WindowParts(NamedTuple):
     partition: tuple[BoundExpr, ...]
     order: tuple[WindowSort, ...]
     asked: tuple[str, tuple[BoundExpr, ...], tuple[int, ...]]
-    """The function, what it is of, and the constants that it takes."""
+    """The function, its arguments, and its constants."""
     frame: WindowFrame | None
 
 
@@ -175,7 +175,7 @@ class PartsOfWindows:
             yield WindowSort(self._binder.bind(node.this), descending, first)
 
     def _function(self, node: Expr, at: Expr) -> tuple[str, tuple[BoundExpr, ...], tuple[int, ...]]:
-        """Return what is computed, of what, and the constants that it takes."""
+        """Return the function, its arguments, and its constants."""
         function = _FUNCTIONS.get(type(node))
         if function is None:
             return *self._aggregate(node, at), ()

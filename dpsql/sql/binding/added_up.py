@@ -73,7 +73,7 @@ class Branch(Generic[B]):
     """The other rows that each row must meet."""
 
     def tightened(self, core: Core) -> Core:
-        """Say that rows meet others by what these always have, where a core names such."""
+        """Tighten the conditions that rows meet others; see `existing.tightened`."""
         return tightened(core, self.home.table, self.met)
 
 

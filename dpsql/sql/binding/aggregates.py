@@ -224,7 +224,7 @@ def linear(node: Expr, binder: RowBinder) -> Linear:
         return Linear(label, filters=filters, of_units=True, values=_values(inner, binder))
     if isinstance(inner, exp.Count):
         argument = inner.this
-        if argument is None or isinstance(argument, exp.Star) or _is_constant(argument):
+        if argument is None or isinstance(argument, (exp.Star, exp.Literal, exp.Boolean)):
             return Linear(label, filters=filters)
         present = exp.Not(this=exp.Is(this=exp.Paren(this=argument), expression=exp.Null()))
         return Linear(label, filters=(*filters, _condition(present, node, binder)))
@@ -360,10 +360,6 @@ def _only(node: Expr, source: SourceText) -> Expr:
             node, "Something is missing here.", "name what to compute on: SUM(hours)."
         )
     return argument
-
-
-def _argument(node: Expr, binder: RowBinder) -> BoundExpr:
-    return binder.bind(_only(node, binder.source))
 
 
 def _counts_distinct(node: Expr) -> bool:
@@ -527,10 +523,6 @@ def _distinct(node: Expr, source: SourceText) -> SqlError:
     return source.unsupported(node, _NO_DISTINCT, _UNCOUNTED + count_groups(node, source))
 
 
-def _is_constant(node: Expr) -> bool:
-    return isinstance(node, (exp.Literal, exp.Boolean))
-
-
 def _when(node: Expr) -> tuple[Expr, Expr] | None:
     """Split CASE WHEN p THEN e [ELSE 0 | ELSE NULL] END, or IF(p, e, 0), into p and e."""
     node = node.unnest()
@@ -564,7 +556,7 @@ def _quantile(
         value, level = binder.bind(ordered[0].this), inner.this
         descending = bool(ordered[0].args.get("desc"))
     else:
-        inner, value = node, _argument(node, binder)
+        inner, value = node, binder.bind(_only(node, binder.source))
         level, descending = inner.args.get("expression") or inner.args.get("quantile"), False
     probability = 0.5 if isinstance(inner, exp.Median) else _probability(level, node, binder)
     continuous = isinstance(inner, (exp.Median, exp.PercentileCont))

@@ -114,7 +114,7 @@ class Tally:
     """Whether it is values of theirs, of which units cover some: then nothing is a part of it."""
 
     def holds(self, part: Tally) -> bool:
-        """Whether all that another one counts is counted in this one, too.
+        """Whether this tally counts everything that another one counts.
 
         Of units that is so where none is left out of a group that it is in, see `LoweredCore`.
         """
@@ -264,7 +264,7 @@ class SumForm:
     """Whether rows without a value count as 0 where no more than sums is asked of a column. Else
     those are counted that have one, to put the middle back."""
     everywhere: bool = False
-    """Whether they do so wherever that can be."""
+    """Whether rows without a value count as 0 in averages as well, wherever that can be."""
     around: frozenset[str] = frozenset()
     """Measures to which rows without a value add nothing, in place of which no others are made."""
 

@@ -144,12 +144,10 @@ def met_by(parent: Parent) -> Met:
     return parent.matched, tuple(parent.names[name] for name in filled)
 
 
-def is_met(name: str, table: Table, span: Span, *, there: bool = True) -> BoundExpr:
-    """Say that a row is met, or that none is, by the column that says so."""
+def is_met(name: str, table: Table, span: Span) -> BoundExpr:
+    """Say that a row is met, by the column that says so."""
     place = _place(name, table)
-    if there and name in table.filled:
-        return _bound(place, name, table, span)
-    return _bound(_not_null(place) if there else _null(place), name, table, span)
+    return _bound(place if name in table.filled else _not_null(place), name, table, span)
 
 
 def tightened(core: Core, table: Table, met: Iterable[Met]) -> Core:
@@ -185,12 +183,8 @@ def _place(name: str, table: Table) -> Expr:
     return column(f"__w{list(table.undeclared).index(name)}")
 
 
-def _null(place: Expr) -> Expr:
-    return exp.Is(this=place, expression=exp.Null())
-
-
 def _not_null(place: Expr) -> Expr:
-    return exp.Not(this=exp.Paren(this=_null(place)))
+    return exp.Not(this=exp.Paren(this=exp.Is(this=place, expression=exp.Null())))
 
 
 def _bound(node: Expr, name: str, table: Table, span: Span) -> BoundExpr:

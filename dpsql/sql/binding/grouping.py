@@ -168,7 +168,7 @@ def _grouped(node: exp.Literal, select: exp.Select, source: SourceText) -> Hint:
 
 
 def written_out(node: exp.Window, select: exp.Select, source: SourceText) -> Hint:
-    """Say what to write for a window that names one that there isn't."""
+    """Write out a window that names another one which isn't there."""
     group = select.args.get("group")
     keys = [source.text(source.node(key)) for key in group.expressions] if group is not None else []
     call = source.text(source.node(node.this))

@@ -92,7 +92,7 @@ def check_sides(
     source: SourceText,
     *,
     plain: bool,
-    apart: Sequence[JoinedItem] = (),
+    apart: Sequence[JoinedItem],
 ) -> None:
     """Refuse joins that keep rows of a side, where that can't be said of groups.
 

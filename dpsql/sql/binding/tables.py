@@ -184,7 +184,7 @@ class NamedTables:
         return self._grains[table.path]
 
     def check_met(self, tables: Iterable[Table]) -> None:
-        """Check that it is clear whose rows are those that rows of some tables refer to.
+        """Check that the units of all rows which some tables refer to are clear.
 
         Raises:
             SchemaError: it isn't, so that they meet no others.

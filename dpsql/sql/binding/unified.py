@@ -47,7 +47,7 @@ class UnionColumn:
         if not self.type or column.error is not None:
             return replace(column, name=self.name, listed=column.listed and self.alike)
         bound = column.value
-        cast = exp.Cast(this=paren(bound.node), to=_type(self.type))
+        cast = exp.Cast(this=paren(bound.node), to=exp.DataType.build(self.type, dialect="duckdb"))
         return NamedColumn(self.name, joined_bound(cast, [bound], bound.span), listed=False)
 
 
@@ -65,10 +65,6 @@ def casts_of(several: Sequence[TypedPart], sandbox: Sandbox) -> list[str]:
 def _same(one: str, other: str) -> bool:
     """Whether values mean the same in two types."""
     return one.startswith(_NUMERIC) and other.startswith(_NUMERIC)
-
-
-def _type(name: str) -> exp.DataType:
-    return exp.DataType.build(name, dialect="duckdb")
 
 
 def _type_of(query: str, sandbox: Sandbox) -> str:

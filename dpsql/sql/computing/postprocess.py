@@ -452,7 +452,7 @@ def _table_of(select: exp.Select) -> str:
 
 
 def _over_groups(query: exp.Query, means: set[str]) -> frozenset[int] | None:
-    """Return the columns for which it matters which groups there are; None if all are.
+    """Return the columns whose values depend on which groups there are; None if all do.
 
     These are the items of the outer SELECT in which something is computed over groups. What cuts
     rows off, or is computed in the queries that it is over, is taken to be about all of them.

@@ -53,7 +53,7 @@ class Output:
     chosen: bool = False
     """Whether noisy values decide which rows there are."""
     ordered: bool = False
-    """Whether they decide in which order."""
+    """Whether noisy values decide in which order rows come."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,7 @@ def _is_number(value: row.RowExpression) -> row.RowExpression:
 def _between(
     value: row.RowExpression, low: row.RowExpression, high: row.RowExpression
 ) -> row.RowExpression:
-    """Bring a value that is there between two others."""
+    """Bring a value that isn't NULL between two others."""
     return row.RowCall("least", (row.RowCall("greatest", (value, low)), high))
 
 

@@ -64,7 +64,7 @@ class Pick(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One of these windows, where it stands in a condition."""
+    """A window that counts places, as an operand of a condition."""
 
     counted: PlaceKind
     parts: int = 1

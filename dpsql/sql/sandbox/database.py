@@ -330,7 +330,7 @@ def _types(reply: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _seconds(reply: dict[str, Any]) -> float:
-    """Return what the helper says that it took; whatever it says, time isn't given back."""
+    """Return the seconds that the helper says a reply took, none below zero."""
     said = reply.get("seconds")
     return max(said, 0.0) if isinstance(said, int | float) else 0.0
 

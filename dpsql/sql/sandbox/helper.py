@@ -116,7 +116,7 @@ class Helper:
         self._forgotten: list[int] = []
         self._dropped: list[tuple[int, str]] = []
         self.known = KnownReplies()
-        """Its replies to questions that have one answer."""
+        """The helper's replies to questions that always have the same answer."""
         self.confined: tuple[str, ...] = ()
         """The rights that the helper says it has given up."""
         self._end = weakref.finalize(self, _kill, self._process, self._pid)

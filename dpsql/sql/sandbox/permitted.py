@@ -17,7 +17,7 @@ is written:
 All are functions of their arguments alone, but for aggregates and window functions, which run on
 public or noisy rows: none tells the time, the session, the settings or the catalog, draws random
 numbers, keeps state, waits, fails on purpose, reads anything or runs text as SQL. The third column,
-what may run on private rows, is `dpsql/rows/functions.py`; `binding/functions.py` joins it.
+what may run on private rows, is `dpsql/rows/functions.py`; `binding/expressions.py` joins it.
 
 Nothing is imported here: the helper process has the files of this folder, and no others.
 """

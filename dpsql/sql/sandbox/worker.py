@@ -88,11 +88,11 @@ class _Running:
     """The number of its message."""
     start: float
     seconds: float
-    """Seconds that it may take."""
+    """The seconds that the message may take."""
     grace: float
-    """Seconds more, after it was stopped for that."""
+    """Further seconds, in which a statement that was stopped has to end."""
     late: bool = False
-    """Whether it was stopped for that."""
+    """Whether it was stopped for taking too long."""
 
 
 class Worker:

@@ -19,7 +19,7 @@ from dpsql.sql.text.spans import CLAUSES, SourceText
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _MEANT = ("SELECT", "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "JOIN")
-"""Words that others are taken for, which are spelled almost like them."""
+"""Keywords for which words are taken that are spelled almost like them."""
 _MOST_VALUES = 20
 _LONGEST = 80
 """Characters of what a hint shows as what is to be replaced."""
