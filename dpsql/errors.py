@@ -101,7 +101,8 @@ class WantedColumn(NamedTuple):
     bounds: bool = False
     """Whether it is the bounds of its numbers; else it is the values that it has."""
     computed: object = None
-    """The expression of a row, a `rows.found.FoundExpression`, if these are its values."""
+    """What is computed of it and of others in its row, a `rows.found.FoundExpression`, if it is the
+    values of that."""
 
 
 class SchemaError(DpsqlError):
