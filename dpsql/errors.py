@@ -101,8 +101,8 @@ class WantedColumn(NamedTuple):
     bounds: bool = False
     """Whether it is the bounds of its numbers; else it is the values that it has."""
     computed: object = None
-    """What is computed of it and of others in its row, a `rows.found.FoundExpression`, if it is the
-    values of that."""
+    """What is computed of it and of others in its row, if it is the values of that, which is then a
+    `rows.found.FoundExpression`; or its bounds: a `schema.entries.BoundedExpression`."""
 
 
 class SchemaError(DpsqlError):

@@ -171,11 +171,25 @@ def declaring(schema: Schema, table: str, column: str, domain: Declaration) -> S
     """Return a schema that declares a domain besides, or in place of the column's own."""
     own = schema.get(table, {})
     others = {name: of for name, of in own.items() if folded(name) != folded(column)}
+    return _with(schema, {**schema, table: {**others, column: domain}}, schema.expressions)
+
+
+def bounding(schema: Schema, table: str, expression: str, bounds: NumberBounds) -> Schema:
+    """Return a schema that declares bounds of an expression besides, or in place of its own."""
+    own = schema.expressions.get(table, {})
+    return _with(schema, schema, {**schema.expressions, table: {**own, expression: bounds}})
+
+
+def _with(
+    schema: Schema,
+    tables: Mapping[str, Mapping[str, Declaration]],
+    expressions: Mapping[str, Mapping[str, NumberBounds]],
+) -> Schema:
     return Schema(
-        {**schema, table: {**others, column: domain}},
+        tables,
         units=schema.units,
         groups=schema.groups,
-        expressions=schema.expressions,
+        expressions=expressions,
         references=schema.references,
     )
 

@@ -24,7 +24,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import sqlglot
 from sqlglot import exp
@@ -55,6 +55,14 @@ MOST = 1_000
 Declared = Mapping[str, NumberBounds]
 """Expression, as it is written → its bounds."""
 _EXAMPLE = 'for example {"price * (1 - discount)": (0, 1000)}.'
+
+
+class BoundedExpression(NamedTuple):
+    """An expression of a row whose bounds may be declared, or found."""
+
+    text: str
+    """The expression, as it is written of the table's own columns."""
+    columns: frozenset[str]
 
 
 def read_expressions(table: str, given: object) -> Declared:

@@ -14,13 +14,16 @@ from dpsql.request import Free, Request, named
 from dpsql.schema import Table
 from dpsql.schema.domain import is_number
 from dpsql.schema.drafts import declaration_hint
+from dpsql.schema.entries import BoundedExpression
 from dpsql.schema.grain import declared_type
-from dpsql.schema.names import as_sql
+from dpsql.schema.names import as_sql, as_text
 from dpsql.schema.sequences import decimal_text
 from dpsql.session.answer import answer, answer_free, charges_of
 from dpsql.session.checks import check_budget
 from dpsql.session.data import DeclaredData, PrivateData
-from dpsql.session.keys import column_of
+from dpsql.session.keys import column_of, is_expression
+
+_DOUBLE, _VALUE = "DOUBLE", "value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class BoundsQuestion:
 
     Args:
         table: the table's name.
-        column: the column's name.
+        column: the column's name; or an expression of a row.
         budget: what is charged for it; 0 asks only for what follows from earlier measurements.
     """
 
@@ -62,9 +65,13 @@ def answer_bounds(data: PrivateData, asked: BoundsQuestion, watch: Watch | None)
     if isinstance(budget, Budget):
         budget = data.ledger.understood(budget)
     pure = isinstance(budget, Budget) and budget.pure
-    type_, path = declared_type(table, name), ".".join(map(as_sql, table.path))
+    type_, rows = type_of(table, name), _path(table)
+    if not table.has(name):
+        rows, column = f"(SELECT CAST(({name}) AS {type_}) AS {_VALUE} FROM {rows}) AS r", _VALUE
+    else:
+        column = name
     request = Request(
-        named(statement(path or as_sql(table.name), name, type_)),
+        named(statement(rows, column, type_)),
         budget,
         mechanism=LAPLACE if pure else QUERYSMASHER,
         progress=watch,
@@ -76,6 +83,15 @@ def answer_bounds(data: PrivateData, asked: BoundsQuestion, watch: Watch | None)
     (counts,) = release.values()
     charges = charges_of(data, release)
     return FoundBounds.of(table.typed, name, type_, counts, charges, laplace=release.facts.laplace)
+
+
+def type_of(table: Table, name: str) -> str:
+    """Return the type of the numbers of a column; what is computed is counted as a double."""
+    return declared_type(table, name) if table.has(name) else _DOUBLE
+
+
+def _path(table: Table) -> str:
+    return ".".join(map(as_sql, table.path)) or as_sql(table.name)
 
 
 def _without_sql(error: SqlError, name: str) -> DpsqlError:
@@ -99,16 +115,19 @@ def kept_bounds(data: PrivateData, table: str, column: str) -> FoundBounds | Non
 
 
 def findable_bounds(declared: DeclaredData, table: Table, column: object) -> str:
-    """Return the column whose bounds may be found.
+    """Return the column, or the expression as the table's columns have it, whose bounds are found.
 
     Args:
         declared: the data, with what was found before.
         table: the table.
-        column: a name, as it was given.
+        column: a name, or an expression, as it was given.
 
     Raises:
         SchemaError: there is none; or it has a domain, bounds that were declared, or no numbers.
+        SqlError: it can't be evaluated row by row.
     """
+    if is_expression(table, column):
+        return _findable_expression(declared, table, str(column))
     name = column_of(table, column)
     shown = f"{printable(table.name)}.{printable(name)}"
     if name in table.columns or (name in table.bounds and (table.path, name) not in declared.found):
@@ -124,6 +143,32 @@ def findable_bounds(declared: DeclaredData, table: Table, column: object) -> str
     return name
 
 
+def _findable_expression(declared: DeclaredData, table: Table, text: str) -> str:
+    """Return an expression for want of whose bounds it couldn't be added up, as the owner has it.
+
+    Raises:
+        SchemaError, SqlError: there is no such expression.
+    """
+    by_owner = replace(declared, schema=declared.by_owner, learned=frozenset())
+    shown = f"{printable(text)} in {printable(table.name)}"
+    try:
+        by_owner.compile(Request(named(f"SELECT SUM({text}) AS s FROM {_path(table)}"), 0))
+    except SqlError as error:
+        wanted = error.wanted if isinstance(error, SchemaError) else None
+        if wanted is None or not wanted.bounds:
+            raise _without_sql(error, shown) from None
+        if isinstance(wanted.computed, BoundedExpression):
+            return wanted.computed.text
+        names = f"{as_text(declared.name_of(table))}, {as_text(wanted.column)}"
+        raise SchemaError(
+            f"The bounds of {shown} follow from those of {printable(wanted.column)}.",
+            hint=f"find these: session.find_bounds({names}, budget=…).",
+        ) from None
+    raise SchemaError(
+        f"{shown} has public bounds already.", hint="add it up: that needs no others."
+    )
+
+
 def with_bounds(data: PrivateData, name: str, found: FoundBounds) -> PrivateData:
     """Return data whose owner has declared the bounds that were found of a column.
 
@@ -137,5 +182,5 @@ def with_bounds(data: PrivateData, name: str, found: FoundBounds) -> PrivateData
         ends = decimal_text(found.low), decimal_text(found.high)
         told = BoundedColumn(table.path, found.column, *ends, found.charges)
         bounds = replace(found.bounds, found=True)
-        declared = data.declared.declaring(table, found.column, bounds, told)
-        return replace(data, declared=declared)
+        declare = data.declared.declaring if table.has(found.column) else data.declared.bounding
+        return replace(data, declared=declare(table, found.column, bounds, told))

@@ -39,7 +39,7 @@ from dpsql.request import Declared, Request
 from dpsql.rows.found import FoundExpression
 from dpsql.schema import EachRow, Schema, Table, Unit
 from dpsql.schema.catalog import check_declared, unbounded, verify_unchanged
-from dpsql.schema.declarations import declaring
+from dpsql.schema.declarations import bounding, declaring
 from dpsql.schema.domain import Domain, NumberBounds, UnknownKeys
 from dpsql.schema.drafts import without_finding
 from dpsql.schema.facts import Database
@@ -276,6 +276,20 @@ class DeclaredData:
         columns = {(table.path, column)} if isinstance(declared, Domain) else set()
         learned = self.learned | columns
         return replace(self, schema=schema, found={**self.found, **known}, learned=learned)
+
+    def bounding(
+        self,
+        table: Table,
+        expression: str,
+        bounds: NumberBounds,
+        found: BoundedColumn | None = None,
+    ) -> DeclaredData:
+        """Declare the bounds of an expression of a row; see `declaring`."""
+        known = {} if found is None else {(table.path, expression): found}
+        schema = Schema({}) if self.schema is None else self.schema
+        names = (n for n in schema.expressions if means(self.source.catalog, n, table.path))
+        schema = bounding(schema, next(names, self.name_of(table)), expression, bounds)
+        return replace(self, schema=schema, found={**self.found, **known})
 
     def telling(
         self,

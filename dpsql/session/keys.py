@@ -302,16 +302,16 @@ def source_of(declared: DeclaredData, table: Table, asked: KeyQuestion) -> KeySo
 
 def _as_key(table: Table, name: object) -> str:
     """Write a column, or an expression, as a key of groups."""
-    return str(name) if _is_expression(table, name) else as_sql(column_of(table, name))
+    return str(name) if is_expression(table, name) else as_sql(column_of(table, name))
 
 
 def _source(declared: DeclaredData, table: Table, text: object) -> KeySource:
-    if _is_expression(table, text):
+    if is_expression(table, text):
         return KeySource.of_expression(_computed(declared, table, str(text)))
     return KeySource.of_column(table, column_of(table, text))
 
 
-def _is_expression(table: Table, text: object) -> bool:
+def is_expression(table: Table, text: object) -> bool:
     """Whether it is more than a name, and no column's."""
     if not isinstance(text, str) or table.has(text):
         return False

@@ -498,7 +498,8 @@ class Session:
 
         Args:
             table: its name.
-            column: a column of numbers without a domain and without bounds.
+            column: a column of numbers without a domain and without bounds; or an expression of a
+                row, such as "TRY_CAST(amount AS DOUBLE)" or "price * weight".
             budget: what is charged; a fifth of what sums will cost is enough. 0 answers again from
                 what was measured before.
             progress: see `release`.

@@ -53,7 +53,7 @@ from dpsql.schema.domain import (
     UnknownKeys,
 )
 from dpsql.schema.drafts import drafted_bounds
-from dpsql.schema.grain import declared_type
+from dpsql.schema.entries import BoundedExpression
 from dpsql.schema.names import as_text, folded
 from dpsql.schema.sequences import decimal_text, type_range
 from dpsql.session.bounds import (
@@ -61,6 +61,7 @@ from dpsql.session.bounds import (
     answer_bounds,
     findable_bounds,
     kept_bounds,
+    type_of,
     with_bounds,
 )
 from dpsql.session.data import DeclaredData, PrivateData
@@ -393,7 +394,7 @@ class _WantedKeys(WantedFact):
 
 @dataclass(frozen=True, slots=True)
 class _WantedBounds(WantedFact):
-    """A column of numbers that statements add up."""
+    """A column of numbers that statements add up, or what is computed of a row."""
 
     @property
     def what(self) -> str:
@@ -410,13 +411,18 @@ class _WantedBounds(WantedFact):
     def call(self, budget: str) -> str:
         return f"session.find_bounds({self.called}, budget={budget})"
 
+    def declare(self, data: DeclaredData, declared: Domain | NumberBounds) -> DeclaredData:
+        if isinstance(declared, NumberBounds) and not self.table.has(self.column):
+            return data.bounding(self.table, self.column, declared)
+        return data.declaring(self.table, self.column, declared)
+
     def known(self, data: PrivateData) -> PrivateData | None:
         found = kept_bounds(data, self.typed, self.column)
         return None if found is None else with_bounds(data, self.typed, found)
 
     def assumed(self, request: Request, many: int) -> Assumed:
         """Return bounds: up to a number that is given, or those that the column's name suggests."""
-        bounds = drafted_bounds(self.column, declared_type(self.table, self.column))
+        bounds = drafted_bounds(self.column, type_of(self.table, self.column))
         given = self.given(request, bounds)
         if given is not bounds:
             if not _is_finite(given) or given == 0:
@@ -550,12 +556,15 @@ def _wanted(declared: DeclaredData, request: Request, refused: SchemaError) -> W
         return None
     table = declared.private(refused.wanted.path)
     column = refused.wanted.column
-    said, name = table.unknown.get(column), declared.name_of(table)
+    name = declared.name_of(table)
     if refused.wanted.bounds:
-        if not isinstance(said, UnknownBounds) and request.bounds is None:
+        of = refused.wanted.computed
+        read = of.columns if isinstance(of, BoundedExpression) else {column}
+        declared_so = all(isinstance(table.unknown.get(one), UnknownBounds) for one in read)
+        if not declared_so and request.bounds is None:
             return None
-        findable_bounds(declared, table, column)
-        return _WantedBounds(table, name, column)
+        sought = of.text if isinstance(of, BoundedExpression) else column
+        return _WantedBounds(table, name, findable_bounds(declared, table, sought))
     source, computed = KeySource.of_column(table, column), refused.wanted.computed
     read = columns(computed.expression) if isinstance(computed, FoundExpression) else {column}
     declared_so = all(isinstance(table.unknown.get(one), UnknownKeys) for one in read)

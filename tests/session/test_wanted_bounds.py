@@ -30,6 +30,8 @@ SALES = """
     FROM range(2000) t (i)
 """
 PRICES = "SELECT SUM(price) AS s FROM sales"
+OF = {"price": PRICES, "ln(price)": "SELECT SUM(LN(Price)) AS s FROM sales AS t"}
+"""A column, and an expression of whose column bounds are not enough → its sum."""
 
 
 @pytest.fixture
@@ -61,6 +63,10 @@ ASKED = {
     "NULLs": "SELECT SUM(partly) AS s FROM sales",
     "a deviation": "SELECT STDDEV_POP(price) AS s FROM sales",
     "of two columns": "SELECT SUM(price * change) AS s FROM sales",
+    "of a text": "SELECT SUM(CAST(length(city) AS DOUBLE)) AS s FROM sales",
+    "stored as texts": "SELECT SUM(TRY_CAST(substr(city, 6) AS DOUBLE)) AS s FROM sales",
+    "of a logarithm": "SELECT SUM(ln(price)) AS s FROM sales",
+    "of a quotient": "SELECT AVG(price / (change + 10)) AS s FROM sales",
     "where": "SELECT SUM(price) AS s FROM sales WHERE change > 2",
     "in a query": "SELECT SUM(p) AS s FROM (SELECT price + 1 AS p FROM sales WHERE i > 9)",
     "two aggregates": "SELECT SUM(price) + SUM(change) AS s FROM sales",
@@ -196,22 +202,25 @@ def test_pure_epsilon_is_divided_by_itself(con):
     assert found.any
 
 
-def test_what_was_found_before_is_free(con):
-    session = dpsql.Session(con)
-    with pytest.raises(dpsql.errors.BudgetError, match=r"No bounds of sales\.price"):
-        session.query(PRICES, budget=0, bounds=BOUNDS)
-    session.find_bounds("sales", "price", budget=BUDGET)
-    session.query(PRICES, budget=BUDGET, bounds=BOUNDS)
+@pytest.mark.parametrize("column", OF)
+def test_what_was_found_before_is_free(con, column):
+    session, sql = dpsql.Session(con), OF[column]
+    with pytest.raises(dpsql.errors.BudgetError, match=r"No bounds of sales\.") as caught:
+        session.query(sql, budget=0, bounds=BOUNDS)
+    assert column in caught.value.message.lower()
+    session.find_bounds("sales", column.upper(), budget=BUDGET)
+    session.query(sql, budget=BUDGET, bounds=BOUNDS)
     assert charged(session)[0] == 2 * BUDGET.rho
     other = session.redeclared()
-    other.query("SELECT SUM(price) AS s FROM sales WHERE i > 5", budget=BUDGET, bounds=BOUNDS)
+    other.query(f"{sql} WHERE i > 5", budget=BUDGET, bounds=BOUNDS)
     assert charged(session)[0] == 3 * BUDGET.rho
 
 
 @pytest.mark.parametrize("keys", [None, dpsql.Keys()])
-def test_a_call_that_died_after_it_was_paid_is_paid_once(con, keys):
+@pytest.mark.parametrize("column", OF)
+def test_a_call_that_died_after_it_was_paid_is_paid_once(con, keys, column):
     session = dpsql.Session(con)
-    sql = "SELECT city, SUM(price) AS s FROM sales GROUP BY city" if keys else PRICES
+    sql = f"SELECT city, SUM({column}) AS s FROM sales GROUP BY city" if keys else OF[column]
     handed_out, seen = answering._handed_out, []
 
     def die(data, release, request):
@@ -249,7 +258,6 @@ REFUSED = {
         "SELECT price, COUNT(*) AS n FROM sales GROUP BY price", {}, "no public domain"),
     "something else": (
         "SELECT city, SUM(price) AS s FROM sales GROUP BY city", {}, "no public domain"),
-    "nothing follows": ("SELECT SUM(exp(price)) AS s FROM sales", {}, "can't be added up"),
     "no number": (PRICES, {"assume": {"sales.price": 0}}, "Assumed|assumed"),
 }  # fmt: skip
 
@@ -292,6 +300,43 @@ def test_what_is_no_share_is_refused(share):
         dpsql.Bounds(share)
 
 
+EXPRESSIONS = {
+    "price + 1": r"follow from those of price.*find_bounds\(\"sales\", \"price\", budget=…\)",
+    "upper(city)": "needs a number",
+    "nothing + 1": "no column nothing",
+    "SUM(price)": "",
+    "price) AS s, SUM(change": "follow from those of",
+    "(SELECT 1) + price": "",
+}
+
+
+@pytest.mark.parametrize("text", EXPRESSIONS)
+def test_expressions_that_have_no_bounds_of_their_own_are_refused(con, text):
+    session = dpsql.Session(con)
+    with pytest.raises(dpsql.errors.DpsqlError, match=f"(?s){EXPRESSIONS[text]}") as caught:
+        session.find_bounds("sales", text, budget=BUDGET)
+    assert caught.value.hint
+    assert not session.history.height
+
+
+def test_what_has_bounds_needs_no_others(con):
+    schema = dpsql.Schema({}, expressions={"sales": {"price * i": [0, 9]}})
+    session = dpsql.Session(con, schema=schema)
+    with pytest.raises(dpsql.SchemaError, match=r"price\*i in sales has public bounds already"):
+        session.find_bounds("sales", "price*i", budget=BUDGET)
+    assert session.find_bounds("sales", "change * i", budget=MUCH).low == -(2**14)
+    assert session.find_bounds("sales", "change*i", budget=0).column == "change * i"
+
+
+def test_of_rows_of_two_tables_no_bounds_are_found_together(con):
+    sql = "SELECT SUM(ln(c.income + o.price)) AS s FROM o JOIN c ON o.cid = c.id"
+    session = of_units(con)
+    with pytest.raises(dpsql.errors.SqlError, match="no public bounds follow") as caught:
+        session.query(sql, budget=MUCH, bounds=BOUNDS)
+    assert caught.value.hint.startswith("write them: ")
+    assert not session.history.height
+
+
 # ── Tables and names ─────────────────────────────────────────────────────────────────────────────
 
 
@@ -328,9 +373,13 @@ def people(seed, without=None):
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("ends", [(0, 127), (-(2**14), 2**20)])
-def test_neighbours_that_find_the_same_differ_by_what_is_charged(seed, ends):
+@pytest.mark.parametrize("of", ["v", "sqrt(v + 20000)"])
+def test_neighbours_that_find_the_same_differ_by_what_is_charged(seed, ends, of):
     """Bins and sums together, given bounds that were read off noisy counts."""
-    script = {"s": "SELECT x, SUM(v) AS s FROM t GROUP BY x", "a": "SELECT AVG(v) AS a FROM t"}
+    script = {
+        "s": f"SELECT x, SUM({of}) AS s FROM t GROUP BY x",
+        "a": f"SELECT AVG({of}) AS a FROM t",
+    }
 
     def told(table, column, type_, counts, charges, *, laplace=False):
         assert counts.height
@@ -370,12 +419,15 @@ def test_a_release_says_what_is_declared_and_what_was_found(con, tmp_path, names
     assert words in release.report(tmp_path / "r.html").read_text("utf-8")
 
 
-def test_a_release_tells_of_its_bounds(con, tmp_path):
+@pytest.mark.parametrize("column", OF)
+def test_a_release_tells_of_its_bounds(con, tmp_path, column):
     session = dpsql.Session(con)
-    release = session.release({"s": PRICES}, budget=BUDGET, bounds=BOUNDS, out=tmp_path / "out")
-    loaded = dpsql.Release.load(tmp_path / "out", ledger=session.ledger)
+    out = tmp_path / "out"
+    release = session.release({"s": OF[column]}, budget=BUDGET, bounds=BOUNDS, out=out)
+    loaded = dpsql.Release.load(out, ledger=session.ledger)
     for one in (release, loaded):
         (bounded,) = one.facts.bounded
+        assert bounded.column.lower() == column
         assert bounded.charge.mu_squared == session.ledger.entries()[0].mu_squared
         assert "bounds found" in one.summary()
         assert pl.DataFrame(one["s"]).height == 1

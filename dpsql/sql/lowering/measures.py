@@ -66,6 +66,7 @@ from dpsql.rows.write import RowWriter, known_as
 from dpsql.schema import Table
 from dpsql.schema.domain import ZONED, Merging
 from dpsql.schema.drafts import bounds_hint, expression_hint, finding_bounds_hint, have
+from dpsql.schema.entries import BoundedExpression
 from dpsql.schema.names import as_sql, quoted_text, unused
 from dpsql.schema.sequences import has_digits
 from dpsql.sql.binding.core import Linear, Within
@@ -91,6 +92,8 @@ doubles."""
 WIDER = Fraction(3, 2)
 """By so much may the range of values be wider where those that are missing count as 0."""
 _ONE = row.RowConstant("INTEGER", "1")
+_WIDE = Fraction(-(2**63)), Fraction(2**63)
+"""The widest bounds that are found of a column: of what has none with these, its own are found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -625,15 +628,20 @@ class RowReader:
             text = f"greatest({low}, least({self._source.text(bound.span)}, {high}))"
             hint = "give it bounds, for example " + instead(text) + "."
             raise self._source.error(bound.span, said, hint, SqlSchemaError)
-        if lacking and len(known) == len(lacking):
-            return self._no_bounds(bound, known)
-        return self._source.unsupported(
-            bound.span,
-            "This can't be added up: no public bounds follow from those of its columns.",
-            expression_hint(
-                self._table.typed, self._source.text(bound.span), self._over_stored(bound)
-            ),
-        )
+        stored = self._over_stored(bound)
+        of = BoundedExpression(stored, frozenset(self.stored(n)[1] for n in row.columns(value)))
+        found = of if stored.isprintable() and stored and not self._table.made_of else None
+        wide = {**self._bounds.columns, **dict.fromkeys(known, _WIDE)}
+        if None not in replace(self._bounds, columns=wide).of(row.ordered(value)):
+            return self._no_bounds(bound, known, found if len(known) > 1 else None)
+        said = "This can't be added up: no public bounds follow from those of its columns."
+        hint = expression_hint(self._table.typed, self._source.text(bound.span), stored)
+        if found is None:
+            return self._source.unsupported(bound.span, said, hint)
+        error = SchemaError(said, hint=finding_bounds_hint() + hint)
+        path, column = self._table.path, min(found.columns)
+        error.wanted = WantedColumn(path, column, bounds=True, computed=found)
+        return self._source.located(error, bound.span)
 
     def _over_stored(self, bound: BoundExpr) -> str:
         """Write an expression over the table's columns, whatever a statement calls them.
@@ -643,20 +651,27 @@ class RowReader:
         node = bound.node.copy()
         for part in node.find_all(exp.Column):
             name = self._canonical.get(part.name, "")
-            if not name or self._stored_in.get(name, (self._table, name)) != (self._table, name):
+            own = self._table, name
+            if not name or name in self._table.joined or self._stored_in.get(name, own) != own:
                 return ""
             part.set("this", exp.Identifier(this=name, quoted=as_sql(name) != name))
         return node.sql(dialect="duckdb", comments=False)
 
-    def _no_bounds(self, bound: BoundExpr, names: Sequence[str]) -> SqlError:
-        """Say that columns need bounds, as the table calls them that they are stored in."""
+    def _no_bounds(
+        self, bound: BoundExpr, names: Sequence[str], of: BoundedExpression | None
+    ) -> SqlError:
+        """Say that columns need bounds, as the table calls them that they are stored in.
+
+        Where what is computed of several may be found, its own bounds are nearer than theirs.
+        """
         own = {name: self.stored(name) for name in names}
         (table, _), shown = own[names[0]], [name for _, name in own.values()]
         typed = [(own[n][1], self.types[n]) for n in names if own[n][0] is table]
         said = f"This can't be added up: {have(shown)} no public bounds."
         hint, findable = bounds_hint(table.typed, typed), not table.made_of
         error = SchemaError(said, hint=finding_bounds_hint() + hint if findable else hint)
-        error.wanted = WantedColumn(table.path, typed[0][0], bounds=True) if findable else None
+        sought = WantedColumn(table.path, typed[0][0], bounds=True, computed=of)
+        error.wanted = sought if findable else None
         return self._source.located(error, bound.span)
 
     def stored(self, name: str) -> tuple[Table, str]:
