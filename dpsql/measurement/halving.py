@@ -60,7 +60,6 @@ Guarantees:
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -72,11 +71,10 @@ import numpy as np
 from dpsql.engines.ranked import RankedRows, Ranking, RankWindow, by_group
 from dpsql.errors import InternalError
 from dpsql.linalg.arrays import Ints
-from dpsql.measurement.exponential import selection_cost
-from dpsql.measurement.measure import ChargedPlan
 from dpsql.measurement.quantiles import (
     FEWEST,
     MOST_ROWS,
+    QuantilePlan,
     RankDraw,
     Stretches,
     least_score,
@@ -84,7 +82,7 @@ from dpsql.measurement.quantiles import (
     scores_of,
     uniform_below,
 )
-from dpsql.measurement.randomness import RandomBits, fresh_bits
+from dpsql.measurement.randomness import RandomBits
 from dpsql.rel.ranked import RankedValues, ValueLine
 
 MOST_NEAR = 2**14
@@ -140,26 +138,14 @@ def parts_of(probabilities: Sequence[Fraction]) -> tuple[HalvedPart, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class HalvedPlan:
-    """A plan for drawing several quantiles in each group; see `measure.Payable`.
+class HalvedPlan(QuantilePlan):
+    """A plan for drawing several quantiles in each group.
 
     Args:
-        name: what tells the question apart from others: groups, values, conditions.
         probabilities: those of the quantiles, in ascending order, between 0 and 1.
-        line: where the values lie.
-        groups: the number of groups.
-        most: how many of them a row is in at most: m.
-        contributions: how many rows of a unit there are at most: k.
-        epsilon: the range ε that one row has a say of, in each level.
     """
 
-    name: str
     probabilities: tuple[Fraction, ...]
-    line: ValueLine
-    groups: int
-    most: int
-    contributions: int
-    epsilon: Fraction
 
     def __post_init__(self) -> None:
         """Refuse what can't be drawn so, and what a database can't compute for all tables.
@@ -188,30 +174,22 @@ class HalvedPlan:
     ) -> HalvedPlan:
         """Return the plan for a question, at an ε."""
         count, most = values.count, min(values.most, values.count)
-        return cls(name, tuple(probabilities), values.line, count, most, contributions, epsilon)
+        return cls(name, values.line, count, most, contributions, epsilon, tuple(probabilities))
 
     @property
-    def digest(self) -> str:
-        """A hash of all that decides what is drawn, and for whom."""
-        asked = self.name, self.probabilities, self.line.said, self.groups
-        price = self.most, self.contributions, self.epsilon
-        return hashlib.sha256(repr(("halved quantiles", asked, price)).encode()).hexdigest()
+    def kind(self) -> tuple[str, tuple[Fraction, ...]]:
+        """Several, by halving."""
+        return "halved quantiles", self.probabilities
+
+    @property
+    def levels(self) -> int:
+        """L: how many draws follow each other."""
+        return levels_of(self.probabilities)
 
     @property
     def parts(self) -> tuple[HalvedPart, ...]:
         """The parts in which they are drawn, level by level."""
         return parts_of(self.probabilities)
-
-    @property
-    def privacy_cost(self) -> Fraction:
-        """The μ² that it spends."""
-        levels = levels_of(self.probabilities)
-        return levels * self.most * self.contributions**2 * selection_cost(self.epsilon)
-
-    @property
-    def delta(self) -> Fraction:
-        """The δ that it spends besides: none."""
-        return Fraction(0)
 
     def least(self, part: HalvedPart) -> int:
         """Return the score −R at which others are cut off."""
@@ -237,6 +215,18 @@ class HalvedPlan:
             found.append(RankWindow(probability, reach))
         return tuple(found)
 
+    def is_for(self, ranking: Ranking) -> bool:
+        """Whether it is the plan for the values of some rows, which are those of one of them."""
+        values, given = ranking.values, (self.probabilities, ranking.contributions, self.epsilon)
+        asked = self.of(self.name, values, *given)
+        return self == asked and values.probability in self.probabilities
+
+    def drawing(self, ranking: Ranking, bits: RandomBits) -> Callable[[int], list[int]]:
+        """Read the rows near the quantiles; return what draws the cuts of a group."""
+        drawing = _Drawing(self, ranking, bits)
+        near = drawing.read(self.windows)
+        return lambda group: [cut.place for cut in drawing.cuts(near, group)]
+
 
 def has_few_near(probabilities: Sequence[Fraction], line: ValueLine, epsilon: Fraction) -> bool:
     """Whether at an ε no more than `MOST_NEAR` rows on either side of a cut are told apart."""
@@ -253,41 +243,6 @@ def are_halved(probabilities: Sequence[Fraction]) -> bool:
 def levels_of(probabilities: Sequence[Fraction]) -> int:
     """Return L: how many draws follow each other."""
     return len(probabilities).bit_length()
-
-
-def draw_halved(
-    charged: ChargedPlan,
-    ranking: Ranking,
-    on_group: Callable[[int, int], None] = lambda done, of: None,
-    *,
-    _bits: RandomBits | None = None,
-) -> list[list[int]]:
-    """Draw a place on the line for each of the quantiles, in each group.
-
-    Args:
-        charged: the plan, paid for.
-        ranking: the rows in order.
-        on_group: called with how many groups are done, and of how many.
-        _bits: a source of random bits for tests; see `measure.measure`.
-
-    Raises:
-        InternalError: it was done before, is for other values, or is no plan for quantiles.
-    """
-    plan = charged.certified
-    if not isinstance(plan, HalvedPlan):
-        raise InternalError("a plan that halves no rows can't halve them")
-    values, given = ranking.values, (plan.probabilities, ranking.contributions, plan.epsilon)
-    if HalvedPlan.of(plan.name, values, *given) != plan or (
-        values.probability not in plan.probabilities
-    ):
-        raise InternalError("quantiles are drawn of other values than are paid for")
-    charged.use_once()
-    drawing = _Drawing(plan, ranking, fresh_bits() if _bits is None else _bits)
-    near, drawn = drawing.read(plan.windows), list[list[int]]()
-    for group in range(plan.groups):
-        on_group(group, plan.groups)
-        drawn.append([cut.place for cut in drawing.cuts(near, group)])
-    return [list(places) for places in zip(*drawn, strict=True)]
 
 
 # ── One group ────────────────────────────────────────────────────────────────────────────────────

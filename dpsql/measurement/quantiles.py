@@ -56,6 +56,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -86,26 +87,71 @@ LARGEST_RANGE = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class DrawPlan:
-    """A plan for drawing a quantile in each group; see `measure.Payable`.
+class QuantilePlan(ABC):
+    """A plan for drawing one or several quantiles in each group; see `measure.Payable`.
 
     Args:
         name: what tells the question apart from others: groups, values, conditions.
-        probability: p.
         line: where the values lie.
         groups: the number of groups.
         most: how many of them a row is in at most: m.
         contributions: how many rows of a unit there are at most: k.
-        epsilon: the range ε that one row has a say of.
+        epsilon: the range ε that one row has a say of, in each level.
     """
 
     name: str
-    probability: Fraction
     line: ValueLine
     groups: int
     most: int
     contributions: int
     epsilon: Fraction
+
+    @property
+    @abstractmethod
+    def kind(self) -> tuple[str, object]:
+        """The way in which they are drawn, in a word, and of which probabilities."""
+
+    @property
+    @abstractmethod
+    def levels(self) -> int:
+        """The number of draws in a group that a row has a say of."""
+
+    @property
+    def digest(self) -> str:
+        """A hash of all that decides what is drawn, and for whom."""
+        word, of = self.kind
+        asked = self.name, of, self.line.said, self.groups
+        price = self.most, self.contributions, self.epsilon
+        return hashlib.sha256(repr((word, asked, price)).encode()).hexdigest()
+
+    @property
+    def privacy_cost(self) -> Fraction:
+        """The μ² that it spends."""
+        return self.levels * self.most * self.contributions**2 * selection_cost(self.epsilon)
+
+    @property
+    def delta(self) -> Fraction:
+        """The δ that it spends besides: none."""
+        return Fraction(0)
+
+    @abstractmethod
+    def is_for(self, ranking: Ranking) -> bool:
+        """Whether it is the plan for the values of some rows, and for as many rows of a unit."""
+
+    @abstractmethod
+    def drawing(self, ranking: Ranking, bits: RandomBits) -> Callable[[int], list[int]]:
+        """Read rows; return what draws a place for each quantile in a group."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrawPlan(QuantilePlan):
+    """A plan for drawing one quantile in each group.
+
+    Args:
+        probability: p.
+    """
+
+    probability: Fraction
 
     def __post_init__(self) -> None:
         """Refuse what a database can't compute for all tables.
@@ -120,24 +166,17 @@ class DrawPlan:
     def of(cls, name: str, values: RankedValues, contributions: int, epsilon: Fraction) -> DrawPlan:
         """Return the plan for a question, at an ε."""
         p, line, most = values.probability, values.line, min(values.most, values.count)
-        return cls(name, p, line, values.count, most, contributions, epsilon)
+        return cls(name, line, values.count, most, contributions, epsilon, p)
 
     @property
-    def digest(self) -> str:
-        """A hash of all that decides what is drawn, and for whom."""
-        asked = self.name, self.probability, self.line.said, self.groups
-        price = self.most, self.contributions, self.epsilon
-        return hashlib.sha256(repr(("quantiles", asked, price)).encode()).hexdigest()
+    def kind(self) -> tuple[str, Fraction]:
+        """One quantile."""
+        return "quantiles", self.probability
 
     @property
-    def privacy_cost(self) -> Fraction:
-        """The μ² that it spends."""
-        return self.most * self.contributions**2 * selection_cost(self.epsilon)
-
-    @property
-    def delta(self) -> Fraction:
-        """The δ that it spends besides: none."""
-        return Fraction(0)
+    def levels(self) -> int:
+        """The one draw."""
+        return 1
 
     @property
     def among(self) -> tuple[Fraction, ...]:
@@ -171,6 +210,23 @@ class DrawPlan:
         if c:
             fewest += 1 - c if self.probability else c
         return fewest - 1, fewest
+
+    def is_for(self, ranking: Ranking) -> bool:
+        """Whether it is the plan for the values of some rows."""
+        return self == self.of(self.name, ranking.values, ranking.contributions, self.epsilon)
+
+    def drawing(self, ranking: Ranking, bits: RandomBits) -> Callable[[int], list[int]]:
+        """Read the rows near the quantile; return what draws it in a group."""
+        found = ranking.run((self.window,))
+        found.check(self.groups, self.line)
+        of = by_group(found)
+
+        def drawn(group: int) -> list[int]:
+            line = stretches(self, found, of(group))
+            at, number = line.draw(self.steepness, bits)
+            return [line.first[at] + number]
+
+        return drawn
 
 
 def largest_epsilon(mu_squared: Fraction, most: int, contributions: int) -> Fraction:
@@ -276,8 +332,8 @@ def draw_quantiles(
     on_group: Callable[[int, int], None] = lambda done, of: None,
     *,
     _bits: RandomBits | None = None,
-) -> list[int]:
-    """Draw a place on the line in each group.
+) -> list[list[int]]:
+    """Draw a place on the line for each quantile of a plan, in each group.
 
     Args:
         charged: the plan, paid for.
@@ -289,22 +345,17 @@ def draw_quantiles(
         InternalError: it was done before, is for other values, or is no plan for quantiles.
     """
     plan = charged.certified
-    if not isinstance(plan, DrawPlan):
+    if not isinstance(plan, QuantilePlan):
         raise InternalError("a plan that draws no quantiles can't draw them")
-    asked = DrawPlan.of(plan.name, ranking.values, ranking.contributions, plan.epsilon)
-    if asked != plan:
+    if not plan.is_for(ranking):
         raise InternalError("quantiles are drawn of other values than are paid for")
     charged.use_once()
-    bits = fresh_bits() if _bits is None else _bits
-    found = ranking.run((plan.window,))
-    found.check(plan.groups, plan.line)
-    of, drawn = by_group(found), list[int]()
+    drawn = plan.drawing(ranking, fresh_bits() if _bits is None else _bits)
+    each = list[list[int]]()
     for group in range(plan.groups):
         on_group(group, plan.groups)
-        line = stretches(plan, found, of(group))
-        at, number = line.draw(plan.steepness, bits)
-        drawn.append(line.first[at] + number)
-    return drawn
+        each.append(drawn(group))
+    return [list(places) for places in zip(*each, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,12 +94,7 @@ class DrawStep:
         self, charged: ChargedPlan, ranking: Ranking, step: Callable[[int, int], None]
     ) -> KeptDraws:
         """Draw them."""
-        if not self.among:
-            each = [draw_quantiles(charged, ranking, step)]
-        else:
-            from dpsql.measurement.halving import draw_halved  # which few need
-
-            each = draw_halved(charged, ranking, step)
+        each = draw_quantiles(charged, ranking, step)
         kept = (
             KeptQuantiles.of(of, places, self.plan.epsilon, self.among)
             for of, places in zip(self.asked, each, strict=True)

@@ -19,7 +19,6 @@ from dpsql.measurement import halving, quantiles
 from dpsql.measurement.exponential import selection_cost
 from dpsql.measurement.halving import (
     HalvedPlan,
-    draw_halved,
     is_better,
     levels_of,
     parts_of,
@@ -281,7 +280,7 @@ def test_what_is_read_decides_what_is_drawn(monkeypatch, beyond, probabilities):
         near = asked(groups, at=probabilities[0])
         every = Whole(near.values, groups)
         plan = plan_of(near, probabilities, epsilon)
-        drawn = [draw_halved(paid(plan), of, _bits=SeededBits(seed)) for of in (near, every)]
+        drawn = [draw_quantiles(paid(plan), of, _bits=SeededBits(seed)) for of in (near, every)]
         assert drawn[0] == drawn[1]
         assert all(np.diff(drawn[0], axis=0).ravel() >= 0)
         reads += len(near.windows)
@@ -398,7 +397,7 @@ def test_parts_without_rows_have_any_place():
     plan = plan_of(asked([[7] * 5]), epsilon=Fraction(1, 10))
     rows = asked([[7] * 5])
     found = {
-        tuple(place for (place,) in draw_halved(paid(plan), rows, _bits=SeededBits(seed)))
+        tuple(place for (place,) in draw_quantiles(paid(plan), rows, _bits=SeededBits(seed)))
         for seed in range(40)
     }
     assert len(found) > 30
@@ -411,7 +410,7 @@ def test_values_that_many_rows_have_are_all_of_their_quantiles():
     rows = asked(groups, at=DECILES[0])
     plan = plan_of(rows, (*DECILES, Fraction(95, 100)), Fraction(40))
     for seed in range(3):
-        drawn = np.array(draw_halved(paid(plan), rows, _bits=SeededBits(seed)))
+        drawn = np.array(draw_quantiles(paid(plan), rows, _bits=SeededBits(seed)))
         assert (drawn[:8, 0] == 0).all()
         assert 45 <= drawn[9, 0] <= 55
         assert (drawn[:, 1] == 0).all()
@@ -445,24 +444,20 @@ def test_values_are_those_that_were_paid_for(other):
     rows = asked([[1], [2]], contributions=2)
     charged, given = paid(plan_of(rows)), OTHERS[other](rows)
     with pytest.raises(InternalError):
-        draw_halved(charged, given, _bits=SeededBits(0))
+        draw_quantiles(charged, given, _bits=SeededBits(0))
     assert not given.windows  # no row was read
-    draw_halved(charged, rows, _bits=SeededBits(0))  # nor is the charge used up
+    draw_quantiles(charged, rows, _bits=SeededBits(0))  # nor is the charge used up
 
 
 def test_a_charge_pays_once_and_for_no_more():
     rows = asked([[1]])
     plan = plan_of(rows)
     charged = paid(plan)
-    draw_halved(charged, rows, _bits=SeededBits(0))
+    draw_quantiles(charged, rows, _bits=SeededBits(0))
     with pytest.raises(InternalError, match="once"):
-        draw_halved(charged, rows, _bits=SeededBits(0))
+        draw_quantiles(charged, rows, _bits=SeededBits(0))
     with pytest.raises(InternalError, match="less than"):
         paid(plan, plan.privacy_cost * Fraction(999, 1000))
-    alone = DrawPlan.of("q", rows.values, 1, Fraction(1))
-    for draw, other in ((draw_halved, alone), (draw_quantiles, plan)):
-        with pytest.raises(InternalError):
-            draw(paid(other), rows, _bits=SeededBits(0))
 
 
 @pytest.mark.parametrize(
@@ -505,7 +500,7 @@ def test_rows_out_of_order_are_refused():
         *(np.array(of) for of in ([0, 0], [2, 1], [0, 1], [1, 2], [2, 2]))
     )
     with pytest.raises(InternalError):
-        draw_halved(paid(plan_of(rows)), rows, _bits=SeededBits(0))
+        draw_quantiles(paid(plan_of(rows)), rows, _bits=SeededBits(0))
 
 
 # ── What is said beforehand ──────────────────────────────────────────────────────────────────────
@@ -532,7 +527,7 @@ def test_ranks_are_off_by_as_much_as_is_said(probabilities):
     plan = plan_of(rows, probabilities, Fraction(1))
     off = []
     for seed in range(40):
-        drawn = draw_halved(paid(plan), rows, _bits=SeededBits(seed))
+        drawn = draw_quantiles(paid(plan), rows, _bits=SeededBits(seed))
         off.append([abs(np.searchsorted(own, x) - float(p) * len(own))
                     for (x,), p in zip(drawn, probabilities, strict=True)])  # fmt: skip
     for p, found in zip(probabilities, np.mean(off, axis=0), strict=True):
@@ -552,7 +547,7 @@ def test_those_are_halved_that_are_better_then(many):
         uneven = [Fraction(n, 1000) for n in sorted(rng.sample(range(1, 1000), many))]
         among = tuple(uneven if number else even)
         ones = [One(p, among, halved, line) for p in among]
-        each = [DrawPlan("q", p, line, 1, 1, 1, alone) for p in among]
+        each = [DrawPlan("q", line, 1, 1, 1, alone, p) for p in among]
         together, apart = sum(map(rows_missed, ones)), sum(map(quantiles.rows_missed, each))
         needed = zip(map(rows_needed, ones), map(quantiles.rows_needed, each), strict=True)
         few = all(one <= 2 * other for one, other in needed)
@@ -572,5 +567,5 @@ def test_groups_of_as_many_rows_as_are_needed_have_quantiles(probabilities):
     rows = Rows(values(probabilities[0], line=line), [own])
     plan = plan_of(rows, probabilities, Fraction(5))
     for seed in range(4):
-        drawn = draw_halved(paid(plan), rows, _bits=SeededBits(seed))
+        drawn = draw_quantiles(paid(plan), rows, _bits=SeededBits(seed))
         assert all(0 <= place <= own[-1] for (place,) in drawn)

@@ -718,7 +718,7 @@ def test_neighbours_are_as_near_as_is_charged(con):
     def noted(charged, ranking, *_):
         found = ranking.run([charged.certified.window])
         seen.append((charged.certified, found))
-        return [0] * charged.certified.groups
+        return [[0] * charged.certified.groups]
 
     sql = "SELECT car, MEDIAN(delay) AS q FROM f GROUP BY ROLLUP (car)"
     for without in (None, 7):

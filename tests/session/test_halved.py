@@ -242,7 +242,7 @@ def test_a_unit_changes_as_many_rows_of_parts_as_is_charged(con):
         other = duckdb_copy(con)
         other.execute("DELETE FROM f WHERE person = ?", [without]).fetchall()
         asked = dpsql.Session(other, schema=SCHEMA, unit="person", max_rows=4)
-        with patch.object(halving, "draw_halved", noted):
+        with patch.object(drawing, "draw_quantiles", noted):
             asked.query(sql, budget=BUDGET)
     assert len(seen) == 4  # of each set of groups its own
     for ((plan, before), (same, after)), places in itertools.product(
@@ -339,7 +339,7 @@ def test_rows_beyond_an_end_of_the_line_are_tied_there(sign):
     sql = sql.replace("x, ", "x, 0.")
     for number in (1, 0):
         con.execute(f"INSERT INTO t SELECT {sign} * 5000 FROM range({1 - number})")
-        with patch.object(halving, "draw_halved", noted):
+        with patch.object(drawing, "draw_quantiles", noted):
             dpsql.query(con, sql, schema=schema, budget=BUDGET)
     (plan, before), (same, after) = seen
     assert plan == same
