@@ -225,8 +225,8 @@ def _invented(data: PrivateData, request: Request, wanted: UnsupportedSqlError) 
     shown = [name for name in answer.columns if not name.startswith(RESERVED)]
     if (values := statement.rows * len(shown)) > MOST_VALUES:  # as many as noise may choose of all
         wanted.message = (
-            f"These are up to {values:,} released values, more than the {MOST_VALUES} that are "
-            "written in a statement."
+            f"At most {MOST_VALUES} values that are released first are written in a statement, and "
+            f"this may have {values:,}."
         )
         wanted.hint = never(
             "ask for fewer groups; or release them by themselves, and make them a public table, "

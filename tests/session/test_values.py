@@ -74,6 +74,10 @@ ASKED = [
     "HAVING COUNT(*) > 1000) AS a ON a.town = c.town WHERE a.town IS NULL",
     "WITH a AS (SELECT town FROM c GROUP BY town ORDER BY COUNT(*) DESC LIMIT 1) "
     "SELECT COUNT(*) AS n FROM c WHERE town IN (SELECT town FROM a)",
+    "SELECT COUNT(*) AS n FROM c WHERE town IN (SELECT town FROM c GROUP BY town ORDER BY COUNT(*) "
+    "DESC LIMIT 2)",
+    "SELECT COUNT(*) AS n FROM c WHERE age NOT IN (SELECT age FROM c GROUP BY ALL HAVING "
+    "COUNT(*) > 2.5 AND age < 40)",
     "SELECT COUNT(*) AS n FROM o WHERE day IN (SELECT MAX(day) FROM o WHERE price > 1000)",
     "SELECT COUNT(*) AS n FROM c WHERE age NOT IN (SELECT MIN(age) FROM c)",
     "SELECT SUM((age - mean) * (age - mean)) AS n FROM c, (SELECT AVG(age) AS mean FROM c) AS a",
@@ -309,6 +313,18 @@ def test_nothing_is_charged_for_what_is_refused(name):
     session = dpsql.Session(shared(), **UNITS)
     with pytest.raises(dpsql.DpsqlError):
         session.release(REFUSED[name], budget=dpsql.Budget(rho=1))
+    assert not charges(session)
+
+
+def test_more_values_than_a_statement_holds_are_refused_with_their_number():
+    session = dpsql.Session(shared(), **UNITS)
+    sql = "SELECT town, age, COUNT(*) AS k, COUNT(*) + 1 AS m FROM c GROUP BY town, age"
+    sql = f"SELECT COUNT(*) AS n FROM c JOIN ({sql}) AS a USING (town, age) WHERE c.age > k"
+    with pytest.raises(
+        dpsql.SqlError, match=r"At most 600 values .* this may have 8\d\d"
+    ) as caught:
+        session.release(sql, budget=dpsql.Budget(rho=1))
+    assert "public=" in caught.value.hint
     assert not charges(session)
 
 

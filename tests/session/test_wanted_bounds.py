@@ -159,6 +159,17 @@ def test_numbers_of_a_file_are_declared_and_their_bounds_found(tmp_path, column)
     assert dpsql.query(path, sql, budget=BUDGET, schema=schema)["a"][0] == pytest.approx(50, abs=9)
 
 
+def test_numbers_of_a_file_of_which_nothing_is_declared_are_added_up_in_one_line(tmp_path):
+    path = tmp_path / "sales.csv"
+    duckdb.connect().sql(SALES).pl().write_csv(path)
+    sql = "SELECT SUM(price) AS s FROM sales"
+    with pytest.raises(dpsql.SqlError, match="needs a number on rows, not VARCHAR") as caught:
+        dpsql.query(path, sql, budget=BUDGET)
+    (cast,) = re.findall(r"CAST\(price AS DOUBLE\)", caught.value.hint)
+    found = dpsql.query(path, sql.replace("price", cast), budget=MUCH, bounds=BOUNDS)
+    assert found["s"][0] == pytest.approx(101_000, rel=1e-3)
+
+
 def test_frames_and_one_call_are_asked_alike(con):
     frame = con.sql(SALES).pl()
     sql = "SELECT AVG(price) AS a FROM self"

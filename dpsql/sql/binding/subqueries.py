@@ -16,7 +16,7 @@ from dpsql.errors import UnsupportedSqlError
 from dpsql.hints import never
 from dpsql.schema import Table
 from dpsql.schema.names import folded
-from dpsql.sql.binding.expressions import Expr, render
+from dpsql.sql.binding.expressions import Expr, has_aggregate, render
 from dpsql.sql.binding.items import PrivateItems
 from dpsql.sql.binding.joins import name_parts
 from dpsql.sql.binding.named import NOISY, Kinds, Names
@@ -174,7 +174,7 @@ class Subqueries:
                     "in the subquery; noisy answers can be used in HAVING and around the statement."
                 ),
             )
-            if private is None and isinstance(node.parent, exp.In):
+            if isinstance(node.parent, exp.In) and (private is None or _has_groups(node)):
                 error.value, error.around = answers_of(node, self._root, self._source)
                 raise error
             raise self.released(error, node, names)
@@ -243,3 +243,11 @@ class Subqueries:
             if not known and self._items.is_private(table, names):
                 return self._items.table(self._items.base(table, names))[0]
         return None
+
+
+def _has_groups(query: Expr) -> bool:
+    """Whether the rows of a query of private rows are answers: those of groups, or of all."""
+    select = query.unnest()
+    if not isinstance(select, exp.Select):
+        return False
+    return bool(select.args.get("group")) or any(map(has_aggregate, select.expressions))

@@ -61,7 +61,7 @@ from dpsql.rows.measure import (
 )
 from dpsql.rows.read import read_expression
 from dpsql.rows.times import with_clocks
-from dpsql.rows.types import DOUBLE, MOST_DIGITS, NANOSECONDS, RowType, row_type
+from dpsql.rows.types import DOUBLE, MOST_DIGITS, NANOSECONDS, VARCHAR, RowType, row_type
 from dpsql.rows.write import RowWriter, known_as
 from dpsql.schema import Table
 from dpsql.schema.domain import ZONED, Merging
@@ -618,6 +618,12 @@ class RowReader:
 
         What can't run on rows would need none, and is refused for that.
         """
+        with self.at(bound.span):
+            is_text = RowWriter(self.types).write(value).type == VARCHAR
+        if is_text:
+            said = "What is added up needs a number on rows, not VARCHAR."
+            cast = instead(f"CAST({self._source.text(bound.span)} AS DOUBLE)")
+            raise self._source.unsupported(bound.span, said, "read it as one: " + cast + ".")
         with self.at(bound.span):
             RowWriter(self.types).write_double(value)
         lacking = self._bounds.lacking(row.ordered(value))
