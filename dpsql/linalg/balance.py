@@ -147,4 +147,4 @@ class _ColumnLengths:
         """Tell which coefficients may move down, and which up: shape (2, rows)."""
         exact = self._exact[:, vector]
         off = self.rounded[:, vector] - exact
-        return (exact != 0) & (np.abs(np.stack([off - 1, off + 1])) <= 1)
+        return np.asarray((exact != 0) & (np.abs(np.stack([off - 1, off + 1])) <= 1))
