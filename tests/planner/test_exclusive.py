@@ -141,3 +141,43 @@ def test_the_bound_of_single_answers_is_one_of_shared_costs():
     found = plan(workload, BUDGET, objective="largest")
     assert 0 < found.gap < 0.3
     assert found.gap_among == "these residual spaces in other shares"
+
+
+def inside(cells, rows):
+    """Return queries that leave out the last cell."""
+    return Matrix([[*map(float, row), 0.0] for row in rows(cells - 1)])
+
+
+def totals(cells):
+    return [[1.0] * (i + 1) + [0.0] * (cells - i - 1) for i in range(cells)]
+
+
+def each(cells):
+    return [[float(i == j) for j in range(cells)] for i in range(cells)]
+
+
+def everything(cells):
+    return [[1.0] * cells]
+
+
+@pytest.mark.parametrize("columns", [2, 3])
+@pytest.mark.parametrize("asked", [totals, each])
+def test_aggregates_of_columns_that_leave_rows_out_are_planned_among_the_rows_that_are_left(
+    monkeypatch, asked, columns
+):
+    """As well as if nothing was left out: columns of which nobody asks cost nothing."""
+    sizes = {f"c{i}": 4 + i for i in range(columns)}
+    whole, with_others = Workload(sizes), Workload({name: n + 1 for name, n in sizes.items()})
+    for i, name in enumerate(sizes):
+        weight = 1.0 + i
+        whole.add([name], [Matrix(asked(sizes[name]))], weight=weight)
+        queries = [
+            inside(n + 1, asked if other == name else everything) for other, n in sizes.items()
+        ]
+        with_others.add(list(sizes), queries, weight=weight)
+    found = plan(with_others, BUDGET)
+    assert_best_and_as_stated(found)
+    assert exact_cost(found.certified.blocks, with_others.domain) <= found.privacy_cost <= 1
+    assert found.rmse <= plan(whole, BUDGET).rmse * (1 + 1e-3)
+    monkeypatch.setattr(querysmasher, "_leave_out_alike", lambda *_: set())
+    assert found.rmse <= plan(with_others, BUDGET).rmse * 0.97

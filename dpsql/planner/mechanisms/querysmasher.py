@@ -246,6 +246,10 @@ def _plan_total(
             plans[name] = found
     if not weigh:
         return stitch(workload, cost, _uniform(workload, tolerance, solved))
+    if _leave_out_alike(workload, solved).issuperset(touched(workload)):
+        found = _all_inside(workload, cost, tolerance, solved)
+        if found is not None and found.gap <= ENOUGH * tolerance:
+            return _with_bound(found, plans.values())
     plans |= _weighted(workload, cost, tolerance, solved)
     if _exclude_each_other(workload, solved):
         added = _best(plans)
@@ -325,7 +329,32 @@ def plan_inside(
     outside = {} if like.whole or cost.spreads else _outside(workload, solved)
     if not outside:
         return None
-    known = References.of(like.references)
+    return _inside(workload, cost, outside, like.references, tolerance, solved)
+
+
+def _all_inside(workload: Workload, cost: Cost, tolerance: float, solved: Solved) -> Plan | None:
+    """Plan queries that all leave out a cell of each attribute; None if that is too large.
+
+    Such are several aggregates of columns whose domains leave rows out. With these cells as
+    references all of them lie in one space, which no other references divide without a loss.
+    """
+    even = {name: Reference.of_cells(cells) for name, cells in workload.domain.items()}
+    outside = {} if cost.spreads else _outside(workload, solved)
+    try:
+        return _inside(workload, cost, outside, even, tolerance, solved) if outside else None
+    except ResourceLimitError:  # smaller spaces may be solved
+        return None
+
+
+def _inside(
+    workload: Workload,
+    cost: Cost,
+    outside: Mapping[str, Reference],
+    others: Mapping[str, Reference],
+    tolerance: float,
+    solved: Solved,
+) -> Plan | None:
+    known = References.of(others)
     special = {at: reference for at, reference in known.special.items() if at[0] not in outside}
     references = References({**known.usual, **outside}, known.pivots, special)
     divided = solved.once(
@@ -386,6 +415,16 @@ def _outside(workload: Workload, solved: Solved) -> dict[str, Reference]:
             numerators[np.flatnonzero(cells == 0)[0]] = 1
             found[name] = Reference.of_integers(numerators)
     return found
+
+
+def _leave_out_alike(workload: Workload, solved: Solved) -> set[str]:
+    """Name the attributes of which all of several families leave out the same cell."""
+    count = sum(1 for family in workload.families if family.count)
+    return {
+        name
+        for name, asked in _conditions(workload, solved).items()
+        if len(asked) == count > 1 and not np.sum(asked, axis=0).all()
+    }
 
 
 def _exclude_each_other(workload: Workload, solved: Solved) -> bool:
