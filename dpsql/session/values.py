@@ -33,7 +33,6 @@ from dpsql.errors import (
     SqlError,
     UndeterminedError,
     UnsupportedSqlError,
-    ValueByKeys,
     printable,
 )
 from dpsql.hints import Hint, Remedy, never, option, spend
@@ -270,13 +269,13 @@ def _written(request: Request, wanted: UnsupportedSqlError, value: str) -> Reque
 def _written_out(answer: pl.DataFrame, wanted: UnsupportedSqlError) -> str:
     """Write an answer in SQL, in place of what is wanting: a value, or an item after FROM.
 
-    A number in such an item, or beside others, has the type and the length of any other, so that
-    what is asked with an invented one can be asked with the true one.
+    A number in such an item has the type and the length of any other, so that what is asked with an
+    invented one can be asked with the true one.
 
     Raises:
         UndeterminedError: a value is NULL, as of too few rows.
     """
-    if wanted.around is None and wanted.by_keys is None:
+    if wanted.around is None:
         return _literal(answer[0, 0], wanted)
 
     def written(value: object) -> str:
@@ -286,29 +285,13 @@ def _written_out(answer: pl.DataFrame, wanted: UnsupportedSqlError) -> str:
             return f"CAST({quoted_text(f'{value!r:>{_DIGITS}}')} AS DOUBLE)"
         return _literal(value, wanted)
 
-    if wanted.by_keys is not None:
-        return _by_keys(answer.rows(), wanted.by_keys, written)
     rows = [
         f"({', '.join(map(written, row))})" for row in answer.rows() or [(None,) * answer.width]
     ]
     names = ", ".join(map(quoted_name, answer.columns))
     kept = "" if answer.height else " WHERE FALSE"
-    before, behind = wanted.around or ("", "")
+    before, behind = wanted.around
     return f"{before}(SELECT * FROM (VALUES {', '.join(rows)}) AS answers({names}){kept}){behind}"
-
-
-def _by_keys(
-    rows: Sequence[tuple[object, ...]], by: ValueByKeys, written: Callable[[object], str]
-) -> str:
-    """Write a value for each of some keys; no row has a key that is NULL."""
-    cases = [
-        " AND ".join(f"({ours}) = {written(key)}" for ours, key in zip(by.keys, keys, strict=True))
-        + f" THEN {written(value)}"
-        for value, *keys in rows
-        if not any(map(_is_missing, keys))
-    ]
-    cases = cases or ["FALSE THEN CAST('0' AS DOUBLE)"]
-    return f"(CASE {' '.join(f'WHEN {case}' for case in cases)} ELSE {by.missing} END)"
 
 
 def _is_missing(value: object) -> bool:

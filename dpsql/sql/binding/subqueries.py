@@ -20,7 +20,7 @@ from dpsql.sql.binding.expressions import Expr, has_aggregate, render
 from dpsql.sql.binding.items import PrivateItems
 from dpsql.sql.binding.joins import name_parts
 from dpsql.sql.binding.named import NOISY, Kinds, Names
-from dpsql.sql.binding.released import answers_of, value_alone, value_by_keys
+from dpsql.sql.binding.released import answers_of, value_alone
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.text.spans import SourceText
 
@@ -191,8 +191,6 @@ class Subqueries:
         columns.bind(node)
         if not columns.bound:
             error.value = value_alone(node, self._root, self._source)
-        elif (found := value_by_keys(node, columns.bound, self._root)) is not None:
-            error.value, error.by_keys = found
         return error
 
     def _named_columns(self, item: Expr, names: Names, own: frozenset[str]) -> Sequence[str] | None:
