@@ -246,6 +246,14 @@ def _plan_total(
             plans[name] = found
     if not weigh:
         return stitch(workload, cost, _uniform(workload, tolerance, solved))
+    return _in_residual_spaces(workload, cost, tolerance, solved, plans)
+
+
+def _in_residual_spaces(
+    workload: Workload, cost: Cost, tolerance: float, solved: Solved, others: Mapping[str, Plan]
+) -> Plan:
+    """Plan by the references that need the least error, beside plans of the whole domain."""
+    plans = dict(others)
     if _leave_out_alike(workload, solved).issuperset(touched(workload)):
         found = _all_inside(workload, cost, tolerance, solved)
         if found is not None and found.gap <= ENOUGH * tolerance:
