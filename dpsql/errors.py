@@ -73,8 +73,8 @@ class UnsupportedSqlError(SqlError):
 
     value: str | None = None
     """If the place that is marked is a value of all units' rows: the statement that returns it."""
-    around: tuple[str, str] | None = None
-    """If what is marked is a query of such values: what is written before it and behind."""
+    behind: str | None = None
+    """If what is marked is a query of such values: the text that is written behind it."""
 
 
 class SqlLimitError(SqlError):

@@ -65,7 +65,7 @@ class _Move:
     """One coefficient that is moved by one."""
 
     change: float
-    """Of the sum of all squared excesses."""
+    """The growth of the sum of all squared excesses."""
     row: int
     vector: int
     """The row of the basis."""

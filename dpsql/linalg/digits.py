@@ -33,7 +33,7 @@ T = TypeVar("T")
 AT_ONCE = 16
 """Directions that are taken from all columns at once."""
 STALE = 1e-4
-"""Of the largest squared length: below, differences of squares are computed anew."""
+"""Share of the largest squared length, below which differences of squares are computed anew."""
 
 BITS = 10
 """Bits of a step's largest entry."""

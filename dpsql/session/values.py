@@ -275,7 +275,7 @@ def _written_out(answer: pl.DataFrame, wanted: UnsupportedSqlError) -> str:
     Raises:
         UndeterminedError: a value is NULL, as of too few rows.
     """
-    if wanted.around is None:
+    if wanted.behind is None:
         return _literal(answer[0, 0], wanted)
 
     def written(value: object) -> str:
@@ -290,8 +290,8 @@ def _written_out(answer: pl.DataFrame, wanted: UnsupportedSqlError) -> str:
     ]
     names = ", ".join(map(quoted_name, answer.columns))
     kept = "" if answer.height else " WHERE FALSE"
-    before, behind = wanted.around
-    return f"{before}(SELECT * FROM (VALUES {', '.join(rows)}) AS answers({names}){kept}){behind}"
+    values = f"(SELECT * FROM (VALUES {', '.join(rows)}) AS answers({names}){kept})"
+    return values + wanted.behind
 
 
 def _is_missing(value: object) -> bool:

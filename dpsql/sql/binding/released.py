@@ -52,18 +52,13 @@ def noisy_item(item: Expr, root: Expr, source: SourceText) -> UnsupportedSqlErro
     if isinstance(item, exp.Subquery | exp.Table):
         alias, name = item.args.get("alias"), item.name if isinstance(item, exp.Table) else ""
         called = render(alias) if alias is not None else name and quoted_name(name)
-        error.value, _ = answers_of(item, root, source)
-        error.around = "", f" AS {called}" if called else ""
+        error.value, error.behind = answers_of(item, root, source), called and f" AS {called}"
     return error
 
 
-def answers_of(node: Expr, root: Expr, source: SourceText) -> tuple[str | None, tuple[str, str]]:
-    """Write the statement that returns the answers of a query in another one.
-
-    Returns:
-        That, and what is written before its rows and behind them: nothing.
-    """
-    return _alone(f"SELECT * FROM {source.text(source.node(node))}", node, root), ("", "")
+def answers_of(node: Expr, root: Expr, source: SourceText) -> str | None:
+    """Write the statement that returns the answers of a query in another one, if there is one."""
+    return _alone(f"SELECT * FROM {source.text(source.node(node))}", node, root)
 
 
 def _alone(text: str, node: Expr, root: Expr) -> str | None:

@@ -175,7 +175,7 @@ class Subqueries:
                 ),
             )
             if isinstance(node.parent, exp.In) and (private is None or _has_groups(node)):
-                error.value, error.around = answers_of(node, self._root, self._source)
+                error.value, error.behind = answers_of(node, self._root, self._source), ""
                 raise error
             raise self.released(error, node, names)
         return rewritten
