@@ -90,8 +90,8 @@ class WantedColumn(NamedTuple):
     bounds: bool = False
     """Whether it is the bounds of its numbers; else it is the values that it has."""
     computed: object = None
-    """What is computed of it and of others in its row, if it is the values of that, which is then a
-    `rows.found.FoundExpression`; or its bounds: a `schema.entries.BoundedExpression`."""
+    """The expression of columns of a row that is meant instead of the column itself: a
+    `rows.found.FoundExpression` for its values, a `schema.entries.BoundedExpression` for bounds."""
 
 
 class SchemaError(DpsqlError):

@@ -80,7 +80,7 @@ MAX_SETS = 2**20
 MAX_TENSOR = 2**22
 """Eigenvalues of one residual space that are written out."""
 KEPT = (0.0, 0.3, 0.6, 0.9)
-"""What is tried as h/s: how much of the eigenvalue at the ones is kept (see above)."""
+"""Values of h/s that are tried: shares of the eigenvalue at the ones that are kept, see above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class LowerBound:
     exact: bool
     """Whether it is the SVD bound; if not, it is below."""
     how: str
-    """How it was found."""
+    """The method by which it was found."""
     of_units: float = 0.0
     """The same for units by groups, of which a unit is one record."""
 

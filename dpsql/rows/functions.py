@@ -66,11 +66,11 @@ class Finite(Enum):
     BY_PART = auto()
     """Most parts of a time are."""
     SUM = auto()
-    """Where the arguments are; it may be NaN elsewhere, as inf - inf is."""
+    """Finite where the arguments are; it may be NaN elsewhere, as inf - inf is."""
     KEPT = auto()
-    """Where the arguments are; it is NaN only where one of them is."""
+    """Finite where the arguments are; it is NaN only where one of them is."""
     LEAST = auto()
-    """Where the arguments are; it is NaN only where all of them are."""
+    """Finite where the arguments are; it is NaN only where all of them are."""
     CHOSEN = auto()
     """It isn't said where; but it is NaN only where an argument is."""
     UNKNOWN = auto()
@@ -87,7 +87,7 @@ class Whole(Enum):
     BY_PART = auto()
     """Most parts of a time are."""
     KEPT = auto()
-    """Where the arguments are."""
+    """Whole where the arguments are."""
     ROUNDED = auto()
     """Without a number of places; with one, where the arguments are."""
     UNKNOWN = auto()
@@ -115,7 +115,7 @@ class Cuts(Enum):
     INFINITY = auto()
     """At infinity and NaN, of a DOUBLE."""
     PERIODS = auto()
-    """Where a period of the calendar begins."""
+    """At the beginnings of periods of the calendar."""
     ARGUMENTS = auto()
     """Only where the arguments do, as it follows from them."""
 

@@ -72,7 +72,7 @@ class DeclaredData:
     unit: Unit | EachRow | None
     public: PublicReader
     made: Mapping[str, Table] = field(default_factory=dict)
-    """What is made of rows of private tables for this question, by the name that it has there."""
+    """Tables made of rows of private tables for this question, by their names in it."""
     found: Mapping[tuple[tuple[str, ...], str], FoundFact] = field(default_factory=dict)
     """Path and column → that its domain or bounds, which are declared in the schema, were found in
     the rows, by which rule and for which charge."""
@@ -87,7 +87,7 @@ class DeclaredData:
     can_find: Callable[[], bool] = lambda: True
     """Whether the account can pay for finding more."""
     by_owner: Schema | None = None
-    """What the owner declares of that schema, without what was found or is assumed."""
+    """The part of that schema that the owner declares: nothing that was found or is assumed."""
 
     @classmethod
     def of(cls, source: DataSource, declared: Declared) -> DeclaredData:

@@ -25,7 +25,7 @@ from dpsql.session.data import PrivateData
 
 
 class KeptOutcome(Protocol):
-    """What comes of a step, as the ledger keeps it."""
+    """The outcome of a step, as the ledger keeps it."""
 
     def encode(self) -> bytes:
         """Write it."""

@@ -38,7 +38,7 @@ from dpsql.sql.compiled import Script, Statement
 from dpsql.workload import Family, Workload
 
 ROUNDS = 8
-"""How often translated targets are corrected."""
+"""Corrections of translated targets, at most."""
 CLOSE = 0.99
 """A standard error of so much of its target is taken to be at it."""
 LESS = Fraction(999, 1000)

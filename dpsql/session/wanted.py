@@ -101,12 +101,12 @@ class FindingStep(ABC):
     @property
     @abstractmethod
     def note(self) -> str:
-        """What a plan says of it: how it is found, and what is assumed."""
+        """The note in a plan about how it is found, and what is assumed."""
 
     @property
     @abstractmethod
     def cost(self) -> tuple[Fraction, Fraction]:
-        """What is charged: μ² and δ."""
+        """The charge: μ² and δ."""
 
     @property
     @abstractmethod
@@ -231,7 +231,7 @@ class WantedFact(ABC):
     @property
     @abstractmethod
     def what(self) -> str:
-        """What is wanting, in a word."""
+        """The kind of fact that is wanting, in a word."""
 
     @property
     @abstractmethod
@@ -290,7 +290,7 @@ class Assumed(NamedTuple):
     wanted: WantedFact
     declared: Domain | NumberBounds
     said: str
-    """What it is, in a plan."""
+    """Words for the fact in a plan."""
 
     @property
     def attribute(self) -> str:

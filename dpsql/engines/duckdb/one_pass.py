@@ -214,8 +214,8 @@ _READ = {
     "text in a file": 24.0,
     "derived": 10.0,
 }
-"""What it takes to read a column of a row and to find its cell, in nanoseconds of a processor. Of
-stored numbers it is in what grouping takes."""
+"""Nanoseconds of a processor that it takes to read a column of a row and to find its cell. For
+stored numbers they are part of what grouping takes."""
 _FETCHED = 6.0
 """To hand the cell over to NumPy."""
 _COUNTED, _KEYED = 2.0, 0.2

@@ -348,12 +348,12 @@ def shrunk(measured: Array, expected: Table, noise: float) -> Table:
 
 
 FIRST_SHARE = Fraction(7, 20)
-"""Of the budget, for the total and the one-way marginals."""
+"""Share of the budget for the total and the one-way marginals."""
 ROUNDS = 64
 """Besides two for each marginal, how many rounds of the first price can be paid."""
 MOST_ROUNDS = 1000
 CHOOSING_SHARE = Fraction(1, 10)
-"""Of a round's price."""
+"""Share of a round's price that its choice takes."""
 GROWTH, GROWTH_OF_SEVERAL = 4, 2
 """By what the price grows after a round that found nothing; of one table, and of several."""
 _LARGEST_EPSILON = Fraction(2000)
@@ -439,7 +439,7 @@ class Measured:
     """σ² of the noise; with the sizes of the domain it tells what was measured."""
     values: Kept
     measure: str | None = None
-    """Of which table, if it is one of several: the axis of its counts."""
+    """The axis of the counts of its table, if there are several tables."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -452,7 +452,7 @@ class Round:
     """The parameter of the choice."""
     measured: tuple[Measured, ...]
     cost: Fraction
-    """What the round spent, as μ²; exact."""
+    """The cost of the round as μ²; exact."""
 
 
 Fitted = Mapping[str | None, FittedMarginals]
@@ -473,10 +473,10 @@ class Estimates:
 
     plan: AdaptivePlan
     measured: tuple[tuple[Measured, ...], ...]
-    """What each round measured; without rounds that measured nothing."""
+    """The measurements of each round; rounds that measured nothing are left out."""
     fitted: Fitted
     rounds: tuple[Round, ...] = ()
-    """What each round did; none where estimates were made again."""
+    """A record of each round; none where estimates were made again."""
 
     @property
     def spent(self) -> Fraction:

@@ -28,10 +28,11 @@ DEFAULT_TOLERANCE = 1e-3
 Residuals = Literal["weighted", "uniform", "none"]
 ObjectiveName = Literal["total", "largest"]
 Basis = str | ArrayLike
-"""Of an attribute in ResidualPlanner+: `identity`, `prefix`, `range`, or queries × cells."""
+"""Queries for which ResidualPlanner+ makes an attribute's strategy: `identity`, `prefix`, `range`,
+or a matrix of queries × cells."""
 Loss = Callable[[Any], Any]
-"""Of ResidualPlanner: from the variances v_B, a vector of CVXPY with one entry for each family, to
-a convex scalar."""
+"""Objective of ResidualPlanner: from the variances v_B, a vector of CVXPY with one entry for each
+family, to a convex scalar."""
 
 
 T = TypeVar("T")
@@ -67,13 +68,13 @@ class Options:
     contributions: int = 1
     neighbours: str = RECORD
     bases: Mapping[str, Basis] | None = None
-    """Of ResidualPlanner+: attribute → what its strategy is made for."""
+    """Attribute → the queries for which ResidualPlanner+ makes its strategy."""
     loss: Loss | None = None
-    """Of ResidualPlanner: a convex function of the variances."""
+    """The objective of ResidualPlanner: a convex function of the variances."""
     bound: int = 1
     """The largest magnitude of what a row adds to its cell: 1 where rows are counted."""
     spreads: tuple[SpreadRows, ...] = ()
-    """How far apart the rows of a unit are that count."""
+    """Bounds on how far apart the rows of a unit are, that count."""
     supports: tuple[Support, ...] = ()
     """The cells in which rows add something to sums."""
     solved: Solved | None = None
@@ -92,8 +93,8 @@ class Cost:
     bound: int = 1
     """The largest magnitude of what a record adds to its cell: 1 where records are counted."""
     spreads: tuple[SpreadRows, ...] = ()
-    """How far apart the records of a unit are; a mechanism that leaves it out pays as if all of
-    them were in one cell."""
+    """Bounds on how far apart the records of a unit are; a mechanism that ignores them pays as if
+    all of a unit's records were in one cell."""
     supports: tuple[Support, ...] = ()
     """The cells in which records add something to sums."""
 

@@ -213,7 +213,7 @@ class Resolved:
     error: float
     """At the cost 1, of all parts."""
     shares: Array
-    """Of all parts; they sum to 1."""
+    """The share of the cost of each part; they sum to 1."""
     strategies: tuple[Again, ...]
     """For each table."""
 

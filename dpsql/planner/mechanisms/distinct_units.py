@@ -46,7 +46,7 @@ from dpsql.planner.reconstruction.measured import Space
 from dpsql.workload import Workload
 
 LEAST_SCALE, MOST_SCALE = 1 << 20, 1 << 29
-"""How often a group's own count is taken, so that what is taken off is a whole number too."""
+"""Factors of a group's own count, at least and at most: the part taken off is to be whole, too."""
 FINENESS = 1 << 10
 """The scale is so many times the number of groups, if it may be."""
 STEPS = 60

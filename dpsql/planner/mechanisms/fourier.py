@@ -51,7 +51,7 @@ from dpsql.planner.strategies.express import over_integers
 from dpsql.workload import Workload
 
 MAX_DIMENSION = 2500
-"""Of a strategy that is measured over joint cells, in integers over a basis of that size."""
+"""Dimension up to which a strategy is measured over joint cells, in integers over a basis."""
 MAX_WRITTEN = 2**24
 """Entries of such a strategy."""
 CHUNK = 2**22

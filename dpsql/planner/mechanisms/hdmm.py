@@ -62,9 +62,9 @@ from dpsql.workload import Workload
 from dpsql.workload.workload import gram, joint_cells, touched
 
 MOST_CELLS = 2**24
-"""Of one marginal that is measured."""
+"""Cells of one marginal that is measured, at most."""
 MOST_MEASUREMENTS = 2**25
-"""Of all marginals together: noisy integers that are held at once."""
+"""Noisy integers of all marginals together, at most: they are held at once."""
 MOST_PARTS = 2**17
 """Residual spaces of marginals that are put together."""
 FEW_CELLS = 256
@@ -72,7 +72,7 @@ FEW_CELLS = 256
 SPARE_CELLS = 2**20
 """Marginals up to this size are considered even where no query is over so many cells."""
 SPARE = 1 << 10
-"""How much less than the total the cells are measured that nobody asks for."""
+"""Factor by which cells that nobody asks for are measured less than the total."""
 NOISE_BITS = 40
 """Noise stays below about 2^40: far from the end of what is drawn."""
 

@@ -274,7 +274,7 @@ def share(errors: list[float], noise: Noise) -> tuple[tuple[float, ...], float]:
 Noise = Literal["gaussian", "laplace"]
 
 NOTHING = 1e-9
-"""What is asked of differences between cells, relative to all, up to which nothing is."""
+"""Share of queries that is about differences between cells, up to which none counts as asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +339,8 @@ STEPS = 1500
 PRECISION = 1e-9
 """Relative progress at which the search ends."""
 LARGEST = 1e4
-"""Of Θ: cells that nobody asks for alone keep a little weight, and A stays well-conditioned."""
+"""Entries of Θ at most: cells that nobody asks for alone keep a little weight, and A stays
+well-conditioned."""
 
 
 def queries_beside(cells: int) -> int:

@@ -76,7 +76,7 @@ WORTHWHILE = 1e-5
 SHARPER = 4
 """By so much is the gap less that is aimed for where blocks are solved again."""
 LEAST_SHARE = 1e-6
-"""Of the budget of the part with the largest error: what each part has at least, to have noise."""
+"""Least budget of a part, relative to that of the part with the largest error."""
 SURE = 1e-4
 """Relative gain in RMSE from which parts that share what a row may cost need no comparison: more
 than rounding to integers takes away or adds."""
@@ -91,7 +91,7 @@ class Part:
     """The largest magnitude of a row's value; 1 for counts."""
     workload: Workload
     rows: int = 1
-    """How many rows of one unit count at most, where that is for this part alone to say."""
+    """Bound on the rows of one unit that count, where this part has one of its own."""
     of_units: bool = False
     """Whether units are counted, each in up to `rows` cells and once in each; or as often as the
     bound says, where values of theirs are."""

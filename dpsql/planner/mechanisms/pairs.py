@@ -34,14 +34,14 @@ from dpsql.privacy import Budget
 from dpsql.workload import Block, Family, Identity, Workload
 
 MAX_COLUMNS = 12
-"""Of a marginal that is asked: its table is made with those of all subsets of its attributes."""
+"""Columns of a marginal, at most: its table is made with those of all subsets of its attributes."""
 MAX_CELLS = 1 << 24
-"""Of a marginal that is asked."""
+"""Cells of a marginal, at most."""
 MAX_PAIR_CELLS = 1 << 26
-"""Of all pairs together."""
+"""Cells of all pairs together, at most."""
 MAX_PAIRS = 1 << 12
 OF_SINGLES = 1.0
-"""How many pairs a single attribute is worth."""
+"""Weight of a single attribute, in pairs."""
 
 
 PAIR = 2

@@ -219,7 +219,7 @@ class _SolvedCone:
     shares: Array
     """1/u_A, of each residual space."""
     prices: Array
-    """What a larger variance of each family costs: the dual variables of v = M u."""
+    """The price of a larger variance of each family: the dual variables of v = M u."""
     least: float
     """A bound from below on the loss, by its tangent at the solution."""
 

@@ -50,7 +50,7 @@ STEP = 1.3
 SMALLEST_WEIGHT = 1e-9
 """Relative to the largest one."""
 SHARE = 3e-3
-"""What families without a target get, in √(privacy cost), relative to those that have one."""
+"""Weight of families without a target, in √(privacy cost), relative to those that have one."""
 BINDING = 0.98
 _UNIT = Budget(mu=1)
 _MARGIN = 1e-12

@@ -68,14 +68,14 @@ class Plan:
     planned: tuple[PlannedBlock, ...]
     certified: CertifiedPlan
     reconstruction: Reconstruction
-    """How answers and variances follow from the measurements."""
+    """The way in which answers and variances follow from the measurements."""
     references: Mapping[str, Reference]
     """Attribute → the reference of its residual spaces; none if cells are measured directly."""
     objective: Objective | None = None
     neighbours: str = RECORD
     """In what data sets differ that can hardly be told apart: whom the plan protects."""
     given: Given | None = None
-    """What earlier measurements add to those of the plan."""
+    """Earlier measurements on which the plan rests beside its own."""
     mechanism: str = QUERYSMASHER
     """The name of the mechanism that planned it."""
     expecting: Callable[[], pl.DataFrame] | None = field(default=None, repr=False)
@@ -92,16 +92,16 @@ class Plan:
     """No matrix mechanism has a smaller sum of weight·variance at this budget; 0 if no such bound
     is known."""
     tried: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    """What else was planned → the RMSE of that."""
+    """Another way to plan that was tried → its RMSE."""
     parts: Mapping[str | None, Plan] = field(default_factory=lambda: MappingProxyType({}))
-    """Where measures are added up: measure → the plan for it, as if its sums were counts; None →
-    that for counts. Their budgets are shares of the plan's."""
+    """Plans by measure, where measures are added up: as if sums were counts; None → the plan for
+    counts. Their budgets are shares of this plan's."""
     bound: int = 1
-    """Of such a part, the largest magnitude of what a row adds to a cell."""
+    """The largest magnitude of what a row adds to a cell, in a plan for a measure."""
     rows: int = 1
-    """Of such a part, how many rows of a unit are counted at most, where that is its own bound."""
+    """The rows of a unit that are counted at most, in a part that has such a bound of its own."""
     saved: float = 0.0
-    """How much less the sum of weight·variance is as totals of tables are compared."""
+    """The decrease of the sum of weight·variance by comparing totals of tables."""
     shared: float = 0.0
     """A bound on the sum of weight·variance, where parts share what the worst row costs; 0 where
     the costs of parts are added up."""
@@ -112,7 +112,7 @@ class Plan:
     labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Attribute → what a reader calls it, if that isn't its name."""
     notes: tuple[str, ...] = ()
-    """What must be known of the rows that are counted."""
+    """Sentences for readers about the rows that are counted."""
 
     def __repr__(self) -> str:
         return (
@@ -513,7 +513,7 @@ class Objective:
     binding: tuple[str, ...]
     """The statements without which less error, or a smaller budget, would be possible."""
     gap: float
-    """How far the plan is from the best for this objective at most."""
+    """The largest possible distance of the plan from the best one for this objective."""
     total: float
     """The sum of weight·variance."""
 

@@ -17,11 +17,11 @@ class Traits:
     """The traits of a mechanism that users and other rooms must know, whatever it plans."""
 
     name: str
-    """What users write as `mechanism=`, and ledgers and releases keep."""
+    """The word that users write as `mechanism=`, and that ledgers and releases keep."""
     title: str
-    """How it is called in texts."""
+    """The name in texts for people."""
     comment: str = ""
-    """What follows the title in the summary of a release."""
+    """Words behind the title in the summary of a release."""
     is_adaptive: bool = False
     """Whether it chooses what it measures by the data."""
     is_biased: bool = False

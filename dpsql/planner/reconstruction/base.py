@@ -116,7 +116,7 @@ class Reconstruction(ABC):
     """The way in which answers follow from measurements, and how exact they are."""
 
     reading: Reading = RESIDUALS
-    """How the measurements are read when they are kept; see `Source`."""
+    """The way to read the measurements once they are kept; see `Source`."""
     whole = False
     """Whether joint cells were measured at once, by the best strategy of all for them."""
 

@@ -180,7 +180,7 @@ LOG_SCALES = tuple(np.linspace(-8, 6, 29).tolist())
 LOOKED_AT = 1 << 18
 """Cells of a table by which both are chosen."""
 LEAST = 1e-12
-"""Of a row, is expected of a cell at least, in the variance of its prior."""
+"""Rows that a cell is expected to have at least, in the variance of its prior."""
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 

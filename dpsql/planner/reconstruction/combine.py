@@ -57,7 +57,7 @@ LEAST_SHARE = 0.01
 cells: it lowers the error in so many directions of theirs at most."""
 MOST_ROWS = 2500
 FEW = 2
-"""Where there are so many times as many cells as rows, no matrix of cells by cells is needed."""
+"""Cells for each row, from which on no matrix of cells by cells is needed."""
 DENSE_CELLS = 1500
 """Cells of a residual space up to which several measurements are put together in full."""
 DENSE_WORK = 2e11

@@ -210,7 +210,7 @@ def groups(
 
 
 CLOSE = 1e-6
-"""What is left of a query, relatively, that lies in the span of measurements up to rounding."""
+"""Relative distance from a query to the span of the measurements, up to which it lies in it."""
 WRITTEN = 2**24
 """Entries of queries that are written out to be compared."""
 

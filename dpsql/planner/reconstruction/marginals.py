@@ -241,9 +241,9 @@ class _Cells:
     attributes: tuple[str, ...]
     sizes: Mapping[str, int]
     scale: float
-    """How many times each cell was counted."""
+    """The factor by which the count of each cell was multiplied."""
     variance: float
-    """Of one cell's estimate."""
+    """The variance of one cell's estimate."""
 
     @classmethod
     def of(cls, space: Space) -> _Cells:

@@ -76,7 +76,7 @@ class Space:
     noise: float
     """The variance of the noise of each measurement, rounding included."""
     unit: float = 1.0
-    """What the integers count that are kept of a measurement."""
+    """The size of 1 in the integers that are kept of a measurement."""
 
     @classmethod
     def of_block(cls, attributes: tuple[str, ...], block: BlockStrategy) -> Space:

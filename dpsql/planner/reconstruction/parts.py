@@ -47,7 +47,7 @@ class PartedReconstruction(Reconstruction):
         self._parts = dict(parts)
         self._measures = frozenset(name for name in parts if name is not None)
         self.differences = tuple(differences)
-        """What is measured of the totals of two tables."""
+        """Measured differences between the totals of two tables."""
         named = {name: part for name, part in parts.items() if name is not None}
         self._totals = Totals(named if differences else {}, differences)
         self._moves = {name: Space((name,), (), 0.0) for name in self._totals.counts}
@@ -235,7 +235,7 @@ class LastAlone:
 
     reconstruction: Reconstruction
     number: int
-    """Of that source."""
+    """The number of that measurement within its source."""
 
     @property
     def used(self) -> frozenset[int]:

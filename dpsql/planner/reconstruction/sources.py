@@ -35,9 +35,9 @@ from dpsql.workload.workload import UnitTable, coarsening, common_refinement
 PARTS = 4
 """A weight that is split among several cells gets this many units for each of them."""
 Reading = Literal["residuals", "marginals", "pooled", "adaptive"]
-"""How answers follow from a source that stands alone: from residual spaces (or all joint cells),
-each from one marginal, or from several marginals together; or not at all, because it is one round
-of a release that chose what to measure by the data."""
+"""The way in which answers follow from a source that stands alone: from residual spaces (or all
+joint cells), each from one marginal, or from several marginals together; or not at all, because it
+is one round of a release that chose what to measure by the data."""
 RESIDUALS: Reading = "residuals"
 
 
@@ -59,20 +59,20 @@ class Source:
     format 3: these are about other rows, and go with no other source. None in later ones, which
     count such rows in a cell of their own."""
     described: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """What was public about the table then, see `Table.described`; nothing if it isn't known."""
+    """Public facts about the table at that time, see `Table.described`; empty if unknown."""
     rests_on: tuple[str, ...] = ()
     """Names of the earlier releases with which it was put together, in order."""
     reading: Reading = RESIDUALS
     measures: Mapping[str, Source] = field(default_factory=lambda: MappingProxyType({}))
     """Measure → what was measured of its sums, as if they were counts: without its axis."""
     bound: int = 1
-    """Of a measure's sums, the largest magnitude of what a row adds; 1 for counts."""
+    """The largest magnitude of what a row adds to a measure's sums; 1 for counts."""
     rows: int = 1
-    """Of one of several tables, how many rows of a unit count at most."""
+    """The rows of a unit that count at most, in one of several tables."""
     kept: Source | None = None
-    """What is kept of it in ledgers, folders, if it is looked at along more cuts, see `lines`."""
+    """The source as ledgers and folders keep it, if it is seen along more cuts, see `lines`."""
     table: str = ""
-    """Of a release of several tables, which one it is about: a digest, as ledgers have it."""
+    """The table that it is about, if the release is of several: a digest, as ledgers have it."""
     differences: tuple[Difference, ...] = ()
     """Between totals of tables: by the axes of their counts, or by digests, as `table` has them."""
     compared: Mapping[frozenset[str], Mapping[str, Source]] = field(
@@ -275,7 +275,7 @@ def _split(reference: Reference, coarse: Ints) -> Reference:
 
 
 MOST_ENTRIES = 2**24
-"""Of a factor that is written out over finer cells."""
+"""Entries at most of a factor that is written out over finer cells."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

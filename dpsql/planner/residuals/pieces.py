@@ -39,7 +39,7 @@ class Component:
     """
 
     axes: tuple[int, ...]
-    """Where the residual space has the attributes, ascending."""
+    """Positions of the attributes in the residual space, ascending."""
     references: tuple[Reference, ...]
     """One for each axis: the space holds what they make zero."""
     content: bytes

@@ -36,7 +36,7 @@ from dpsql.workload import Block, Workload
 
 
 MAX_SPACES = 1 << 18
-"""Where all are asked for other things, planning takes about 0.15 milliseconds for each."""
+"""Residual spaces at most: where no two are asked the same, each takes some 0.15 milliseconds."""
 
 MAX_JOINT_ATTRIBUTES = 12
 """A matrix over k attributes has 2^k pieces, each taking time in its cells, 2^k or more."""
@@ -219,7 +219,7 @@ class Coloring:
     colors: tuple[int, ...]
     """The color of each attribute, in domain order: an index into `sizes`."""
     sizes: tuple[int, ...]
-    """How many cells the attributes of each color have."""
+    """Cells of the attributes of each color."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -227,7 +227,7 @@ class FamilyKind:
     """Families that have equal queries, over any attributes of equal colors."""
 
     blocks: tuple[Block, ...]
-    """Of one of them."""
+    """The blocks of one of these families."""
     attributes: Ints
     """Shape (families, attributes of all blocks)."""
     weights: Array

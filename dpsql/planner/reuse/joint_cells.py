@@ -69,7 +69,7 @@ PROGRESS = 1e-9
 FEASIBLE = 1e-7
 """Negative eigenvalues of Y − P, relative to the largest, that are rounding errors."""
 ROUNDING = 1e-6
-"""What a bound is lowered by: it is computed in floats, where a direction may be nearly unknown."""
+"""Part by which a bound is lowered: it is computed in floats, some directions nearly unknown."""
 LEAST = 1e-12
 """Precision, relative to the best known cell, below which directions are numerically unknown."""
 RIDGE = 1e-9

@@ -376,7 +376,7 @@ class Rounds:
 
 
 ROUNDS = 6
-"""How often weights are changed until all targets are met at once."""
+"""Changes of weights at most, until all targets are met at once."""
 STEPS = 8
 """The budget found is within (largest / smallest)^(1/2^STEPS) of the least for these weights."""
 NAME = "least budget for the targets, given earlier measurements"

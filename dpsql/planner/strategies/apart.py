@@ -50,7 +50,7 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 PRESENT = 0.5, 0.75, 0.9, 1.0
 """Probabilities that a unit has rows in a class, of which the one with the best bound is taken."""
 LEAST = 1e-9
-"""Of the rows that may be in a class: so many are taken for there to be, at least."""
+"""Share of the rows that a class may have, which it is taken to have at least."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,7 +66,7 @@ class _Class:
     basis: Ints
     """Integer rows over these classes that span what is asked."""
     size: float
-    """What is asked, over what the dual is of."""
+    """Squared norm of what is asked: the dual is of rows divided by its root."""
     point: DualPoint
 
     @property

@@ -71,7 +71,7 @@ class Centered:
 
 
 Strategy = Triangular | Centered
-"""What `rounding` makes integers of. `express.over_integers` makes a `Triangular` of real rows."""
+"""A strategy of which `rounding` makes integers; `express.over_integers` makes one of real rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

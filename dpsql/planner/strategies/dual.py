@@ -48,14 +48,14 @@ WORK = 2e12
 QUADRATIC = 100
 """Multiplications for each entry of rows over nested sets."""
 OVERHEAD = 500
-"""What a cell costs beside the multiplications, in as many of them."""
+"""Cost of a cell beside the multiplications, in multiplications."""
 WIDE = 10**5
 """Cells from which L-BFGS remembers fewer steps: each takes memory and time in the cells."""
 STRETCH = 1.7
 """Fixed-point steps are made longer by this power; from 2 on they would overshoot."""
 SMALLEST_RATIO = 1e-12
 ASTRAY = 3
-"""Where a gap is so many times the best one, the fixed point goes on without acceleration."""
+"""Gap, relative to the best one, from which the fixed point goes on without acceleration."""
 CHECK = 8
 PATIENCE = 25
 """Every `CHECK` fixed-point steps: does the rate promise an end within `PATIENCE` more?"""
@@ -72,7 +72,7 @@ WORTHWHILE = 8
 NEGLIGIBLE = 1e-15
 """Eigenvalues are at least that large, relative to the largest."""
 ROUNDING = 1e-13
-"""Of the length of all rows: what is shorter in a subspace isn't there but for rounding."""
+"""Length relative to all rows, up to which rows in a subspace are there by rounding alone."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,10 +166,10 @@ class DualPoint:
     roots: tuple[Array, ...]
     """For each part, R with RᵀR = X in its subspace."""
     diagonal: Array
-    """Of X, for each cell."""
+    """The diagonal of X: an entry for each cell."""
     parts: tuple[QueryPart, ...]
     evaluations: int = 1
-    """How many it took to find."""
+    """Evaluations that it took to find this point."""
 
     @cached_property
     def root(self) -> Array:
@@ -382,7 +382,7 @@ BITS = 30
 FIRST = 0.1
 """The weight of a cell that is left out, and that of all cells that are added."""
 SHARE = 1 / 4
-"""Of the tolerance, to which the dual over some cells is solved."""
+"""Share of the tolerance, to which the dual over some cells is solved."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -391,7 +391,7 @@ class Tried:
 
     delta: Array
     diagonal: Array
-    """Of X, for each cell."""
+    """The diagonal of X: an entry for each cell."""
     f: float
     """The root of the lower bound."""
 
@@ -447,7 +447,7 @@ def over_few_cells(
 
 
 FEWER = 4
-"""How many times fewer cells there must be at corners to be solved alone."""
+"""Cells for each one at a corner, from which on corners are solved alone."""
 
 
 class DualSolver(Solver):

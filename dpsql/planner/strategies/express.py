@@ -17,7 +17,7 @@ from dpsql.planner.residuals.references import over_axis_basis, residual_basis, 
 from dpsql.planner.strategies.base import Triangular
 
 MOST_ENTRIES = 2**26
-"""Of a basis of a residual space that is written out."""
+"""Entries at most of a basis of a residual space that is written out."""
 MOST_WORK = 2e10
 """The cube of its dimension: a strategy is factorized over it."""
 WIDEST_ROW = 2**44

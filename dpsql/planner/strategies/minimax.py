@@ -42,14 +42,14 @@ STRETCH = 1.5
 """As in `dual`, where δ alone is moved."""
 LEAST_RATIO = 1e-12
 LEAST_SHARE = 1e-5
-"""Of its weight at the start, that an answer or a cell keeps."""
+"""Share of its first weight that an answer or a cell keeps at least."""
 ASTRAY = 3
 """As in `dual`: where a gap is so many times the best one, guesses begin anew."""
 LEAST = 1e-300
 RANK = 1e-14
 """Squared singular values, relative to the largest, below which they are rounding errors."""
 ROUNDING = 1e-9
-"""What the bound is lowered by: it is computed in floats."""
+"""Part by which the bound is lowered: it is computed in floats."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,9 +73,9 @@ class _Point:
 
     f: float
     variances: Array
-    """Of the answers, for X."""
+    """The variances of the answers, for X."""
     diagonal: Array
-    """Of X, for each cell: what the strategy costs there."""
+    """The diagonal of X: the cost of the strategy in each cell."""
     rank: int
 
     @property

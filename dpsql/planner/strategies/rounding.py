@@ -73,7 +73,7 @@ SPARSE = 16
 TALL = 500
 """if it has so many rows: floats are multiplied faster than fewer can be looked through."""
 WIDE_MEASUREMENTS = 2**17
-"""Of one block in wide integers, which take some 20 µs each, where narrow ones would do;"""
+"""Measurements of one block in wide integers, some 20 µs each, where narrow ones would do;"""
 MOST_WIDE_MEASUREMENTS = 2**20
 """where they would not, as for sums by many groups to which a row may add much. And a marginal"""
 WIDE_CELLS = 2**24

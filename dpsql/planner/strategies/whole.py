@@ -50,7 +50,7 @@ EVALUATIONS = 60
 SHARPER_WORK = 2e10
 """Multiplications up to which a smaller gap than the first is aimed for then: a second."""
 UNWEIGHTED = 1e-12
-"""How far from whole numbers, relatively, rows are integers that were multiplied by weights."""
+"""Relative distance from whole numbers, up to which rows are integers multiplied by weights."""
 
 
 def is_quick(workload: Workload) -> bool:

@@ -41,9 +41,9 @@ MAX_CELLS = 1200
 LOW = 24
 """Rows along an attribute up to which it may have any number of cells."""
 MOST_ENTRIES = 2**24
-"""Of all rows along an attribute."""
+"""Entries at most of all rows along an attribute."""
 MOST_SEARCHED = 2**21
-"""Of those at the vertices: a search goes through them many times."""
+"""Entries at most of those at the vertices: a search goes through them many times."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,7 +206,7 @@ class Vertices:
     workload: Workload
     coloring: Coloring
     axes: Mapping[int, FreeAxis]
-    """Of the colors that are searched."""
+    """The axis of each color that is searched."""
     uniform: tuple[Reference, ...]
     """For each color, what is the uniform reference over all cells."""
     _all: Mapping[int, FreeAxis]

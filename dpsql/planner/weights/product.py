@@ -55,14 +55,14 @@ from dpsql.workload.factors import Total
 from dpsql.workload.workload import touched
 
 Along = tuple[tuple[float, Queries], ...]
-"""What is asked along one attribute: weighted queries, one after the other."""
+"""Weighted queries along one attribute, one after the other."""
 
 MOST_TERMS = 2**16
 """Families × attributes up to which it is seen whether they are a product."""
 COARSEST, RESOLUTION = 128, 16
 """References are rounded to multiples of 1/COARSEST, those on many cells to finer ones."""
 MIXED = 1e-4
-"""How much of the uniform δ is mixed into one that is begun with: none may be zero then."""
+"""Share of the uniform δ in the one that a search begins with: none may be zero then."""
 EXACT = 1e-9
 """Precision, relatively, that makes no difference and all matrices invertible."""
 

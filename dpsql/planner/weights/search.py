@@ -39,19 +39,19 @@ PROGRESS = 1e-5
 PATIENCE = 4
 """Or after so many evaluations that gain no more: values are off by more than derivatives tell."""
 FIRST_STEP = 0.1
-"""How far the references move in the first step, relative to their length."""
+"""Length of the first step of the references, relative to theirs."""
 START_BITS = 24
 """Bits of the largest weight, where a search begins."""
 RESOLUTION = 16
 """References are rounded to multiples of 1/(RESOLUTION · cells), or of 1/COARSEST."""
 MIRRORED = 1 / 32
-"""Of a cell's mean weight: by so little may two ends differ that are taken for alike."""
+"""Difference of two ends that are taken for alike, at most, relative to a cell's mean weight."""
 COARSEST = 64
 FINEST = 128
 DENOMINATORS = (1, 2, 4, 8, 16, 32)
 """A reference that few cells decide is rounded to multiples of one of these."""
 SLIGHT = 5e-5
-"""What that may cost, relative to Σ √E."""
+"""Loss that such rounding may cause, relative to Σ √E."""
 WORSE = 0.05
 """A search may start this far above uniform references: those can be a saddle point."""
 
@@ -379,11 +379,11 @@ def summed(parts: Iterable[tuple[int, tuple[float, Slopes]]]) -> tuple[float, Sl
 WORK = 3e11
 """Multiplications that the search may cost, roughly; what was found until then is used."""
 STEPS = 10
-"""How many evaluations of a dual are reckoned for a solution before it is known."""
+"""Evaluations of a dual that a solution is reckoned to take, before that is known."""
 TOLERANCE = 2e-3
 """Gap to which subworkloads are solved on the way; their lower bounds are far closer."""
 MIXED = 1e-4
-"""How much of the uniform δ is mixed in when a dual is solved anew: no δ may start at zero."""
+"""Share of the uniform δ with which a dual is solved anew: no δ may start at zero."""
 
 
 class TooMuchError(Exception):

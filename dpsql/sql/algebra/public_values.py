@@ -170,7 +170,7 @@ class _Parts:
 
     items: Sequence[JoinedItem]
     columns: Sequence[frozenset[str]]
-    """Of each its columns, in small letters."""
+    """The columns of each item, in small letters."""
 
     @classmethod
     def of(cls, subqueries: Subqueries, items: Sequence[JoinedItem], names: Names) -> _Parts:
