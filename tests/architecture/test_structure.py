@@ -127,6 +127,12 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    """All nodes of a file: most rules look at each, and walking is most of their work."""
+    return tuple(ast.walk(tree_of(path)))
+
+
 def is_name(node: ast.expr, *names: str) -> bool:
     return isinstance(node, ast.Name) and node.id in names
 
@@ -195,7 +201,7 @@ def test_what_is_public_of_a_table_is_known_without_a_database():
     """`schema/` asks a catalog, by a protocol, and knows no connection: not even its type."""
     for path in (p for p in FILES if room(p) == "schema"):
         assert "duckdb" not in {module.split(".")[0] for module, _ in imports(path)}, path.name
-        strings = (n.value for n in ast.walk(tree_of(path)) if isinstance(n, ast.Constant))
+        strings = (n.value for n in nodes_of(path) if isinstance(n, ast.Constant))
         assert not [s for s in strings if "system.main." in str(s)], path.name
 
 
@@ -271,7 +277,7 @@ def test_names_are_compared_by_one_rule():
     methods = {"lower", "upper", "casefold", "swapcase", "capitalize", "title"}
     found = set()
     for path in FILES:
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             called = isinstance(node, ast.Call) and not node.args and node.func
             passed = isinstance(node, ast.Attribute) and is_name(node.value, "str") and node
             method = called or passed
@@ -281,9 +287,25 @@ def test_names_are_compared_by_one_rule():
 
 
 def test_class_names_are_unique():
-    nodes = (node for path in FILES for node in ast.walk(tree_of(path)))
+    nodes = (node for path in FILES for node in nodes_of(path))
     classes = (node.name for node in nodes if isinstance(node, ast.ClassDef))
     assert not {name for name, count in Counter(classes).items() if count > 1}
+
+
+QUESTION = re.compile(r"\s*(What|How|Of|Where)\b")
+
+
+def beginning_with_a_question(path: Path) -> Iterator[str]:
+    """Docstrings of modules, classes, functions and fields: constants that are statements."""
+    for node in nodes_of(path):
+        value = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(value, ast.Constant) and QUESTION.match(str(value.value)):
+            yield f"line {value.lineno}: {str(value.value)[:40]!r}"
+
+
+def test_docstrings_begin_with_a_noun():
+    """Of the field, or with a verb, where something is done: a stranger reads no other line."""
+    assert not wrong(FILES, beginning_with_a_question)
 
 
 def test_files_stay_small():
@@ -396,7 +418,7 @@ def test_the_page_says_how_many_lines_are_trusted():
 
 
 def asserted_or_random(path: Path) -> Iterator[str]:
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.Assert):
             yield f"line {node.lineno} asserts"
         elif isinstance(node, ast.Attribute):
@@ -419,7 +441,7 @@ SHARED = re.compile(rf"\bduckdb\s*\.\s*({'|'.join(sorted(SHARING))})\b")
 def shared(path: Path) -> set[str]:
     if not SHARED.search(path.read_text(encoding="utf-8")):
         return set()  # most files need no tree
-    called = (n.func for n in ast.walk(tree_of(path)) if isinstance(n, ast.Call))
+    called = (n.func for n in nodes_of(path) if isinstance(n, ast.Call))
     names = {f.attr for f in called if isinstance(f, ast.Attribute) and is_name(f.value, "duckdb")}
     return SHARING & names
 

@@ -167,6 +167,7 @@ REASONS = {
     ),
     "It looks at every file of the project.": (
         "architecture/test_cpu.py::test_dear_and_slow_tests_exist",
+        "architecture/test_structure.py::test_docstrings_begin_with_a_noun",
         "architecture/test_structure.py::test_imports_point_down",
         "architecture/test_structure.py::test_no_assert_and_no_seeded_randomness_in_shipped_code",
         "architecture/test_structure.py::test_tests_share_no_connection",
