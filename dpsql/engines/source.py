@@ -22,7 +22,7 @@ from dpsql.hints import Hint
 from dpsql.schema import Schema, Table
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.facts import Database
-from dpsql.schema.referred import DescribedTables
+from dpsql.schema.references import DescribedTables
 from dpsql.schema.units import RowLimit
 
 

@@ -52,7 +52,7 @@ Ids: TypeAlias = tuple[str, tuple[object, ...]]
 """The ids of units, equal for tables whose rows can be of one unit: see `ForeignKeys.ids`."""
 SAME_IDS: Ids = ("", ())
 """The ids of units of all tables of a statement: that these are the same was checked where tables
-were described (`schema/referred.py`), by the catalog, of which nothing is known here."""
+were described (`schema/references.py`), by the catalog, of which nothing is known here."""
 
 OUTSIDE = "\x1f"
 """The sign before a column of a row, beside the columns of other rows of its unit."""

@@ -19,8 +19,7 @@ from dpsql.schema.keys import check_way, references_for
 from dpsql.schema.limits import limited
 from dpsql.schema.lookup import attached_file, find, means, meant, of_table
 from dpsql.schema.names import apart, closest, folded, unknown
-from dpsql.schema.references import resolve_unit
-from dpsql.schema.referred import DescribedTables, with_parents
+from dpsql.schema.references import DescribedTables, resolve_unit, with_parents
 from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.table import Table
 from dpsql.schema.units import DeclaredUnit, EachRow, ResolvedUnit, Unit, of_comment

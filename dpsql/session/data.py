@@ -48,7 +48,7 @@ from dpsql.schema.keys import check_references, read_keys
 from dpsql.schema.limits import bound_of, note_of, unbounded_where_met
 from dpsql.schema.lookup import means, meant, of_table
 from dpsql.schema.names import as_sql, folded, quoted_text
-from dpsql.schema.referred import check_same_units, check_stored_apart, root_of, with_parents
+from dpsql.schema.references import check_same_units, check_stored_apart, root_of, with_parents
 from dpsql.schema.table import MovedValues, moved_values
 from dpsql.schema.units import RowLimit
 from dpsql.session.archive import Archive

@@ -20,9 +20,17 @@ from dpsql.sql.algebra.queries import Queries
 from dpsql.sql.binding.bind import check_name
 from dpsql.sql.binding.core import Core, Relation
 from dpsql.sql.binding.expressions import Expr, quoted, rebuild, render
-from dpsql.sql.binding.items import PrivateItems
+from dpsql.sql.binding.items import (
+    NOISY,
+    PRIVATE,
+    PUBLIC,
+    Kinds,
+    Name,
+    Names,
+    PrivateItems,
+    given_names,
+)
 from dpsql.sql.binding.joins import JoinedItem, joins_of
-from dpsql.sql.binding.named import NOISY, PRIVATE, PUBLIC, Kinds, Name, Names, given_names
 from dpsql.sql.binding.relations import materialize, stored_relation, without_unused
 from dpsql.sql.binding.released import noisy_item
 from dpsql.sql.binding.rewrite import told_apart

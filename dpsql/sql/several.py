@@ -9,7 +9,7 @@ from typing import TypeVar
 from dpsql.errors import SchemaError, SqlError, printable
 from dpsql.hints import never
 from dpsql.schema import Table
-from dpsql.schema.referred import check_stored_apart, over_both
+from dpsql.schema.references import check_stored_apart, over_both
 from dpsql.sql.assemble import Asked, AskedPart, scale_of
 from dpsql.sql.binding.core import counts_units
 from dpsql.sql.binding.tables import SameUnits, Unbounded

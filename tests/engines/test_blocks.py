@@ -8,9 +8,14 @@ from itertools import combinations
 
 import pytest
 
-from dpsql.engines.duckdb.blocks import MOST_CELLS, MOST_SPREAD, blocks_for
+from dpsql.engines.duckdb.blocks import (
+    MOST_CELLS,
+    MOST_PLACES,
+    MOST_SPREAD,
+    GroupedRows,
+    blocks_for,
+)
 from dpsql.engines.duckdb.coding import Coding
-from dpsql.engines.duckdb.grouped import MOST_PLACES, GroupedRows
 from dpsql.engines.duckdb.sums import RowSum
 from dpsql.rows.expression import RowColumn
 from dpsql.rows.key import line

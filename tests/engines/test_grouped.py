@@ -9,9 +9,9 @@ import duckdb
 import numpy as np
 import pytest
 
+from dpsql.engines.duckdb.blocks import MOST_PLACES, Packed, Packing
 from dpsql.engines.duckdb.coding import Coding
 from dpsql.engines.duckdb.engine import DuckDBEngine, scan
-from dpsql.engines.duckdb.grouped import MOST_PLACES, Packed, Packing
 from dpsql.rows.expression import RowColumn
 from dpsql.rows.key import line
 from dpsql.rows.measure import measure
@@ -20,7 +20,7 @@ from dpsql.schema.units import ResolvedUnit
 from tests.helpers.inserted import insert
 from tests.rows.tools import connect
 
-CHANGED = "dpsql.engines.duckdb.grouped.MOST_PLACES"
+CHANGED = "dpsql.engines.duckdb.blocks.MOST_PLACES"
 TYPES = {"UTINYINT": 2**8, "USMALLINT": 2**16, "INTEGER": 2**31}
 
 

@@ -21,7 +21,7 @@ from dpsql.rows.types import BIGINT, row_type
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
 from dpsql.schema.units import ResolvedUnit
-from dpsql.sql.lowering.buckets import bucket_key
+from dpsql.sql.lowering.few_values import bucket_key
 from tests.rows.test_total import hostile_rows, there
 from tests.rows.tools import TYPES, Random, benign, connect, create, insert, parse
 

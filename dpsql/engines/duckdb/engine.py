@@ -32,11 +32,10 @@ from dpsql.engines.base import (
     Words,
 )
 from dpsql.engines.cover import low_word, roll_up, roll_up_sums, tally, tally_sums
-from dpsql.engines.duckdb.blocks import Sums, blocks_for
+from dpsql.engines.duckdb.blocks import GroupedRows, Sums, blocks_for
 from dpsql.engines.duckdb.catalog import check_bound, fetch
 from dpsql.engines.duckdb.coding import Coding, words_of
 from dpsql.engines.duckdb.columns import Parameters, source_of
-from dpsql.engines.duckdb.grouped import GroupedRows
 from dpsql.engines.duckdb.key_scores import KeyScan
 from dpsql.engines.duckdb.one_pass import OnePass, in_one_pass, one_pass
 from dpsql.engines.duckdb.relations import kept_rows

@@ -13,8 +13,8 @@ import polars as pl
 from dpsql.engines.base import Step
 from dpsql.engines.duckdb import made
 from dpsql.engines.duckdb.catalog import DuckDBCatalog, fetch
+from dpsql.engines.duckdb.definitions import tables_below
 from dpsql.engines.duckdb.engine import DuckDBEngine
-from dpsql.engines.duckdb.reads import tables_below
 from dpsql.engines.duckdb.views import describe_table
 from dpsql.engines.source import DraftedSource, StoredState
 from dpsql.engines.unit_rows import rows_without_unit, unit_counts

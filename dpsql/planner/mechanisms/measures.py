@@ -67,8 +67,7 @@ from dpsql.workload import Family, Workload
 from dpsql.workload.workload import UnitTable
 
 if TYPE_CHECKING:
-    from dpsql.planner.strategies.one_budget import Costs
-    from dpsql.planner.strategies.together import PartAsked
+    from dpsql.planner.strategies.one_budget import Costs, PartAsked
     from dpsql.rel.support import Support
 
 WORTHWHILE = 1e-5
@@ -122,7 +121,7 @@ class Part:
 
     def asked_with(self, supports: Sequence[Support]) -> PartAsked:
         """Return what is asked, and in which cells rows add something to it."""
-        from dpsql.planner.strategies.together import PartAsked  # for several parts
+        from dpsql.planner.strategies.one_budget import PartAsked  # for several parts
 
         own = tuple(support for support in supports if support.measure == self.measure)
         return PartAsked(self.workload, self.change, own)
@@ -455,7 +454,7 @@ def _apart(
     tolerance: float,
 ) -> _Way | None:
     """Find strategies of parts that a row costs something in, together; None if there is no way."""
-    from dpsql.planner.strategies.together import solve_together  # for several parts
+    from dpsql.planner.strategies.one_budget import solve_together  # for several parts
 
     solved = [i for i, one in enumerate(alone) if costs[i].terms]
     if not solved or cost.budget.pure or cost.spreads:

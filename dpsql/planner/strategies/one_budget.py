@@ -1,4 +1,4 @@
-"""One budget for each row: the best shares of measurements that no row pays for all of.
+"""One budget for each row: shares of measurements that no row pays for all of, or all at once.
 
 Measurements i have the error E_i at the cost 1, and cost a row in the cell d a_i(d) <= 1 then. With
 shares s_i their errors are E_i/s_i (E_i/s_i² with Laplace noise), and the plan costs the worst row,
@@ -20,21 +20,41 @@ roots.)
 *Classes.* Cells where all a_i agree count once. Attributes along which no a_i changes don't count,
 and where there would be too many joint cells, those don't along which costs change least: the
 largest a_i over them stands for all, which makes shares smaller than they might be.
+
+*Parts solved at once*, by the dual with one δ for all. Parts p ask Q_p of the same cells, a row
+adds v_p with |v_p| <= M_p to its cell in part p, and all that is measured of part p is X_p. The
+worst row costs max_d Σ_p M_p² (X_p)_dd, so that
+
+    minimize Σ_p tr(G_p X_p⁺) subject to Σ_p M_p² diag(X_p) <= 1 ,   G_p = Q_pᵀQ_p,
+
+has the dual of `dual` with f(δ) = Σ_p tr (M_p² Q_p D Q_pᵀ)^½: the queries M_p Q_p are parts of one
+Gram matrix that has nothing between them. What has a strategy already, at the error E for the
+cost 1 in all cells, has the summand √E: its share is √E/f.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import reduce
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.coordinates import alike
+from dpsql.linalg.matrices import Dense
+from dpsql.linalg.roots import compressed
 from dpsql.measurement.worst_row import Axis, RowCost
+from dpsql.planner.strategies.dual import Dual, QueryPart, maximize
+from dpsql.planner.strategies.merged import MergedCells
+from dpsql.planner.strategies.whole import QUICK_WORK
+from dpsql.workload import Block, Family, Workload
+
+if TYPE_CHECKING:
+    from dpsql.rel.support import Support
 
 MOST_ENTRIES = 2**18
 """Joint cells times measurements that are looked at."""
@@ -234,3 +254,135 @@ def fitted(spends: Callable[[Fraction], Fraction], amount: Fraction) -> Fraction
             break
         times *= amount / cost * (1 - MARGIN)
     return found
+
+
+# ── Parts of a plan that are solved at once ──
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartAsked:
+    """The questions of one part."""
+
+    workload: Workload
+    change: int
+    """M: the most that a row adds to a cell."""
+    supports: tuple[Support, ...] = ()
+    """The cells of attributes in which rows add something to it."""
+
+    @property
+    def families(self) -> Iterator[Family]:
+        """Its queries, and rows with a value: in other cells of an attribute nothing is added."""
+        for family in self.workload.families:
+            blocks = (_supported(s) for s in self.supports if s.attribute not in family.names)
+            yield replace(family, blocks=(*family.blocks, *blocks))
+
+    def over(self, attributes: Collection[str]) -> PartAsked:
+        """Leave out what is said of attributes that are not among some."""
+        kept = tuple(s for s in self.supports if s.attribute in attributes)
+        return replace(self, supports=kept)
+
+
+def _supported(support: Support) -> Block:
+    row = np.array([support.cells], dtype=np.float64)
+    return Block((support.attribute,), (len(support.cells),), Dense(row))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StrategyOfPart:
+    """A strategy for one part, beside those of others."""
+
+    merged: MergedCells
+    """The classes of its cells."""
+    root: Array
+    """R over these with RᵀR = X, whose largest column is 1."""
+    share: float
+    """The cost of that column, of a budget of 1."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SolvedTogether:
+    """The best strategies of several parts."""
+
+    strategies: tuple[StrategyOfPart, ...]
+    others: Array
+    """The shares of parts that had a strategy."""
+    upper: float
+    """The error of all, at the cost 1."""
+    lower: float
+    """No strategies that look at one part each have a smaller one."""
+
+
+def solve_together(
+    parts: Sequence[PartAsked], others: Sequence[float], tolerance: float
+) -> SolvedTogether | None:
+    """Solve parts at once; None if that is much work.
+
+    Args:
+        parts: what is asked.
+        others: the errors E of further parts, at the cost 1 in all cells.
+        tolerance: the gap to aim for.
+    """
+    names = {name for part in parts for family in part.workload.families for name in family.names}
+    parts = [part.over(names) for part in parts]
+    queries = _queries_over_classes(parts)
+    if queries is None:
+        return None
+    merged, roots = queries
+    fixed = [np.full((1, merged.count), math.sqrt(error)) for error in others]
+    dual = Dual(merged.count, tuple(QueryPart(rows, None) for rows in (*roots, *fixed)))
+    best = maximize(dual, tolerance)
+    exact = [part.exact_root(best.delta) for part in dual.parts]
+    known = [root for root in exact if root is not None]
+    if len(known) < len(exact):
+        return None
+    squares = np.array([np.square(root).sum(axis=0) for root in known])
+    lengths = squares.max(axis=1)
+    shares = filled(
+        lengths / best.diagonal.max(), (squares / lengths[:, None]).T, np.square(lengths)
+    )
+    strategies = list[StrategyOfPart]()
+    for part, root, length, share in zip(parts, known, lengths, shares, strict=False):
+        classes = MergedCells.of(part.workload)
+        if classes is None:
+            return None
+        over = root[:, _within(classes, merged, part.supports)] / math.sqrt(length)
+        strategies.append(StrategyOfPart(classes, over, float(share)))
+    return SolvedTogether(tuple(strategies), shares[len(parts) :], best.upper, best.lower)
+
+
+def _queries_over_classes(
+    parts: Sequence[PartAsked],
+) -> tuple[MergedCells, list[Array]] | None:
+    """Return the classes of cells that no part tells apart, and M_p times a root of each G_p there.
+
+    None, if that is much work or a part asks nothing.
+    """
+    domain = {name: n for part in parts for name, n in part.workload.domain.items()}
+    families = [
+        replace(family, weight=family.weight * part.change**2)
+        for part in parts
+        for family in part.families
+    ]
+    merged = MergedCells.of(Workload.of(domain, families))
+    if merged is None or not merged.count:
+        return None
+    rank = sum(min(part.workload.count, merged.count) for part in parts)
+    if rank**2 * merged.count > QUICK_WORK:
+        return None
+    roots = [
+        compressed(merged.root(Workload.of(domain, part.families)) * part.change) for part in parts
+    ]
+    return (merged, roots) if all(map(len, roots)) else None
+
+
+def _within(own: MergedCells, all_: MergedCells, supports: Sequence[Support]) -> Ints:
+    """Return for each class of a part's cells one of the classes of all that lies in it.
+
+    That is one in which rows add something to the part.
+    """
+    zero: Ints = np.zeros(own.count, dtype=np.int64)
+    if not all_.names:
+        return zero
+    places = {s.attribute: zero + s.cells.index(True) for s in supports} | own.places
+    cells = np.ravel_multi_index([places.get(name, zero) for name in all_.names], all_.shape)
+    return np.asarray(all_.classes[cells])

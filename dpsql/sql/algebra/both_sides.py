@@ -20,7 +20,7 @@ from dpsql.schema.grain import declared_type
 from dpsql.schema.names import folded
 from dpsql.sql.algebra.described import DescribedRelation, NewColumn, known_column
 from dpsql.sql.algebra.selects import RowsOfSelect, Translator
-from dpsql.sql.algebra.unions import UnitedPart, put_together, type_in_common
+from dpsql.sql.algebra.set_operations import UnitedPart, put_together, type_in_common
 from dpsql.sql.binding.canonical import Moving, column_of, id_of
 from dpsql.sql.binding.joins import JoinedItem
 from dpsql.sql.binding.scope import EITHER, NamedColumn, VisibleItem, owner_of

@@ -16,7 +16,7 @@ see `added_up.py`. No new rows are reached in this way: each branch is a SELECT 
 asked by itself. Where rows of the union meet each other, in windows and groups, it stays a `Union`.
 
 Queries over one table that join nothing stay together: a join with their numbers is planned as
-what it is, see `numbered.py`.
+what it is, see `set_operations.py`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,17 @@ from dpsql.sql.algebra.queries import Queries, check_widths
 from dpsql.sql.algebra.query_rows import RowsOfQuery
 from dpsql.sql.binding.canonical import id_of
 from dpsql.sql.binding.expressions import Expr, in_place_of, quoted
+from dpsql.sql.binding.items import PRIVATE, Name, Names, WrittenRows
 from dpsql.sql.binding.joins import JoinedItem, joins_of
-from dpsql.sql.binding.named import PRIVATE, Name, Names, WrittenRows
-from dpsql.sql.binding.row_queries import UNNAMED, is_by_row
-from dpsql.sql.binding.unified import TypedPart, UnionColumn, casts_of, is_union_all, parts_of
+from dpsql.sql.binding.row_queries import (
+    UNNAMED,
+    TypedPart,
+    UnionColumn,
+    casts_of,
+    is_by_row,
+    is_union_all,
+    parts_of,
+)
 from dpsql.sql.sandbox.database import Sandbox
 
 MAX_BRANCHES = 32
@@ -181,7 +188,7 @@ class Branches:
 
 def _scanned_alone(rows: RowsOfQuery, *, whole: bool) -> Table | None:
     """Return the one table of a query that joins nothing and is no part of a union itself."""
-    from dpsql.sql.algebra.numbered import are_of_one_scan
+    from dpsql.sql.algebra.set_operations import are_of_one_scan
 
     return rows.of.counted[0] if whole and are_of_one_scan([rows]) else None
 

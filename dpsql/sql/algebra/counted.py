@@ -15,10 +15,10 @@ from dpsql.rel.check import check
 from dpsql.rel.nodes import Join, walk
 from dpsql.schema import Table
 from dpsql.sql.algebra.branches import Branches
-from dpsql.sql.algebra.chosen import choose
 from dpsql.sql.algebra.described import check_read, units_of
 from dpsql.sql.algebra.normal import NormalRows, normal_rows
 from dpsql.sql.algebra.over_cells import from_rows
+from dpsql.sql.algebra.projections import choose
 from dpsql.sql.algebra.queries import Queries
 from dpsql.sql.algebra.selects import RowsOfSelect
 from dpsql.sql.algebra.visible import telling_column
@@ -29,8 +29,8 @@ from dpsql.sql.binding.canonical import Moving, moved_relations
 from dpsql.sql.binding.core import Core
 from dpsql.sql.binding.existing import Existing
 from dpsql.sql.binding.expressions import BoundExpr, Expr, conjuncts, in_place_of
+from dpsql.sql.binding.items import PRIVATE, Names
 from dpsql.sql.binding.joins import joins_of
-from dpsql.sql.binding.named import PRIVATE, Names
 from dpsql.sql.binding.rewrite import CoreBinder
 from dpsql.sql.binding.scope import Home, Visible
 from dpsql.sql.binding.subqueries import Subqueries

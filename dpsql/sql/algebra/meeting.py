@@ -48,8 +48,8 @@ from dpsql.sql.algebra.visible import made_column, telling_equality
 from dpsql.sql.binding.canonical import Moving, id_of, moved, moved_relations
 from dpsql.sql.binding.core import Relation as PublicRows
 from dpsql.sql.binding.expressions import BoundExpr, Expr, conjuncts, paren, quoted_column
+from dpsql.sql.binding.items import NOISY, PRIVATE
 from dpsql.sql.binding.joins import JoinedItem, unknown_join
-from dpsql.sql.binding.named import NOISY, PRIVATE
 from dpsql.sql.binding.released import noisy_item
 from dpsql.sql.binding.row_queries import UNNAMED
 from dpsql.sql.binding.scope import EITHER, Home, Visible, VisibleItem, owner_of, qualifier_of

@@ -17,8 +17,8 @@ from dpsql.sql.algebra.meeting import keeps_all, met_rows
 from dpsql.sql.algebra.selects import RowsOfSelect
 from dpsql.sql.binding.core import Relation as PublicRows
 from dpsql.sql.binding.expressions import BoundExpr, Expr
+from dpsql.sql.binding.items import PRIVATE
 from dpsql.sql.binding.joins import JoinedItem, check_sides, unknown_join
-from dpsql.sql.binding.named import PRIVATE
 from dpsql.sql.binding.relations import check_using, conditions_of
 from dpsql.sql.binding.row_queries import inner_query, is_by_row
 from dpsql.sql.binding.scope import VisibleItem

@@ -1,26 +1,54 @@
-"""Projections: a query of rows as a relation with its columns alone, all of them stored there."""
+"""Projections and selections: a query of rows with its columns alone, and rows by their places."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from sqlglot import exp
 
-from dpsql.errors import Span
-from dpsql.rel.facts import is_scanned
+from dpsql.errors import Span, SqlError
+from dpsql.rel.facts import conjuncts as conjuncts_of
+from dpsql.rel.facts import is_scanned, said_of_place
 from dpsql.rel.nodes import Filter, Id, Project, Relation
 from dpsql.rows.expression import RowColumn, RowExpression
 from dpsql.rows.types import BIGINT
 from dpsql.schema import Table
 from dpsql.schema.units import RowLimit
-from dpsql.sql.algebra.chosen import choose
 from dpsql.sql.algebra.described import NO_TYPE, DescribedRelation, NewColumn, only
+from dpsql.sql.algebra.places import chosen_by_places
 from dpsql.sql.algebra.query_rows import RowsOfQuery
 from dpsql.sql.algebra.selects import RowsOfSelect
 from dpsql.sql.binding.canonical import column_of, id_of, moved, no_value
 from dpsql.sql.binding.expressions import BoundExpr, joined_bound
 from dpsql.sql.binding.scope import NamedColumn
+
+
+def choose(rows: RowsOfSelect, bounds: Sequence[BoundExpr]) -> list[bool]:
+    """Leave the rows out of which conditions on places aren't true: a unit has fewer by that.
+
+    Returns:
+        For each condition, whether it was about places, and is true of the rows that are left.
+    """
+    places, taken = rows.queries.places, [False] * len(bounds)
+    about = [not places.keys().isdisjoint(one.attributes | one.by_row) for one in bounds]
+    said = dict[int, tuple[RowExpression, ...]]()
+    for number in (i for i, is_about in enumerate(about) if is_about):
+        with suppress(SqlError):  # it can't run on rows
+            parts = conjuncts_of(rows.expression(bounds[number]))
+            said |= {number: parts} if any(map(said_of_place, parts)) else {}
+    found = chosen_by_places(
+        rows.of, [part for parts in said.values() for part in parts], places, rows.queries.known
+    )
+    if found is None:
+        return taken
+    rows.become(found)
+    return [i in said for i in range(len(bounds))]
+
+
+# ── Projections ──
 
 
 def projected(

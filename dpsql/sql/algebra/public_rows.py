@@ -24,8 +24,8 @@ from dpsql.sql.algebra.described import (
 from dpsql.sql.algebra.selects import Translator
 from dpsql.sql.binding.canonical import column_of
 from dpsql.sql.binding.core import Relation
+from dpsql.sql.binding.items import Names
 from dpsql.sql.binding.joins import JoinedItem
-from dpsql.sql.binding.named import Names
 from dpsql.sql.binding.scope import NamedColumn, VisibleItem
 
 MOST_PUBLIC = 10_000

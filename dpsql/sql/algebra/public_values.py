@@ -29,9 +29,8 @@ from dpsql.sql.binding.expressions import (
     joined_bound,
     render,
 )
-from dpsql.sql.binding.items import PrivateItems
+from dpsql.sql.binding.items import Names, PrivateItems
 from dpsql.sql.binding.joins import JoinedItem, joins_of
-from dpsql.sql.binding.named import Names
 from dpsql.sql.binding.subqueries import Subqueries
 from dpsql.sql.sandbox.database import SandboxError
 from dpsql.sql.text.spans import SourceText

@@ -43,25 +43,30 @@ from dpsql.sql.algebra.selects import RowsOfSelect, Translator
 from dpsql.sql.binding.canonical import bound_column, column_of, no_value, places
 from dpsql.sql.binding.core import Relation as PublicRows
 from dpsql.sql.binding.expressions import Expr, has_aggregate
-from dpsql.sql.binding.items import PrivateItems
-from dpsql.sql.binding.joins import JoinedItem, joins_of, name_parts
-from dpsql.sql.binding.named import (
+from dpsql.sql.binding.items import (
     NOISY,
     PRIVATE,
     PUBLIC,
     Name,
     Names,
+    PrivateItems,
     WrittenRows,
     given_names,
 )
-from dpsql.sql.binding.row_queries import check_not_chosen, inner_query, is_by_row
+from dpsql.sql.binding.joins import JoinedItem, joins_of, name_parts
+from dpsql.sql.binding.row_queries import (
+    check_not_chosen,
+    inner_query,
+    is_by_row,
+    is_union_all,
+    parts_of,
+)
 from dpsql.sql.binding.scope import NamedColumn
 from dpsql.sql.binding.subqueries import Outer, Subqueries
-from dpsql.sql.binding.unified import is_union_all, parts_of
 from dpsql.sql.text.spans import SourceText
 
 if TYPE_CHECKING:
-    from dpsql.sql.algebra.unions import UnitedPart
+    from dpsql.sql.algebra.set_operations import UnitedPart
 
 MOST_STEPS = 200
 """Queries that are translated for one statement, each as often as it is named."""
@@ -318,7 +323,7 @@ class Queries(Translator):
         self, union: exp.SetOperation, names: Names, cells: Numbers
     ) -> RowsOfQuery | None:
         """Put rows of one table together that are joined with nothing; None if some are."""
-        from dpsql.sql.algebra.numbered import are_of_one_scan, numbered_rows
+        from dpsql.sql.algebra.set_operations import are_of_one_scan, numbered_rows
 
         used, parts = frozenset(self._used), list[RowsOfQuery]()
         for part in parts_of(union):
@@ -438,7 +443,7 @@ class Queries(Translator):
 
     def _union(self, query: exp.SetOperation, names: Names) -> RowsOfQuery:
         """Put the rows of several queries together."""
-        from dpsql.sql.algebra.unions import (
+        from dpsql.sql.algebra.set_operations import (
             places_with_values,
             put_together,
         )  # which most statements don't need
@@ -503,7 +508,7 @@ class Queries(Translator):
 
     def _part(self, query: Expr, names: Names) -> tuple[UnitedPart, list[str]]:
         """Translate a query of UNION ALL; return its columns' names besides."""
-        from dpsql.sql.algebra.unions import UnitedPart
+        from dpsql.sql.algebra.set_operations import UnitedPart
 
         rows = self.rows(query, names)
         inner = query

@@ -13,8 +13,8 @@ from dpsql.schema.names import folded
 from dpsql.sql.algebra.described import DescribedRelation
 from dpsql.sql.binding.core import Relation as PublicRows
 from dpsql.sql.binding.expressions import BoundExpr, Expr, is_star
+from dpsql.sql.binding.row_queries import UnionColumn
 from dpsql.sql.binding.scope import NamedColumn, Scope
-from dpsql.sql.binding.unified import UnionColumn
 
 T = TypeVar("T")
 Numbers: TypeAlias = Iterator[int]

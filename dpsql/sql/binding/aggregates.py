@@ -44,9 +44,9 @@ from dpsql.sql.binding.expressions import (
     ratio,
     times,
 )
-from dpsql.sql.binding.factors import divided
 from dpsql.sql.binding.moments import ONE, TWO, Moments, of_one, of_two
 from dpsql.sql.binding.scope import stored_place
+from dpsql.sql.binding.summands import divided
 from dpsql.sql.text.spans import SourceText
 
 MOST_DIGITS = 40

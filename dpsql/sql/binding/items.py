@@ -1,8 +1,9 @@
-"""Items after FROM: which has private rows, be it a table or a query that filters them."""
+"""Items after FROM: the meanings of their names, and which have private rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from sqlglot import exp
 
@@ -12,16 +13,63 @@ from dpsql.schema import Table
 from dpsql.schema.names import as_sql, folded, quoted_text
 from dpsql.sql.binding.expressions import Expr
 from dpsql.sql.binding.joins import JoinedItem, name_parts, public_hint
-from dpsql.sql.binding.named import (
-    PRIVATE,
-    PUBLIC,
-    Names,
-)
-from dpsql.sql.binding.row_queries import (
-    inner_query,
-)
+from dpsql.sql.binding.row_queries import UnionColumn, inner_query
 from dpsql.sql.binding.tables import NamedTables
 from dpsql.sql.text.spans import SourceText
+
+PRIVATE, PUBLIC, NOISY = "private", "public", "noisy"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenRows:
+    """A query of private rows, as it is written."""
+
+    query: Expr
+    """A SELECT, or UNION ALL of such queries."""
+    names: Names
+    """Meanings of names around it."""
+    columns: tuple[str, ...]
+    """Names that a CTE gives its columns."""
+    item: Expr
+    """A private table that is named in it."""
+    inside: Names
+    """Meanings of names inside, as far as they are of private rows."""
+    made: tuple[tuple[UnionColumn, ...], ...] = ()
+    """Its columns in each UNION ALL of which it is a query, inner ones first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """The meaning of a name after FROM: a public table of the sandbox, or a CTE."""
+
+    kind: str
+    table: str
+    rows: WrittenRows | None = None
+    """The CTE, if it is of private rows."""
+
+
+Names = Mapping[str, Name]
+
+
+@dataclass(slots=True)
+class Kinds:
+    """The kinds of everything that was found in a query."""
+
+    found: set[str] = field(default_factory=set)
+
+    @property
+    def all(self) -> str:
+        """Noisy, if anything in it is."""
+        return NOISY if NOISY in self.found else PUBLIC
+
+
+def given_names(alias: Expr | None) -> tuple[str, ...]:
+    """Return the names that an alias gives to columns: `AS s (a, b)`."""
+    columns: Sequence[Expr] = (alias.args.get("columns") or []) if alias is not None else []
+    return tuple(column.name for column in columns)
+
+
+# ── Items after FROM ──
 
 
 class PrivateItems:

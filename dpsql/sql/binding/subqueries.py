@@ -17,9 +17,8 @@ from dpsql.hints import never
 from dpsql.schema import Table
 from dpsql.schema.names import folded
 from dpsql.sql.binding.expressions import Expr, has_aggregate, render
-from dpsql.sql.binding.items import PrivateItems
+from dpsql.sql.binding.items import NOISY, Kinds, Names, PrivateItems
 from dpsql.sql.binding.joins import name_parts
-from dpsql.sql.binding.named import NOISY, Kinds, Names
 from dpsql.sql.binding.released import answers_of, value_alone
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.text.spans import SourceText

@@ -73,15 +73,15 @@ from dpsql.sql.lowering.by_rows import by_rows
 from dpsql.sql.lowering.coarse import EQUALITIES
 from dpsql.sql.lowering.drawn import counted_of
 from dpsql.sql.lowering.evaluate import Evaluator
+from dpsql.sql.lowering.few_values import Restricted, ranges, restrictions, with_row_conditions
 from dpsql.sql.lowering.keys import DerivedKeys, OnAxis
 from dpsql.sql.lowering.lookups import compared_values, comparison_of, kept_relation, values_of
 from dpsql.sql.lowering.measures import RowReader
-from dpsql.sql.lowering.restrict import Restricted, ranges, restrictions, with_row_conditions
 from dpsql.sql.sandbox.database import SandboxError
 from dpsql.sql.text.spans import SourceText
 
 if TYPE_CHECKING:
-    from dpsql.sql.lowering.found import FoundGroups
+    from dpsql.sql.lowering.keys import FoundGroups
 
 ROUNDED = "round what is computed to few values, as in round(price - cost, -2)."
 MOST_CELLS = 2**20
@@ -505,7 +505,7 @@ class _Statement:
         several = [one for one in core.keys if one.attributes | one.by_row <= unknown]
         if len(several) < 2 or len(core.sets) != 1 or len(core.sets[0]) != len(core.keys):
             return {}
-        from dpsql.sql.lowering.found import part_of  # which few statements need
+        from dpsql.sql.lowering.keys import part_of  # which few statements need
 
         found = {key.sql: part for key in several if (part := self._part(key)) is not None}
         if len(found) < 2:
@@ -536,7 +536,7 @@ class _Statement:
 
     @cached_property
     def _found(self) -> FoundGroups:
-        from dpsql.sql.lowering.found import FoundGroups  # which few statements need
+        from dpsql.sql.lowering.keys import FoundGroups  # which few statements need
 
         return FoundGroups(self._reader, self._table)
 

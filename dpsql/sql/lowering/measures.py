@@ -71,8 +71,8 @@ from dpsql.schema.names import as_sql, quoted_text, unused
 from dpsql.schema.sequences import has_digits
 from dpsql.sql.binding.core import Linear, Within
 from dpsql.sql.binding.expressions import BoundExpr, as_stored
+from dpsql.sql.lowering.few_values import numbers, ranges
 from dpsql.sql.lowering.matrices import AddedUp
-from dpsql.sql.lowering.restrict import numbers, ranges
 from dpsql.sql.lowering.stored_values import (
     clamped,
     ends_of,
@@ -398,7 +398,7 @@ class RowReader:
             if found is None:
                 found = self._told(expression)
             if found is None and rounded:
-                from dpsql.sql.lowering.buckets import bucket_key  # which few need
+                from dpsql.sql.lowering.few_values import bucket_key  # which few need
 
                 found = bucket_key(expression, self.types, self._bounds)
         return found

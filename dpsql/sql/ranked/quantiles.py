@@ -25,18 +25,19 @@ from sqlglot import exp
 
 from dpsql.schema.names import folded
 from dpsql.sql.binding.expressions import Expr, has_aggregate, is_aggregate, meant
-from dpsql.sql.ranked.numbers import conjuncts, with_windows
 from dpsql.sql.ranked.places import Leaf, Pick, PlaceKind, UnreadableError, selection
 from dpsql.sql.ranked.rows import (
     Level,
     NumberedRows,
     Ranked,
+    conjuncts,
     is_constant,
     levels_of,
     query_named,
     rebuilt,
     tables_of,
     text_of,
+    with_windows,
 )
 from dpsql.sql.text.parse import Parsed
 from dpsql.sql.text.spans import SourceText

@@ -1,4 +1,4 @@
-"""Values to which WHERE restricts an expression, which are then its groups.
+"""Few values of an expression, which are then its groups: by WHERE, or as a number is rounded.
 
 Of a column without a domain nobody knows which groups there are. But `WHERE s IN ('a', 'b') GROUP
 BY s` says it: only rows with one of these values count. In place of `s` the statement can have
@@ -9,10 +9,16 @@ which is the same for all rows that count, NULL for the others, and has known va
 
 And of numbers and times WHERE may say between which places they lie: `WHERE t >= '2024-01-01' AND
 t < '2025-01-01' GROUP BY date_trunc('month', t)` has twelve groups.
+
+Numbers that are rounded have few values, too, between public bounds.
+`floor(price / 100)` has eleven values where the price is declared to lie between 0 and 1,000. That
+may be untrue of a row: then it lies in the first or the last bucket, as a sum takes its nearer
+bound. NULL and NaN have the cell of NULL.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -22,11 +28,25 @@ from sqlglot import exp
 
 from dpsql.errors import UnsupportedSqlError
 from dpsql.rows.cuts import Cutter, Range, ends, has_places, number_at
-from dpsql.rows.expression import RowColumn, RowExpression, columns
+from dpsql.rows.expression import (
+    RowCall,
+    RowCast,
+    RowColumn,
+    RowConstant,
+    RowExpression,
+    columns,
+    nodes,
+    ordered,
+    spelled,
+)
+from dpsql.rows.key import RowKey, key_with
+from dpsql.rows.known import KnownValues, RowBounds
 from dpsql.rows.types import DOUBLE, VARCHAR, RowType, row_type
+from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Core, Within, expressions
 from dpsql.sql.binding.expressions import BoundExpr, Expr, render
+from dpsql.sql.lowering.stored_values import clamped
 
 MOST_LISTED = 500
 """Values in a list. A range may have as many as a key can have."""
@@ -197,3 +217,82 @@ def _is_constant(node: Expr) -> bool:
     if isinstance(node, exp.Neg):
         return isinstance(node.this, exp.Literal) and bool(_NUMBER.fullmatch(node.this.name))
     return isinstance(node, exp.Literal) and (node.is_string or bool(_NUMBER.fullmatch(node.name)))
+
+
+# ── Numbers that are rounded, between public bounds ──
+
+
+MOST_BUCKETS = 10_000
+_EXACT = 2**53
+"""Whole numbers up to which doubles have all."""
+_MOST_DIGITS = 15
+_TO_WHOLE = frozenset({"floor", "ceil", "trunc", "round"})
+
+
+def bucket_key(
+    expression: RowExpression, types: Mapping[str, str], bounds: RowBounds
+) -> RowKey | None:
+    """Make a key of a number that is rounded.
+
+    Its values are whole multiples of what it is rounded to, between its bounds, because it is
+    brought between these. So the proof of `rows.key` holds, be the bounds true or not.
+
+    Args:
+        expression: what is computed of a row.
+        types: the columns' types.
+        bounds: what is known of the columns.
+
+    Returns:
+        None if it isn't rounded, has no bounds or too many values; or if something in it is
+        rounded to fewer, of which the rest can be computed.
+
+    Raises:
+        UnsupportedSqlError: the expression can't be written.
+    """
+    writer = RowWriter(types)
+    values = _values(expression, writer, bounds)
+    if values is None:
+        return None
+    read = columns(expression)  # a part that reads fewer doesn't tell the rest
+    parts = (part for part in nodes(expression) if part != expression and columns(part) == read)
+    inner = (_values(part, writer, bounds) for part in parts)
+    if any(found is not None and len(found) < len(values) for found in inner):
+        return None
+    type_ = writer.write(expression).type
+    least, most = (RowConstant("INTEGER", str(end)) for end in (values[0], values[-1]))
+    inside = clamped(expression, least, most, floats=type_.is_float)
+    known = KnownValues(tuple(values), type_, nullable=True)
+    return key_with(inside, known, types, spelled(expression))
+
+
+def _values(node: RowExpression, writer: RowWriter, bounds: RowBounds) -> range | None:
+    unit = _unit(node, writer)
+    if unit is None:
+        return None
+    quotient = None
+    if isinstance(node, RowCall) and node.function == "//":
+        quotient = RowCall("/", node.arguments)
+    low, high = bounds.of(ordered(quotient or node))
+    if low is None or high is None or low > high or max(-low, high) >= _EXACT:
+        return None
+    if quotient is not None:  # it loses its fraction, so it comes nearer to zero
+        low, high = Fraction(math.trunc(low)), Fraction(math.trunc(high))
+    values = range(math.floor(low / unit) * unit, math.ceil(high / unit) * unit + 1, unit)
+    return values if len(values) <= MOST_BUCKETS else None
+
+
+def _unit(node: RowExpression, writer: RowWriter) -> int | None:
+    """Return of what an expression is a whole multiple, because it is rounded to one."""
+    if isinstance(node, RowCast):
+        return 1 if node.to.is_integer else None
+    if not isinstance(node, RowCall):
+        return None
+    if node.function in {"//", "-", "date_diff", "date_part", "least", "greatest"}:
+        # Which may leave no fraction; `greatest` is what SQL sees of a number of rows.
+        return 1 if writer.write(node).type.is_integer else None
+    if node.function not in _TO_WHOLE:
+        return None
+    digits = node.arguments[1] if len(node.arguments) == 2 else RowConstant("INTEGER", "0")
+    if not isinstance(digits, RowConstant) or digits.kind != "INTEGER" or int(digits.text) > 0:
+        return None
+    return int(10 ** min(-int(digits.text), _MOST_DIGITS))
