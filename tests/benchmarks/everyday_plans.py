@@ -11,19 +11,15 @@ FOLDER, the root of another checkout, the same runs there first.
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
 import sys
 import time
-from pathlib import Path
 
 import duckdb
 import numpy as np
 
 import dpsql
 
-THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 BUDGET = dpsql.Budget(mu=1)
 SCRIPTS = 60
 LONG = 2
@@ -113,8 +109,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    for folder in sys.argv[1:]:
-        print(f"in {folder}:", flush=True)
-        environment = {**os.environ, "PYTHONPATH": folder, **dict.fromkeys(THREADS, "1")}
-        subprocess.run([sys.executable, Path(__file__)], env=environment, cwd=folder, check=True)
+    if sys.argv[1:]:
+        from tests.benchmarks.checkouts import run_in
+
+        run_in(sys.argv[1:], __file__)
     main()

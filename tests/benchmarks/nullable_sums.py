@@ -16,10 +16,8 @@ import itertools
 import math
 import os
 import random
-import subprocess
 import sys
 import time
-from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -28,7 +26,6 @@ import dpsql
 from dpsql.planner.strategies.dual import Dual, maximize
 from dpsql.workload.workload import spread_out
 
-THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 BUDGET = dpsql.Budget(mu=1)
 SCRIPTS = 40
 BOUNDS = ((0, 100), (0, 1), (-50, 200), (10, 100), (-1, 1))
@@ -142,10 +139,9 @@ if __name__ == "__main__":
         sums(bounds=False)
         large()
         sys.exit()
-    for folder in sys.argv[1:]:
-        print(f"in {folder}:", flush=True)
-        environment = {**os.environ, "PYTHONPATH": folder, **dict.fromkeys(THREADS, "1")}
-        environment["ONLY_RMSE"] = "1"
-        subprocess.run([sys.executable, Path(__file__)], env=environment, cwd=folder, check=True)
+    if sys.argv[1:]:
+        from tests.benchmarks.checkouts import run_in
+
+        run_in(sys.argv[1:], __file__, ONLY_RMSE="1")
     sums(bounds=True)
     large()

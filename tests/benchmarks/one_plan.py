@@ -10,18 +10,14 @@ needs domains and no rows. With FOLDER, the root of another checkout, the same r
 from __future__ import annotations
 
 import math
-import os
-import subprocess
 import sys
 import time
-from pathlib import Path
 
 import duckdb
 
 import dpsql
 from dpsql.workload import Workload
 
-THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 BUDGET = dpsql.Budget(mu=1)
 TABLES = """
     CREATE TABLE t (
@@ -128,8 +124,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    for folder in sys.argv[1:]:
-        print(f"in {folder}:", flush=True)
-        environment = {**os.environ, "PYTHONPATH": folder, **dict.fromkeys(THREADS, "1")}
-        subprocess.run([sys.executable, Path(__file__)], env=environment, cwd=folder, check=True)
+    if sys.argv[1:]:
+        from tests.benchmarks.checkouts import run_in
+
+        run_in(sys.argv[1:], __file__)
     main()

@@ -15,12 +15,9 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import random
-import subprocess
 import sys
 import time
-from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -32,7 +29,6 @@ from dpsql.planner.strategies.dual import Dual, QueryPart, maximize
 from dpsql.workload import Workload
 from dpsql.workload.workload import written_out
 
-THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 BUDGET = dpsql.Budget(rho=0.5)
 FLIGHTS = """
     CREATE TABLE f (
@@ -232,10 +228,10 @@ def related() -> None:
 
 
 if __name__ == "__main__":
-    for folder in sys.argv[1:]:
-        print(f"in {folder}:", flush=True)
-        environment = {**os.environ, "PYTHONPATH": folder, **dict.fromkeys(THREADS, "1")}
-        subprocess.run([sys.executable, Path(__file__)], env=environment, cwd=folder, check=True)
+    if sys.argv[1:]:
+        from tests.benchmarks.checkouts import run_in
+
+        run_in(sys.argv[1:], __file__)
     exclusive()
     limited()
     related()
