@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,3 +29,22 @@ def counted_calls() -> Iterator[Calls]:
         yield calls
     finally:
         sys.setprofile(None)
+
+
+@dataclass(slots=True)
+class Memory:
+    """The most bytes that objects of Python and arrays of NumPy took at once."""
+
+    peak: int = 0
+
+
+@contextmanager
+def measured_memory() -> Iterator[Memory]:
+    """Measure what is taken in all threads of this process."""
+    memory = Memory()
+    tracemalloc.start()
+    try:
+        yield memory
+    finally:
+        memory.peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()

@@ -1,7 +1,6 @@
 """Oversized, broken and mutated text: always a dpsql error, and soon."""
 
 import random
-import time
 
 import duckdb
 import polars as pl
@@ -65,10 +64,9 @@ def columns(script):
     ids=lambda sql: sql[:60],
 )
 def test_too_large_or_too_deep(sql):
-    start = time.process_time()
-    with pytest.raises(SqlLimitError) as caught:
+    with counted_calls() as calls, pytest.raises(SqlLimitError) as caught:
         compile_text(sql)
-    assert time.process_time() - start < 2
+    assert calls.count < 10**6
     assert caught.value.hint
 
 
