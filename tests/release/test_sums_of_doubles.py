@@ -18,7 +18,7 @@ from dpsql.rows.expression import RowColumn
 from dpsql.rows.windows import DIGITS, in_steps, scale_of
 from dpsql.rows.write import RowWriter
 from dpsql.schema.names import quoted_name
-from dpsql.sql.algebra.unit_aggregates import without_steps
+from dpsql.sql.algebra.unit_sums import without_steps
 from dpsql.sql.binding.expressions import render
 from tests.helpers.inserted import insert
 

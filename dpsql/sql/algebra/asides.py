@@ -33,7 +33,7 @@ from dpsql.sql.algebra.described import (
 )
 from dpsql.sql.algebra.projections import projected
 from dpsql.sql.algebra.selects import RowsOfSelect
-from dpsql.sql.algebra.unit_aggregates import without_steps
+from dpsql.sql.algebra.unit_sums import without_steps
 from dpsql.sql.algebra.visible import made_column, made_value, telling_equality
 from dpsql.sql.binding.canonical import id_of, moved
 from dpsql.sql.binding.expressions import (

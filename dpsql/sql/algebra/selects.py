@@ -45,7 +45,7 @@ from dpsql.sql.algebra.groups import grouped, left_rows
 from dpsql.sql.algebra.places import RowPlace, place_of
 from dpsql.sql.algebra.public_values import PublicValues
 from dpsql.sql.algebra.query_rows import Numbers, RowsOfQuery, check_names, unless_refused
-from dpsql.sql.algebra.unit_aggregates import AGGREGATES, added_up, is_sum, of_truths, without_steps
+from dpsql.sql.algebra.unit_sums import AGGREGATES, added_up, is_sum, of_truths, without_steps
 from dpsql.sql.algebra.visible import made_column, made_columns, made_value
 from dpsql.sql.algebra.window_parts import PartsOfWindows
 from dpsql.sql.binding.bind import RowBinder, Visits, no_rows
@@ -634,9 +634,7 @@ class RowsOfSelect:
 
     def _of_first(self, node: Expr) -> tuple[Agg, NewColumn, None] | None:
         """Read an aggregate of the row of each group that comes first, which is added to all."""
-        from dpsql.sql.algebra.unit_aggregates import (
-            first_of_group,  # which most statements don't need
-        )
+        from dpsql.sql.algebra.first_rows import first_of_group  # which most statements don't need
 
         if (found := first_of_group(self, node, *self._group)) is not None:
             self._group, self._of_firsts = (found[0], self._group[1]), True
@@ -794,7 +792,7 @@ class RowsOfSelect:
 
     def _first_of_each(self, nodes: Sequence[Expr]) -> None:
         """Keep the first row of those that agree in some expressions, in the order of ORDER BY."""
-        from dpsql.sql.algebra.unit_aggregates import place_in  # which most statements don't need
+        from dpsql.sql.algebra.first_rows import place_in  # which most statements don't need
 
         _, id_, _ = self._window(place_in(self.select, nodes))
         place = made_column(id_, self.source.node(self.select))

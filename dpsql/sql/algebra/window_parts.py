@@ -23,7 +23,7 @@ from dpsql.rows.windows import MOST_AWAY, WindowFrame
 from dpsql.schema import Table
 from dpsql.schema.names import capitals
 from dpsql.sql.algebra.described import DescribedRelation
-from dpsql.sql.algebra.unit_aggregates import AGGREGATES
+from dpsql.sql.algebra.unit_sums import AGGREGATES
 from dpsql.sql.algebra.visible import telling_column
 from dpsql.sql.binding.bind import RowBinder, Visits
 from dpsql.sql.binding.canonical import id_of

@@ -1,9 +1,4 @@
-"""Aggregates over rows of a unit: sums of doubles as whole numbers of steps, and the first row.
-
-A sum of doubles depends on the order in which rows are read, so whole numbers are added up in its
-place (`dpsql/rows/windows.py`), and SQL sees how many steps these are.
-
-Some aggregates are of the row of a group that comes first, arg_min and FIRST with ORDER BY:
+"""Aggregates of the row of a group that comes first: arg_min, and FIRST with ORDER BY.
 
     SELECT person_id, arg_min(code, day) AS first_code FROM visits GROUP BY person_id
 
@@ -21,73 +16,14 @@ from typing import Protocol
 from sqlglot import exp
 
 from dpsql.rel.nodes import Agg, Id, Relation, Window
-from dpsql.rows.expression import RowCall, RowCast, RowColumn, RowExpression, all_if_any
+from dpsql.rows.expression import RowCall, RowColumn, RowExpression, all_if_any
 from dpsql.rows.known import Interval
-from dpsql.rows.types import DOUBLE
-from dpsql.rows.windows import WindowCall, WindowFrame, WindowOrder, in_steps, scale_of
+from dpsql.rows.windows import WindowCall, WindowFrame, WindowOrder
 from dpsql.schema import Domain
 from dpsql.sql.algebra.described import NewColumn
+from dpsql.sql.algebra.unit_sums import of_truths
 from dpsql.sql.binding.expressions import BoundExpr, Expr
-from dpsql.sql.lowering.measures import RowReader
-from dpsql.sql.lowering.stored_values import clamped, number
 from dpsql.sql.text.spans import SourceText
-
-AGGREGATES: dict[type, str] = {
-    exp.Count: "count",
-    exp.Sum: "sum",
-    exp.Avg: "avg",
-    exp.Min: "min",
-    exp.Max: "max",
-    exp.LogicalAnd: "bool_and",
-    exp.LogicalOr: "bool_or",
-}
-"""Aggregates of a unit's rows → what `rows/windows.py` calls them."""
-_OF_TRUTHS = {"min": "bool_and", "max": "bool_or"}
-
-
-def is_sum(function: str) -> bool:
-    """Whether an aggregate adds numbers up."""
-    return function in {"sum", "avg"}
-
-
-def of_truths(function: str, type_: str) -> str:
-    """Return what the least or the largest value of a type is: of truth values, false is less."""
-    return _OF_TRUTHS.get(function, function) if type_ == "BOOLEAN" else function
-
-
-def added_up(
-    function: str, bound: BoundExpr, reader: RowReader
-) -> tuple[RowExpression, int | None]:
-    """Return what a row adds to an aggregate; of a double, how many steps, and their scale.
-
-    Raises:
-        SqlSchemaError: it is a double without public bounds.
-    """
-    if not is_sum(function) or not reader.type_of(bound).is_float:
-        return reader.expression(bound), None
-    value, (low, high) = reader.bounded(bound)
-    scale = scale_of((low, high))
-    if scale is None:
-        return value, None
-    inside = clamped(RowCast(value, DOUBLE), number(low), number(high))
-    return in_steps(inside, scale), scale
-
-
-def without_steps(made: Expr, scale: int | None) -> Expr:
-    """Write the number that is so many steps."""
-    if scale is None:
-        return made
-    double = exp.DataType.build("DOUBLE")
-    value = exp.Cast(this=made, to=double.copy())
-    power = exp.Cast(this=exp.Literal.number(10 ** abs(scale)), to=double)
-    found: Expr = (exp.Div if scale > 0 else exp.Mul)(this=value, expression=power)
-    for node in (value, power, power.this, found):
-        node.meta.update(made.meta)
-    return exp.Paren(this=found)
-
-
-# ── Aggregates of the row of a group that comes first ──
-
 
 _ALL = WindowFrame(rows=True, start=None, end=None)
 
@@ -133,7 +69,7 @@ class _FirstRow:
 
 
 def _first_row(node: Expr) -> _FirstRow | None:
-    """Return the row that an aggregate is of, if it is of one."""
+    """Return the row that an aggregate is of, if it is of one; see `first_rows.py`."""
     if isinstance(node, exp.IgnoreNulls) and isinstance(node.this, exp.AnyValue):
         node = node.this  # the parser adds it
     if isinstance(node, (exp.ArgMin, exp.ArgMax)) and node.args.get("count") is None:
