@@ -5,7 +5,7 @@ Guarantees:
 
     *Proof.* That of the base writer, node by node, with what is written otherwise here:
 
-    - Scans are those of `ways.py`, which gives each (row, u) once, without any key that the
+    - Scans are those of `tables.py`, which gives each (row, u) once, without any key that the
       database would have to see to: Spark sees to none. So a scan that has columns along its way,
       or of which keys are said to be unique, is refused, and with it whatever would follow from
       that: that rows are met by one other row, or are alone of their unit.
@@ -63,7 +63,7 @@ from dpsql.engines.relations import (
     RowsApart,
     WrittenNode,
 )
-from dpsql.engines.spark import ways
+from dpsql.engines.spark import tables
 from dpsql.engines.spark.bounded import (
     among_those,
     check_units,
@@ -196,8 +196,8 @@ class SparkRelations(RelationWriter):
         """Join the rows of a table with the ids of their units."""
         check_units(table)
         name = f"rows{len(self._stored)}"
-        self._stored[name], id_ = ways.rows_of_units(self._tables, table)
-        self._id = ways.parts_of_id(table, UNIT)
+        self._stored[name], id_ = tables.rows_of_units(self._tables, table)
+        self._id = tables.parts_of_id(table, UNIT)
         return f"{name} AS t0", f"t0.{id_}", "true"
 
     def quoted(self, name: str) -> str:

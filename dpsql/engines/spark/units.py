@@ -40,8 +40,7 @@ from dpsql.engines.spark.relations import kept_rows, rows_of_units
 from dpsql.engines.spark.sessions import functions_of
 from dpsql.engines.spark.sql.expressions import spark_sql
 from dpsql.engines.spark.sql.text import call, let, quoted, text, whole
-from dpsql.engines.spark.tables import SparkTables
-from dpsql.engines.spark.ways import parts_of_id
+from dpsql.engines.spark.tables import SparkTables, parts_of_id
 from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.rel.distinct import ReadValue
 from dpsql.schema import Table
