@@ -107,13 +107,13 @@ class FittedTable:
         return np.ascontiguousarray(LabeledArray(order, joint).transpose(attributes))
 
     def _needed(self, attributes: Sequence[str]) -> list[tuple[tuple[str, ...], Array]]:
-        found = [(names, table) for names, table in self.tables if set(names) & set(attributes)]
+        needed = [(names, table) for names, table in self.tables if set(names) & set(attributes)]
         measured = {name for names, _ in self.tables for name in names}
         for name in attributes:
             if name not in measured:
                 even = evenly(self.total, self.domain[name], integers=self.integers)
-                found.append(((name,), even))
-        return found
+                needed.append(((name,), even))
+        return needed
 
     def _couple(self, one: Array | None, other: Array) -> Array:
         """Return a joint table of two tables of the same total."""
@@ -285,10 +285,10 @@ def _known_total(
 
 def _with_total(table: Array, total: float, *, nonnegative: bool) -> Array:
     """Take away what is left of the difference between totals."""
-    found = float(table.sum())
-    if nonnegative and found > 0:
-        return table * (total / found)
-    return table + (total - found) / table.size
+    total_now = float(table.sum())
+    if nonnegative and total_now > 0:
+        return table * (total / total_now)
+    return table + (total - total_now) / table.size
 
 
 def _overlap(a: Array, b: Array) -> Array:
@@ -357,23 +357,23 @@ class AskedMarginals:
         Raises:
             ResourceLimitError: one of them is.
         """
-        for own in self.sets:
-            cells = math.prod(self.unbiased.sizes[a] for a in own)
+        for attributes in self.sets:
+            cells = math.prod(self.unbiased.sizes[a] for a in attributes)
             if cells > MAX_CELLS:
-                raise _too_large(own, f"{cells:,} joint cells", f"{MAX_CELLS:,}")
-            if len(own) > MAX_COLUMNS:
-                raise _too_large(own, f"{len(own)} columns", f"{MAX_COLUMNS}")
-            if self.fits_directly(own):
-                components_of(self.inside(own), self.unbiased.sizes)
+                raise _too_large(attributes, f"{cells:,} joint cells", f"{MAX_CELLS:,}")
+            if len(attributes) > MAX_COLUMNS:
+                raise _too_large(attributes, f"{len(attributes)} columns", f"{MAX_COLUMNS}")
+            if self.fits_directly(attributes):
+                components_of(self.inside(attributes), self.unbiased.sizes)
 
-    def inside(self, own: Attributes) -> list[tuple[str, ...]]:
+    def inside(self, attributes: Attributes) -> list[tuple[str, ...]]:
         """Return the sets over which something was measured that are inside of another one."""
-        return [tuple(space) for space in self.measured if space and space <= frozenset(own)]
+        return [tuple(space) for space in self.measured if space and space <= frozenset(attributes)]
 
-    def fits_directly(self, own: Attributes) -> bool:
+    def fits_directly(self, attributes: Attributes) -> bool:
         """Whether something was measured of a set that doesn't determine all cells there."""
         sizes = self.unbiased.sizes
-        spaces = (tuple(a for a in sizes if a in space) for space in self.inside(own))
+        spaces = (tuple(a for a in sizes if a in space) for space in self.inside(attributes))
         return any(not self.unbiased.determined(space) for space in spaces)
 
 
@@ -398,10 +398,10 @@ class MarginalTables:
         table = self._directly(own) if own in self._direct else self._tables.table(own)
         return np.ascontiguousarray(table.transpose([own.index(a) for a in names]))
 
-    def _directly(self, own: Attributes) -> Array:
-        inside = [o for o in self._observations() if set(o.names) <= set(own)]
-        sizes = {a: self._asked.unbiased.sizes[a] for a in own}
-        return fit_table(inside, sizes, nonnegative=True, integers=False).marginal(own)
+    def _directly(self, attributes: Attributes) -> Array:
+        inside = [o for o in self._observations() if set(o.names) <= set(attributes)]
+        sizes = {a: self._asked.unbiased.sizes[a] for a in attributes}
+        return fit_table(inside, sizes, nonnegative=True, integers=False).marginal(attributes)
 
 
 def by_table(parts: Sequence[tuple[UnitTable | None, Marginal]]) -> Marginal:
@@ -437,10 +437,10 @@ def asked_of(script: Script) -> list[frozenset[str]]:
     return [family.attributes for family in script.workload.families]
 
 
-def _too_large(own: Attributes, what: str, most: str) -> ResourceLimitError:
+def _too_large(attributes: Attributes, what: str, most: str) -> ResourceLimitError:
     return ResourceLimitError(
-        f"A statement over {printable(', '.join(own))} has {what}, more than the {most} of which a "
-        "table without negative numbers is made.",
+        f"A statement over {printable(', '.join(attributes))} has {what}, more than the {most} of "
+        "which a table without negative numbers is made.",
         hint="leave " + option("nonnegative") + " out, or ask for fewer columns at a time.",
     )
 
@@ -667,10 +667,10 @@ class AdjustedFrames:
         plain, other = self._plain.frame(name), self._adjusted.frame(name)
         if name in self._direct or (not keys and plain.height == other.height == 1):
             return _beside(plain, other, values)
-        found = other.select(*keys, *values).rename({v: adjusted_name(v) for v in values})
-        if not keys or any(frame.select(keys).is_duplicated().any() for frame in (plain, found)):
+        adjusted = other.select(*keys, *values).rename({v: adjusted_name(v) for v in values})
+        if not keys or any(frame.select(keys).is_duplicated().any() for frame in (plain, adjusted)):
             return plain
-        joined = plain.join(found, on=keys, how="left", nulls_equal=True, maintain_order="left")
+        joined = plain.join(adjusted, on=keys, how="left", nulls_equal=True, maintain_order="left")
         return joined.select(_order(plain.columns, values))
 
     def batches(self, name: str, rows: int) -> Iterator[pl.DataFrame]:

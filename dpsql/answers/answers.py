@@ -53,10 +53,10 @@ class NoisyMarginals:
         family.check_held()
         if not family.count:
             return np.zeros(family.shape)
-        found = self._answers(family)
+        marginal = self._answers(family)
         if not family.center:
-            return found
-        return found + family.center * self._answers(family.restored).reshape(family.shape)
+            return marginal
+        return marginal + family.center * self._answers(family.restored).reshape(family.shape)
 
     def _answers(self, family: Family) -> Array:
         cells = self._marginal(family.names).ravel()
@@ -299,8 +299,8 @@ def _between(counts: Array, probability: float, values: Array, slack: Array) -> 
 
 def _first(reached: NDArray[np.bool_]) -> Ints:
     """Return the first place along the last axis that is reached; the last one if none is."""
-    found = np.argmax(reached, axis=-1)
-    return np.asarray(np.where(reached.any(axis=-1), found, reached.shape[-1] - 1))
+    first = np.argmax(reached, axis=-1)
+    return np.asarray(np.where(reached.any(axis=-1), first, reached.shape[-1] - 1))
 
 
 def _last(before: NDArray[np.bool_]) -> Ints:
@@ -427,8 +427,8 @@ class Answers:
         """
         family, by = self._family(column, part), self.reconstruction
         less = np.zeros(()) if by is None else -by.in_common(by.leans(family))
-        found = np.broadcast_to(np.maximum(less, 0.0), family.shape)
-        return in_group_order(found, column.axes, part.shape)
+        spread = np.broadcast_to(np.maximum(less, 0.0), family.shape)
+        return in_group_order(spread, column.axes, part.shape)
 
     def slopes(self, column: StatisticColumn, part: GroupBox) -> Array | None:
         """Return by how much answers move with what was measured; None if they are linear in it.
@@ -496,13 +496,13 @@ class Answers:
 
 def keys(part: GroupBox) -> dict[int, pl.Series]:
     """Return every key of a part, row by row."""
-    found: dict[int, pl.Series] = {}
+    series: dict[int, pl.Series] = {}
     grid = np.indices(part.shape).reshape(len(part.shape), part.rows)
     for i, axis in enumerate(part.group.axes):
         at = grid[i] + part.box[i].start
         for number, key in zip(axis.numbers, axis.keys, strict=True):
-            found[number] = key.gather(at)
-    return found
+            series[number] = key.gather(at)
+    return series
 
 
 def computed(

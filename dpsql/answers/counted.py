@@ -72,13 +72,13 @@ class Counts:
     def _look_up(
         self, script: Script, group: GroupingSet, column: StatisticColumn, families: list[Family]
     ) -> None:
-        own = families[column.family]
-        if not self._reconstruction.missing(own, self._domain):
+        family = families[column.family]
+        if not self._reconstruction.missing(family, self._domain):
             self.spread[column.family] = frozenset()
             return
-        counts = _as_counts(script, column.family, own)
+        counts = _as_counts(script, column.family, family)
         even = spread_evenly(script, group, column, counts)
-        for known in (None if counts is own else counts, even):
+        for known in (None if counts is family else counts, even):
             if known is not None and not self._reconstruction.missing(known, self._domain):
                 families[column.family] = known
                 self.spread[column.family] = column.over
@@ -96,14 +96,14 @@ class Counts:
         """Say where the counts of a statement come from, and what is assumed besides."""
         named = [f"{e.seq} of {e.time}" for e in self._used[-NAMED:]]
         more = len(self._used) - len(named)
-        found = "noisy counts of " + (
+        source = "noisy counts of " + (
             f"ledger entr{'y' if len(self._used) == 1 else 'ies'} {' and '.join(named)}"
             + (f" and {more:,} before" if more else "")
             if named
             else "an earlier release"
         )
         spread = sorted({a for family in statement.families for a in self.spread.get(family, ())})
-        return found + (f"; {printable(', '.join(spread))} spread evenly" if spread else "")
+        return source + (f"; {printable(', '.join(spread))} spread evenly" if spread else "")
 
 
 def even_shares(script: Script, name: str) -> Array:
@@ -120,8 +120,10 @@ def even_shares(script: Script, name: str) -> Array:
     if name in groups:
         return np.full(groups[name], 1 / groups[name])
     if script.apart:
-        of, own = script.owner(name)
-        return even_shares(of, own) if of is not script else np.ones(1)  # each row counts as one
+        of, statement = script.owner(name)
+        return (
+            even_shares(of, statement) if of is not script else np.ones(1)
+        )  # each row counts as one
     inside = script.table.columns[name].size
     cells = script.workload.domain[name]
     classes = script.merged.get(name, np.arange(max(cells, inside)))[:inside]
@@ -174,7 +176,7 @@ def counts_of(script: Script, past: Past, earlier: Sequence[Earlier] = ()) -> Co
     if not past.sources:
         return None
     try:
-        found = Counts(script, past, earlier)
+        counts = Counts(script, past, earlier)
     except (ResourceLimitError, np.linalg.LinAlgError):  # too large, or too far apart
         return None
-    return found if found.spread else None
+    return counts if counts.spread else None

@@ -127,13 +127,13 @@ def _no_marginal(_: tuple[str, ...]) -> Array:
     raise InternalError("what a plan will measure is not known before")
 
 
-def _monotone(found: Distribution) -> Distribution:
+def _monotone(distribution: Distribution) -> Distribution:
     """Make noisy cumulative counts what exact ones are: not negative, and never falling."""
     from scipy.optimize import isotonic_regression  # half a second to import, and rarely needed
 
-    counts = [isotonic_regression(row).x for row in found.counts]
-    rising = np.maximum(np.array(counts), 0.0).reshape(found.counts.shape)
-    return replace(found, counts=rising)
+    counts = [isotonic_regression(row).x for row in distribution.counts]
+    rising = np.maximum(np.array(counts), 0.0).reshape(distribution.counts.shape)
+    return replace(distribution, counts=rising)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -371,11 +371,11 @@ def expected_answers(
         assume: `rows` → rows of the table, or statement → rows in each of its groups.
         counts: what was counted before, for statements without rows assumed.
     """
-    found: list[tuple[object, ...]] = []
+    rows_of_all: list[tuple[object, ...]] = []
     for statement in script.statements:
         answers = expected(script, plan, statement, assume, counts)
         if answers is None:
-            found += _by_size(script, plan, statement)
+            rows_of_all += _by_size(script, plan, statement)
             continue
         columns = columns_of(statement, answers)
         known = [c for c in columns if not answers.noisy or np.isfinite([c.errors, c.widths]).any()]
@@ -383,8 +383,8 @@ def expected_answers(
         if len(known) < len(columns):  # of these, what was counted says nothing
             others = {c.name for c in columns} - {c.name for c in known}
             rows += [row for row in _by_size(script, plan, statement) if row[1] in others]
-        found += rows or _unlisted(statement, plan)
-    return pl.DataFrame(found, schema=COLUMNS, orient="row")
+        rows_of_all += rows or _unlisted(statement, plan)
+    return pl.DataFrame(rows_of_all, schema=COLUMNS, orient="row")
 
 
 def _by_size(script: Script, plan: Plan, statement: Statement) -> list[tuple[object, ...]]:
@@ -393,7 +393,7 @@ def _by_size(script: Script, plan: Plan, statement: Statement) -> list[tuple[obj
     Sizes that are too small to tell anything come before those that do.
     """
     each, sized = _all_rows(script, plan, statement, 1.0), _has_size(script, statement)
-    found: dict[str, list[tuple[object, ...]]] = {}
+    rows_by_size: dict[str, list[tuple[object, ...]]] = {}
     missing: dict[str, int] = {}
     for size in SIZES:
         said = f"a group of {size:,} rows, spread evenly over all values"
@@ -402,11 +402,11 @@ def _by_size(script: Script, plan: Plan, statement: Statement) -> list[tuple[obj
                 if column.exact and not sized:
                     column = replace(column, values=np.full(len(column.values), np.nan))
                 row = _row(statement, column, column.drowned, said, size)
-                found.setdefault(column.name, []).append(row)
+                rows_by_size.setdefault(column.name, []).append(row)
                 missing[column.name] -= bool((column.known & ~column.drowned).any())
         if not any(missing.values()):
             break
-    return [row for rows in found.values() for row in rows] or _unlisted(statement, plan)
+    return [row for rows in rows_by_size.values() for row in rows] or _unlisted(statement, plan)
 
 
 def assuming(
@@ -505,11 +505,13 @@ def largest_error(statement: Statement, answers: Expected, grow: float = 1.0) ->
         of an interval. Infinite if it isn't known in all groups.
     """
     columns = columns_of(statement, answers, grow)
-    found = [0.0 if columns else math.inf]
+    errors = [0.0 if columns else math.inf]
     for column in columns:
-        own = column.most if unit_of(statement) == ERROR else column.widths
-        found += [math.inf] if column.unsure.any() else [float(np.nanmax(own, initial=-math.inf))]
-    return max(found) if min(found) >= 0 else math.inf
+        widths = column.most if unit_of(statement) == ERROR else column.widths
+        errors += (
+            [math.inf] if column.unsure.any() else [float(np.nanmax(widths, initial=-math.inf))]
+        )
+    return max(errors) if min(errors) >= 0 else math.inf
 
 
 def unsure_groups(statement: Statement, answers: Expected) -> tuple[int, int]:
@@ -566,8 +568,8 @@ def _all_rows(script: Script, plan: Plan, statement: Statement, each: float) -> 
         if script.workload.families[column.family].name == statement.name
     ]
     # A row is in one group, so what adds up to more than all rows is a total, not a group's count.
-    own = [float(of.mean()) for of in counts if of.sum() <= 1 + 1e-9]
-    share = max(own, default=0.0) or 1 / max(1, part.rows)
+    means = [float(of.mean()) for of in counts if of.sum() <= 1 + 1e-9]
+    share = max(means, default=0.0) or 1 / max(1, part.rows)
     return each / share
 
 
@@ -593,7 +595,7 @@ def _unlisted(statement: Statement, plan: Plan) -> list[tuple[object, ...]]:
 
     What is selected as it is was planned for, with the mean and the largest of its errors.
     """
-    found: list[tuple[object, ...]] = []
+    rows: list[tuple[object, ...]] = []
     for output in statement.outputs:
         if not output.noisy:
             continue
@@ -608,8 +610,8 @@ def _unlisted(statement: Statement, plan: Plan) -> list[tuple[object, ...]]:
                 counts = counted((column,), plan.workload)
         exact = errors[0] is not None
         row = (None, *errors, None, 0, None, None, statement.rows, counts, exact)
-        found.append((statement.name, output.name, *row))
-    return found
+        rows.append((statement.name, output.name, *row))
+    return rows
 
 
 def _row(
@@ -647,8 +649,8 @@ def _row(
 
 
 def _mean(values: Array) -> float | None:
-    found = values[np.isfinite(values)]
-    return float(found.mean()) if len(found) else None
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if len(finite) else None
 
 
 def _root(square: float | None) -> float | None:

@@ -255,13 +255,13 @@ def now() -> str:
 @cache  # reading what is installed takes longer than planning a small release
 def versions() -> Mapping[str, str]:
     """Return the versions of Python and of the libraries that a release rests on."""
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for name in LIBRARIES:
         try:
-            found[name] = version(name)
+            installed[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "unknown"
-    return found
+            installed[name] = "unknown"
+    return installed
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -369,11 +369,11 @@ class Facts:
     @property
     def charges_before(self) -> tuple[Earlier, ...]:
         """The charges on which it rests besides its own, each once."""
-        found = (column.charge for column in self.found)
+        charges = (column.charge for column in self.found)
         drawn = (one.charge for one in self.drawn)
         bounds = (charge for one in self.bounded for charge in one.charges)
         values = (charge for one in self.valued for charge in one.charges)
-        rested = (*self.earlier, *found, *bounds, *drawn, *values)
+        rested = (*self.earlier, *charges, *bounds, *drawn, *values)
         return tuple({one.seq: one for one in rested}.values())
 
     @property
@@ -396,9 +396,9 @@ def agree(facts: Facts, sources: Sequence[Source]) -> bool:
     if facts.adaptive:
         return facts.rmse is None and not facts.laplace and not laplace and readings <= {"adaptive"}
     several = len(facts.tables)  # there is nothing of any of them if nothing had to be measured
-    own = sources[-several:]
-    noise = all(is_laplace(s.measured) == facts.laplace == facts.budget.pure for s in own)
-    kinds = all((s.reading != RESIDUALS) == facts.cells and s.reading != "adaptive" for s in own)
+    last = sources[-several:]
+    noise = all(is_laplace(s.measured) == facts.laplace == facts.budget.pure for s in last)
+    kinds = all((s.reading != RESIDUALS) == facts.cells and s.reading != "adaptive" for s in last)
     return (facts.rmse is None) == facts.biased and noise and kinds
 
 

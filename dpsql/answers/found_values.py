@@ -20,9 +20,9 @@ Parts = tuple[tuple[str, str], ...]
 """Names, as a reader knows them, and types of several values that are found together."""
 
 
-def parts_of(found: FoundExpression | None) -> Parts:
+def parts_of(expression: FoundExpression | None) -> Parts:
     """Describe the values that an expression joins; none if it is one alone."""
-    parts = () if found is None else found.parts
+    parts = () if expression is None else expression.parts
     return tuple((_name_of(part), part.type) for part in parts)
 
 
@@ -40,8 +40,8 @@ def values_of(text: str, parts: Parts) -> Joined | None:
     if texts is None:
         return None
     with suppress(ValueError, OverflowError):
-        found = tuple(map(_part_of, texts, (type_ for _, type_ in parts)))
-        return found if text_of(found) == text else None
+        values = tuple(map(_part_of, texts, (type_ for _, type_ in parts)))
+        return values if text_of(values) == text else None
     return None
 
 

@@ -172,16 +172,18 @@ class AnsweredFrames:
             KeyError: there is no such statement.
         """
         statement = self._statements[name]
-        found = [self._described(statement, i) for i in range(len(statement.outputs))]
-        for i, (column, role, kind, reason) in enumerate(found):
+        described = [self._described(statement, i) for i in range(len(statement.outputs))]
+        for i, (column, role, kind, reason) in enumerate(described):
             noted = [note.text for note in statement.notes if note.about(i, key=role == "key")]
             if noted:
-                found[i] = column, role, kind, "; ".join(filter(None, (reason, *noted)))
+                described[i] = column, role, kind, "; ".join(filter(None, (reason, *noted)))
         if self._answers.remark is not None:
-            found = [_remarked(f, self._answers.remark) for f in found]
+            described = [_remarked(f, self._answers.remark) for f in described]
         if self._biased is not None:
-            found = [f if f[1] == "key" else (f[0], f[1], "none", self._biased) for f in found]
-        return pl.DataFrame(found, schema=dict.fromkeys(DESCRIBED, pl.String), orient="row")
+            described = [
+                f if f[1] == "key" else (f[0], f[1], "none", self._biased) for f in described
+            ]
+        return pl.DataFrame(described, schema=dict.fromkeys(DESCRIBED, pl.String), orient="row")
 
     def _described(self, statement: Statement, i: int) -> DescribedOutput:
         if statement.post is not None:
@@ -226,19 +228,19 @@ class AnsweredFrames:
         outputs = statement.direct or ()
         order = _order(part, [o.key for o in outputs if o.key is not None])
         of = {o.name: part.group.columns[o.statistic] for o in outputs if o.statistic is not None}
-        found = {n: of_statistic(self._answers, c, part)[order] for n, c in of.items()}
+        supports = {n: of_statistic(self._answers, c, part)[order] for n, c in of.items()}
         ranges = {name: column.range for name, column in of.items() if column.range is not None}
-        return Footing.of(found, part.rows, ranges=ranges)
+        return Footing.of(supports, part.rows, ranges=ranges)
 
     def _values(self, output: DirectOutput, part: GroupBox) -> list[pl.Series]:
         column = part.group.columns[output.statistic or 0]
         name = output.name
         if column.quantile is not None:
-            found = self._answers.quantiles(
+            quantiles = self._answers.quantiles(
                 column, part, self._reach(self._confidence or CONFIDENCE)
             )
-            values = found.values.alias(name)
-            return self._with_interval(values, found.lower, found.upper, column.range)
+            values = quantiles.values.alias(name)
+            return self._with_interval(values, quantiles.lower, quantiles.upper, column.range)
         values = pl.Series(name, self._answers.values(column, part))
         if self._biased:
             return [values]
@@ -351,9 +353,9 @@ def _support(
     """Say what the rows of a result rest on."""
     known, width = PairSupport(statement, answers), len(post.everything)
     noisy = {i: output.name for i, output in enumerate(post.outputs) if output.noisy}
-    found = {name: known.of_values(result.to_series(width + i)) for i, name in noisy.items()}
+    supports = {name: known.of_values(result.to_series(width + i)) for i, name in noisy.items()}
     sizes = {i: result.to_series(at + 2) for i, at in post.bounds.items()}
-    found |= {noisy[i]: of.cast(pl.Float64).to_numpy() for i, of in sizes.items()}
+    supports |= {noisy[i]: of.cast(pl.Float64).to_numpy() for i, of in sizes.items()}
     doubtful: dict[str, pl.Series] = {}
     for i, name in noisy.items():
         placed = post.fractions.get(i)
@@ -363,7 +365,7 @@ def _support(
             several = len(placed.fraction.bottom) > 1  # as N·(N − 1), which no rows make negative
             doubtful[name] = unfounded(result.to_series(below), variances, positive=several)
     ranges = {noisy[i]: values for i, values in post.ranges.items()}
-    return Footing.of(found, result.height, doubtful, ranges)
+    return Footing.of(supports, result.height, doubtful, ranges)
 
 
 def quotients(post: Postprocessing, placed: Placed, result: pl.DataFrame, noise: Noise) -> Quotient:
@@ -666,11 +668,11 @@ class SuppressedFrames:
         for value in support.rows:
             few = self.few(support, value)
             beside = (f"{value}{end}" for end in ("", "_variance", "_lower", "_upper", "_adjusted"))
-            own = _roles(self.plain, name)
+            roles = _roles(self.plain, name)
             changed += [
                 pl.select(pl.when(~few).then(frame[column])).to_series().alias(column)
                 for column in beside
-                if column in frame.columns and (column == value or column not in own)
+                if column in frame.columns and (column == value or column not in roles)
             ]
         return frame.with_columns(changed)
 
@@ -690,7 +692,7 @@ def shown_and_marked(frames: SupportedFrames, name: str) -> tuple[pl.DataFrame, 
     """Return a frame as it is shown, see `as_read`, and the marks of its values."""
     plain = frames.plain if isinstance(frames, SuppressedFrames) else frames
     frame, support = plain.supported(name)
-    found, shown = [], frame
+    notes, shown = [], frame
     if isinstance(frames, SuppressedFrames):
         shown = frames.suppressed(name, frame, support)
     for value in support.rows:
@@ -700,8 +702,8 @@ def shown_and_marked(frames: SupportedFrames, name: str) -> tuple[pl.DataFrame, 
             DIVIDED: support.unfounded.get(value),
             NOISE: _is_noise(frame, value, support.ranges.get(value)),
         }
-        found.append(_first(flags, frame.height).alias(value))
-    return shown, pl.DataFrame(found, height=frame.height)
+        notes.append(_first(flags, frame.height).alias(value))
+    return shown, pl.DataFrame(notes, height=frame.height)
 
 
 def as_read(frames: SupportedFrames, name: str) -> tuple[pl.DataFrame, pl.DataFrame]:

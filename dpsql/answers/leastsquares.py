@@ -137,17 +137,17 @@ class MeasuredTable:
 
     def _added(self, of: Callable[[Rows], Array]) -> Array:
         """Add up what some rows say of the cells of their marginals, cell by cell."""
-        found = np.zeros(self.cells)
+        total = np.zeros(self.cells)
         for number, group in enumerate(self.groups):
             marginal = np.zeros(self._sizes(group))
             for row in group.rows:
                 marginal += LabeledArray(row.axes, of(row)).expand(group.axes)
             if self.index is None:
-                table = found.reshape(self.shape)
+                table = total.reshape(self.shape)
                 table += LabeledArray(group.axes, marginal).expand(range(table.ndim))
             else:
-                found += marginal.ravel()[self.index[number]]
-        return found
+                total += marginal.ravel()[self.index[number]]
+        return total
 
     def _sizes(self, group: _Group) -> tuple[int, ...]:
         return tuple(self.shape[axis] for axis in group.axes)

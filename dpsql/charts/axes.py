@@ -102,9 +102,9 @@ def _time_ticks(times: Sequence[str], most: int) -> list[tuple[str | float, str]
     years = {w: t for w, t in months.items() if t.month == 1}
     forms = ((years, "%Y"), (months, "%Y-%m"), (midnights, "%Y-%m-%d"))
     enough = [each for each in forms if len(each[0]) >= min(3, len(all_of))]
-    found, form = enough[0] if enough else (all_of, "%m-%d %H:%M")
-    every = max(-(-len(found) // most), 1)
-    return [(written, f"{t:{form}}") for written, t in list(found.items())[::every]]
+    ticks, form = enough[0] if enough else (all_of, "%m-%d %H:%M")
+    every = max(-(-len(ticks) // most), 1)
+    return [(written, f"{t:{form}}") for written, t in list(ticks.items())[::every]]
 
 
 def place(scale: Scale, key: str | float) -> float:
@@ -119,14 +119,14 @@ def key_axis(title: str, scale: Scale, keys: Sequence[str | float], width: float
     """
     ticks: dict[str, Any] = {**_APART, "tickCount": 6 if width > 300 else 3}
     if scale == "temporal":
-        own: dict[str, Any] = {"scale": {"type": "utc"}}
+        properties: dict[str, Any] = {"scale": {"type": "utc"}}
         ticks |= {"format": _clock([str(key) for key in keys]), "labelSeparation": 18}
     else:
-        own = {"scale": {"zero": False, "nice": False}}
+        properties = {"scale": {"zero": False, "nice": False}}
         numbers = [float(key) for key in keys]
         if max(map(abs, numbers), default=0) < _PLAIN:
             ticks["format"] = ".9~f"
-    return {"field": "key", "type": scale, "title": title, "axis": ticks, **own}
+    return {"field": "key", "type": scale, "title": title, "axis": ticks, **properties}
 
 
 def _clock(times: Sequence[str]) -> str:

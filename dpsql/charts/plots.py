@@ -21,8 +21,8 @@ LONGEST_TITLE = 100
 
 def plotted(figure: Figure, title: str) -> altair.Chart | altair.LayerChart:
     """Return a figure of one panel as an object of Altair, see `plotted_panels`."""
-    found: altair.Chart = _made(figure, title)
-    return found
+    chart: altair.Chart = _made(figure, title)
+    return chart
 
 
 def plotted_panels(
@@ -35,8 +35,8 @@ def plotted_panels(
     Raises:
         PlotError: Altair is not installed.
     """
-    found: altair.Chart = _made(figure, title)
-    return found
+    chart: altair.Chart = _made(figure, title)
+    return chart
 
 
 def _made(figure: Figure, title: str) -> Any:

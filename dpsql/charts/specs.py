@@ -139,11 +139,11 @@ class Points:
     def numbers(self, *, hollow: bool) -> list[float]:
         """Return the numbers that are hollow, or those that mean something, with intervals."""
         rows = zip(self.values, self.ends, self.all_marks, strict=True)
-        found = [] if hollow else [limit for limit in self.limits if limit is not None]
+        values = [] if hollow else [limit for limit in self.limits if limit is not None]
         for value, end, mark in rows:
             if value is not None and not mark.said and mark.is_hollow == hollow:
-                found += [value, *(end or ())]
-        return found
+                values += [value, *(end or ())]
+        return values
 
     @property
     def all_marks(self) -> Sequence[Mark]:
@@ -439,7 +439,7 @@ def curves(lines: Curves) -> dict[str, Any]:
     names = [curve.name for curve in lines.curves]
     data = [{"of": c.name, "key": key, "value": v} for c in lines.curves for key, v in c.points]
     keys = sorted({key for curve in lines.curves for key, _ in curve.points})
-    own = {"domain": names, "range": list(EACH[: len(names)])}
+    colors = {"domain": names, "range": list(EACH[: len(names)])}
     below = {
         "orient": "bottom",
         "direction": "vertical",
@@ -468,7 +468,7 @@ def curves(lines: Curves) -> dict[str, Any]:
                     "scale": {"type": "log"},
                     "axis": {"format": ".3~g", **above("left", 0)},
                 },
-                "color": {"field": "of", "type": "nominal", "scale": own, "legend": below},
+                "color": {"field": "of", "type": "nominal", "scale": colors, "legend": below},
             },
         }
     )

@@ -367,10 +367,10 @@ def _keys(title: str, scale: Scale, keys: Sequence[str | float], *, is_narrow: b
     """Return the axis along which a line goes, with as many ticks as there is room for."""
     places = [place(scale, key) for key in keys]
     for most in (4, 3, 2) if is_narrow else (6,):
-        found = key_ticks(scale, keys, most)
-        if _pixels(said for _, said in found) <= NARROWEST:
+        ticks = key_ticks(scale, keys, most)
+        if _pixels(said for _, said in ticks) <= NARROWEST:
             break
-    return _Ruler(span_of(places), [(place(scale, key), said) for key, said in found], title)
+    return _Ruler(span_of(places), [(place(scale, key), said) for key, said in ticks], title)
 
 
 def _pixels(labels: Iterable[str]) -> float:
@@ -382,8 +382,8 @@ def _powers(low: float, high: float) -> list[float]:
     """Return numbers between two others that look well on a logarithmic axis."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     steps = (1, 2, 5) if last - first <= 2 else (1,)
-    found = [step * 10.0**power for power in range(first, last + 1) for step in steps]
-    return [each for each in found if low <= each <= high]
+    powers = [step * 10.0**power for power in range(first, last + 1) for step in steps]
+    return [each for each in powers if low <= each <= high]
 
 
 def _runs(items: Sequence[T | None]) -> Iterator[list[T]]:
@@ -420,8 +420,8 @@ def _table(grid: Grid, span: Span | None) -> str:
 
 
 def _row(label: str, cells: Sequence[str], more: Sequence[str]) -> str:
-    own = "".join([*cells, *more])
-    return f'<tr><th scope="row" style="{_LEFT}">{text(label)}</th>{own}</tr>'
+    content = "".join([*cells, *more])
+    return f'<tr><th scope="row" style="{_LEFT}">{text(label)}</th>{content}</tr>'
 
 
 def _dim(said: str) -> str:

@@ -85,7 +85,7 @@ _RESERVED = frozenset({"con", "prn", "aux", "nul", *_PORTS})
 
 def plain_names(statements: Iterable[str]) -> dict[str, str]:
     """Give each statement a name that is safe everywhere: lower case, and of no other one."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     taken: set[str] = set()
     for statement in statements:
         base = re.sub(r"[^a-z0-9]+", "_", statement.lower())[:MAX_NAME].strip("_") or "query"
@@ -95,8 +95,8 @@ def plain_names(statements: Iterable[str]) -> dict[str, str]:
             number += 1
             name = f"{base}_{number}"
         taken.add(name)
-        found[statement] = name
-    return found
+        names[statement] = name
+    return names
 
 
 def check_target(path: Path) -> None:

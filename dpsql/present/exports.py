@@ -160,11 +160,11 @@ class Answered:
 
     def footnotes(self, table: Shown) -> list[str]:
         """Say what signs in a table of office style mean."""
-        found = [cell.text for row in table.rows for cell, c in zip(row, table.columns, strict=True)
+        texts = [cell.text for row in table.rows for cell, c in zip(row, table.columns, strict=True)
                  if c.numeric]  # fmt: skip
-        signs = {text.rpartition(" ")[2] for text in found}
-        signs |= {"()"} if any("(" in text for text in found) else set()
-        signs |= {"[]"} if any("[" in text for text in found) else set()
+        signs = {text.rpartition(" ")[2] for text in texts}
+        signs |= {"()"} if any("(" in text for text in texts) else set()
+        signs |= {"[]"} if any("[" in text for text in texts) else set()
         return [
             said.format(share=self.share) if sign in ("()", "[]") else f"{sign}  {said}"
             for sign, said in _FOOTNOTES.items()
@@ -246,8 +246,8 @@ def as_office_csv(answered: Answered) -> str:
 
 
 def _in_style(answered: Answered, style: Style) -> tuple[Shown, str]:
-    found = answered.sides() if style == "office" else None
-    return found or (answered.table(style, total=answered.frame.height), "")
+    sides = answered.sides() if style == "office" else None
+    return sides or (answered.table(style, total=answered.frame.height), "")
 
 
 def _header(table: Shown) -> list[str]:
@@ -278,12 +278,12 @@ def _together(
 
 def _errors(variances: pl.Series) -> list[str]:
     """Write standard errors; few are different."""
-    found: dict[float | None, str] = {}
+    errors: dict[float | None, str] = {}
     known = variances.cast(pl.Float64).to_list()
     for each in known:
-        if each not in found:
-            found[each] = error_of(None if each is None or each < 0 else math.sqrt(each))
-    return [found[each] for each in known]
+        if each not in errors:
+            errors[each] = error_of(None if each is None or each < 0 else math.sqrt(each))
+    return [errors[each] for each in known]
 
 
 def _plain(
@@ -464,10 +464,10 @@ def to_duckdb(
     """
     names, tables = _table_names(frames), _tables(facts, frames)
     if isinstance(con, (str, Path)):
-        found = _to_file(Path(con), tables, schema, overwrite=overwrite)
+        written = _to_file(Path(con), tables, schema, overwrite=overwrite)
     else:
-        found = write_answers(con, tables, schema, overwrite=overwrite)
-    return {statement: found[name] for statement, name in names.items()}
+        written = write_answers(con, tables, schema, overwrite=overwrite)
+    return {statement: written[name] for statement, name in names.items()}
 
 
 def _to_file(
@@ -489,11 +489,13 @@ def _to_file(
                 "were written so, and others left alone; or name a new file.",
             )
     if there:
-        found = write_database(path, tables)
+        written = write_database(path, tables)
     else:
         with new_file(path) as draft:
-            found = write_database(draft, tables)
-    return {name: where.partition(".")[2] for name, where in found.items()}  # without the database
+            written = write_database(draft, tables)
+    return {
+        name: where.partition(".")[2] for name, where in written.items()
+    }  # without the database
 
 
 def _table_names(frames: Frames) -> dict[str, str]:

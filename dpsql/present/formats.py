@@ -237,7 +237,7 @@ def meanings(
         if row["role"] == "value"
         for role in ("variance", "standard_error", "lower", "upper")
     }
-    found = []
+    meanings_of_rows = []
     for column, dtype in types.items():
         if column in said:  # an analyst may call a column so, too
             row = said[column]
@@ -246,8 +246,8 @@ def meanings(
         else:
             role, name = beside.get(column, ("value", column))
             own = role, name, _of_noise(role, name, confidence or CONFIDENCE)
-        found.append(Meaning(column, sql_type(dtype), *own))
-    return found
+        meanings_of_rows.append(Meaning(column, sql_type(dtype), *own))
+    return meanings_of_rows
 
 
 def _beside(value: str, types: Mapping[str, pl.DataType]) -> str:

@@ -347,13 +347,13 @@ def _too_small(size: int, most: int) -> ReleaseFormatError:
 
 def _enough(parts: Sequence[_LeftOut], over: int) -> list[_LeftOut]:
     """Return the first parts, as many as the page is too large by."""
-    found = []
+    enough = []
     for part in parts:
-        found.append(part)
+        enough.append(part)
         over -= part.size
         if over <= 0:
             break
-    return found
+    return enough
 
 
 def _parts(page: Page) -> Iterable[_LeftOut]:
@@ -385,11 +385,11 @@ def _size_of_rows(shown: Shown, first: int) -> int:
 
 def _without(page: Page, parts: Sequence[_LeftOut]) -> Page:
     """Leave parts out, and say in their statements which."""
-    own: dict[int | None, list[_LeftOut]] = {}
+    left_out: dict[int | None, list[_LeftOut]] = {}
     for part in parts:
-        own.setdefault(part.section, []).append(part)
-    kept = _kept(page.downloads, own.get(None, ()))
-    told = [_shorter(section, own.get(i, ())) for i, section in enumerate(page.statements)]
+        left_out.setdefault(part.section, []).append(part)
+    kept = _kept(page.downloads, left_out.get(None, ()))
+    told = [_shorter(section, left_out.get(i, ())) for i, section in enumerate(page.statements)]
     return replace(page, downloads=kept, statements=told)
 
 

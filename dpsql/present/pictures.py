@@ -275,11 +275,11 @@ class Labels:
 
 def ordered(column: pl.Series) -> pl.Series:
     """Return each value once: numbers, times and ENUMs in their order, others as they come."""
-    found = column.unique(maintain_order=True)
+    values = column.unique(maintain_order=True)
     dtype = column.dtype
     if dtype.is_numeric() or dtype.is_temporal() or isinstance(dtype, pl.Enum):
-        return found.sort(nulls_last=True)
-    return found
+        return values.sort(nulls_last=True)
+    return values
 
 
 def scale_of(column: pl.Series) -> Scale:
@@ -370,15 +370,15 @@ def layout_of(frame: pl.DataFrame, keys: Sequence[str]) -> Layout:
 def sizes_of(frame: pl.DataFrame, by: Sequence[str], value: str) -> tuple[pl.DataFrame, pl.Series]:
     """Return groups in order of appearance, and the sums of the magnitudes of a value in them."""
     size = "".join([*by, "size"])  # like none of the others
-    own = frame.select(by).with_columns(finite(frame[value]).abs().alias(size))
-    found = own.group_by(by, maintain_order=True).agg(pl.col(size).sum())
-    return found.select(by), found[size]
+    sized = frame.select(by).with_columns(finite(frame[value]).abs().alias(size))
+    sizes = sized.group_by(by, maintain_order=True).agg(pl.col(size).sum())
+    return sizes.select(by), sizes[size]
 
 
 def finite(column: pl.Series) -> pl.Series:
     """Return numbers as floats, and NULL where there are none."""
-    found = column.cast(pl.Float64)
-    return pl.select(pl.when(found.is_finite()).then(found)).to_series()
+    numbers = column.cast(pl.Float64)
+    return pl.select(pl.when(numbers.is_finite()).then(numbers)).to_series()
 
 
 MOST_BARS, MOST_SIDE = 40, 24
@@ -417,8 +417,8 @@ def chart_of(
         notes.append(f"the first {most} of {len(wanted):,} values")
     known = Drawable(frozenset(described["column"]), confidence)
     draft = _Drafted(wanted[:most], layout_of(frame, keys), known, panels, notes)
-    found = noise_marked(frame, wanted) if marks is None else marks
-    return draft.figure(with_marks(frame, found.select(wanted[:most])))
+    marked = noise_marked(frame, wanted) if marks is None else marks
+    return draft.figure(with_marks(frame, marked.select(wanted[:most])))
 
 
 def chart_wanted(
@@ -434,23 +434,23 @@ def chart_wanted(
     Raises:
         PlotError: there is none that fits, or no such value; or they are too many.
     """
-    own = described.filter(pl.col("role") == "value")["column"].to_list()
+    values = described.filter(pl.col("role") == "value")["column"].to_list()
     wanted = value if value is None else [value] if isinstance(value, str) else _listed(value)
     for each in wanted or ():
-        if each not in own:
+        if each not in values:
             said = printable(each) if isinstance(each, str) else shown(each)
-            listed = ", ".join(map(printable, own)) or "none"
+            listed = ", ".join(map(printable, values)) or "none"
             raise PlotError(
                 f"{printable(statement)} has no value {said}.", hint=f"its values are {listed}."
             )
     if wanted is not None and not 1 <= len(wanted) <= MOST_VALUES:
         raise PlotError(
             f"A picture has one value to {MOST_VALUES}, not {len(wanted)}.",
-            hint=f"name some of them: value={own[:MOST_VALUES]!r}.",
+            hint=f"name some of them: value={values[:MOST_VALUES]!r}.",
         )
-    found = chart_of(frame, described, confidence, wanted, marks=marks)
-    if found is not None:
-        return found
+    chart = chart_of(frame, described, confidence, wanted, marks=marks)
+    if chart is not None:
+        return chart
     keys = described.filter(pl.col("role") == "key").height
     raise PlotError(
         f"No picture fits {printable(statement)}: a picture needs a number for each row, at least "
@@ -539,10 +539,10 @@ class _Drafted:
 
     def _meant(self, frame: pl.DataFrame) -> list[str]:
         """Name the kind of the intervals, value by value if there are several kinds."""
-        found = {value: self._known.meaning(frame, value) for value in self._values}
-        if len({*found.values()}) == 1:
-            return [kind for kind in list(found.values())[:1] if kind]
-        return [f"{name(value)}: {kind or 'no intervals'}" for value, kind in found.items()]
+        meanings = {value: self._known.meaning(frame, value) for value in self._values}
+        if len({*meanings.values()}) == 1:
+            return [kind for kind in list(meanings.values())[:1] if kind]
+        return [f"{name(value)}: {kind or 'no intervals'}" for value, kind in meanings.items()]
 
     def _what(self, panels: int) -> str:
         layout = self._layout
@@ -551,17 +551,17 @@ class _Drafted:
             kind = "A table" if panels == 1 else "Tables"
         elif layout.scale != "nominal":
             kind = "A line" if panels == 1 else "Lines"
-        found = f"{kind}: {_and([name(v) for v in self._values])} by {_and(map(name, layout.keys))}"
-        return f"{found}, for each {_and(map(name, layout.by))}" if layout.by else found
+        words = f"{kind}: {_and([name(v) for v in self._values])} by {_and(map(name, layout.keys))}"
+        return f"{words}, for each {_and(map(name, layout.by))}" if layout.by else words
 
     def _ranges(self, panels: Sequence[_Drawn]) -> str:
         """Say from where to where values go."""
-        found = []
+        ranges = []
         for value in self._values:
             own = [each.numbers for each in panels if each.value == value]
             said = _range([number for each in own for number in each if number is not None])
-            found.append(said if len(self._values) == 1 else f"{name(value)}: {said}")
-        return " ".join(found)
+            ranges.append(said if len(self._values) == 1 else f"{name(value)}: {said}")
+        return " ".join(ranges)
 
     def _parts(self, frame: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
         """Return what each panel shows, with its title: one part, or one for each group."""
@@ -681,13 +681,13 @@ class _Drafted:
 
     def _largest(self, frame: pl.DataFrame, key: str, most: int) -> pl.Series:
         """Return the values of a key in order: those of the largest numbers, if too many."""
-        found = ordered(frame[key])
-        if found.len() <= most:
-            return found
+        keys = ordered(frame[key])
+        if keys.len() <= most:
+            return keys
         groups, sizes = sizes_of(frame, [key], self._values[0])
         chosen = groups[key][sizes.arg_sort(descending=True)[:most]]
-        self._note(f"of {found.len():,} values of {name(key)} the {most} with the largest numbers")
-        return found.filter(found.is_in(chosen.implode(), nulls_equal=True))
+        self._note(f"of {keys.len():,} values of {name(key)} the {most} with the largest numbers")
+        return keys.filter(keys.is_in(chosen.implode(), nulls_equal=True))
 
 
 def _among(frame: pl.DataFrame, kept: dict[str, pl.Series]) -> pl.DataFrame:

@@ -398,15 +398,15 @@ if lacking := _FIELDS - {fact.attribute for fact in FACTS}:
 
 def document_of(facts: Facts, which: In) -> dict[str, Any]:
     """Return the facts that a document has, as JSON has them."""
-    found: dict[str, Any] = {}
+    document: dict[str, Any] = {}
     for fact in FACTS:
         if which in fact.shows:
             *parts, name = fact.at.split(".")
-            place = found
+            place = document
             for part in parts:
                 place = place.setdefault(part, {})
             place[name] = fact.written(facts)
-    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(found, enc_hook=_plain))
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(document, enc_hook=_plain))
     return plain
 
 

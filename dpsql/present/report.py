@@ -167,7 +167,7 @@ class Answer:
 
         Where standard errors aren't known, it is half of the width of intervals.
         """
-        found = {}
+        errors_of_columns = {}
         for name in self._marks.columns:
             if f"{name}_variance" in self._frame.columns:
                 off, sure = self._frame[f"{name}_variance"].sqrt(), ""
@@ -175,14 +175,14 @@ class Answer:
                 if off.null_count() == off.len() and ends is not None and ends.is_numeric():
                     off = (self._frame[f"{name}_upper"] - self._frame[f"{name}_lower"]) / 2
                     sure = f" at {100 * (self._facts.confidence or 0):g} %"
-                found[name] = _off(off.drop_nulls(), sure)
-        return {name: said for name, said in found.items() if said}
+                errors_of_columns[name] = _off(off.drop_nulls(), sure)
+        return {name: said for name, said in errors_of_columns.items() if said}
 
     @property
     def meanings(self) -> list[tuple[str, str]]:
         """The meaning of each column of the files."""
-        found = formats.meanings(self._frame.schema, self._described, self._facts.confidence)
-        return [(each.column, f"{each.meaning} ({each.type[:60]})") for each in found]
+        meant = formats.meanings(self._frame.schema, self._described, self._facts.confidence)
+        return [(each.column, f"{each.meaning} ({each.type[:60]})") for each in meant]
 
     def picture(self) -> Picture | None:
         """Draw the answer, if there is a picture that fits."""
@@ -381,44 +381,48 @@ def _key_facts(facts: Facts) -> list[tuple[str, str]]:
 
 
 def _warnings(facts: Facts, dominated: Sequence[str]) -> list[str]:
-    found = [] if facts.warning is None else [printable(facts.warning)]
+    warnings = [] if facts.warning is None else [printable(facts.warning)]
     if facts.biased:
-        found.append(
+        warnings.append(
             "Answers are biased by an amount that is not known: they were fitted to what was "
             "measured, and have no standard errors."
         )
     if dominated:
         names = ", ".join(dominated[:10])
         more = f" and {len(dominated) - 10:,} more" if len(dominated) > 10 else ""
-        found.append(f"Noise dominates the answers to {names}{more}.")
+        warnings.append(f"Noise dominates the answers to {names}{more}.")
     if facts.suppress_below is not None:
-        found.append(f"Values that rest on fewer than {facts.suppress_below:g} rows are left out.")
-    return found
+        warnings.append(
+            f"Values that rest on fewer than {facts.suppress_below:g} rows are left out."
+        )
+    return warnings
 
 
 def _budget(facts: Facts, account: Ledger | None) -> list[tuple[str, str]]:
     if facts.budget is None:
-        found = [("charged", "nothing: all follows from earlier releases or from declarations")]
+        facts_of_budget = [
+            ("charged", "nothing: all follows from earlier releases or from declarations")
+        ]
     else:
-        found = [("charged", charged_words(facts.budget, facts))]
-        found.append(("the same as", "; ".join(budget_forms(facts.budget))))
+        facts_of_budget = [("charged", charged_words(facts.budget, facts))]
+        facts_of_budget.append(("the same as", "; ".join(budget_forms(facts.budget))))
     everything = in_all(facts)
     if everything is not None:
-        found.append(("in all", everything))
+        facts_of_budget.append(("in all", everything))
     if account is None:
-        return [*found, ("left", "not told here: the ledger was not at hand")]
-    found.append(("spent until now", spent_of(account)))
+        return [*facts_of_budget, ("left", "not told here: the ledger was not at hand")]
+    facts_of_budget.append(("spent until now", spent_of(account)))
     total, left = total_of(account), left_of(account)
     if total is None:
-        return [*found, ("total", "not fixed: spending is recorded and not limited")]
-    found.append(("left", left if account.remaining and left else "nothing"))
-    return [*found, ("total", total), ("as of", now())]
+        return [*facts_of_budget, ("total", "not fixed: spending is recorded and not limited")]
+    facts_of_budget.append(("left", left if account.remaining and left else "nothing"))
+    return [*facts_of_budget, ("total", total), ("as of", now())]
 
 
 def _provenance(facts: Facts, measurements: bytes) -> list[tuple[str, str]]:
-    found = [*how_measured(facts), *limits(facts), *lines_of(facts, "Privacy", "page")]
+    provenance = [*how_measured(facts), *limits(facts), *lines_of(facts, "Privacy", "page")]
     digest = hashlib.sha256(measurements).hexdigest()
-    return [*found, ("SHA-256 of the noisy integers", digest)]
+    return [*provenance, ("SHA-256 of the noisy integers", digest)]
 
 
 # ── A release as a card in notebooks: the first rows of its answers, and their pictures ──────────

@@ -143,8 +143,8 @@ class Reported(ABC):
         frames, _ = self._all
         described, confidence = frames.columns(name), self.facts.confidence
         frame, marks = as_read(frames, name)
-        found = chart_wanted(name, frame, described, confidence, value, marks)
-        return plotted_panels(found, name)
+        chart = chart_wanted(name, frame, described, confidence, value, marks)
+        return plotted_panels(chart, name)
 
 
 def check_title(title: object) -> None:

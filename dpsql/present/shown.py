@@ -39,8 +39,8 @@ def shown_value(value: object, decimals: int | None) -> object:
     """Round a number for display; anything else, and what has no error, stays as it is."""
     if decimals is None or not isinstance(value, float) or not abs(value) < LARGEST:
         return value
-    found = Decimal(f"{value:.{decimals}f}")
-    return found if found else abs(found)
+    shown = Decimal(f"{value:.{decimals}f}")
+    return shown if shown else abs(shown)
 
 
 def with_errors(frame: pl.DataFrame, values: Collection[str] | None = None) -> pl.DataFrame:
@@ -50,14 +50,14 @@ def with_errors(frame: pl.DataFrame, values: Collection[str] | None = None) -> p
         frame: with variances.
         values: which columns are values; by default those that have what looks like a variance.
     """
-    found, known = [], frame.columns if values is None else values
+    columns, known = [], frame.columns if values is None else values
     for column in frame.iter_columns():
         value = column.name.removesuffix(VARIANCE)
         error = f"{value}{ERROR}"
         is_beside = value != column.name and value in known and error not in frame.columns
         is_beside &= column.dtype.is_float()
-        found.append(column.sqrt().alias(error) if is_beside else column)
-    return pl.DataFrame(found)
+        columns.append(column.sqrt().alias(error) if is_beside else column)
+    return pl.DataFrame(columns)
 
 
 def number_of(value: object, decimals: int | None = None) -> str:
@@ -108,15 +108,15 @@ def shown_frame(frame: pl.DataFrame) -> pl.DataFrame:
     """Return a frame to be looked at: what is rounded for display is text in it."""
     frame = with_errors(frame)
     rows = shown_rows(frame)
-    found = []
+    series = []
     for i, name in enumerate(frame.columns):
         values = [row[i] for row in rows]
         if any(isinstance(value, Decimal) for value in values) and frame[name].dtype.is_float():
             texts = [None if value is None else str(value) for value in values]
-            found.append(pl.Series(name, texts, dtype=pl.String))
+            series.append(pl.Series(name, texts, dtype=pl.String))
         else:
-            found.append(frame[name])
-    return pl.DataFrame(found)
+            series.append(frame[name])
+    return pl.DataFrame(series)
 
 
 def answer_table(frame: pl.DataFrame, name: str = "") -> Html:

@@ -99,8 +99,8 @@ def _together(
     budget: Budget | None, earlier: Sequence[tuple[Fraction, Fraction]]
 ) -> tuple[Fraction, Fraction]:
     """Add up, as μ² and δ, what was charged for a release and for all that it rests on."""
-    own = [] if budget is None else [(budget.mu_squared, budget.key_delta)]
-    mu_squared, delta = (sum(parts, Fraction(0)) for parts in zip(*earlier, *own, strict=True))
+    charges = [] if budget is None else [(budget.mu_squared, budget.key_delta)]
+    mu_squared, delta = (sum(parts, Fraction(0)) for parts in zip(*earlier, *charges, strict=True))
     return mu_squared, delta
 
 
@@ -219,15 +219,15 @@ def limits(facts: Facts) -> Iterator[tuple[str, str]]:
 
 def _learned(facts: Facts) -> str:
     """Say what is known of columns without the rows, and what was found in these."""
-    found = [
+    learned = [
         f"{what} of {', '.join(f'{printable(one.path[-1])}.{printable(one.label)}' for one in of)}"
         for what, of in (("values", facts.found), ("bounds", facts.bounded))
         if of
     ]
-    if not found:
+    if not learned:
         return "declared by the data owner, not learned"
     return (
-        f"{' and '.join(found)} were found in the rows, and charged; "
+        f"{' and '.join(learned)} were found in the rows, and charged; "
         "all others are declared by the data owner, not learned"
     )
 
@@ -257,17 +257,17 @@ def promised(
         neighbours: what is hidden, in words.
         earlier: what was charged, as μ² and δ, for earlier releases on which answers rest as well.
     """
-    found = [("Who is protected?", _protected(tables)), ("What is hidden?", _hidden(neighbours))]
+    promises = [("Who is protected?", _protected(tables)), ("What is hidden?", _hidden(neighbours))]
     if budget is None:
-        found.append(("What does this release cost?", _FREE))
+        promises.append(("What does this release cost?", _FREE))
     if earlier:
-        found.append(("What does ε mean here?", _with_earlier(budget, earlier)))
+        promises.append(("What does ε mean here?", _with_earlier(budget, earlier)))
     elif budget is not None:
-        found += [
+        promises += [
             ("What does ε mean here?", _meaning(budget)),
             ("How well could somebody guess?", _guessing(budget)),
         ]
-    return found
+    return promises
 
 
 _FREE = (
@@ -280,7 +280,7 @@ def not_protected(tables: Sequence[Table]) -> list[str]:
     """Say what the promise does not cover."""
     bounded = [table for table in tables if table.unit is not None and table.is_bounded]
     rows = [table for table in tables if table.unit is None and not table.each_row]
-    found = [
+    exceptions = [
         "Facts about many people. Readers can learn that two things go together in the data, and "
         "apply this to people who are in the data and to people who are not.",
         "Public declarations: the names, labels and bounds of columns, public tables that "
@@ -293,24 +293,24 @@ def not_protected(tables: Sequence[Table]) -> list[str]:
     ]
     if rows:
         names = _names(rows)
-        found.insert(
+        exceptions.insert(
             1,
             f"People with several rows in {names}, as persons: each row is protected by itself. "
             "For k rows of one person together, the protection is that of a budget in which μ, a "
             "measure of the loss of privacy, is k times as large.",
         )
     if any(table.unit is not None for table in tables):
-        found.insert(
+        exceptions.insert(
             1,
             "Several units together, such as all members of a household: for k of them, the "
             "protection is that of a budget in which μ, a measure of the loss of privacy, is k "
             "times as large.",
         )
     if bounded:
-        found.append(
+        exceptions.append(
             "Rows beyond the bound. They are not counted, so totals may be too low by their number."
         )
-    return found
+    return exceptions
 
 
 def _protected(tables: Sequence[Table]) -> str:

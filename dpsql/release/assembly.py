@@ -444,15 +444,15 @@ def _of_round(script: Script, table: TableTargets, measured: Sequence[Measured])
     """Return what a round measured of a table."""
     from dpsql.planner.mechanisms.aim_rounds import block_of
 
-    own = [one for one in measured if one.measure == table.measure]
-    columns = {a for one in own for a in one.attributes}
+    rounds = [one for one in measured if one.measure == table.measure]
+    columns = {a for one in rounds for a in one.attributes}
     sizes = {a: n for a, n in table.sizes.items() if a in columns}
     return Source(
-        tuple(block_of(one.attributes, sizes, one.variance) for one in own),
+        tuple(block_of(one.attributes, sizes, one.variance) for one in rounds),
         {a: Reference.of_cells(n) for a, n in sizes.items()},
         sizes,
         {a: of for a, of in script.merged.items() if a in columns},
-        {frozenset(one.attributes): one.values for one in own},
+        {frozenset(one.attributes): one.values for one in rounds},
         reading="adaptive",
     )
 

@@ -71,10 +71,10 @@ class KeptQuantiles(msgspec.Struct, frozen=True):
 
     def tells(self, one: DrawnQuantiles) -> bool:
         """Whether these are what a release tells of."""
-        own = (self.label, self.name, self.probability, self.type, self.low, self.high)
+        identity = (self.label, self.name, self.probability, self.type, self.low, self.high)
         told = (one.label, one.name, one.probability, one.type, one.low, one.high)
         drawn = self.places, self.epsilon, self.among, self.single
-        return own == told and drawn == (one.places, one.epsilon, one.among, one.single)
+        return identity == told and drawn == (one.places, one.epsilon, one.among, one.single)
 
 
 class KeptDraws(msgspec.Struct, frozen=True):
@@ -136,10 +136,10 @@ def decode_quantiles(content: bytes) -> KeptDraws:
             raise ValueError
         document = zlib.decompress(content.removeprefix(_MARK))
         kind = KeptQuantiles | tuple[KeptQuantiles, ...]
-        found = msgspec.json.decode(document, type=kind, dec_hook=_fraction)
-        if not found:
+        kept = msgspec.json.decode(document, type=kind, dec_hook=_fraction)
+        if not kept:
             raise ValueError
-        return KeptDraws((found,) if isinstance(found, KeptQuantiles) else found)
+        return KeptDraws((kept,) if isinstance(kept, KeptQuantiles) else kept)
     except (ValueError, TypeError, zlib.error, RecursionError):  # msgspec's errors are ValueErrors
         raise ReleaseFormatError(
             "The quantiles can't be read: they are damaged, or of another version.",

@@ -183,10 +183,10 @@ def malformed(why: str) -> ReleaseFormatError:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
         raise ValueError
-    return found
+    return unique
 
 
 def _refuse(constant: str) -> float:
@@ -265,11 +265,11 @@ def _are_values(computed: FoundValues) -> bool:
         return False
 
 
-def _are_scores(found: FoundColumn, table: Table) -> bool:
+def _are_scores(column: FoundColumn, table: Table) -> bool:
     """Whether the scores of keys are some by which they were told, and that counts take along."""
-    least = found.rule.rounds[0].threshold
-    told = least <= min(found.scores) and max(found.scores) <= MAX_SCORE
-    return told and CellScores.of(table, found) is not None
+    least = column.rule.rounds[0].threshold
+    told = least <= min(column.scores) and max(column.scores) <= MAX_SCORE
+    return told and CellScores.of(table, column) is not None
 
 
 DOCUMENT = "release.json"
@@ -441,21 +441,21 @@ def _check_drawn(
 ) -> None:
     """Check that a ledger drew these quantiles, of the table that a release says."""
     kept, charged = ledger.content(entry), {of.table for of in entry.purpose.tables}
-    own = {identity_of(table) for table in tables if table.path == drawn.path}
+    identities = {identity_of(table) for table in tables if table.path == drawn.path}
     each = () if kept is None else decode_quantiles(kept).each
-    if own != charged or (kept is not None and not any(one.tells(drawn) for one in each)):
+    if identities != charged or (kept is not None and not any(one.tells(drawn) for one in each)):
         raise _forged()
 
 
-def _tells(kept: KeptKeys, found: FoundColumn, table: Table) -> bool:
+def _tells(kept: KeptKeys, column: FoundColumn, table: Table) -> bool:
     """Whether a ledger's keys are those of a release: by their rule, and by scores that it uses."""
-    if (kept.column, kept.rule, kept.parts) != (found.label, found.rule, found.parts):
+    if (kept.column, kept.rule, kept.parts) != (column.label, column.rule, column.parts):
         return False
-    domain = found.domain(table)
-    if not found.scores or domain is None:
-        return not found.scores
-    told = FoundKeys.of(kept, found.charge.request, domain.other or OTHER)
-    return told.scores == found.scores
+    domain = column.domain(table)
+    if not column.scores or domain is None:
+        return not column.scores
+    told = FoundKeys.of(kept, column.charge.request, domain.other or OTHER)
+    return told.scores == column.scores
 
 
 def _kept_of(kept: Sequence[Source], part: Sequence[Source]) -> list[Source]:
@@ -477,8 +477,8 @@ def _by_entry(facts: Facts, sources: Sequence[Source]) -> list[Sequence[Source]]
     if facts.adaptive:
         return [sources]
     apart = len(sources) if facts.receipt is None else -len(facts.tables)
-    own = [sources[apart:]] if facts.receipt is not None else []
-    return [*((source,) for source in sources[:apart]), *own]
+    of_receipt = [sources[apart:]] if facts.receipt is not None else []
+    return [*((source,) for source in sources[:apart]), *of_receipt]
 
 
 def _are_of(facts: Facts, held: Sequence[Entry], parts: Sequence[Sequence[Source]]) -> bool:
@@ -492,19 +492,19 @@ def _are_of(facts: Facts, held: Sequence[Entry], parts: Sequence[Sequence[Source
     beside: dict[str, ChargedTable] = {}
     rows: dict[str, tuple[str, str, str]] = {}
     for entry, part in zip(held, parts, strict=True):
-        own = facts.receipt is not None and entry is held[-1]
-        if own and not several.keys() <= {source.table for source in part}:
+        last_of_receipt = facts.receipt is not None and entry is held[-1]
+        if last_of_receipt and not several.keys() <= {source.table for source in part}:
             return False
         for source in part:
             charged = _charged_for(entry, source)
             if charged is None:
                 return False
-            if not own and source.table not in asked:
+            if not last_of_receipt and source.table not in asked:
                 if beside.setdefault(source.table, charged) != charged:
                     return False
                 continue
             table = several.get(source.table) if several else facts.table
-            if table is None or not _is_described(charged, source, table, own=own):
+            if table is None or not _is_described(charged, source, table, own=last_of_receipt):
                 return False
             if rows.setdefault(charged.table if several else "", charged.rows) != charged.rows:
                 return False

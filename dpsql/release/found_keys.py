@@ -78,13 +78,13 @@ class KeptKeys:
 
 def texts_of(told: Iterable[ToldKey]) -> tuple[tuple[str, int, int], ...]:
     """Return keys as texts, with their rounds and noisy scores; without what is no text."""
-    found = list[tuple[str, int, int]]()
+    texts = list[tuple[str, int, int]]()
     for one in told:
         try:
-            found.append((one.key.decode(), one.round, -one.below))
+            texts.append((one.key.decode(), one.round, -one.below))
         except UnicodeDecodeError:
             continue
-    return tuple(found)
+    return tuple(texts)
 
 
 def holds_keys(content: bytes) -> bool:
@@ -178,20 +178,20 @@ class FoundKeys:
         )
 
     @classmethod
-    def released(cls, found: FoundColumn, table: Table, domain: Domain) -> FoundKeys:
+    def released(cls, column: FoundColumn, table: Table, domain: Domain) -> FoundKeys:
         """Return those that a release rests on, of a table that has them as a domain."""
         other = domain.other or OTHER
         keys: list[Any] = [key for key in domain.values if key != domain.other]
-        parts = found.parts
+        parts = column.parts
         return cls(
             table.typed,
-            found.label,
+            column.label,
             tuple(_joined(dict.fromkeys(keys, 0), parts, other) if parts else keys),
-            found.rule,
-            found.charge.request,
+            column.rule,
+            column.charge.request,
             other,
             domain.type,
-            not domain.nullable if found.computed else found.column in table.filled,
+            not domain.nullable if column.computed else column.column in table.filled,
             _parts=parts,
         )
 

@@ -165,8 +165,8 @@ def factor_of(row: dict[str, Any], data: Ints) -> IntegerFactor:
     if row["number"].startswith(IDENTITY):
         return IdentityFactor(axes, shape, whole_of(row["number"].removeprefix(IDENTITY)))
     if row["number"].startswith(UNITS):
-        own, all_, most = map(whole_of, row["number"].removeprefix(UNITS).split(" "))
-        return UnitFactor(axes, shape, own, all_, most)
+        each, all_, most = map(whole_of, row["number"].removeprefix(UNITS).split(" "))
+        return UnitFactor(axes, shape, each, all_, most)
     if row["number"]:
         return CenteredFactor(axes, shape, whole_of(row["number"]))
     return DenseFactor(axes, shape, data.reshape(-1, math.prod(shape)))
@@ -214,7 +214,7 @@ def differences_of(
     rows: Rows, said: Rows
 ) -> tuple[tuple[Difference, ...], dict[frozenset[str], Kept]]:
     """Read differences of totals, with their noisy numbers, and conditions for rows of them."""
-    found: dict[Difference, Kept] = {}
+    differences: dict[Difference, Kept] = {}
     conditions = dict(_condition(row, data) for row, data in said)
     for place, (row, data) in enumerate(rows):
         (first, second), law = row["names"], law_of(row["number"])
@@ -222,11 +222,11 @@ def differences_of(
         if not isinstance(law, Gaussian):
             raise malformed()
         of = conditions.pop((place, first), None), conditions.pop((place, second), None)
-        found[Difference((first, second), (a, b), (k, m), law, of)] = read(data, (1,))
-    values = {difference.space: data for difference, data in found.items()}
+        differences[Difference((first, second), (a, b), (k, m), law, of)] = read(data, (1,))
+    values = {difference.space: data for difference, data in differences.items()}
     if len(values) < len(rows) or conditions:
         raise malformed()
-    return tuple(found), values
+    return tuple(differences), values
 
 
 def _condition(row: Mapping[str, Any], data: Ints) -> tuple[tuple[int, str], Condition]:
@@ -564,5 +564,5 @@ def _fits_difference(source: Source, difference: Difference) -> bool:
     """Whether a difference is of the table of the source, over cells that this has."""
     if source.table not in difference.tables or not all(map(_HASH.fullmatch, difference.tables)):
         return False
-    own = dict(difference.sides)[source.table]
-    return not own or own.shape == tuple(map(source.sizes.get, own.attributes))
+    side = dict(difference.sides)[source.table]
+    return not side or side.shape == tuple(map(source.sizes.get, side.attributes))

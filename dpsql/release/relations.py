@@ -213,9 +213,9 @@ class ReleasedTables(CellwiseTables):
         """Fit a table to what was measured of some attributes, and of fewer of them."""
         inside = [o for names, o in self._observations if names <= frozenset(attributes)]
         sizes = {a: self.sizes[a] for a in attributes}
-        found = fit_table(inside, sizes, nonnegative=True, integers=False).marginal(attributes)
-        total, now = float(self.table(())), float(found.sum())
-        return found * (total / now) if now > 0 else np.full(found.shape, total / found.size)
+        fitted = fit_table(inside, sizes, nonnegative=True, integers=False).marginal(attributes)
+        total, now = float(self.table(())), float(fitted.sum())
+        return fitted * (total / now) if now > 0 else np.full(fitted.shape, total / fitted.size)
 
 
 def _expected(variances: Array) -> float:
@@ -254,13 +254,13 @@ def _observations(sources: Sequence[Source], ground: Ground) -> list[Observation
 
 def _linear(sources: Sequence[Source], sizes: Mapping[str, int]) -> LinearMarginals:
     """Return what the rounds of a release found that chose what to measure."""
-    found = LinearMarginals(sizes)
+    marginals = LinearMarginals(sizes)
     for names, residual in _residuals(sources):
         if set(names) <= sizes.keys():
             ordered = tuple(name for name in sizes if name in names)
             estimate = residual.estimate.transpose([names.index(name) for name in ordered])
-            found.add(ordered, Residual(estimate, residual.precision))
-    return found
+            marginals.add(ordered, Residual(estimate, residual.precision))
+    return marginals
 
 
 def _residuals(sources: Sequence[Source]) -> Iterator[tuple[Attributes, Residual]]:

@@ -131,10 +131,10 @@ class SyntheticRows(ABC):
         from dpsql.release.relations import ReleasedRelation
         from dpsql.release.synthesis import table_named
 
-        found = table_named(self.facts.tables, name)
-        if found.path not in self._relations:
-            self._relations[found.path] = ReleasedRelation.of(found, self.sources)
-        return self._relations[found.path]
+        table = table_named(self.facts.tables, name)
+        if table.path not in self._relations:
+            self._relations[table.path] = ReleasedRelation.of(table, self.sources)
+        return self._relations[table.path]
 
     @cached_property
     def _relations(self) -> dict[tuple[str, ...], ReleasedRelation]:
@@ -307,8 +307,8 @@ class Release(SyntheticRows, Reported, Mapping[str, pl.DataFrame]):
         asked = asked_of(sql, tables, frames, read)
         drawn = tuple(one.of_statement("", "") for one in self._facts.drawn)  # by name alone
         how = confidence, groups_above, read, self._facts.found, drawn
-        found = requery(sql, asked, self.sources, frames, *how)
-        shown = found if suppress_below is None else SuppressedFrames(found, suppress_below)
+        answers = requery(sql, asked, self.sources, frames, *how)
+        shown = answers if suppress_below is None else SuppressedFrames(answers, suppress_below)
         return (ErrorFrames(shown) if self._standard_errors else shown).frame(ASKED)
 
     @checked

@@ -57,12 +57,12 @@ def table_named(tables: Sequence[Table], name: str | None) -> Table:
             f"table is the name of a table, not {shown(name)}.",
             hint="for example " + option("table", listed[0]) + ".",
         )
-    found = [table for table in tables if table.name == name]
-    found = found or [table for table in tables if table.is_called(tuple(name.split(".")))]
-    if len(found) != 1:
-        what = "no table" if not found else "several tables"
+    matching = [table for table in tables if table.name == name]
+    matching = matching or [table for table in tables if table.is_called(tuple(name.split(".")))]
+    if len(matching) != 1:
+        what = "no table" if not matching else "several tables"
         raise SchemaError(f"This release has {what} {printable(name)}.", hint=closest(name, listed))
-    return found[0]
+    return matching[0]
 
 
 @one_thread
@@ -91,12 +91,12 @@ def synthetic(
     codes = drawn(tables, rows, draws)
     if updates:
         codes = updated(codes, tables, updates, draws)
-    found = []
+    frames = []
     for name in relation.columns:
         cells = Cells(name, relation.table.columns[name])
         among = codes.get(name, np.zeros(rows, dtype=np.int64))
-        found.append(cells.values(_within(among, relation.classes[name], draws), draws))
-    return pl.DataFrame(found)
+        frames.append(cells.values(_within(among, relation.classes[name], draws), draws))
+    return pl.DataFrame(frames)
 
 
 def _within(codes: Ints, classes: Ints, draws: Draws) -> Ints:
@@ -190,7 +190,7 @@ class TwoTree:
             return ()
         at = int(np.argmax(self._tells)) if count > 1 else 0
         first, second = divmod(at, count)
-        found = [DrawnColumn(self._names[first], ())]
+        drawn_columns = [DrawnColumn(self._names[first], ())]
         inside, edges = [first], list[tuple[int, int]]()
         left = [i for i in range(count) if i != first]
         while left:
@@ -199,11 +199,13 @@ class TwoTree:
                 if len(inside) == 1 and self._tells[first, second] > 0
                 else self._next(inside, edges, left)
             )
-            found.append(DrawnColumn(self._names[column], tuple(self._names[i] for i in given)))
+            drawn_columns.append(
+                DrawnColumn(self._names[column], tuple(self._names[i] for i in given))
+            )
             edges += [(i, column) for i in given]
             inside.append(column)
             left.remove(column)
-        return tuple(found)
+        return tuple(drawn_columns)
 
     def _next(
         self, inside: Sequence[int], edges: Sequence[tuple[int, int]], left: Sequence[int]
@@ -228,11 +230,11 @@ class TwoTree:
 def told(tables: EntropyTables) -> Array:
     """Return what each column tells of each other one, in nats; 0 of what isn't known."""
     names = list(tables.sizes)
-    found = np.zeros((len(names), len(names)))
+    told_of_pairs = np.zeros((len(names), len(names)))
     for pair in pairs(tables):
         i, j = map(names.index, pair)
-        found[i, j] = found[j, i] = information(tables.table(pair))
-    return found
+        told_of_pairs[i, j] = told_of_pairs[j, i] = information(tables.table(pair))
+    return told_of_pairs
 
 
 def pairs(tables: EntropyTables) -> list[Attributes]:
@@ -262,13 +264,13 @@ def information(table: Joint) -> float:
 
 def drawn(tables: EntropyTables, rows: int, draws: Draws) -> Codes:
     """Draw rows, column by column."""
-    found: Codes = {}
+    codes: Codes = {}
     for step in TwoTree(tables).steps:
         groups = np.zeros(rows, dtype=np.int64)
         for name in step.given:
-            groups = groups * tables.sizes[name] + found[name]
-        found[step.column] = _spread(_given(tables, step), groups, draws)
-    return {name: found[name] for name in tables.sizes}
+            groups = groups * tables.sizes[name] + codes[name]
+        codes[step.column] = _spread(_given(tables, step), groups, draws)
+    return {name: codes[name] for name in tables.sizes}
 
 
 def _given(tables: EntropyTables, step: DrawnColumn) -> Array:
@@ -385,8 +387,8 @@ def _goals(lacking: Array, count: int, draws: Draws) -> Ints:
     """Return so many cells, in proportion to what they lack."""
     running = np.cumsum(lacking)
     places = (np.arange(count) + draws.uniform(1)) / count * running[-1]
-    found = np.searchsorted(running, places, side="right")
-    return np.asarray(np.minimum(found, np.flatnonzero(lacking)[-1]))
+    goals = np.searchsorted(running, places, side="right")
+    return np.asarray(np.minimum(goals, np.flatnonzero(lacking)[-1]))
 
 
 # ── Values within the cells of a column, and the cells of values ─────────────────────────────────
@@ -463,19 +465,19 @@ class Cells:
             given = column.cast(dtype_of(self.domain))
         except pl.exceptions.PolarsError:
             raise self._no_cells(f"is of the type {column.dtype}") from None
-        found = np.where(given.is_null().to_numpy(), _NULL, self._found(given))
+        places = np.where(given.is_null().to_numpy(), _NULL, self._found(given))
         rule = self.domain.outside
         if self.domain.other is not None:
             other = list(self.domain.values).index(self.domain.other)
-            found = np.where(found == _OUTSIDE, other, found)
+            places = np.where(places == _OUTSIDE, other, places)
         elif rule == "null":
-            found = np.where(found == _OUTSIDE, _NULL, found)
+            places = np.where(places == _OUTSIDE, _NULL, places)
         last = self.domain.size if leaves_out else _OUTSIDE
-        found = np.where(found == _NULL, self.count if self.domain.nullable else last, found)
-        found = np.where(found == _OUTSIDE, last, found)
-        if (found < 0).any():
+        places = np.where(places == _NULL, self.count if self.domain.nullable else last, places)
+        places = np.where(places == _OUTSIDE, last, places)
+        if (places < 0).any():
             raise self._no_cells("has values that are not of its domain")
-        return found.astype(np.int64)
+        return places.astype(np.int64)
 
     def _no_cells(self, why: str) -> SchemaError:
         return SchemaError(
@@ -518,8 +520,8 @@ class Cells:
     ) -> pl.Series:
         """Return values between the ends of cells, by where they are between them."""
         if self.domain.type != "DOUBLE":
-            found = pl.Series(least + (at * (largest - least + 1)).astype(np.int64))
-            return found.cast(pl.Date) if dtype == pl.Date else self._times(found, dtype)
+            numbers = pl.Series(least + (at * (largest - least + 1)).astype(np.int64))
+            return numbers.cast(pl.Date) if dtype == pl.Date else self._times(numbers, dtype)
         scale = self._scale
         if scale is None:
             inside = np.clip(least * (1 - at) + largest * at, least, largest)
@@ -603,9 +605,9 @@ class Cells:
         place = np.searchsorted(least[order], numbers, side="right") - 1
         if self.domain.outside == "clamp":
             return order[np.clip(place, 0, len(order) - 1)]
-        found = order[np.maximum(place, 0)]
-        inside = (place >= 0) & (numbers <= largest[found])
-        return np.where(inside, found, _OUTSIDE)
+        nearest = order[np.maximum(place, 0)]
+        inside = (place >= 0) & (numbers <= largest[nearest])
+        return np.where(inside, nearest, _OUTSIDE)
 
     def _clamped(self, codes: Ints) -> Ints:
         if self.domain.outside == "clamp":
@@ -732,8 +734,8 @@ def quality(relation: ReleasedRelation, frame: pl.DataFrame) -> pl.DataFrame:
 
 def _left_aside(tables: EntropyTables) -> list[Attributes]:
     names = list(tables.sizes)
-    found = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
-    return [pair for pair in found if too_large(tables.sizes, pair) and tables.known(pair)]
+    pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
+    return [pair for pair in pairs if too_large(tables.sizes, pair) and tables.known(pair)]
 
 
 def _codes(relation: ReleasedRelation, frame: object) -> Mapping[str, Ints]:
@@ -745,7 +747,7 @@ def _codes(relation: ReleasedRelation, frame: object) -> Mapping[str, Ints]:
         )
     if not frame.height:
         raise ArgumentError("The frame has no rows.", hint="pass some.")
-    found = {}
+    codes = {}
     for name in relation.tables.sizes:
         if name not in frame.columns:
             raise SchemaError(
@@ -754,8 +756,8 @@ def _codes(relation: ReleasedRelation, frame: object) -> Mapping[str, Ints]:
             )
         cells = Cells(name, relation.table.columns[name])
         leaves_out = relation.table.leaves_out(name)
-        found[name] = relation.classes[name][cells.codes(frame[name], leaves_out=leaves_out)]
-    return found
+        codes[name] = relation.classes[name][cells.codes(frame[name], leaves_out=leaves_out)]
+    return codes
 
 
 def _compared(

@@ -70,11 +70,11 @@ class Cutter:
         It is None too if a cut is at an end of the calendar, as the values on both sides of it
         have to be written as constants.
         """
-        found = self._of(node, within)
-        if found is None or len(found) > MOST_PLACES:
+        places = self._of(node, within)
+        if places is None or len(places) > MOST_PLACES:
             return None
         least, most = ends(self._type)
-        cuts = frozenset(cut for cut in found.union(within) if least < cut <= most)
+        cuts = frozenset(cut for cut in places.union(within) if least < cut <= most)
         sides = {side for cut in cuts for side in (cut - 1, cut)} if self._type.is_time else ()
         return None if any(moment_at(side, self._type) is None for side in sides) else cuts
 
@@ -88,8 +88,8 @@ class Cutter:
             each = tuple(RowCall("=", (value, one)) for one in listed)
             return self.extent(RowCall("or", each)) if each else (low, high)
         if condition.function in {"and", "or"}:
-            found = [self.extent(part) for part in condition.arguments]
-            lows, highs = zip(*found, strict=True)
+            extents = [self.extent(part) for part in condition.arguments]
+            lows, highs = zip(*extents, strict=True)
             if condition.function == "and":
                 return max(lows), min(highs)
             return min(lows), max(highs)
@@ -129,8 +129,8 @@ class Cutter:
         return self._starts(period, within) if period else self._of_parts(node, within)
 
     def _of_null(self, node: RowCall, within: Range) -> Places | None:
-        own = node.arguments == (self._column,)
-        return frozenset() if own else self._of_parts(node, within)
+        is_of_column = node.arguments == (self._column,)
+        return frozenset() if is_of_column else self._of_parts(node, within)
 
     def _of_infinity(self, node: RowCall, within: Range) -> Places | None:
         if not self._is_own(node.arguments[0]):
@@ -151,12 +151,12 @@ class Cutter:
         return frozenset({after} if function in {"<=", ">"} else {below, after})
 
     def _of_case(self, node: RowCase, within: Range) -> Places | None:
-        found = [self._of(node.otherwise, within)]
+        places_of_all = [self._of(node.otherwise, within)]
         for condition, result in node.cases:
             low, high = self.extent(condition)
-            found.append(self._of(condition, within))
-            found.append(self._of(result, (max(low, within[0]), min(high, within[1]))))
-        return _union(found)
+            places_of_all.append(self._of(condition, within))
+            places_of_all.append(self._of(result, (max(low, within[0]), min(high, within[1]))))
+        return _union(places_of_all)
 
     def _is_own(self, node: RowExpression) -> bool:
         return node == self._column or (
@@ -227,10 +227,10 @@ class Cutter:
             return None
         if self._type == DATE and period in {"hour", "minute"}:
             period = "day"
-        found = list(islice(starts(period, low, high), MOST_PLACES + 1))
-        if len(found) > MOST_PLACES:
+        first = list(islice(starts(period, low, high), MOST_PLACES + 1))
+        if len(first) > MOST_PLACES:
             return None
-        return frozenset(place_of_moment(moment, self._type) for moment in found)
+        return frozenset(place_of_moment(moment, self._type) for moment in first)
 
 
 def _folded(node: RowExpression) -> RowExpression:
@@ -247,9 +247,9 @@ def _folded(node: RowExpression) -> RowExpression:
     return node
 
 
-def _union(found: Iterable[Places | None]) -> Places | None:
+def _union(parts: Iterable[Places | None]) -> Places | None:
     all_: set[int] = set()
-    for cuts in found:
+    for cuts in parts:
         if cuts is None or len(all_) > MOST_PLACES:
             return None
         all_ |= cuts
@@ -331,9 +331,9 @@ def place(constant: RowConstant, type_: RowType) -> int | None:
 
 def above(constant: RowConstant, type_: RowType) -> int | None:
     """Return the place of the least value that is above a constant; None if it isn't known."""
-    found = place(constant, type_)
-    if found is None or type_ == DOUBLE or type_.is_time:
-        return None if found is None else found + 1
+    at = place(constant, type_)
+    if at is None or type_ == DOUBLE or type_.is_time:
+        return None if at is None else at + 1
     value = _exact(constant, type_)
     return None if value is None else math.floor(value * 10**type_.scale) + 1
 
@@ -483,9 +483,9 @@ def cycle_of(node: RowExpression, column: RowColumn) -> str:
     Returns:
         Its name; empty if there is none.
     """
-    found = {_CYCLES_SHOWN.get(letter, "") for letter in _letters(node, column)}
-    if found:
-        return found.pop() if len(found) == 1 else ""
+    cycles = {_CYCLES_SHOWN.get(letter, "") for letter in _letters(node, column)}
+    if cycles:
+        return cycles.pop() if len(cycles) == 1 else ""
     if not isinstance(node, RowCall) or node.arguments[-1:] != (column,):
         return ""
     named = _part(node) if node.function == "date_part" else node.function
@@ -526,8 +526,8 @@ def _part(node: RowCall) -> str:
 
 
 def _of_shown(node: RowExpression, column: RowColumn) -> str:
-    found = {_SHOWN.get(letter, "") for letter in _letters(node, column)}
-    return "" if "" in found else max(found, key=_ORDER.index, default="")
+    periods = {_SHOWN.get(letter, "") for letter in _letters(node, column)}
+    return "" if "" in periods else max(periods, key=_ORDER.index, default="")
 
 
 def _letters(node: RowExpression, column: RowColumn) -> set[str]:
@@ -541,12 +541,12 @@ def _letters(node: RowExpression, column: RowColumn) -> set[str]:
 
 def only_cycle(node: RowExpression, column: RowColumn) -> str:
     """Return the part of a time through which alone an expression looks at it; empty if none."""
-    found, pending = set[str](), [node]
+    cycles, pending = set[str](), [node]
     while pending:
         part = pending.pop()
         cycle = cycle_of(part, column)
         if cycle or part == column:
-            found.add(cycle)
+            cycles.add(cycle)
         else:
             pending += parts(part)
-    return found.pop() if len(found) == 1 else ""
+    return cycles.pop() if len(cycles) == 1 else ""

@@ -58,16 +58,16 @@ def parted(text: str, count: int) -> tuple[str | None, ...] | None:
     lengths = head.split(",")
     if not colon or len(lengths) != count:
         return None
-    found = list[str | None]()
+    parts = list[str | None]()
     for length in lengths:
         if not length:
-            found.append(None)
+            parts.append(None)
             continue
         if not (length.isascii() and length.isdigit() and len(length) < 6):
             return None
-        found.append(rest[: int(length)])
+        parts.append(rest[: int(length)])
         rest = rest[int(length) :]
-    return tuple(found) if joined_text(found) == text else None
+    return tuple(parts) if joined_text(parts) == text else None
 
 
 def joined_text(values: Sequence[str | None]) -> str:

@@ -450,14 +450,14 @@ _MOMENTS = {
 """Moments of which a part has a value, and what is added to the value first."""
 
 
-def _halved(own: RowExpression, cuts: Sequence[RowConstant], first: int) -> RowExpression:
+def _halved(line: RowExpression, cuts: Sequence[RowConstant], first: int) -> RowExpression:
     """Write the number of the interval, found by halving, of which the first is `first`."""
     if not cuts:
         return RowConstant("INTEGER", str(first))
     middle = len(cuts) // 2
-    below = _halved(own, cuts[:middle], first)
-    rest = _halved(own, cuts[middle + 1 :], first + middle + 1)
-    return RowCase(((RowCall("<", (own, cuts[middle])), below),), rest)
+    below = _halved(line, cuts[:middle], first)
+    rest = _halved(line, cuts[middle + 1 :], first + middle + 1)
+    return RowCase(((RowCall("<", (line, cuts[middle])), below),), rest)
 
 
 def _spelled_cut(cut: int, type_: RowType) -> str:

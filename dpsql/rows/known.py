@@ -200,10 +200,10 @@ class RowBounds:
 
     def _of(self, expression: RowExpression) -> Interval:
         if isinstance(expression, RowColumn):
-            found = self.columns.get(expression.name, _ALL)
-            if None in found:
+            interval = self.columns.get(expression.name, _ALL)
+            if None in interval:
                 self._lacking.append(expression.name)
-            return found
+            return interval
         if isinstance(expression, RowConstant):
             return _bounds_of_constant(expression)
         if isinstance(expression, RowCast):
@@ -428,8 +428,8 @@ def _borders(unit: str, first: Fraction, last: Fraction, *, up: bool) -> Fractio
         each = Fraction(_MICROSECONDS[unit], _DAY)
         # Whichever way a quotient is rounded below zero, that makes a difference of one.
         inexact = 0 if unit in {"microsecond", "day"} else 1
-        found = math.floor(last / each) - math.floor(first / each)
-        return Fraction(found + inexact if up else found - inexact)
+        borders = math.floor(last / each) - math.floor(first / each)
+        return Fraction(borders + inexact if up else borders - inexact)
     one, other = _moment(first), _moment(last)
     if one is None or other is None:
         return None
@@ -669,20 +669,20 @@ class KnownValues:
 
 def type_bounds(types: Mapping[str, str]) -> dict[str, Interval]:
     """Return the bounds that columns have by their types alone: no row can be outside of them."""
-    found: dict[str, Interval] = {}
+    bounds: dict[str, Interval] = {}
     for name, declared in types.items():
         try:
             type_ = row_type(declared)
         except DpsqlError:
             continue
         if type_.limits is not None:
-            found[name] = (Fraction(type_.limits[0]), Fraction(type_.limits[1]))
+            bounds[name] = (Fraction(type_.limits[0]), Fraction(type_.limits[1]))
         elif type_ == BOOLEAN:
-            found[name] = (Fraction(0), Fraction(1))
+            bounds[name] = (Fraction(0), Fraction(1))
         elif type_.name == "DECIMAL":
             end = Fraction(10**type_.width - 1, 10**type_.scale)
-            found[name] = (-end, end)
-    return found
+            bounds[name] = (-end, end)
+    return bounds
 
 
 def known_values(
@@ -704,10 +704,10 @@ def known_values(
     """
     type_ = RowWriter(types).write(expression).type
     integers = frozenset(name for name in types if is_integer(types[name]))
-    found = _Finder(RowBounds(type_bounds(types), filled), integers, types).of(expression)
-    if found is None or len(found) > MOST_VALUES:
+    values = _Finder(RowBounds(type_bounds(types), filled), integers, types).of(expression)
+    if values is None or len(values) > MOST_VALUES:
         return None
-    ordered = tuple(sorted(found, key=lambda value: (str(type(value)), value)))
+    ordered = tuple(sorted(values, key=lambda value: (str(type(value)), value)))
     if len({isinstance(value, str) for value in ordered}) > 1:
         return None
     return KnownValues(ordered, type_, is_nullable(expression, filled))
@@ -745,13 +745,13 @@ class _Finder:
         return self._range(node)
 
     def _any_of(self, nodes: tuple[RowExpression, ...]) -> frozenset[Value] | None:
-        found: set[Value] = set()
+        any_of: set[Value] = set()
         for node in nodes:
             values = self.of(node)
-            if values is None or len(found) > MOST_VALUES:
+            if values is None or len(any_of) > MOST_VALUES:
                 return None
-            found |= values
-        return frozenset(found)
+            any_of |= values
+        return frozenset(any_of)
 
     def _range(self, node: RowExpression) -> frozenset[Value] | None:
         """All whole numbers between bounds."""

@@ -491,9 +491,9 @@ def _joint_digit(
     joined: Callable[[Sequence[Fraction]], Fraction | int],
 ) -> Fraction | None:
     """Return what is made of the last digits of several; None if there are none, or not of all."""
-    found = [last_digit(node, types) for node in nodes if node != NOTHING]
-    known = [digit for digit in found if digit is not None]
-    if not known or len(known) < len(found):
+    digits = [last_digit(node, types) for node in nodes if node != NOTHING]
+    known = [digit for digit in digits if digit is not None]
+    if not known or len(known) < len(digits):
         return None
     return Fraction(joined(known))
 

@@ -110,18 +110,18 @@ def _time_apart(left: Tree, right: Tree, level: int) -> tuple[RowExpression, Row
     spans = [read_interval(part) for part in (left, right)]
     if (spans[0] is None) == (spans[1] is None):
         return None
-    found = list[RowExpression]()
+    arguments = list[RowExpression]()
     for part, span in zip((left, right), spans, strict=True):
         if span is not None:
             microseconds = (30 * span[0] + span[1]) * 86_400_000_000 + span[2]
-            found.append(RowConstant("INTEGER", str(microseconds)))
+            arguments.append(RowConstant("INTEGER", str(microseconds)))
             continue
         read = read_expression(part, level)
         if not isinstance(read, RowCall) or read.function != "-":
             return None
         unit = RowConstant("VARCHAR", "microsecond")
-        found.append(RowCall("date_diff", (unit, *read.arguments[::-1])))
-    return found[0], found[1]
+        arguments.append(RowCall("date_diff", (unit, *read.arguments[::-1])))
+    return arguments[0], arguments[1]
 
 
 def _conjunction(tree: Tree, level: int) -> RowExpression:

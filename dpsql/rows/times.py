@@ -158,10 +158,10 @@ def _multiple(*factors: Mapping[str, Any]) -> Span | None:
 
 def as_interval(text: str) -> Span | None:
     """Read how an interval is written in an expression of rows; None if it isn't one."""
-    found = re.fullmatch(r"(-?[0-9]{1,19}) (-?[0-9]{1,19}) (-?[0-9]{1,19})", text)
-    if found is None:
+    parts = re.fullmatch(r"(-?[0-9]{1,19}) (-?[0-9]{1,19}) (-?[0-9]{1,19})", text)
+    if parts is None:
         return None
-    months, days, rest = (int(part) for part in found.groups())
+    months, days, rest = (int(part) for part in parts.groups())
     small = all(abs(part) <= most for part, most in zip((months, days, rest), LONGEST, strict=True))
     return (months, days, rest) if small else None
 
@@ -184,12 +184,12 @@ def _number(tree: Mapping[str, Any]) -> Decimal | None:
     if tree.get("class") != "CONSTANT":
         return None
     try:
-        found = Decimal(str(tree["literal"].get("text") or ""))
+        number = Decimal(str(tree["literal"].get("text") or ""))
     except InvalidOperation:
         return None
-    if not found.is_finite() or abs(found) > 10**15 or (rounds and found != int(found)):
+    if not number.is_finite() or abs(number) > 10**15 or (rounds and number != int(number)):
         return None
-    return Decimal(int(found)) if whole else found
+    return Decimal(int(number)) if whole else number
 
 
 def _times(unit: Span, number: Decimal) -> Span | None:
@@ -206,21 +206,21 @@ def _spelled(tree: Mapping[str, Any]) -> Span | None:
         return None
     text, total, place = str(tree["literal"].get("text") or ""), (0, 0, 0), 0
     while place < len(text):
-        found = _SPELLED.match(text, place) or _CLOCK.match(text, place)
-        part = None if found is None else _part(found)
-        if found is None or part is None:
+        match = _SPELLED.match(text, place) or _CLOCK.match(text, place)
+        part = None if match is None else _part(match)
+        if match is None or part is None:
             return None
         total = (total[0] + part[0], total[1] + part[1], total[2] + part[2])
-        place = found.end()
+        place = match.end()
     return total if text.strip() else None
 
 
-def _part(found: re.Match[str]) -> Span | None:
+def _part(match: re.Match[str]) -> Span | None:
     """Return what '3 days' or '02:30:00' is; None if there is no such unit, or no whole part."""
-    if found.re is _SPELLED:
-        unit = LENGTHS.get(ALIASES.get(folded(found[2]), ""))
-        return None if unit is None else _times(unit, Decimal(found[1]))
-    sign, hours, minutes, seconds = found.groups(default="0")
+    if match.re is _SPELLED:
+        unit = LENGTHS.get(ALIASES.get(folded(match[2]), ""))
+        return None if unit is None else _times(unit, Decimal(match[1]))
+    sign, hours, minutes, seconds = match.groups(default="0")
     rest = (int(hours) * 60 + int(minutes)) * 60 + Decimal(seconds)
     return 0, 0, int(rest * 1_000_000) * (-1 if sign == "-" else 1)
 
@@ -269,9 +269,9 @@ def with_clocks(node: RowExpression, zones: Mapping[str, str | None]) -> RowExpr
         if node.function == "date_diff" and _needs_no_zone(node, zones):
             asked = node.arguments[1:]
         shown = [_in_utc(part, zones) for part in asked]
-        found = tuple(part for part in shown if part is not None)
-        if asked and len(found) == len(asked):
-            return RowCall(node.function, (*node.arguments[: -len(asked)], *found))
+        parts = tuple(part for part in shown if part is not None)
+        if asked and len(parts) == len(asked):
+            return RowCall(node.function, (*node.arguments[: -len(asked)], *parts))
     return replaced(node, lambda part: with_clocks(part, zones))
 
 
@@ -283,8 +283,8 @@ def _in_utc(node: RowExpression, zones: Mapping[str, str | None]) -> RowExpressi
         return node if node.kind == "NULL" else None
     if isinstance(node, RowCall) and node.function in _CHOICES:
         parts = [_in_utc(part, zones) for part in node.arguments]
-        found = tuple(part for part in parts if part is not None)
-        return RowCall(node.function, found) if len(found) == len(parts) else None
+        known = tuple(part for part in parts if part is not None)
+        return RowCall(node.function, known) if len(known) == len(parts) else None
     if not isinstance(node, RowCase):
         return None
     otherwise = _in_utc(node.otherwise, zones)

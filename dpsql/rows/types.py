@@ -145,9 +145,9 @@ def row_type(text: str, column: str = "") -> RowType:
     name = _ALIASES.get(name, name)
     if name == "DECIMAL":
         return RowType("DECIMAL", 18, 3)
-    found = _DECIMAL.fullmatch(name)
-    if found is not None:
-        return RowType("DECIMAL", int(found[1]), int(found[2]))
+    decimal = _DECIMAL.fullmatch(name)
+    if decimal is not None:
+        return RowType("DECIMAL", int(decimal[1]), int(decimal[2]))
     if name == "NULL" or (name not in _PLAIN and name not in _INTEGERS):
         raise _unknown_type(text, column)
     return RowType(name)

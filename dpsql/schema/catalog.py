@@ -116,8 +116,8 @@ def _public(table: Table) -> object:
     origin = table.origin
     scanned = None if origin is None else (origin.digest, _public(origin.base))
     above = [(p.above, p.join, p.on_way, _public(p.table)) for p in table.parents]
-    own = table.alone
-    known = own.fingerprint, own.enforced, own.bounds, own.expressions
+    alone = table.alone
+    known = alone.fingerprint, alone.enforced, alone.bounds, alone.expressions
     return known, table.file, scanned, above
 
 
@@ -149,9 +149,9 @@ def _describe(
     for name, type_, nullable, generated, _ in rows:
         # A generated column may call anything, random() too: it is not a fact about the row.
         says_nothing = generated or name in unclear
-        found = None if says_nothing else _from_catalog(name, type_, nullable, stored.checks)
+        domain = None if says_nothing else _from_catalog(name, type_, nullable, stored.checks)
         shown = COLLATED if name in unclear else type_
-        known.append(KnownColumn(name, type_, found, shown, generated=generated))
+        known.append(KnownColumn(name, type_, domain, shown, generated=generated))
     declared = declared_for(catalog, path, schema, rows)
     columns, undeclared, bounds, to_find = fitted(path[-1], known, declared)
     check_zones(catalog, columns.values())
@@ -212,9 +212,9 @@ def expressions_for(
         SchemaError: one is no expression of the columns, or the comment is not understood.
     """
     given = of_table(catalog, schema.expressions, path) if schema is not None else None
-    found = {**expressions_of(path[-1], comment), **(given or {})}
-    check_expressions(path[-1], found, columns)
-    return found
+    expressions = {**expressions_of(path[-1], comment), **(given or {})}
+    check_expressions(path[-1], expressions, columns)
+    return expressions
 
 
 def unit_of(
@@ -264,13 +264,13 @@ def _resolved(
         SchemaError: it can't be found.
     """
     keys = catalog.keys(path)
-    found = resolve_unit(keys, path, said)
-    check_way(catalog, path[-1], found)
-    found = limited(catalog, path, found, said, columns)
-    if not for_all or found.max_rows == 1:
-        return found
-    own = resolve_unit(keys, path, Unit(said.key, references=said.references))
-    return found if own.max_rows is None else replace(own, stated=found)
+    unit = resolve_unit(keys, path, said)
+    check_way(catalog, path[-1], unit)
+    unit = limited(catalog, path, unit, said, columns)
+    if not for_all or unit.max_rows == 1:
+        return unit
+    by_itself = resolve_unit(keys, path, Unit(said.key, references=said.references))
+    return unit if by_itself.max_rows is None else replace(by_itself, stated=unit)
 
 
 def _bound(catalog: Catalog, path: Sequence[str], unit: Unit) -> int | None:

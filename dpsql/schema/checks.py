@@ -94,8 +94,8 @@ def values_from_checks(column: str, type_: str, checks: Sequence[str]) -> Sequen
     if type_ in INTEGER_TYPES:
         low, high = type_range(type_)
         unsigned = _Limits(low=0) if low == 0 else _UNKNOWN
-        found = _integers(_limits(column, type_, tuple(checks)) & unsigned)
-        fitting = None if found is None else within(low, high, found) or None
+        integers = _integers(_limits(column, type_, tuple(checks)) & unsigned)
+        fitting = None if integers is None else within(low, high, integers) or None
         return None if isinstance(fitting, range) and _is_wide(fitting) else fitting
     decimal = type_.startswith("DECIMAL(")
     if not decimal and type_ != "DATE":
@@ -217,15 +217,15 @@ def _parsed(text: str) -> exp.Expr:
 
 def operands(node: exp.Expr, connector: type[exp.Expr]) -> list[exp.Expr]:
     """Flatten a chain of ANDs or ORs, without recursion because chains may be long."""
-    found, pending = [], [node]
+    parts, pending = [], [node]
     while pending:
         current = pending.pop()
         inner = current.unnest()
         if type(inner) is connector:
             pending += [inner.expression, inner.this]
         else:
-            found.append(current)
-    return found
+            parts.append(current)
+    return parts
 
 
 def _constraint(node: exp.Expr, column: str, type_: str) -> _Limits:

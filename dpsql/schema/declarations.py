@@ -169,15 +169,15 @@ class Schema(Mapping[str, Mapping[str, Declaration]]):
 
 def declaring(schema: Schema, table: str, column: str, domain: Declaration) -> Schema:
     """Return a schema that declares a domain besides, or in place of the column's own."""
-    own = schema.get(table, {})
-    others = {name: of for name, of in own.items() if folded(name) != folded(column)}
+    columns = schema.get(table, {})
+    others = {name: of for name, of in columns.items() if folded(name) != folded(column)}
     return _with(schema, {**schema, table: {**others, column: domain}}, schema.expressions)
 
 
 def bounding(schema: Schema, table: str, expression: str, bounds: NumberBounds) -> Schema:
     """Return a schema that declares bounds of an expression besides, or in place of its own."""
-    own = schema.expressions.get(table, {})
-    return _with(schema, schema, {**schema.expressions, table: {**own, expression: bounds}})
+    expressions = schema.expressions.get(table, {})
+    return _with(schema, schema, {**schema.expressions, table: {**expressions, expression: bounds}})
 
 
 def _with(
@@ -365,7 +365,7 @@ def _decimal(text: str) -> Decimal:
         return Decimal("nan")
 
 
-def _read_table(table: str, content: object, found: Declarations) -> None:
+def _read_table(table: str, content: object, declared: Declarations) -> None:
     if not isinstance(content, Mapping):
         raise SchemaError(
             f"This should be a table of the database, not {shown(content)}.",
@@ -384,17 +384,17 @@ def _read_table(table: str, content: object, found: Declarations) -> None:
             f"The columns are {shown(columns)}.", hint=_COLUMN.format(table=toml_key(table))
         )
     _check_names(columns, "column")
-    found.tables[table] = {}
+    declared.tables[table] = {}
     for column, entry in columns.items():
         with _within(f"column {column}"):
-            found.tables[table][column] = read_domain(entry)
+            declared.tables[table][column] = read_domain(entry)
     if content.keys() & {*_UNIT_KEYS, "each_row"}:
-        found.units[table] = _unit(content)
+        declared.units[table] = _unit(content)
     if "groups" in content:
-        found.groups[table] = _groups_in_file(content["groups"])
+        declared.groups[table] = _groups_in_file(content["groups"])
     if "expressions" in content:
-        found.expressions[table] = read_expressions(table, content["expressions"])
-    found.references.update(references_from(table, content.get("references", {})))
+        declared.expressions[table] = read_expressions(table, content["expressions"])
+    declared.references.update(references_from(table, content.get("references", {})))
 
 
 def _misplaced(table: str, key: str, value: object) -> str:

@@ -714,11 +714,11 @@ def lines_of(descriptions: Mapping[str, str]) -> dict[str, Cuts]:
 
 def together(lines: Iterable[Mapping[str, Cuts]]) -> dict[str, Cuts]:
     """Return all cuts of each column."""
-    found: dict[str, set[int]] = {}
+    places: dict[str, set[int]] = {}
     for each in lines:
         for name, cuts in each.items():
-            found.setdefault(name, set()).update(cuts)
-    return {name: tuple(sorted(cuts)) for name, cuts in found.items()}
+            places.setdefault(name, set()).update(cuts)
+    return {name: tuple(sorted(cuts)) for name, cuts in places.items()}
 
 
 def coarser(fine: Cuts, coarse: Cuts, *, nullable: bool) -> list[int]:

@@ -151,10 +151,10 @@ def singles_out(name: str) -> bool:
     words = _words(name)
     if words & PERSONS and words <= PERSONS | _NUMBERED:
         return True
-    found = words & _SINGLE
-    if found == {"name"}:
-        return words == found or bool(words & (PERSONS | _PARTS_OF_NAMES))
-    return bool(found)
+    words_of_one = words & _SINGLE
+    if words_of_one == {"name"}:
+        return words == words_of_one or bool(words & (PERSONS | _PARTS_OF_NAMES))
+    return bool(words_of_one)
 
 
 def is_id(name: str) -> bool:
@@ -168,8 +168,8 @@ def whose(names: Iterable[str]) -> list[str]:
     Those that look like ids of persons go before those by which a person is reached or called, and
     these before what tells something else apart: `patient_id` before `admission_id`.
     """
-    found = [name for name in names if singles_out(name)]
-    return sorted(found, key=lambda name: (not is_of_person(name), not is_id(name)))
+    singles = [name for name in names if singles_out(name)]
+    return sorted(singles, key=lambda name: (not is_of_person(name), not is_id(name)))
 
 
 def is_of_person(name: str) -> bool:
@@ -210,8 +210,8 @@ def says_range(name: str) -> bool:
 
 def _range(words: frozenset[str]) -> tuple[int, int, int]:
     """Return a range, and a step, for numbers of a name with these words."""
-    found = (range_ for names, *range_ in _RANGES if words & set(names.split()))
-    low, high, step = next(found, (0, 100, 1))
+    ranges = (range_ for names, *range_ in _RANGES if words & set(names.split()))
+    low, high, step = next(ranges, (0, 100, 1))
     return low, high, step
 
 
@@ -260,10 +260,10 @@ def finding_hint() -> Hint:
 
     How many units a value needs follows from the budget: `privacy/keys.py`, which a test compares.
     """
-    found = "at ε = 1, δ = 1e-9 those that about 65 units have"
+    which = "at ε = 1, δ = 1e-9 those that about 65 units have"
     return Hint(
-        f"{_FINDING}and half of the budget finds its values: {found}{_OR}",
-        f"pass --keys 0.5, and half of the budget finds its values: {found}{_OR}",
+        f"{_FINDING}and half of the budget finds its values: {which}{_OR}",
+        f"pass --keys 0.5, and half of the budget finds its values: {which}{_OR}",
     )
 
 
@@ -342,8 +342,8 @@ def rounding_hint(table: str, column: str, bounds: NumberBounds) -> Hint:
 
 def finding_bounds_hint() -> Hint:
     """Word how the bounds of columns are found, before another hint."""
-    found = f"and a fifth of the budget finds them{_OR}"
-    return Hint(f"pass bounds=dpsql.Bounds(), {found}", f"pass --bounds 0.2, {found}")
+    share = f"and a fifth of the budget finds them{_OR}"
+    return Hint(f"pass bounds=dpsql.Bounds(), {share}", f"pass --bounds 0.2, {share}")
 
 
 def bounds_hint(table: str, columns: Sequence[tuple[str, str]]) -> Hint:

@@ -236,5 +236,5 @@ class HeldCatalog(Catalog):
             return look()
         if what not in told:
             told[what] = look()
-        found: T = told[what]
-        return found
+        answer: T = told[what]
+        return answer

@@ -73,11 +73,11 @@ def unit_columns(table: Table) -> tuple[str, ...]:
     way = [parent for parent in table.parents if parent.on_way and _is_sure(parent.join)]
     met = {"", *(parent.prefix for parent in way)}
     sure = before in met and all(map(_is_sure, unit.joins))
-    found = [before + unit.column] if sure else []
+    columns = [before + unit.column] if sure else []
     for parent in way:
-        if parent.above + parent.join.column in found:
-            found.append(parent.prefix + parent.join.key)
-    return tuple(found)
+        if parent.above + parent.join.column in columns:
+            columns.append(parent.prefix + parent.join.key)
+    return tuple(columns)
 
 
 def declared_type(table: Table, name: str) -> str:
@@ -107,8 +107,8 @@ def _is_sure(join: KeyStep) -> bool:
 
 def origins(table: Table) -> tuple[Origin, ...]:
     """Return where the rows come from that are read besides stored ones."""
-    found = (one.origin for one in table.read if one.origin is not None)
-    return tuple(origin for origin in found if not origin.tables)
+    named = (one.origin for one in table.read if one.origin is not None)
+    return tuple(origin for origin in named if not origin.tables)
 
 
 def paths_read(table: Table) -> tuple[tuple[str, ...], ...]:
@@ -116,13 +116,13 @@ def paths_read(table: Table) -> tuple[tuple[str, ...], ...]:
 
     What is made of rows of others is nowhere itself.
     """
-    found = list[tuple[str, ...]]()
+    paths = list[tuple[str, ...]]()
     for one in table.read:
         if one.made_of:
             continue
         joins = one.unit.joins if one.unit is not None else ()
-        found += [one.path, *(join.path for join in joins)]
-    return tuple(dict.fromkeys(found))
+        paths += [one.path, *(join.path for join in joins)]
+    return tuple(dict.fromkeys(paths))
 
 
 def _way(parent: Parent, above: str) -> str:
@@ -139,10 +139,10 @@ def with_computed(table: Table, computed: Sequence[Added]) -> Table:
         table: the table.
         computed: what is computed, each after what it needs.
     """
-    found = table
+    extended = table
     for one in computed:
-        found = with_added(found, one)
-    return found
+        extended = with_added(extended, one)
+    return extended
 
 
 def with_added(table: Table, one: Added) -> Table:

@@ -86,15 +86,15 @@ class Groups:
                     "a column with a domain.",
                     hint="declare its domain, or leave the groups out.",
                 )
-        found = Groups(tuple(known[folded(name)] for name in self.columns), self.of)
+        groups = Groups(tuple(known[folded(name)] for name in self.columns), self.of)
         if self.of == CALENDAR:
-            for name in found.columns:
+            for name in groups.columns:
                 if domains[name].type not in INTEGER_TYPES:
                     raise SchemaError(
                         f"The column {printable(name)} of a calendar is not of whole numbers.",
                         hint="a column of dates needs no calendar: it has only days that exist.",
                     )
-        return found
+        return groups
 
     def listed(self, domains: Mapping[str, Domain]) -> tuple[tuple[str, ...], ...]:
         """Write all combinations out as texts, unless they are in a public table.
@@ -129,15 +129,15 @@ def _rows(columns: tuple[str, ...], of: Any) -> tuple[tuple[str, ...], ...]:
         of = of.select(columns_in(columns, map(str, of.columns), "The frame of groups")).rows()
     if not isinstance(of, Sequence) or isinstance(of, str):
         raise SchemaError(f"{shown(of)} holds no combinations of values.", hint=_HINT)
-    found: list[tuple[str, ...]] = []
+    rows: list[tuple[str, ...]] = []
     for row in of:
         if not isinstance(row, Sequence) or isinstance(row, str) or len(row) != len(columns):
             raise SchemaError(
                 f"{shown(row)} is not a combination of {len(columns)} values.", hint=_HINT
             )
         if None not in row:  # groups of NULL may exist whatever is listed
-            found.append(tuple(map(_text, row)))
-    return tuple(dict.fromkeys(found))
+            rows.append(tuple(map(_text, row)))
+    return tuple(dict.fromkeys(rows))
 
 
 def columns_in(wanted: Sequence[str], given: Iterable[str], what: str) -> list[str]:

@@ -94,12 +94,12 @@ class KeyCatalog:
     def tables(self, text: str) -> list[tuple[str, ...]]:
         """Return all tables that a text means, with what stands before its name or without."""
         database, schema = self.path[:2]
-        found = list[tuple[str, ...]]()
+        named = list[tuple[str, ...]]()
         for before in ("", f"{schema}.", f"{database}.{schema}."):
             if folded(text).startswith(folded(before)):
                 table = match(text[len(before) :], self.columns)
-                found += [] if table is None else [(database, schema, table)]
-        return list(dict.fromkeys(found))
+                named += [] if table is None else [(database, schema, table)]
+        return list(dict.fromkeys(named))
 
     def columns_in(self, path: tuple[str, ...]) -> Collection[str]:
         """Return the columns of a table."""
@@ -123,11 +123,11 @@ class KeyCatalog:
         Raises:
             SchemaError: it may mean columns of several tables, or several of one.
         """
-        found = columns_meant(self, text)
-        if len(found) > 1:
-            shown = [as_text(self.written(one.path[-1], one.columns)) for one in found]
-            raise ambiguous(text, "A side of a reference", found, shown)
-        return (found[0].path[-1], found[0].columns) if found else None
+        meant = columns_meant(self, text)
+        if len(meant) > 1:
+            shown = [as_text(self.written(one.path[-1], one.columns)) for one in meant]
+            raise ambiguous(text, "A side of a reference", meant, shown)
+        return (meant[0].path[-1], meant[0].columns) if meant else None
 
     def means(self, text: str) -> list[MeantName]:
         """Return all that a text may mean which names the unit of the table."""
@@ -158,12 +158,12 @@ def read_keys(
     columns = stored.columns
     unique, edges = set[tuple[str, frozenset[str]]](), dict[str, list[Edge]]()
     others, primary = set[tuple[str, str]](), dict[str, tuple[str, ...]]()
-    found = [_spelled(columns, each) for each in stored.keys]
-    for table, kind, names, _, _ in found:
+    spelled = [_spelled(columns, each) for each in stored.keys]
+    for table, kind, names, _, _ in spelled:
         if kind != "FOREIGN KEY":
             unique.add((table, frozenset(names)))
             primary |= {table: names} if kind == "PRIMARY KEY" else {}
-    for table, kind, names, parent, keys in found:
+    for table, kind, names, parent, keys in spelled:
         if kind != "FOREIGN KEY":
             continue
         if len(names) == len(keys) and (parent, frozenset(keys)) in unique:
@@ -173,11 +173,13 @@ def read_keys(
     known = frozenset(others), primary, frozenset(unique)
     catalog = KeyCatalog(path, columns, edges, *known)
     for table, edge in _declared(catalog, references or {}):
-        own = edges.setdefault(table, [])
-        if any(edge.same(one) for one in own):
-            edges[table] = [replace(one, declared=True) if edge.same(one) else one for one in own]
+        edges_of_table = edges.setdefault(table, [])
+        if any(edge.same(one) for one in edges_of_table):
+            edges[table] = [
+                replace(one, declared=True) if edge.same(one) else one for one in edges_of_table
+            ]
         else:
-            own.append(edge)
+            edges_of_table.append(edge)
     return catalog
 
 
@@ -231,11 +233,11 @@ def _spelled(columns: Mapping[str, Mapping[str, str]], key: StoredKey) -> Stored
 
     DuckDB keeps those in constraints as they were typed, where it ignores case.
     """
-    own, other = _known(key.table, columns), _known(key.parent, columns)
+    child, other = _known(key.table, columns), _known(key.parent, columns)
     return StoredKey(
-        own,
+        child,
         key.kind,
-        tuple(_known(name, columns.get(own, ())) for name in key.columns),
+        tuple(_known(name, columns.get(child, ())) for name in key.columns),
         other,
         tuple(_known(name, columns.get(other, ())) for name in key.keys),
     )
@@ -298,10 +300,10 @@ def _noted(catalog: Catalog, place: Sequence[str] = ()) -> dict[str, str]:
 
 def _given(schema: Schema | None, unit: DeclaredUnit) -> dict[str, str]:
     units = [*schema.units.values(), unit] if schema is not None else [unit]
-    found = {} if schema is None else dict(schema.references)
+    references = {} if schema is None else dict(schema.references)
     for one in units:
-        found |= one.references if isinstance(one, Unit) else {}
-    return found
+        references |= one.references if isinstance(one, Unit) else {}
+    return references
 
 
 def check_references(catalog: Catalog, schema: Schema | None, unit: DeclaredUnit) -> None:
@@ -323,7 +325,12 @@ def _check(child: str, parent: str, catalogs: Sequence[KeyCatalog]) -> None:
     found = [(one, one.side(child), one.side(parent)) for one in catalogs]
     for text, sides in ((child, [one[1] for one in found]), (parent, [one[2] for one in found])):
         if not any(sides):
-            known = [f"{t}.{c}" for one in catalogs for t, own in one.columns.items() for c in own]
+            known = [
+                f"{t}.{c}"
+                for one in catalogs
+                for t, columns in one.columns.items()
+                for c in columns
+            ]
             raise SchemaError(
                 f"A reference names {printable(text)}, which is no column of a table.",
                 hint=closest(text, known),

@@ -230,9 +230,9 @@ def declared(domain: Declaration) -> DomainCall:
         return DomainCall("number", ())
     if isinstance(domain, NumberBounds):
         return DomainCall("number", (domain.low, domain.high))
-    found = kind_of(domain).declared(domain.type)
+    parts = kind_of(domain).declared(domain.type)
     zone = {} if domain.zone is None else {"zone": domain.zone}
-    return found._replace(beside={**found.beside, **zone})
+    return parts._replace(beside={**parts.beside, **zone})
 
 
 def rules(domain: Declaration) -> dict[str, Part]:
@@ -241,9 +241,9 @@ def rules(domain: Declaration) -> dict[str, Part]:
         return {} if domain.other == OTHER else {"other": domain.other}
     if isinstance(domain, NumberBounds | UnknownBounds):
         return {}
-    found: dict[str, Part] = {"nullable": True} if domain.nullable else {}
+    parts: dict[str, Part] = {"nullable": True} if domain.nullable else {}
     if domain.other is not None:
-        found["other"] = domain.other
+        parts["other"] = domain.other
     elif domain.outside is not None and domain.outside != ("null" if domain.nullable else "drop"):
-        found["outside"] = domain.outside
-    return found
+        parts["outside"] = domain.outside
+    return parts

@@ -67,14 +67,14 @@ def meanings(names: Names, text: str, own: tuple[str, ...] | None = None) -> lis
 
 def columns_meant(names: Names, text: str, own: tuple[str, ...] | None = None) -> list[MeantName]:
     """Return all columns that a name may mean, of one table each; see `meanings`."""
-    found = _of_one(names, text, own)
+    meanings_of_text = _of_one(names, text, own)
     parts = text.split(",")
     if len(parts) > 1:
         for chosen in product(*(_of_one(names, part, own) for part in parts)):
             if len({one.path for one in chosen}) == 1:
                 columns = tuple(column for one in chosen for column in one.columns)
-                found.append(MeantName(chosen[0].path, columns))
-    return list(dict.fromkeys(found))
+                meanings_of_text.append(MeantName(chosen[0].path, columns))
+    return list(dict.fromkeys(meanings_of_text))
 
 
 def _of_one(names: Names, text: str, own: tuple[str, ...] | None) -> list[MeantName]:
@@ -140,14 +140,14 @@ def match(name: str, known: Iterable[str]) -> str | None:
         SchemaError: it may be several, which differ in case only.
     """
     meant = folded(name)
-    found = [k for k in known if folded(k) == meant]
-    if len(found) > 1:
-        shown = " and ".join(map(printable, found[:2]))
+    matches = [k for k in known if folded(k) == meant]
+    if len(matches) > 1:
+        shown = " and ".join(map(printable, matches[:2]))
         raise SchemaError(
             f"{printable(name)} may mean {shown}, which differ in case only.",
             hint="rename one of them.",
         )
-    return found[0] if found else None
+    return matches[0] if matches else None
 
 
 # ── Tables and views of a database, by their names ────────────────────────────────────────────────
@@ -170,14 +170,14 @@ def current_database(catalog: Catalog) -> Database:
     """
     with catalog.held(anew=False):
         name = catalog.current().database
-        found = catalog.database(name)
-    if found is None:
+        file = catalog.database(name)
+    if file is None:
         raise SchemaError(
             f"The current database {printable(name)} is not {catalog.system}'s own, so no account "
             "can be kept beside it.",
             hint=f"copy the table into a {catalog.system} database, and USE that.",
         )
-    return found
+    return file
 
 
 def attached_file(catalog: Catalog, path: Sequence[str], current: str | None = None) -> Path | None:
@@ -263,17 +263,17 @@ class CatalogNames:
         known = {_folded(parts): parts for parts in listed}
         named = [parts for path, parts in known.items() if path[-1] == folded(text)]
         alone = [parts for parts in named if len(parts) == 1]
-        found = dict[tuple[str, ...], tuple[str, ...]]()
+        columns = dict[tuple[str, ...], tuple[str, ...]]()
         for parts in alone or (named if len(named) == 1 else []):
-            found[here.database, *([here.schema] if alone else []), *parts] = parts
+            columns[here.database, *([here.schema] if alone else []), *parts] = parts
         for parts in _cuts(catalog, text):
             wanted = _candidates(parts, *here)
             tables = [one.path for one in catalog.tables_named(parts[-1]) if not one.hidden]
             views = [view.path for view in catalog.views_named(parts[-1])]
             for path in (*tables, *views):
                 if _folded(path) in wanted and not _is_temporary(path):
-                    found.setdefault(path, parts)
-        return found
+                    columns.setdefault(path, parts)
+        return columns
 
 
 def paths_of(parts: Sequence[str], paths: Iterable[P]) -> list[P]:
@@ -358,8 +358,8 @@ def is_table(catalog: Catalog, path: Sequence[str]) -> bool:
     Raises:
         SchemaError: the catalog can't be read.
     """
-    found = catalog.tables_named(path[-1])
-    return any(_folded(one.path) == _folded(path) for one in found if not one.hidden)
+    tables = catalog.tables_named(path[-1])
+    return any(_folded(one.path) == _folded(path) for one in tables if not one.hidden)
 
 
 def find_view(
@@ -405,19 +405,19 @@ def _is_temporary(path: TablePath) -> bool:
     return folded(path[0]) == _TEMPORARY
 
 
-def _one(shown: str, found: Sequence[TablePath]) -> TablePath | None:
-    if len(found) > 1:
+def _one(shown: str, paths: Sequence[TablePath]) -> TablePath | None:
+    if len(paths) > 1:
         raise SchemaError(
-            f"The name {shown} is ambiguous: it means {_listed(found)}.",
+            f"The name {shown} is ambiguous: it means {_listed(paths)}.",
             hint="write database.schema.table.",
         )
-    return found[0] if found else None
+    return paths[0] if paths else None
 
 
-def _hidden(shown: str, found: TablePath, kind: str) -> SchemaError:
+def _hidden(shown: str, path: TablePath, kind: str) -> SchemaError:
     return SchemaError(
         f"The name {shown} is ambiguous: a temporary table or view hides the stored {kind}.",
-        hint=f"write {printable(found[1])}.{printable(found[2])}, or drop the temporary one.",
+        hint=f"write {printable(path[1])}.{printable(path[2])}, or drop the temporary one.",
     )
 
 
@@ -432,8 +432,8 @@ def _candidates(parts: tuple[str, ...], database: str, schema: str) -> set[tuple
     if len(parts) == 1:
         paths = [(database, schema, name)]
     elif len(parts) == 2:  # the first is a schema or, as DuckDB allows, a database
-        own = folded(parts[0]) == folded(database)
-        paths = [(database, parts[0], name), (parts[0], schema if own else _MAIN, name)]
+        in_database = folded(parts[0]) == folded(database)
+        paths = [(database, parts[0], name), (parts[0], schema if in_database else _MAIN, name)]
     else:
         paths = [parts]
     return {_folded(path) for path in paths}
@@ -463,17 +463,17 @@ def _not_found(
     passing = _passing(shown, parts[-1], tables, seen, wanted, catalog)
     if passing is not None:
         return passing
-    found = [one.path for one in tables if not one.hidden] + [view.path for view in seen]
-    near = [path[1:] for path in found if path[0] == here]
+    paths = [one.path for one in tables if not one.hidden] + [view.path for view in seen]
+    near = [path[1:] for path in paths if path[0] == here]
     if near:
         return unknown(
             f"There is no table {shown} in the schema {printable(current)}.", _written(near)
         )
-    for path in found:
+    for path in paths:
         attached_file(catalog, path)
-    if found:
+    if paths:
         return unknown(
-            f"There is no table {shown} in the database {printable(here)}.", _written(found)
+            f"There is no table {shown} in the database {printable(here)}.", _written(paths)
         )
     return unknown(f"There is no table {shown}.", _names_like(parts, catalog))
 
@@ -527,10 +527,10 @@ def _names_like(parts: tuple[str, ...], catalog: Catalog) -> Hint | str:
 def _written(paths: Sequence[Sequence[str]]) -> Hint:
     """Say to write one of some names."""
     first, *others = (instead(".".join(map(as_sql, path))) for path in paths)
-    found = "write " + first
+    words = "write " + first
     for other in others:
-        found = found + " or " + other
-    return found + "."
+        words = words + " or " + other
+    return words + "."
 
 
 def of_table(catalog: Catalog, declared: Mapping[str, T], path: Sequence[str]) -> T | None:

@@ -58,19 +58,19 @@ def resolve_unit(stored: StoredKeys, path: tuple[str, ...], unit: Unit) -> Resol
     """
     catalog = read_keys(stored, path, unit.references)
     name = path[-1]
-    found = catalog.means(unit.key)
-    if not found:
+    meanings = catalog.means(unit.key)
+    if not meanings:
         raise SchemaError(
             f"The table {name} has no column {printable(unit.key)} that could be its unit.",
             hint=closest(unit.key, [*catalog.columns.get(name, {}), *_reachable(catalog, name)]),
         )
-    own = [one for one in found if one.path == catalog.path and one.columns]
-    if len(found) == 1:
-        return _found(catalog, unit, found[0])
-    if len(own) == 1 and all(_is_same(catalog, unit, own[0].columns, one) for one in found):
-        return _found(catalog, unit, own[0])
+    here = [one for one in meanings if one.path == catalog.path and one.columns]
+    if len(meanings) == 1:
+        return _found(catalog, unit, meanings[0])
+    if len(here) == 1 and all(_is_same(catalog, unit, here[0].columns, one) for one in meanings):
+        return _found(catalog, unit, here[0])
     where = f"The unit of {printable(name)}"
-    raise ambiguous(unit.key, where, found, [_typed(catalog, unit, one) for one in found])
+    raise ambiguous(unit.key, where, meanings, [_typed(catalog, unit, one) for one in meanings])
 
 
 def _found(catalog: KeyCatalog, unit: Unit, meant: MeantName) -> ResolvedUnit:
@@ -105,10 +105,12 @@ def _is_same(catalog: KeyCatalog, unit: Unit, columns: tuple[str, ...], meant: M
     if meant.path == catalog.path:
         return True
     try:
-        found = _found(catalog, unit, meant)
+        unit_of_meaning = _found(catalog, unit, meant)
     except SchemaError:  # several ways are as short as each other
         return False
-    return not found.joins and {name for name, _ in found.columns} == set(columns)
+    return not unit_of_meaning.joins and {name for name, _ in unit_of_meaning.columns} == set(
+        columns
+    )
 
 
 def _stands_for(catalog: KeyCatalog, columns: tuple[str, ...], meant: MeantName) -> bool:
@@ -267,7 +269,9 @@ def _in_order(catalog: KeyCatalog, unit: ResolvedUnit) -> ResolvedUnit:
     if not unit.further:
         return unit
     root, keys = _root(catalog, catalog.path[-1], unit)
-    (column, type_), *further = [own for _, own in sorted(zip(keys, unit.columns, strict=True))]
+    (column, type_), *further = [
+        columns for _, columns in sorted(zip(keys, unit.columns, strict=True))
+    ]
     known = (root, tuple(sorted(keys))) if unit.root[0] else unit.root
     return replace(unit, column=column, type=type_, further=tuple(further), root=known)
 
@@ -277,13 +281,13 @@ def _names(unit: ResolvedUnit) -> tuple[str, ...]:
 
 
 def _reachable(catalog: KeyCatalog, name: str) -> list[str]:
-    found, pending = [], [name]
+    reached, pending = [], [name]
     while pending:
         for edge in catalog.edges.get(pending.pop(), ()):
-            if edge.parent not in found and edge.parent != name:
-                found.append(edge.parent)
+            if edge.parent not in reached and edge.parent != name:
+                reached.append(edge.parent)
                 pending.append(edge.parent)
-    return found
+    return reached
 
 
 def _way(catalog: KeyCatalog, name: str, target: str, unit: Unit) -> tuple[Edge, ...]:
@@ -366,9 +370,9 @@ def _ways(catalog: KeyCatalog, name: str, target: str) -> list[tuple[Edge, ...]]
             table: [edge for edge in each if not (narrow and edge.enforced and len(edge.keys) > 1)]
             for table, each in catalog.edges.items()
         }
-        found = _shortest(edges, name, target)
-        if found:
-            return found
+        ways = _shortest(edges, name, target)
+        if ways:
+            return ways
     return []
 
 
@@ -426,17 +430,24 @@ def _resolved(
     for edge in edges:
         _check_ids(catalog, edge.parent, edge.keys)
     joins = tuple(catalog.join(edge) for edge in edges)
-    own = table == catalog.path[-1]
-    name = ", ".join(column if own else f"{table}.{column}" for column in columns)
+    is_own_table = table == catalog.path[-1]
+    name = ", ".join(column if is_own_table else f"{table}.{column}" for column in columns)
     (column, type_), *further = [(column, catalog.type(table, column)) for column in columns]
     rows = unit.max_rows if isinstance(unit.max_rows, int) else None  # of other tables
-    if rows is None and own and not edges and (table, frozenset(columns)) in catalog.unique:
+    if (
+        rows is None
+        and is_own_table
+        and not edges
+        and (table, frozenset(columns)) in catalog.unique
+    ):
         rows = 1  # of which the database lets a unit have no second one
     bounds = rows, tuple(further), unit.max_groups
-    found = ResolvedUnit(shown or name, column, type_, joins, *bounds, max_values=unit.max_values)
-    holder, ids = _root(catalog, catalog.path[-1], found)
+    resolved = ResolvedUnit(
+        shown or name, column, type_, joins, *bounds, max_values=unit.max_values
+    )
+    holder, ids = _root(catalog, catalog.path[-1], resolved)
     is_of_units = holder != table or catalog.is_of_units(holder, ids)
-    return _in_order(catalog, replace(found, root=(holder, ids)) if is_of_units else found)
+    return _in_order(catalog, replace(resolved, root=(holder, ids)) if is_of_units else resolved)
 
 
 def _check_ids(catalog: KeyCatalog, table: str, columns: Collection[str]) -> None:
@@ -507,10 +518,10 @@ def with_parents(
 
 def over_both(first: Table, other: Table) -> str:
     """Say of which table a statement is, and of which the first one."""
-    own, before = other.name, first.name
-    if own == before:
-        own, before = ".".join(other.path), ".".join(first.path)
-    return f"This is over {printable(own)}, but what comes first is over {printable(before)}"
+    later, before = other.name, first.name
+    if later == before:
+        later, before = ".".join(other.path), ".".join(first.path)
+    return f"This is over {printable(later)}, but what comes first is over {printable(before)}"
 
 
 def root_of(

@@ -332,20 +332,20 @@ def _rows(groups: Groups) -> tuple[tuple[str, ...], ...]:
 
 
 def _written(table: Table) -> _Table:
-    own, former = table.alone, table.origin if isinstance(table.origin, FormerRows) else None
+    alone, former = table.alone, table.origin if isinstance(table.origin, FormerRows) else None
     return _Table(
-        own.name,
-        own.path,
-        tuple(_column(name, domain) for name, domain in own.columns.items()),
+        alone.name,
+        alone.path,
+        tuple(_column(name, domain) for name, domain in alone.columns.items()),
         tuple(
-            _Undeclared(name, type_, *_with_bounds(own.bounds.get(name)))
-            for name, type_ in own.undeclared.items()
+            _Undeclared(name, type_, *_with_bounds(alone.bounds.get(name)))
+            for name, type_ in alone.undeclared.items()
         ),
-        tuple(sorted(own.enforced)),
-        None if own.unit is None else StoredUnit.of(own.unit),
-        own.groups,
-        tuple(_Expression(text, _ends(bounds)) for text, bounds in own.expressions.items()),
-        tuple(sorted(own.filled)),
+        tuple(sorted(alone.enforced)),
+        None if alone.unit is None else StoredUnit.of(alone.unit),
+        alone.groups,
+        tuple(_Expression(text, _ends(bounds)) for text, bounds in alone.expressions.items()),
+        tuple(sorted(alone.filled)),
         tuple(_Derived(n, of) for n, of in table.derived.items() if n not in table.joined),
         tuple(
             _Parent(p.above, StoredJoin.of(p.join), p.on_way, _written(replace(p.table, unit=None)))
@@ -355,7 +355,7 @@ def _written(table: Table) -> _Table:
         () if former is None else former.equal,
         None if former is None else former.chosen,
         None if former or table.origin is None else _below(table.origin),
-        () if own.listed == (*own.columns, *own.undeclared) else own.listed,
+        () if alone.listed == (*alone.columns, *alone.undeclared) else alone.listed,
     )
 
 

@@ -322,23 +322,23 @@ class Table:
 
     def _undeclared(self, name: str, type_: str, called: str) -> SchemaError:
         """Say that a column has no domain, and how it could have one."""
-        hint, found = Hint(""), self._can_be_found(name, type_)
+        hint, findable = Hint(""), self._can_be_found(name, type_)
         if self.unit is not None and self.unit.named_by == (name,):
-            hint, found = counting_hint(self.name, name, single=self.contributions == 1), False
+            hint, findable = counting_hint(self.name, name, single=self.contributions == 1), False
         elif name in self.bounds:
-            hint, found = rounding_hint(self.typed, name, self.bounds[name]), False
+            hint, findable = rounding_hint(self.typed, name, self.bounds[name]), False
         elif self.made_of:
             hint += "declare a domain for the columns that it is made of; or compare it with a "
             hint += "constant: a condition has two values."
         else:
-            hint = finding_hint() if found else hint
+            hint = finding_hint() if findable else hint
             hint += declaration_hint(self.typed, name, type_, view=bool(self.origin))
         error = SchemaError(
             f"The column {printable(called)} of {self.name} has no public domain, "
             "so its values can't be told apart.",
             hint=hint,
         )
-        error.wanted = WantedColumn(self.path, name) if found else None
+        error.wanted = WantedColumn(self.path, name) if findable else None
         return error
 
     def _can_be_found(self, name: str, type_: str) -> bool:
@@ -431,8 +431,8 @@ class Table:
 
     def _declared_bounds(self) -> list[tuple[str, NumberBounds]]:
         """Return the bounds that somebody may change without changing the table."""
-        own = self.bounds.items()
-        return [(name, of) for name, of in own if not of.found and name not in self.enforced]
+        declared = self.bounds.items()
+        return [(name, of) for name, of in declared if not of.found and name not in self.enforced]
 
     @property
     def without_declared_bounds(self) -> Table:

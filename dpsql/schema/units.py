@@ -454,17 +454,17 @@ def from_comment(table: str, comment: str | None) -> DeclaredUnit:
     """
     if not is_ours(comment):
         return None
-    found = read_comment(comment)
-    if isinstance(found, dict):
+    read = read_comment(comment)
+    if isinstance(read, dict):
         references_of(table, comment)
-        others = [found.pop(key, None) for key in ("expressions", "references")]
-        if not found and others != [None, None]:
+        others = [read.pop(key, None) for key in ("expressions", "references")]
+        if not read and others != [None, None]:
             return None
-    if isinstance(found, dict) and set(found) == {"each_row"} and found["each_row"] is True:
+    if isinstance(read, dict) and set(read) == {"each_row"} and read["each_row"] is True:
         return EACH_ROW
-    if not isinstance(found, dict) or found.keys() - {*BOUNDS} != {"unit"}:
+    if not isinstance(read, dict) or read.keys() - {*BOUNDS} != {"unit"}:
         raise SchemaError(
             f"The comment on the table {table} is not understood.",
             hint='write COMMENT ON TABLE … IS \'dpsql: {"unit": "person_id", "max_rows": 3}\'.',
         )
-    return unit_of_entry(found)
+    return unit_of_entry(read)

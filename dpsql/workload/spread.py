@@ -152,8 +152,8 @@ class Apart:
         if shift:
             square = -(-square >> shift)
         each = [int(sum_) for sum_ in _top(square.astype(np.int64), rows, self.share.denominator)]
-        (found,) = _top(np.array([each], dtype=object), rows, self.share.denominator)
-        return Fraction(int(found) << shift, self.share.denominator**2)
+        (top,) = _top(np.array([each], dtype=object), rows, self.share.denominator)
+        return Fraction(int(top) << shift, self.share.denominator**2)
 
     def bound_of_sums(self, sums: NDArray[Any]) -> Fraction | None:
         """Return top(S), exactly; None if there are too many rows for that.
@@ -163,8 +163,8 @@ class Apart:
         """
         if self.share.denominator > MOST_SHARES or not sums.size:
             return None
-        (found,) = _top(sums.reshape(1, -1), self._rows(sums.shape), self.share.denominator)
-        return Fraction(int(found), self.share.denominator)
+        (top,) = _top(sums.reshape(1, -1), self._rows(sums.shape), self.share.denominator)
+        return Fraction(int(top), self.share.denominator)
 
     def _rows(self, shape: tuple[int, ...]) -> NDArray[np.int64]:
         """Return how many rows may be in each joint class, of the denominator of the share."""
@@ -203,11 +203,11 @@ def by_limits(
     """Sort sets of attributes by what is known of how far apart rows are in them."""
     if not spreads:  # there may be very many sets
         return {(): list(spaces)}
-    found: dict[tuple[Apart, ...], list[tuple[str, ...]]] = {}
+    attributes: dict[tuple[Apart, ...], list[tuple[str, ...]]] = {}
     for space in spaces:
         said = (spread.within(space) for spread in spreads)
-        found.setdefault(tuple(one for one in said if one is not None), []).append(space)
-    return found
+        attributes.setdefault(tuple(one for one in said if one is not None), []).append(space)
+    return attributes
 
 
 def spreads_of(table: Table, merged: Mapping[str, NDArray[np.int64]]) -> tuple[SpreadRows, ...]:
