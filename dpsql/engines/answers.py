@@ -41,7 +41,7 @@ def names_for(statements: Mapping[str, str]) -> dict[str, str]:
     Args:
         statements: name → another one, which is safe everywhere and of no other statement.
     """
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     taken: set[str] = set()
     for statement, plain in statements.items():
         base = statement if statement and statement.isprintable() else plain
@@ -50,5 +50,5 @@ def names_for(statements: Mapping[str, str]) -> dict[str, str]:
             number += 1
             name = f"{base}_{number}"
         taken.add(folded(name))
-        found[statement] = name
-    return found
+        names[statement] = name
+    return names

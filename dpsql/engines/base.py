@@ -173,10 +173,10 @@ class Wanted:
         Raises:
             InternalError: a unit may have any number of them.
         """
-        found = tuple(m for m in self.marginals if self.units.keys().isdisjoint(m))
-        if found and not self.table.is_bounded:
+        marginals = tuple(m for m in self.marginals if self.units.keys().isdisjoint(m))
+        if marginals and not self.table.is_bounded:
             raise InternalError("nothing bounds the rows of units in this table")
-        return found
+        return marginals
 
     @property
     def measured(self) -> tuple[Marginal, ...]:
@@ -346,10 +346,10 @@ def columns_read(
     table: Table, names: Iterable[str], measures: Iterable[RowMeasure], keys: Keys
 ) -> list[str]:
     """List the columns of a table that attributes, keys and measures are made of."""
-    found = {m for measure in measures for m in measure.columns}
+    columns = {m for measure in measures for m in measure.columns}
     for name in names:
-        found |= keys[name].columns if name in keys else {name}
-    return [n for n in (*table.columns, *table.undeclared) if n in found]
+        columns |= keys[name].columns if name in keys else {name}
+    return [n for n in (*table.columns, *table.undeclared) if n in columns]
 
 
 def cells_counted(table: Table, column: str, merged: Merged) -> int:

@@ -71,9 +71,9 @@ def tally(shape: tuple[int, ...], keys: Counts, rows: Counts) -> Counts:
     """
     cells = math.prod(shape)
     known = (keys >= 0) & (keys < cells)
-    found = np.zeros(cells, dtype=np.int64)
-    np.add.at(found, keys[known], rows[known])
-    return found.reshape(shape)
+    counts = np.zeros(cells, dtype=np.int64)
+    np.add.at(counts, keys[known], rows[known])
+    return counts.reshape(shape)
 
 
 def tally_sums(shape: tuple[int, ...], keys: Counts, sums: Words) -> Words:
@@ -94,7 +94,7 @@ def roll_up(
     What is added up in a block is that of the marginal: its measure, the number of rows, or that of
     units, which is an attribute of one cell among `measures`, too.
     """
-    found = dict(counted)
+    rolled = dict(counted)
     cells = {block: counts.size for block, counts in counted.items()}
     for marginal in sorted(wanted, key=len, reverse=True):
         sources = [
@@ -103,9 +103,9 @@ def roll_up(
             if set(marginal) <= set(other) and measures.isdisjoint(set(other) - set(marginal))
         ]
         source = marginal if marginal in counted else min(sources, key=cells.__getitem__)
-        found[marginal] = LabeledArray(source, found[source]).project(marginal).copy(order="C")
-        cells[marginal] = found[marginal].size
-    return {marginal: found[marginal] for marginal in wanted}
+        rolled[marginal] = LabeledArray(source, rolled[source]).project(marginal).copy(order="C")
+        cells[marginal] = rolled[marginal].size
+    return {marginal: rolled[marginal] for marginal in wanted}
 
 
 def roll_up_sums(

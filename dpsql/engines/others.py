@@ -132,10 +132,10 @@ def added_to(table: Table) -> list[AddedColumn]:
         return []
     from dpsql.rel.added import AddedColumn  # which most statements don't need
 
-    found = [one for one in table.added if isinstance(one, AddedColumn)]
-    if len(found) < len(table.added):
+    added = [one for one in table.added if isinstance(one, AddedColumn)]
+    if len(added) < len(table.added):
         raise InternalError("nothing says how a column is added")
-    return found
+    return added
 
 
 def unit_name(table: Table) -> str:
@@ -152,5 +152,5 @@ def _names_met(table: Table) -> Iterator[str]:
 
 def stored_columns(table: Table) -> list[str]:
     """Return the names of all columns that are stored in a table."""
-    own = table.alone
-    return [*own.columns, *own.undeclared]
+    alone = table.alone
+    return [*alone.columns, *alone.undeclared]

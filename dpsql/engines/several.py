@@ -81,8 +81,8 @@ def count_several(
     """
     parts = []
     for each in tables:
-        own = {marginal: each.own(marginal) for marginal in wanted}
-        named = {marginal: names for marginal, names in own.items() if names is not None}
+        of_table = {marginal: each.own(marginal) for marginal in wanted}
+        named = {marginal: names for marginal, names in of_table.items() if names is not None}
         counting = engine.prepared(
             each.table,
             tuple(dict.fromkeys(named.values())),

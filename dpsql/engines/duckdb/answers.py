@@ -74,7 +74,7 @@ def write_answers(
         try:
             place = _place(con, schema)
             _check_names(con, place, tables, overwrite=overwrite)
-            found = {table.name: _write(con, place, table) for table in tables.made}
+            written = {table.name: _write(con, place, table) for table in tables.made}
             if begun:
                 con.commit()
         except BaseException:
@@ -85,7 +85,7 @@ def write_answers(
     except (duckdb.Error, pl.exceptions.PolarsError) as error:
         why = printable(str(error).split("\n")[0][:300])
     else:
-        return found
+        return written
     raise ReleaseFormatError(
         f"The answers can't be written to the database: {why}",
         hint='write to one that you may change: duckdb.connect("answers.duckdb").',
@@ -132,12 +132,12 @@ def _place(con: duckdb.DuckDBPyConnection, schema: str | None) -> _Place:
         )
     if [folded(part) for part in parts] == [TEMPORARY]:
         return _Place(TEMPORARY, "main", temporary=True, on_path=True)
-    own, name = parts if len(parts) == 2 else (database, parts[0])
-    made = ".".join(map(quoted_name, (own, name)))
+    named, name = parts if len(parts) == 2 else (database, parts[0])
+    made = ".".join(map(quoted_name, (named, name)))
     con.execute(f"CREATE SCHEMA IF NOT EXISTS {made}").fetchall()
-    temporary = folded(own) == TEMPORARY
-    searched = folded(own) == folded(database) and folded(name) in {folded(p) for p in path}
-    return _Place(own, name, temporary, on_path=temporary or searched)
+    temporary = folded(named) == TEMPORARY
+    searched = folded(named) == folded(database) and folded(name) in {folded(p) for p in path}
+    return _Place(named, name, temporary, on_path=temporary or searched)
 
 
 def _check_names(

@@ -97,12 +97,12 @@ class Packing:
     @property
     def unpacked(self) -> list[str]:
         """Write the numbers that it was made of, under their names."""
-        found, after = list[str](), 1
+        numbers, after = list[str](), 1
         for part in reversed(self.parts):
             first = call("//", f"{self.name}::BIGINT", whole(after, "BIGINT"))
-            found.append(f"{call('%', first, whole(part.size, 'BIGINT'))} AS {part.column}")
+            numbers.append(f"{call('%', first, whole(part.size, 'BIGINT'))} AS {part.column}")
             after *= part.size
-        return found
+        return numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,11 +261,11 @@ def blocks_for(
     """
     costs, blocks = _Costs(coding), list[_Block]()
     all_rows = _Block(frozenset())
-    for own, added in sorted(places, key=lambda place: (-costs.cells(place[0]), place[0])):
-        if total and not own:
+    for marginal, added in sorted(places, key=lambda place: (-costs.cells(place[0]), place[0])):
+        if total and not marginal:
             all_rows.added |= added
             continue
-        keys = frozenset(own)
+        keys = frozenset(marginal)
         # What is added up for groups, or grouped by itself, gives what they are together.
         if any(keys <= b.keys and added.keys() <= b.added.keys() | b.keys for b in blocks):
             continue

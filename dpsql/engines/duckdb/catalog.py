@@ -219,8 +219,8 @@ class DuckDBCatalog(HeldCatalog):
         """
         settings = self._here().settings
         for name, usual in MEANING.items():
-            found = settings[name]
-            value = "NULL" if found is None else found
+            setting = settings[name]
+            value = "NULL" if setting is None else setting
             if capitals(value) not in map(capitals, usual):
                 raise _other_meaning(name, value, locked=settings["lock_configuration"] == "true")
 
@@ -229,11 +229,11 @@ class DuckDBCatalog(HeldCatalog):
         return self._once("named", self._named_now)
 
     def _named_now(self) -> Mapping[str, Sequence[_Named]]:
-        found: dict[str, list[_Named]] = {}
+        named: dict[str, list[_Named]] = {}
         for row in self.fetch(_NAMED):
             one = _Named(*row)
-            found.setdefault(folded(one.name), []).append(one)
-        return found
+            named.setdefault(folded(one.name), []).append(one)
+        return named
 
     def current(self) -> SchemaPath:
         """Return the current database and schema; see `Catalog`."""
@@ -292,11 +292,11 @@ class DuckDBCatalog(HeldCatalog):
         A view has columns too: one that took the table's place must not pass for it.
         """
         alike = self._named().get(folded(path[2]), ())
-        found = [one for one in alike if not one.is_view and one.path == tuple(path)]
-        columns = tuple(self.columns(path)) if found else ()
+        same = [one for one in alike if not one.is_view and one.path == tuple(path)]
+        columns = tuple(self.columns(path)) if same else ()
         if not columns:
             return None
-        (one,) = found
+        (one,) = same
         checks = tuple(
             row[6] for row in self._constraints(path) if row[0] == one.name and row[2] == "CHECK"
         )

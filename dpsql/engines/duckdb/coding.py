@@ -129,8 +129,8 @@ class Coding:
 
     def truth(self, marginal: Marginal) -> str | None:
         """Return the one key of a marginal that is of two cells, one of which has a few values."""
-        found = [name for name in marginal if self._few(name)[1]]
-        return found[0] if len(found) == 1 else None
+        few = [name for name in marginal if self._few(name)[1]]
+        return few[0] if len(few) == 1 else None
 
     def true(self, name: str) -> int:
         """Return the cell of these values."""

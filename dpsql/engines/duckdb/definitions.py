@@ -141,10 +141,10 @@ def _select(text: str) -> Tree:
         RefusedViewError: it has others.
     """
     try:
-        found = json.loads(text)
-        (statement,) = found["statements"]
+        serialized = json.loads(text)
+        (statement,) = serialized["statements"]
         node: Tree = statement["node"]
-        plain = not found["error"] and set(statement) <= {"node", "named_param_map"}
+        plain = not serialized["error"] and set(statement) <= {"node", "named_param_map"}
         plain = plain and not statement.get("named_param_map")
     except (ValueError, KeyError, TypeError, RecursionError):
         plain = False
@@ -276,7 +276,7 @@ def tables_below(catalog: DuckDBCatalog, parts: Sequence[str]) -> frozenset[Tabl
     Raises:
         SchemaError: that can't be told, or the catalog can't be read.
     """
-    found, met = set[TablePath](), set[tuple[str, ...]]()
+    tables, met = set[TablePath](), set[tuple[str, ...]]()
     pending = [tuple(parts)]
     while pending:
         name = tuple(map(folded, pending.pop()))
@@ -285,12 +285,12 @@ def tables_below(catalog: DuckDBCatalog, parts: Sequence[str]) -> frozenset[Tabl
         met.add(name)
         if len(met) > _MOST_NAMES:
             raise _unclear()
-        found |= set(paths_of(name, [one.path for one in catalog.tables_named(name[-1])]))
+        tables |= set(paths_of(name, [one.path for one in catalog.tables_named(name[-1])]))
         views = {view.path: view for view in catalog.views_named(name[-1])}
         for path in paths_of(name, list(views)):
             if not views[path].registered:
                 pending += _named(catalog, _body(views[path].sql), set())
-    return frozenset(found)
+    return frozenset(tables)
 
 
 def _body(sql: str) -> str:
@@ -306,15 +306,15 @@ def _named(catalog: DuckDBCatalog, sql: str, macros: set[str]) -> list[tuple[str
     tree = json.loads(str(text))
     if tree.get("error") is not False:
         raise _unclear()
-    found = list[tuple[str, ...]]()
+    named = list[tuple[str, ...]]()
     for node in _nodes(tree):
         if node.get("table_name"):
             given = (node.get("catalog_name"), node.get("schema_name"), node["table_name"])
-            found.append(tuple(part for part in given if part))
+            named.append(tuple(part for part in given if part))
         function = folded(str(node.get("function_name", "")))
         if function in _BY_TEXT:
             for literal in _literals(node.get("arguments")):
-                found += (
+                named += (
                     _named(catalog, literal, macros)
                     if _BY_TEXT[function]
                     else [tuple(literal.split(".")), (literal,)]
@@ -323,8 +323,8 @@ def _named(catalog: DuckDBCatalog, sql: str, macros: set[str]) -> list[tuple[str
             macros.add(function)
             for definition, kind in catalog.fetch(_MACROS, [function]):
                 whole = f"SELECT {definition}" if kind == "macro" else str(definition)
-                found += _named(catalog, whole, macros)
-    return found
+                named += _named(catalog, whole, macros)
+    return named
 
 
 def _nodes(tree: object) -> Iterator[Mapping[str, Any]]:
@@ -340,18 +340,18 @@ def _nodes(tree: object) -> Iterator[Mapping[str, Any]]:
 
 def _literals(arguments: Any) -> list[str]:
     """Return the texts that a function is called with: literals, or a list of them."""
-    found = list[str]()
+    literals = list[str]()
     for argument in arguments if isinstance(arguments, list) else []:
         node = argument.get("expression", argument)
         listed = node.get("arguments") or node.get("children")
         literal = node.get("literal") or {}
         if literal.get("kind") == "STRING":
-            found.append(str(literal["text"]))
+            literals.append(str(literal["text"]))
         elif listed and folded(str(node.get("function_name", ""))) in {"", "list_value"}:
-            found += _literals(listed)
+            literals += _literals(listed)
         elif literal.get("kind") != "BOOLEAN":
             raise _unclear()
-    return found
+    return literals
 
 
 def _unclear() -> SchemaError:

@@ -354,9 +354,9 @@ def scans(coding: Coding, wanted: Wanted) -> list[CountingScan | OnePass]:
     if coding.table.unit is not None and len(passed) < len(blocks):
         return [replace(bounded_scan(coding, blocks), truths=truths)]
     rest = {block: added for block, added in blocks.items() if block not in passed}
-    found = [scan(coding, {block: added}) for block, added in rest.items()]
+    planned = [scan(coding, {block: added}) for block, added in rest.items()]
     of_all = [one_pass(coding, passed)] if passed else []
-    return [*of_all, *(replace(each, truths=truths) for each in found)]
+    return [*of_all, *(replace(each, truths=truths) for each in planned)]
 
 
 def _place(coding: Coding, marginal: Marginal, measures: Measures) -> tuple[Marginal, Sums]:

@@ -35,7 +35,7 @@ def values_found(con: duckdb.DuckDBPyConnection, table: Table) -> dict[str, Doma
     Columns that tell rows or persons apart, by their name or by how many values they have, are
     left out, and so is what DuckDB can't look at.
     """
-    found = {}
+    proposals = {}
     for name, type_ in table.undeclared.items():
         if name in table.bounds or singles_out(name):
             continue
@@ -44,8 +44,8 @@ def values_found(con: duckdb.DuckDBPyConnection, table: Table) -> dict[str, Doma
         except duckdb.Error:
             told = None
         if told is not None:
-            found[name] = told
-    return found
+            proposals[name] = told
+    return proposals
 
 
 def _told(
@@ -70,8 +70,8 @@ def _told(
 
 def _listed(con: duckdb.DuckDBPyConnection, rows: str) -> list[object]:
     """Return all values of the rows; none if there are too many."""
-    found = con.execute(f"SELECT DISTINCT v FROM {rows} LIMIT {MOST + 1}").fetchall()
-    return [v for (v,) in found] if len(found) <= MOST else []
+    values = con.execute(f"SELECT DISTINCT v FROM {rows} LIMIT {MOST + 1}").fetchall()
+    return [v for (v,) in values] if len(values) <= MOST else []
 
 
 def _bounds(con: duckdb.DuckDBPyConnection, rows: str) -> NumberBounds | None:

@@ -311,8 +311,8 @@ class OpenedSource(DuckDBSource):
         )
         if texts is None:
             return super().public_rows(name_parts, most)
-        found = f"FROM {texts.as_guessed} LIMIT {most + 1}"
-        _run(self.con, f"CREATE OR REPLACE TEMP TABLE public_rows AS {found}", texts)
+        rows_of_file = f"FROM {texts.as_guessed} LIMIT {most + 1}"
+        _run(self.con, f"CREATE OR REPLACE TEMP TABLE public_rows AS {rows_of_file}", texts)
         frame = self.con.sql("FROM temp.main.public_rows").pl()
         self.con.execute("DROP TABLE temp.main.public_rows").fetchall()
         return None if frame.height > most else frame
@@ -481,14 +481,14 @@ class _Opening:
 
     def _pattern_of(self, folder: str) -> str:
         """Return the pattern of the files of a folder, which are of one kind."""
-        found = []
+        patterns = []
         for ends in ("parquet", "parq", "pq", "csv", "csv.gz", "tsv"):
             pattern = os.path.join(folder, "**", f"*.{ends}")
             listed = self._catalog.fetch(f"SELECT 1 FROM glob({quoted_text(pattern)}) LIMIT 1")
-            found += [pattern] if listed else []
-        if len(found) == 1:
-            return found[0]
-        why = "has files of several kinds" if found else "has neither Parquet nor CSV files"
+            patterns += [pattern] if listed else []
+        if len(patterns) == 1:
+            return patterns[0]
+        why = "has files of several kinds" if patterns else "has neither Parquet nor CSV files"
         raise SchemaError(
             f"The folder {printable(folder)} {why}.",
             hint="give a pattern, for example "

@@ -78,11 +78,11 @@ def unit_below(catalog: Catalog, layer: Layer, said: DeclaredUnit) -> DeclaredUn
         return said
     view = printable(layer.path[-1])
     shown = list[str]()
-    for own in _unit_columns(catalog, layer, said):
-        plain = layer.plain(own)
+    for columns in _unit_columns(catalog, layer, said):
+        plain = layer.plain(columns)
         if plain is None or layer.below is None:
             raise SchemaError(
-                f"The column {own} of the view {view} is computed, so it can't be its unit.",
+                f"The column {columns} of the view {view} is computed, so it can't be its unit.",
                 hint="show the column of the table below unchanged, and name that column.",
             )
         shown.append(plain)
@@ -113,29 +113,29 @@ def _unit_columns(catalog: Catalog, layer: Layer, said: Unit) -> list[str]:
     """
     view, stored = printable(layer.path[-1]), catalog.keys(layer.path)
     names = read_keys(stored, layer.path, said.references)
-    own = [one.columns for one in names.means(said.key) if one.path == names.path]
-    if not any(own) and not said.references:
+    meant = [one.columns for one in names.means(said.key) if one.path == names.path]
+    if not any(meant) and not said.references:
         raise SchemaError(
             f"The view {view} has no column {printable(said.key)} that could be its unit.",
             hint=closest(said.key, layer.columns),
         )
-    found = resolve_unit(stored, layer.path, said)
-    if found.joins and layer.below is not None and layer.below.files is not None:
+    resolved = resolve_unit(stored, layer.path, said)
+    if resolved.joins and layer.below is not None and layer.below.files is not None:
         raise SchemaError(
             f"The rows of {view} belong to units by rows of another table, "
-            f"{printable(found.joins[0].path[-1])}, which files can't lead to.",
+            f"{printable(resolved.joins[0].path[-1])}, which files can't lead to.",
             hint="put the rows of all into one DuckDB file, in Python "
             f'duckdb.connect("all.duckdb").execute("CREATE TABLE {view} AS FROM …"), and ask '
             "that, with the same references; or pass a frame in place of each file.",
         )
-    if found.joins:
+    if resolved.joins:
         raise SchemaError(
-            f"The unit of the view {view} is in another table, {printable(found.joins[0].path[-1])}"
-            ", which is not supported for views.",
+            f"The unit of the view {view} is in another table, "
+            f"{printable(resolved.joins[0].path[-1])}, which is not supported for views.",
             hint="show the column that has the id in the view's table; or store its rows: "
             f"{storing(catalog, layer.path[1:], layer.path)}",
         )
-    return [name for name, _ in found.columns]
+    return [name for name, _ in resolved.columns]
 
 
 def unit_above(layer: Layer, inner: Table, domains: Collection[str]) -> ResolvedUnit | None:
@@ -165,8 +165,8 @@ def unit_above(layer: Layer, inner: Table, domains: Collection[str]) -> Resolved
     if not unit.joins and all(name in shown for name, _ in unit.columns):
         (column, _), *further = [(shown[name], type_) for name, type_ in unit.columns]
         name = ", ".join(shown[name] for name, _ in unit.columns)
-        own = tuple(sorted(limits))
-        return replace(unit, name=name, column=column, further=tuple(further), limits=own)
+        columns = tuple(sorted(limits))
+        return replace(unit, name=name, column=column, further=tuple(further), limits=columns)
     raise SchemaError(
         f"The rows of {printable(inner.name)} belong to units, of {printable(unit.name)}, which "
         f"the view {printable(layer.path[-1])} doesn't show.",
@@ -310,24 +310,24 @@ def _named_by(types: Mapping[str, str]) -> tuple[str, str, str]:
 
 def _shown(read: ViewDefinition, below: Layer) -> dict[str, RowExpression]:
     """Return the columns of a view by their names, in order."""
-    found: list[tuple[str, RowExpression]] = []
+    shown: list[tuple[str, RowExpression]] = []
     for item in read.items:
         if isinstance(item, AllColumns):
             for name in below.types:
                 key = folded(name)
                 if key not in item.without:
                     given = item.changed.get(key, RowColumn(name))
-                    found.append((item.renamed.get(key, name), _computed(given, below)))
+                    shown.append((item.renamed.get(key, name), _computed(given, below)))
         else:
             name, given = item
             own = _known_name(given.name, below) if isinstance(given, RowColumn) else ""
-            found.append((name or own, _computed(given, below)))
-    names = [*read.names, *(name for name, _ in found[len(read.names) :])]
+            shown.append((name or own, _computed(given, below)))
+    names = [*read.names, *(name for name, _ in shown[len(read.names) :])]
     if not all(names):
         raise RefusedViewError(
             "an expression in it has no name", hint="write … AS name in its definition."
         )
-    return dict(zip(names, (expression for _, expression in found), strict=False))
+    return dict(zip(names, (expression for _, expression in shown), strict=False))
 
 
 def _computed(expression: RowExpression, below: Layer) -> RowExpression:
@@ -498,6 +498,6 @@ def _known(layer: Layer, inner: Table, column: str) -> KnownColumn:
     if plain is None:
         return KnownColumn(column, type_, truth)
     generated = type_.startswith(GENERATED)
-    found = inner.columns.get(plain) or inner.bounds.get(plain) or truth
+    known = inner.columns.get(plain) or inner.bounds.get(plain) or truth
     shown = inner.undeclared.get(plain, "").removeprefix(GENERATED)
-    return KnownColumn(column, type_.removeprefix(GENERATED), found, shown, generated=generated)
+    return KnownColumn(column, type_.removeprefix(GENERATED), known, shown, generated=generated)

@@ -112,9 +112,9 @@ class SparkCatalog(HeldCatalog):
         """
         current = self.current().database
         kinds = KINDS if "/" in name else ()
-        found = [NamedTable((current, kind, name), hidden=False) for kind in kinds]
+        views = [NamedTable((current, kind, name), hidden=False) for kind in kinds]
         stored = (path for path, kind in self._named(name) if kind in _TABLES)
-        return found + [NamedTable(path, hidden=False) for path in stored]
+        return views + [NamedTable(path, hidden=False) for path in stored]
 
     def views_named(self, name: str) -> list[StoredView]:
         """List the views of a name; see `Catalog`."""
@@ -164,26 +164,26 @@ class SparkCatalog(HeldCatalog):
 
     def columns(self, path: Sequence[str]) -> list[StoredColumn]:
         """List the columns of a table; see `Catalog`."""
-        found = self.stored(path)
-        if found is None:
+        stored = self.stored(path)
+        if stored is None:
             return []
         return [
             StoredColumn(
                 field.name,
-                found.types[field.name],
+                stored.types[field.name],
                 nullable=True,
                 generated=_GENERATED in (field.metadata or {}),
                 comment=(field.metadata or {}).get("comment"),
             )
-            for field in found.columns
+            for field in stored.columns
         ]
 
     def table(self, path: Sequence[str]) -> StoredTable | None:
         """Return a table; see `Catalog`."""
-        found = self.stored(path)
-        if found is None:
+        stored = self.stored(path)
+        if stored is None:
             return None
-        return StoredTable(tuple(self.columns(path)), found.comment, (), frozenset())
+        return StoredTable(tuple(self.columns(path)), stored.comment, (), frozenset())
 
     def stored(self, path: Sequence[str]) -> SparkTable | None:
         """Return what is known of a stored table; None if there is none, but a view, say.
@@ -238,8 +238,8 @@ class SparkCatalog(HeldCatalog):
     def _types(self, path: tuple[str, ...]) -> dict[str, str]:
         """Return the columns of a table with their types; none if it can't be read."""
         if path[1] in KINDS:
-            found = self.stored(path)
-            return {} if found is None else dict(found.types)
+            stored = self.stored(path)
+            return {} if stored is None else dict(stored.types)
         with quiet(), suppress(Exception):
             fresh = own_session(self.session)
             schema = fresh.table(".".join(map(quoted, path))).schema
@@ -277,8 +277,8 @@ class SparkCatalog(HeldCatalog):
 
 def _named_in(text: str) -> list[str]:
     """Return the names that one of `max_rows` lists: "parquet./orders, parquet./visits"."""
-    found = [part.strip() for part in text.split(",")]
-    return found if all(part.split(".", 1)[0] in KINDS for part in found) else [text]
+    parts = [part.strip() for part in text.split(",")]
+    return parts if all(part.split(".", 1)[0] in KINDS for part in parts) else [text]
 
 
 def _asked(question: Callable[[], T]) -> T:

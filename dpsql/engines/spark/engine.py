@@ -292,10 +292,10 @@ class SparkCounting(Counting):
             f"{quoted(axis.place)} BETWEEN {whole(0)} AND {whole(axis.codes - 1)}"
             for axis in block.axes
         ]
-        found = f"({key} + {whole(block.offset)})"
+        place = f"({key} + {whole(block.offset)})"
         if not inside:
-            return found
-        return f"CASE WHEN {' AND '.join(inside)} THEN {found} ELSE {whole(-1)} END"
+            return place
+        return f"CASE WHEN {' AND '.join(inside)} THEN {place} ELSE {whole(-1)} END"
 
     def _probe(self) -> bool:
         """Whether workers have what they need, tried on rows of our own, by all that are there.

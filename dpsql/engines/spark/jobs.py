@@ -52,17 +52,17 @@ def ended_apart() -> Iterator[None]:
 
 def _conditions(error: BaseException) -> Iterator[str | None]:
     """Yield what Spark calls an error, and those that it comes of, in Java too."""
-    found: BaseException | None = error
-    while found is not None:
-        own: Any = found
+    cause: BaseException | None = error
+    while cause is not None:
+        condition: Any = cause
         with suppress(Exception):  # it is no error of Spark's
-            yield own.getCondition()
-        java: Any = getattr(found, "_origin", None) or getattr(found, "java_exception", None)
+            yield condition.getCondition()
+        java: Any = getattr(cause, "_origin", None) or getattr(cause, "java_exception", None)
         while java is not None:
             with suppress(Exception):
                 yield str(java.getCondition())
             java = java.getCause()
-        found = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
 
 
 @contextmanager
@@ -149,8 +149,8 @@ def masters_of(url: str) -> list[tuple[str, int]]:
     """Return where the masters of a standalone cluster are; none of another kind of Spark."""
     if not url.startswith(_SCHEME):
         return []
-    found = (place.rpartition(":") for place in url.removeprefix(_SCHEME).split(","))
-    return [(host or port, int(port) if host else _PORT) for host, _, port in found]
+    places = (place.rpartition(":") for place in url.removeprefix(_SCHEME).split(","))
+    return [(host or port, int(port) if host else _PORT) for host, _, port in places]
 
 
 def _watch(
@@ -266,12 +266,12 @@ def _tasks(context: SparkContext, group: str) -> tuple[int, int]:
 
     Stages whose results are there already never begin, and have no task to wait for.
     """
-    found = dict[int, Any]()
+    tasks = dict[int, Any]()
     with suppress(Exception):  # where Spark ends, there is nothing to tell
         tracker = context.statusTracker()
         for job in tracker.getJobIdsForGroup(group):
             told = tracker.getJobInfo(job)
             for stage in () if told is None else told.stageIds:
-                found[stage] = tracker.getStageInfo(stage)
-    begun = [s for s in found.values() if s and (s.numActiveTasks or s.numCompletedTasks)]
+                tasks[stage] = tracker.getStageInfo(stage)
+    begun = [s for s in tasks.values() if s and (s.numActiveTasks or s.numCompletedTasks)]
     return sum(s.numCompletedTasks for s in begun), sum(s.numTasks for s in begun)

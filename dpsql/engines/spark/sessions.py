@@ -93,9 +93,9 @@ def own_session(spark: SparkSession) -> SparkSession:
     session: SparkSession | None = None
     changed: set[str] = set()
     with quiet(), suppress(Exception):
-        found = new_session(spark)
-        found.conf.get(next(iter(PINNED)))  # where nobody answers, that is seen at once
-        session = found
+        pinned = new_session(spark)
+        pinned.conf.get(next(iter(PINNED)))  # where nobody answers, that is seen at once
+        session = pinned
         for key, value in PINNED.items():
             with suppress(Exception):
                 session.conf.set(key, value)

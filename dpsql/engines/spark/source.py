@@ -106,10 +106,10 @@ class PinnedTables(SparkTables):
         if self._held is None:
             return self._pin(path, "") if known is None else known
         if path not in self._held:
-            found = self._pin(path, "" if known is None else known.version)
+            version = self._pin(path, "" if known is None else known.version)
             if known is not None:
-                known.check_unchanged(found)
-            self._held[path] = found
+                known.check_unchanged(version)
+            self._held[path] = version
         return self._held[path]
 
     def _pin(self, path: tuple[str, ...], version: str) -> PinnedFiles:
@@ -157,8 +157,8 @@ def _other_format(catalog: SparkCatalog, path: tuple[str, ...], kind: str) -> Sc
 
 def _types(table: Table) -> dict[str, str]:
     """Return the types of a table's columns as they were described."""
-    own = table.alone
-    return {name: declared_type(own, name) for name in (*own.columns, *own.undeclared)}
+    alone = table.alone
+    return {name: declared_type(alone, name) for name in (*alone.columns, *alone.undeclared)}
 
 
 class SparkSource(DataSource):
@@ -244,8 +244,8 @@ class SparkSource(DataSource):
 
     def stored_state(self, table: Table) -> StoredState:
         """Return which rows a table has; see `DataSource.stored_state`."""
-        own, *_ = paths_read(table)
-        files = self._tables.pinned(own)
+        path, *_ = paths_read(table)
+        files = self._tables.pinned(path)
         state = "" if files.version else files.state
         return StoredState(files.roots, files.uid, files.version, state)
 

@@ -105,8 +105,8 @@ def let(name: str, value: str, body: str) -> str:
 
     The body names nothing else of a row: a column of that name would be hidden there.
     """
-    found = call("transform", array([value]), f"{name} -> ({body})")
-    return call("get", found, whole(0, "INT"))
+    values = call("transform", array([value]), f"{name} -> ({body})")
+    return call("get", values, whole(0, "INT"))
 
 
 def text(value: str) -> str:
