@@ -397,12 +397,12 @@ def _field_hint(node: exp.Expr, source: SourceText) -> str:
     called = node.expression if isinstance(node, exp.Dot) else None
     if not isinstance(called, exp.Func):
         form = re.compile(r"row\s*\(\s*(\w+)\s*:=\s*(.+?)\s*\)(?=\s+(?:AS|FROM)\b)", re.IGNORECASE)
-        found = form.finditer(source.sql)
-        fields = [written(source, m.expand(r"{'\1': \2}"), m.span()) for m in found]
+        matches = form.finditer(source.sql)
+        fields = [written(source, m.expand(r"{'\1': \2}"), m.span()) for m in matches]
         return first_that_works(fields, "a struct is written {'n': COUNT(*)}.")
     before, _, name = source.text(source.node(node)).partition(".")
-    own = name if not name.endswith("()") else f"{name.removesuffix('()')}({before})"
-    return write(own)
+    field = name if not name.endswith("()") else f"{name.removesuffix('()')}({before})"
+    return write(field)
 
 
 def _refused_word(node: exp.Expr, source: SourceText) -> SqlError:
@@ -475,8 +475,8 @@ def _unbracketed(source: SourceText, span: Span) -> list[Hint]:
     """Leave the parentheses around a join out, and the name behind them."""
     inner = source.text(span).strip().removeprefix("(").removesuffix(")")
     around = re.compile(r"\(\s*" + re.escape(inner) + r"\s*\)(?:\s+AS\s+\w+)?", re.IGNORECASE)
-    found = around.search(source.sql)
-    return [] if found is None else [written(source, inner, found.span())]
+    match = around.search(source.sql)
+    return [] if match is None else [written(source, inner, match.span())]
 
 
 def _either_way(node: exp.Between, source: SourceText) -> Hint:
@@ -535,14 +535,14 @@ def _replaced(node: exp.Expr, span: Span, source: SourceText, otherwise: str) ->
 
 def _place_of_refused(node: exp.Expr, source: SourceText) -> Span:
     """Return where a node stands, also if it is of a kind of which the parser keeps no position."""
-    found: Span | None = None
+    place: Span | None = None
     if isinstance(node, (exp.Lateral, exp.Fetch)):
-        found = source.clause(capitals(node.key))
+        place = source.clause(capitals(node.key))
     elif isinstance(node, VOLATILE) and node.meta.get("start") is None:
-        found = source.first(*_NILADIC)
+        place = source.first(*_NILADIC)
     elif isinstance(node, (exp.Placeholder, exp.Parameter)):
-        found = source.first(TokenType.PLACEHOLDER, TokenType.PARAMETER)
-    return found or source.node(node)
+        place = source.first(TokenType.PLACEHOLDER, TokenType.PARAMETER)
+    return place or source.node(node)
 
 
 def _refused_function(node: exp.Expr, span: Span, source: SourceText) -> SqlError:

@@ -455,17 +455,17 @@ def declared_expressions(table: Table, sandbox: Sandbox) -> dict[RowExpression, 
     Raises:
         SchemaError: one can't be evaluated on a row, or its bounds contradict its columns'.
     """
-    found: dict[RowExpression, Interval] = {}
+    intervals: dict[RowExpression, Interval] = {}
     outliner = Outliner(NamedTables(sandbox, lambda _: table, lambda _: None))
     for text, bounds in table.expressions.items():
         try:
             tree, ends = _tree(text, table, sandbox, outliner, bounds)
         except SqlError as error:
             raise _refused(table, text, error.message, error.hint or _HINT) from None
-        if tree in found:
+        if tree in intervals:
             raise _refused(table, text, "It is declared twice.", "keep one of them.")
-        found[tree] = ends
-    return found
+        intervals[tree] = ends
+    return intervals
 
 
 def _tree(

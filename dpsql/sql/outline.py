@@ -114,11 +114,11 @@ class Visitor:
             for key in keys:
                 for name in ensure_list(node.args.get(key)):
                     check_name(name.name, name, self._source)
-        found = self._query(query, {}, Kinds())
-        if isinstance(found, exp.Select):
-            items = told_apart(query.expressions, found.expressions, self._source)
-            found.set("expressions", items)
-        return found
+        outlined = self._query(query, {}, Kinds())
+        if isinstance(outlined, exp.Select):
+            items = told_apart(query.expressions, outlined.expressions, self._source)
+            outlined.set("expressions", items)
+        return outlined
 
     def _query(self, node: Expr, names: Names, kinds: Kinds) -> exp.Query:
         """Rewrite a query; `kinds` takes note of what it is over."""

@@ -195,9 +195,9 @@ def _chain(union: exp.Union) -> list[exp.Expr]:
 
 
 def _continues(node: exp.Expr, union: exp.Union) -> bool:
-    own = any(value for key, value in node.args.items() if key not in _ITS_OWN)
+    is_more = any(value for key, value in node.args.items() if key not in _ITS_OWN)
     same = node.args.get("distinct") == union.args.get("distinct")
-    return isinstance(node, exp.Union) and same and not own and not union.args.get("by_name")
+    return isinstance(node, exp.Union) and same and not is_more and not union.args.get("by_name")
 
 
 def _halved(queries: Sequence[exp.Expr], like: exp.Union) -> exp.Expr:

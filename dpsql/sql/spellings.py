@@ -107,9 +107,9 @@ def _write_compared(node: Expr) -> None:
     given = _given(node.expressions[0] if _is_all(node) else node.this)
     one = comparison.this
     if isinstance(comparison, exp.NEQ if of_all else exp.EQ):
-        found = _listed(one, given)
-        if found is not None:
-            comparison.replace(exp.Not(this=found) if of_all else found)
+        listed = _listed(one, given)
+        if listed is not None:
+            comparison.replace(exp.Not(this=listed) if of_all else listed)
         return
     values = _values(given)
     if values:
@@ -147,7 +147,7 @@ def _with_all(comparison: Expr, query: exp.Query, *, of_all: bool) -> Expr:
     one = comparison.this
     apart = [_OPPOSITE[each](this=one.copy(), expression=rows.end(_ENDS[each])) for each in signs]
     same = [each(this=one.copy(), expression=rows.end(_ENDS[each])) for each in signs]
-    found: Expr = exp.Case(
+    case: Expr = exp.Case(
         ifs=[
             exp.If(this=exp.Not(this=rows.exist()), true=exp.true()),
             exp.If(this=exp.or_(*apart), true=exp.false()),
@@ -155,7 +155,7 @@ def _with_all(comparison: Expr, query: exp.Query, *, of_all: bool) -> Expr:
         ],
         default=exp.and_(*same),
     )
-    return found if of_all else exp.Not(this=exp.Paren(this=found))
+    return case if of_all else exp.Not(this=exp.Paren(this=case))
 
 
 def _lists_one(query: Expr) -> bool:
@@ -219,12 +219,12 @@ def _given(node: Expr) -> Expr:
 def _listed(one: Expr, given: Expr) -> exp.In | None:
     values = _values(given)
     if values:
-        found = exp.In(this=one.copy(), expressions=[value.copy() for value in values])
+        membership = exp.In(this=one.copy(), expressions=[value.copy() for value in values])
     elif isinstance(given, exp.Query):
-        found = exp.In(this=one.copy(), query=exp.Subquery(this=given.copy()))
+        membership = exp.In(this=one.copy(), query=exp.Subquery(this=given.copy()))
     else:
         return None
-    return found
+    return membership
 
 
 def _values(given: Expr) -> list[Expr]:
@@ -266,10 +266,10 @@ def _write_added(added: exp.DateAdd) -> None:
 def _write_unnested(select: exp.Select) -> None:
     if select.args.get("from_") is not None:
         return
-    found = [node for item in select.expressions for node in item.find_all(exp.Explode)]
-    if len(found) != 1 or found[0].find(exp.Column, exp.Query) or found[0].expressions:
+    unnested = [node for item in select.expressions for node in item.find_all(exp.Explode)]
+    if len(unnested) != 1 or unnested[0].find(exp.Column, exp.Query) or unnested[0].expressions:
         return
-    (node,) = found
+    (node,) = unnested
     whole = node.parent is select
     item = node.parent if isinstance(node.parent, exp.Alias) else None
     name = exp.to_identifier("unnest" if item is None else item.alias, quoted=True)
@@ -338,7 +338,7 @@ class _Stars:
             message = "It isn't known which columns this star stands for."
             raise self._source.error(item, message, "name the columns.")
         excluded, replaced, named = self._changed(item, star, columns)
-        span, found = self._source.node(item), list[Expr]()
+        span, items = self._source.node(item), list[Expr]()
         for name, owner in columns:
             if folded(name) in excluded:
                 continue
@@ -351,8 +351,8 @@ class _Stars:
                 column = exp.Alias(this=replaced[folded(name)].copy(), alias=shown.copy())
             elif folded(name) in named:
                 column = exp.Alias(this=column, alias=named[folded(name)].copy())
-            found.append(column)
-        return found
+            items.append(column)
+        return items
 
     def _changed(
         self, item: Expr, star: exp.Star, columns: Sequence[tuple[str, str]]
@@ -423,22 +423,22 @@ class _Stars:
         return self._known[id(query)]
 
     def _named(self, query: exp.Select) -> tuple[str, ...] | None:
-        found = list[str]()
+        names = list[str]()
         for item in query.expressions:
             star = _options(item)
             if star is not None:
                 written = self._written(item, star, query, queries_around(query))
-                found += [one.alias_or_name for one in written]
+                names += [one.alias_or_name for one in written]
             elif is_star(item):
                 columns = self._starred(item, query, queries_around(query))
                 if columns is None:
                     return None
-                found += [name for name, _ in columns]
+                names += [name for name, _ in columns]
             elif item.alias_or_name in {"", "*"}:
                 return None
             else:
-                found.append(item.alias_or_name)
-        return tuple(found)
+                names.append(item.alias_or_name)
+        return tuple(names)
 
 
 def _options(item: Expr) -> exp.Star | None:

@@ -181,11 +181,11 @@ def _function(node: Expr, leaf: IsLeaf) -> Gradient:
     if isinstance(node, exp.Coalesce):
         filled = {n: _call("coalesce", d, exp.Literal.number(0)) for n, d in inner.partial.items()}
         return Gradient(filled, exact=False)
-    found = _scaled(inner, _outer_derivative(node, x))
+    slope = _scaled(inner, _outer_derivative(node, x))
     if not isinstance(node, _NO_STEEPER):
-        return found.bent()
+        return slope.bent()
     steps = {name: d for name, d in inner.partial.items() if is_step(name)}
-    return Gradient({**found.partial, **steps}, exact=False)
+    return Gradient({**slope.partial, **steps}, exact=False)
 
 
 def _outer_derivative(node: Expr, x: Expr) -> Expr:
@@ -230,8 +230,8 @@ def _added(left: Gradient, right: Gradient) -> Gradient:
 
 
 def _of(g: Gradient, name: str) -> Expr:
-    found = g.partial.get(name)
-    return exp.Literal.number(0) if found is None else found.copy()
+    partial = g.partial.get(name)
+    return exp.Literal.number(0) if partial is None else partial.copy()
 
 
 def _divided(top: Expr, bottom: Expr) -> Expr:

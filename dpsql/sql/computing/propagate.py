@@ -287,14 +287,14 @@ class AnnotatedSelect:
         chosen = [s for s in self._sources if star or folded(s.alias) == owner]
         if not all(source.complete for source in chosen):
             raise NotSmoothError("* stands for columns of a public table")
-        found = list[Expr]()
+        expanded = list[Expr]()
         for at, source in enumerate(chosen):
             for output, _ in source.columns.values():
                 merged = star and folded(output.name) in self._merged
                 if not (merged and at):
                     column = quoted_column(output.name, None if merged else source.alias)
-                    found.append(exp.Alias(this=column, alias=quoted(output.name)))
-        return found
+                    expanded.append(exp.Alias(this=column, alias=quoted(output.name)))
+        return expanded
 
     def _item(self, item: Expr, leaf: IsLeaf) -> tuple[Output, str]:
         """Return an output column, and the SQL of its list; `leaf` finds what it is made of."""
@@ -399,9 +399,9 @@ class AnnotatedSelect:
         """Take the list of another row, as LAG, FIRST and the like take its value."""
         ordered = function.this if isinstance(function.this, exp.Order) else function
         value = ordered.this
-        own = {id(part) for part in (function, ordered, value)}
+        parts_taken = {id(part) for part in (function, ordered, value)}
         parts = [n for of in (node, function, ordered) for n in of.iter_expressions()]
-        if any(self._noisy(part) for part in parts if id(part) not in own):
+        if any(self._noisy(part) for part in parts if id(part) not in parts_taken):
             raise NotSmoothError("which row is taken depends on noisy values")
         derivative = gradient(value, self._leaf)
         if not derivative.partial:

@@ -220,12 +220,12 @@ class _Wholes:
         items = [clause.this] if clause is not None else []
         items += [join.this for join in select.args.get("joins") or []]
         sources = [self._source(item, tables, outside) for item in items]
-        own: dict[str, Kind] = {}
+        kinds: dict[str, Kind] = {}
         for alias, columns in sources:
             for name, kind in columns:  # of two columns of one name it is either
                 for called in (name, f"{alias}.{name}"):
-                    own[called] = _either(kind, own.get(called, kind))
-        names, outputs = {**outside, **own}, list[tuple[str, Kind]]()
+                    kinds[called] = _either(kind, kinds.get(called, kind))
+        names, outputs = {**outside, **kinds}, list[tuple[str, Kind]]()
         for key in [key.copy() for key in _keys(select)]:
             if _Scope(names, tables).kind(key) is Kind.NOISY:
                 _round_key(key, select)
@@ -236,7 +236,7 @@ class _Wholes:
                 continue
             called, scope = folded(item.alias_or_name), _Scope(names, tables)
             outputs.append((called, scope.kind(item.unalias())))
-            if called not in own:  # a later item may name it
+            if called not in kinds:  # a later item may name it
                 names[called] = outputs[-1][1]
         self._write(select, _Scope(names, tables), items)
         return outputs

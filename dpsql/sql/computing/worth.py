@@ -52,19 +52,19 @@ def worths(query: exp.Query, cores: Sequence[Core]) -> dict[str, Worth]:
     averages: Counter[tuple[str, int]] = Counter()
     shares: dict[tuple[str, int, int], None] = {}
     for node in query.copy().find_all(exp.Column):  # whose parts know what they are in
-        found = AnswerColumn.of(node)
-        if found is None or found.role is not Role.STATISTIC:
+        answer = AnswerColumn.of(node)
+        if answer is None or answer.role is not Role.STATISTIC:
             continue
         table = _table_of(node, by_table)
         if table is None:  # it may be of any of them
-            plain |= {(name, found.number) for name in by_table}
+            plain |= {(name, answer.number) for name in by_table}
             continue
         statistics = by_table[table].statistics
         above, below = _quotient(node, statistics)
         if above is None or below is None:
-            plain.add((table, found.number))
+            plain.add((table, answer.number))
         elif _is_average(statistics[above]):
-            averages[table, below] += found.number == below
+            averages[table, below] += answer.number == below
         else:
             shares[table, above, below] = None
     for core in cores:
@@ -83,16 +83,16 @@ def _worth(
     averages: Counter[tuple[str, int]],
     shares: Sequence[tuple[str, int, int]],
 ) -> Worth:
-    own = tuple((above, below) for name, above, below in shares if name == table)
-    divided = Counter(below for _, below in own)
-    parts = {above for above, _ in own}
+    quotients = tuple((above, below) for name, above, below in shares if name == table)
+    divided = Counter(below for _, below in quotients)
+    parts = {above for above, _ in quotients}
     of = {
         number: min(1.0, THIRD * (averages[table, number] + divided[number]))
         for number in range(count)
         if (table, number) not in plain
         and (averages[table, number] or divided[number] or number in parts)
     }
-    return Worth(of, own)
+    return Worth(of, quotients)
 
 
 def _table_of(node: exp.Column, by_table: Mapping[str, Core]) -> str | None:
@@ -144,8 +144,8 @@ def _statistic(side: Expr) -> int | None:
     columns = list(side.find_all(exp.Column))
     if len(columns) != 1 or not all(isinstance(part, _SCALED) for part in side.walk()):
         return None
-    found = AnswerColumn.of(columns[0])
-    return found.number if found is not None and found.role is Role.STATISTIC else None
+    answer = AnswerColumn.of(columns[0])
+    return answer.number if answer is not None and answer.role is Role.STATISTIC else None
 
 
 def _is_average(statistic: Statistic) -> bool:

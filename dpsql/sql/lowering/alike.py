@@ -60,15 +60,15 @@ def alike_cells(
     Raises:
         SandboxError: DuckDB can't compute a part of an expression.
     """
-    found: dict[str, list[Ints]] = {}
+    classes_by_attribute: dict[str, list[Ints]] = {}
     for core in cores:
         looking = _ColumnParts(sandbox, table, core)
         for name in looking.names:
-            found.setdefault(name, []).append(looking.classes(name))
-    for name, classes in found.items():
+            classes_by_attribute.setdefault(name, []).append(looking.classes(name))
+    for name, classes in classes_by_attribute.items():
         if name in split:
             classes.append(split[name][: table.columns[name].size])
-    joint = {name: common_refinement(classes) for name, classes in found.items()}
+    joint = {name: common_refinement(classes) for name, classes in classes_by_attribute.items()}
     return {name: of for name, of in joint.items() if of.max() + 1 < len(of)}
 
 
@@ -99,23 +99,23 @@ def of_all(table: Table, alike: Mapping[str, Ints], over: Mapping[str, Ints]) ->
         alike: the classes.
         over: for some columns the class into which each of these falls, if not one by one.
     """
-    found = dict(over)
+    together = dict(over)
     for name, classes in alike.items():
         cells = classes
         if table.leaves_out(name):
             cells = np.append(classes, classes.max() + 1)
-        found[name] = over[name][cells] if name in over else cells
-    return found
+        together[name] = over[name][cells] if name in over else cells
+    return together
 
 
 def of_first(table: Table, alike: Mapping[str, Ints], split: Mapping[str, Ints]) -> dict[str, Ints]:
     """Return what is said of each cell, as it is of each class."""
-    found = dict(split)
+    refined_once = dict(split)
     for name in alike.keys() & split.keys():
         first = np.unique(alike[name], return_index=True)[1]
         outside = [len(alike[name])] if table.leaves_out(name) else []
-        found[name] = split[name][np.append(first, outside).astype(np.int64)]
-    return found
+        refined_once[name] = split[name][np.append(first, outside).astype(np.int64)]
+    return refined_once
 
 
 class _ColumnParts:
@@ -144,22 +144,22 @@ class _ColumnParts:
     def classes(self, name: str) -> Ints:
         """Return the class of each cell of a column."""
         index = list(self._table.columns).index(name)
-        own, joins = {f"__a{index}"}, []
+        columns_read, joins = {f"__a{index}"}, []
         told = [f"v.__a{index} IS NULL"]
         for relation, (place, equal, key) in self._joined.items():
             if place == f"__a{index}":
-                own |= {f"__r{relation.number}_{j}" for j in range(len(relation.columns))}
+                columns_read |= {f"__r{relation.number}_{j}" for j in range(len(relation.columns))}
                 joins.append(f"LEFT JOIN {relation.table} ON {equal}")
                 told.append(f"({key}) IS NULL")
-        parts = {render(part) for node in self._nodes for part in _parts(node, own)}
+        parts = {render(part) for node in self._nodes for part in _parts(node, columns_read)}
         told += [f"({part})::VARCHAR" for part in sorted(parts)]
         domain = self._sandbox.domain(index, self._table.columns[name])
         values = f"(SELECT code, value AS __a{index} FROM {domain}) AS v"
-        found = self._sandbox.arrays(
+        values_of_cells = self._sandbox.arrays(
             f"SELECT code, min(code) OVER (PARTITION BY {', '.join(told)}) AS first "
             f"FROM {' '.join([values, *joins])} ORDER BY code"
         )
-        return np.unique(found["first"], return_inverse=True)[1].astype(np.int64)
+        return np.unique(values_of_cells["first"], return_inverse=True)[1].astype(np.int64)
 
     def _lookups(self, core: Core) -> Iterator[tuple[Relation, tuple[str, str, str]]]:
         """Return relations of which each value of a column has at most one row.

@@ -176,14 +176,14 @@ class CoarseColumns:
 
     def _places(self, bound: BoundExpr, name: str) -> list[Expr]:
         """Return where a column stands in an expression, with the parentheses around it."""
-        place, found = f"__a{self._index[name]}", list[Expr]()
+        place, places = f"__a{self._index[name]}", list[Expr]()
         for part in bound.node.find_all(exp.Column):
             if part.name == place:
                 inner: Expr = part
                 while isinstance(inner.parent, exp.Paren):
                     inner = inner.parent
-                found.append(inner)
-        return found
+                places.append(inner)
+        return places
 
     def _compared_with(self, place: Expr, bound: BoundExpr, name: str) -> list[Expr]:
         """Return with what a column is compared where it stands.
@@ -316,10 +316,10 @@ class CoarseColumns:
         Raises:
             SqlError: something else is done with it.
         """
-        found = list[Expr]()
+        constants = list[Expr]()
         for place in self._places(bound, name):
-            found += self._compared_with(place, bound, name)
-        return self._few(found, bound, name)
+            constants += self._compared_with(place, bound, name)
+        return self._few(constants, bound, name)
 
     def _compared_instants(self, bound: BoundExpr, name: str) -> list[str]:
         """Return everything with which a timestamp is compared, as SQL.
@@ -329,12 +329,12 @@ class CoarseColumns:
         """
         domain, period = self._table.columns[name], self._period(name)
         try:
-            found = compared_with(bound.node, f"__a{self._index[name]}", period)
+            instants = compared_with(bound.node, f"__a{self._index[name]}", period)
         except DependsOnTimeError:
             message = f"The column {name} is known by its {period} only, and this depends on "
             message += "the time." if period == "day" else "more of it."
             raise self._error(bound, message, name) from None
-        texts = (t.name for value in found for t in value.find_all(exp.Literal) if t.is_string)
+        texts = (t.name for value in instants for t in value.find_all(exp.Literal) if t.is_string)
         if domain.zone is not None and not all(map(_CLOCK_TIME.fullmatch, texts)):
             raise self._source.error(
                 bound.span,
@@ -342,16 +342,16 @@ class CoarseColumns:
                 "of a clock without a zone.",
                 f"write TIMESTAMP '{domain.values[0]:%Y-%m-%d} 18:00:00', of the clock there.",
             )
-        return self._few(found, bound, name)
+        return self._few(instants, bound, name)
 
     def _few(self, compared: Iterable[Expr], bound: BoundExpr, name: str) -> list[str]:
         """Return the SQL of what is compared: few values, the same for all rows of a subquery."""
-        found = list(compared)
-        columns = (part.name for value in found for part in value.find_all(exp.Column))
+        few = list(compared)
+        columns = (part.name for value in few for part in value.find_all(exp.Column))
         if not all(column.startswith("__") for column in columns):
             message = f"The column {name} is known by {self._ranges(name)} only: a subquery can't "
             raise self._error(bound, f"{message}compare it with its own columns.", name)
-        values = list(dict.fromkeys(map(render, found)))
+        values = list(dict.fromkeys(map(render, few)))
         if len(values) > MAX_COMPARED:
             raise self._error(bound, f"{name} is compared with too many values.", name)
         return values

@@ -414,16 +414,16 @@ class _Statement:
         in each of the intervals in which these divide a line, one value stands for all.
         """
         places = list(self._compared(node))
-        found = dict[int, Expr]()
+        stepped = dict[int, Expr]()
         for sql in dict.fromkeys(render(place) for place in places):
             alike = [place for place in places if render(place) == sql]
             queries = [query for p in alike for query in compared_values(p, self._tables) or ()]
             equal = all(isinstance(comparison_of(place), EQUALITIES) for place in alike)
             steps = self._steps(self._alone(alike[0]), queries, equal=equal)
-            found |= {id(place): steps for place in alike if steps is not None}
+            stepped |= {id(place): steps for place in alike if steps is not None}
 
         def change(part: Expr) -> Expr:
-            return found[id(part)].copy() if id(part) in found else rebuild(part, change)
+            return stepped[id(part)].copy() if id(part) in stepped else rebuild(part, change)
 
         return change(node)
 
@@ -463,10 +463,10 @@ class _Statement:
         Raises:
             SqlError: its values aren't known.
         """
-        found = self._of_joined(bound) or self._derived(bound)
-        if found is None:
+        derived = self._of_joined(bound) or self._derived(bound)
+        if derived is None:
             raise self._unknown(bound)
-        if bound.by_row and self._fine and self._has_many_values(bound, found):
+        if bound.by_row and self._fine and self._has_many_values(bound, derived):
             text = self._source.text(bound.span)
             raise self._source.unsupported(
                 bound.span,
@@ -475,7 +475,7 @@ class _Statement:
                 + instead(f"least(greatest({text}, 0), 1000)")
                 + ", where NULL counts as 0; or round to fewer values.",
             )
-        return found
+        return derived
 
     def _grouping(self, bound: BoundExpr) -> BoundExpr:
         """Derive what groups are made of.
@@ -687,5 +687,5 @@ def _start(domain: Domain, place: int, later: int) -> date | None:
     if domain.type != "DATE":
         return moment.date() + timedelta(days=later)
     at = bisect_right(domain.values, moment.date()) - 1 + later
-    found = domain.values[at] if 0 <= at < len(domain.values) else None
-    return found if isinstance(found, date) else None
+    value = domain.values[at] if 0 <= at < len(domain.values) else None
+    return value if isinstance(value, date) else None

@@ -297,8 +297,8 @@ class Evaluator:
         """Return the DuckDB type of every key of an axis."""
         if axis.attribute is not None:
             return {axis.keys[0]: column_type(self._table.columns[axis.attribute])}
-        found = dict(self._sandbox.types(f"SELECT * FROM {axis.table}"))
-        return {k: found[f"k{k}"] for k in axis.keys}
+        types_of_columns = dict(self._sandbox.types(f"SELECT * FROM {axis.table}"))
+        return {k: types_of_columns[f"k{k}"] for k in axis.keys}
 
     def _matrix(self, rows: int, component: CoupledColumns, found: Arrays) -> StructuredMatrix:
         cells = self.cells(component.attributes)

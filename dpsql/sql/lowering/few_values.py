@@ -109,7 +109,7 @@ def ranges(conditions: Iterable[RowExpression], types: Mapping[str, str]) -> dic
         conditions: these conditions.
         types: the columns that are looked at, and their types.
     """
-    found: dict[str, Range] = {}
+    limits: dict[str, Range] = {}
     for condition in conditions:
         for name in columns(condition) & types.keys():
             try:
@@ -120,10 +120,10 @@ def ranges(conditions: Iterable[RowExpression], types: Mapping[str, str]) -> dic
                 cutter = Cutter(RowColumn(name), type_)
                 (low, high), (least, most) = (
                     cutter.extent(condition),
-                    found.get(name, cutter.everything),
+                    limits.get(name, cutter.everything),
                 )
-                found[name] = max(low, least), min(high, most)
-    return found
+                limits[name] = max(low, least), min(high, most)
+    return limits
 
 
 def numbers(conditions: Iterable[RowExpression], types: Mapping[str, str]) -> Within:
@@ -146,10 +146,10 @@ def numbers(conditions: Iterable[RowExpression], types: Mapping[str, str]) -> Wi
 
 def _nearly(end: int, beyond: int, type_: RowType) -> Fraction | None:
     """Return the number at the end of a range; of doubles the next one beyond, if that is short."""
-    found = [number_at(where, type_) for where in (end, beyond)]
-    if type_ != DOUBLE or None in found:
-        return found[0]
-    return min((number for number in found if number is not None), key=lambda n: n.denominator)
+    near = [number_at(where, type_) for where in (end, beyond)]
+    if type_ != DOUBLE or None in near:
+        return near[0]
+    return min((number for number in near if number is not None), key=lambda n: n.denominator)
 
 
 def with_row_conditions(core: Core, table: Table) -> Core:

@@ -126,8 +126,8 @@ class FoundGroups:
     def _are_unknown(self, expression: RowExpression, unknown: Set[str]) -> bool:
         """Whether an expression is of stored columns alone that are unknown, and tell no unit."""
         table, read = self._table, columns(expression)
-        own = all(self._reader.stored(name) == (table, name) for name in read)
-        return own and read <= unknown - table.joined and not table.tells_units(read)
+        are_columns = all(self._reader.stored(name) == (table, name) for name in read)
+        return are_columns and read <= unknown - table.joined and not table.tells_units(read)
 
     @property
     def _types(self) -> Mapping[str, str]:
@@ -289,14 +289,14 @@ class DerivedKeys:
             type_ = row_type(declared)
         except UnsupportedSqlError:
             return None
-        own = RowColumn(name)
+        column = RowColumn(name)
         if has_places(type_):
-            found = self._on_line(expression, own, type_, ranges)
-            if found is not None:
-                return found
+            on_line = self._on_line(expression, column, type_, ranges)
+            if on_line is not None:
+                return on_line
         # Nanoseconds are rounded by some functions, and cut off by others: no one value of a part
         # stands for all.
-        part = only_cycle(expression, own) if type_.is_time and type_ != NANOSECONDS else ""
+        part = only_cycle(expression, column) if type_.is_time and type_ != NANOSECONDS else ""
         return OnAxis(name, None, part=part) if part else None
 
     def line_of(self, name: str) -> str:
@@ -334,9 +334,9 @@ class DerivedKeys:
 
     def _compared(self, queries: Sequence[str]) -> set[tuple[str, str]] | None:
         """Return the types and the texts of public values; None if they are too many."""
-        found = [constants_of(self.sandbox, query, MOST_COMPARED) for query in queries]
-        values = {value for listed in found for value in listed or ()}
-        return None if None in found or len(values) > MOST_COMPARED else values
+        constants = [constants_of(self.sandbox, query, MOST_COMPARED) for query in queries]
+        values = {value for listed in constants for value in listed or ()}
+        return None if None in constants or len(values) > MOST_COMPARED else values
 
     def steps(
         self,
@@ -405,8 +405,8 @@ class DerivedKeys:
         """Return an axis with all of its cells, or as many as are known yet."""
         declared, filled = self.types, self.stored.filled
         if place.cuts is None:
-            found = cycle(place.column, declared, place.part, filled)
-            return None if found is None or self._is_taken(found.key.name) else found
+            key = cycle(place.column, declared, place.part, filled)
+            return None if key is None or self._is_taken(key.key.name) else key
         name = self.line_of(place.column)
         if name not in self._axes or not self._settled:
             nullable = place.column not in filled
@@ -428,17 +428,17 @@ class DerivedKeys:
             f"SELECT {cell}, CAST({written.sql} AS VARCHAR) FROM (SELECT {cell}, CAST(v AS {type_})"
             f" AS {name} FROM (VALUES {listed}) AS x({cell}, v))"
         )
-        found: list[set[str | None]] = [set() for _ in axis.cells]
+        values_of_cells: list[set[str | None]] = [set() for _ in axis.cells]
         try:
             for i, value in self.sandbox.rows(query):
-                found[int(i)].add(value)
+                values_of_cells[int(i)].add(value)
         except SandboxError:
             return None
         for i in self._outside(place, axis):
-            found[i] = {None}
-        if any(len(values) != 1 for values in found):
+            values_of_cells[i] = {None}
+        if any(len(values) != 1 for values in values_of_cells):
             return None
-        return [values.pop() for values in found]
+        return [values.pop() for values in values_of_cells]
 
     def _outside(self, place: OnAxis, axis: Axis) -> list[int]:
         """Return the intervals in which an expression isn't known, and not asked for."""

@@ -377,8 +377,8 @@ class _Set:
         Else what it adds up comes with it.
         """
         same = self._blocks.get(component.nodes)
-        own = component.weighted or any(f in component.conjuncts for f in of.filters)
-        if same is not None and not own:
+        is_met = component.weighted or any(f in component.conjuncts for f in of.filters)
+        if same is not None and not is_met:
             return same, None
         axes = self._inside(component)
         weighed = self._evaluator.weighed(component, self._with_keys(axes), of, centers)
@@ -438,12 +438,12 @@ class _Set:
         read, line = ranked_of(quantile, self._reader)
         if quantile.continuous and not read.value.type.is_number:
             raise self._not_numeric(quantile)
-        found = self._linear(counted)
-        weights = (block.entries().weight for block in found.blocks if block.bound is None)
+        counts = self._linear(counted)
+        weights = (block.entries().weight for block in counts.blocks if block.bound is None)
         if any((weight != 1).any() for weight in weights):
             raise self._repeated(quantile)
         type_ = "DOUBLE" if quantile.continuous else read.value.type.sql
-        return replace(found, statistic=quantile, value_type=type_, ranked=(read, line))
+        return replace(counts, statistic=quantile, value_type=type_, ranked=(read, line))
 
     def _repeated(self, quantile: Quantile) -> SqlError:
         return self._source.error(
@@ -514,8 +514,8 @@ class _Set:
         return tuple(i for i, a in enumerate(self._axes) if set(a.keys) <= set(component.keys))
 
     def _with_keys(self, axes: Sequence[int]) -> list[tuple[StoredAxis, dict[int, BoundExpr]]]:
-        found = [self._axes[i] for i in axes]
-        return [(axis, {k: self._core.keys[k] for k in axis.keys}) for axis in found]
+        keyed = [self._axes[i] for i in axes]
+        return [(axis, {k: self._core.keys[k] for k in axis.keys}) for axis in keyed]
 
 
 def _day(end: object) -> object:

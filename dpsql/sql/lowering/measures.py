@@ -407,9 +407,9 @@ class RowReader:
         """Return the key of an expression whose values were found in the rows."""
         if not self._table.told:
             return None
-        found = FoundExpression.of(expression, self.types, self._table.filled)
-        domain = None if found is None else self._table.told.get(found.name)
-        return None if found is None or domain is None else found.key(domain, self.types)
+        told = FoundExpression.of(expression, self.types, self._table.filled)
+        domain = None if told is None else self._table.told.get(told.name)
+        return None if told is None or domain is None else told.key(domain, self.types)
 
     def reads_moved(self, bound: BoundExpr) -> bool:
         """Whether an expression reads a column whose values count as the nearest of its domain.
@@ -657,8 +657,8 @@ class RowReader:
         node = bound.node.copy()
         for part in node.find_all(exp.Column):
             name = self._canonical.get(part.name, "")
-            own = self._table, name
-            if not name or name in self._table.joined or self._stored_in.get(name, own) != own:
+            place = self._table, name
+            if not name or name in self._table.joined or self._stored_in.get(name, place) != place:
                 return ""
             part.set("this", exp.Identifier(this=name, quoted=as_sql(name) != name))
         return node.sql(dialect="duckdb", comments=False)
@@ -670,9 +670,9 @@ class RowReader:
 
         Where what is computed of several may be found, its own bounds are nearer than theirs.
         """
-        own = {name: self.stored(name) for name in names}
-        (table, _), shown = own[names[0]], [name for _, name in own.values()]
-        typed = [(own[n][1], self.types[n]) for n in names if own[n][0] is table]
+        stored = {name: self.stored(name) for name in names}
+        (table, _), shown = stored[names[0]], [name for _, name in stored.values()]
+        typed = [(stored[n][1], self.types[n]) for n in names if stored[n][0] is table]
         said = f"This can't be added up: {have(shown)} no public bounds."
         hint, findable = bounds_hint(table.typed, typed), not table.made_of
         error = SchemaError(said, hint=finding_bounds_hint() + hint if findable else hint)

@@ -261,11 +261,11 @@ def with_moments(node: Expr, sandbox: Sandbox) -> str:
 
     def change(part: Expr) -> Expr:
         if _is_moment(part):
-            found = sandbox.frame(f"SELECT {render(part)} AS v")["v"][0]
-            if isinstance(found, datetime) and found.tzinfo is None:
-                return exp.cast(exp.Literal.string(found.isoformat(" ")), "TIMESTAMP")
-            if isinstance(found, date) and not isinstance(found, datetime):
-                return exp.cast(exp.Literal.string(found.isoformat()), "DATE")
+            moment = sandbox.frame(f"SELECT {render(part)} AS v")["v"][0]
+            if isinstance(moment, datetime) and moment.tzinfo is None:
+                return exp.cast(exp.Literal.string(moment.isoformat(" ")), "TIMESTAMP")
+            if isinstance(moment, date) and not isinstance(moment, datetime):
+                return exp.cast(exp.Literal.string(moment.isoformat()), "DATE")
         return rebuild(part, change)
 
     return render(change(node)) if any(_is_moment(part) for part in node.walk()) else render(node)

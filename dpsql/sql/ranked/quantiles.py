@@ -158,11 +158,11 @@ class _OverNumbered:
         if any(value for key, value in select.args.items() if key not in _CLAUSES):
             raise UnreadableError
         grouped = select.args.get("group") or any(map(has_aggregate, select.expressions))
-        found = self._groups() if grouped else self._chosen_rows()
+        parts = self._groups() if grouped else self._chosen_rows()
         if len(self._partitions) != 1:
             raise UnreadableError
         kept = self._kept_where(*self._partitions)
-        return {**found, "where": kept, "from_": exp.From(this=self._rows.without_ranks())}
+        return {**parts, "where": kept, "from_": exp.From(this=self._rows.without_ranks())}
 
     def _kept_where(self, partition: frozenset[str]) -> exp.Where | None:
         """Return the conditions on what has places among each other: on all of it, or on none."""
@@ -178,17 +178,17 @@ class _OverNumbered:
         select = self._select
         group, having, order = (select.args.get(key) for key in ("group", "having", "order"))
         items = [_named(item, self._grouped(item)) for item in select.expressions]
-        found: dict[str, object] = {"expressions": items}
+        parts: dict[str, object] = {"expressions": items}
         if having is not None:
-            found["having"] = exp.Having(this=self._grouped(having.this))
+            parts["having"] = exp.Having(this=self._grouped(having.this))
         if order is not None:
-            found["order"] = exp.Order(expressions=[self._sorted(o) for o in order.expressions])
+            parts["order"] = exp.Order(expressions=[self._sorted(o) for o in order.expressions])
         nodes, keys = self._keys(group)
         if self._partitions != {keys}:
             raise UnreadableError
         if group is not None and not group.args.get("all"):
-            found["group"] = exp.Group(expressions=[n.copy() for n in nodes]) if nodes else None
-        return found
+            parts["group"] = exp.Group(expressions=[n.copy() for n in nodes]) if nodes else None
+        return parts
 
     def _keys(self, group: exp.Group | None) -> tuple[list[Expr], frozenset[str]]:
         """Return what rows are grouped by, but for how many there are in each group."""
@@ -309,14 +309,14 @@ class _OverNumbered:
         limited = keys and limit is not None
         if limited or not any(item.find(*_QUANTILES) for item in items):
             raise UnreadableError
-        found: dict[str, object] = {"expressions": items, "distinct": None, "limit": None}
-        found["group"] = exp.Group(expressions=keys) if keys else None
+        parts: dict[str, object] = {"expressions": items, "distinct": None, "limit": None}
+        parts["group"] = exp.Group(expressions=keys) if keys else None
         sorted_by = order.expressions if order is not None and limit is None else []
         named_only = [o for o in sorted_by if folded(o.this.unnest().name) in self._names]
         if len(named_only) != len(sorted_by):
             raise UnreadableError
-        found["order"] = exp.Order(expressions=[o.copy() for o in sorted_by]) if sorted_by else None
-        return found
+        parts["order"] = exp.Order(expressions=[o.copy() for o in sorted_by]) if sorted_by else None
+        return parts
 
     def _first(self, limit: Expr, order: Expr | None) -> Pick:
         """Return which row LIMIT 1 leaves."""
@@ -341,8 +341,8 @@ class _OverNumbered:
                     yield part
 
     def _partition_of(self, condition: Expr) -> frozenset[str]:
-        found = next(filter(None, map(self._rows.ranked, condition.find_all(exp.Var))), None)
-        return frozenset() if found is None else found.partition
+        ranked = next(filter(None, map(self._rows.ranked, condition.find_all(exp.Var))), None)
+        return frozenset() if ranked is None else ranked.partition
 
     def _columns(self, partition: frozenset[str]) -> list[Expr]:
         """Return columns to group by."""
@@ -373,10 +373,10 @@ class _OverNumbered:
         ((order, descending),) = orders
         if not _rises_with(self._rows.expanded(picked.value), order):
             raise UnreadableError
-        found = self._written(picked, ranked, order, descending=descending)
+        quantile = self._written(picked, ranked, order, descending=descending)
         span = self._source.node(at)
-        found.meta.update(start=span.start, end=span.end - 1)
-        return found
+        quantile.meta.update(start=span.start, end=span.end - 1)
+        return quantile
 
     def _written(
         self, picked: _Picked, ranked: Sequence[Ranked], order: str, *, descending: bool
@@ -395,12 +395,12 @@ class _OverNumbered:
         level = exp.Literal.number(f"{float(1 - share if descending else share):.12g}")
         continuous = picked.pick is Pick.EACH and not chosen.always_one
         if continuous and chosen.in_the_middle:
-            found: Expr = exp.Median(this=value)
+            quantile: Expr = exp.Median(this=value)
         else:
             kind = exp.PercentileCont if continuous else exp.PercentileDisc
-            found = kind(this=value, expression=level)
-        found.meta["all_rows"] = all_rows
-        return found
+            quantile = kind(this=value, expression=level)
+        quantile.meta["all_rows"] = all_rows
+        return quantile
 
     def _leaf(self, node: Expr) -> Leaf | None:
         ranked = self._rows.ranked(node)

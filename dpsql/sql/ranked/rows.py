@@ -152,11 +152,11 @@ class NumberedRows:
         level = self.levels[depth]
         if node.table and folded(node.table) != folded(level.alias):
             raise UnreadableError
-        found = [value for name, value in level.items() if folded(name) == folded(node.name)]
-        if len(found) == 1 and not is_star(found[0]):
-            return self.expanded(found[0], depth + 1)
+        values = [value for name, value in level.items() if folded(name) == folded(node.name)]
+        if len(values) == 1 and not is_star(values[0]):
+            return self.expanded(values[0], depth + 1)
         stars = [value for _, value in level.items() if is_star(value)]
-        if found or len(stars) != 1 or not _is_bare(stars[0]):
+        if values or len(stars) != 1 or not _is_bare(stars[0]):
             raise UnreadableError
         return self._column(exp.column(node.this.copy()), depth + 1)
 
@@ -269,15 +269,15 @@ def levels_of(select: exp.Select) -> tuple[Level, ...]:
 
 def levels_from(item: Expr | None) -> tuple[Level, ...]:
     """Return the query that an item after FROM is, and those over whose rows that is."""
-    found: list[Level] = []
+    levels: list[Level] = []
     while item is not None:
         level = level_of(item)
         if level is None or not _is_plain(level.select):
             break
-        found.append(level)
+        levels.append(level)
         clause = level.select.args.get("from_") if _is_passing(level.select) else None
         item = None if clause is None else clause.this
-    return tuple(found)
+    return tuple(levels)
 
 
 def rows_of(select: exp.Select, *, grouped: bool = True) -> str:
@@ -289,18 +289,18 @@ def rows_of(select: exp.Select, *, grouped: bool = True) -> str:
     """
     clause = select.args.get("from_")
     level = level_of(clause.this) if clause is not None else None
-    own = _CLAUSES if grouped else ("from_", "joins", "where")
-    chooses = any(select.args.get(key) for key in own[1:])
+    clauses = _CLAUSES if grouped else ("from_", "joins", "where")
+    chooses = any(select.args.get(key) for key in clauses[1:])
     if level is not None and _is_plain(level.select) and not chooses:
         return rows_of(level.select)
     name = clause.this.alias_or_name if clause is not None else ""
-    found: list[str] = []
+    texts: list[str] = []
     for key in _CLAUSES:
-        value = select.args.get(key) if key in own else None
+        value = select.args.get(key) if key in clauses else None
         for part in value if isinstance(value, list) else [value]:
             plain = not select.args.get("joins")
-            found.append(_told(part, name, plain=plain) if part is not None else "")
-    return "\n".join(found)
+            texts.append(_told(part, name, plain=plain) if part is not None else "")
+    return "\n".join(texts)
 
 
 def _told(part: Expr, name: str, *, plain: bool) -> str:
@@ -467,8 +467,8 @@ class JoinedNumbers:
             return None
         name, table = folded(node.name), folded(node.table)
         known = name in self.keys or name in self.numbers
-        own = table == self.alias or (not table and name in self.numbers and rows != self.alias)
-        return name if known and own else None
+        is_here = table == self.alias or (not table and name in self.numbers and rows != self.alias)
+        return name if known and is_here else None
 
 
 def with_windows(select: exp.Select) -> exp.Select | None:
@@ -530,7 +530,7 @@ class _WithNumbers:
 
     def written(self) -> exp.Select:
         """Return the SELECT over the rows alone."""
-        found = self._select.copy()
+        select = self._select.copy()
         left, matched = self._conditions()
         windows: list[Expr] = []
         for total in self._totals:
@@ -547,12 +547,12 @@ class _WithNumbers:
         counted = exp.Select(
             expressions=[exp.Star(), *windows], from_=exp.From(this=self._item.copy())
         )
-        found.set("joins", None)
-        found.set("where", exp.Where(this=exp.and_(*left, copy=True)) if left else None)
-        self._rename(found, matched)
+        select.set("joins", None)
+        select.set("where", exp.Where(this=exp.and_(*left, copy=True)) if left else None)
+        self._rename(select, matched)
         rows = exp.Subquery(this=counted, alias=exp.TableAlias(this=alias))
-        found.set("from_", exp.From(this=rows))
-        return found
+        select.set("from_", exp.From(this=rows))
+        return select
 
     def _rename(self, select: exp.Select, matched: dict[tuple[str, str], exp.Column]) -> None:
         """Take the columns of numbers of rows from the rows, under the names that they have."""
@@ -613,8 +613,8 @@ class _WithNumbers:
                 name = total.column(key, self._alias)
                 if name not in total.keys or not isinstance(column, exp.Column):
                     continue
-                own = folded(column.table) == self._alias
-                if own and self._rows.key(column) == total.keys[name]:
+                is_of_numbers = folded(column.table) == self._alias
+                if is_of_numbers and self._rows.key(column) == total.keys[name]:
                     return (total.alias, name), column
         return None
 

@@ -111,8 +111,8 @@ class Sandbox:
 
     def arrays(self, query: str) -> dict[str, NDArray[Any]]:
         """Return the columns of a result without NULL as arrays."""
-        found, _ = self._select("rows", query)
-        return {name: found[name].to_numpy() for name in found.columns}
+        columns, _ = self._select("rows", query)
+        return {name: columns[name].to_numpy() for name in columns.columns}
 
     def frame(self, query: str) -> pl.DataFrame:
         """Return a result with the types of Polars; an ENUM keeps its labels."""
@@ -188,13 +188,13 @@ class Sandbox:
         try:
             table = pa.ipc.open_stream(block).read_all()
             table.validate(full=True)
-            found = pl.from_arrow(table)
+            frame = pl.from_arrow(table)
         except (pl.exceptions.PolarsError, pa.ArrowException, ValueError, TypeError) as error:
             raise SandboxError(_shown(error)) from None
         types = _types(reply)
-        if not isinstance(found, pl.DataFrame) or {n for n, _ in types} - set(found.columns):
+        if not isinstance(frame, pl.DataFrame) or {n for n, _ in types} - set(frame.columns):
             raise SandboxError("the result is not a table")
-        return found, types
+        return frame, types
 
     def _ask(
         self,

@@ -158,19 +158,19 @@ class Worker:
         self._running = running
         self.asked.set()
         try:
-            reply, found = self._run(con, message, block)
+            reply, content = self._run(con, message, block)
         except NotPermittedError as error:
-            reply, found = {"unlisted": str(error)}, b""
+            reply, content = {"unlisted": str(error)}, b""
         except (duckdb.Error, pa.ArrowException, MemoryError, ValueError, OverflowError) as error:
             text = _PLACE.sub("", _KIND.sub("", str(error)))[:200]
             if running.late:
                 text = f"it takes more than {running.seconds:g} seconds of CPU time"
             limit, name = running.late or isinstance(error, _LIMITS), type(error).__name__
-            reply, found = {"error": text, "class": name, "limit": limit}, b""
+            reply, content = {"error": text, "class": name, "limit": limit}, b""
         finally:
             with self._changing:
                 self._running = None
-        return {**reply, "seconds": self._clock() - running.start}, found
+        return {**reply, "seconds": self._clock() - running.start}, content
 
     def _run(
         self, con: Con, message: dict[str, Any], block: bytes
@@ -186,10 +186,10 @@ class Worker:
             statement = f"CREATE OR REPLACE TEMP {kind} {_own(name)} AS {query}"
             con.execute(statement, parameters)
             return {}, b""
-        found = con.sql(query, params=parameters or None)
-        types = list(zip(found.columns, map(str, found.types), strict=True))
+        relation = con.sql(query, params=parameters or None)
+        types = list(zip(relation.columns, map(str, relation.types), strict=True))
         # Without parameters nothing has run yet.
-        return {"types": types}, b"" if kind == "types" else _packed(found.to_arrow_table())
+        return {"types": types}, b"" if kind == "types" else _packed(relation.to_arrow_table())
 
     def _check(self, con: Con, query: str) -> None:
         """Refuse what may not run. It depends on the text alone, so the same one passes again."""
@@ -286,9 +286,9 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
     write_message(sink, {"ready": confine()})
     while True:
         message, block = waiting.get()
-        reply, found = worker.answer(message, block)
+        reply, content = worker.answer(message, block)
         with writing:
-            write_message(sink, {**reply, "number": message["number"]}, found)
+            write_message(sink, {**reply, "number": message["number"]}, content)
 
 
 def main() -> None:

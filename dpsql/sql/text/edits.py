@@ -66,10 +66,10 @@ def casts(source: SourceText, span: Span, of_text: str = "INTEGER") -> Iterator[
 
 
 def _cast(source: SourceText, span: Span, token: Token, form: str) -> list[Hint]:
-    own = Span(token.start, token.end + 1)
-    before = source.sql[span.start : own.start]
-    after = source.sql[own.end : span.end]
-    hint = written(source, f"{before}{form.format(source.text(own))}{after}", span)
+    at_token = Span(token.start, token.end + 1)
+    before = source.sql[span.start : at_token.start]
+    after = source.sql[at_token.end : span.end]
+    hint = written(source, f"{before}{form.format(source.text(at_token))}{after}", span)
     kind = form.removesuffix(")").rpartition(" ")[2]
     return [hint + f" That is NULL where it is no {kind}." if "TRY" in form else hint]
 
@@ -86,10 +86,10 @@ def chained(source: SourceText, span: Span) -> list[Hint]:
     """Write `1 < a < 5` as `1 < a AND a < 5`."""
     sign = r"\s*(<=|>=|<>|<|>|=)\s*"
     form = rf"([^<>=]+?){sign}([^<>=]+?){sign}([^<>=]+)"
-    found = re.fullmatch(form, source.text(span).strip())
-    if found is None:
+    match = re.fullmatch(form, source.text(span).strip())
+    if match is None:
         return []
-    low, first, middle, second, high = found.groups()
+    low, first, middle, second, high = match.groups()
     return [write(f"{low} {first} {middle} AND {middle} {second} {high}", of=span)]
 
 
@@ -196,11 +196,11 @@ def unlisted(source: SourceText, span: Span) -> Iterator[Hint]:
 
 def listed(text: str) -> str | None:
     """Write the numbers of range(9) as a list, if they are few."""
-    found = _RANGE.fullmatch(text.strip())
-    if found is None:
+    match = _RANGE.fullmatch(text.strip())
+    if match is None:
         return None
     series = text.strip()[:1] in "gG"
-    first, last = int(found[1] or 0), int(found[2]) + series
+    first, last = int(match[1] or 0), int(match[2]) + series
     return (
         f"({', '.join(map(str, range(first, last)))})" if 0 < last - first <= _MOST_VALUES else None
     )
@@ -213,16 +213,16 @@ def joined_on(source: SourceText, span: Span) -> list[Hint]:
         r"|JOIN\s+LATERAL\s*\(\s*SELECT \* FROM (\w+) WHERE ([^()]+)\)\s*(?:AS\s+)?(\w+)\s+ON TRUE",
         re.IGNORECASE,
     )
-    found = form.search(source.sql)
-    if found is None or not found.start() < span.end or not span.start < found.end():
+    match = form.search(source.sql)
+    if match is None or not match.start() < span.end or not span.start < match.end():
         return []
-    table, condition, name = (part for part in found.groups() if part is not None)
-    start, before = found.start(), ""
-    if found[0].startswith(","):
+    table, condition, name = (part for part in match.groups() if part is not None)
+    start, before = match.start(), ""
+    if match[0].startswith(","):
         start = max(token.start for token in source.tokens if token.end < start)
-        before = source.sql[start : found.start()].rstrip() + " "
+        before = source.sql[start : match.start()].rstrip() + " "
     text = f"{before}JOIN {table} {name} ON {condition.strip()}"
-    return [written(source, text, (start, found.end()))]
+    return [written(source, text, (start, match.end()))]
 
 
 def plain_names(source: SourceText) -> list[Hint]:

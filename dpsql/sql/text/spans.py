@@ -88,10 +88,10 @@ class SourceText:
         self, error: SchemaError, place: exp.Expr | Span, hint: str | None = None
     ) -> SqlError:
         """Return an error of the schema as one that marks a place, maybe with a better hint."""
-        found = self.error(place, error.message, hint or error.hint, SqlSchemaError)
-        if isinstance(found, SchemaError):
-            found.unknown, found.wanted = error.unknown, error.wanted
-        return found
+        placed = self.error(place, error.message, hint or error.hint, SqlSchemaError)
+        if isinstance(placed, SchemaError):
+            placed.unknown, placed.wanted = error.unknown, error.wanted
+        return placed
 
     @contextmanager
     def locating(self, place: exp.Expr | Span) -> Iterator[None]:
@@ -132,11 +132,11 @@ class SourceText:
         A join begins after FROM: the commas of the SELECT list don't begin one.
         """
         after = self._first_word("FROM") if JOINS.issuperset(words) else -1
-        found = [i for i in self.top_level() if i > after and self.word(i) in words]
-        if not found:
+        places = [i for i in self.top_level() if i > after and self.word(i) in words]
+        if not places:
             return None
-        rest = [i for i in self.top_level() if i > found[0] and self.word(i) in CLAUSES]
-        return self._span(found[0], rest[0] - 1 if rest else len(self.tokens) - 1)
+        rest = [i for i in self.top_level() if i > places[0] and self.word(i) in CLAUSES]
+        return self._span(places[0], rest[0] - 1 if rest else len(self.tokens) - 1)
 
     def inside(self, place: exp.Expr) -> SourceText:
         """Return the same text with the tokens alone of the parentheses that a SELECT stands in."""
@@ -165,8 +165,8 @@ class SourceText:
 
     def before(self, *words: str) -> Span:
         """Return the span up to the first of `words` outside parentheses."""
-        found = [i for i in self.top_level() if i > 0 and self.word(i) in words]
-        return self._span(0, found[0] - 1 if found else len(self.tokens) - 1)
+        places = [i for i in self.top_level() if i > 0 and self.word(i) in words]
+        return self._span(0, places[0] - 1 if places else len(self.tokens) - 1)
 
     def first(self, *types: TokenType) -> Span | None:
         """Return the span of the first token of one of these types."""
@@ -195,13 +195,13 @@ class SourceText:
 
     def top_level(self) -> list[int]:
         """Return the places of the tokens outside of parentheses."""
-        depth, found = 0, []
+        depth, places = 0, []
         for i, token in enumerate(self.tokens):
             depth -= token.token_type is TokenType.R_PAREN
             if depth == 0:
-                found.append(i)
+                places.append(i)
             depth += token.token_type is TokenType.L_PAREN
-        return found
+        return places
 
     def _widened(self, node: exp.Expr, first: int, last: int) -> Range:
         """Widen a range of tokens by the words and parentheses that belong to the node.
