@@ -178,20 +178,20 @@ class FoundKeys:
         )
 
     @classmethod
-    def released(cls, column: FoundColumn, table: Table, domain: Domain) -> FoundKeys:
+    def released(cls, found: FoundColumn, table: Table, domain: Domain) -> FoundKeys:
         """Return those that a release rests on, of a table that has them as a domain."""
         other = domain.other or OTHER
         keys: list[Any] = [key for key in domain.values if key != domain.other]
-        parts = column.parts
+        parts = found.parts
         return cls(
             table.typed,
-            column.label,
+            found.label,
             tuple(_joined(dict.fromkeys(keys, 0), parts, other) if parts else keys),
-            column.rule,
-            column.charge.request,
+            found.rule,
+            found.charge.request,
             other,
             domain.type,
-            not domain.nullable if column.computed else column.column in table.filled,
+            not domain.nullable if found.computed else found.column in table.filled,
             _parts=parts,
         )
 
