@@ -225,10 +225,10 @@ def _connected(
 def _measured(
     names: tuple[str, ...], observations: Sequence[Observation], domain: Mapping[str, int]
 ) -> _Measured:
-    its = [o for o in observations if set(o.names) <= set(names)]
-    rows = [Rows([names.index(name) for name in o.names], o.factors, o.noise) for o in its]
+    within = [o for o in observations if set(o.names) <= set(names)]
+    rows = [Rows([names.index(name) for name in o.names], o.factors, o.noise) for o in within]
     component = MeasuredTable.of(tuple(domain[name] for name in names), rows)
-    values = [_scaled(its[i]) for i in component.order]
+    values = [_scaled(within[i]) for i in component.order]
     return _Measured(component, np.concatenate(values))
 
 
@@ -413,8 +413,8 @@ def by_table(parts: Sequence[tuple[UnitTable | None, Marginal]]) -> Marginal:
                 return own(names)
             if of.name in names:
                 inside = (of.own(name) for name in names)
-                found = own(tuple(name for name in inside if name is not None))
-                return np.expand_dims(found, names.index(of.name))
+                table = own(tuple(name for name in inside if name is not None))
+                return np.expand_dims(table, names.index(of.name))
         raise InternalError("a marginal was asked for of none of the tables")
 
     return marginal
@@ -553,10 +553,10 @@ class Fits:
         return by_table([(of, fit.marginal) for of, fit in self.of_tables])
 
 
-def _asked(own: Script, blocks: Sequence[BlockStrategy], unbiased: Unbiased) -> AskedMarginals:
-    known = own.workload.domain.keys()
+def _asked(script: Script, blocks: Sequence[BlockStrategy], unbiased: Unbiased) -> AskedMarginals:
+    known = script.workload.domain.keys()
     spaces = [names for block in blocks for names in block.spaces if known >= set(names)]
-    return AskedMarginals.of(asked_of(own), unbiased, spaces)
+    return AskedMarginals.of(asked_of(script), unbiased, spaces)
 
 
 def adjusted_name(name: str) -> str:
@@ -589,16 +589,16 @@ def check_adjusted(
     """
     _check_counted(script)
     _check_names(script)
-    for of, own, unbiased in unbiased_tables(script, reconstruction, _nothing_yet):
-        before = about(script, own, sources)
+    for of, script_of_table, unbiased in unbiased_tables(script, reconstruction, _nothing_yet):
+        before = about(script, script_of_table, sources)
         will = list(blocks) if of is None else counts_of(blocks, of)
         measured = [*(block for source in before for block in source.blocks), *will]
-        ground = Ground.of(before, own.workload.domain, own.merged)
+        ground = Ground.of(before, script_of_table.workload.domain, script_of_table.merged)
         spaces = [names for block in measured for names in block.spaces if names]
         if integers or fits_jointly(spaces, ground.sizes):
             components_of(spaces, ground.sizes)
         else:
-            _asked(own, measured, unbiased).check()
+            _asked(script_of_table, measured, unbiased).check()
 
 
 def _nothing_yet(_: tuple[str, ...]) -> Array:

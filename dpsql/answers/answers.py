@@ -551,11 +551,11 @@ def _set_frame(
         if column.quantile is None:
             columns.append(pl.Series(name, answers.values(column, part), nan_to_null=True))
         else:
-            found = answers.quantiles(column, part, reach)
-            columns.append(found.values.alias(name))
-            columns.append(found.lower.alias(Role.LOWER.named(j)))
-            columns.append(found.upper.alias(Role.UPPER.named(j)))
-            columns.append(found.rows.alias(Role.SIZE.named(j)))
+            quantiles = answers.quantiles(column, part, reach)
+            columns.append(quantiles.values.alias(name))
+            columns.append(quantiles.lower.alias(Role.LOWER.named(j)))
+            columns.append(quantiles.upper.alias(Role.UPPER.named(j)))
+            columns.append(quantiles.rows.alias(Role.SIZE.named(j)))
         if j == table.floor:
             spreads = answers.variances(column, part), answers.in_common(column, part)
             for role, spread in zip(FLOOR_ROLES, spreads, strict=True):

@@ -187,33 +187,33 @@ def _direct(
     statement: Statement, answers: Expected, around: float, grow: float
 ) -> list[ExpectedColumn]:
     part = whole(statement.tables[0].sets[0])
-    found = []
+    widths = []
     for output in statement.direct or ():
         if output.statistic is None:
             continue
         column = part.group.columns[output.statistic]
         if column.quantile is not None:
             q = answers.quantiles(column, part, around)
-            found.append(_of_quantile(output.name, q.values, q.lower, q.upper, column.range))
+            widths.append(_of_quantile(output.name, q.values, q.lower, q.upper, column.range))
         else:
             errors = grow * np.sqrt(answers.variances(column, part))
             known = _of_errors(output.name, answers.values(column, part), errors, exact=True)
-            found.append(replace(known, counts=counted((column,), answers.workload)))
-    return found
+            widths.append(replace(known, counts=counted((column,), answers.workload)))
+    return widths
 
 
 def _computed(
     statement: Statement, post: Postprocessing, answers: Expected, around: float, grow: float
 ) -> list[ExpectedColumn]:
     result, noise = computed(statement, post, answers, around), Noise(statement, answers)
-    found = []
+    widths = []
     for i, output in enumerate(post.outputs):
         if not output.noisy:
             continue
         if i in post.bounds:
             lower, upper = (result.to_series(post.bounds[i] + j) for j in (0, 1))
             read = result.to_series(i)
-            found.append(_of_quantile(output.name, read, lower, upper, post.ranges.get(i)))
+            widths.append(_of_quantile(output.name, read, lower, upper, post.ranges.get(i)))
             continue
         values, pairs = _floats(result.to_series(i)), result.to_series(len(post.everything) + i)
         variances = noise.variances(pairs)
@@ -227,8 +227,8 @@ def _computed(
             column = _divided(column, post, placed, result, noise, statement, answers, grow)
         elif exact:
             column = replace(column, counts=_counts_of(pairs, statement, answers))
-        found.append(column)
-    return found
+        widths.append(column)
+    return widths
 
 
 def _counts_of(pairs: pl.Series, statement: Statement, answers: Expected) -> str | None:
@@ -464,11 +464,11 @@ def unit_of(statement: Statement) -> str | None:
         return None
     if post is None:
         group = statement.tables[0].sets[0]
-        own = [
+        columns = [
             group.columns[o.statistic] for o in statement.direct or () if o.statistic is not None
         ]
-        return INTERVAL if all(column.quantile is not None for column in own) else None
-    found = set()
+        return INTERVAL if all(column.quantile is not None for column in columns) else None
+    units = set()
     for i, output in enumerate(post.outputs):
         if not output.noisy:
             continue
@@ -476,12 +476,12 @@ def unit_of(statement: Statement) -> str | None:
         if output.chosen:  # noise chooses other groups than those of the rows assumed
             return None
         if i in post.bounds:
-            found.add(INTERVAL)
+            units.add(INTERVAL)
         elif placed is not None and output.reason is None and _bounded(placed):
-            found.add(ERROR)
+            units.add(ERROR)
         else:
             return None
-    return found.pop() if len(found) == 1 else None
+    return units.pop() if len(units) == 1 else None
 
 
 def _bounded(placed: Placed) -> bool:

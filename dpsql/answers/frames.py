@@ -734,11 +734,11 @@ def as_read(frames: SupportedFrames, name: str) -> tuple[pl.DataFrame, pl.DataFr
 
 def noise_marked(frame: pl.DataFrame, values: Iterable[str]) -> pl.DataFrame:
     """Mark what a frame alone tells: values below their own standard errors."""
-    found = [
+    marked = [
         _first({NOISE: _is_noise(frame, value, None)}, frame.height).alias(value)
         for value in values
     ]
-    return pl.DataFrame(found, height=frame.height)
+    return pl.DataFrame(marked, height=frame.height)
 
 
 def _first(flags: dict[str, pl.Series | None], height: int) -> pl.Series:

@@ -226,8 +226,8 @@ class Tables:
         counts = [*(c.count for c in self.components), len(self.total)]
         *parts, total, ties = np.split(values, np.cumsum(counts))
         common = float(total @ self.total) / len(self.components) + self.tie * self._apart(ties)
-        found = zip(self.components, parts, common, strict=True)
-        return np.concatenate([c.adjoint(v) + t for c, v, t in found])
+        terms = zip(self.components, parts, common, strict=True)
+        return np.concatenate([c.adjoint(v) + t for c, v, t in terms])
 
     def tied(self, total: float) -> Array:
         """Return what the ties are if every table has some total."""
@@ -318,10 +318,10 @@ def _bounded(tables: Tables, y: Array, start: Array) -> Array:
         if not len(support):
             break
         inner, before = tables.at(support), value
-        found = _straight(inner, y, _descend(inner, y, x[support]))
-        value = 0.5 * float(np.square(inner.apply(found) - y).sum())
+        straight = _straight(inner, y, _descend(inner, y, x[support]))
+        value = 0.5 * float(np.square(inner.apply(straight) - y).sum())
         x = np.zeros(tables.cells)
-        x[support] = found
+        x[support] = straight
         if before - value <= ENOUGH * (1 + value):
             break
     return x
@@ -342,7 +342,7 @@ def _descend(inner: Tables, y: Array, x: Array) -> Array:
         residual = inner.apply(cells) - y
         return 0.5 * float(residual @ residual), inner.adjoint(residual)
 
-    found = minimize(
+    minimum = minimize(
         evaluate,
         x,
         jac=True,
@@ -350,7 +350,7 @@ def _descend(inner: Tables, y: Array, x: Array) -> Array:
         bounds=Bounds(0.0, np.inf),
         options={"maxiter": INNER, "maxcor": MEMORY, "ftol": 0.0, "gtol": 0.0},
     )
-    return np.maximum(found.x, 0.0)
+    return np.maximum(minimum.x, 0.0)
 
 
 def _straight(inner: Tables, y: Array, x: Array) -> Array:
@@ -517,10 +517,10 @@ class _Moves:
         return True
 
     def _gradient(self) -> Array:
-        found = self._there.adjoint(self._residual)
+        gradient = self._there.adjoint(self._residual)
         for places, off in zip(self._places, self._off, strict=True):
-            found += off[places]
-        return found
+            gradient += off[places]
+        return gradient
 
     def _givers(self, order: Ints) -> Ints:
         """Return those that may give a unit away."""
@@ -564,10 +564,10 @@ class _Moves:
     def _shared(self, cell: int) -> Array:
         """Return the products of a cell's column with those of all cells."""
         measured = self._component.at(self._cells[cell : cell + 1]).apply(np.ones(1))
-        found = self._there.adjoint(measured)
+        shared = self._there.adjoint(measured)
         for places in self._places:
-            found += places == places[cell]
-        return found
+            shared += places == places[cell]
+        return shared
 
 
 def _candidates(table: Array, whole: Array, *, nonnegative: bool) -> Ints:

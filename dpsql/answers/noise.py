@@ -176,8 +176,8 @@ class Noise:
         if key not in self._known:
             group = self._places[number].group
             one, two = (self._aligned(group, j) for j in (first, second))
-            found = self._reconstruction.covariances(one, two, group.shape)
-            self._known[key] = np.asarray(found).ravel()
+            covariances = self._reconstruction.covariances(one, two, group.shape)
+            self._known[key] = np.asarray(covariances).ravel()
         return self._known[key]
 
     def _aligned(self, group: GroupingSet, j: int) -> Aligned:
@@ -202,8 +202,8 @@ class Noise:
             group = self._places[int(str(number))].group
             column = group.columns[int(str(j))]
             family = self._answers.family(column)
-            own = np.arange(group.rows)  # the places in the family's own order
-            order = in_group_order(own, column.axes, group.shape)
+            rows_in_order = np.arange(group.rows)  # the places in the family's own order
+            order = in_group_order(rows_in_order, column.axes, group.shape)
             at = [place[value] for value in part["value"].to_list()]
             coefficients = np.zeros((len(values), family.count))
             np.add.at(coefficients, (at, order[part["row"].to_numpy()]), part["c"].to_numpy())
@@ -241,8 +241,8 @@ def rounded(values: Array, variances: Array) -> Array:
         edges = (_STEPS - 0.5) / deviations[..., None]
         beyond = ndtr(-(edges + off)) + ndtr(-(edges - off))
         few = (2 * _STEPS - 1) * beyond
-        found = np.where(variances < 1, few.sum(-1), variances + (nearest - values) ** 2 + 1 / 12)
-    return np.where(variances > 0, found, variances)
+        squares = np.where(variances < 1, few.sum(-1), variances + (nearest - values) ** 2 + 1 / 12)
+    return np.where(variances > 0, squares, variances)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -302,14 +302,14 @@ class NumberedSet:
 
 def numbered(tables: Sequence[AnswerTable]) -> list[NumberedSet]:
     """Give the grouping sets of a statement the numbers by which lists of pairs name them."""
-    found, statistic = [], 0
+    numbered_columns, statistic = [], 0
     for table in tables:
         row = 0
         for group in table.sets:
-            found.append(NumberedSet(group, statistic, row, table.table))
+            numbered_columns.append(NumberedSet(group, statistic, row, table.table))
             row += group.rows
         statistic += len(table.sets[0].columns)
-    return found
+    return numbered_columns
 
 
 def placed_pairs(flat: pl.DataFrame, places: Sequence[NumberedSet]) -> pl.DataFrame:
@@ -323,17 +323,17 @@ def placed_pairs(flat: pl.DataFrame, places: Sequence[NumberedSet]) -> pl.DataFr
         held = place.holds(statistic, row)
         sets[held], column[held] = number, statistic[held] - place.statistic
         local[held] = row[held] - place.row
-    found = flat.select("value", "c").with_columns(
+    placed = flat.select("value", "c").with_columns(
         pl.Series("set", sets), pl.Series("column", column), pl.Series("row", local)
     )
     tables = pl.Series("table", [place.table for place in places])
     # A list may name a statistic several times: its coefficients are added up, in ascending
     # order, so that sums don't depend on the order of the list.
-    found = found.sort(*_KEY, "c")
-    new = found.select(pl.struct(_KEY).rle_id().alias("run"))["run"].to_numpy()
+    placed = placed.sort(*_KEY, "c")
+    new = placed.select(pl.struct(_KEY).rle_id().alias("run"))["run"].to_numpy()
     starts = np.flatnonzero(np.diff(new, prepend=-1))
-    sums = np.add.reduceat(found["c"].to_numpy(), starts)
-    return found[starts].with_columns(tables.gather(found[starts]["set"]), pl.Series("c", sums))
+    sums = np.add.reduceat(placed["c"].to_numpy(), starts)
+    return placed[starts].with_columns(tables.gather(placed[starts]["set"]), pl.Series("c", sums))
 
 
 # ── Rows that values rest on, and quotients that are divided by what may be noise alone ──────────
@@ -520,11 +520,11 @@ class Interval:
 
     def after(self, steps: Sequence[Step]) -> Interval:
         """Return intervals of monotone functions of the values."""
-        found = self
+        interval = self
         for step in steps:
-            ends = [_applied(step, end) for end in (found.lower, found.upper)]
-            found = Interval(np.minimum(*ends), np.maximum(*ends))
-        return found
+            ends = [_applied(step, end) for end in (interval.lower, interval.upper)]
+            interval = Interval(np.minimum(*ends), np.maximum(*ends))
+        return interval
 
     def holding(self, values: Array, possible: Interval) -> Interval:
         """Return intervals that reach to their values where these are possible.

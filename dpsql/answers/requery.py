@@ -106,12 +106,12 @@ def _from_one(script: Script, source: Source) -> Answers:
     reconstruction, domain = alone(source, script.workload), script.workload.domain
 
     def lacking(workload: Workload) -> Missing:
-        found: list[tuple[str, ...]] = []
+        lacking_families: list[tuple[str, ...]] = []
         for family in workload.families:
             other = _without_cells(source, family, script)
-            own = [tuple(sorted(other))] if other else reconstruction.missing(family, domain)
-            found += own
-        return tuple(dict.fromkeys(found))
+            missing = [tuple(sorted(other))] if other else reconstruction.missing(family, domain)
+            lacking_families += missing
+        return tuple(dict.fromkeys(lacking_families))
 
     if lacking(script.workload):
         raise _undetermined(
@@ -151,15 +151,15 @@ def _without_cells(source: Source, family: Family, script: Script) -> frozenset[
     Sums rest on what was measured of them, and of the counts with which their middle is put back.
     """
     cells, merged = script.workload.domain, script.merged
-    found: set[str] = set()
-    for own in family.rests_on:
-        measure = None if own.measure is None else own.measure.attributes[0]
+    without: set[str] = set()
+    for read in family.rests_on:
+        measure = None if read.measure is None else read.measure.attributes[0]
         of = source if measure is None else source.measures.get(measure)
         if of is None:
             return frozenset({str(measure)})
-        attributes = own.counted.attributes
-        found |= {n for n in attributes if not of.has_cells(n, cells[n], merged.get(n))}
-    return frozenset(found)
+        attributes = read.counted.attributes
+        without |= {n for n in attributes if not of.has_cells(n, cells[n], merged.get(n))}
+    return frozenset(without)
 
 
 def _undetermined(
@@ -167,8 +167,8 @@ def _undetermined(
 ) -> UndeterminedError:
     """Say which statement asks for what was not measured."""
     for statement in script.statements:
-        own = [script.workload.families[i] for i in statement.families]
-        lacking = lacking_of(Workload.of(script.workload.domain, own))
+        families = [script.workload.families[i] for i in statement.families]
+        lacking = lacking_of(Workload.of(script.workload.domain, families))
         if lacking:
             break
     called = [[script.labels.get(name, name) for name in names] for names in lacking]
@@ -198,11 +198,11 @@ def asked_of(
     if len(tables) == 1:
         return tuple(tables)
     script = _compiled(sql, tables, public, read)
-    found = {table.path: table for table in tables}
+    by_path = {table.path: table for table in tables}
     for table in script.tables:
-        if table.path not in found:  # rows of others refer to those of this one
+        if table.path not in by_path:  # rows of others refer to those of this one
             raise _not_counted(tables, (table.name,))
-    return tuple(found[table.path] for table in script.tables)
+    return tuple(by_path[table.path] for table in script.tables)
 
 
 def requery(
@@ -270,12 +270,12 @@ def requery(
             if around:
                 script = compile_(sums=replace(sums, around=around))
             script = _with_drawn(script, drawn)
-            own = chain.from_iterable(known(table).along(table) for table in script.tables)
-            answers = answers_of(script, tuple(own), others)
-            found = AnsweredFrames(script.statements, answers, confidence)
-            found = found.with_scores(script.tables, found_keys) or found
-            found.frame(ASKED)
-            return found
+            axes = chain.from_iterable(known(table).along(table) for table in script.tables)
+            answers = answers_of(script, tuple(axes), others)
+            frames = AnsweredFrames(script.statements, answers, confidence)
+            frames = frames.with_scores(script.tables, found_keys) or frames
+            frames.frame(ASKED)
+            return frames
 
         try:
             return answered()
@@ -361,17 +361,17 @@ def _compiled(
 
 def _with_found(table: Table, found: Sequence[FoundColumn]) -> Table:
     """Return a table with what was found: values of its columns, and of expressions of these."""
-    own = [one for one in found if one.path == table.path]
-    told = {of.of_key(one.column): of.domain for one in own if (of := one.computed) is not None}
-    learned = frozenset(one.column for one in own if one.computed is None)
-    return replace(table, told=told, learned=learned & table.columns.keys()) if own else table
+    here = [one for one in found if one.path == table.path]
+    told = {of.of_key(one.column): of.domain for one in here if (of := one.computed) is not None}
+    learned = frozenset(one.column for one in here if one.computed is None)
+    return replace(table, told=told, learned=learned & table.columns.keys()) if here else table
 
 
 def _widened(table: Table, tables: Sequence[Table], read: Sequence[ReadTable]) -> Table:
     """Return a table with what its rows refer to, wherever that is known."""
     known = (*tables, *(one.table for one in read))
-    found = [one for one in known if one.path == table.path]
-    return max(found, key=lambda one: len(one.parents), default=table)
+    of_table = [one for one in known if one.path == table.path]
+    return max(of_table, key=lambda one: len(one.parents), default=table)
 
 
 def _related(rows: RelatedRows, tables: Sequence[Table]) -> Table:

@@ -142,26 +142,26 @@ def beside(script: Script, sources: Sequence[Source], others: Sequence[Source]) 
         sources: what was measured of its tables.
         others: what was measured of other tables. Of these, totals alone count.
     """
-    own = [identity_of(each.table) for each in script.each]
-    one = None if script.apart else UnitTable(own[0], script.table.contributions)
+    ids = [identity_of(each.table) for each in script.each]
+    one = None if script.apart else UnitTable(ids[0], script.table.contributions)
     asked = [of for of, _ in script.apart] if one is None else [one]
-    wanted = dict(zip(own, asked, strict=True))
+    wanted = dict(zip(ids, asked, strict=True))
     more = _unasked(others, wanted)
     if not all(source.combines for source in sources):
         return None
     kept = [
-        source if source.table in wanted else replace(source, table=own[0]) for source in sources
+        source if source.table in wanted else replace(source, table=ids[0]) for source in sources
     ]
     kept += [source for source in others if source.combines and source.table in more]
     if len(kept) == len(sources):
         return None
     wanted |= more
     named = [tables_together([(wanted[s.table], by_itself(s))]) for s in kept]
-    found = _compared(named, [[source] for source in kept], wanted)
-    if not any(source.differences for source in found):
+    compared = _compared(named, [[source] for source in kept], wanted)
+    if not any(source.differences for source in compared):
         return None
     workload, merged = (script.workload, script.merged) if one is None else _among(script, one)
-    return Beside(workload, merged, found, tuple(of.name for of in more.values()), one)
+    return Beside(workload, merged, compared, tuple(of.name for of in more.values()), one)
 
 
 def _among(script: Script, one: UnitTable) -> tuple[Workload, dict[str, Ints]]:
@@ -199,9 +199,9 @@ def apart(script: Script, sources: Sequence[Source]) -> tuple[Source, ...]:
     """Return what was measured for a script table by table, for keeping it."""
     if not script.apart:
         return tuple(sources)
-    own = [of for of, _ in script.apart]
+    of_units = [of for of, _ in script.apart]
     digests = {of.name: identity_of(each.table) for of, each in script.apart}
-    return tuple(chain.from_iterable(_apart(source, own, digests) for source in sources))
+    return tuple(chain.from_iterable(_apart(source, of_units, digests) for source in sources))
 
 
 def _apart(source: Source, own: Sequence[UnitTable], digests: Mapping[str, str]) -> list[Source]:
@@ -328,8 +328,8 @@ def _columns(described: Mapping[str, str]) -> dict[str, str]:
 
 def _derived(described: Mapping[str, str]) -> dict[str, str]:
     """Return the hash of each derived key."""
-    found = {n: of for n, of in described.items() if of.startswith(DERIVED)}
-    return {name: of.removeprefix(DERIVED) for name, of in found.items()}
+    derived = {n: of for n, of in described.items() if of.startswith(DERIVED)}
+    return {name: of.removeprefix(DERIVED) for name, of in derived.items()}
 
 
 def _sentence(said: str) -> str:

@@ -227,20 +227,20 @@ def again(
         budget: the amount, as it was asked for.
     """
     release = _made(script, before, request, "that of the plan, made before an interruption")
-    (own,) = together(script, before.sources[-len(script.tables) :])
+    (source,) = together(script, before.sources[-len(script.tables) :])
     facts = replace(
         release.facts,
         budget=budget,
         receipt=receipt,
         privacy_cost=privacy_cost(
-            own.measured,
+            source.measured,
             script.contributions,
             script.spreads,
-            own.differences,
+            source.differences,
             script.supports,
         ),
-        spaces=sum(len(block.spaces) for block in own.measured),
-        whole=own.whole,
+        spaces=sum(len(block.spaces) for block in source.measured),
+        whole=source.whole,
         mechanism=request.mechanism,
     )
     return release.with_facts(facts)

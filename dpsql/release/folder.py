@@ -110,8 +110,8 @@ def write(facts: Facts, files: Mapping[str, DescribedFile]) -> str:
         "drawn_quantiles": facts.drawn,
         "released_values": facts.valued,
     }
-    for name, found in later.items():
-        if not found:
+    for name, value in later.items():
+        if not value:
             del document[name]
     if not facts.read:
         del document["read_tables"]

@@ -379,10 +379,10 @@ def decode(content: bytes) -> tuple[Source, ...]:
         raise malformed() from None
 
 
-def _together(found: Iterable[tuple[str | None, Source]]) -> tuple[Source, ...]:
+def _together(parts: Iterable[tuple[str | None, Source]]) -> tuple[Source, ...]:
     """Give sums of measures to the release that comes before them."""
     sources: list[Source] = []
-    for measure, source in found:
+    for measure, source in parts:
         if measure is None:
             sources.append(source)
             continue

@@ -205,9 +205,9 @@ class ReleasedTables(CellwiseTables):
 
     def _in_part(self, attributes: Attributes) -> bool:
         """Whether something was measured of these attributes, if not all."""
-        own = frozenset(attributes)
+        wanted = frozenset(attributes)
         few = math.prod(self.sizes[a] for a in attributes) <= MAX_FITTED
-        return few and bool(own) and any(names == own for names, _ in self._observations)
+        return few and bool(wanted) and any(names == wanted for names, _ in self._observations)
 
     def _fitted(self, attributes: Attributes) -> Array:
         """Fit a table to what was measured of some attributes, and of fewer of them."""

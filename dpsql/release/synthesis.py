@@ -297,8 +297,8 @@ def _spread(weights: Array, groups: Ints, draws: Draws) -> Ints:
     running[:, -1] = 1.0
     running += np.arange(count)[:, None]
     key = groups + draws.stratified(groups, count)
-    found = np.searchsorted(running.ravel(), key, side="right")
-    return np.asarray(found - groups * cells)
+    places = np.searchsorted(running.ravel(), key, side="right")
+    return np.asarray(places - groups * cells)
 
 
 # ── Gradual updates: rows are moved until pairs of columns are nearer to their tables ────────────
@@ -445,10 +445,10 @@ class Cells:
         at = np.minimum(codes, self.count - 1)
         if self._ends is not None:
             least, largest = (ends[at] for ends in self._ends)
-            found = self._within(least, largest, draws.uniform(len(codes)), dtype)
+            values_drawn = self._within(least, largest, draws.uniform(len(codes)), dtype)
         else:
-            found = self._listed.gather(at).cast(dtype)
-        both = pl.DataFrame({"value": found, "filled": filled})
+            values_drawn = self._listed.gather(at).cast(dtype)
+        both = pl.DataFrame({"value": values_drawn, "filled": filled})
         return both.select(pl.when("filled").then("value").alias(self.name)).to_series()
 
     def codes(self, column: pl.Series, *, leaves_out: bool) -> Ints:
@@ -552,9 +552,9 @@ class Cells:
         most = most if int(most) <= high else math.nextafter(most, 0.0)
         return np.clip(steps, least, most)
 
-    def _times(self, found: pl.Series, dtype: pl.DataType) -> pl.Series:
+    def _times(self, numbers: pl.Series, dtype: pl.DataType) -> pl.Series:
         """Return times that a clock showed, in the zone where it hangs."""
-        shown = found.cast(pl.Datetime("us"))
+        shown = numbers.cast(pl.Datetime("us"))
         zone = dtype.time_zone if isinstance(dtype, pl.Datetime) else None
         if zone is None:
             return shown
@@ -580,10 +580,10 @@ class Cells:
             low = np.where(scaled < values.low, -1, len(values))
             return self._clamped(np.where(inside, steps, low).astype(np.int64))
         listed = self._listed.cast(given.dtype)
-        found = given.replace_strict(
+        codes = given.replace_strict(
             listed, pl.Series(np.arange(len(listed))), default=_OUTSIDE, return_dtype=pl.Int64
         )
-        return found.fill_null(_OUTSIDE).to_numpy()
+        return codes.fill_null(_OUTSIDE).to_numpy()
 
     def _numbers(self, given: pl.Series) -> NDArray[Any]:
         """Return values in the units of the ends; of NULL and NaN, the least."""
@@ -634,9 +634,9 @@ def _midnight(day: date) -> datetime:
     return datetime(day.year, day.month, day.day)
 
 
-def _single(found: Array, largest: Array) -> NDArray[np.float32]:
+def _single(numbers: Array, largest: Array) -> NDArray[np.float32]:
     """Round to single precision, without leaving a cell upwards."""
-    rounded = found.astype(np.float32)
+    rounded = numbers.astype(np.float32)
     return np.where(rounded > largest, np.nextafter(rounded, np.float32(-np.inf)), rounded)
 
 
@@ -678,13 +678,13 @@ class Draws:
         """
         order = self.order(len(groups))
         order = order[np.argsort(narrow(groups, count)[order], kind="stable")]
-        own = groups[order]
+        groups_in_order = groups[order]
         rows = np.bincount(groups, minlength=count)
         begins = np.cumsum(rows) - rows
-        found = np.empty(len(groups))
-        place = np.arange(len(groups)) - begins[own]
-        found[order] = (place + self.uniform(count)[own]) / rows[own]
-        return np.minimum(found, 1 - 2.0**-30)  # so far from 1 that a group's number can be added
+        places = np.empty(len(groups))
+        place = np.arange(len(groups)) - begins[groups_in_order]
+        places[order] = (place + self.uniform(count)[groups_in_order]) / rows[groups_in_order]
+        return np.minimum(places, 1 - 2.0**-30)  # so far from 1 that a group's number can be added
 
     def _words(self, count: int) -> NDArray[np.uint64]:
         self._calls += 1

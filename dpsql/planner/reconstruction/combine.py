@@ -193,9 +193,9 @@ def combine(
     common = References.of(references).beside(joint or frozenset())
     inside: list[SpaceEntry] = []
     apart: dict[frozenset[str], list[SpaceEntry]] = defaultdict(list)
-    for source, its in zip(sources, found, strict=True):
+    for source, of_source in zip(sources, found, strict=True):
         agreement = Agreement(source, ground, common)
-        for entry in its:
+        for entry in of_source:
             if joint is not None and entry.attributes <= joint:
                 inside.append(entry)
             elif not source.whole and agreement.on(entry.attributes):
@@ -246,7 +246,7 @@ def _can_be_joined(
     names: frozenset[str], found: Sequence[Sequence[SpaceEntry]], ground: Ground, most: int
 ) -> bool:
     cells = math.prod(ground.sizes[name] for name in names)
-    rows = sum(e.rows for its in found for e in its if e.attributes <= names)
+    rows = sum(e.rows for of_source in found for e in of_source if e.attributes <= names)
     return cells <= JOINT_CELLS or (rows <= MOST_ROWS and rows * cells <= most)
 
 

@@ -162,9 +162,9 @@ class Inverses:
         names: list[str],
         factors: Sequence[tuple[MeasuredFactor, tuple[str, ...]]],
     ) -> float:
-        only, its = factors[0]
-        if len(pieces) == len(factors) == 1 and tuple(names) == its:
-            return float(self.inverse(only, its).image_squares(pieces[0].queries).sum())
+        only, axes = factors[0]
+        if len(pieces) == len(factors) == 1 and tuple(names) == axes:
+            return float(self.inverse(only, axes).image_squares(pieces[0].queries).sum())
         return float(np.square(self.multiply([p.rows for p in pieces], names, factors)).sum())
 
     def multiply(
@@ -176,13 +176,13 @@ class Inverses:
         """Write out the product of `rows`, and multiply it by the CB⁺ axis by axis."""
         matrix = kron(rows)
         tensor: Array = matrix.reshape(-1, *(len(self.references[a].weights) for a in names))
-        for factor, its in factors:
+        for factor, axes in factors:
             # Axes that are used up come last, and become one: that of the measurements.
-            at = [names.index(a) + 1 for a in its]
+            at = [names.index(a) + 1 for a in axes]
             tensor = np.moveaxis(tensor, at, range(-len(at), 0))
             tensor = tensor.reshape(*tensor.shape[: tensor.ndim - len(at)], -1)
-            tensor = tensor @ self.inverse(factor, its)
-            names = [a for a in names if a not in its]
+            tensor = tensor @ self.inverse(factor, axes)
+            names = [a for a in names if a not in axes]
         return tensor.reshape(matrix.shape[0], -1)
 
 

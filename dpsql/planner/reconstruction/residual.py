@@ -454,13 +454,13 @@ class _Tables:
         tables: dict[tuple[int, ...], Key] = {}
         parts = [b.attributes for b in self._blocks]
         for bs, fs in groups(parts, [space.of(f) for f in factors]):
-            numbers, its = tuple(sorted(bs)), [factors[f] for f in fs]
+            numbers, factors_of_term = tuple(sorted(bs)), [factors[f] for f in fs]
             if not numbers:
-                scale *= float(self._inverses_in(space).group_squares([], its, space))
+                scale *= float(self._inverses_in(space).group_squares([], factors_of_term, space))
             elif len(numbers) == 1 or self._rows(numbers) <= self._limit:
-                tables[numbers] = self._exact(numbers, its, space)
+                tables[numbers] = self._exact(numbers, factors_of_term, space)
             else:
-                scale *= math.prod(self._norm(f, space) for f in its)
+                scale *= math.prod(self._norm(f, space) for f in factors_of_term)
                 tables |= {(b,): self._bound(b, space) for b in numbers}
         return _Term(scale, tables)
 

@@ -354,10 +354,10 @@ def entries(number: int, source: Source, ground: Ground) -> Iterator[SpaceEntry]
         for names in block.spaces:
             factors = []
             for factor in block.factors:
-                its = tuple(names[axis] for axis in factor.axes)
-                key = id(factor), its
+                names_of_axes = tuple(names[axis] for axis in factor.axes)
+                key = id(factor), names_of_axes
                 if key not in lifted:
-                    lifted[key] = _lift(factor, [coarse[a] for a in its])
+                    lifted[key] = _lift(factor, [coarse[a] for a in names_of_axes])
                 factors.append(lifted[key])
             if all(f is not None for f in factors):
                 space = Space.of_block(names, block)

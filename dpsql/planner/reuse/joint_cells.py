@@ -270,7 +270,7 @@ def known_precision(past: Gathered, names: tuple[str, ...]) -> Array | None:
     Sources that measured joint cells of further attributes tell something about these too, as far
     as the others can be summed over. None if they have too many joint cells.
     """
-    found, sizes = [entry for its in past.entries for entry in its], past.ground.sizes
+    found, sizes = [entry for entries in past.entries for entry in entries], past.ground.sizes
     others = {a for s in past.sources if s.whole for a in s.attributes} - set(names)
     rest = tuple(name for name in sizes if name in others)
     wide = (*names, *rest)

@@ -139,9 +139,9 @@ def _stacked(parts: Sequence[tuple[float, Block, int]], cells: int) -> Array | N
     if cells <= MAX_CELLS and not _are_few(parts):
         gram = np.zeros((cells, cells))
         for weight, block, axis in parts:
-            its = _gram(block, axis)
-            size = float(np.trace(its))
-            gram += weight / size * its if size else 0.0
+            product = _gram(block, axis)
+            size = float(np.trace(product))
+            gram += weight / size * product if size else 0.0
         return full_rank_root(gram)
     tables = []
     for weight, block, axis in parts:

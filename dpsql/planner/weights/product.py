@@ -147,13 +147,13 @@ def _stacked(
 ) -> list[tuple[float, dict[str, Along]]]:
     """Put terms together that differ along one attribute at most."""
     groups: dict[object, list[tuple[float, dict[str, Along]]]] = {}
-    for weight, its in terms:
-        others = tuple(_key(its[other]) for other in its if other != name)
-        groups.setdefault(others, []).append((weight, its))
+    for weight, queries in terms:
+        others = tuple(_key(queries[other]) for other in queries if other != name)
+        groups.setdefault(others, []).append((weight, queries))
     result = []
     for group in groups.values():
         first = group[0][0]
-        along = tuple((w / first * v, q) for w, its in group for v, q in its[name])
+        along = tuple((w / first * v, q) for w, queries in group for v, q in queries[name])
         result.append((first, {**group[0][1], name: along}))
     return result
 
