@@ -32,7 +32,7 @@ _LARGEST_BITS = 1400
 _SHOWN_DIGITS = 6
 
 KEY_SHARE = Fraction(1, 10)
-"""The part of the δ of a total that is set aside by default where keys are to be found. It costs
+"""The part of the δ of a new total in (ε, δ) that is set aside by default to find keys. It costs
 0.63 % of μ² at ε = 1, δ = 1e-9; and a threshold for keys grows only as √(log 1/δ)."""
 
 _EXAMPLES = {

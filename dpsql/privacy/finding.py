@@ -245,7 +245,8 @@ def delta_of(keys: Keys, budget: Budget, otherwise: Fraction | None) -> Fraction
                 hint="leave delta= of dpsql.Keys out: then it is that.",
             )
         return keys.delta
-    found = otherwise or budget.key_delta or (budget.delta or 0) * KEY_SHARE
+    most = budget.key_delta or (budget.delta or 0) * KEY_SHARE
+    found = otherwise or most
     if not found:
         raise BudgetError(
             f"Keys that nobody knows need a δ, and {budget} has none.",
@@ -254,7 +255,7 @@ def delta_of(keys: Keys, budget: Budget, otherwise: Fraction | None) -> Fraction
                 "give the budget as --epsilon 1 --delta 1e-9.",
             ),
         )
-    return min(found, LARGEST_DELTA)
+    return min(found, most or found, LARGEST_DELTA)
 
 
 def part_of(budget: Budget, share: Fraction) -> Budget:

@@ -176,23 +176,20 @@ class Ledger:
         """All charges, oldest first."""
         return tuple(self._read().entries.values())
 
-    def set_total(
-        self, budget: Budget, *, key_delta: Number | None = None, finds_keys: bool = False
-    ) -> None:
+    def set_total(self, budget: Budget, *, key_delta: Number | None = None) -> None:
         """Fix the total. The same one again is fine.
 
         Args:
             budget: the total.
             key_delta: the δ that is set aside of it, or in addition to it, to pay for finding out
                 which keys exist; see `Budget.setting_aside`. By default what was set aside before;
-                of a new total a tenth of its δ if it `finds_keys`, and else nothing.
-            finds_keys: whether keys are to be found that nobody has declared.
+                of a new total in (ε, δ) a tenth of its δ, if nothing was spent; and else nothing.
 
         Raises:
             LedgerError: another total was fixed before, more was spent already, or anything was
                 and δ is to be set aside.
             BudgetError: the total is a pure ε, which amounts of μ² would not keep; or no such δ can
-                be set aside, or it has none and `key_delta` is needed.
+                be set aside.
         """
         if budget.pure:
             raise refusals.pure_total(budget)
@@ -206,7 +203,7 @@ class Ledger:
                 if _amount(wanted) != total:
                     raise refusals.other_total(self.dataset, self.place, wanted, total)
                 return
-            wanted = stated or (_with_keys(budget) if finds_keys else budget)
+            wanted = stated or (budget if spent or budget.delta is None else _with_keys(budget))
             if wanted.key_delta and spent:
                 raise refusals.set_aside_late(self.dataset, wanted)
             if not spent <= _amount(wanted):
@@ -218,15 +215,13 @@ class Ledger:
 
         (ε, δ) stands for a release with all keys that are ever found, as it does in the total: so
         it is converted as the total was, beside the δ that is set aside, and what the total states
-        always fits into it. Other budgets are what they are.
-
-        Raises:
-            BudgetError: it has no more δ than is set aside.
+        always fits into it. If it has no more δ than that, it stands for the release alone, as
+        other budgets do, which are what they are.
         """
-        if budget.form != "epsilon" or budget.pure:
-            return budget
         aside = self.total_delta
-        return budget.setting_aside(aside) if aside else budget
+        if not aside or not budget.delta or budget.delta <= aside:
+            return budget
+        return budget.setting_aside(aside)
 
     @property
     def protected(self) -> Protected:
@@ -476,14 +471,8 @@ def _amount(budget: Budget) -> Amount:
 
 
 def _with_keys(budget: Budget) -> Budget:
-    """Set δ aside as it is by default where keys are to be found.
-
-    Raises:
-        BudgetError: the budget has no δ.
-    """
-    if budget.delta is None:
-        raise refusals.without_delta(budget)
-    return budget.setting_aside(KEY_SHARE * budget.delta)
+    """Set that part of δ aside by which keys can be found in any account, whoever asks later."""
+    return budget.setting_aside(KEY_SHARE * (budget.delta or 0))
 
 
 def _refuse_uncovered(history: History, asked: Budget, cost: Amount) -> None:

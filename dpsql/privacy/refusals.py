@@ -57,7 +57,8 @@ def too_much_delta(cost: Fraction, left: Fraction, *, any_aside: bool) -> Budget
     """Word that a charge is more δ than is left of what was set aside, if any was."""
     if not any_aside:
         return BudgetError(
-            f"This account sets no δ aside to find keys with, and {shown_delta(cost)} was asked.",
+            "This account sets no δ aside to find keys with"
+            + (f", and {shown_delta(cost)} was asked." if cost else "."),
             hint="declare the keys, as a domain; only a new account can set δ aside, by "
             + option("key_delta", 1e-10)
             + " beside its total.",
@@ -67,16 +68,6 @@ def too_much_delta(cost: Fraction, left: Fraction, *, any_aside: bool) -> Budget
         hint="nothing is left; use the keys that were found before, or declare them, as a domain."
         if left <= 0
         else f"ask for at most {shown_delta(left, up=False)}.",
-    )
-
-
-def without_delta(budget: Budget) -> BudgetError:
-    """Word that a total has no δ of which some could be set aside."""
-    return BudgetError(
-        f"Keys are to be found, which takes some δ, and the total has none: {budget}.",
-        hint="pass "
-        + option("key_delta", 1e-10)
-        + ", the probability with which the promise may fail; or 0, and declare the keys.",
     )
 
 

@@ -40,7 +40,7 @@ from dpsql.rows.found import FoundExpression
 from dpsql.schema import EachRow, Schema, Table, Unit
 from dpsql.schema.catalog import check_declared, unbounded, verify_unchanged
 from dpsql.schema.declarations import bounding, declaring
-from dpsql.schema.domain import Domain, NumberBounds, UnknownKeys
+from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.drafts import without_finding
 from dpsql.schema.facts import Database
 from dpsql.schema.grain import paths_read
@@ -105,12 +105,6 @@ class DeclaredData:
         private = partial(_is_private, source, schema, unit)
         public = PublicReader(source, declared.public, private)
         return cls(source, schema, unit, public, by_owner=schema)
-
-    @property
-    def declares_keys(self) -> bool:
-        """Whether the owner says of a column of a table that its keys are to be found."""
-        columns = (of for own in (self.schema or {}).values() for of in own.values())
-        return any(isinstance(of, UnknownKeys) for of in columns)
 
     def compile(
         self,

@@ -25,7 +25,6 @@ from dpsql.errors import (
 from dpsql.measurement.keys import KeyPlan, find_keys
 from dpsql.measurement.measure import ChargedPlan
 from dpsql.privacy import Budget, Receipt
-from dpsql.privacy.budget import KEY_SHARE
 from dpsql.privacy.finding import Keys
 from dpsql.privacy.keys import MOST_KEYS, KeyRule, weights
 from dpsql.privacy.refusals import too_much_delta
@@ -232,24 +231,24 @@ def _rule(data: PrivateData, asked: KeyQuestion, budget: Budget, most: int) -> K
     Of the δ that the account sets aside for keys as large a part is spent, if nothing else is said,
     as of its total: so that it isn't used up before that is.
     """
-    aside = data.ledger.total_delta
-    if aside is not None and not aside:
-        wanted = asked.keys.delta or KEY_SHARE * (budget.delta or 0)
-        raise too_much_delta(wanted, aside, any_aside=False)
     delta = delta_of_account(data, budget, asked.keys.share or Fraction(1))
-    budget = budget if aside is None else data.ledger.understood(budget)
-    return asked.keys.rule(budget, most, delta)
+    return asked.keys.rule(data.ledger.understood(budget), most, delta)
 
 
 def delta_of_account(data: PrivateData, budget: Budget, share: Fraction) -> Fraction | None:
     """Return the δ for a part of a budget: as large a part of what is set aside as of the total.
 
     None if the account has no total.
+
+    Raises:
+        BudgetError: it has one, and sets no δ aside.
     """
     ledger = data.ledger
     total, aside, left = ledger.total, ledger.total_delta, ledger.remaining_delta
-    if total is None or not aside:
+    if total is None or aside is None:
         return None
+    if not aside:
+        raise too_much_delta(aside, aside, any_aside=False)
     part = min(ledger.understood(budget).mu_squared / total, Fraction(1)) * share
     return min(aside * part, left or aside)
 

@@ -165,8 +165,8 @@ class Session:
             and not limited.
         key_delta: the part of the total's δ, or beside ρ and μ the δ, that is set aside to find out
             which keys exist; see `Budget.setting_aside`. By default what was set aside before
-            stays so; of a new total in (ε, δ) a tenth of its δ is if the schema declares
-            `Domain.keys()`, and else nothing. It can be set once, before anything is spent.
+            stays so; of a new total in (ε, δ) a tenth of its δ, if nothing was spent, and else
+            nothing. It can be set once, before anything is spent.
         schema: domains that go before DuckDB's catalog: a `Schema`, its tables, or the path of a
             schema file, which `dpsql schema people.csv` drafts. What is in CSV is text, but where
             it is declared otherwise.
@@ -228,8 +228,7 @@ class Session:
         self._account = Account.of(data.source, declared)
         if budget is not None:
             ledger = self._account.ledger
-            finds_keys = bool(budget.delta) and data.declares_keys and not ledger.entries()
-            ledger.set_total(budget, key_delta=key_delta, finds_keys=finds_keys)
+            ledger.set_total(budget, key_delta=key_delta)
         self._lock = threading.RLock()
         self._data = self._account.joined(data, declared)
 

@@ -205,15 +205,17 @@ def test_what_is_no_charge_of_delta(delta: Q, ledger: Ledger) -> None:
 # ── The total of an account ──────────────────────────────────────────────────────────────────────
 
 
-def test_a_new_total_sets_nothing_aside_unless_keys_are_to_be_found() -> None:
-    for finds, key_delta, expected in (
-        (False, None, 0), (True, None, ASIDE), (True, 0, 0), (False, 1e-11, Q(1, 10**11)),
+def test_a_new_total_sets_a_tenth_of_its_delta_aside_unless_it_says_otherwise() -> None:
+    for total, key_delta, expected in (
+        (STATED, None, ASIDE), (STATED, 0, 0), (STATED, 1e-11, Q(1, 10**11)),
+        (STATED.setting_aside(1e-11), None, Q(1, 10**11)), (Budget(rho=1), None, 0),
+        (Budget(rho=1), 1e-11, Q(1, 10**11)), (Budget(mu=1), None, 0),
     ):  # fmt: skip
         ledger = Ledger.open(None, dataset="adult")
-        ledger.set_total(STATED, key_delta=key_delta, finds_keys=finds)
+        ledger.set_total(total, key_delta=key_delta)
         assert ledger.total_delta == expected
-        assert ledger.total == STATED.setting_aside(expected).mu_squared
-        ledger.set_total(STATED, finds_keys=not finds)  # as it was fixed
+        assert ledger.total == total.setting_aside(expected).mu_squared
+        ledger.set_total(total)  # as it was fixed
         assert ledger.total_delta == expected
 
 
@@ -234,7 +236,7 @@ def test_the_same_total_is_named_again(ledger: Ledger) -> None:
 
 
 def test_an_account_without_delta_is_as_it_was(ledger: Ledger) -> None:
-    ledger.set_total(STATED)
+    ledger.set_total(STATED, key_delta=0)
     assert (ledger.total, ledger.total_delta) == (STATED.mu_squared, 0)
     assert ledger.understood(STATED) is STATED
     with pytest.raises(BudgetError, match="sets no δ aside") as caught:
@@ -251,9 +253,7 @@ def test_delta_is_set_aside_before_anything_is_spent(ledger: Ledger) -> None:
     for total, key_delta in ((STATED, ASIDE), (Budget(rho=1), ASIDE)):
         with pytest.raises(LedgerError, match="already, and δ = 1e-10 for keys can be set aside"):
             ledger.set_total(total, key_delta=key_delta)
-    with pytest.raises(LedgerError, match="already"):
-        ledger.set_total(STATED, finds_keys=True)
-    ledger.set_total(STATED)
+    ledger.set_total(STATED)  # what would be so by default isn't
     assert ledger.total_delta == 0
 
 
@@ -266,15 +266,11 @@ def test_without_a_total_delta_is_recorded(ledger: Ledger) -> None:
         ledger.set_total(Budget(rho=1))
 
 
-def test_a_total_without_delta_asks_for_one(ledger: Ledger) -> None:
-    for total in (Budget(rho=1), Budget(mu=1)):
-        with pytest.raises(BudgetError, match="takes some δ") as caught:
-            ledger.set_total(total, finds_keys=True)
-        assert "key_delta=" in str(caught.value.hint)
+def test_a_total_without_delta_sets_none_aside(ledger: Ledger) -> None:
     with pytest.raises(BudgetError, match="pure"):
         ledger.set_total(Budget(epsilon=1, delta=0), key_delta=ASIDE)
     assert ledger.total is None
-    ledger.set_total(Budget(rho=1), key_delta=0, finds_keys=True)
+    ledger.set_total(Budget(rho=1))
     assert ledger.total_delta == 0
 
 
@@ -284,9 +280,9 @@ def test_a_budget_of_a_release_is_understood_as_the_total_was(ledger: Ledger) ->
         assert ledger.understood(plain) is plain
     half = ledger.understood(Budget(epsilon=0.5, delta=1e-9))
     assert half.mu_squared == mu_squared_of(Q(1, 2), Q(9, 10**10))
-    for small in (1e-10, 1e-12):
-        with pytest.raises(BudgetError, match="nothing is left"):
-            ledger.understood(Budget(epsilon=1, delta=small))
+    for small in (1e-10, 1e-12):  # of a release alone, without all keys that are ever found
+        alone = Budget(epsilon=1, delta=small)
+        assert ledger.understood(alone) is alone
 
 
 def test_an_account_of_an_earlier_format_has_none(path: Path) -> None:
@@ -296,7 +292,6 @@ def test_an_account_of_an_earlier_format_has_none(path: Path) -> None:
     ledger = Ledger.open(path, dataset="spent.duckdb")
     for key_delta in (None, 0):
         ledger.set_total(Budget(rho=5), key_delta=key_delta)
-    ledger.set_total(Budget(rho=5), finds_keys=True)
     with pytest.raises(LedgerError, match="fixed before"):
         ledger.set_total(Budget(rho=5), key_delta=ASIDE)
     with pytest.raises(BudgetError, match="sets no δ aside"):

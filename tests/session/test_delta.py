@@ -58,22 +58,18 @@ def test_so_it_does_after_keys_were_found_with_their_part(con):
 
 
 def test_without_a_part_for_keys_all_is_as_it_was(con):
-    session = dpsql.Session(con, budget=STATED)
+    session = dpsql.Session(con, budget=STATED, key_delta=0)
     assert (session.ledger.total, session.remaining_delta) == (STATED.mu_squared, 0)
     release = session.release({"by_sex": BY_SEX}, budget=STATED)
     assert release.charged == STATED
     assert session.remaining == 0
 
 
-FINDS_KEYS = {"adult": {"occupation": dpsql.Domain.keys()}}
-
-
-@pytest.mark.parametrize("schema", [FINDS_KEYS, dpsql.Schema(FINDS_KEYS)], ids=["dict", "schema"])
-def test_a_new_total_sets_a_tenth_aside_where_keys_are_declared(con, schema, tmp_path):
+def test_a_new_total_sets_a_tenth_aside(con, tmp_path):
     of = {"budget": STATED, "ledger": tmp_path / "of.ledger"}
-    session = dpsql.Session(con, schema=schema, **of)
+    session = dpsql.Session(con, **of)
     assert (session.ledger.total, session.remaining_delta) == (SPLIT.mu_squared, ASIDE)
-    for again in ({}, {"schema": schema}, {"schema": schema, "key_delta": ASIDE}):
+    for again in ({}, {"key_delta": ASIDE}):
         assert dpsql.Session(con, **of, **again).remaining_delta == ASIDE
 
 
@@ -84,14 +80,14 @@ def test_a_new_total_sets_a_tenth_aside_where_keys_are_declared(con, schema, tmp
 )  # fmt: skip
 def test_it_does_nothing_else_than_is_said(con, budget, key_delta, expected):
     """Nor are totals in ρ refused, of which keys can't be found."""
-    session = dpsql.Session(con, budget=budget, key_delta=key_delta, schema=FINDS_KEYS)
+    session = dpsql.Session(con, budget=budget, key_delta=key_delta)
     assert session.remaining_delta == expected
 
 
 def test_a_total_that_comes_late_sets_nothing_aside(con, tmp_path):
     file = tmp_path / "of.ledger"
     dpsql.Session(con, ledger=file).query(BY_SEX, budget=dpsql.Budget(rho=0.001))
-    session = dpsql.Session(con, budget=STATED, schema=FINDS_KEYS, ledger=file)
+    session = dpsql.Session(con, budget=STATED, ledger=file)
     assert (session.ledger.total, session.remaining_delta) == (STATED.mu_squared, 0)
 
 
@@ -121,13 +117,18 @@ def test_targets_keep_to_the_most(split):
 
 
 @pytest.mark.parametrize("delta", [1e-10, 1e-11])
-def test_a_release_with_less_delta_than_is_set_aside_is_refused(split, delta):
-    small = dpsql.Budget(epsilon=1, delta=delta)
-    for ask in (split.query, split.plan, split.compare):
-        with pytest.raises(BudgetError, match="nothing is left") as caught:
-            ask(BY_SEX, budget=small)
-        assert caught.value.hint
-    assert split.ledger.entries() == ()
+def test_a_release_with_less_delta_than_is_set_aside_stands_for_itself(con, split, delta):
+    con.execute("CREATE TABLE trips AS SELECT 'line ' || (i % 3) AS line FROM range(9000) r (i)")
+    small = dpsql.Budget(epsilon=Q(1, 2), delta=delta)
+    assert split.release([BY_SEX], budget=small).charged == small
+    assert split.ledger.spent == small.mu_squared
+    by_line = "SELECT line, COUNT(*) AS n FROM trips GROUP BY line"
+    small = dpsql.Budget(epsilon=Q(1, 3), delta=delta)
+    before = split.ledger.spent
+    split.query(by_line, budget=small, keys=dpsql.Keys())  # and for its keys
+    assert 0 < split.ledger.spent_delta <= Q(str(delta)) / 10
+    part = small.setting_aside(split.ledger.spent_delta)
+    assert before + part.mu_squared - Q(1, 10**25) < split.ledger.spent <= before + part.mu_squared
     split.query(BY_SEX, budget=dpsql.Budget(epsilon=0.1, delta=0), mechanism="laplace")
 
 

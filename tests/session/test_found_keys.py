@@ -251,8 +251,11 @@ def test_delta_is_used_up(con):
     assert len(states(session)) == 1
 
 
-def test_a_total_without_delta(con):
-    session = dpsql.Session(con, budget=BUDGET)
+@pytest.mark.parametrize(
+    "total", [{"budget": BUDGET, "key_delta": 0}, {"budget": dpsql.Budget(rho=1)}]
+)
+def test_a_total_without_delta(con, total):
+    session = dpsql.Session(con, **total)
     for budget in (BUDGET, dpsql.Budget(rho=0.001)):
         with pytest.raises(dpsql.BudgetError, match="sets no δ aside") as caught:
             find(session, budget=budget)
