@@ -177,7 +177,10 @@ def account(charged: Budget | None, ledger: Ledger, delta: Decimal) -> AccountRe
 
 
 def amounts_json(ledger: Ledger, delta: Decimal) -> dict[str, dict[str, object] | None]:
-    """Give what may be spent, was spent and is left; with δ if an account has any."""
+    """Give what may be spent, was spent and is left; with δ if an account has any.
+
+    ε is what is charged for it, or can be asked: beside all δ that is set aside.
+    """
     total_delta, spent_delta = ledger.total_delta, ledger.spent_delta
     any_delta = bool(total_delta or spent_delta)
     amounts = {
@@ -188,8 +191,8 @@ def amounts_json(ledger: Ledger, delta: Decimal) -> dict[str, dict[str, object] 
     return {
         name: None
         if value is None
-        else as_json(value, delta, up=up, key_delta=aside if any_delta else None)
-        for name, (value, aside, up) in amounts.items()
+        else as_json(value, delta, up=up, key_delta=own if any_delta else None, aside=total_delta)
+        for name, (value, own, up) in amounts.items()
     }
 
 
@@ -213,7 +216,12 @@ def forms(mu_squared: Fraction, delta: Decimal, *, key_delta: Fraction = Fractio
 
 
 def as_json(
-    mu_squared: Fraction, delta: Decimal, *, up: bool = True, key_delta: Fraction | None = None
+    mu_squared: Fraction,
+    delta: Decimal,
+    *,
+    up: bool = True,
+    key_delta: Fraction | None = None,
+    aside: Fraction | None = None,
 ) -> dict[str, object]:
     """Give an amount in all forms; μ² exactly, ε rounded up or down.
 
@@ -223,8 +231,11 @@ def as_json(
         up: whether it is rounded up.
         key_delta: the δ that belongs to the amount, a part of `delta`; where that is no more, there
             is no ε. None if no δ is spent or set aside.
+        aside: the δ that an account sets aside: ε is given beside that, if it is less than `delta`.
     """
     rest = Fraction(delta) - (key_delta or 0)
+    if aside is not None and aside < Fraction(delta):
+        rest = Fraction(delta) - aside
     return {
         "mu_squared": mu_squared,
         "rho": float(mu_squared / 2),

@@ -16,7 +16,12 @@ _CHARGES = ("entry", "time (UTC)", "state", "ρ")
 
 
 def amount(
-    mu_squared: Fraction, *, up: bool, delta: Fraction = DELTA, key_delta: Fraction = Fraction(0)
+    mu_squared: Fraction,
+    *,
+    up: bool,
+    delta: Fraction = DELTA,
+    key_delta: Fraction = Fraction(0),
+    aside: Fraction | None = None,
 ) -> str:
     """Word an amount of μ² in all three forms, rounded up or down.
 
@@ -28,14 +33,16 @@ def amount(
         delta: where ε is shown.
         key_delta: the δ that belongs to the amount. It is a part of `delta`; where that is no more,
             there is no ε.
+        aside: the δ that an account sets aside: ε is shown beside that, if it is less than `delta`.
     """
     forms = [Budget(rho=1), Budget(mu=1)]
-    if key_delta < delta:
-        forms.append(Budget(epsilon=1, delta=delta).setting_aside(key_delta))
+    beside = key_delta if aside is None or aside >= delta else aside
+    if beside < delta:
+        forms.append(Budget(epsilon=1, delta=delta).setting_aside(beside))
     # Each form adds ρ in brackets, which stands in front here.
     words = [form.describe(mu_squared, up=up).split(" (")[0] for form in forms]
-    aside = [shown_delta(key_delta, up=up)] if key_delta else []
-    return "; ".join(dict.fromkeys([*words, *aside]))
+    words += [shown_delta(key_delta, up=up)] if key_delta else []
+    return "; ".join(dict.fromkeys(words))
 
 
 def charges(entries: Sequence[Entry]) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
@@ -48,16 +55,17 @@ def charges(entries: Sequence[Entry]) -> tuple[tuple[str, ...], list[tuple[objec
 
 
 def spent_of(account: Ledger, *, delta: Fraction = DELTA) -> str:
-    """Word what was spent on a data set."""
-    return amount(account.spent, up=True, delta=delta, key_delta=account.spent_delta)
+    """Word what was spent on a data set: ε as releases are charged, see `Ledger.understood`."""
+    spent_delta, aside = account.spent_delta, account.total_delta
+    return amount(account.spent, up=True, delta=delta, key_delta=spent_delta, aside=aside)
 
 
 def left_of(account: Ledger, *, delta: Fraction = DELTA) -> str | None:
-    """Word what is left of the total of a data set, if there is one."""
-    left, left_delta = account.remaining, account.remaining_delta
+    """Word what is left of the total of a data set, if there is one; ε can be asked for."""
+    left, left_delta, aside = account.remaining, account.remaining_delta, account.total_delta
     if left is None or left_delta is None:
         return None
-    return amount(left, up=False, delta=delta, key_delta=left_delta)
+    return amount(left, up=False, delta=delta, key_delta=left_delta, aside=aside)
 
 
 def total_of(account: Ledger, *, delta: Fraction = DELTA) -> str | None:
