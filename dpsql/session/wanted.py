@@ -494,9 +494,17 @@ class AssumedFacts:
     @property
     def share(self) -> Fraction:
         """The part of the budget that finds keys by default."""
-        names = {one.attribute for one in self.each if isinstance(one.wanted, _WantedKeys)}
-        families = (family for own in self.script.each for family in own.workload.families)
-        return ALONE if all(family.attributes & names for family in families) else BESIDE
+        keys = [one for one in self.each if isinstance(one.wanted, _WantedKeys)]
+        names, domains = {one.attribute for one in keys}, [one.declared for one in keys]
+        values = [domain.values for domain in domains if isinstance(domain, Domain)]
+
+        def tells(own: Script, name: str) -> bool:  # also rows that refer to those with the column
+            found = own.table.columns.get(name)
+            return name in names or (found is not None and found.values in values)
+
+        each = ((own, family) for own in self.script.each for family in own.workload.families)
+        alone = all(any(tells(own, name) for name in own.told_by(family)) for own, family in each)
+        return ALONE if alone else BESIDE
 
     def without_numbers(self, request: Request) -> Request:
         """Return a request without the numbers that it assumes of columns."""

@@ -25,7 +25,7 @@ from dpsql.sql.lowering.lower import GroupsOf
 from dpsql.workload import Workload
 from dpsql.workload.spread import SpreadRows, spreads_of
 from dpsql.workload.unit_groups import UnitGroups
-from dpsql.workload.workload import UnitTable
+from dpsql.workload.workload import Family, UnitTable
 
 if TYPE_CHECKING:
     from dpsql.rel.support import Support
@@ -341,6 +341,12 @@ class Script:
         """Whether a family counts units, of which one may be in several groups."""
         measure = self.workload.families[number].measure
         return measure is not None and measure.of_units
+
+    def told_by(self, family: Family) -> frozenset[str]:
+        """Return the attributes of rows by which a family counts: of units, those of their groups."""
+        units = (self.units[name] for name in family.attributes if name in self.units)
+        blocks = (block.attributes for groups in units for block in groups.blocks)
+        return family.attributes.union(*blocks)
 
     @property
     def is_centered(self) -> bool:

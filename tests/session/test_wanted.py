@@ -138,6 +138,15 @@ def test_all_of_the_budget_is_charged_and_no_more(con, statements, share):
     assert session.ledger.entries()[0].mu_squared == aside.mu_squared * share
 
 
+@pytest.mark.parametrize("name", ASKED)
+def test_what_only_counts_by_keys_spends_half_on_them_rows_and_units_alike(con, name):
+    sql, _ = ASKED[name]
+    of = of_units(con) if " o" in sql else dpsql.Session(con)
+    aside = BUDGET.setting_aside(BUDGET.delta / 10)
+    rest = of.plan({name: sql}, budget=BUDGET, keys=KEYS).budget
+    assert float(rest.mu_squared / aside.mu_squared) == pytest.approx(1 / 2, rel=1e-9)
+
+
 def test_several_columns_share_what_finds_keys(con):
     session = of_units(con)
     asked = [f"SELECT {key}, COUNT(*) AS n FROM o GROUP BY ALL" for key in ("item", "day")]
