@@ -343,7 +343,7 @@ class Script:
         return measure is not None and measure.of_units
 
     def told_by(self, family: Family) -> frozenset[str]:
-        """Return the attributes of rows by which a family counts: of units, those of their groups."""
+        """Return the attributes of rows by which a family counts: those of the groups of units."""
         units = (self.units[name] for name in family.attributes if name in self.units)
         blocks = (block.attributes for groups in units for block in groups.blocks)
         return family.attributes.union(*blocks)
