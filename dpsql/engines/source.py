@@ -73,6 +73,17 @@ class DataSource(DescribedTables, Interruptible, Protocol):
         """
         return None
 
+    def undeclared_texts(
+        self, declared: Schema | None, public: Collection[str] = ()
+    ) -> Mapping[str, Sequence[str]]:
+        """Return the columns that are texts as nothing is declared of their table, by its name.
+
+        Args:
+            declared: what is declared.
+            public: the tables that are declared public.
+        """
+        return {}
+
     def close(self) -> None:
         """Close what was opened for it, and nothing that a caller has passed."""
 

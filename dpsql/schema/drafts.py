@@ -13,7 +13,15 @@ from decimal import Decimal
 from fractions import Fraction
 
 from dpsql.hints import Hint, ask, instead, passed
-from dpsql.schema.domain import INTEGER_TYPES, TIMES, ZONED, Domain, NumberBounds, other_type
+from dpsql.schema.domain import (
+    INTEGER_TYPES,
+    TIMES,
+    ZONED,
+    Domain,
+    NumberBounds,
+    UnknownBounds,
+    other_type,
+)
 from dpsql.schema.entries import as_code, as_entry, toml_key, toml_text
 from dpsql.schema.names import as_sql, as_text, folded
 from dpsql.schema.sequences import (
@@ -348,7 +356,15 @@ def finding_bounds_hint() -> Hint:
 
 def bounds_hint(table: str, columns: Sequence[tuple[str, str]]) -> Hint:
     """Word the declaration that would give some columns of numbers, with their types, bounds."""
-    drafts = [(name, drafted_bounds(name, type_)) for name, type_ in columns]
+    return _numbers(table, [(name, drafted_bounds(name, type_)) for name, type_ in columns])
+
+
+def number_hint(table: str, columns: Sequence[str]) -> Hint:
+    """Word the declaration that columns of texts are numbers, of which nobody knows bounds."""
+    return _numbers(table, [(name, UnknownBounds()) for name in columns])
+
+
+def _numbers(table: str, drafts: Sequence[tuple[str, NumberBounds | UnknownBounds]]) -> Hint:
     code = ", ".join(f"{as_text(name)}: {as_code(bounds)}" for name, bounds in drafts)
     schema = f"dpsql.Schema({{{as_text(table)}: {{{code}}}}})"
     lines = " and ".join(as_entry(*each) for each in drafts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ from dpsql.errors import (
     SqlError,
     StaleSchemaError,
     UnboundedError,
+    UnsupportedSqlError,
     printable,
     shown,
 )
@@ -41,7 +43,7 @@ from dpsql.schema import EachRow, Schema, Table, Unit
 from dpsql.schema.catalog import check_declared, unbounded, verify_unchanged
 from dpsql.schema.declarations import bounding, declaring
 from dpsql.schema.domain import Domain, NumberBounds
-from dpsql.schema.drafts import without_finding
+from dpsql.schema.drafts import number_hint, without_finding
 from dpsql.schema.facts import Database
 from dpsql.schema.grain import paths_read
 from dpsql.schema.keys import check_references, read_keys
@@ -58,6 +60,8 @@ from dpsql.sql.compiled import Script
 from dpsql.sql.frontend import CutsOf, compile_script, no_cuts, no_split
 
 Split = Mapping[str, Ints]
+_WORD = re.compile(r"\w+")
+_ANY = NumberBounds(Fraction(0), Fraction(1), found=True)
 FoundFact = FoundColumn | BoundedColumn
 """A column whose values, or whose bounds, were found in the rows."""
 F = TypeVar("F", FoundColumn, BoundedColumn)
@@ -136,8 +140,37 @@ class DeclaredData:
             if not self.can_find():
                 error.hint = without_finding(error.hint)
             if not getattr(error, "unknown", False):
+                numbers = self._as_numbers(request, error)
+                error.hint = numbers + " Or " + error.hint if numbers and error.hint else error.hint
                 error.hint = self.with_drafts(error.hint)
             raise
+
+    def _as_numbers(self, request: Request, error: DpsqlError) -> Hint | None:
+        """Word the declaration of texts as numbers, if what an error marks can be answered so.
+
+        Texts of a file are texts as nobody has declared anything of them: those that are marked are
+        taken for numbers, and the statements are checked once more.
+        """
+        if not isinstance(error, UnsupportedSqlError) or error.sql is None or error.span is None:
+            return None
+        marked = {folded(each) for each in _WORD.findall(error.sql[slice(*error.span)])}
+        each = self.source.undeclared_texts(self.by_owner, self.public.names)
+        for name, texts in each.items():
+            named = [column for column in texts if folded(column) in marked]
+            declared = self
+            for column in named:
+                table = declared.private((name,))
+                declared = declared.declaring(table, column, _ANY)
+            if not named:
+                continue
+            try:
+                declared._checked(request, no_split, no_cuts, FILLED)
+            except DpsqlError:
+                continue
+            finally:  # they are texts again, also where nothing at all is declared
+                replace(self, schema=self.schema or Schema({})).private((name,))
+            return number_hint(name, named)
+        return None
 
     def with_drafts(self, hint: str | None) -> str | None:
         """Return a hint with the command that drafts a schema, if a file of CSV has none."""

@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 import dpsql
+from dpsql.hints import remedies_of
 from dpsql.release import found_bounds
 from dpsql.release.found_bounds import FoundBounds
 from dpsql.session import answer as answering
@@ -168,6 +169,36 @@ def test_numbers_of_a_file_of_which_nothing_is_declared_are_added_up_in_one_line
     (cast,) = re.findall(r"CAST\(price AS DOUBLE\)", caught.value.hint)
     found = dpsql.query(path, sql.replace("price", cast), budget=MUCH, bounds=BOUNDS)
     assert found["s"][0] == pytest.approx(101_000, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["SUM(price)", "AVG(price / 2)", "SUM(price * change)", "SUM(abs(price) + 1)",
+     "COUNT_IF(price > 60)", "SUM(CASE WHEN city = 'town 1' THEN price END)", "STDDEV(price)"],
+)  # fmt: skip
+def test_texts_of_a_file_that_have_to_be_numbers_are_declared_so_in_one_line(tmp_path, asked):
+    path = tmp_path / "sales.csv"
+    duckdb.connect().sql(SALES).pl().write_csv(path)
+    sql = f"SELECT {asked} AS s FROM sales"
+    session = dpsql.Session(path)
+    with pytest.raises(dpsql.SqlError, match="VARCHAR") as caught:
+        session.query(sql, budget=BUDGET)
+    (typed, *_) = remedies_of(caught.value.hint)
+    given = eval(f"dict({typed.text})", {"dpsql": dpsql})  # noqa: S307
+    ((truth,),) = duckdb.connect().sql(sql.replace("sales", f"'{path}'")).fetchall()
+    found = dpsql.query(path, sql, budget=MUCH, **given)["s"][0]
+    assert found == pytest.approx(float(truth), rel=2e-2)
+    as_text = "SELECT COUNT(*) FILTER (WHERE price < 'a') AS n FROM sales"  # in that session
+    assert session.query(as_text, budget=MUCH)["n"][0] == pytest.approx(2000, abs=1)
+
+
+@pytest.mark.parametrize("asked", ["COUNT_IF(year(city) = 2024)", "SUM(year(price))"])
+def test_what_is_no_number_either_is_not_declared_as_one(tmp_path, asked):
+    path = tmp_path / "sales.csv"
+    duckdb.connect().sql(SALES).pl().write_csv(path)
+    with pytest.raises(dpsql.SqlError) as caught:
+        dpsql.query(path, f"SELECT {asked} AS s FROM sales", budget=BUDGET)
+    assert "Domain.number" not in caught.value.hint
 
 
 def test_frames_and_one_call_are_asked_alike(con):

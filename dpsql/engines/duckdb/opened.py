@@ -212,19 +212,30 @@ class OpenedSource(DuckDBSource):
                     found[table][column] = "BIGINT"
         return found
 
+    def undeclared_texts(
+        self, declared: Schema | None, public: Collection[str] = ()
+    ) -> Mapping[str, Sequence[str]]:
+        """Return columns of CSV; see `DataSource.undeclared_texts`."""
+        known = {folded(name.rpartition(".")[2]) for name in public}  # their rows give them types
+        return {
+            name: texts.columns
+            for name, texts in self.texts.items()
+            if folded(name) not in known
+            and (
+                declared is None
+                or of_table(self.catalog, declared, ("memory", "main", name)) is None
+            )
+        }
+
     def how_to_declare(self, declared: Schema | None, public: Collection[str] = ()) -> Hint | None:
         """Name the command that drafts a schema, if a file of CSV has none: it has texts alone."""
-        known = {folded(name.rpartition(".")[2]) for name in public}
-        for name, texts in self.texts.items():
-            if folded(name) in known:  # it has the types that all its rows have
-                continue
-            path = ("memory", "main", name)
-            if declared is None or of_table(self.catalog, declared, path) is None:
-                drafts = (
-                    f"Nothing is declared of {printable(name)}, whose columns are texts therefore: "
-                    f"dpsql schema {word(texts.files.paths[0])} > schema.toml drafts it, for "
-                )
-                return drafts + option("schema", "schema.toml") + "."
+        for name in self.undeclared_texts(declared, public):
+            drafts = (
+                f"Nothing is declared of {printable(name)}, whose columns are texts therefore: "
+                f"dpsql schema {word(self.texts[name].files.paths[0])} > schema.toml drafts it, "
+                "for "
+            )
+            return drafts + option("schema", "schema.toml") + "."
         return None
 
     @property
