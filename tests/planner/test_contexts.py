@@ -7,11 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpsql.planner.mechanisms import querysmasher
 from dpsql.planner.mechanisms.base import Cost
 from dpsql.planner.mechanisms.querysmasher import divide_by, plan, stitch
 from dpsql.planner.reconstruction import base
 from dpsql.planner.residuals.spaces import References
 from dpsql.planner.weights import contexts
+from dpsql.planner.weights import search as search_module
+from dpsql.planner.weights.search import ReferenceSearch
 from dpsql.privacy import Budget
 from dpsql.workload import Identity, Prefix, Suffix, Workload
 from tests.helpers.overlapping import two_ends
@@ -96,3 +99,74 @@ def test_what_all_ask_alike_is_not_searched(monkeypatch):
     workload = Workload({"a": 60, "b": 16, "c": 60})
     workload.add(["a", "b"], [Identity(), Prefix()]).add(["b", "c"], [Prefix(), Identity()])
     assert not References.of(plan(workload, BUDGET).references).special
+
+
+def several_torn() -> Workload:
+    """Three columns of which families over other columns ask other things."""
+    workload = Workload({"a": 6, "b": 5, "c": 7, "d": 4})
+    workload.add(["a", "d"], [Prefix(), Identity()], 3.0)
+    workload.add(["a", "b"], [Suffix(), Identity()])
+    workload.add(["b", "c"], [Prefix(), Identity()], 2.0)
+    return workload.add(["c", "d"], [Suffix(), Identity()])
+
+
+def searched(workload: Workload, monkeypatch) -> tuple[dict[frozenset[int], float], ...]:
+    """Return by how much Σ √E falls for each choice of colors, after a few steps and in the end."""
+    tried, ended = dict[frozenset[int], float](), dict[frozenset[int], float]()
+    search = contexts._ContextSearches.ended
+
+    def noted(self, evaluations):
+        found = search(self, evaluations)
+        (tried if evaluations == contexts.FEW else ended)[self.colors] = found.gain
+        return found
+
+    monkeypatch.setattr(contexts._ContextSearches, "ended", noted)
+    plan(workload, BUDGET)
+    return tried, ended
+
+
+def test_what_gains_most_in_a_few_steps_is_searched_to_the_end(monkeypatch, never_whole):
+    tried, ended = searched(several_torn(), monkeypatch)
+    assert len(tried) > 2
+    assert list(ended) == [max(tried, key=tried.get)]
+    assert ended[max(tried, key=tried.get)] >= max(tried.values())
+
+
+def test_all_references_move_together_in_the_end(monkeypatch, never_whole):
+    """The slopes of a sum over contexts, of which the pivots' references are in several."""
+    found = list[contexts._Together]()
+    monkeypatch.setattr(search_module, "POLISHING_TOLERANCE", 1e-9)
+    polished = contexts._ContextSearches.polished
+
+    def noted(self):
+        found.append(contexts._Together.of(self))
+        return polished(self)
+
+    monkeypatch.setattr(contexts._ContextSearches, "polished", noted)
+    plan(several_torn(), BUDGET)
+    (together,) = found
+    of_colors = len(together._places[frozenset()])
+    assert len(together.start) > of_colors
+    weights = [w + 0.02 * np.sin(np.arange(len(w))) for w in together.start]
+    weights = [w / w.sum() for w in weights]
+    value, slopes = together.objective(weights)
+    for number in together._moved:
+        step = np.zeros(len(weights[number]))
+        step[:2] = 1e-6, -1e-6
+        above, below = (
+            together.objective([*weights[:number], weights[number] + s, *weights[number + 1 :]])[0]
+            for s in (step, -step)
+        )
+        expected = (above - below) / 2e-6
+        assert slopes[number][0] - slopes[number][1] == pytest.approx(
+            expected, rel=1e-3, abs=1e-4 * value
+        )
+
+
+@pytest.mark.parametrize("left", [0.0, 1e5, 1e6])
+def test_a_search_without_time_is_no_worse_than_common_references(left, monkeypatch, never_whole):
+    with monkeypatch.context() as patch:
+        patch.setattr(querysmasher, "choose_by_context", lambda *_: None)
+        common = plan(several_torn(), BUDGET).rmse
+    monkeypatch.setattr(ReferenceSearch, "work_left", left)
+    assert plan(several_torn(), BUDGET).rmse <= common * (1 + 1e-4)

@@ -28,7 +28,7 @@ def total(planned) -> float:
 @pytest.fixture
 def only_products(never_whole, monkeypatch):
     """Leave no way but the closed form."""
-    monkeypatch.setattr(search.ReferenceSearch, "minimize", lambda self: pytest.fail("searched"))
+    monkeypatch.setattr(search.ReferenceSearch, "minimize", lambda *_: pytest.fail("searched"))
 
 
 @pytest.mark.parametrize(

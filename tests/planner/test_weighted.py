@@ -182,7 +182,8 @@ def test_a_search_that_would_take_too_long_ends_with_what_it_has(monkeypatch, ne
 def test_queries_that_vanish_end_the_search():
     """Their part of an error would be 0/0, as it was for fourteen quotients of sums by groups."""
     nothing = Component((0,), (Reference.of_reals(np.full(3, 1 / 3)),), b"", None, identity=0.0)
-    asked = evaluation.Evaluation(None, [], frozenset(), {}, evaluation.Spent())
+    how = evaluation.Accuracy(evaluation.TOLERANCE, {}, evaluation.Spent())
+    asked = evaluation.Evaluation(None, [], frozenset(), how)
     with pytest.raises(evaluation.TooMuchError):
         asked._solve((0, 0), nothing)
 

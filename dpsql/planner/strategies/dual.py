@@ -69,6 +69,8 @@ LEAST = 3
 MOST_STEPS = 600
 WORTHWHILE = 8
 """Ranks from which structure is looked for."""
+SPARSE = 4
+"""Cells for each one with a weight, from which on the others are left out of a product."""
 NEGLIGIBLE = 1e-15
 """Eigenvalues are at least that large, relative to the largest."""
 ROUNDING = 1e-13
@@ -227,6 +229,9 @@ def evaluate(dual: Dual, delta: Array) -> DualPoint:
 
 def eigen(q: Array, delta: Array) -> tuple[Array, Array]:
     """Return the eigenvalues and eigenvectors of Q D Qᵀ."""
+    if SPARSE * np.count_nonzero(delta) < len(delta):
+        at = np.flatnonzero(delta)
+        q, delta = q[:, at], delta[at]
     scaled = q * np.sqrt(delta)
     values, vectors = eigen_of(scaled @ scaled.T)  # half of a product
     return np.maximum(values, values[-1] * NEGLIGIBLE), vectors
@@ -383,6 +388,8 @@ FIRST = 0.1
 """The weight of a cell that is left out, and that of all cells that are added."""
 SHARE = 1 / 4
 """Share of the tolerance, to which the dual over some cells is solved."""
+SPECK = 1e-2
+"""Share of the mean weight: cells of no more don't matter where a solution starts."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -417,12 +424,14 @@ def over_few_cells(
         start: δ that was good for something similar.
         solve: solves the dual over some cells, from δ on these.
     """
-    first = far_apart(q, len(q), NOTHING)
-    others = np.setdiff1d(np.arange(q.shape[1]), first)
-    chosen: Cells = np.union1d(first, others[far_apart(q[:, others], len(q), NOTHING)])
-    if start is not None:
-        chosen = np.union1d(chosen, np.flatnonzero(start > 2 / start.size)).astype(np.intp)
-    tried = best = solve(chosen, None)
+    if start is None:
+        first = far_apart(q, len(q), NOTHING)
+        others = np.setdiff1d(np.arange(q.shape[1]), first)
+        chosen: Cells = np.union1d(first, others[far_apart(q[:, others], len(q), NOTHING)])
+        tried = best = solve(chosen, None)
+    else:
+        chosen = np.flatnonzero(start * start.size > SPECK)
+        tried = best = solve(chosen, _normalize(start[chosen]))
     for _ in range(ROUNDS):
         if best.ratio <= 1 + tolerance:
             break

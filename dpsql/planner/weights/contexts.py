@@ -25,7 +25,9 @@ And measured apart with the reference ℓ_b^K of Σ_S Y_S, the spaces K and K �
 same cost. So some references by context are as good as the union.
 
 Where several attributes are asked for different things, either they all depend on the others, or
-one of them on all others: what promises most is taken.
+one of them on all others. Slopes tell little of what comes of it: each is tried in a few steps, and
+what gains most is searched to the end. At last all references move together, those of the pivots
+among them, which were a compromise with what the others were before.
 """
 
 from __future__ import annotations
@@ -39,12 +41,27 @@ from dpsql.linalg.arrays import Array
 from dpsql.linalg.digits import significant
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.residuals.spaces import Coloring, Context, References, Subworkload
-from dpsql.planner.weights.search import ReferenceSearch, Slopes, TooMuchError, summed
+from dpsql.planner.weights.axes import FreeAxis
+from dpsql.planner.weights.search import (
+    EVALUATIONS,
+    POLISHING_STEP,
+    Descent,
+    ReferenceSearch,
+    Slopes,
+    SolvedComponents,
+    TooMuchError,
+    add,
+    summed,
+)
 from dpsql.workload import Workload
 
 MOST_CONTEXTS = 64
 MOST_SPACES = 2**12
 """Residual spaces up to which contexts are told apart."""
+RACE = 0.5
+"""Of the work that is left, the part that tells which attributes had best depend on others."""
+FEW = 8
+"""Evaluations for that, in each context."""
 LITTLE = 1e-4
 """Gains below this, relatively, are not worth references of their own."""
 
@@ -80,12 +97,20 @@ def choose_by_context(
         return None
     if at_common is None:
         return None
-    searches = [at_common.searches(d) for d in divided]
-    # What promises most is taken, unless nothing comes of it.
-    for found in sorted(searches, key=lambda s: -significant(s.promise)):
-        if (references := found.ended().references(common)) is not None:
-            return ContextChoice(references, at_common.total)
-    return None
+    ended = _race([at_common.searches(d) for d in divided], search)
+    references = None if ended is None else ended.polished().references(common)
+    return None if references is None else ContextChoice(references, at_common.total)
+
+
+def _race(searches: Sequence[_ContextSearches], search: ReferenceSearch) -> _ContextSearches | None:
+    """Search a little for each, first where most is promised; then on where most was found."""
+    order, begun = sorted(searches, key=lambda s: -significant(s.promise)), list[_ContextSearches]()
+    with search.limited(search.work_left * RACE):
+        for number, one in enumerate(order):
+            with search.limited(search.work_left / (len(order) - number)):
+                begun.append(one.ended(FEW))
+    best = max(begun, key=lambda one: significant(one.gain), default=None)
+    return None if best is None or not best.gain else best.ended(EVALUATIONS)
 
 
 def contested(workload: Workload, coloring: Coloring) -> set[int]:
@@ -117,7 +142,9 @@ class _ContextSearch:
     """and its slopes."""
     after: float
     weights: list[Array]
-    """The references that need this, at first the common ones."""
+    """The references that need this,"""
+    start: list[Array]
+    """and the common ones."""
 
     @property
     def gain(self) -> float:
@@ -134,13 +161,13 @@ class _ContextSearch:
         steep = self.search.steepness(self.weights, self.slopes)
         return steep / self.before if self.before else 0.0
 
-    def ended(self) -> _ContextSearch:
-        """Search for better references."""
+    def ended(self, evaluations: int) -> _ContextSearch:
+        """Search on for better references, in so many evaluations."""
         if not self.promise:  # the references that may move are for other spaces
             return self
-        known = self.before, self.slopes
-        after, weights = self.search.descend(self.weights, self.before, known)
-        return replace(self, after=after, weights=weights)
+        known = None if self.gain else (self.before, self.slopes)
+        after, weights = self.search.descend(self.weights, self.before, known, evaluations)
+        return self if after >= self.after else replace(self, after=after, weights=weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +175,6 @@ class _DividedByContext:
     """The queries in each context, if attributes of some colors have references for each."""
 
     colors: frozenset[int]
-    names: tuple[str, ...]
-    """The attributes of these colors."""
     asked: Mapping[Context, Mapping[int, Subworkload]]
     """Context → number of a subworkload → the same, for its spaces in this context."""
 
@@ -157,13 +182,12 @@ class _DividedByContext:
     def of(workload: Workload, whole: ReferenceSearch, colors: Set[int]) -> _DividedByContext:
         """Sort residual spaces by the pivots that they keep: attributes of all other colors."""
         of = zip(workload.domain, whole.coloring.colors, strict=True)
-        names = tuple(name for name, color in of if color in colors)
-        pivots = frozenset(workload.domain) - frozenset(names)
+        pivots = frozenset(name for name, color in of if color not in colors)
         found: dict[Context, dict[int, Subworkload]] = defaultdict(dict)
         for number, subworkload in enumerate(whole.subworkloads):
             for context, spaces in _alike(subworkload.spaces, pivots):
                 found[context][number] = replace(subworkload, spaces=spaces)
-        return _DividedByContext(frozenset(colors), names, dict(found))
+        return _DividedByContext(frozenset(colors), dict(found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +195,9 @@ class _ContextSearches:
     """The findings about all contexts, if attributes of some colors have references for each."""
 
     workload: Workload
-    coloring: Coloring
-    names: tuple[str, ...]
-    """These attributes."""
+    whole: ReferenceSearch
+    colors: frozenset[int]
+    """Those of these attributes."""
     parts: Mapping[Context, _ContextSearch]
 
     @property
@@ -181,33 +205,126 @@ class _ContextSearches:
         """About proportional to the gain that there is to find."""
         return math.fsum(part.promise for part in self.parts.values())
 
-    def ended(self) -> _ContextSearches:
+    @property
+    def gain(self) -> float:
+        """By how much Σ √E falls."""
+        return math.fsum(part.gain for part in self.parts.values())
+
+    def ended(self, evaluations: int) -> _ContextSearches:
         """Search in every context, first where most is promised: time may end before."""
         promised = {key: significant(part.promise) for key, part in self.parts.items()}
         order = sorted(self.parts, key=lambda context: -promised[context])
-        return replace(self, parts={context: self.parts[context].ended() for context in order})
+        return replace(self, parts={c: self.parts[c].ended(evaluations) for c in order})
+
+    def polished(self) -> _ContextSearches:
+        """Search on for all references together, those of the pivots among them.
+
+        The common references of the pivots are a compromise with those that others had then.
+        """
+        together = _Together.of(self)
+        unit = math.fsum(part.after for part in self.parts.values())
+        together.descend(together.start, unit, first_step=POLISHING_STEP)
+        return replace(self, parts=together.best(self.parts))
 
     def references(self, common: Mapping[str, Reference]) -> References | None:
         """Return what was found; attributes keep their common references where that is little."""
-        found = dict[tuple[str, Context], Reference]()
-        of = dict(zip(self.workload.domain, self.coloring.colors, strict=True))
-        total = math.fsum(part.before for part in self.parts.values())
-        if math.fsum(part.gain for part in self.parts.values()) <= LITTLE * total:
+        if self.gain <= LITTLE * math.fsum(part.before for part in self.parts.values()):
             return None
+        of = dict(zip(self.workload.domain, self.whole.coloring.colors, strict=True))
+        names = tuple(name for name, color in of.items() if color in self.colors)
+        others = self._rounded_pivots(common, of)
+        found = dict[tuple[str, Context], Reference]()
         for context, part in self.parts.items():
-            if part.gain > LITTLE * part.before:
-                rounded = part.search.rounded(part.weights)
-                found |= {(name, context): rounded[of[name]] for name in self.names}
-        usual = {n: found.get((n, frozenset()), r) for n, r in common.items()}
+            if others == common and part.gain <= LITTLE * part.before:
+                continue
+            weights = list(part.weights)
+            for name in others.keys() - set(names):
+                weights[of[name]] = self.whole.cut(of[name], others[name])
+            rounded = part.search.rounded(weights)
+            moved = {name for name in names if weights[of[name]] is not part.start[of[name]]}
+            found |= {(name, context): rounded[of[name]] for name in moved}
+        usual = {n: found.get((n, frozenset()), r) for n, r in others.items()}
         special = {
             (name, context): reference
-            for name in self.names
+            for name in names
             for context in self.parts
             if context and any({name, *context} <= f.attributes for f in self.workload.families)
-            if (reference := found.get((name, context), common[name])).key != usual[name].key
+            if (reference := found.get((name, context), others[name])).key != usual[name].key
         }
-        pivots = frozenset(self.workload.domain) - frozenset(self.names)
-        return References(usual, pivots, special) if special else None
+        return References(usual, frozenset(of) - frozenset(names), special) if special else None
+
+    def _rounded_pivots(
+        self, common: Mapping[str, Reference], of: Mapping[str, int]
+    ) -> dict[str, Reference]:
+        """Return the references of all attributes in integers, where pivots have moved theirs."""
+        part = next(iter(self.parts.values()))
+        moved = {
+            color
+            for color in set(of.values()) - self.colors
+            if part.weights[color] is not part.start[color]
+        }
+        rounded = self.whole.rounded(list(part.weights)) if moved else []
+        return {n: rounded[of[n]] if of[n] in moved else r for n, r in common.items()}
+
+
+class _Together(Descent):
+    """A search for the references of pivots, and for those of others in each context."""
+
+    def __init__(
+        self,
+        parts: Mapping[Context, ReferenceSearch],
+        places: Mapping[Context, list[int]],
+        start: list[Array],
+        moved: Mapping[int, FreeAxis],
+    ) -> None:
+        self._parts, self._places, self.start, self._moved = parts, places, start, moved
+        self._least = math.inf
+        self._best = dict[Context, tuple[float, list[Array]]]()
+
+    @classmethod
+    def of(cls, searches: _ContextSearches) -> _Together:
+        """Give each reference a number: pivots have one each, others one for each context."""
+        numbers, start, moved = dict[tuple[int, Context | None], int](), list[Array](), {}
+        places = dict[Context, list[int]]()
+        for context, part in searches.parts.items():
+            places[context] = []
+            for color, weights in enumerate(part.weights):
+                own = color in searches.colors
+                number = numbers.setdefault((color, context if own else None), len(start))
+                places[context].append(number)
+                start += [weights] if number == len(start) else []
+                slope = part.slopes.get(color)
+                if color in part.search.free and slope is not None and slope.any():
+                    moved[number] = part.search.free[color]
+        parts = {c: part.search.polishing() for c, part in searches.parts.items()}
+        return cls(parts, places, start, moved)
+
+    def objective(self, weights: list[Array]) -> tuple[float, Slopes] | None:
+        """Add up the contexts. Components that are the same in several are solved once."""
+        solved, slopes = SolvedComponents(), dict[int, Array]()
+        values = dict[Context, tuple[float, list[Array]]]()
+        for context, part in self._parts.items():
+            here = [weights[number] for number in self._places[context]]
+            found = part.objective(here, solved=solved)
+            part.forget_pieces()
+            if found is None:
+                return None
+            values[context] = found[0], here
+            by_number = {self._places[context][color]: s for color, s in found[1].items()}
+            add(slopes, by_number)
+        total = math.fsum(value for value, _ in values.values())
+        if total < self._least:
+            self._least, self._best = total, values
+        return total, slopes
+
+    def best(self, parts: Mapping[Context, _ContextSearch]) -> dict[Context, _ContextSearch]:
+        """Return what was found in each context, if it needs less in all of them together."""
+        if self._least >= math.fsum(part.after for part in parts.values()):
+            return dict(parts)
+        return {
+            context: replace(part, after=self._best[context][0], weights=self._best[context][1])
+            for context, part in parts.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +366,8 @@ class _CommonRoots:
             counted = ((len(s.spaces), self.roots[number]) for number, s in asked.items())
             before, slopes = summed(counted)
             part = self.whole.part(asked, divided.colors)
-            parts[context] = _ContextSearch(part, before, slopes, before, self.start)
-        return _ContextSearches(self.workload, self.whole.coloring, divided.names, parts)
+            parts[context] = _ContextSearch(part, before, slopes, before, self.start, self.start)
+        return _ContextSearches(self.workload, self.whole, divided.colors, parts)
 
 
 def _alike(

@@ -11,8 +11,9 @@ with uniform references.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence, Set
-from contextlib import suppress
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, replace
 
@@ -39,7 +40,9 @@ PROGRESS = 1e-5
 PATIENCE = 4
 """Or after so many evaluations that gain no more: values are off by more than derivatives tell."""
 FIRST_STEP = 0.1
-"""Length of the first step of the references, relative to theirs."""
+"""Length of the first step of the references, relative to theirs;"""
+POLISHING_STEP = 0.02
+"""and where they have been searched for already."""
 START_BITS = 24
 """Bits of the largest weight, where a search begins."""
 RESOLUTION = 16
@@ -82,10 +85,15 @@ def reference_search(workload: Workload) -> ReferenceSearch | None:
     return search
 
 
-def choose_references(search: ReferenceSearch) -> Choice | None:
-    """Search for the best references; None if uniform ones are best."""
+def choose_references(search: ReferenceSearch, share: float = 1.0) -> Choice | None:
+    """Search for the best references; None if uniform ones are best.
+
+    Args:
+        search: where they are searched for.
+        share: of all that the search may cost, what it may cost until here.
+    """
     try:
-        found = search.minimize()
+        found = search.minimize(share)
     except TooMuchError:  # a guess, to be planned beside uniform references
         found = search.each_alone(), 0.0
     if found is None:
@@ -147,7 +155,80 @@ def _irregular(cells: int) -> Reference:
     return Reference.of_reals(weights / weights.sum())
 
 
-class ReferenceSearch:
+class Descent(ABC):
+    """A way down from given references to some that need less error.
+
+    References are listed by number; `_moved` says which of them may move, and along which cells.
+    """
+
+    _moved: Mapping[int, FreeAxis]
+
+    @abstractmethod
+    def objective(self, weights: list[Array]) -> tuple[float, Slopes] | None:
+        """Return Σ √E and its slopes by the references' numbers; None if one can't be solved."""
+
+    def descend(
+        self,
+        start: list[Array],
+        unit: float,
+        known: tuple[float, Slopes] | None = None,
+        evaluations: int = EVALUATIONS,
+        first_step: float = FIRST_STEP,
+    ) -> tuple[float, list[Array]]:
+        """Go down from some references; return the least Σ √E met, and where.
+
+        Args:
+            start: where to begin.
+            unit: of the values, for the method to tell what is little.
+            known: the objective at the start, if it has just been evaluated.
+            evaluations: how often it is evaluated at most.
+            first_step: how far to move at first, relative to the references' length.
+        """
+        # What is searched from follows from matrices that may be nearly singular: see `digits`.
+        start = [_plain(w) if c in self._moved else w for c, w in enumerate(start)]
+        best, met, gained = (math.inf, start), 0, 1
+        step = first_step * math.sqrt(sum(float(start[c] @ start[c]) for c in self._moved))
+
+        def objective(x: Array) -> tuple[float, Array]:
+            nonlocal best, met, gained
+            weights, met = self._unpacked(start, step * x), met + 1
+            fruitless = met > gained + PATIENCE
+            result = known if met == 1 else None
+            if result is None and not fruitless:
+                result = self.objective(weights)
+            if result is None:
+                raise TooMuchError
+            if result[0] < best[0] * (1 - PROGRESS):
+                gained = met
+            if result[0] < best[0]:
+                best = (result[0], weights)
+            return result[0] / unit, self.packed(result[1]) * (step / unit)
+
+        zero = np.zeros(sum(len(axis.support) for axis in self._moved.values()))
+        with suppress(TooMuchError):  # what was found until then is kept
+            descend(objective, zero, evaluations=evaluations, progress=PROGRESS)
+        return best
+
+    def _unpacked(self, start: list[Array], x: Array) -> list[Array]:
+        """Return references from free variables; what changes the sum of ℓ is taken away."""
+        result, at = list(start), 0
+        for c, axis in self._moved.items():
+            step = x[at : at + len(axis.support)]
+            result[c] = start[c].copy()
+            result[c][axis.support] += step - step.mean()
+            at += len(step)
+        return result
+
+    def packed(self, slopes: Slopes) -> Array:
+        """Return the slopes by the free variables; steps that change the sum of ℓ are no use."""
+        parts = [
+            slopes[c][axis.support] if c in slopes else np.zeros(len(axis.support))
+            for c, axis in self._moved.items()
+        ]
+        return np.concatenate([p - p.mean() for p in parts])
+
+
+class ReferenceSearch(Descent):
     """A search for references of the colors that are free."""
 
     def __init__(self, workload: Workload, coloring: Coloring, free: dict[int, FreeAxis]) -> None:
@@ -160,6 +241,7 @@ class ReferenceSearch:
         self._deltas: dict[tuple[int, int], Array] = {}
         self._spent = Spent()
         self._moved = self.free
+        self._tolerance = TOLERANCE
         self._splitter = Splitter(small.uniform)
 
     def part(self, asked: Mapping[int, Subworkload], colors: Set[int]) -> ReferenceSearch:
@@ -180,18 +262,48 @@ class ReferenceSearch:
         found._moved = {c: axis for c, axis in self.free.items() if c in colors}
         return found
 
+    def polishing(self) -> ReferenceSearch:
+        """Search closer to the optimum for all references, for the same subworkloads."""
+        found = self.part(dict(enumerate(self.subworkloads)), self.free.keys())
+        found._tolerance = POLISHING_TOLERANCE
+        return found
+
     def start(self, references: Sequence[Reference]) -> list[Array]:
         """Return references of all colors over the cells that are searched."""
-        return [self._small.cut(c, r.weights) for c, r in enumerate(references)]
+        return [self.cut(c, r) for c, r in enumerate(references)]
 
-    def minimize(self) -> tuple[list[Array], float] | None:
-        """Return the best references found, and Σ √E for uniform ones; None if those are best."""
+    def cut(self, color: int, reference: Reference) -> Array:
+        """Return a color's reference over the cells that are searched."""
+        return self._small.cut(color, reference.weights)
+
+    @property
+    def work_left(self) -> float:
+        """Multiplications that it may still cost, roughly."""
+        return self._spent.limit - self._spent.work
+
+    @contextmanager
+    def limited(self, work: float) -> Iterator[None]:
+        """Let what is searched for meanwhile cost so many multiplications at most."""
+        limit = self._spent.limit
+        self._spent.limit = min(limit, self._spent.work + work)
+        try:
+            yield
+        finally:
+            self._spent.limit = limit
+
+    def minimize(self, share: float = 1.0) -> tuple[list[Array], float] | None:
+        """Return the best references found, and Σ √E for uniform ones; None if those are best.
+
+        Args:
+            share: of all that the search may cost, what it may cost until here.
+        """
         uniform = [r.weights for r in self._small.uniform]
         if (least := self.objective(uniform)) is None:
             raise TooMuchError
         if not least[0]:  # nothing is asked of any space
             return None
-        self._spent.limit = min(WORK, max(SMALL_WORK, TIMES * self._spent.work))
+        limit = min(WORK, max(SMALL_WORK, TIMES * self._spent.work))
+        self._spent.limit = limit * share
         best = (least[0], uniform)
         with suppress(TooMuchError):
             ended = math.inf
@@ -203,6 +315,7 @@ class ReferenceSearch:
             if best[1] is uniform and ended > least[0] * (1 + PROGRESS):
                 even = self._on_support(uniform)
                 best = min(best, self.descend(even, least[0]), key=lambda b: b[0])
+        self._spent.limit = limit
         return None if best[1] is uniform else (best[1], least[0])
 
     def descend(
@@ -210,57 +323,17 @@ class ReferenceSearch:
         start: list[Array],
         unit: float,
         known: tuple[float, Slopes] | None = None,
+        evaluations: int = EVALUATIONS,
+        first_step: float = FIRST_STEP,
     ) -> tuple[float, list[Array]]:
-        """Go down from some references; return the least Σ √E met, and where.
-
-        Args:
-            start: where to begin.
-            unit: of the values, for the method to tell what is little.
-            known: the objective at the start, if it has just been evaluated.
-        """
-        # What is searched from follows from matrices that may be nearly singular: see `digits`.
-        start = [_plain(w) if c in self._moved else w for c, w in enumerate(start)]
-        best, met, gained = (math.inf, start), 0, 1
-        step = FIRST_STEP * math.sqrt(sum(float(start[c] @ start[c]) for c in self._moved))
-
-        def objective(x: Array) -> tuple[float, Array]:
-            nonlocal best, met, gained
-            weights, met = self._unpacked(start, step * x), met + 1
-            fruitless = met > gained + PATIENCE
-            result = known if met == 1 else None
-            if result is None and not fruitless:
-                result = self.objective(weights)
-            if result is None:
-                raise TooMuchError
-            if result[0] < best[0] * (1 - PROGRESS):
-                gained = met
-            if result[0] < best[0]:
-                best = (result[0], weights)
-            return result[0] / unit, self.packed(result[1]) * (step / unit)
-
-        zero = np.zeros(sum(len(axis.support) for axis in self._moved.values()))
-        with suppress(TooMuchError):  # what was found until then is kept
-            descend(objective, zero, evaluations=EVALUATIONS, progress=PROGRESS)
-        self._splitter = Splitter(self._small.uniform)  # pieces may be large, and contexts many
+        """Go down as any descent does, then forget the pieces: these may be large."""
+        best = super().descend(start, unit, known, evaluations, first_step)
+        self.forget_pieces()
         return best
 
-    def _unpacked(self, start: list[Array], x: Array) -> list[Array]:
-        """Return references from free variables; what changes the sum of ℓ is taken away."""
-        result, at = list(start), 0
-        for c, axis in self._moved.items():
-            step = x[at : at + len(axis.support)]
-            result[c] = start[c].copy()
-            result[c][axis.support] += step - step.mean()
-            at += len(step)
-        return result
-
-    def packed(self, slopes: Slopes) -> Array:
-        """Return the slopes by the free variables; steps that change the sum of ℓ are no use."""
-        parts = [
-            slopes[c][axis.support] if c in slopes else np.zeros(len(axis.support))
-            for c, axis in self._moved.items()
-        ]
-        return np.concatenate([p - p.mean() for p in parts])
+    def forget_pieces(self) -> None:
+        """Keep no pieces of queries, of which there are some for each of many contexts."""
+        self._splitter = Splitter(self._small.uniform)
 
     def steepness(self, weights: list[Array], slopes: Slopes) -> float:
         """Return Σ |g|²·|ℓ|² over the colors that move, for their slopes g by the references ℓ."""
@@ -314,15 +387,25 @@ class ReferenceSearch:
             return Reference.of_integers(nearest(middle * denominator).astype(np.int64))
         return rounded(weights, denominator)
 
-    def objective(self, weights: list[Array], final: bool = False) -> tuple[float, Slopes] | None:
-        """Return Σ_A √E_A and its slopes; None if one can't be solved. Final ones may vanish."""
-        found = self.roots(weights, final)
+    def objective(
+        self, weights: list[Array], final: bool = False, solved: SolvedComponents | None = None
+    ) -> tuple[float, Slopes] | None:
+        """Return Σ_A √E_A and its slopes; None if one can't be solved.
+
+        Args:
+            weights: the references, one for each color.
+            final: whether they may make all pieces vanish.
+            solved: what other searches have solved, and this one will have.
+        """
+        found = self.roots(weights, final, solved)
         if found is None:
             return None
         counts = [len(subworkload.spaces) for subworkload in self.subworkloads]
         return summed(zip(counts, found, strict=True))
 
-    def roots(self, weights: list[Array], final: bool = False) -> list[tuple[float, Slopes]] | None:
+    def roots(
+        self, weights: list[Array], final: bool = False, solved: SolvedComponents | None = None
+    ) -> list[tuple[float, Slopes]] | None:
         """Return √E_A and its slopes for a space of each subworkload; None if one can't be solved.
 
         Where the references make all pieces vanish √E has no slope, and is least.
@@ -332,9 +415,8 @@ class ReferenceSearch:
             for c, w in enumerate(weights)
         ]
         self._splitter = self._splitter.moved(references)
-        evaluation = Evaluation(
-            self._splitter, weights, self._moved.keys(), self._deltas, self._spent
-        )
+        how = Accuracy(self._tolerance, self._deltas, self._spent)
+        evaluation = Evaluation(self._splitter, weights, self._moved.keys(), how, solved)
         result: list[tuple[float, Slopes]] = []
         for number, subworkload in enumerate(self.subworkloads):
             if (found := evaluation.error(number, subworkload, final)) is None:
@@ -380,8 +462,10 @@ WORK = 3e11
 """Multiplications that the search may cost, roughly; what was found until then is used."""
 STEPS = 10
 """Evaluations of a dual that a solution is reckoned to take, before that is known."""
-TOLERANCE = 2e-3
+TOLERANCE = 8e-3
 """Gap to which subworkloads are solved on the way; their lower bounds are far closer."""
+POLISHING_TOLERANCE = 2e-3
+"""The same where steps are small."""
 MIXED = 1e-4
 """Share of the uniform δ with which a dual is solved anew: no δ may start at zero."""
 
@@ -399,6 +483,16 @@ class Spent:
     limit: float = WORK
 
 
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """The accuracy to which duals are solved, where they start, and the work that they may take."""
+
+    tolerance: float
+    deltas: dict[tuple[int, int], Array]
+    """Number of a subworkload, and of its component → δ that was good for it before."""
+    spent: Spent
+
+
 @dataclass(slots=True)
 class _SolvedComponent:
     """A component's least error, and the root H of its covariance."""
@@ -406,6 +500,10 @@ class _SolvedComponent:
     error: float
     root: Array | None
     """None where the uniform references are known to be best."""
+
+
+SolvedComponents = dict[bytes, _SolvedComponent]
+"""Content of a component → its solution."""
 
 
 class Evaluation:
@@ -426,12 +524,12 @@ class Evaluation:
         splitter: Splitter,
         weights: list[Array],
         moved: Set[int],
-        deltas: dict[tuple[int, int], Array],
-        spent: Spent,
+        how: Accuracy,
+        solved: SolvedComponents | None = None,
     ) -> None:
         self._splitter, self._weights, self._moved = splitter, weights, moved
-        self._deltas, self._spent = deltas, spent
-        self._solved: dict[bytes, _SolvedComponent] = {}
+        self._tolerance, self._deltas, self._spent = how.tolerance, how.deltas, how.spent
+        self._solved: SolvedComponents = {} if solved is None else solved
         self._parts: dict[object, tuple[float, Slopes]] = {}
 
     def error(self, number: int, asked: Subworkload, final: bool) -> tuple[float, Slopes] | None:
@@ -479,7 +577,7 @@ class Evaluation:
             self._spent.work += 2.0 * component.rows.size * min(component.rows.shape)
             if not dual.rank or self._spent.work + STEPS * dual.work > self._spent.limit:
                 raise TooMuchError
-            point = maximize(dual, TOLERANCE, self._deltas.get(place))
+            point = maximize(dual, self._tolerance, self._deltas.get(place))
             self._spent.work += point.evaluations * dual.work
             if point.evaluations > 1:  # else it started well enough, and would only drift off
                 n = len(point.delta)
