@@ -76,7 +76,7 @@ from dpsql.planner.strategies.whole import (
     whole_by,
     whole_work,
 )
-from dpsql.planner.weights.contexts import ContextChoice, choose_by_context, contested
+from dpsql.planner.weights.contexts import ContextChoice, choose_by_context
 from dpsql.planner.weights.product import closed_form
 from dpsql.planner.weights.search import (
     Choice,
@@ -95,8 +95,6 @@ LEAST = 1e-300
 """The least error of a measurement, so that it has a share."""
 ENOUGH = 2
 """Times the tolerance, up to which a gap to all mechanisms is as good as none."""
-COMMON = 0.4
-"""Of what a search for references may cost, the part for those that contexts have in common."""
 SHARPER = 8
 """By so much is the tolerance less where single answers count, and the whole domain is planned."""
 
@@ -528,8 +526,7 @@ def _uniform(workload: Workload, tolerance: float, solved: Solved) -> Divided:
 def _chosen(workload: Workload) -> tuple[Choice | None, ContextChoice | None]:
     """Search for references that attributes have in all contexts, and for those of each."""
     search = reference_search(workload)
-    share = 1.0 if search is None or not contested(workload, search.coloring) else COMMON
-    choice = None if search is None else choose_references(search, share)
+    choice = None if search is None else choose_references(search)
     common = _common(workload, choice)
     return choice, None if search is None else choose_by_context(workload, search, common)
 

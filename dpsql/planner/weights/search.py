@@ -35,6 +35,8 @@ EVALUATIONS = 30
 SMALL_WORK = 3e10
 TIMES = 30
 """Beyond `SMALL_WORK`, the search may cost as often what the uniform references cost."""
+CONTEXTS = 0.5
+"""As much of that again may be spent on references for each context."""
 PROGRESS = 1e-5
 """The search ends where a step gains less, relative to the total."""
 PATIENCE = 4
@@ -85,15 +87,10 @@ def reference_search(workload: Workload) -> ReferenceSearch | None:
     return search
 
 
-def choose_references(search: ReferenceSearch, share: float = 1.0) -> Choice | None:
-    """Search for the best references; None if uniform ones are best.
-
-    Args:
-        search: where they are searched for.
-        share: of all that the search may cost, what it may cost until here.
-    """
+def choose_references(search: ReferenceSearch) -> Choice | None:
+    """Search for the best references; None if uniform ones are best."""
     try:
-        found = search.minimize(share)
+        found = search.minimize()
     except TooMuchError:  # a guess, to be planned beside uniform references
         found = search.each_alone(), 0.0
     if found is None:
@@ -291,19 +288,17 @@ class ReferenceSearch(Descent):
         finally:
             self._spent.limit = limit
 
-    def minimize(self, share: float = 1.0) -> tuple[list[Array], float] | None:
-        """Return the best references found, and Σ √E for uniform ones; None if those are best.
-
-        Args:
-            share: of all that the search may cost, what it may cost until here.
-        """
+    def minimize(self) -> tuple[list[Array], float] | None:
+        """Return the best references found, and Σ √E for uniform ones; None if those are best."""
         uniform = [r.weights for r in self._small.uniform]
         if (least := self.objective(uniform)) is None:
             raise TooMuchError
         if not least[0]:  # nothing is asked of any space
             return None
         limit = min(WORK, max(SMALL_WORK, TIMES * self._spent.work))
-        self._spent.limit = limit * share
+        self._spent.limit = limit
+        if TIMES * self._spent.work < SMALL_WORK / 10:
+            self._tolerance = POLISHING_TOLERANCE
         best = (least[0], uniform)
         with suppress(TooMuchError):
             ended = math.inf
@@ -315,7 +310,7 @@ class ReferenceSearch(Descent):
             if best[1] is uniform and ended > least[0] * (1 + PROGRESS):
                 even = self._on_support(uniform)
                 best = min(best, self.descend(even, least[0]), key=lambda b: b[0])
-        self._spent.limit = limit
+        self._spent.limit = max(self._spent.work, limit) + limit * CONTEXTS
         return None if best[1] is uniform else (best[1], least[0])
 
     def descend(
@@ -465,7 +460,7 @@ STEPS = 10
 TOLERANCE = 8e-3
 """Gap to which subworkloads are solved on the way; their lower bounds are far closer."""
 POLISHING_TOLERANCE = 2e-3
-"""The same where steps are small."""
+"""The same where steps are small, or cost little."""
 MIXED = 1e-4
 """Share of the uniform δ with which a dual is solved anew: no δ may start at zero."""
 
