@@ -68,6 +68,15 @@ class SqlParseError(SqlError):
     """The text is not one well-formed SQL statement."""
 
 
+class ValueByKeys(NamedTuple):
+    """A value for each of some keys."""
+
+    keys: tuple[str, ...]
+    """What a row compares with each of the keys, in SQL."""
+    missing: str | None
+    """Its value if it has none of them, in SQL; None if it is NULL."""
+
+
 class UnsupportedSqlError(SqlError):
     """Well-formed SQL with a construct that dpsql refuses."""
 
@@ -75,6 +84,8 @@ class UnsupportedSqlError(SqlError):
     """If the place that is marked is a value of all units' rows: the statement that returns it."""
     behind: str | None = None
     """If what is marked is a query of such values: the text that is written behind it."""
+    by_keys: ValueByKeys | None = None
+    """If what is marked is a value for each of some keys, which the statement returns behind it."""
 
 
 class SqlLimitError(SqlError):

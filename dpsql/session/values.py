@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
+from typing import NamedTuple
 
 import polars as pl
 
@@ -33,6 +34,7 @@ from dpsql.errors import (
     SqlError,
     UndeterminedError,
     UnsupportedSqlError,
+    ValueByKeys,
     printable,
 )
 from dpsql.hints import Hint, Remedy, never, option, spend
@@ -48,6 +50,8 @@ SHARE = Fraction(1, 5)
 """The part of the budget for which all of them are released."""
 MOST_VALUES = 600
 """The largest number of values that the rows of one of them may have, each of a dozen tokens."""
+_APART = 10**6
+"""The largest of invented values that are far apart."""
 _DIGITS = 24
 """Characters of a number as it is written: no double has more."""
 MOST = 8
@@ -61,7 +65,8 @@ def with_values(
 ) -> tuple[PrivateData, Request]:
     """Release the values, and return what is asked with these, for the rest of the budget.
 
-    Before, it is looked whether that can be answered, with invented values.
+    Before, it is looked whether that can be answered, with invented values; where these are by
+    keys, also with values far apart, and with none.
 
     Returns:
         The data with what was released, and what is asked.
@@ -78,11 +83,14 @@ def with_values(
     budget = request.amount
     each: Budget | Free = 0
     with _told_as_asked(edits):
-        known, assumed = _assumed(data, request, edits)
+        known, assumed, keyed = _assumed(data, request, edits)
         if budget is not None:
             each = part_of(budget, SHARE / len(known))
             data.ledger.check_left(budget, budget.mu_squared, Fraction(0))
             check_answerable(data, assumed)
+            for fill in (pl.DataFrame.clear, _far_apart) if keyed else ():
+                edits.clear()
+                check_answerable(data, _assumed(data, request, edits, fill).request)
     valued = list[ReleasedValue]()
     for _ in known:
         wanted = _wanted(data, request)
@@ -106,11 +114,42 @@ def assumed_values(data: PrivateData, request: Request) -> tuple[list[str], Requ
     """
     edits = list[_Edit]()
     with _told_as_asked(edits):
-        return _assumed(data, request, edits)
+        known, assumed, _ = _assumed(data, request, edits)
+        return known, assumed
 
 
-def _assumed(data: PrivateData, request: Request, edits: list[_Edit]) -> tuple[list[str], Request]:
-    found = list[str]()
+class _Assumed(NamedTuple):
+    """What is asked with invented values."""
+
+    statements: list[str]
+    """The statements that return them."""
+    request: Request
+    keyed: bool
+    """Whether any of them is one by keys."""
+
+
+_Fill = Callable[[pl.DataFrame], pl.DataFrame]
+"""Returns other invented rows of the same columns."""
+
+
+def _far_apart(answer: pl.DataFrame) -> pl.DataFrame:
+    """Return rows whose first column has other numbers in each: whatever noise may make of it."""
+    first, *others = answer.get_columns()
+    if not first.dtype.is_numeric():
+        return answer
+    step = 2 * _APART / max(1, answer.height - 1)
+    apart = pl.Series(first.name, [i * step - _APART for i in range(answer.height)])
+    return pl.DataFrame([apart.cast(first.dtype, strict=False), *others])
+
+
+def _as_they_are(answer: pl.DataFrame) -> pl.DataFrame:
+    return answer
+
+
+def _assumed(
+    data: PrivateData, request: Request, edits: list[_Edit], fill: _Fill = _as_they_are
+) -> _Assumed:
+    found, keyed = list[str](), False
     budget = request.amount
     while (wanted := _wanted(data, request)) is not None:
         if len(found) == MOST:
@@ -122,11 +161,13 @@ def _assumed(data: PrivateData, request: Request, edits: list[_Edit]) -> tuple[l
                 hint="pass " + spend(rho="0.5") + " in place of " + option("targets") + ".",
             )
         found.append(str(wanted.value))
-        before, request = request, _written(request, wanted, _invented(data, request, wanted))
+        keyed |= wanted.by_keys is not None
+        before, value = request, _invented(data, request, wanted, fill)
+        request = _written(request, wanted, value)
         edits += _edits(before, request, wanted)
     if budget is not None:
         request = replace(request, budget=part_of(budget, 1 - SHARE))
-    return found, request
+    return _Assumed(found, request, keyed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +246,9 @@ def notes_of(known: list[str], budget: Budget | None) -> tuple[str, ...]:
     )
 
 
-def _invented(data: PrivateData, request: Request, wanted: UnsupportedSqlError) -> str:
+def _invented(
+    data: PrivateData, request: Request, wanted: UnsupportedSqlError, fill: _Fill = _as_they_are
+) -> str:
     """Write an invented value in place of one that is wanting, of its type; or such rows.
 
     Raises:
@@ -214,7 +257,7 @@ def _invented(data: PrivateData, request: Request, wanted: UnsupportedSqlError) 
     alone = _alone(request, str(wanted.value))
     try:
         while (inner := _wanted(data, alone)) is not None and inner.value != wanted.value:
-            alone = _written(alone, inner, _invented(data, alone, inner))
+            alone = _written(alone, inner, _invented(data, alone, inner, fill))
         with data.held():
             script = data.declared.compile(alone)
     except SqlError:
@@ -231,7 +274,8 @@ def _invented(data: PrivateData, request: Request, wanted: UnsupportedSqlError) 
             "ask for fewer groups; or release them by themselves, and make them a public table, "
         ) + Hint('public={"chosen": frame}.', "--public chosen.")
         raise wanted
-    return _written_out(answer.select(shown), wanted)
+    rows = answer.select(shown)
+    return _written_out(rows if wanted.by_keys is None else fill(rows), wanted)
 
 
 def _wanted(data: PrivateData, request: Request) -> UnsupportedSqlError | None:
@@ -275,6 +319,8 @@ def _written_out(answer: pl.DataFrame, wanted: UnsupportedSqlError) -> str:
     Raises:
         UndeterminedError: a value is NULL, as of too few rows.
     """
+    if wanted.by_keys is not None:
+        return _by_keys(answer, wanted.by_keys)
     if wanted.behind is None:
         return _literal(answer[0, 0], wanted)
 
@@ -292,6 +338,54 @@ def _written_out(answer: pl.DataFrame, wanted: UnsupportedSqlError) -> str:
     kept = "" if answer.height else " WHERE FALSE"
     values = f"(SELECT * FROM (VALUES {', '.join(rows)}) AS answers({names}){kept})"
     return values + wanted.behind
+
+
+def _by_keys(answer: pl.DataFrame, by: ValueByKeys) -> str:
+    """Write a value for each of some keys, all of one type and length, also where it is NULL.
+
+    No row has a key that is NULL. Where there are no keys, there is one of that kind.
+    """
+    value, *keys = [_type(column) for column in answer.get_columns()]
+
+    def case(row: Sequence[object]) -> str:
+        equal = (
+            f"({theirs}) = {_typed(key, type_)}"
+            for theirs, key, type_ in zip(by.keys, row[1:], keys, strict=True)
+        )
+        return f"WHEN {' AND '.join(equal)} THEN {_typed(row[0], value)}"
+
+    rows = [row for row in answer.rows() if not any(map(_is_missing, row[1:]))]
+    cases = " ".join(map(case, rows or [(None,) * answer.width]))
+    return f"(CASE {cases} ELSE {_typed(None, value) if by.missing is None else by.missing} END)"
+
+
+_TYPES = {
+    pl.Boolean: "BOOLEAN",
+    pl.Date: "DATE",
+    pl.Datetime: "TIMESTAMP",
+    pl.String: "VARCHAR",
+    pl.Enum: "VARCHAR",
+    pl.Categorical: "VARCHAR",
+}
+
+
+def _type(column: pl.Series) -> str:
+    """Return the type in SQL that a column of answers has."""
+    dtype = column.dtype
+    if isinstance(dtype, pl.Decimal):
+        return f"DECIMAL({dtype.precision or 38}, {dtype.scale})"
+    if dtype.is_integer():
+        return "BIGINT"
+    return _TYPES.get(dtype.base_type(), "DOUBLE")
+
+
+def _typed(value: object, type_: str) -> str:
+    """Write a value of a type; numbers are all as long."""
+    if _is_missing(value):
+        return f"CAST(NULL AS {type_})"
+    number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    text = f"{value!s:>{_DIGITS}}" if number else str(value)
+    return f"CAST({quoted_text(text)} AS {type_})"
 
 
 def _is_missing(value: object) -> bool:

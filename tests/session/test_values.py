@@ -77,6 +77,10 @@ ASKED = [
     "COUNT(*) > 2.5 AND age < 40)",
     "SELECT COUNT(*) AS n FROM o WHERE day IN (SELECT MAX(day) FROM o WHERE price > 1000)",
     "SELECT COUNT(*) AS n FROM c WHERE age NOT IN (SELECT MIN(age) FROM c)",
+    "SELECT COUNT(*) AS n FROM o WHERE month(day) IN (SELECT month(day) FROM o GROUP BY 1 "
+    "HAVING COUNT(*) > 17.5)",
+    "SELECT COUNT(*) AS n FROM o JOIN c ON o.cid = c.id WHERE town NOT IN (SELECT d.town FROM o p "
+    "JOIN c d ON p.cid = d.id GROUP BY d.town ORDER BY COUNT(*) DESC LIMIT 1)",
     "SELECT SUM((age - mean) * (age - mean)) AS n FROM c, (SELECT AVG(age) AS mean FROM c) AS a",
     "SELECT COUNT(*) AS n FROM c WHERE age / 7 = (SELECT MAX(age / 7) FROM c)",
     "SELECT COUNT(*) AS n FROM c JOIN (SELECT age / 3 AS k, COUNT(*) AS m FROM c GROUP BY k) AS q "
@@ -131,10 +135,6 @@ def test_random_comparisons_are_answered(seed):
     "subquery",
     [
         "(SELECT AVG(age) FROM c d WHERE d.age < c.age)",
-        "(SELECT AVG(d.age) FROM c d WHERE d.town = c.town)",
-        "(SELECT COALESCE(SUM(age), 0) FROM c d WHERE d.town = c.town)",
-        "(SELECT COUNT(*) + MAX(age) FROM c d WHERE d.town = c.town)",
-        "(SELECT AVG(age) FROM c d WHERE d.town = c.town OR d.town = 'x')",
         "(SELECT AVG(d.age + c.age) FROM c d WHERE d.town = c.town)",
         "(SELECT AVG(age) FROM c d WHERE d.town = c.town LIMIT 1)",
         "(SELECT AVG(age) FROM c d WHERE d.id + 0 = c.id)",
@@ -232,7 +232,7 @@ def test_what_was_measured_answers_it_again_for_nothing():
 
 REFUSED = {
     "of a row": "SELECT COUNT(*) AS n FROM c WHERE age > (SELECT AVG(d.age) FROM c d "
-    "WHERE d.town = c.town)",
+    "WHERE d.town < c.town)",
     "of rows": "SELECT COUNT(*) AS n FROM c WHERE age > (SELECT age FROM c)",
     "several": "SELECT COUNT(*) AS n FROM c WHERE town IN (SELECT town FROM c)",
     "too many": "SELECT COUNT(*) AS n FROM c WHERE " + " OR ".join(

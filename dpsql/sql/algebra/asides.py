@@ -71,7 +71,12 @@ def aside(rows: RowsOfSelect, node: Expr) -> Expr:
     query = node.args["query"] if isinstance(node, exp.In) else node.this
     while isinstance(query, exp.Subquery):
         query = query.this
-    other = _Aside(rows, node, query)
+    try:
+        other = _Aside(rows, node, query)
+    except UnsupportedSqlError as error:  # as for a LIMIT: its answers may be released
+        if isinstance(node, exp.In) and error.value is None:
+            raise rows.queries.public_values.released(error, node, rows.names) from None
+        raise
     if isinstance(node, exp.Exists):
         return other.exists()
     return other.among(node) if isinstance(node, exp.In) else other.value()

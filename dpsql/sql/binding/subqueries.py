@@ -19,7 +19,8 @@ from dpsql.schema.names import folded
 from dpsql.sql.binding.expressions import Expr, has_aggregate, render
 from dpsql.sql.binding.items import NOISY, Kinds, Names, PrivateItems
 from dpsql.sql.binding.joins import name_parts
-from dpsql.sql.binding.released import answers_of, value_alone
+from dpsql.sql.binding.released import answers_of, keyed_value, value_alone
+from dpsql.sql.binding.standins import KEYS, StandIns
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.text.spans import SourceText
 
@@ -181,16 +182,38 @@ class Subqueries:
 
     def released(self, error: UnsupportedSqlError, node: Expr, names: Names) -> UnsupportedSqlError:
         """Say in an error which statement releases the values of a subquery, if there is one."""
-        if not isinstance(node, exp.Subquery):
+        query = node.args.get("query") if isinstance(node, exp.In) else node
+        if not isinstance(query, exp.Subquery):
             return error
         own = frozenset(folded(cte.alias) for cte in node.find_all(exp.CTE))
         columns = OuterColumns(
             lambda column: column, lambda item: self._named_columns(item, names, own)
         )
-        columns.bind(node)
+        columns.bind(query)
+        if isinstance(node, exp.In):
+            if not columns.bound and _has_groups(query):
+                error.value, error.behind = answers_of(query, self._root, self._source), ""
+                error.span = self._source.node(query)
+            return error
         if not columns.bound:
-            error.value = value_alone(node, self._root, self._source)
+            error.value = value_alone(query, self._root, self._source)
+            return error
+        found = keyed_value(query, columns.bound, self._root)
+        if found is not None and self._are_alike(query, found.compared, names):
+            error.value, error.by_keys = found.statement, found.told
         return error
+
+    def _are_alike(
+        self, node: exp.Subquery, compared: Sequence[tuple[Expr, Expr]], names: Names
+    ) -> bool:
+        """Whether keys are of one type with what is compared: '1' and '01' are both equal to 1."""
+        around = node.find_ancestor(exp.Select)
+        if not isinstance(around, exp.Select) or not isinstance(node.this, exp.Select):
+            return False
+        standins = StandIns(self._sandbox, self._items)
+        own = standins.types([ours for ours, _ in compared], node.this, names)
+        given = standins.types([theirs for _, theirs in compared], around, names)
+        return own is not None and own == given and set(own) <= KEYS
 
     def _named_columns(self, item: Expr, names: Names, own: frozenset[str]) -> Sequence[str] | None:
         """Return the columns of an item after FROM of any subquery; None if they aren't known."""
