@@ -180,6 +180,8 @@ class Visitor:
             return self._query(node, names, kinds)
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
             return self._named(node, names, kinds)
+        if isinstance(node, exp.Subquery):
+            node = self._subqueries.of_answers(node, names)
         return rebuild(node, lambda part: self._within(part, names, kinds))
 
     def _named(self, node: exp.Table, names: Names, kinds: Kinds) -> Expr:

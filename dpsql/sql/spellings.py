@@ -52,6 +52,8 @@ _ENDS: dict[type[Expr], type[Expr]] = {
     **dict.fromkeys((exp.LT, exp.LTE), exp.Min),
 }
 """Comparison → the value for which it holds if it does for all."""
+_RELEASED = (exp.Case, exp.Cast, exp.Literal, exp.Neg)
+"""Values that stand there once a query with one row was released."""
 _COMPARED = "compared"
 _MOST_COLUMNS = 10_000
 """The most that the stars of one statement stand for."""
@@ -116,6 +118,10 @@ def _write_compared(node: Expr) -> None:
         each = [type(comparison)(this=one.copy(), expression=v.copy()) for v in values]
         joined = exp.and_(*each) if of_all else exp.or_(*each)
         comparison.replace(exp.Paren(this=joined))
+    elif isinstance(given, exp.Select) and _has_one_row(given):
+        comparison.set("expression", exp.Subquery(this=given))
+    elif isinstance(given, _RELEASED) and given.find(exp.Array) is None:
+        comparison.set("expression", exp.Paren(this=given))
     elif isinstance(given, exp.Query) and _lists_one(given):
         comparison.replace(_with_all(comparison, given, of_all=of_all))
 

@@ -116,6 +116,36 @@ def told(answer):
     return {row[:-1]: float(row[-1] or 0) for row in answer}
 
 
+BESIDE = [
+    "SELECT c.town, COUNT(*) AS n FROM c GROUP BY c.town HAVING AVG(c.age) > (SELECT "
+    "AVG(d.age) - 1 FROM c d WHERE d.town = c.town)",
+    "SELECT c.town, (SELECT COUNT(*) FROM c d WHERE d.town = c.town AND d.age > 40) * 1.0 / "
+    "COUNT(*) AS n FROM c GROUP BY c.town",
+    "SELECT COUNT(*) AS n FROM c WHERE age > ANY (SELECT AVG(d.age) FROM c d WHERE d.town = "
+    "c.town)",
+    "SELECT COUNT(*) AS n FROM c WHERE age > ALL (SELECT AVG(d.age) FROM c d WHERE d.town = "
+    "c.town)",
+    "SELECT t.town, 1 AS n FROM towns t WHERE (SELECT COUNT(*) FROM c WHERE c.town = t.town) "
+    "> 29.5",
+    "SELECT c.town, 1 AS n FROM c GROUP BY c.town ORDER BY (SELECT AVG(d.age) FROM c d WHERE "
+    "d.town = c.town)",
+]
+
+
+@pytest.mark.parametrize("sql", BESIDE, ids=range(len(BESIDE)))
+def test_a_value_by_keys_stands_beside_answers_and_after_any(sql):
+    equal(shared(), sql, dpsql.Session(shared(), **GIVEN).query(sql, budget=MUCH))
+
+
+def test_what_is_no_value_by_keys_beside_answers_is_told_so():
+    sql = (
+        "SELECT town, (SELECT ANY_VALUE(d.age) FROM c d WHERE d.town = c.town) FROM c GROUP BY town"
+    )
+    with pytest.raises(dpsql.SqlError, match="c stands outside of this subquery") as refused:
+        dpsql.Session(shared(), **GIVEN).query(sql, budget=MUCH)
+    assert "compare with its columns by =" in refused.value.hint
+
+
 @pytest.mark.parametrize("sql", ASKED, ids=range(len(ASKED)))
 def test_rows_are_compared_with_values_of_all_rows_that_have_their_key(sql):
     given = {**GIVEN, "schema": {**GIVEN["schema"], **(IDS if "d.id" in sql else {})}}
@@ -241,6 +271,35 @@ def test_random_comparisons_are_as_in_duckdb_or_refused_before_the_charge(seed):
         equal(con, sql, found)
 
 
+def beside(rng):
+    """Return a statement with a value by keys beside answers, or for each row of a public table."""
+    said = [
+        rng.choice(KEYS[:1] + KEYS[7:8] + KEYS[11:12]),
+        *rng.sample(CONDITIONS, rng.choice([0, 1])),
+    ]
+    value = f"(SELECT {rng.choice(AGGREGATES)} FROM c d WHERE {' AND '.join(said)})"
+    return rng.choice([
+        f"SELECT c.town, COUNT(*) AS k, {value} AS n FROM c GROUP BY c.town",
+        f"SELECT c.town, MAX(c.age) - {value} AS n FROM c GROUP BY c.town",
+        f"SELECT c.town, {value} AS n FROM towns c",
+        f"SELECT c.town, CASE WHEN {value} IS NULL THEN 1 ELSE 2 END AS n FROM c GROUP BY c.town",
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", seeds(4, 100))
+def test_random_values_beside_answers_are_as_in_duckdb_or_refused(seed):
+    sql, con = beside(random.Random(seed)), connect(seed % 3)  # noqa: S311
+    found = ask(con, sql, budget=MUCH)
+    if found is None:
+        return
+    exact = dict(con.sql(f"SELECT town, n FROM ({sql})").fetchall())
+    assert found.height == len(exact)
+    for town, n in found.select("town", "n").rows():
+        known = exact[town]
+        assert (n is None) == (known is None), (sql, n, known)
+        assert known is None or abs(n - float(known)) < 0.1, (sql, n, known)
+
+
 @pytest.mark.parametrize("seed", seeds(8, 150))
 def test_whatever_noise_makes_of_values_by_keys_can_be_asked_with(seed):
     """Noise makes numbers long and negative and leaves keys out; no error may come of that."""
@@ -269,7 +328,7 @@ def test_neighbors_differ_by_no_more_than_both_charges(seed):
     except dpsql.SqlError:
         return
     changed = (99, *rows(seed + 1, people=1, orders=0)[0][0][1:])
-    for other in (persons[1:], [*persons, changed]):
+    for other in (persons[1:], persons[:-1], [*persons, changed]):
         replayed, again = record(other)
         check_alike(whole, replayed)
         assert spent(whole, replayed) <= charge == again <= 1  # less, if no row can meet it

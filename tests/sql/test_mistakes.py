@@ -143,7 +143,7 @@ def test_a_mistake_is_told_at_its_place_and_the_hint_works(con, mistake):
 def test_columns_from_outside_of_a_noisy_subquery_are_told(con):
     error = refused(
         con,
-        "SELECT faa FROM airports WHERE 10 < (SELECT COUNT(*) FROM flights WHERE dest = state)",
+        "SELECT faa FROM airports WHERE 10 < (SELECT COUNT(*) FROM flights WHERE dest > state)",
     )
     assert error.message == "There is no column state in flights."
     assert error.hint.startswith("a subquery can use columns of its own tables only")

@@ -318,12 +318,31 @@ class RowBinder:
             return self.scope.resolve(node, by_row=True)
         except SqlSchemaError as error:
             inside = self._select.find_ancestor(exp.Where, exp.Having, exp.Alias)
-            if inside is not None and error.unknown:
+            if error.unknown and self._is_outside(node):
+                error.message = (
+                    f"{printable(node.table)} stands outside of this subquery over private rows, "
+                    "whose value isn't one for each key here."
+                )
+                error.hint = (
+                    "compare with its columns by = after WHERE, and return COUNT, SUM, AVG, MIN, "
+                    "MAX, VAR_POP or quantiles; or group by them in a WITH query, and join that."
+                )
+            elif inside is not None and error.unknown:
                 error.hint = (
                     "a subquery can use columns of its own tables only: group by them in a WITH "
                     "query, and join that. Otherwise " + (error.hint or "")
                 )
             raise
+
+    def _is_outside(self, node: exp.Column) -> bool:
+        """Whether a column's table stands after FROM of a query around this one."""
+        name, above = folded(node.table), self._select.find_ancestor(exp.Select)
+        while name and above is not None:
+            clauses = [above.args.get("from_"), *(above.args.get("joins") or ())]
+            if any(one is not None and folded(one.this.alias_or_name) == name for one in clauses):
+                return True
+            above = above.find_ancestor(exp.Select)
+        return False
 
     def _aliased(self, node: exp.Column, original: Expr, change: Visit) -> Expr:
         """Put what an alias of the SELECT list stands for in its place."""

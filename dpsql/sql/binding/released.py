@@ -20,7 +20,14 @@ from dpsql.errors import UnsupportedSqlError, ValueByKeys
 from dpsql.hints import Hint, never
 from dpsql.schema.checks import operands
 from dpsql.schema.names import folded, quoted_name
-from dpsql.sql.binding.expressions import Expr, is_aggregate, quoted, render, with_parts
+from dpsql.sql.binding.expressions import (
+    Expr,
+    is_aggregate,
+    quoted,
+    quoted_column,
+    render,
+    with_parts,
+)
 from dpsql.sql.text.spans import SourceText
 
 _ROWS_OF_ITS_OWN = ("group", "having", "distinct", "qualify", "with_", "limit", "offset", "order")
@@ -41,8 +48,10 @@ _NULL_OF_NONE = (
 class KeyedValue:
     """A value for each key that a subquery compares its rows with."""
 
-    statement: str
-    """The statement that returns the value and the keys."""
+    query: exp.Select
+    """The query that returns the value and the keys, one row for each combination of these."""
+    names: Sequence[str]
+    """What they are called in it, the value first."""
     compared: tuple[tuple[Expr, Expr], ...]
     """Each key: the expression of the subquery's rows, and that of the row outside."""
     missing: str | None
@@ -52,6 +61,25 @@ class KeyedValue:
     def told(self) -> ValueByKeys:
         """What an error tells of it."""
         return ValueByKeys(tuple(render(theirs) for _, theirs in self.compared), self.missing)
+
+    def statement(self, node: Expr, root: Expr) -> str | None:
+        """Write the query as a statement of its own; see `value_alone`."""
+        return _alone(f"SELECT * FROM ({render(self.query)})", node, root)
+
+    def joined(self) -> Expr:
+        """Return the value of a row, or of a group, as a subquery of these answers."""
+        value, *keys = (quoted_column(name, self.names[0]) for name in self.names)
+        given = zip(keys, self.compared, strict=True)
+        equal = [exp.EQ(this=key, expression=exp.Paren(this=theirs)) for key, (_, theirs) in given]
+        alias = exp.TableAlias(this=quoted(self.names[0]))
+        found = exp.Select(
+            expressions=[value],
+            from_=exp.From(this=exp.Subquery(this=self.query, alias=alias)),
+            where=exp.Where(this=exp.and_(*equal, copy=False)),
+        )
+        one = exp.Subquery(this=found)
+        missing = None if self.missing is None else exp.maybe_parse(self.missing, dialect="duckdb")
+        return one if missing is None else exp.Coalesce(this=one, expressions=[missing])
 
 
 def value_alone(node: Expr, root: Expr, source: SourceText) -> str | None:
@@ -81,13 +109,13 @@ def keyed_value(node: Expr, outside: Collection[int], root: Expr) -> KeyedValue 
         root: the statement that it is in.
 
     Returns:
-        None if it compares in another way, or its value isn't only compared.
+        None if it compares in another way.
     """
     select = node.this if isinstance(node, exp.Subquery) else None
     if not isinstance(select, exp.Select) or len(select.expressions) != 1:
         return None
     where, item = select.args.get("where"), select.expressions[0].unalias()
-    if where is None or any(map(select.args.get, _ROWS_OF_ITS_OWN)) or not _is_compared(node):
+    if where is None or any(map(select.args.get, _ROWS_OF_ITS_OWN)):
         return None
     if any(alias.args.get("columns") for alias in select.find_all(exp.TableAlias)):
         return None  # which may have the names of columns from outside
@@ -103,12 +131,10 @@ def keyed_value(node: Expr, outside: Collection[int], root: Expr) -> KeyedValue 
     made = _by_keys(select, names, [ours for ours, _ in pairs], rest)
     if read.present:
         made.set("having", exp.Having(this=exp.and_(*read.present, copy=False)))
-    text = _alone(f"SELECT * FROM ({render(made)})", node, root)
-    missing = None if read.present else render(read.missing)
-    return None if text is None else KeyedValue(text, tuple(pairs), missing)
+    return KeyedValue(made, names, tuple(pairs), None if read.present else render(read.missing))
 
 
-def _is_compared(node: Expr) -> bool:
+def is_compared(node: Expr) -> bool:
     """Whether of a value nothing matters but how another one compares with it.
 
     So an expression has no more values by it than true, false and NULL.

@@ -14,9 +14,8 @@ from sqlglot import exp
 from dpsql.schema import Table
 from dpsql.schema.names import folded, quoted_name
 from dpsql.sql.binding.expressions import Expr, quoted, render
-from dpsql.sql.binding.items import PrivateItems
+from dpsql.sql.binding.items import NOISY, PRIVATE, Names, PrivateItems, WrittenRows
 from dpsql.sql.binding.joins import name_parts
-from dpsql.sql.binding.items import NOISY, PRIVATE, Names, WrittenRows
 from dpsql.sql.sandbox.database import Sandbox, SandboxError, column_type
 
 _INTEGER = "INTEGER"

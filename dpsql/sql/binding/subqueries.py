@@ -19,7 +19,7 @@ from dpsql.schema.names import folded
 from dpsql.sql.binding.expressions import Expr, has_aggregate, render
 from dpsql.sql.binding.items import NOISY, Kinds, Names, PrivateItems
 from dpsql.sql.binding.joins import name_parts
-from dpsql.sql.binding.released import answers_of, keyed_value, value_alone
+from dpsql.sql.binding.released import KeyedValue, answers_of, is_compared, keyed_value, value_alone
 from dpsql.sql.binding.standins import KEYS, StandIns
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.text.spans import SourceText
@@ -185,11 +185,7 @@ class Subqueries:
         query = node.args.get("query") if isinstance(node, exp.In) else node
         if not isinstance(query, exp.Subquery):
             return error
-        own = frozenset(folded(cte.alias) for cte in node.find_all(exp.CTE))
-        columns = OuterColumns(
-            lambda column: column, lambda item: self._named_columns(item, names, own)
-        )
-        columns.bind(query)
+        columns = self._from_outside(query, names)
         if isinstance(node, exp.In):
             if not columns.bound and _has_groups(query):
                 error.value, error.behind = answers_of(query, self._root, self._source), ""
@@ -198,22 +194,57 @@ class Subqueries:
         if not columns.bound:
             error.value = value_alone(query, self._root, self._source)
             return error
-        found = keyed_value(query, columns.bound, self._root)
-        if found is not None and self._are_alike(query, found.compared, names):
-            error.value, error.by_keys = found.statement, found.told
+        found = self._keyed(query, columns.bound, names) if is_compared(query) else None
+        if found is not None:
+            error.value, error.by_keys = found.statement(query, self._root), found.told
         return error
+
+    def of_answers(self, node: Expr, names: Names) -> Expr:
+        """Return a subquery that has a value for each key as one of answers by these.
+
+        So it can stand beside answers, or in a query of public rows. Others are returned as they
+        are.
+        """
+        if not isinstance(node, exp.Subquery) or node.this.args.get("where") is None:
+            return node
+        if isinstance(node.parent, (exp.From, exp.Join)) or not self.names_private(node, names):
+            return node
+        found = self._keyed(node, self._from_outside(node, names).bound, names)
+        return node if found is None else found.joined()
+
+    def _keyed(self, query: exp.Subquery, outside: Outside, names: Names) -> KeyedValue | None:
+        found = keyed_value(query, outside, self._root) if outside else None
+        if found is None or not self._are_alike(query, found.compared, names):
+            return None
+        return found
+
+    def _from_outside(self, query: Expr, names: Names) -> OuterColumns:
+        """Find the columns of a subquery that aren't its own, whatever they mean outside."""
+        own = frozenset(folded(cte.alias) for cte in query.find_all(exp.CTE))
+        columns = OuterColumns(
+            lambda column: column, lambda item: self._named_columns(item, names, own)
+        )
+        columns.bind(query)
+        return columns
 
     def _are_alike(
         self, node: exp.Subquery, compared: Sequence[tuple[Expr, Expr]], names: Names
     ) -> bool:
         """Whether keys are of one type with what is compared: '1' and '01' are both equal to 1."""
-        around = node.find_ancestor(exp.Select)
+        around = node.find_ancestor(exp.Select) or self._around(node)
         if not isinstance(around, exp.Select) or not isinstance(node.this, exp.Select):
             return False
         standins = StandIns(self._sandbox, self._items)
         own = standins.types([ours for ours, _ in compared], node.this, names)
         given = standins.types([theirs for _, theirs in compared], around, names)
         return own is not None and own == given and set(own) <= KEYS
+
+    def _around(self, node: exp.Subquery) -> Expr | None:
+        """Return the SELECT in which a subquery was written that is made anew, as in HAVING."""
+        place = self._source.node(node)
+        places = ((one, self._source.node(one)) for one in self._root.find_all(exp.Subquery))
+        found = next((one for one, written in places if written == place), None)
+        return None if found is None else found.find_ancestor(exp.Select)
 
     def _named_columns(self, item: Expr, names: Names, own: frozenset[str]) -> Sequence[str] | None:
         """Return the columns of an item after FROM of any subquery; None if they aren't known."""
@@ -227,6 +258,7 @@ class Subqueries:
 
     def noisy(self, node: Expr, outer: Outer, names: Names) -> Expr:
         """Rewrite a subquery over answers; columns of what isn't public are taken for its own."""
+        node = self.of_answers(node, names)
         own = frozenset(folded(cte.alias) for cte in node.find_all(exp.CTE))
 
         def shown(item: Expr) -> list[str] | None:
