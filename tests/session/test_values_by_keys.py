@@ -309,7 +309,7 @@ def test_whatever_noise_makes_of_values_by_keys_can_be_asked_with(seed):
         ask(connect(seed % 3, **sizes), statement(rng), budget=dpsql.Budget(rho=rho))
 
 
-@pytest.mark.parametrize("seed", seeds(4, 60))
+@pytest.mark.parametrize("seed", seeds(4, 100))
 def test_neighbors_differ_by_no_more_than_both_charges(seed):
     """Everything that is seen is a function of what was measured, also what is asked then."""
     rng = random.Random(seed)  # noqa: S311
