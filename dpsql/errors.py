@@ -72,7 +72,7 @@ class ValueByKeys(NamedTuple):
     """A value for each of some keys."""
 
     keys: tuple[str, ...]
-    """What a row compares with each of the keys, in SQL."""
+    """Expressions that a row compares with each of the keys, in SQL."""
     missing: str | None
     """Its value if it has none of them, in SQL; None if it is NULL."""
 

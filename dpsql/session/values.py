@@ -119,7 +119,7 @@ def assumed_values(data: PrivateData, request: Request) -> tuple[list[str], Requ
 
 
 class _Assumed(NamedTuple):
-    """What is asked with invented values."""
+    """A request with invented values."""
 
     statements: list[str]
     """The statements that return them."""

@@ -59,7 +59,7 @@ MOST_CONTEXTS = 64
 MOST_SPACES = 2**12
 """Residual spaces up to which contexts are told apart."""
 RACE = 0.5
-"""Of the work that is left, the part that tells which attributes had best depend on others."""
+"""Share of the work that is left to find out which attributes had best depend on others."""
 FEW = 8
 """Evaluations for that, in each context."""
 LITTLE = 1e-4

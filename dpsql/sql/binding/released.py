@@ -34,7 +34,7 @@ _ROWS_OF_ITS_OWN = ("group", "having", "distinct", "qualify", "with_", "limit", 
 """Clauses with which a query has no single value for each key."""
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between)
 _COMPUTED = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg, exp.Paren)
-"""What is NULL if one of its parts is; beside aggregates nothing else stands in a value by keys."""
+"""Nodes that are NULL if a part is; beside aggregates nothing else stands in a value by keys."""
 _COUNTS = (exp.Count,)
 """Aggregates that are 0 of no rows; COUNT_IF is NULL in DuckDB where a subquery compares keys."""
 _NULL_OF_NONE = (
@@ -51,7 +51,7 @@ class KeyedValue:
     query: exp.Select
     """The query that returns the value and the keys, one row for each combination of these."""
     names: Sequence[str]
-    """What they are called in it, the value first."""
+    """Their names in it, the value first."""
     compared: tuple[tuple[Expr, Expr], ...]
     """Each key: the expression of the subquery's rows, and that of the row outside."""
     missing: str | None
@@ -59,7 +59,7 @@ class KeyedValue:
 
     @property
     def told(self) -> ValueByKeys:
-        """What an error tells of it."""
+        """The parts that an error tells."""
         return ValueByKeys(tuple(render(theirs) for _, theirs in self.compared), self.missing)
 
     def statement(self, node: Expr, root: Expr) -> str | None:
@@ -189,7 +189,7 @@ def _compared(node: Expr, outside: Collection[int]) -> tuple[Expr, Expr] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What aggregates read, of an expression of these."""
+    """Conditions on what the aggregates of an expression read."""
 
     present: tuple[Expr, ...]
     """Conditions under which those are not NULL that may be."""
