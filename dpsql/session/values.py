@@ -51,7 +51,9 @@ SHARE = Fraction(1, 5)
 MOST_VALUES = 600
 """The largest number of values that the rows of one of them may have, each of a dozen tokens."""
 _APART = 10**6
-"""The largest of invented values that are far apart."""
+"""The largest of invented values that are far apart;"""
+_LARGEST = 2**63 - 1
+"""and that of whole numbers, which are written with as much room again for arithmetic."""
 _DIGITS = 24
 """Characters of a number as it is written: no double has more."""
 MOST = 8
@@ -83,11 +85,13 @@ def with_values(
     budget = request.amount
     each: Budget | Free = 0
     with _told_as_asked(edits):
-        known, assumed, keyed = _assumed(data, request, edits)
+        known, first, assumed, keyed = _assumed(data, request, edits)
         if budget is not None:
             each = part_of(budget, SHARE / len(known))
             data.ledger.check_left(budget, budget.mu_squared, Fraction(0))
             check_answerable(data, assumed)
+            for alone in first:
+                check_answerable(data, replace(alone, budget=each))
             for fill in (pl.DataFrame.clear, _far_apart) if keyed else ():
                 edits.clear()
                 check_answerable(data, _assumed(data, request, edits, fill).request)
@@ -114,8 +118,8 @@ def assumed_values(data: PrivateData, request: Request) -> tuple[list[str], Requ
     """
     edits = list[_Edit]()
     with _told_as_asked(edits):
-        known, assumed, _ = _assumed(data, request, edits)
-        return known, assumed
+        found = _assumed(data, request, edits)
+        return found.statements, found.request
 
 
 class _Assumed(NamedTuple):
@@ -123,6 +127,8 @@ class _Assumed(NamedTuple):
 
     statements: list[str]
     """The statements that return them."""
+    first: list[Request]
+    """Requests for each of them by itself, with invented values in these."""
     request: Request
     keyed: bool
     """Whether any of them is one by keys."""
@@ -137,9 +143,11 @@ def _far_apart(answer: pl.DataFrame) -> pl.DataFrame:
     first, *others = answer.get_columns()
     if not first.dtype.is_numeric():
         return answer
-    step = 2 * _APART / max(1, answer.height - 1)
-    apart = pl.Series(first.name, [i * step - _APART for i in range(answer.height)])
-    return pl.DataFrame([apart.cast(first.dtype, strict=False), *others])
+    apart, dtype = (_LARGEST, pl.Int128()) if first.dtype.is_integer() else (_APART, first.dtype)
+    step = 2 * apart // max(1, answer.height - 1)
+    values = [min(i * step, 2 * apart) - apart for i in range(answer.height)]
+    numbers = pl.Series(first.name, values, dtype=pl.Int128)
+    return pl.DataFrame([numbers.cast(dtype, strict=False), *others])
 
 
 def _as_they_are(answer: pl.DataFrame) -> pl.DataFrame:
@@ -149,7 +157,7 @@ def _as_they_are(answer: pl.DataFrame) -> pl.DataFrame:
 def _assumed(
     data: PrivateData, request: Request, edits: list[_Edit], fill: _Fill = _as_they_are
 ) -> _Assumed:
-    found, keyed = list[str](), False
+    found, first, keyed = list[str](), list[Request](), False
     budget = request.amount
     while (wanted := _wanted(data, request)) is not None:
         if len(found) == MOST:
@@ -162,12 +170,13 @@ def _assumed(
             )
         found.append(str(wanted.value))
         keyed |= wanted.by_keys is not None
-        before, value = request, _invented(data, request, wanted, fill)
+        before, (value, alone) = request, _invented(data, request, wanted, fill)
+        first.append(alone)
         request = _written(request, wanted, value)
         edits += _edits(before, request, wanted)
     if budget is not None:
         request = replace(request, budget=part_of(budget, 1 - SHARE))
-    return _Assumed(found, request, keyed)
+    return _Assumed(found, first, request, keyed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,8 +257,11 @@ def notes_of(known: list[str], budget: Budget | None) -> tuple[str, ...]:
 
 def _invented(
     data: PrivateData, request: Request, wanted: UnsupportedSqlError, fill: _Fill = _as_they_are
-) -> str:
+) -> tuple[str, Request]:
     """Write an invented value in place of one that is wanting, of its type; or such rows.
+
+    Returns:
+        What is written, and the request for the value by itself.
 
     Raises:
         UnsupportedSqlError: it can't be released by itself.
@@ -257,7 +269,7 @@ def _invented(
     alone = _alone(request, str(wanted.value))
     try:
         while (inner := _wanted(data, alone)) is not None and inner.value != wanted.value:
-            alone = _written(alone, inner, _invented(data, alone, inner, fill))
+            alone = _written(alone, inner, _invented(data, alone, inner, fill)[0])
         with data.held():
             script = data.declared.compile(alone)
     except SqlError:
@@ -275,7 +287,30 @@ def _invented(
         ) + Hint('public={"chosen": frame}.', "--public chosen.")
         raise wanted
     rows = answer.select(shown)
-    return _written_out(rows if wanted.by_keys is None else fill(rows), wanted)
+    types = rows.dtypes if wanted.by_keys is None else rows.dtypes[:1]
+    if any(_has_another_order(dtype) for dtype in types) and not _is_only_equal(wanted):
+        wanted.message = (
+            "Values of an ENUM are compared in its order; this one would be written as a text, "
+            "whose order is another."
+        )
+        wanted.hint = never("compare by = or IN; or release the value by itself, and write it.")
+        raise wanted
+    return _written_out(rows if wanted.by_keys is None else fill(rows), wanted), alone
+
+
+def _has_another_order(dtype: object) -> bool:
+    """Whether values of a type are in another order than the texts as which they are written."""
+    return isinstance(dtype, pl.Enum) and not dtype.categories.is_sorted()
+
+
+def _is_only_equal(wanted: UnsupportedSqlError) -> bool:
+    """Whether a value is written where it is equal to something or not, whatever its order."""
+    if wanted.sql is None or wanted.span is None or wanted.behind:
+        return False
+    before = wanted.sql[: wanted.span.start].rstrip().upper()
+    after = wanted.sql[wanted.span.end :].lstrip()
+    equal = before.endswith(("=", "<>", " IN")) and not before.endswith(("<=", ">="))
+    return equal or after.startswith(("=", "<>", "!="))
 
 
 def _wanted(data: PrivateData, request: Request) -> UnsupportedSqlError | None:
@@ -375,7 +410,7 @@ def _type(column: pl.Series) -> str:
     if isinstance(dtype, pl.Decimal):
         return f"DECIMAL({dtype.precision or 38}, {dtype.scale})"
     if dtype.is_integer():
-        return "BIGINT"
+        return "HUGEINT"
     return _TYPES.get(dtype.base_type(), "DOUBLE")
 
 

@@ -100,14 +100,15 @@ class StandIns:
 def _no_rows(table: Table) -> Expr:
     """Return a query without rows that has a table's columns.
 
-    Of those that nothing is compared with here the type is none of any key.
+    Of those that nothing is compared with here the type is none of any key. A cell that stands for
+    several stored values is no key: a row has what is stored, and the value is of all of them.
     """
     types = {
         n: type_ if _PLAIN.fullmatch(type_) else _OTHER for n, type_ in table.undeclared.items()
     }
     for name, domain in table.columns.items():
         plain = "TIMESTAMP" if domain.timed else column_type(domain)
-        types[name] = plain if domain.uppers is None or domain.timed else _OTHER
+        types[name] = plain if domain.timed or not table.merges(name) else _OTHER
     listed = (f"CAST(NULL AS {types[name]}) AS {quoted_name(name)}" for name in table.listed)
     made: Expr = exp.maybe_parse(f"SELECT {', '.join(listed)} WHERE FALSE", dialect="duckdb")
     return made
