@@ -16,8 +16,9 @@ from dpsql.schema.drafts import (
     drafted,
     drafted_bounds,
     is_id,
+    is_number,
     is_of_person,
-    says_range,
+    knows_range,
     singles_out,
     sums_only,
     whose,
@@ -223,21 +224,23 @@ def _undeclared(name: str, type_: str, *, typed: bool) -> str:
     if is_id(name):
         return f"# {_comment(name)} is {shown}: ids need no entry. A short list of codes does."
     draft = with_times(draft, type_) if typed else draft
-    note = f"{shown}: {draft.size:,} cells"
-    entry = as_entry(name, draft)
-    if sums_only(type_, draft) and not singles_out(name):
-        cells = entry.partition(" = ")[2]
-        entry = as_entry(name, drafted_bounds(name, type_))
-        note = f"{shown}: to be added up. To group by it, too: {cells}"
-        if not says_range(name):
-            known, entry = entry.partition(" = ")[2], as_entry(name, UnknownBounds())
-            note = f"{shown}: found for a part of each budget. If its ends are known: {known}. "
+    entry, note = as_entry(name, draft), f"{shown}: {draft.size:,} cells"
+    cells = entry.partition(" = ")[2]
+    if draft.type == "VARCHAR":
+        entry = as_entry(name, UnknownKeys())
+        note = f"{shown}: found for a part of each budget. If its texts are known: {cells}"
+    elif is_number(type_) and not singles_out(name):
+        bounds, known = drafted_bounds(name, type_), knows_range(name, type_)
+        if not known:
+            ends, entry = (
+                as_entry(name, bounds).partition(" = ")[2],
+                as_entry(name, UnknownBounds()),
+            )
+            note = f"{shown}: found for a part of each budget. If its ends are known: {ends}. "
             note += f"To group by it, too: {cells}"
-    elif draft.type == "VARCHAR":
-        entry, texts = as_entry(name, UnknownKeys()), entry.partition(" = ")[2]
-        note = f"{shown}: found for a part of each budget. If its texts are known: {texts}"
-    elif isinstance(draft.values, range) and not says_range(name):
-        note = f"{shown}: which ends it has; these are no guess"
+        elif sums_only(type_, draft):
+            entry = as_entry(name, bounds)
+            note = f"{shown}: to be added up. To group by it, too: {cells}"
     if singles_out(name):
         note = f"{shown}: does it tell persons apart? Then delete this, or make it the unit"
     return f"{TODO}{printable(entry)}  # {note}"

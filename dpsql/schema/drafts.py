@@ -38,24 +38,28 @@ _DAYS = frozenset({"DATE", *TIMES})
 KEY_TYPES = frozenset({"VARCHAR", "DATE", "TIMESTAMP", *INTEGER_TYPES})
 """Types of columns whose values can be found, see `Session.find_keys`; of times the days are."""
 
-_RANGES: tuple[tuple[str, int, int, int], ...] = (
+# Ranges that hold whatever rows there are; below them those that are guesses.
+_FACTS: tuple[tuple[str, int, int, int], ...] = (
     # words of the name, the range, and its step where there is a choice
     ("month mon", 1, 12, 1),
-    ("weekday dow", 0, 6, 1),
+    ("weekday dow", 0, 7, 1),
     ("day dom mday", 1, 31, 1),
     ("hour hr", 0, 23, 1),
-    ("minute minutes second seconds", 0, 59, 1),
+    ("minute second", 0, 59, 1),
     ("quarter", 1, 4, 1),
     ("week", 1, 53, 1),
-    ("year yr yyyy yob", 1900, 2030, 1),
     ("age", 0, 115, 1),
-    ("percent pct percentage share", 0, 100, 1),
     ("lat latitude", -90, 90, 1),
     ("lon lng long longitude", -180, 180, 1),
+    ("flag is has", 0, 1, 1),
+)
+_GUESSES: tuple[tuple[str, int, int, int], ...] = (
+    ("year yr yyyy yob", 1900, 2030, 1),
+    ("percent pct percentage share", 0, 100, 1),
     ("delay", -60, 300, 1),
     ("temp temperature", -50, 60, 1),
     ("rating stars score grade", 1, 5, 1),
-    ("flag is has", 0, 1, 1),
+    ("minutes seconds", 0, 59, 1),
     ("count num number qty quantity rooms children persons", 0, 20, 1),
     ("distance dist miles km kilometers", 0, 5_000, 50),
     ("price cost amount fare fee pay wage", 0, 1_000, 10),
@@ -63,6 +67,8 @@ _RANGES: tuple[tuple[str, int, int, int], ...] = (
     ("height width length depth weight mass size", 0, 250, 1),
     ("duration air wait waiting travel elapsed", 0, 600, 5),
 )
+_LINKS = frozenset({"of", "at", "in", "on", "per", "by", "from", "to", "since", "until"})
+"""Words behind the one that a name is about: `hours_per_week` are hours, and no week."""
 _SPANS = frozenset({"duration", "air", "wait", "waiting", "travel", "elapsed"})
 _MANY = 200
 """Whole numbers; of more it is likely that only their sums are asked for."""
@@ -110,8 +116,8 @@ def drafted(name: str, type_: str) -> Domain | None:
         zone = "UTC" if type_ == ZONED else None
         days = f"{first}-01-01", f"{last}-12-31"
         return Domain.dates(*days, grain, zone=zone, nullable=True)  # type: ignore[arg-type]
-    if type_ in INTEGER_TYPES or type_ in FLOATS or _is_decimal(type_):
-        return _number(words, type_)
+    if is_number(type_):
+        return _number(name, type_)
     return None
 
 
@@ -132,7 +138,7 @@ def with_times(draft: Domain, type_: str) -> Domain:
 
 def drafted_bounds(name: str, type_: str) -> NumberBounds:
     """Return bounds that a column of numbers of this name and type may have."""
-    low, high, _ = _range(_words(name))
+    low, high, _ = _range(name)
     least, most = low, high
     if type_ in INTEGER_TYPES:
         least, most = type_range(type_)
@@ -147,7 +153,12 @@ def sums_only(type_: str, draft: Domain) -> bool:
     """Whether numbers are rather added up than told apart: there are many, or no whole numbers."""
     if type_ in INTEGER_TYPES:
         return isinstance(draft.values, DecimalRange) or draft.size > _MANY
-    return type_ in FLOATS or _is_decimal(type_)
+    return is_number(type_)
+
+
+def is_number(type_: str) -> bool:
+    """Whether columns of a type have numbers, of which domains and bounds can be declared."""
+    return type_ in INTEGER_TYPES or type_ in FLOATS or _is_decimal(type_)
 
 
 def singles_out(name: str) -> bool:
@@ -189,11 +200,10 @@ def _other_labels() -> Domain:
     return Domain.labels(["a", "b", "other"], other="other", nullable=True)
 
 
-def _number(words: frozenset[str], type_: str) -> Domain:
-    # 517 is seventeen past five, unless it is how long something took.
-    if words & _CLOCK and not words & _SPANS and type_ in INTEGER_TYPES:
+def _number(name: str, type_: str) -> Domain:
+    if _is_clock(name, type_):
         return Domain.bins([0, 600, 1200, 1800, 2400], nullable=True)
-    low, high, step = _range(words)
+    low, high, step = _range(name)
     if type_ in INTEGER_TYPES:
         least, most = type_range(type_)
         if step == 1 or high > most or low < least:
@@ -210,16 +220,40 @@ def _number(words: frozenset[str], type_: str) -> Domain:
     return Domain.decimals(low, high, step, nullable=True, outside="clamp")
 
 
-def says_range(name: str) -> bool:
-    """Whether a name says something of the range of its numbers; else a draft has any."""
+def knows_range(name: str, type_: str) -> bool:
+    """Whether a name says in what range its numbers are, whatever rows there are: months, 1 to 12.
+
+    Any other range of `drafted`, of prices for example, is a guess that cuts off what is beyond.
+    """
+    return _is_clock(name, type_) or any(_about(name) & set(names.split()) for names, *_ in _FACTS)
+
+
+def _about(name: str) -> frozenset[str]:
+    """Return what a name is about: its last word, or the one before `of` and the like.
+
+    `hours_per_week` are hours, and no week. A name that begins with `is` or `has` is about a yes.
+    """
+    words = [part for word in _cut(name) for part in _of_person(word)]
+    if words[-3:] == ["day", "of", "week"]:
+        return frozenset({"weekday"})
+    if words[:1] in (["is"], ["has"]):
+        return frozenset(words[:1])
+    link = next((n for n, word in enumerate(words) if n and word in _LINKS), len(words))
+    return frozenset(words[max(link - 1, 0) : link])
+
+
+def _is_clock(name: str, type_: str) -> bool:
+    """Whether 517 is seventeen past five there, unless it is how long something took."""
     words = _words(name)
-    return bool(words & _CLOCK) or any(words & set(names.split()) for names, *_ in _RANGES)
+    return bool(words & _CLOCK and not words & _SPANS) and type_ in INTEGER_TYPES
 
 
-def _range(words: frozenset[str]) -> tuple[int, int, int]:
-    """Return a range, and a step, for numbers of a name with these words."""
-    ranges = (range_ for names, *range_ in _RANGES if words & set(names.split()))
-    low, high, step = next(ranges, (0, 100, 1))
+def _range(name: str) -> tuple[int, int, int]:
+    """Return a range, and a step, for numbers of a name."""
+    about, words = _about(name), _words(name)
+    known = [range_ for names, *range_ in _FACTS if about & set(names.split())]
+    guessed = [range_ for names, *range_ in _GUESSES + _FACTS if words & set(names.split())]
+    low, high, step = (*known, *guessed, (0, 100, 1))[0]
     return low, high, step
 
 
@@ -229,8 +263,11 @@ def _is_decimal(type_: str) -> bool:
 
 def _words(name: str) -> frozenset[str]:
     """Cut a name into words: at signs, where a capital follows a small letter, and before `id`."""
-    words = re.findall(r"[a-z]+", folded(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)))
-    return frozenset(part for word in words for part in _of_person(word))
+    return frozenset(part for word in _cut(name) for part in _of_person(word))
+
+
+def _cut(name: str) -> list[str]:
+    return re.findall(r"[a-z]+", folded(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)))
 
 
 def _of_person(word: str) -> tuple[str, ...]:

@@ -69,7 +69,8 @@ def test_a_draft_looks_at_rows_for_types_alone_and_says_so(file):
     assert "# patient_id is BIGINT: ids need no entry." in text
     assert "persons apart" in found["first_name"][2]
     assert "persons apart" not in found["race_name"][2]
-    assert "[1900, 2030]" in found["year_born"][1]
+    assert found["year_born"][1] == "{ number = true }"
+    assert "If its ends are known: { number = [1900, 2030] }" in found["year_born"][2]
     assert 'unit = "patient_id"' in text
     told = [*ROWS["note"], *ROWS["first_name"], "b, c", "1950", "2009", "113.5", "33936"]
     assert not [value for value in told if value in text]

@@ -21,8 +21,8 @@ from dpsql.errors import SchemaError
 from dpsql.schema import Domain, Schema, Table, Unit
 from dpsql.schema.declarations import MAX_BYTES, parse_toml
 from dpsql.schema.document import TODO, write_toml
-from dpsql.schema.domain import UnknownKeys
-from dpsql.schema.drafts import declaration_hint
+from dpsql.schema.domain import UnknownBounds, UnknownKeys
+from dpsql.schema.drafts import _GUESSES, declaration_hint
 from dpsql.schema.entries import as_code
 from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.stored import table_from_json, table_to_json
@@ -310,7 +310,8 @@ class TestWritingFiles:
         assert parse_toml(text).tables == {"t": {}}
         rules = 'nullable = true, outside = "clamp"'
         assert f"# TODO age = {{ integers = [0, 115], {rules} }}  # SMALLINT: 117 cells" in text
-        assert "# TODO price = { number = [0, 1000] }  # DECIMAL(6,2): to be added up." in text
+        assert "# TODO price = { number = true }  # DECIMAL(6,2): found for a part" in text
+        assert "If its ends are known: { number = [0, 1000] }." in text
         assert f"{{ decimals = [0, 1000], step = 10, {rules} }}" in text
         assert "# VARCHAR: does it tell persons apart?" in text
         assert "# raw is a column of type BLOB: it can't have a domain." in text
@@ -322,7 +323,7 @@ class TestWritingFiles:
     def test_drafts_know_names_and_types_and_nothing_else(self):
         drafts = {
             "month": ("INTEGER", "integers = [1, 12]"),
-            "DayOfWeek": ("TINYINT", "integers = [1, 31]"),
+            "DayOfWeek": ("TINYINT", "integers = [0, 7]"),
             "dep_time": ("BIGINT", "bins = [0, 600, 1200, 1800, 2400]"),
             "sex": ("VARCHAR", 'labels = ["female", "male"]'),
             "born": ("DATE", 'dates = [1920-01-01, 2020-12-31], grain = "year"'),
@@ -347,6 +348,20 @@ class TestWritingFiles:
             )
             assert entry in line
 
+    @pytest.mark.parametrize("type_", ["INTEGER", "DOUBLE", "DECIMAL(18,2)"])
+    def test_no_draft_has_a_range_that_is_a_guess(self, type_):
+        """What a name is about is its last word, or the one before `of` and the like."""
+        facts = ["month", "birth_month", "month_of_birth", "hour", "DayOfWeek", "age", "week"]
+        facts += ["isMember", "age_at_visit", "pickup_lat", "has_children", "dow", "customerAge"]
+        guesses = [word for names, *_ in _GUESSES for word in names.split()]
+        guesses += ["x", "hours_per_week", "visits per month", "month_sales", "day_charge",
+                    "price_per_hour", "age_years", "per", "time_spent_waiting"]  # fmt: skip
+        known = ["time", "dep_time"]
+        (facts if type_ == "INTEGER" else guesses).extend(known)
+        text = write_toml([Table("t", {}, dict.fromkeys([*facts, *guesses], type_))])
+        drafts = parse_toml(text.replace(TODO, "")).tables["t"]
+        assert {name for name, of in drafts.items() if isinstance(of, UnknownBounds)} == {*guesses}
+
     def test_every_draft_fits_its_column(self):
         types = ["TINYINT", "UBIGINT", "DECIMAL(3,2)", "DECIMAL(18,4)", "DOUBLE", "FLOAT", "DATE",
                  "TIMESTAMP", "VARCHAR", "BIGINT"]  # fmt: skip
@@ -364,7 +379,7 @@ class TestWritingFiles:
         texts = {n for n, of in given.unknown.items() if isinstance(of, UnknownKeys)}
         assert {columns[name] for name in texts} == {"VARCHAR"}
         numbers = {columns[name] for name in given.unknown.keys() - texts}
-        assert numbers == {"DECIMAL(3,2)", "DECIMAL(18,4)", "DOUBLE", "FLOAT"}
+        assert numbers == {*types} - {"VARCHAR", "DATE", "TIMESTAMP"}
         assert given.unit is not None
         lines = [
             re.split(" (?:by it, too|texts are known): ", line.removeprefix(TODO))
