@@ -24,6 +24,7 @@ from dpsql.errors import (
     SandboxLimitError,
     SchemaError,
     SqlError,
+    SqlSchemaError,
     StaleSchemaError,
     UnboundedError,
     UnsupportedSqlError,
@@ -61,6 +62,12 @@ from dpsql.sql.frontend import CutsOf, compile_script, no_cuts, no_split
 
 Split = Mapping[str, Ints]
 _WORD = re.compile(r"\w+")
+_QUANTILE = re.compile(
+    r"\b(median|(approx_)?quantile(_(disc|cont))?|(percentile_(disc|cont)\s*\([^()]*\)\s*"
+    r"within\s+group\s*\(\s*order\s+by))[\s(]*$",
+    re.IGNORECASE,
+)
+"""The beginning of a quantile, up to what it is of."""
 _ANY = NumberBounds(Fraction(0), Fraction(1), found=True)
 FoundFact = FoundColumn | BoundedColumn
 """A column whose values, or whose bounds, were found in the rows."""
@@ -151,8 +158,12 @@ class DeclaredData:
         Texts of a file are texts as nobody has declared anything of them: those that are marked are
         taken for numbers, and the statements are checked once more.
         """
-        if not isinstance(error, UnsupportedSqlError) or error.sql is None or error.span is None:
+        if not isinstance(error, UnsupportedSqlError | SqlSchemaError):
             return None
+        if error.sql is None or error.span is None:
+            return None
+        if isinstance(error, SqlSchemaError) and not _QUANTILE.search(error.sql[: error.span[0]]):
+            return None  # a text has a largest, and groups, as it is
         marked = {folded(each) for each in _WORD.findall(error.sql[slice(*error.span)])}
         each = self.source.undeclared_texts(self.by_owner, self.public.names)
         for name, texts in each.items():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import unicodedata
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import dpsql
@@ -88,3 +90,36 @@ def test_bytes_that_are_no_text_do_not_get_in_or_do_no_harm(tmp_path, way, of):
     frame = session.query("SELECT k, COUNT(*) AS n FROM t GROUP BY k", budget=LARGE)
     counts = {k: round(n) for k, n in frame.select("k", "n").rows() if round(n)}
     assert counts == dict.fromkeys(told, 50)
+
+
+def texts(values):
+    """Return a column of bytes as Parquet has one of texts, whether they are texts or not."""
+    found = pa.array(values, pa.binary())
+    return pa.table({"k": pa.StringArray.from_buffers(len(found), *found.buffers()[1:], None)})
+
+
+IN_FILES = {
+    "NUL": (b"b\x00c", "b\x00c"), "the label": (b"(other)", "(other)"),
+    "a million signs": (b"x" * 1_000_000, "(other)"), "no text": (b"b\xffc", "b?c"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("kind", IN_FILES)
+def test_keys_of_files_are_found_or_are_others(tmp_path, kind, ending):
+    """DuckDB writes `?` for bytes of a Parquet file that are no text; CSV with them is refused."""
+    stored, told = IN_FILES[kind]
+    path, values = tmp_path / f"t.{ending}", [b"a"] * 50 + [stored] * 7
+    if ending == "csv":
+        path.write_bytes(b"k\n" + b"\n".join(values))
+    else:
+        pq.write_table(texts(values), path)
+    session, sql = dpsql.Session(path), "SELECT k, COUNT(*) AS n FROM t GROUP BY k"
+    if (kind, ending) == ("no text", "csv"):
+        with pytest.raises(dpsql.SchemaError, match="isn't UTF-8"):
+            session.query(sql, budget=LARGE, keys=KEYS)
+        assert session.ledger.spent == 0
+        return
+    frame = session.query(sql, budget=LARGE, keys=KEYS)
+    counts = {k: round(n) for k, n in frame.select("k", "n").rows() if round(n)}
+    assert counts == {"a": 50, told: 7}

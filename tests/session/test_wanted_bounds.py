@@ -192,6 +192,36 @@ def test_texts_of_a_file_that_have_to_be_numbers_are_declared_so_in_one_line(tmp
     assert session.query(as_text, budget=MUCH)["n"][0] == pytest.approx(2000, abs=1)
 
 
+@pytest.mark.parametrize(
+    "asked",
+    ["MEDIAN(price)", "quantile_disc( (price), 0.5)",
+     "PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY price)"],
+)  # fmt: skip
+def test_quantiles_of_texts_of_a_file_are_of_numbers_in_one_line(tmp_path, asked):
+    path = tmp_path / "sales.csv"
+    duckdb.connect().sql(SALES).pl().write_csv(path)
+    sql = f"SELECT {asked} AS q FROM sales"
+    with pytest.raises(dpsql.SchemaError, match="no public domain") as caught:
+        dpsql.query(path, sql, budget=BUDGET)
+    assert "keys=dpsql.Keys()" in caught.value.hint
+    (typed, *_) = remedies_of(caught.value.hint)
+    assert typed.text == 'schema=dpsql.Schema({"sales": {"price": dpsql.Domain.number()}})'
+    given = eval(f"dict({typed.text})", {"dpsql": dpsql})  # noqa: S307
+    ((truth,),) = duckdb.connect().sql(f"SELECT MEDIAN(price) FROM '{path}'").fetchall()
+    found = dpsql.query(path, sql, budget=MUCH, **given)["q"][0]
+    assert found == pytest.approx(float(truth), abs=1)
+
+
+@pytest.mark.parametrize("asked", ["MAX(price) AS m", "price, COUNT(*) AS n"])
+def test_what_texts_have_as_they_are_is_found(tmp_path, asked):
+    path = tmp_path / "sales.csv"
+    duckdb.connect().sql(SALES).pl().write_csv(path)
+    by = " GROUP BY price" if asked[0] == "p" else ""
+    with pytest.raises(dpsql.SchemaError) as caught:
+        dpsql.query(path, f"SELECT {asked} FROM sales{by}", budget=BUDGET)
+    assert caught.value.hint.startswith("pass keys=dpsql.Keys()")
+
+
 @pytest.mark.parametrize("asked", ["COUNT_IF(year(city) = 2024)", "SUM(year(price))"])
 def test_what_is_no_number_either_is_not_declared_as_one(tmp_path, asked):
     path = tmp_path / "sales.csv"
