@@ -9,10 +9,10 @@ from dpsql.errors import SchemaError, StaleSchemaError, UnboundedError, printabl
 from dpsql.hints import option
 from dpsql.schema.checks import bounds_from_checks, values_from_checks
 from dpsql.schema.declarations import Schema
-from dpsql.schema.declared import GENERATED, KnownColumn, enum_labels, fitted
 from dpsql.schema.domain import COLLATED, Declaration, Domain, NumberBounds
 from dpsql.schema.entries import check_expressions, domains_of, expressions_of
 from dpsql.schema.facts import Catalog, StoredColumn
+from dpsql.schema.fitting import GENERATED, KnownColumn, enum_labels, fitted
 from dpsql.schema.grain import grain
 from dpsql.schema.groups import Groups
 from dpsql.schema.keys import check_way, references_for

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.declarations import Schema, parse_toml
-from dpsql.schema.declared import from_declaration
 from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds, UnknownBounds, UnknownKeys
 from dpsql.schema.drafts import (
     PERSONS,
@@ -26,6 +25,7 @@ from dpsql.schema.drafts import (
 )
 from dpsql.schema.entries import WIDTH, as_entry, listed, toml_key, toml_text
 from dpsql.schema.facts import Catalog
+from dpsql.schema.fitting import from_declaration
 from dpsql.schema.groups import Groups
 from dpsql.schema.keys import KeyCatalog, check_way, comparable, read_keys, references_for
 from dpsql.schema.names import folded

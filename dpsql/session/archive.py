@@ -21,8 +21,8 @@ from dpsql.release.found_keys import FoundKeys, KeptKeys, decode_keys, holds_key
 from dpsql.release.measurements import decode
 from dpsql.request import Request, digest
 from dpsql.schema import Table
-from dpsql.schema.declared import from_declaration
 from dpsql.schema.domain import DERIVED, OTHER, Domain
+from dpsql.schema.fitting import from_declaration
 from dpsql.schema.grain import declared_type, origins, paths_read
 from dpsql.session.key_source import OF_COLUMN, KeySource
 from dpsql.session.purpose import NO_PLAN, DataState, charged_table, purpose, without_bound

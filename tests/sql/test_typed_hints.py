@@ -47,7 +47,6 @@ select as many columns in each\\.
 the most frequent value follows from counts: .*
 """,
     "what is asked has no form of its own: it is to be thought over": """
-use IN \\(…\\), or compare with a single value\\.
 leave it out, or compute on groups, with GROUP BY\\.
 compare with its columns by = after WHERE, and return .*
 leave the parentheses out, or write a query with a name: .*

@@ -40,7 +40,7 @@ from dpsql.rows.measure import condition
 from dpsql.rows.types import RowType, row_type
 from dpsql.rows.write import RowWriter, known_as
 from dpsql.schema import Table
-from dpsql.schema.declared import GENERATED
+from dpsql.schema.fitting import GENERATED
 from dpsql.schema.names import quoted_name
 
 

@@ -54,9 +54,9 @@ from dpsql.schema.catalog import (
     read_table,
     unit_of,
 )
-from dpsql.schema.declared import GENERATED, KnownColumn, fitted
 from dpsql.schema.domain import ZONED, Domain
 from dpsql.schema.facts import Catalog, StoredKeys, StoredView
+from dpsql.schema.fitting import GENERATED, KnownColumn, fitted
 from dpsql.schema.keys import KeyCatalog, read_keys
 from dpsql.schema.limits import limited
 from dpsql.schema.lookup import attached_file, find, find_view, is_table, storing

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, SandboxLimitError, printable
 from dpsql.schema import Domain
-from dpsql.schema.declared import enum_labels
+from dpsql.schema.fitting import enum_labels
 from dpsql.schema.names import enum_type, folded, quoted_text
 from dpsql.schema.sequences import FLOATS
 from dpsql.sql.sandbox.helper import Helper, HelperError, Reply, helper
