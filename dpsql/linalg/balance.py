@@ -139,8 +139,8 @@ class _ColumnLengths:
         even = fixed - before + 4 * (square @ self._squares[at])
         changes = np.where(self._allowed(vector), np.stack([even - odd, even + odd]), np.inf)
         least = float(changes.min())
-        found = int((changes.ravel() <= least + AS_GOOD * (before + fixed)).argmax())
-        sign, row = divmod(found, len(odd))
+        move = int((changes.ravel() <= least + AS_GOOD * (before + fixed)).argmax())
+        sign, row = divmod(move, len(odd))
         return _Move(float(changes[sign, row]), row, vector, 2 * sign - 1)
 
     def _allowed(self, vector: int) -> NDArray[np.bool_]:

@@ -84,11 +84,11 @@ def merged(rows: Array) -> tuple[Array, Ints, Array] | None:
     """
     if rows.shape[1] < WORTHWHILE:
         return None
-    found, first, classes, counts = np.unique(
+    codes, first, classes, counts = np.unique(
         alike(rows), return_index=True, return_inverse=True, return_counts=True
     )
-    zeros = int((found[:1] == 0).sum())
-    if 2 * len(found) > rows.shape[1] or len(found) == zeros:
+    zeros = int((codes[:1] == 0).sum())
+    if 2 * len(codes) > rows.shape[1] or len(codes) == zeros:
         return None
     entries = 1 / np.sqrt(counts[zeros:])
     return rows[:, first[zeros:]] / entries, classes - zeros, entries
@@ -112,9 +112,9 @@ def _directions(rows: Array, shape: Sequence[int], axis: int) -> Array:
     shares = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
     angles = np.outer(np.arange(1, FEW + 1), 1 + 0.37 * np.arange(len(tensor)) ** 2)
     combined = (np.cos(angles) * shares) @ tensor
-    _, sizes, found = np.linalg.svd(combined, full_matrices=False)
+    _, sizes, directions = np.linalg.svd(combined, full_matrices=False)
     rank = int((sizes > DEPENDENT * sizes[0]).sum())
-    return np.ascontiguousarray(found[:rank].T) if 0 < rank < FEW else np.eye(n)
+    return np.ascontiguousarray(directions[:rank].T) if 0 < rank < FEW else np.eye(n)
 
 
 def _times(rows: Array, tables: Sequence[Array]) -> Array:

@@ -65,11 +65,11 @@ def taken(edges: tuple[Ints, Ints], sizes: tuple[int, int], capacity: int) -> Ta
     if left.size:
         lefts, left = numbered(left, sizes[0])
         rights, right = numbered(right, sizes[1])
-        found = _core((left, right), (len(lefts), len(rights)), capacity)
-        own = found.by != NOBODY
-        by[rights[own]] = lefts[found.by[own]]
-        cut_left[lefts[found.left]] = True
-        cut_right[rights[found.right]] = True
+        flow = _core((left, right), (len(lefts), len(rights)), capacity)
+        matched = flow.by != NOBODY
+        by[rights[matched]] = lefts[flow.by[matched]]
+        cut_left[lefts[flow.left]] = True
+        cut_right[rights[flow.right]] = True
     return Taken(by, cut_left, cut_right)
 
 
@@ -81,8 +81,8 @@ def numbered(codes: Ints, most: int) -> tuple[Ints, Ints]:
         most: what they are below.
     """
     if most > _DENSE * max(codes.size, 1):
-        found, places = np.unique(codes, return_inverse=True)
-        return found, places
+        distinct, places = np.unique(codes, return_inverse=True)
+        return distinct, places
     there = np.zeros(most, dtype=np.bool_)
     there[codes] = True
     return np.flatnonzero(there), (np.cumsum(there) - 1)[codes]
@@ -104,10 +104,10 @@ def _core(edges: tuple[Ints, Ints], sizes: tuple[int, int], capacity: int) -> Ta
     del ends, room, first, last
     flow = maximum_flow(graph, 0, sink).flow
     by = np.full(rights, NOBODY, dtype=np.int64)
-    own = slice(*flow.indptr[[1, 1 + lefts]])  # the rows of those on the left
-    moved = flow.data[own] > 0
+    from_lefts = slice(*flow.indptr[[1, 1 + lefts]])  # the rows of those on the left
+    moved = flow.data[from_lefts] > 0
     whose = np.repeat(np.arange(lefts), np.diff(flow.indptr[1 : lefts + 2]))
-    by[flow.indices[own][moved] - 1 - lefts] = whose[moved]
+    by[flow.indices[from_lefts][moved] - 1 - lefts] = whose[moved]
     return _with_cut(edges, by, lefts, capacity)
 
 

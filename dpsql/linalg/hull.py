@@ -34,8 +34,8 @@ def hull(rows: Array) -> Numbers:
         return np.arange(count)
     from scipy.spatial import ConvexHull  # slow to import, and seldom needed
 
-    found = _firsts(points.T, _without_flat(points.T, ConvexHull(points.T).vertices))
-    return found if SPARE * len(found) <= count else np.arange(count)
+    corners = _firsts(points.T, _without_flat(points.T, ConvexHull(points.T).vertices))
+    return corners if SPARE * len(corners) <= count else np.arange(count)
 
 
 def _firsts(points: Array, chosen: NDArray[np.integer]) -> Numbers:

@@ -97,13 +97,13 @@ def descend(
     value, slope = objective(point)
     while left > 0 and not done() and float(slope @ slope) > (LEVEL * value) ** 2:
         direction = memory.direction(slope)
-        found, tried = _along(objective, point, value, slope, direction, left)
+        moved, tried = _along(objective, point, value, slope, direction, left)
         left -= tried
-        if found is None:
+        if moved is None:
             if not memory.forget():
                 break
             continue
-        step, after, now = found
+        step, after, now = moved
         memory.learn(step, now - slope)
         gained = value - after
         point, value, slope = point + step, after, now
@@ -198,7 +198,7 @@ class Accelerated:
         step, weights = r, np.sqrt(delta)
         if len(self._xs) > 1:
             xs, rs = (np.diff(np.array(kept), axis=0).T for kept in (self._xs, self._rs))
-            found, *_ = np.linalg.lstsq(rs * weights[:, None], r * weights, rcond=DEPENDENT)
-            step = r - (xs + rs) @ found
+            mixture, *_ = np.linalg.lstsq(rs * weights[:, None], r * weights, rcond=DEPENDENT)
+            step = r - (xs + rs) @ mixture
         moved = x + few_of_weighted(np.clip(step, -LONGEST, LONGEST), weights)
         return np.asarray(np.exp(moved - moved.max()))

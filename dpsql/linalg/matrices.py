@@ -137,8 +137,10 @@ class StructuredMatrix(ABC):
             small, of, entries = classes
             inverse = independent_inverse(small) * entries[:, None]
             return Dense(np.vstack([inverse, np.zeros((1, len(small)))])[of])
-        if (found := narrow(matrix, shape)) is not None and _is_wide(found.small):
-            return Dense(np.ascontiguousarray(found.widen(independent_inverse(found.small).T).T))
+        if (narrowed := narrow(matrix, shape)) is not None and _is_wide(narrowed.small):
+            return Dense(
+                np.ascontiguousarray(narrowed.widen(independent_inverse(narrowed.small).T).T)
+            )
         if _is_wide(matrix):
             return Dense(independent_inverse(matrix))
         return Dense(independent_inverse(matrix.T).T)
@@ -603,13 +605,13 @@ class Intervals(StructuredMatrix):
         """Count the runs that contain both cells of a pair: running totals of their corners."""
         n = self.cells * (1 + self.wraps)
         corners = np.zeros((n + 1, n + 1))
-        for one, other, sign in (
+        for corner, other, sign in (
             (self.low, self.low, 1.0),
             (self.high, self.high, 1.0),
             (self.low, self.high, -1.0),
             (self.high, self.low, -1.0),
         ):
-            np.add.at(corners, (one, other), sign)
+            np.add.at(corners, (corner, other), sign)
         full = corners.cumsum(axis=0).cumsum(axis=1)[:n, :n]
         return np.asarray(full.reshape(n // self.cells, self.cells, -1, self.cells).sum((0, 2)))
 

@@ -121,8 +121,8 @@ class Nested:
         for k in range(1, len(a)):
             down[k] -= squares[k - 1] / down[k - 1]
             up[-k - 1] -= squares[-k] / up[-k]
-        found = (1 / (down + up - a)) @ (STEP / math.pi * np.sqrt(s))
-        return np.asarray(np.append(found, 0.0)[self.levels])
+        entries = (1 / (down + up - a)) @ (STEP / math.pi * np.sqrt(s))
+        return np.asarray(np.append(entries, 0.0)[self.levels])
 
     def _shares(self, delta: Array) -> Array:
         """Return the weights of the levels."""

@@ -106,12 +106,12 @@ def independent_rows(rows: Array, negligible: float) -> tuple[Array, Array]:
     of the products of the rows with each other, which are a tenth of the work of singular values.
     """
     values, vectors = np.linalg.eigh(rows @ rows.T)
-    found = vectors[:, values > negligible * values[-1]].T @ rows
+    basis = vectors[:, values > negligible * values[-1]].T @ rows
     # A rotation of the rows keeps their Gram matrix, whatever rounding does to eigenvalues. They
     # are orthogonal but for that, so that their own products are a system that is easily solved.
-    norms = np.sqrt(np.square(found).sum(axis=1))[:, None]
-    unit = found / norms
-    return np.ascontiguousarray(found), np.asarray((np.linalg.solve(unit @ unit.T, unit) / norms).T)
+    norms = np.sqrt(np.square(basis).sum(axis=1))[:, None]
+    unit = basis / norms
+    return np.ascontiguousarray(basis), np.asarray((np.linalg.solve(unit @ unit.T, unit) / norms).T)
 
 
 def full_rank_root(gram: Array) -> Array:

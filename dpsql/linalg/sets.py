@@ -46,12 +46,12 @@ def subsets(items: Sequence[Item]) -> chain[tuple[Item, ...]]:
 
 def largest_sets(sets: Sequence[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
     """Yield the sets that are not inside of others."""
-    if sum(1 << len(one) for one in sets) <= _MANY:
-        parts = {frozenset(p) for one in sets for p in subsets(one) if p != one}
-        yield from (one for one in sets if frozenset(one) not in parts)
+    if sum(1 << len(set_) for set_ in sets) <= _MANY:
+        parts = {frozenset(p) for set_ in sets for p in subsets(set_) if p != set_}
+        yield from (set_ for set_ in sets if frozenset(set_) not in parts)
         return
     largest: list[frozenset[str]] = []  # few wide ones, then
-    for one in sorted(map(frozenset, sets), key=len, reverse=True):
-        if not any(one < other for other in largest):
-            largest.append(one)
-    yield from (one for one in sets if frozenset(one) in largest)
+    for candidate in sorted(map(frozenset, sets), key=len, reverse=True):
+        if not any(candidate < other for other in largest):
+            largest.append(candidate)
+    yield from (set_ for set_ in sets if frozenset(set_) in largest)

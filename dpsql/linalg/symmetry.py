@@ -54,19 +54,19 @@ def symmetries(
         moved: what a permutation of the cells is over the classes; None if it parts some.
     """
     cells = np.arange(math.prod(shape)).reshape(tuple(shape))
-    found = []
+    permutations = []
     reverse = moved(cells[tuple(slice(None, None, -1) for _ in shape)].ravel())
     if reverse is not None and _leaves_alone(rows, reverse):
-        found.append(reverse)
+        permutations.append(reverse)
     used: set[int] = set()
     for i in range(len(shape)):
         for j in range(i + 1, len(shape)):
             if shape[i] == shape[j] and not {i, j} & used:
                 exchange = moved(cells.swapaxes(i, j).ravel())
                 if exchange is not None and _leaves_alone(rows, exchange):
-                    found.append(exchange)
+                    permutations.append(exchange)
                     used |= {i, j}
-    return found
+    return permutations
 
 
 def _leaves_alone(rows: Array, permutation: Permutation) -> bool:
@@ -75,8 +75,8 @@ def _leaves_alone(rows: Array, permutation: Permutation) -> bool:
         vector = np.cos(np.arange(n) ** 2 * 0.37 * probe + probe)
         expected = rows.T @ (rows @ vector)
         # Permuted, G z becomes (G z)[π] for a G that is left alone.
-        found = rows.T @ (rows @ vector[permutation])
-        if np.abs(found - expected[permutation]).max() > TOLERANCE * np.abs(expected).max():
+        image = rows.T @ (rows @ vector[permutation])
+        if np.abs(image - expected[permutation]).max() > TOLERANCE * np.abs(expected).max():
             return False
     return True
 
@@ -87,15 +87,15 @@ def blocks(permutations: Sequence[Permutation], cells: int) -> list[Subspace]:
     for permutation in permutations:
         images += [image[permutation] for image in images]
     first = np.min(images, axis=0)  # of each cell's orbit
-    found = []
+    bases = []
     for signs in product((1.0, -1.0), repeat=len(permutations)):
         weights = [1.0]
         for sign in signs:
             weights += [sign * weight for weight in weights]
         block = _block(images, weights, np.unique(first), cells)
         if len(block.cells):
-            found.append(block)
-    return found
+            bases.append(block)
+    return bases
 
 
 def _block(

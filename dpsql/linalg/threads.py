@@ -124,13 +124,13 @@ def interruptibly(work: Callable[[], T]) -> T:
     """
     if threading.current_thread() is not threading.main_thread():
         return work()
-    found: list[T] = []
+    results: list[T] = []
     raised: list[BaseException] = []
     done, context = threading.Event(), contextvars.copy_context()
 
     def run() -> None:
         try:
-            found.append(context.run(work))
+            results.append(context.run(work))
         except BaseException as error:  # whatever it is, the main thread raises it
             raised.append(error)
         finally:
@@ -148,7 +148,7 @@ def interruptibly(work: Callable[[], T]) -> T:
         raise
     if raised:
         raise raised.pop()
-    return found.pop()
+    return results.pop()
 
 
 def _end(thread: threading.Thread) -> None:
