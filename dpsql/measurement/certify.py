@@ -156,8 +156,8 @@ def costs_of_rows(
                 alone += times * len(spaces) * least
             elif cost.varies or by_measure:
                 each = [_cost_of(cost, space, by_measure) for space in spaces]
-                varying += (one for one in each if one.varies)
-                alone += times * most * sum(not one.varies for one in each)
+                varying += (cost_ for cost_ in each if cost_.varies)
+                alone += times * most * sum(not cost_.varies for cost_ in each)
             else:
                 alone += times * len(spaces) * most
     return alone, varying
@@ -167,8 +167,8 @@ def _cost_of(
     cost: RowCost, space: tuple[str, ...], by_measure: Mapping[str, Sequence[Support]]
 ) -> RowCost:
     """Return what one set of a block costs a row, of a measure where its rows add something."""
-    found = [support for name in space for support in by_measure.get(name, ())]
-    return cost.named(space).supported(found) if found else cost.named(space)
+    supports = [support for name in space for support in by_measure.get(name, ())]
+    return cost.named(space).supported(supports) if supports else cost.named(space)
 
 
 def privacy_cost(

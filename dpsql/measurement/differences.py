@@ -199,10 +199,10 @@ class _Own(NamedTuple):
     def beyond(self) -> Fraction:
         """The most that its differences cost besides."""
         charged, counted, others, weight = self
-        found = [Fraction(0), min(charged, others) + weight - charged]
+        bounds = [Fraction(0), min(charged, others) + weight - charged]
         if others < charged < counted:
-            found.append((counted - charged) / (counted - others) * weight)
-        return max(found)
+            bounds.append((counted - charged) / (counted - others) * weight)
+        return max(bounds)
 
 
 def beyond(
@@ -225,35 +225,35 @@ def beyond(
             if rows.setdefault(table, (most, condition)) != (most, condition):
                 raise InternalError("differences are for several numbers of rows of a unit")
             weights[table] = weights.get(table, Fraction(0)) + difference.weight
-    own: dict[str, _Own] = {}
+    costs: dict[str, _Own] = {}
     for table, weight in weights.items():
         most, condition = rows[table]
         charged = cost_of(blocks, table, most, spreads, evenly=False)
-        own[table] = _Own(charged, *costs_by(blocks, table, most, spreads, condition), weight)
-    found = sum((one.beyond for one in own.values()), Fraction(0))
-    if found and len(own) <= MOST_TABLES:
-        charged = sum((one.charged for one in own.values()), Fraction(0))
-        return min(found, max(Fraction(0), _largest(own, differences) - charged))
-    return found
+        costs[table] = _Own(charged, *costs_by(blocks, table, most, spreads, condition), weight)
+    surplus = sum((table_costs.beyond for table_costs in costs.values()), Fraction(0))
+    if surplus and len(costs) <= MOST_TABLES:
+        charged = sum((table_costs.charged for table_costs in costs.values()), Fraction(0))
+        return min(surplus, max(Fraction(0), _largest(costs, differences) - charged))
+    return surplus
 
 
-def _largest(own: Mapping[str, _Own], differences: Sequence[Difference]) -> Fraction:
+def _largest(costs: Mapping[str, _Own], differences: Sequence[Difference]) -> Fraction:
     """Return the largest cost of all states of a unit, of tables and differences together.
 
     From each state to the next one table changes, in the order of Gray, so that sums are kept.
     """
-    numbers = {table: i for i, table in enumerate(own)}
-    parts = [n for one in own.values() for n in (one.counted, one.others)]
+    numbers = {table: i for i, table in enumerate(costs)}
+    parts = [n for table_costs in costs.values() for n in (table_costs.counted, table_costs.others)]
     common = math.lcm(*(n.denominator for n in (*parts, *(d.weight for d in differences))))
     counted, others = ([int(n * common) for n in parts[i::2]] for i in (0, 1))
-    whole: list[list[tuple[int, int]]] = [[] for _ in own]
+    whole: list[list[tuple[int, int]]] = [[] for _ in costs]
     for difference in differences:
         i, j = (numbers[table] for table in difference.tables)
         whole[i].append((j, int(difference.weight * common)))
         whole[j].append((i, int(difference.weight * common)))
-    state, now = [False] * len(own), sum(others)
+    state, now = [False] * len(costs), sum(others)
     largest = now
-    for step in range(1, 1 << len(own)):
+    for step in range(1, 1 << len(costs)):
         at = (step & -step).bit_length() - 1
         now += (others[at] - counted[at]) if state[at] else (counted[at] - others[at])
         now += sum(w if state[j] == state[at] else -w for j, w in whole[at])
@@ -303,19 +303,19 @@ def _norms_by(
         raise InternalError("a condition is on other cells than are measured")
     times, parts, axes = 1, list[NDArray[Any]](), list[int]()
     for factor in block.factors:
-        own = [axis for axis in factor.axes if axis in places]
-        part = factor.column_squares(own) if own else None
-        if own and part is None:
+        axes_here = [axis for axis in factor.axes if axis in places]
+        part = factor.column_squares(axes_here) if axes_here else None
+        if axes_here and part is None:
             return largest, largest
         if part is None:
             times *= factor.largest_column_norm_squared
             continue
         parts.append(part)
-        axes += own
-    found = np.asarray(reduce(np.multiply.outer, parts, np.array(times, dtype=object)))
-    found = found.transpose([axes.index(axis) for axis in places])
+        axes += axes_here
+    norms = np.asarray(reduce(np.multiply.outer, parts, np.array(times, dtype=object)))
+    norms = norms.transpose([axes.index(axis) for axis in places])
     counted = condition.counted
-    return int(found[counted].max(initial=0)), int(found[~counted].max(initial=0))
+    return int(norms[counted].max(initial=0)), int(norms[~counted].max(initial=0))
 
 
 def cost_of(
@@ -335,8 +335,8 @@ def cost_of(
         spreads: how far these are apart.
         evenly: whether n of these rows must cost n/rows of it at most: C_r, else c_r.
     """
-    own = (block for block in blocks if _is_of(block, table, rows))
-    return sum((block.cost(spreads, evenly=evenly) for block in own), Fraction(0))
+    counted_blocks = (block for block in blocks if _is_of(block, table, rows))
+    return sum((block.cost(spreads, evenly=evenly) for block in counted_blocks), Fraction(0))
 
 
 def _is_of(block: BlockStrategy, table: str, rows: int) -> bool:

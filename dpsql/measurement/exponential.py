@@ -88,9 +88,9 @@ def exponential_mechanism(
             each = (
                 m.numerator * weights[d] / m.denominator for m, d in zip(many, away, strict=True)
             )
-            found = _first_above(each, uniform, known)
-        if found is not None:
-            return found
+            winner = _first_above(each, uniform, known)
+        if winner is not None:
+            return winner
 
 
 def selection_cost(epsilon: Fraction) -> Fraction:

@@ -259,8 +259,8 @@ class DenseFactor(IntegerFactor):
         among = np.abs(np.array(self._gram, dtype=object)).reshape(*self._shape, *self._shape)
         half = len(self._shape)
         others = [i for i, axis in enumerate(self._axes) if axis not in axes]
-        found = among.max(axis=(*others, *(half + i for i in others)), initial=0)
-        return np.asarray(found, dtype=object)
+        largest = among.max(axis=(*others, *(half + i for i in others)), initial=0)
+        return np.asarray(largest, dtype=object)
 
     def column_sums(self, axes: Collection[int]) -> NDArray[Any] | None:
         """Add up all magnitudes, in integers of any size; of many cells none are."""
@@ -281,8 +281,8 @@ class DenseFactor(IntegerFactor):
         """Return the largest of numbers in digits, by the cells of some axes."""
         numbers = sum(digit.astype(object) << bits * k for k, digit in enumerate(digits))
         others = tuple(i for i, axis in enumerate(self._axes) if axis not in axes)
-        found = np.reshape(numbers, self._shape).max(axis=others, initial=0)
-        return np.asarray(found, dtype=object)  # also a single number, which is no array
+        largest = np.reshape(numbers, self._shape).max(axis=others, initial=0)
+        return np.asarray(largest, dtype=object)  # also a single number, which is no array
 
     @cached_property
     def _gram(self) -> list[list[int]]:
@@ -306,8 +306,8 @@ class DenseFactor(IntegerFactor):
         gram = self._gram if few else _multiplied(self._matrix.T)
         shift = -min(0, *map(min, gram))
         trace = sum(row[i] for i, row in enumerate(gram))
-        found = (max(sum(abs(x + c) for x in row) for row in gram) for c in (0, shift))
-        return min(trace, *found)
+        norms = (max(sum(abs(x + c) for x in row) for row in gram) for c in (0, shift))
+        return min(trace, *norms)
 
     def _check_rows(self) -> None:
         if self._matrix.shape[0] >= 1 << 20:
@@ -433,9 +433,9 @@ class EvenFactor(IntegerFactor):
         if self.cells > MOST_MULTIPLIED:
             return None
         apart = 2 * self._a * self._b + self.cells * self._b**2
-        found = np.full((self.cells, self.cells), abs(apart), dtype=object)
-        np.fill_diagonal(found, self._a**2 + apart)
-        return found
+        products = np.full((self.cells, self.cells), abs(apart), dtype=object)
+        np.fill_diagonal(products, self._a**2 + apart)
+        return products
 
     def column_sums(self, axes: Collection[int]) -> NDArray[Any] | None:
         """Return the sum that all columns have."""
@@ -458,9 +458,9 @@ class EvenFactor(IntegerFactor):
         """Take a times each cell and b times the sum of all; exactly, for Python's integers."""
         if not self._b:
             return np.asarray(self._a * counts)
-        found = np.asarray(self._a * counts)
-        found += self._b * counts.sum(axis=axis, keepdims=True)
-        return found
+        sums = np.asarray(self._a * counts)
+        sums += self._b * counts.sum(axis=axis, keepdims=True)
+        return sums
 
 
 class CenteredFactor(EvenFactor):
@@ -678,8 +678,8 @@ class UnitFactor(IntegerFactor):
         """The largest ‖Bh‖² of a unit, exact; of its columns, if a unit is in one group."""
         bent = 2 * self._own * self._all - self.groups * self._all**2
         peak = self._own**2 // (2 * bent) if bent > 0 else self._most
-        found = (self._own**2 * s - bent * s**2 for s in self._counts(peak))
-        return max(found)
+        norms = (self._own**2 * s - bent * s**2 for s in self._counts(peak))
+        return max(norms)
 
     @property
     def stretch_squared(self) -> int:

@@ -100,8 +100,8 @@ def quantile_for(count: int) -> Quantile:
 def quantile_of_few(probabilities: Floats) -> Floats:
     """Compute Φ⁻¹ one by one: Wichura (1988), algorithm AS 241, PPND16, as Python has it."""
     inverse = NormalDist().inv_cdf
-    found = (inverse(p) if p > 0 else -math.inf for p in probabilities.tolist())
-    return np.fromiter(found, np.float64, len(probabilities))
+    quantiles = (inverse(p) if p > 0 else -math.inf for p in probabilities.tolist())
+    return np.fromiter(quantiles, np.float64, len(probabilities))
 
 
 def quantile_of_many() -> Quantile:

@@ -206,14 +206,14 @@ class HalvedPlan(QuantilePlan):
         value that has one row so near, or a gap, is within the window, and so are those beside the
         gap; of all other places all cuts have the score −R. One row more is for rounding.
         """
-        off, found = dict[int | None, Fraction]({None: Fraction(0)}), list[RankWindow]()
+        off, windows = dict[int | None, Fraction]({None: Fraction(0)}), list[RankWindow]()
         for part in self.parts:
             p, probability = part.probability, self.probabilities[part.at]
             rows = Fraction(-self.least(part), p.denominator) + 2
             off[part.at] = rows + (1 - p) * off[part.low] + p * off[part.high]
             reach = math.ceil(probability.denominator * off[part.at])
-            found.append(RankWindow(probability, reach))
-        return tuple(found)
+            windows.append(RankWindow(probability, reach))
+        return tuple(windows)
 
     def is_for(self, ranking: Ranking) -> bool:
         """Whether it is the plan for the values of some rows, which are those of one of them."""
@@ -273,13 +273,14 @@ class _PartRows(NamedTuple):
     high: _Cut
 
     @classmethod
-    def of(cls, found: RankedRows, own: slice, low: _Cut, high: _Cut) -> _PartRows:
+    def of(cls, ranks: RankedRows, group: slice, low: _Cut, high: _Cut) -> _PartRows:
         """Return those of a group, as far as they were read."""
         below, upto = (
-            np.clip(rows[own], low.rows, high.rows) - low.rows for rows in (found.below, found.upto)
+            np.clip(rows[group], low.rows, high.rows) - low.rows
+            for rows in (ranks.below, ranks.upto)
         )
         there = below < upto
-        return cls(found.places[own][there], below[there], upto[there], low, high)
+        return cls(ranks.places[group][there], below[there], upto[there], low, high)
 
     @property
     def size(self) -> int:
@@ -325,12 +326,12 @@ class _PartCuts:
         near = (rows.upto > first) & (rows.below < last)
         places, below, upto = rows.places[near], rows.below[near], rows.upto[near]
         begun, ended, share = np.maximum(below, first), np.minimum(upto, last), upto - below
-        own, ends = places.tolist(), np.arange(len(places))
+        taken, ends = places.tolist(), np.arange(len(places))
         row, at = np.arange(first, last), np.repeat(ends, ended - begun)
         if len(row) != len(at):
             raise InternalError("rows near a quantile are missing")
-        free, between = [rows.low.place, *(place + 1 for place in own)], np.append(0, upto)
-        gaps = [end - start for start, end in zip(free, [*own, rows.high.place + 1], strict=True)]
+        free, between = [rows.low.place, *(place + 1 for place in taken)], np.append(0, upto)
+        gaps = [end - start for start, end in zip(free, [*taken, rows.high.place + 1], strict=True)]
         beside = np.concatenate([(begun - below)[:1], (upto - ended)[-1:]])
         ends = np.concatenate([ends[:1], ends[-1:]])
         line = Stretches(
@@ -356,9 +357,9 @@ class _Drawing:
 
     def read(self, windows: Sequence[RankWindow]) -> RankedRows:
         """Return the values in windows."""
-        found = self.ranking.run(windows)
-        found.check(self.plan.groups, self.plan.line, len(windows))
-        return found
+        ranks = self.ranking.run(windows)
+        ranks.check(self.plan.groups, self.plan.line, len(windows))
+        return ranks
 
     def all(self) -> RankedRows:
         """Return all values, which are needed hardly ever."""
@@ -369,13 +370,13 @@ class _Drawing:
 
     def cuts(self, near: RankedRows, group: int) -> list[_Cut]:
         """Draw the cuts of a group, one level after the other; return them in ascending order."""
-        found, rows, line = dict[int, _Cut](), near, self.plan.line
+        drawn, rows, line = dict[int, _Cut](), near, self.plan.line
         for part in self.plan.parts:
-            own = by_group(rows)(group)
-            size = int(rows.sizes[own][0]) if own.start < own.stop else 0
-            low = _Cut(line.low, 0) if part.low is None else found[part.low]
-            high = _Cut(line.high, size) if part.high is None else found[part.high]
-            values = _PartRows.of(rows, own, low, high)
+            group_rows = by_group(rows)(group)
+            size = int(rows.sizes[group_rows][0]) if group_rows.start < group_rows.stop else 0
+            low = _Cut(line.low, 0) if part.low is None else drawn[part.low]
+            high = _Cut(line.high, size) if part.high is None else drawn[part.high]
+            values = _PartRows.of(rows, group_rows, low, high)
             p, least = part.probability, self.plan.least(part)
             cuts = _PartCuts.of(values, p, least)
             at, number = cuts.line.draw(self.plan.epsilon / score_range(p), self.bits)
@@ -389,8 +390,8 @@ class _Drawing:
                 values = _PartRows.of(rows, by_group(rows)(group), low, high)
                 if at < cuts.gaps:
                     left = values.drawn_at(place, self.bits)
-            found[part.at] = _Cut(place, low.rows + left)
-        return [found[at] for at in sorted(found)]
+            drawn[part.at] = _Cut(place, low.rows + left)
+        return [drawn[at] for at in sorted(drawn)]
 
 
 # ── Before anything is drawn ─────────────────────────────────────────────────────────────────────
@@ -432,13 +433,13 @@ def _off(among: Sequence[Fraction]) -> dict[Fraction, float]:
 
     Of the rows by which those at which rows were parted are off, a part comes to its own.
     """
-    found = dict[int | None, float]({None: 0.0})
+    spreads = dict[int | None, float]({None: 0.0})
     for part in parts_of(among):
         p = float(part.probability)
-        found[part.at] = math.hypot(
-            _spread(part.probability), (1 - p) * found[part.low], p * found[part.high]
+        spreads[part.at] = math.hypot(
+            _spread(part.probability), (1 - p) * spreads[part.low], p * spreads[part.high]
         )
-    return {p: found[at] for at, p in enumerate(among)}
+    return {p: spreads[at] for at, p in enumerate(among)}
 
 
 def rows_needed(drawn: RankDraw) -> float:
@@ -454,16 +455,16 @@ def rows_needed(drawn: RankDraw) -> float:
 
 def _groups(among: Sequence[Fraction], line: ValueLine) -> dict[Fraction, float]:
     """Return ε times the number of rows that a group needs for each quantile."""
-    found = dict[int | None, float]({None: 0.0})
+    needed = dict[int | None, float]({None: 0.0})
     for part in parts_of(among):
         p, (low, high) = among[part.at], (part.low, part.high)
         below = p if low is None else p - among[low]
         above = 1 - p if high is None else among[high] - p
         sides = ((low, below), (high, above))
         beyond = math.log(line.width)
-        own = max((beyond if end is None else _BETWEEN) / float(rows) for end, rows in sides)
-        found[part.at] = max(own * _spread(part.probability), found[low], found[high])
-    return {p: found[at] for at, p in enumerate(among)}
+        least = max((beyond if end is None else _BETWEEN) / float(rows) for end, rows in sides)
+        needed[part.at] = max(least * _spread(part.probability), needed[low], needed[high])
+    return {p: needed[at] for at, p in enumerate(among)}
 
 
 def _spread(probability: Fraction) -> float:

@@ -115,8 +115,8 @@ def find_keys(
     for number, round_ in enumerate(plan.rule.rounds):
         on_round(number, len(plan.rule.rounds))
         if len(told) < plan.most:
-            for found in _round(number, round_, plan.most, scores, frozenset(told), bits):
-                told.setdefault(found.key, found)
+            for key_found in _round(number, round_, plan.most, scores, frozenset(told), bits):
+                told.setdefault(key_found.key, key_found)
     return tuple(sorted(told.values())[: plan.most])
 
 

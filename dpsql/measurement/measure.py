@@ -303,7 +303,7 @@ def _check_spreads(certified: Payable, kept: Sequence[SpreadRows]) -> None:
         InternalError: a plan would give away more than was paid for.
     """
     paid = certified.spreads if isinstance(certified, CertifiedPlan) else ()
-    if not all(any(one.implies(spread) for one in kept) for spread in paid):
+    if not all(any(limit.implies(spread) for limit in kept) for spread in paid):
         raise InternalError("rows of a unit may agree in more attributes than is paid for")
 
 
@@ -316,7 +316,7 @@ def _check_supports(certified: Payable, known: Sequence[Support]) -> None:
         InternalError: a row may add something to a sum where that isn't paid for.
     """
     paid = certified.supports if isinstance(certified, CertifiedPlan) else ()
-    if not all(any(one.implies(support) for one in known) for support in paid):
+    if not all(any(added.implies(support) for added in known) for support in paid):
         raise InternalError("a row may add to a sum in a cell in which that isn't paid for")
 
 
@@ -349,5 +349,5 @@ def _rows_of(counts: Counts | None, condition: Condition | None) -> int:
     shape = condition.shape if condition else ()
     if counts is None or counts.shape != (*shape, 1):
         raise InternalError("the total of a table is missing")
-    found = np.asarray(counts, dtype=np.int64)[..., 0]
-    return sum(found[condition.counted].tolist()) if condition else int(found)
+    rows = np.asarray(counts, dtype=np.int64)[..., 0]
+    return sum(rows[condition.counted].tolist()) if condition else int(rows)

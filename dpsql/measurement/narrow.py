@@ -83,16 +83,16 @@ def _with_low(
     piece is, as R·2^w <= 2^62. So their sum fits an int64, and without its w last bits it is within
     ±2^62 again.
     """
-    found = np.zeros((), dtype=np.int64)
+    lowest = np.zeros((), dtype=np.int64)
     for shift, width in _pieces(block):
         mask = (1 << width) - 1
         rest += _applied(block, low if width == LOW_BITS else low >> shift & mask)
         left = rest & mask
         left <<= shift
-        found = np.bitwise_or(found, left, out=left)
+        lowest = np.bitwise_or(lowest, left, out=left)
         rest >>= width
     rest += high
-    return rest, found
+    return rest, lowest
 
 
 def _pieces(block: BlockStrategy) -> Iterator[tuple[int, int]]:

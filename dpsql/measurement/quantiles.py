@@ -217,12 +217,12 @@ class DrawPlan(QuantilePlan):
 
     def drawing(self, ranking: Ranking, bits: RandomBits) -> Callable[[int], list[int]]:
         """Read the rows near the quantile; return what draws it in a group."""
-        found = ranking.run((self.window,))
-        found.check(self.groups, self.line)
-        of = by_group(found)
+        ranks = ranking.run((self.window,))
+        ranks.check(self.groups, self.line)
+        of = by_group(ranks)
 
         def drawn(group: int) -> list[int]:
-            line = stretches(self, found, of(group))
+            line = stretches(self, ranks, of(group))
             at, number = line.draw(self.steepness, bits)
             return [line.first[at] + number]
 

@@ -149,10 +149,10 @@ def change_squared(
     if not limits or any(isinstance(factor, UnitFactor) for factor in factors):
         return plain  # counts of units are for a record that is a unit: its rows have no say
     stretch = math.prod(factor.stretch_squared for factor in factors)
-    found = [plain, *(limit.largest * stretch for limit in limits)]
+    bounds = [plain, *(limit.largest * stretch for limit in limits)]
     if not evenly:
-        found += [bound for limit in limits if (bound := _by_classes(factors, limit)) is not None]
-    return min(found)
+        bounds += [bound for limit in limits if (bound := _by_classes(factors, limit)) is not None]
+    return min(bounds)
 
 
 def change_1(
@@ -171,38 +171,38 @@ def change_1(
     plain = Fraction(math.prod(factor.largest_column_sum for factor in factors))
     if evenly or any(isinstance(factor, UnitFactor) for factor in factors):
         return plain
-    found = (_sums_by_classes(factors, limit) for limit in limits)
-    return min((bound for bound in found if bound is not None), default=plain)
+    bounds = (_sums_by_classes(factors, limit) for limit in limits)
+    return min((bound for bound in bounds if bound is not None), default=plain)
 
 
 def _sums_by_classes(factors: Sequence[IntegerFactor], limit: Apart) -> Fraction | None:
     """Return the bound of sums by classes; None if there are too many."""
-    found = _along(
+    products = _along(
         factors, limit, lambda f: f.largest_column_sum, lambda f, axes: f.column_sums(axes)
     )
-    if found is None or math.prod(part.size for part in found.parts) > MOST_STRETCHED:
+    if products is None or math.prod(part.size for part in products.parts) > MOST_STRETCHED:
         return None
-    bound = limit.bound_of_sums(found.product.transpose(found.place))
-    return None if bound is None else found.times * bound
+    bound = limit.bound_of_sums(products.product.transpose(products.place))
+    return None if bound is None else products.times * bound
 
 
 def _by_classes(factors: Sequence[IntegerFactor], limit: Apart) -> Fraction | None:
     """Return the bound by pairs of classes; None if there are too many."""
-    found = _along(
+    products = _along(
         factors, limit, lambda f: f.largest_column_norm_squared, lambda f, axes: f.products(axes)
     )
-    if found is None or math.prod(part.size for part in found.parts) > MOST_MULTIPLIED**2:
+    if products is None or math.prod(part.size for part in products.parts) > MOST_MULTIPLIED**2:
         return None
     # Each part is of shape (g, g'), so their product of shape (g, g', d, d', …): to (g, d, …, g',
     # d', …), in the order of the limit's axes.
     first, second, end = list[int](), list[int](), 0
-    for half in (part.ndim // 2 for part in found.parts):
+    for half in (part.ndim // 2 for part in products.parts):
         first += range(end, end + half)
         second += range(end + half, end + 2 * half)
         end += 2 * half
-    order = [half[i] for half in (first, second) for i in found.place]
-    bound = limit.bound(found.product.transpose(order))
-    return None if bound is None else found.times * bound
+    order = [half[i] for half in (first, second) for i in products.place]
+    bound = limit.bound(products.product.transpose(order))
+    return None if bound is None else products.times * bound
 
 
 class _Along(NamedTuple):
@@ -237,15 +237,15 @@ def _along(
     """
     times, parts, axes = 1, list[NDArray[Any]](), list[int]()
     for factor in factors:
-        own = [axis for axis in factor.axes if axis in limit.axes]
-        if not own:
+        axes_here = [axis for axis in factor.axes if axis in limit.axes]
+        if not axes_here:
             times *= whole(factor)
             continue
-        part = among(factor, own)
+        part = among(factor, axes_here)
         if part is None:
             return None
         parts.append(part)
-        axes += own
+        axes += axes_here
     return _Along(times, tuple(parts), tuple(axes.index(axis) for axis in limit.axes))
 
 

@@ -113,9 +113,9 @@ def _apply(factor: IntegerFactor, values: Wide, axis: int) -> Wide:
 
 def _multiply(matrix: flint.fmpz_mat, values: Wide) -> Wide:
     product = matrix * flint.fmpz_mat(len(values), values.shape[1], _listed(values))
-    found = np.empty(product.nrows() * product.ncols(), dtype=object)
-    found[:] = product.entries()
-    return found.reshape(product.nrows(), product.ncols())
+    entries = np.empty(product.nrows() * product.ncols(), dtype=object)
+    entries[:] = product.entries()
+    return entries.reshape(product.nrows(), product.ncols())
 
 
 def _listed(values: Counts | Wide) -> list[int]:

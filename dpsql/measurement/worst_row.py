@@ -101,9 +101,9 @@ class CostTable:
 
     def along(self, axes: Sequence[Axis]) -> NDArray[Any]:
         """Return the numbers along some axes, of length 1 where the table has none of them."""
-        own = sorted(range(len(self.axes)), key=lambda i: axes.index(self.axes[i]))
+        order = sorted(range(len(self.axes)), key=lambda i: axes.index(self.axes[i]))
         shape = [axis[1] if axis in self.axes else 1 for axis in axes]
-        return np.asarray(self.cells.transpose(own).reshape(shape), dtype=object)
+        return np.asarray(self.cells.transpose(order).reshape(shape), dtype=object)
 
     def over(self, axis: Axis) -> CostTable:
         """Return the largest numbers over the cells of an attribute."""
@@ -113,12 +113,12 @@ class CostTable:
 
     def narrowed(self) -> CostTable:
         """Return it without the attributes along which no number changes."""
-        found = self
+        table = self
         for axis in self.axes:
-            first = np.take(found.cells, [0], axis=found.axes.index(axis))
-            if (found.cells == first).all():
-                found = found.over(axis)
-        return found
+            first = np.take(table.cells, [0], axis=table.axes.index(axis))
+            if (table.cells == first).all():
+                table = table.over(axis)
+        return table
 
     def named(self, names: Mapping[Hashable, str]) -> CostTable:
         """Return it with other names of attributes."""
@@ -160,13 +160,13 @@ class RowCost:
         for support in supports:
             axis = support.attribute, len(support.cells)
             cells = np.array([int(cell) for cell in support.cells], dtype=object)
-            own = CostTable((axis,), cells)
+            support_costs = CostTable((axis,), cells)
             place = next((i for i, table in enumerate(tables) if axis in table.axes), None)
             if place is None:
-                tables.append(own)
+                tables.append(support_costs)
             else:
                 table = tables[place]
-                tables[place] = CostTable(table.axes, table.cells * own.along(table.axes))
+                tables[place] = CostTable(table.axes, table.cells * support_costs.along(table.axes))
         return RowCost(tuple(tables), self.width)
 
     def over(self, denominator: int) -> CostTable:
@@ -211,8 +211,8 @@ def row_cost(block: BlockStrategy) -> RowCost:
             times *= factor.largest_column_sum if pure else factor.largest_column_norm_squared
         else:
             tables.append(CostTable(tuple(zip(factor.axes, factor.shape, strict=True)), numbers))
-    one = CostTable((), np.array(times, dtype=object))
-    return RowCost((one, *(table.narrowed() for table in tables)), block.law.width)
+    constant = CostTable((), np.array(times, dtype=object))
+    return RowCost((constant, *(table.narrowed() for table in tables)), block.law.width)
 
 
 def worst_row(costs: Sequence[RowCost]) -> Fraction:
@@ -247,7 +247,7 @@ def _groups(tables: Sequence[CostTable]) -> list[list[CostTable]]:
     groups: list[list[CostTable]] = []
     for table in sorted(tables, key=lambda table: -table.cells.size):
         for group in groups:
-            if _size({axis for one in (*group, table) for axis in one.axes}) <= MOST_CELLS:
+            if _size({axis for member in (*group, table) for axis in member.axes}) <= MOST_CELLS:
                 group.append(table)
                 break
         else:
