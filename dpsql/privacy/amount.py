@@ -84,14 +84,14 @@ class Amount:
     @property
     def document(self) -> dict[str, Any]:
         """The form in which a ledger has it: fractions in lowest terms, "p/q"."""
-        found: dict[str, Any] = {}
+        document: dict[str, Any] = {}
         if self.mu_squared:
-            found["mu_squared"] = {
+            document["mu_squared"] = {
                 root: fraction_text(part) for root, part in self.mu_squared.items()
             }
         if self.delta:
-            found["delta"] = fraction_text(self.delta)
-        return found
+            document["delta"] = fraction_text(self.delta)
+        return document
 
     @classmethod
     def read(cls, document: Any) -> Amount:
@@ -101,10 +101,10 @@ class Amount:
             ValueError, TypeError, AttributeError: it is something else.
         """
         parts = {root: fraction(text) for root, text in document.get("mu_squared", {}).items()}
-        found = cls(parts, fraction(document.get("delta", "0/1")))
-        if found.document != document or not all(map(_ROOT.fullmatch, parts)):
+        amount = cls(parts, fraction(document.get("delta", "0/1")))
+        if amount.document != document or not all(map(_ROOT.fullmatch, parts)):
             raise ValueError("not an amount")
-        return found
+        return amount
 
 
 def on_grid(mu_squared: Fraction) -> Fraction:

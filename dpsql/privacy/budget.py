@@ -172,8 +172,8 @@ class Budget:
             )
         if self.pure and value >= self.amount:
             return 0.0
-        found = delta_of(self.mu_squared, value)
-        return _above(Fraction(found) + self.key_delta) if self.key_delta else found
+        delta = delta_of(self.mu_squared, value)
+        return _above(Fraction(delta) + self.key_delta) if self.key_delta else delta
 
     def _rest_of(self, delta: Fraction) -> Fraction:
         """Return what is left of δ beside what is set aside; see `epsilon_at`."""

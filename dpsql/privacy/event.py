@@ -87,14 +87,14 @@ class Event:
     @property
     def text(self) -> str:
         """The text of the line."""
-        found: dict[str, Any] = {name: getattr(self, name) for name in _TEXTS}
-        found["format"] = FORMAT
-        found["amounts"] = self.amounts.document
-        found["rows"] = [
+        document: dict[str, Any] = {name: getattr(self, name) for name in _TEXTS}
+        document["format"] = FORMAT
+        document["amounts"] = self.amounts.document
+        document["rows"] = [
             _filled({name: getattr(rows, name) for name in TableRows.__slots__})
             for rows in self.rows
         ]
-        return _CANONICAL.encode(_filled(found))
+        return _CANONICAL.encode(_filled(document))
 
 
 _TEXTS = ("kind", "request", "plan", "script", "content", "owner", "time", "unkept")
@@ -172,13 +172,13 @@ def _read(text: str) -> Event:
         ValueError, TypeError, KeyError, AttributeError, RecursionError: it is something else.
         LedgerError: a later version has written it.
     """
-    found = json.loads(text)
-    version = found.pop("format")
+    document = json.loads(text)
+    version = document.pop("format")
     if type(version) is int and version > FORMAT:
         raise _later(f"of format version {version}")
-    amounts = Amount.read(found.pop("amounts", {}))
-    rows = tuple(map(_read_rows, found.pop("rows", [])))
-    event = Event(amounts=amounts, rows=rows, **_texts(found))
+    amounts = Amount.read(document.pop("amounts", {}))
+    rows = tuple(map(_read_rows, document.pop("rows", [])))
+    event = Event(amounts=amounts, rows=rows, **_texts(document))
     if event.text != text:
         raise ValueError("the same in other words")
     _refuse_later(event)

@@ -139,10 +139,10 @@ class Keys:
 
         beyond = units - self.pre_threshold
         if beyond < 1 or rule(left).probability(units) < SURE:
-            found = rule(left).least(SURE)
+            enough = rule(left).least(SURE)
             raise BudgetError(
                 f"For {budget}, keys of {units:,} units can't be found with a probability of 95 %.",
-                hint=f"give at_least={found}, or a larger budget.",
+                hint=f"give at_least={enough}, or a larger budget.",
             )
         quantile, odds = NormalDist().inv_cdf, max(float(delta), 1e-300)
         if budget.pure:
@@ -246,8 +246,8 @@ def delta_of(keys: Keys, budget: Budget, otherwise: Fraction | None) -> Fraction
             )
         return keys.delta
     most = budget.key_delta or (budget.delta or 0) * KEY_SHARE
-    found = otherwise or most
-    if not found:
+    delta = otherwise or most
+    if not delta:
         raise BudgetError(
             f"Keys that nobody knows need a δ, and {budget} has none.",
             hint=Hint(
@@ -255,7 +255,7 @@ def delta_of(keys: Keys, budget: Budget, otherwise: Fraction | None) -> Fraction
                 "give the budget as --epsilon 1 --delta 1e-9.",
             ),
         )
-    return min(found, most or found, LARGEST_DELTA)
+    return min(delta, most or delta, LARGEST_DELTA)
 
 
 def part_of(budget: Budget, share: Fraction) -> Budget:
@@ -287,15 +287,15 @@ def rest_of(budget: Budget, mu_squared: Fraction, delta: Fraction) -> Budget | N
 def _part(name: str, value: object, most: Fraction, example: str = _PARTS) -> Fraction:
     """Read a number above 0; a float as the decimal that it is written as."""
     try:
-        found = value if isinstance(value, Fraction) else Fraction(Decimal(str(value)))
+        part = value if isinstance(value, Fraction) else Fraction(Decimal(str(value)))
     except (ArithmeticError, ValueError):
-        found = Fraction(0)
-    if isinstance(value, bool) or not 0 < found <= most:
+        part = Fraction(0)
+    if isinstance(value, bool) or not 0 < part <= most:
         raise ArgumentError(
             f"{name} is a number above 0, up to {float(most):g}, not {shown(value)}.",
             hint=example,
         )
-    return found
+    return part
 
 
 def _rounded_up(value: Fraction) -> Fraction:

@@ -85,8 +85,8 @@ class Entry:
     @property
     def purpose(self) -> Purpose:
         """The purpose that it was charged for."""
-        own = (self.table, self.schema, self.unit, self.vintage)
-        return Purpose(self.plan, self.script, *own, self.others)
+        about_rows = (self.table, self.schema, self.unit, self.vintage)
+        return Purpose(self.plan, self.script, *about_rows, self.others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,12 +274,12 @@ class History:
         return True
 
     def _charge(self, seq: int, event: Event) -> bool:
-        found = [(rows, self._bound.get(rows.table)) for rows in event.rows]
-        if not all(bound is not None and bound.agrees(rows) for rows, bound in found):
+        bounds = [(rows, self._bound.get(rows.table)) for rows in event.rows]
+        if not all(bound is not None and bound.agrees(rows) for rows, bound in bounds):
             return False
         self.spent += event.amounts
         self.entries[event.request] = _charged(seq, event)
-        for rows, bound in found:
+        for rows, bound in bounds:
             if bound is not None:
                 self._bound[rows.table] = replace(
                     bound, seq=seq, time=event.time, beside_units=self._has_units

@@ -158,8 +158,8 @@ class KeyRound:
     def threshold(self) -> int:
         """T′: what a noisy score must reach."""
         noise = self.scale if self.is_pure else self.variance
-        own = least_threshold(noise, self.delta, self.most, pure=self.is_pure)
-        return own + (self.least - 1) * SCALE
+        threshold = least_threshold(noise, self.delta, self.most, pure=self.is_pure)
+        return threshold + (self.least - 1) * SCALE
 
     def probability(self, units: int, each: int = 1) -> float:
         """Give the probability that a key is found which so many units have, each beside others.

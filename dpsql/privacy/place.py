@@ -137,7 +137,7 @@ def join_database(database: Path, ledger: Ledger, *, decide: bool = True) -> str
             left beside the file that says where its account is, so that the next session would
             begin another one.
     """
-    (found,) = join([database], ledger, decide=decide)
+    (joined,) = join([database], ledger, decide=decide)
     usual = usual_place(database)
     if not os.path.exists(usual) and not os.access(usual.parent, os.W_OK):
         raise LedgerError(
@@ -147,7 +147,7 @@ def join_database(database: Path, ledger: Ledger, *, decide: bool = True) -> str
             + option("ledger")
             + " each time.",
         )
-    return found
+    return joined
 
 
 def join(folders: Sequence[Path], ledger: Ledger, *, decide: bool = True) -> tuple[str, ...]:
@@ -207,18 +207,18 @@ def _others(folders: Sequence[Path]) -> list[Path]:
     Of a folder they are those of files in it that were asked by their own paths; of such a file
     that of its folder.
     """
-    found = list[Path]()
+    places = list[Path]()
     for folder in folders:
         if not os.path.isdir(folder):
-            own = OF_ROWS.search(folder.name) and folder.parent.name
-            beside = [folder.parent] if own else []
+            beside_rows = OF_ROWS.search(folder.name) and folder.parent.name
+            beside = [folder.parent] if beside_rows else []
         else:
             with ledger_errors(folder):
                 names = {*os.listdir(folder)}
             own_ledger = (n for n in names if f"{n}.ledger" in names and OF_ROWS.search(n))
             beside = [folder / name for name in own_ledger]
-        found += [place for one in beside if os.path.lexists(place := usual_place(one))]
-    return found
+        places += [place for other in beside if os.path.lexists(place := usual_place(other))]
+    return places
 
 
 def join_stored(
@@ -269,11 +269,11 @@ def _forgotten(places: Sequence[Path]) -> LedgerError:
     """Refuse an account in memory, and name the one that there is, or would be."""
     usual = next((place for place in places if os.path.exists(place)), places[0])
     with ledger_errors(usual):
-        found = pointer.followed(usual)
+        target = pointer.followed(usual)
     return LedgerError(
         "The rows are in files, and the account of this session is in memory only: what is spent "
         "on them would be forgotten.",
-        hint="pass " + option("ledger", str(found)) + ".",
+        hint="pass " + option("ledger", str(target)) + ".",
     )
 
 
@@ -281,14 +281,14 @@ def _check_joined(usual: Path, path: Path) -> None:
     """Refuse another ledger than the one that is at a place, if there is one."""
     with ledger_errors(usual):
         pointer.text_for(path)
-        found = pointer.followed(usual) if os.path.exists(usual) else path
-        same = _are_same(found, path)
+        target = pointer.followed(usual) if os.path.exists(usual) else path
+        same = _are_same(target, path)
     if not same:
         raise LedgerError(
-            f"These files have their account in {printable(str(found))}, and this session has "
+            f"These files have their account in {printable(str(target))}, and this session has "
             f"another one, {printable(str(path))}.",
             hint="ask for them in a session of that account: on the database that it is beside, "
-            "or with " + option("ledger", str(found)) + ". If nothing was charged in one of them, "
+            "or with " + option("ledger", str(target)) + ". If nothing was charged in one of them, "
             "remove that one.",
         )
 
@@ -311,9 +311,9 @@ def data_id(database: Path | str | None) -> str:
         return uuid.uuid4().hex
     usual = usual_place(database)
     with ledger_errors(usual):
-        found = pointer.read(usual)
-        if found is not None:
-            return found.data
+        known = pointer.read(usual)
+        if known is not None:
+            return known.data
         if os.path.exists(usual):
             return ""
     return hashlib.sha256(os.fsencode(_real(database))).hexdigest()
@@ -421,10 +421,10 @@ def _real(path: Path | str) -> Path:
         return Path(os.path.realpath(path))
 
 
-def _are_same(one: Path, other: Path) -> bool:
+def _are_same(first: Path, other: Path) -> bool:
     """Compare by file, as a file system may not tell capital letters from small ones."""
-    both = os.path.exists(one) and os.path.exists(other)
-    return one == other or (both and os.path.samefile(one, other))
+    both = os.path.exists(first) and os.path.exists(other)
+    return first == other or (both and os.path.samefile(first, other))
 
 
 # ── Rows whose account is in PostgreSQL, where several machines share it. Trusted ────────────────
@@ -466,8 +466,8 @@ def open_shared(usual: Path | None, address: str) -> Ledger:
             + option("ledger", "people.ledger")
             + ".",
         )
-    found = _bound(usual)
-    ledger = Ledger(find(address, ledger=found.ledger))
+    bound = _bound(usual)
+    ledger = Ledger(find(address, ledger=bound.ledger))
     check_shared(usual, ledger)
     return ledger
 
@@ -531,8 +531,8 @@ def move_shared(usual: Path, address: str) -> Ledger:
             user may not; or there is none.
     """
     with ledger_errors(usual):
-        found = pointer.read(usual)
-        file = usual if found is None else found.target
+        known = pointer.read(usual)
+        file = usual if known is None else known.target
         is_pointer = file is None or pointer.read(file) is not None
     if file is None or is_pointer:
         store = find(address, ledger=_bound(usual).ledger)
@@ -551,9 +551,9 @@ def check_shared(usual: Path, ledger: Ledger) -> None:
     Raises:
         LedgerError: they aren't.
     """
-    found = _bound(usual)
-    _check_leads(found, usual, ledger)
-    if not ledger.store.is_bound(found.uid):
+    bound = _bound(usual)
+    _check_leads(bound, usual, ledger)
+    if not ledger.store.is_bound(bound.uid):
         raise LedgerError(
             f"The server doesn't know that {_rows(usual)} is charged for in this ledger.",
             hint=_bind_it(usual),
@@ -581,8 +581,8 @@ def lead_to_shared(usual: Path, ledger: Ledger, *, decide: bool) -> None:
         _check_leads(_bound(usual), usual, ledger)
 
 
-def _check_leads(found: pointer.Pointer, usual: Path, ledger: Ledger) -> None:
-    if found.ledger != ledger.id:
+def _check_leads(bound: pointer.Pointer, usual: Path, ledger: Ledger) -> None:
+    if bound.ledger != ledger.id:
         raise LedgerError(
             f"{_rows(usual)} is bound to another ledger than the one in {ledger.place} as "
             f"{printable(ledger.dataset)}.",
@@ -593,9 +593,9 @@ def _check_leads(found: pointer.Pointer, usual: Path, ledger: Ledger) -> None:
 def _bind(usual: Path, address: str, store: PostgresStore) -> Ledger:
     with ledger_errors(usual):
         pointer.leave_shared(usual, store.id)
-    found = _bound(usual)
-    if found.ledger == store.id:
-        bind_on_server(address, store, found.uid)
+    bound = _bound(usual)
+    if bound.ledger == store.id:
+        bind_on_server(address, store, bound.uid)
     ledger = Ledger(store)
     check_shared(usual, ledger)
     return ledger
@@ -610,12 +610,12 @@ def _check_free(usual: Path) -> None:
 def _bound(usual: Path) -> pointer.Pointer:
     """Read the pointer to a server that is beside rows."""
     with ledger_errors(usual):
-        found = pointer.read(usual)
-        beyond = None if found is None or found.target is None else pointer.read(found.target)
-    if found is not None and beyond is not None and beyond.ledger:
-        return pointer.Pointer(None, found.data, beyond.ledger)
-    if found is not None and found.ledger:
-        return found
+        known = pointer.read(usual)
+        beyond = None if known is None or known.target is None else pointer.read(known.target)
+    if known is not None and beyond is not None and beyond.ledger:
+        return pointer.Pointer(None, known.data, beyond.ledger)
+    if known is not None and known.ledger:
+        return known
     if os.path.lexists(usual):
         raise LedgerError(
             f"{_rows(usual)} has its account in a file, {printable(str(usual))}.",

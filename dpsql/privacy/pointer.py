@@ -67,10 +67,10 @@ def followed(path: Path) -> Path:
             in a file.
         OSError: it can't be read.
     """
-    found = read(path)
-    if found is None:
+    pointer = read(path)
+    if pointer is None:
         return path
-    target = found.target
+    target = pointer.target
     if target is None:
         raise refusals.moved()
     if not os.path.exists(target):
@@ -95,8 +95,8 @@ def read(path: Path) -> Pointer | None:
     """
     if not os.path.exists(path):
         return None
-    found = os.stat(path)
-    if not stat.S_ISREG(found.st_mode) or not 0 < found.st_size < _LARGEST:
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size < _LARGEST:
         return None
     return _parsed(path.read_bytes()[:_LARGEST], path)
 
@@ -159,31 +159,33 @@ def leave(path: Path, target: Path) -> None:
 
 def _parsed(content: bytes, path: Path) -> Pointer:
     try:
-        found = json.loads(content.decode(), object_pairs_hook=_without_duplicates)
+        fields = json.loads(content.decode(), object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or _MARK not in found:
+        fields = None
+    if not isinstance(fields, dict) or _MARK not in fields:
         raise _malformed(path)
-    version = found.pop(_MARK)
+    version = fields.pop(_MARK)
     if type(version) is int and version > _SHARED:
         raise LedgerError(
             f"The pointer {printable(str(path))} has format version {version}; this dpsql knows "
             f"version {_SHARED}.",
             hint="update dpsql.",
         )
-    if type(version) is not int or set(found) != _FIELDS.get(version):
+    if type(version) is not int or set(fields) != _FIELDS.get(version):
         raise _malformed(path)
-    identities = [found[name] for name in ("data", "ledger") if name in found]
-    if version == _SHARED and found["data"] == "":
+    identities = [fields[name] for name in ("data", "ledger") if name in fields]
+    if version == _SHARED and fields["data"] == "":
         identities.remove("")
-    if not all(isinstance(one, str) and _RANDOM.fullmatch(one) for one in identities):
+    if not all(
+        isinstance(identity, str) and _RANDOM.fullmatch(identity) for identity in identities
+    ):
         raise _malformed(path)
-    data, ledger = (str(found.get(name, "")) for name in ("data", "ledger"))
+    data, ledger = (str(fields.get(name, "")) for name in ("data", "ledger"))
     if version == _SHARED:
         return Pointer(None, data, ledger)
-    if not _is_plain(found["path"]):
+    if not _is_plain(fields["path"]):
         raise _malformed(path)
-    return Pointer(Path(str(found["path"])), data)
+    return Pointer(Path(str(fields["path"])), data)
 
 
 def _is_plain(target: object) -> bool:
@@ -191,10 +193,10 @@ def _is_plain(target: object) -> bool:
 
 
 def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         raise ValueError("a name occurs twice")
-    return found
+    return fields
 
 
 def _malformed(path: Path) -> LedgerError:

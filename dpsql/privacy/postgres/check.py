@@ -68,10 +68,10 @@ def followed(known: History, lines: Iterable[Line], seq: int, link: str) -> Hist
 
 def holds(connection: psycopg.Connection[Any], ledger: str, line: Line) -> bool:
     """Tell whether a ledger has a line."""
-    found = connection.execute(
+    row = connection.execute(
         "SELECT hash FROM dpsql.chain WHERE ledger = %s AND seq = %s", (ledger, line.seq)
     ).fetchone()
-    return found is not None and found[0] == line.hash
+    return row is not None and row[0] == line.hash
 
 
 def read_content(connection: psycopg.Connection[Any], ledger: str, entry: Entry) -> bytes:
@@ -118,8 +118,8 @@ def audit(connection: psycopg.Connection[Any], history: History) -> Audit:
 
 def _check_sums(connection: psycopg.Connection[Any], history: History) -> None:
     """Check that the server's sums are those of the chain."""
-    found = connection.execute(_SUMS, (history.ledger,)).fetchone() or ()
-    sums = [None if text is None else Fraction(text) for text in found]
+    row = connection.execute(_SUMS, (history.ledger,)).fetchone() or ()
+    sums = [None if text is None else Fraction(text) for text in row]
     spent, total = history.spent, history.total
     limits = (None, Fraction(0)) if total is None else (total.of(EVERY), total.delta)
     if sums != [spent.of(EVERY), spent.delta, *limits]:

@@ -64,9 +64,9 @@ def parameters(address: str) -> dict[str, Any]:
     """
     psycopg = driver()
     try:
-        found: dict[str, Any] = psycopg.conninfo.conninfo_to_dict(address)
+        parts: dict[str, Any] = psycopg.conninfo.conninfo_to_dict(address)
     except psycopg.Error:
-        found = {}
+        parts = {}
         malformed = True
     else:
         malformed = False
@@ -75,13 +75,13 @@ def parameters(address: str) -> dict[str, Any]:
             "The ledger's address is malformed.",
             hint=f'for example ledger="{EXAMPLE}", or ledger="service=accounts".',
         )
-    if not _SECRET.isdisjoint(found):
+    if not _SECRET.isdisjoint(parts):
         raise LedgerError(
             "The ledger's address has a password, which would be seen wherever it is shown.",
             hint="put the password into ~/.pgpass or into a service file, or into the environment "
             "as PGPASSWORD, and leave it out of the address.",
         )
-    return found
+    return parts
 
 
 _DEFAULTS: dict[str, Any] = {

@@ -44,26 +44,26 @@ def find(address: str, *, dataset: str = "", ledger: str = "") -> PostgresStore:
     """
     server = Server(address)
     with server.connection() as connection:
-        found = [
+        ledgers = [
             row for row in _listed(connection)
             if row[0] == ledger or row[2] == dataset or not (ledger or dataset)
         ]  # fmt: skip
         place = _place(connection)
-    if len(found) > 1:
+    if len(ledgers) > 1:
         raise LedgerError(
-            f"There are {len(found):,} ledgers in {place}.",
+            f"There are {len(ledgers):,} ledgers in {place}.",
             hint="name one with "
-            + option("dataset", found[0][2])
+            + option("dataset", ledgers[0][2])
             + Hint("; of a release, pass that of a session, ledger=session.ledger.", "."),
         )
-    if not found:
+    if not ledgers:
         what = f"a ledger of {printable(dataset)}" if dataset else "this ledger"
         raise LedgerError(
             f"There isn't {what} in {place}.",
             hint="name the server and the database where it was begun, or begin one there with "
             "dpsql ledger init.",
         )
-    ((name, _, data),) = found
+    ((name, _, data),) = ledgers
     store = PostgresStore(server, name, data, place)
     with store.reading():
         return store
@@ -111,8 +111,8 @@ def find_bound(address: str, uid: str) -> PostgresStore | None:
     """
     with Server(address).connection() as connection, server_errors():
         _check_layout(connection)
-        found = connection.execute(_LEDGER_OF, (uid,)).fetchone()
-    return None if found is None else find(address, ledger=found[0])
+        row = connection.execute(_LEDGER_OF, (uid,)).fetchone()
+    return None if row is None else find(address, ledger=row[0])
 
 
 def take_over(
@@ -208,10 +208,10 @@ def _begin(connection: psycopg.Connection[Any], start: History) -> bool:
 def _listed(connection: psycopg.Connection[Any]) -> list[tuple[str, int, str]]:
     with server_errors():
         _check_layout(connection)
-        found = connection.execute(_LISTED).fetchall()
-    for _, _, dataset in found:
+        rows = connection.execute(_LISTED).fetchall()
+    for _, _, dataset in rows:
         check_dataset(dataset)
-    return found
+    return rows
 
 
 def _check_layout(connection: psycopg.Connection[Any]) -> None:

@@ -100,10 +100,10 @@ class PostgresTransaction:
         if owner.is_gone(entry.owner, entry.request):
             return True
         with server_errors():
-            found = self.connection.execute(
+            row = self.connection.execute(
                 _ORPHANED, (self.history.ledger, entry.released)
             ).fetchone()
-        return found is not None and bool(found[0])
+        return row is not None and bool(row[0])
 
     def audit(self) -> Audit:
         """Check the whole ledger, with all contents, and the server's rules; see `Reading`."""
@@ -171,10 +171,10 @@ class PostgresStore:
     def is_bound(self, uid: str) -> bool:
         """Tell whether rows with this identity are charged for here."""
         with self._server.connection() as connection, server_errors():
-            found = connection.execute(
+            row = connection.execute(
                 "SELECT ledger FROM dpsql.binding WHERE uid = %s", (uid,)
             ).fetchone()
-        return found is not None and found[0] == self.id
+        return row is not None and row[0] == self.id
 
     def _begun(self, connection: psycopg.Connection[Any], *, write: bool) -> PostgresTransaction:
         """Begin a transaction, and read what was written since the last one."""
@@ -226,7 +226,7 @@ def _commit(connection: psycopg.Connection[Any]) -> bool:
 
 def _check_lasting(connection: psycopg.Connection[Any]) -> None:
     """Refuse a server that may forget what it has committed."""
-    found = connection.execute(_CHECKED).fetchone()
-    for is_, (what, (wanted, hint)) in zip(found or (), _LASTING.items(), strict=True):
+    row = connection.execute(_CHECKED).fetchone()
+    for is_, (what, (wanted, hint)) in zip(row or (), _LASTING.items(), strict=True):
         if is_ != wanted:
             raise LedgerError(f"The ledger's server {what}.", hint=hint)

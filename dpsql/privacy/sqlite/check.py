@@ -148,8 +148,8 @@ def audit(connection: sqlite3.Connection, history: History) -> Audit:
 
 def _checked_tables(connection: sqlite3.Connection) -> tuple[LedgerIdentity, tuple[int, ...]]:
     """Check the tables; say which ledger it is, and in which formats it was written."""
-    found = connection.execute("SELECT name, type, sql FROM sqlite_schema").fetchall()
-    tables = {name for name, kind, _ in found if kind == "table"}
+    objects = connection.execute("SELECT name, type, sql FROM sqlite_schema").fetchall()
+    tables = {name for name, kind, _ in objects if kind == "table"}
     if "meta" not in tables:
         raise damaged("the file is not a ledger")
     meta = connection.execute("SELECT format, ledger, dataset FROM meta ORDER BY rowid").fetchall()
@@ -158,7 +158,7 @@ def _checked_tables(connection: sqlite3.Connection) -> tuple[LedgerIdentity, tup
     formats = formats[moved:]
     if formats not in _LAYOUTS or len({row[1:] for row in meta}) != 1:
         raise _wrong_format(formats)
-    if sorted(str(sql) for *_, sql in found) != sorted([*_LAYOUTS[formats], _SEQUENCE]):
+    if sorted(str(sql) for *_, sql in objects) != sorted([*_LAYOUTS[formats], _SEQUENCE]):
         raise damaged("its tables were changed")
     # Rows are only ever appended, so no page is ever freed. If pages in use were listed as free,
     # SQLite would write over them, and the checks of single tables don't compare the two.
@@ -176,17 +176,17 @@ def _check_intact(connection: sqlite3.Connection, pragma: str) -> None:
 
 
 def _wrong_format(formats: tuple[object, ...]) -> LedgerError:
-    found = formats[0] if formats else None
-    if not isinstance(found, int) or found < 1:
+    version = formats[0] if formats else None
+    if not isinstance(version, int) or version < 1:
         return damaged("its format version is wrong")
-    if found > FORMAT:
+    if version > FORMAT:
         return LedgerError(
-            f"The ledger has format version {found}; this dpsql knows version {FORMAT}.",
+            f"The ledger has format version {version}; this dpsql knows version {FORMAT}.",
             hint="update dpsql.",
         )
-    if found < format2.FORMAT:
+    if version < format2.FORMAT:
         return LedgerError(
-            f"The ledger has format version {found}: it was made by an earlier development "
+            f"The ledger has format version {version}: it was made by an earlier development "
             "version of dpsql, which this one can't continue.",
             hint="go on with the version that made it. A new ledger would forget what was spent.",
         )
