@@ -337,8 +337,8 @@ def _source(given: dict[str, Any]) -> DatabaseOptions:
 
 def _present(given: dict[str, Any]) -> dict[str, Any]:
     """Return the options that were typed, as they are given in Python."""
-    found = {name: _argument(name, value) for name, value in given.items()}
-    return {name: value for name, value in found.items() if value is not None}
+    arguments = {name: _argument(name, value) for name, value in given.items()}
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
 def _argument(name: str, value: Any) -> Any:

@@ -191,8 +191,10 @@ def amounts_json(ledger: Ledger, delta: Decimal) -> dict[str, dict[str, object] 
     return {
         name: None
         if value is None
-        else as_json(value, delta, up=up, key_delta=own if any_delta else None, aside=total_delta)
-        for name, (value, own, up) in amounts.items()
+        else as_json(
+            value, delta, up=up, key_delta=key_delta if any_delta else None, aside=total_delta
+        )
+        for name, (value, key_delta, up) in amounts.items()
     }
 
 

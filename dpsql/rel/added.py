@@ -126,7 +126,7 @@ def added_column(
     else:
         met, agg = computed
         text = text_of_met(met.relation, met.on, agg, around)
-        names = ", ".join(dict.fromkeys(one.name for one in met.tables))
+        names = ", ".join(dict.fromkeys(table.name for table in met.tables))
         shown = f"{agg.function} of {names or 'public rows'}"
     digest = hashlib.sha256(repr((text, values, between)).encode()).hexdigest()
     type_, nullable = fact

@@ -79,13 +79,15 @@ def check_kept(relation: Relation, table: Table, known: Known) -> None:
     Raises:
         InternalError: there may be more.
     """
-    found = (node for node in same_rows(relation, known) if isinstance(node, Bound))
-    node = next(found, None)
+    bounds = (node for node in same_rows(relation, known) if isinstance(node, Bound))
+    node = next(bounds, None)
     if node is None:
         raise InternalError("nothing bounds the rows of units that would be counted")
     most, limits = (table.unit.max_rows, table.unit.limits) if table.unit else (None, ())
-    kept = [(one.rows, tuple(cells.domain for cells in one.cells)) for one in node.limits]
-    charged = [(one.rows, tuple(table.columns[name] for name in one.columns)) for one in limits]
+    kept = [(limit.rows, tuple(cells.domain for cells in limit.cells)) for limit in node.limits]
+    charged = [
+        (limit.rows, tuple(table.columns[name] for name in limit.columns)) for limit in limits
+    ]
     if most is None or node.rows > most or kept != charged:
         raise InternalError("more rows of a unit would be counted than are charged for")
 
@@ -150,10 +152,10 @@ def _check_ids(nodes: Iterable[Relation], known: Known) -> None:
     """Check that no id of a column is given by two nodes, or twice by one."""
     seen = set[Id]()
     for node in nodes:
-        own = _given(node, known)
-        if len({*own}) < len(own) or not seen.isdisjoint(own):
+        ids = _given(node, known)
+        if len({*ids}) < len(ids) or not seen.isdisjoint(ids):
             raise InternalError("two columns of a relation have one id")
-        seen.update(own)
+        seen.update(ids)
 
 
 def _given(node: Relation, known: Known) -> list[Id]:
@@ -221,7 +223,9 @@ def _check_node(node: Relation, known: Known) -> None:
 
 
 def _check_bound(node: Bound, of: RelationFacts) -> None:
-    if not all(1 <= rows <= MAX_ROWS for rows in (node.rows, *(one.rows for one in node.limits))):
+    if not all(
+        1 <= rows <= MAX_ROWS for rows in (node.rows, *(limit.rows for limit in node.limits))
+    ):
         raise InternalError("no number of rows that could be kept")
     placed = dict[Id, CellsOf]()
     for limit in node.limits:
@@ -280,10 +284,10 @@ def _check_along(scan: Scan) -> None:
     """Check that columns are those of rows that the way to the unit leads to."""
     unit = scan.source.table.unit
     steps = () if unit is None else unit.joins
-    own = {*columns_of_rows(scan.source, "").values()}
+    rows_columns = {*columns_of_rows(scan.source, "").values()}
     if len(scan.along) > len(steps):
         raise InternalError("there is no step along which a column could be read")
-    if scan.along and not own.issuperset(steps[0].columns):
+    if scan.along and not rows_columns.issuperset(steps[0].columns):
         raise InternalError("which row the way leads to is said by a column that can't be read")
     for (source, _), step in zip(scan.along, steps, strict=False):
         if not step.enforced or source.table.path != step.path:

@@ -289,7 +289,7 @@ def conjuncts(condition: RowExpression | None) -> tuple[RowExpression, ...]:
     if condition is None:
         return ()
     if isinstance(condition, RowCall) and condition.function == "and":
-        return tuple(part for one in condition.arguments for part in conjuncts(one))
+        return tuple(part for argument in condition.arguments for part in conjuncts(argument))
     return (condition,)
 
 
@@ -297,15 +297,15 @@ def equalities(
     on: RowExpression | None, left: RelationFacts, right: RelationFacts
 ) -> list[tuple[Id, Id]]:
     """Return the columns of the two sides that a condition says are equal."""
-    found = []
+    pairs = []
     for part in conjuncts(on):
         pair = _equal_columns(part)
         if pair is None:
             continue
         for a, b in (pair, pair[::-1]):
             if a in left.columns and b in right.columns:
-                found.append((a, b))
-    return found
+                pairs.append((a, b))
+    return pairs
 
 
 def computed(value: RowExpression, of: RelationFacts) -> ColumnFacts:
@@ -424,9 +424,9 @@ def _aggregate(agg: Agg, of: RelationFacts) -> ColumnFacts:
 
 def _in_group(agg: Agg, of: RelationFacts) -> ColumnFacts:
     """Return the facts about an aggregate of a group, which has a row: it is of that at least."""
-    found = _aggregate(agg, of)
+    fact = _aggregate(agg, of)
     filled = agg.value is not None and agg.where is None and not computed(agg.value, of).nullable
-    return replace(found, nullable=found.nullable and not (filled and agg.function != ONLY))
+    return replace(fact, nullable=fact.nullable and not (filled and agg.function != ONLY))
 
 
 def _single(unique: Iterable[frozenset[Id]], most: int | None) -> frozenset[frozenset[Id]]:
@@ -464,8 +464,8 @@ class _Most(NodeVisitor[int]):
         self._known = known
 
     def visit(self, node: Relation) -> int:
-        found, sure = super().visit(node), self._known.of(node).most
-        return max(found if sure is None else min(found, sure), 1)
+        most, sure = super().visit(node), self._known.of(node).most
+        return max(most if sure is None else min(most, sure), 1)
 
     def _scan(self, node: Scan) -> int:
         table = node.source.table

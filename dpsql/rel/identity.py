@@ -90,9 +90,9 @@ class _Text:
     def of(self, node: Relation) -> str:
         """Write a relation behind those that it is made of."""
         below = [self.of(side) for side in inputs(node)]
-        own = self._own(node)
+        fields = self._own(node)
         self._number(node)
-        return f"{type(node).__name__}({', '.join([*below, *own])})"
+        return f"{type(node).__name__}({', '.join([*below, *fields])})"
 
     def _number(self, node: Relation) -> None:
         for name in self._known.of(node).columns:
@@ -142,13 +142,13 @@ class _Text:
         cells = (
             _listed(
                 [
-                    self._numbers[one.column],
-                    quoted_text(repr(one.domain)),
-                    quoted_text(one.domain.zone or ""),
-                    str(one.leaves_out),
+                    self._numbers[cells.column],
+                    quoted_text(repr(cells.domain)),
+                    quoted_text(cells.domain.zone or ""),
+                    str(cells.leaves_out),
                 ]
             )
-            for one in limit.cells
+            for cells in limit.cells
         )
         return _listed([str(limit.rows), *cells])
 

@@ -107,7 +107,7 @@ _ZERO, _NAN = RowConstant("DOUBLE", "0.0"), RowConstant("DOUBLE", "nan")
 
 def with_one_zero(value: RowExpression) -> RowExpression:
     """Return a DOUBLE of which values that are equal are the same: zero and NaN have no sign."""
-    same = ((RowCall("=", (value, one)), one) for one in (_ZERO, _NAN))
+    same = ((RowCall("=", (value, constant)), constant) for constant in (_ZERO, _NAN))
     return RowCase(tuple(same), value)
 
 

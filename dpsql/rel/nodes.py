@@ -322,12 +322,12 @@ def expressions(relation: Relation) -> tuple[RowExpression, ...]:
 
 def read_by(relation: Relation) -> frozenset[Id]:
     """Return the columns that the expressions of a node read."""
-    found = frozenset[Id]().union(*map(columns_of, expressions(relation)))
+    columns = frozenset[Id]().union(*map(columns_of, expressions(relation)))
     if isinstance(relation, Window):
-        return found.union(name for _, call in relation.adds for name, _ in call.told)
+        return columns.union(name for _, call in relation.adds for name, _ in call.told)
     if isinstance(relation, Bound):
-        return found.union(cells.column for limit in relation.limits for cells in limit.cells)
-    return found
+        return columns.union(cells.column for limit in relation.limits for cells in limit.cells)
+    return columns
 
 
 def _of_aggs(adds: tuple[tuple[Id, Agg], ...]) -> Iterator[RowExpression]:
@@ -336,7 +336,7 @@ def _of_aggs(adds: tuple[tuple[Id, Agg], ...]) -> Iterator[RowExpression]:
 
 
 def _of_call(call: WindowCall) -> Iterator[RowExpression]:
-    yield from (*call.arguments, *call.partition, *(one.value for one in call.order))
+    yield from (*call.arguments, *call.partition, *(key.value for key in call.order))
     if call.holds is not None:
         yield call.holds
 

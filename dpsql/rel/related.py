@@ -140,8 +140,8 @@ def all_that_meet(tables: Sequence[Table]) -> RelatedRows:
 
 def related_rows(table: Table) -> RelatedRows | None:
     """Return the relation whose rows a table has; None if it has those of no relation."""
-    found = getattr(table.origin, "related", None)
-    return found if isinstance(found, RelatedRows) else None
+    related = getattr(table.origin, "related", None)
+    return related if isinstance(related, RelatedRows) else None
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def renamed_call(call: WindowCall, to: Mapping[Id, str]) -> WindowCall:
         arguments=tuple(renamed(value, to) for value in call.arguments),
         partition=tuple(renamed(value, to) for value in call.partition),
         told=tuple((to[name], type_) for name, type_ in call.told),
-        order=tuple(replace(one, value=renamed(one.value, to)) for one in call.order),
+        order=tuple(replace(key, value=renamed(key.value, to)) for key in call.order),
         holds=_or_none(call.holds, to),
     )
 
@@ -82,7 +82,7 @@ class _Renaming(NodeVisitor[Relation]):
         self._prefix, self._to = prefix, Prefixed(prefix)
 
     def _scan(self, node: Scan) -> Relation:
-        along = tuple((source, self._prefix + own) for source, own in node.along)
+        along = tuple((source, self._prefix + name) for source, name in node.along)
         return Scan(node.source, self._prefix + node.prefix, along)
 
     def _public(self, node: Public) -> Relation:
@@ -117,8 +117,8 @@ class _Renaming(NodeVisitor[Relation]):
 
     def _bound(self, node: Bound) -> Relation:
         limits = (
-            replace(one, cells=tuple(c._replace(column=self._to[c.column]) for c in one.cells))
-            for one in node.limits
+            replace(limit, cells=tuple(c._replace(column=self._to[c.column]) for c in limit.cells))
+            for limit in node.limits
         )
         return Bound(self.visit(node.of), node.rows, tuple(limits))
 

@@ -98,7 +98,7 @@ def _together(cells: list[bool], classes: Ints | None) -> tuple[bool, ...]:
     """Return for each class of cells whether one of them is so."""
     if classes is None:
         return tuple(cells)
-    found = [False] * (max(classes.tolist(), default=-1) + 1)
+    counted = [False] * (max(classes.tolist(), default=-1) + 1)
     for cell, of in zip(cells, classes.tolist(), strict=True):
-        found[of] = found[of] or cell
-    return tuple(found)
+        counted[of] = counted[of] or cell
+    return tuple(counted)

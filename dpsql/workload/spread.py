@@ -169,13 +169,13 @@ class Apart:
     def _rows(self, shape: tuple[int, ...]) -> NDArray[np.int64]:
         """Return how many rows may be in each joint class, of the denominator of the share."""
         most = self.share.denominator
-        found = np.array([self.share.numerator], dtype=np.int64)
+        shares = np.array([self.share.numerator], dtype=np.int64)
         for size, of in zip(shape, self.classes, strict=True):
             if of is not None and len(of) != size:
                 raise InternalError("a limit on rows is of other classes than are counted")
             cells = np.array([1] * size if of is None else [min(n, most) for n in of])
-            found = np.minimum(np.multiply.outer(found, cells), most).ravel()
-        return found
+            shares = np.minimum(np.multiply.outer(shares, cells), most).ravel()
+        return shares
 
 
 def _top(numbers: NDArray[Any], rows: NDArray[np.int64], most: int) -> NDArray[Any]:
@@ -206,7 +206,9 @@ def by_limits(
     attributes: dict[tuple[Apart, ...], list[tuple[str, ...]]] = {}
     for space in spaces:
         said = (spread.within(space) for spread in spreads)
-        attributes.setdefault(tuple(one for one in said if one is not None), []).append(space)
+        attributes.setdefault(tuple(column for column in said if column is not None), []).append(
+            space
+        )
     return attributes
 
 

@@ -162,8 +162,8 @@ class Family:
     def joined(self) -> Family:
         """Return the same queries, in the same order, as one block over all attributes."""
         shape = tuple(n for block in self.blocks for n in block.shape)
-        one = Block(self.names, shape, Dense(self.written_out()))
-        return replace(self, blocks=(one,), hidden=frozenset())
+        joint = Block(self.names, shape, Dense(self.written_out()))
+        return replace(self, blocks=(joint,), hidden=frozenset())
 
     def emphasised(self, weights: Sequence[NDArray[np.float64]]) -> Family:
         """Return the queries with further weights: the product of one for the row of each block.
@@ -391,7 +391,7 @@ def _check_present(family: Family) -> None:
     if family.present is None:
         return
     pairs = zip_longest(family.shape, family.present.shape, fillvalue=1)
-    if not family.center or any(one != other for one, other in pairs):
+    if not family.center or any(cell != other for cell, other in pairs):
         raise WorkloadError(
             f"The counts that go with the sums {family.name!r} are of other groups.",
             hint="give them the same blocks, or blocks of one row, in the same order.",
@@ -641,8 +641,8 @@ def over_all(
 def _families(
     parts: Sequence[tuple[UnitTable, Workload]], weights: Sequence[Sequence[float]]
 ) -> Iterator[Family]:
-    for (table, workload), own in zip(parts, weights, strict=True):
-        for family, weight in zip(workload.families, own, strict=True):
+    for (table, workload), family_weights in zip(parts, weights, strict=True):
+        for family, weight in zip(workload.families, family_weights, strict=True):
             yield replace(table.family(family), weight=weight / table.rows**2)
 
 

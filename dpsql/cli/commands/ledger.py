@@ -264,11 +264,11 @@ def _rows(db: Rows | None, folder: Path | None, address: str) -> Path:
     return opening.account_of(db) if db is not None else cast(Path, folder)
 
 
-def _say_bound(rows: str, found: Ledger, *, as_json: bool) -> None:
+def _say_bound(rows: str, ledger: Ledger, *, as_json: bool) -> None:
     if as_json:
-        output.say_json({"path": found.place, "dataset": found.dataset})
+        output.say_json({"path": ledger.place, "dataset": ledger.dataset})
     else:
-        output.say(f"{printable(rows)} is charged for in {found.place}, as {found.dataset}")
+        output.say(f"{printable(rows)} is charged for in {ledger.place}, as {ledger.dataset}")
 
 
 def _existing(

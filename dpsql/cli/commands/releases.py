@@ -186,8 +186,8 @@ def synthetic(
             output.note(f"{', '.join(columns)}: {why}")
 
 
-def _named(found: pl.DataFrame) -> pl.DataFrame:
+def _named(keys: pl.DataFrame) -> pl.DataFrame:
     """Write lists of columns as one text each."""
-    names = [", ".join(columns) for columns in found["columns"].to_list()]
-    series = type(found["columns"])
-    return found.with_columns(series("columns", names))
+    names = [", ".join(columns) for columns in keys["columns"].to_list()]
+    series = type(keys["columns"])
+    return keys.with_columns(series("columns", names))

@@ -61,7 +61,7 @@ def schema(
         raise click.UsageError("Name the rows: dpsql schema people.csv, or by --db.")
     if (as_toml or values) and as_json:
         raise click.UsageError("Choose one of --toml and --json.")
-    found: dict[tuple[str, ...], Mapping[str, Domain | NumberBounds]] | None = None
+    by_table: dict[tuple[str, ...], Mapping[str, Domain | NumberBounds]] | None = None
     with opening.data(rows) as source:
         given = opening.schema_file(declared)
         drafts = as_toml or values or (source.is_opened and not (as_json or declared))
@@ -69,10 +69,10 @@ def schema(
         tables = _tables(source, names, given)
         proposals = proposed(source.catalog, tables, given)
         if values:
-            found = {table.path: source.values_found(table) for table in tables}
+            by_table = {table.path: source.values_found(table) for table in tables}
     each = [(table, proposals.get(table.path, Proposal())) for table in tables]
     if drafts:
-        output.say(write_toml(tables, proposals, found, typed=typed).removesuffix("\n"))
+        output.say(write_toml(tables, proposals, by_table, typed=typed).removesuffix("\n"))
     elif as_json:
         output.say_json({"tables": [_document(*described) for described in each]})
     else:
