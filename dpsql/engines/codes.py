@@ -250,19 +250,19 @@ def _doubles(values: Sequence[Any]) -> list[RowValue]:
     return [double_of(value) for value in values]
 
 
-def halved(ends: Sequence[T], found: Sequence[T], one_of: Callable[[T, T, T], T]) -> T:
+def halved(ends: Sequence[T], codes: Sequence[T], one_of: Callable[[T, T, T], T]) -> T:
     """Return a search for the last of some ends that is not above a value, or for the first.
 
     Args:
         ends: in order.
-        found: what is found at each of them.
+        codes: what is found at each of them.
         one_of: makes of an end what is found below it and what is found from there on: either.
     """
     if len(ends) == 1:
-        return found[0]
+        return codes[0]
     middle = len(ends) // 2
-    below = halved(ends[:middle], found[:middle], one_of)
-    return one_of(ends[middle], below, halved(ends[middle:], found[middle:], one_of))
+    below = halved(ends[:middle], codes[:middle], one_of)
+    return one_of(ends[middle], below, halved(ends[middle:], codes[middle:], one_of))
 
 
 def _listed(domain: Domain, room: RowType) -> Codes:

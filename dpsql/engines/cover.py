@@ -113,11 +113,11 @@ def roll_up_sums(
 ) -> dict[Marginal, Words]:
     """Sum marginals of measures in the same way. Only then they are brought between ends."""
     parts = {block: _parts(sums) for block, sums in summed.items()}
-    found = [
+    rolled = [
         roll_up(wanted, {block: part[i] for block, part in parts.items()}, measures)
         for i in range(3)
     ]
-    return {m: _words(*(part[m] for part in found)) for m in wanted}
+    return {m: _words(*(part[m] for part in rolled)) for m in wanted}
 
 
 def low_word(sums: Words) -> Counts:

@@ -123,8 +123,8 @@ def covered(of: ValuesOfUnits, groups: int, each: int) -> Ints:
         raise InternalError("there are too many values")
     places, right = numbered(here * many + of.values, many * groups)
     edges, sizes = (of.pairs, right), (len(of.groups), len(places))
-    found = taken(edges, sizes, each)
-    return certified(found, edges, (of.groups, places // max(many, 1)), groups, each)
+    pairs = taken(edges, sizes, each)
+    return certified(pairs, edges, (of.groups, places // max(many, 1)), groups, each)
 
 
 def certified(
@@ -147,18 +147,18 @@ def certified(
         raise InternalError(_UNSURE)
     if found.left.shape != lefts.shape or not np.array_equal(lefts[left], rights[right]):
         raise InternalError(_UNSURE)
-    own = np.flatnonzero(found.by != NOBODY)
-    by = found.by[own]
+    counted = np.flatnonzero(found.by != NOBODY)
+    by = found.by[counted]
     if by.size and not 0 <= int(by.min()) <= int(by.max()) < len(lefts):
         raise InternalError(_UNSURE)
     has = np.zeros(len(rights), dtype=np.bool_)
     has[right[found.by[right] == left]] = True
     within = int(np.bincount(by, minlength=1).max(initial=0)) <= each
     is_cut = (found.left[left] | found.right[right]).all()
-    flow = np.bincount(rights[own], minlength=groups)
+    flow = np.bincount(rights[counted], minlength=groups)
     cut = each * np.bincount(lefts[found.left], minlength=groups)
     cut += np.bincount(rights[found.right], minlength=groups)
-    if not (has[own].all() and within and is_cut and np.array_equal(flow, cut)):
+    if not (has[counted].all() and within and is_cut and np.array_equal(flow, cut)):
         raise InternalError(_UNSURE)
     return flow.astype(np.int64)
 

@@ -119,13 +119,13 @@ def frozen_files(paths: Iterable[str]) -> FrozenFiles:
         RefusedViewError: there is no file, or something that isn't a file of this machine, or
             one of them twice.
     """
-    found = list(paths)
-    if not found or len(found) > _MOST_FILES:
-        what = "no file" if not found else f"more than {_MOST_FILES:,} files"
+    listed = list(paths)
+    if not listed or len(listed) > _MOST_FILES:
+        what = "no file" if not listed else f"more than {_MOST_FILES:,} files"
         raise RefusedViewError(
             f"it reads {what} now", hint="does its path begin where this process runs?"
         )
-    files = tuple(FrozenFile(path, _seen(path)) for path in map(os.path.realpath, found))
+    files = tuple(FrozenFile(path, _seen(path)) for path in map(os.path.realpath, listed))
     if len({file.path for file in files}) < len(files) or len({f.seen[:2] for f in files}) < len(
         files
     ):
@@ -149,16 +149,16 @@ def _seen(path: str) -> tuple[int, ...]:
     """
     try:
         path.encode()
-        found = os.stat(path)
+        status = os.stat(path)
     except (OSError, ValueError):
-        found = None
-    if found is None or not stat.S_ISREG(found.st_mode):
+        status = None
+    if status is None or not stat.S_ISREG(status.st_mode):
         raise RefusedViewError("it reads what is not a file of this machine")
     if _PATTERN.search(path):
         raise RefusedViewError(
             "a path in it has a character that may stand for others", hint="rename that file."
         )
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def partitions_of(frozen: FrozenFiles) -> tuple[str, ...]:

@@ -127,8 +127,8 @@ def _metadata_of(place: str, *, guess: bool) -> str:
     if (folder / "version-hint.text").exists():
         return _plain(place)
     numbered = {path: _NUMBER.match(path.name) for path in folder.glob(METADATA)}
-    found = sorted((int(n[1]), path.name) for path, n in numbered.items() if n is not None)
-    if found and not guess:
+    versions = sorted((int(n[1]), path.name) for path, n in numbered.items() if n is not None)
+    if versions and not guess:
         raise SchemaError(
             f"Nothing in {shown(place)} says which state of the table is the latest: only its "
             "catalog knows.",
@@ -136,7 +136,7 @@ def _metadata_of(place: str, *, guess: bool) -> str:
             + _NAMED
             + f', or the catalog: FROM iceberg."{_CATALOG}default/hr.people".',
         )
-    return str(folder / found[-1][1]) if found else place
+    return str(folder / versions[-1][1]) if versions else place
 
 
 def _snapshot(table: Table, place: str, version: str | None) -> Snapshot | None:
@@ -273,14 +273,14 @@ def _footer(source: Any) -> Iterator[tuple[str, int | None, str]]:
     with source.open() as opened, parquet.ParquetFile(opened) as file:
         fields = list(file.schema_arrow)
     for field in fields:
-        found = (field.metadata or {}).get(b"PARQUET:field_id")
+        field_id = (field.metadata or {}).get(b"PARQUET:field_id")
         type_ = ""
-        if found is not None and not _is_other(pa.types, field.type):
+        if field_id is not None and not _is_other(pa.types, field.type):
             try:
                 type_ = str(pyarrow_to_schema(pa.schema([field])).fields[0].field_type)
             except Exception:
                 type_ = ""
-        yield field.name, None if found is None else int(found), type_
+        yield field.name, None if field_id is None else int(field_id), type_
 
 
 def _is_other(types: Any, type_: Any) -> bool:
@@ -292,8 +292,10 @@ def _is_other(types: Any, type_: Any) -> bool:
 
 def _unlike(field: NestedField, stored: list[tuple[str, int | None, str]], parted: set[int]) -> str:
     """Say why a file's column of this name is another one than the field; empty if it isn't."""
-    by_name = [one for one in stored if folded_by_spark(one[0]) == folded_by_spark(field.name)]
-    by_id = [one for one in stored if one[1] == field.field_id]
+    by_name = [
+        column for column in stored if folded_by_spark(column[0]) == folded_by_spark(field.name)
+    ]
+    by_id = [column for column in stored if column[1] == field.field_id]
     if not by_name and not by_id:
         if field.field_id in parted:
             return "is in names of partitions alone"
@@ -310,8 +312,8 @@ def _unlike(field: NestedField, stored: list[tuple[str, int | None, str]], parte
 def _written(field: NestedField) -> str:
     """Write a type as Spark does; empty if it isn't read from the field's files as it is."""
     type_ = str(field.field_type)
-    found = _DECIMAL.fullmatch(type_)
-    return _TYPES.get(type_, "") if found is None else f"decimal({found[1]},{found[2]})"
+    decimal = _DECIMAL.fullmatch(type_)
+    return _TYPES.get(type_, "") if decimal is None else f"decimal({decimal[1]},{decimal[2]})"
 
 
 def _columns(schema: Schema, last: Schema) -> str:
@@ -327,14 +329,14 @@ def _columns(schema: Schema, last: Schema) -> str:
 
 def _plain(place: str) -> str:
     """Return the path of a place on this machine: Iceberg's are no URLs, in which % is coded."""
-    found = _FILE.match(place)
-    return place if found is None else "/" + place[found.end() :].lstrip("/")
+    scheme = _FILE.match(place)
+    return place if scheme is None else "/" + place[scheme.end() :].lstrip("/")
 
 
 def _roots(location: str, paths: tuple[str, ...]) -> tuple[Path, ...]:
     """Return the folders on this machine in whose accounts a table is: its own, its files'."""
-    own = _plain(location)
+    place = _plain(location)
     roots = {root_of(os.path.realpath(path)) for path in paths if "://" not in path}
-    if "://" not in own:
-        roots.add(Path(os.path.realpath(own)))
+    if "://" not in place:
+        roots.add(Path(os.path.realpath(place)))
     return tuple(sorted(roots))

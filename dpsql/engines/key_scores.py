@@ -227,10 +227,12 @@ def key_value(value: RowExpression, type_: str) -> RowExpression:
 
 def _without(relation: Relation, type_: str, known: Collection[bytes]) -> Relation:
     """Leave keys out that are known; those that can't be written stay, and are found again."""
-    written = [one for text in sorted(known) if (one := _constant(text, type_)) is not None]
+    written = [
+        constant for text in sorted(known) if (constant := _constant(text, type_)) is not None
+    ]
     lists = [written[i : i + MANY - 1] for i in range(0, len(written), MANY - 1)]
     for i in range(0, len(lists), _FILTERED):
-        conditions = [_is_none_of(one) for one in lists[i : i + _FILTERED]]
+        conditions = [_is_none_of(values) for values in lists[i : i + _FILTERED]]
         relation = Filter(relation, all_of(conditions))
     return relation
 

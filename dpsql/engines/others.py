@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 def parents_of(table: Table, names: Collection[str]) -> tuple[Parent, ...]:
     """Return the parents whose columns are among some, and those on the way to them."""
-    found: list[Parent] = []
+    parents: list[Parent] = []
     for parent in reversed(table.parents):
-        own = {parent.matched, *parent.names.values()}
-        if not own.isdisjoint(names) or any(other.above == parent.prefix for other in found):
-            found.append(parent)
-    return tuple(reversed(found))
+        shown = {parent.matched, *parent.names.values()}
+        if not shown.isdisjoint(names) or any(other.above == parent.prefix for other in parents):
+            parents.append(parent)
+    return tuple(reversed(parents))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Others:
     @property
     def over_all(self) -> list[str]:
         """The columns that look at all rows of a unit, also at those that don't count."""
-        return [one.name for one in self.added if one.is_window]
+        return [column.name for column in self.added if column.is_window]
 
     @property
     def stored(self) -> list[str]:
@@ -70,15 +70,15 @@ class Others:
 
         They are those along the first steps to the unit, as far as these are FOREIGN KEYs.
         """
-        found, above = list[Parent](), ""
+        way, above = list[Parent](), ""
         for join in self.table.unit.joins if self.table.unit is not None else ():
             steps = (p for p in self.parents if p.on_way and p.above == above and p.join == join)
             parent = next(steps, None)
             if parent is None:
                 break
-            found.append(parent)
+            way.append(parent)
             above = parent.prefix
-        return tuple(found)
+        return tuple(way)
 
     @property
     def left(self) -> tuple[Parent, ...]:
@@ -91,11 +91,11 @@ def others_of(table: Table, names: Iterable[str]) -> Others:
     """Return what some columns of a table need besides its rows."""
     asked = list(names)
     added: list[AddedColumn] = []
-    for one in reversed(added_to(table)):  # each comes after those that it needs
-        if one.name in asked:
-            added.insert(0, one)
-            asked += sorted(one.columns)
-    made = {one.name for one in added}
+    for column in reversed(added_to(table)):  # each comes after those that it needs
+        if column.name in asked:
+            added.insert(0, column)
+            asked += sorted(column.columns)
+    made = {column.name for column in added}
     needed = list(dict.fromkeys(name for name in asked if name not in made))
     return Others(table, parents_of(table, needed), added, needed)
 
@@ -118,12 +118,12 @@ def in_turns(windows: Iterable[N]) -> Iterator[list[N]]:
     """
     left = list(windows)
     while left:
-        waiting = {one.name for one in left}
-        ready = [one for one in left if waiting.isdisjoint(one.columns)]
+        waiting = {column.name for column in left}
+        ready = [column for column in left if waiting.isdisjoint(column.columns)]
         if not ready:
             raise InternalError("a window needs what comes after it")
         yield ready
-        left = [one for one in left if one not in ready]
+        left = [column for column in left if column not in ready]
 
 
 def added_to(table: Table) -> list[AddedColumn]:
@@ -132,7 +132,7 @@ def added_to(table: Table) -> list[AddedColumn]:
         return []
     from dpsql.rel.added import AddedColumn  # which most statements don't need
 
-    added = [one for one in table.added if isinstance(one, AddedColumn)]
+    added = [column for column in table.added if isinstance(column, AddedColumn)]
     if len(added) < len(table.added):
         raise InternalError("nothing says how a column is added")
     return added

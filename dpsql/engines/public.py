@@ -76,9 +76,9 @@ class PublicReader:
             return self._frames[name]
         if name not in self._tables:
             return None
-        own = tuple(self._tables[name].split("."))
+        named = tuple(self._tables[name].split("."))
         for path in self._below(name):
-            if not paths_of(own, [path]) and self._is_private(path):
+            if not paths_of(named, [path]) and self._is_private(path):
                 raise _private_below(name, path)
         try:
             frame = self._source.public_rows(self._tables[name].split("."), MAX_ROWS)

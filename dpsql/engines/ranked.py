@@ -170,11 +170,11 @@ def check_ranked(values: RankedValues) -> None:
         raise InternalError("a row may be in more groups than it is charged for")
 
 
-def by_group(found: RankedRows) -> Callable[[int], slice]:
+def by_group(rows: RankedRows) -> Callable[[int], slice]:
     """Return what gives the values of a group, by its number."""
 
     def of(group: int) -> slice:
-        low, high = np.searchsorted(found.groups, [group, group + 1])
+        low, high = np.searchsorted(rows.groups, [group, group + 1])
         return slice(int(low), int(high))
 
     return of

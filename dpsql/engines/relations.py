@@ -307,12 +307,12 @@ class RelationWriter(NodeVisitor[WrittenNode]):
         """
         if not self._uses[node].lined:
             return []
-        own = kinds_of_columns(node.source, node.prefix)
+        kinds = kinds_of_columns(node.source, node.prefix)
         read = self._kinds_read(self._beside[node])
         unit = node.source.table.unit
         ids = () if unit is None or unit.joins else (name for name, _ in unit.columns)
-        rest = own.keys() - {node.prefix + name for name in ids}
-        return [name for name, kind in own.items() if name in rest and kind <= read]
+        rest = kinds.keys() - {node.prefix + name for name in ids}
+        return [name for name, kind in kinds.items() if name in rest and kind <= read]
 
     def _kinds_read(self, scans: Iterable[Scan]) -> int:
         """Return the last kind of columns of which something is read."""
@@ -357,17 +357,17 @@ class RelationWriter(NodeVisitor[WrittenNode]):
     def _join(self, node: Join) -> WrittenNode:
         left, right = self.visit(node.left), self.visit(node.right)
         met = self._meeting(node, {**left.columns, **right.columns})
-        one, names = meets_one(node, self._known), (left.name, right.name)
-        left, right = self._passed_on(node, left), self._passed_on(node, right, lined=not one)
+        is_single, names = meets_one(node, self._known), (left.name, right.name)
+        left, right = self._passed_on(node, left), self._passed_on(node, right, lined=not is_single)
         columns = {**left.columns, **right.columns}
         kind = "LEFT JOIN" if node.kind == "left" else "JOIN"
         shown = [f"l.{UNIT} AS {UNIT}", *left.shown, *right.shown]
         sql = f"SELECT {_listed(*shown)} FROM {names[0]} AS l {kind} {names[1]} AS r ON {met}"
-        if one:
+        if is_single:
             return self._after(left, sql, columns)
         line = sorted((*left.line, *right.line), key=lambda name: self._kinds.get(name, 0))
-        found = self._named(sql, columns, line, left.places + right.places)
-        return replace(found, placed=left.placed and right.placed)
+        joined = self._named(sql, columns, line, left.places + right.places)
+        return replace(joined, placed=left.placed and right.placed)
 
     def _group_join(self, node: GroupJoin) -> WrittenNode:
         left, right = self.visit(node.left), self.visit(node.right)
@@ -407,7 +407,7 @@ class RelationWriter(NodeVisitor[WrittenNode]):
         parts = []
         for part in map(self.visit, node.parts):
             pairs = zip(part.columns.values(), columns.values(), strict=True)
-            shown = [f"{own} AS {column}" for own, column in pairs]
+            shown = [f"{value} AS {column}" for value, column in pairs]
             parts.append(f"SELECT {_listed(UNIT, *shown)} FROM {part.name}")
         return self._named(" UNION ALL ".join(parts), columns, columns.values())
 
@@ -430,16 +430,16 @@ class RelationWriter(NodeVisitor[WrittenNode]):
         cells = {cells.column: cells for limit in limits for cells in limit.cells}
         names = {name: self._column(BIGINT.sql) for name in cells}
         placed = [
-            PlacedColumn(of.columns[name], names[name], one.domain, one.leaves_out)
-            for name, one in cells.items()
+            PlacedColumn(of.columns[name], names[name], cell.domain, cell.leaves_out)
+            for name, cell in cells.items()
         ]
-        found = replace(of, places=(*of.places, *names.values()))
-        found = replace(found, name=self._part(self.with_cells(of, placed), once=True))
+        limited = replace(of, places=(*of.places, *names.values()))
+        limited = replace(limited, name=self._part(self.with_cells(of, placed), once=True))
         for limit in limits:
-            agree = [names[one.column] for one in limit.cells]
-            kept = self.kept(found, limit.rows, self._line_keys(of), agree)
-            found = replace(found, name=self._part(kept, once=True))
-        return replace(of, name=found.name)
+            agree = [names[cell.column] for cell in limit.cells]
+            kept = self.kept(limited, limit.rows, self._line_keys(of), agree)
+            limited = replace(limited, name=self._part(kept, once=True))
+        return replace(of, name=limited.name)
 
     # ── What nodes have in common ───────────────────────────────────────────────────────────────
 
@@ -458,7 +458,7 @@ class RelationWriter(NodeVisitor[WrittenNode]):
     ) -> WrittenNode:
         """Write groups of the right, of which each row on the left meets one at most."""
         unit = [UNIT] if self._known.of(node.right).private else []
-        own = [self._identity(left.columns[a]) for a, _ in met.pairs]
+        identities = [self._identity(left.columns[a]) for a, _ in met.pairs]
         keys = [self._identity(right.columns[b]) for _, b in met.pairs]
         adds = self._added(node, right.columns)
         shown = [*unit, *(f"{key} AS k{i}" for i, key in enumerate(keys))]
@@ -466,7 +466,7 @@ class RelationWriter(NodeVisitor[WrittenNode]):
         groups += "" if met.rest is None else f" WHERE {self._of(met.rest, right)}"
         groups += f" GROUP BY {_listed(*unit, *keys)}" if unit or keys else ""
         same = [f"l.{UNIT} = g.{UNIT}"] if unit else []
-        same += [f"{key} = g.k{i}" for i, key in enumerate(own)]
+        same += [f"{key} = g.k{i}" for i, key in enumerate(identities)]
         return self._with_groups(left.name, self._passed_on(node, left), adds, groups, same)
 
     def _met_one_by_one(
@@ -475,11 +475,11 @@ class RelationWriter(NodeVisitor[WrittenNode]):
         """Write a group for each row on the left, by what tells it from others."""
         both = {**left.columns, **right.columns}
         looked = [left.columns[name] for name in left.columns if name in read_by(node)]
-        one = self.told_one_by_one(left, looked)
-        adds, by = self._added(node, both), _listed(*(f"l.{key}" for key in one.keys))
-        groups = f"SELECT {_listed(by, *_values(adds))} FROM {one.met} AS l "
+        told = self.told_one_by_one(left, looked)
+        adds, by = self._added(node, both), _listed(*(f"l.{key}" for key in told.keys))
+        groups = f"SELECT {_listed(by, *_values(adds))} FROM {told.met} AS l "
         groups += f"JOIN {right.name} AS r ON {self._meeting(node, both)} GROUP BY {by}"
-        return self._with_groups(one.rows, self._passed_on(node, left), adds, groups, one.same)
+        return self._with_groups(told.rows, self._passed_on(node, left), adds, groups, told.same)
 
     def _added(self, node: GroupJoin, of: Mapping[Id, str]) -> list[_AddedColumn]:
         """Write the columns that are added: what each is in its group, and of no rows."""
@@ -503,11 +503,11 @@ class RelationWriter(NodeVisitor[WrittenNode]):
         same: Sequence[str],
     ) -> WrittenNode:
         """Write rows with what is computed of the group that each meets, or of no rows."""
-        columns = {**left.columns, **{one.name: one.column for one in adds}}
+        columns = {**left.columns, **{added.name: added.column for added in adds}}
         shown = [f"l.{UNIT} AS {UNIT}", *left.shown]
-        for one in adds:
-            value = f"CASE WHEN g.{_FOUND} IS NULL THEN {one.empty} ELSE g.{one.column} END"
-            shown.append(f"{value} AS {one.column}")
+        for added in adds:
+            value = f"CASE WHEN g.{_FOUND} IS NULL THEN {added.empty} ELSE g.{added.column} END"
+            shown.append(f"{value} AS {added.column}")
         sql = f"SELECT {_listed(*shown)} FROM {rows} AS l LEFT JOIN ({groups}) AS g ON {_all(same)}"
         return self._after(left, sql, columns)
 
@@ -518,9 +518,9 @@ class RelationWriter(NodeVisitor[WrittenNode]):
         agree += [self._identity(name) for name, _ in call.told]
         agree += [self.spelled(part) for part in call.partition]
         order = [
-            f"{self.spelled(one.value)} {'DESC' if one.descending else 'ASC'} "
-            f"NULLS {'FIRST' if one.nulls_first else 'LAST'}"
-            for one in call.order
+            f"{self.spelled(key.value)} {'DESC' if key.descending else 'ASC'} "
+            f"NULLS {'FIRST' if key.nulls_first else 'LAST'}"
+            for key in call.order
         ]
         order += map(_least_first, of.line) if call.lined else ()
         value = self.over(call, agree, order)
@@ -774,7 +774,7 @@ def _looks_at_line(node: Relation) -> bool:
 
 
 def _values(adds: Iterable[_AddedColumn]) -> list[str]:
-    return [*(f"{one.value} AS {one.column}" for one in adds), f"1 AS {_FOUND}"]
+    return [*(f"{added.value} AS {added.column}" for added in adds), f"1 AS {_FOUND}"]
 
 
 def _least_first(key: str) -> str:

@@ -54,15 +54,15 @@ class CountedTable:
             InternalError: it is of several tables, or of no counts and no measure of one.
         """
         names = [n for n in marginal if n != self.unit_table.name]
-        own = [self.unit_table.own(name) for name in names]
-        found = [name for name in own if name is not None]
-        if not found and len(names) == len(marginal):
+        names_here = [self.unit_table.own(name) for name in names]
+        attributes = [name for name in names_here if name is not None]
+        if not attributes and len(names) == len(marginal):
             return None
         own_axes = self.measures.keys() | self.units.keys()
-        axes = len(marginal) - len(names) + sum(name in own_axes for name in found)
-        if len(found) < len(names) or axes != 1:
+        axes = len(marginal) - len(names) + sum(name in own_axes for name in attributes)
+        if len(attributes) < len(names) or axes != 1:
             raise InternalError("what is counted together is not of one table, or in two ways")
-        return tuple(found)
+        return tuple(attributes)
 
 
 def count_several(

@@ -144,8 +144,8 @@ class _Adapter:
         before = [*windows, *limits]
         early, late = others_of(table, before), _beyond(others, others_of(table, before))
         needed = [*others.needed, *(p.above + n for p in late.parents for n in p.join.columns)]
-        found = [*windows, *early.needed, *(n for n in needed if n not in _made(late))]
-        rows = self.all_rows(table, list(dict.fromkeys(found))).with_bound(table)
+        read = [*windows, *early.needed, *(n for n in needed if n not in _made(late))]
+        rows = self.all_rows(table, list(dict.fromkeys(read))).with_bound(table)
         return self._with_others(rows, late)
 
     # ── The rows themselves ─────────────────────────────────────────────────────────────────────
@@ -159,9 +159,9 @@ class _Adapter:
         return self._scanned(others)
 
     def _scanned(self, others: Others, unique: Iterable[frozenset[str]] = ()) -> TableRelation:
-        own, prefix = others.table.alone, self._fresh("t")
-        source = _stored(own, unique)
-        along = [(_stored(one.table.alone), self._fresh("t")) for one in others.on_way]
+        alone, prefix = others.table.alone, self._fresh("t")
+        source = _stored(alone, unique)
+        along = [(_stored(parent.table.alone), self._fresh("t")) for parent in others.on_way]
         ids = {name: id_ for id_, name in columns_of_rows(source, prefix).items()}
         for parent, step in zip(others.on_way, along, strict=True):
             ids |= {parent.names[of]: id_ for id_, of in columns_of_rows(*step).items()}
@@ -201,17 +201,19 @@ class _Adapter:
         names = stored_columns(table)
         others = others_of(table, names)
         if parent.join.enforced:
-            found = self._scanned(others, [frozenset(keys)])
-            return TableRelation(found.relation, {n: found.ids[n] for n in names if n in found.ids})
-        found = self._scanned(others)
+            scanned = self._scanned(others, [frozenset(keys)])
+            return TableRelation(
+                scanned.relation, {n: scanned.ids[n] for n in names if n in scanned.ids}
+            )
+        scanned = self._scanned(others)
         by = {key: self._fresh("k") for key in keys}
-        only = {n: self._fresh("o") for n in names if n in found.ids and n not in by}
+        only = {n: self._fresh("o") for n in names if n in scanned.ids and n not in by}
         number = self._fresh("n")
         alone = Group(
-            found.relation,
-            tuple((id_, RowColumn(found.ids[key])) for key, id_ in by.items()),
+            scanned.relation,
+            tuple((id_, RowColumn(scanned.ids[key])) for key, id_ in by.items()),
             (
-                *((id_, Agg(ONLY, RowColumn(found.ids[name]))) for name, id_ in only.items()),
+                *((id_, Agg(ONLY, RowColumn(scanned.ids[name]))) for name, id_ in only.items()),
                 (number, Agg("count")),
             ),
         )
@@ -220,15 +222,19 @@ class _Adapter:
     def _with_added(self, of: TableRelation, added: Sequence[AddedColumn]) -> TableRelation:
         """Add columns, as many at once as need nothing of each other."""
         for ready in in_turns(added):
-            calls = [(one, one.computed) for one in ready if isinstance(one.computed, WindowCall)]
-            ids = {one.name: self._fresh("w") for one in ready}
-            adds = tuple((ids[one.name], renamed_call(call, of.ids)) for one, call in calls)
+            calls = [
+                (column, column.computed)
+                for column in ready
+                if isinstance(column.computed, WindowCall)
+            ]
+            ids = {column.name: self._fresh("w") for column in ready}
+            adds = tuple((ids[column.name], renamed_call(call, of.ids)) for column, call in calls)
             of = of.above(Window(of.relation, adds), ids) if adds else of
             met: dict[MetRows, list[tuple[Id, Agg]]] = {}
-            for one in ready:
-                if not isinstance(one.computed, WindowCall):
-                    rows, agg = one.computed
-                    met.setdefault(rows, []).append((ids[one.name], agg))
+            for column in ready:
+                if not isinstance(column.computed, WindowCall):
+                    rows, agg = column.computed
+                    met.setdefault(rows, []).append((ids[column.name], agg))
             for rows, aggs in met.items():
                 of = self._meeting(of, rows, aggs)
             of = of.above(of.relation, ids)
@@ -260,13 +266,13 @@ def _beyond(others: Others, early: Others) -> Others:
     """Return what is joined with the rows that count, as windows don't look at it."""
     met = {*(parent.prefix for parent in early.parents), *(o.prefix for o in others.on_way)}
     parents = tuple(parent for parent in others.parents if parent.prefix not in met)
-    early_added = {one.name for one in early.added}
-    added = [one for one in others.added if one.name not in early_added]
+    early_added = {column.name for column in early.added}
+    added = [column for column in others.added if column.name not in early_added]
     return replace(others, parents=parents, added=added)
 
 
 def _made(late: Others) -> frozenset[str]:
     """Name the columns that this gives."""
-    own = {parent.matched for parent in late.parents}
-    own |= {one.name for one in late.added}
-    return frozenset(own.union(*(parent.names.values() for parent in late.parents)))
+    names = {parent.matched for parent in late.parents}
+    names |= {column.name for column in late.added}
+    return frozenset(names.union(*(parent.names.values() for parent in late.parents)))

@@ -126,14 +126,14 @@ class GroupedRows:
     places: int
 
     @classmethod
-    def of(cls, coding: Coding, keys: Marginal, own: str) -> GroupedRows:
+    def of(cls, coding: Coding, keys: Marginal, prefix: str) -> GroupedRows:
         """Name the columns of some attributes, each beginning so."""
         grouping, places = coding.grouping(keys), {a: i for i, a in enumerate(keys)}
         columns = {
-            a: coding.column(a, f"{own}k{i}") for a, i in places.items() if a not in grouping.led
+            a: coding.column(a, f"{prefix}k{i}") for a, i in places.items() if a not in grouping.led
         }
         stored = columns.keys() - grouping.classed
-        groups = {a: f"{own}{'k' if a in stored else 'g'}{i}" for a, i in places.items()}
+        groups = {a: f"{prefix}{'k' if a in stored else 'g'}{i}" for a, i in places.items()}
         values = [columns[a].values if a in stored else coding.size(a) for a in keys]
         small = list[Packed]()
         if _array(values) > MOST_PLACES:
@@ -141,7 +141,7 @@ class GroupedRows:
                 size, most = _numbers(coding, a, columns.get(a), classed=a not in stored)
                 small += [Packed(groups[a], size, most)] if size else []
         # Constants first: they leave more room.
-        packing = Packing.of(f"{own}p", sorted(small, key=lambda part: part.most - part.size))
+        packing = Packing.of(f"{prefix}p", sorted(small, key=lambda part: part.most - part.size))
         packed = {part.column for part in packing.parts}
         values = [n for a, n in zip(keys, values, strict=True) if groups[a] not in packed]
         values += [math.prod(part.size for part in packing.parts)] if packed else []
@@ -280,13 +280,13 @@ def blocks_for(
             blocks.append(best := _Block(keys))
         best.keys |= keys
         best.added |= added
-    found: dict[Marginal, dict[str, RowSum]] = {}
+    sums: dict[Marginal, dict[str, RowSum]] = {}
     for block in [*blocks, all_rows] if total else blocks:
         within = any(block.keys < other.keys for other in blocks)
         if block.added or not within or block is all_rows:
             names = tuple(a for a in coding.table.columns if a in block.keys)
-            found[names] = found.get(names, {}) | block.added
-    return dict(found)
+            sums[names] = sums.get(names, {}) | block.added
+    return dict(sums)
 
 
 class _Costs:

@@ -128,29 +128,29 @@ def kept_of(rows: RowsWithIds, most: int, read: Mapping[str, str], line: Sequenc
     Returns:
         A query, of which WITH stands before it.
     """
-    own, id_ = rows.own, rows.id
+    prefix, id_ = rows.own, rows.id
     chosen = ", ".join(f"{column} AS {name}" for name, column in read.items()) or "0"
     shown = ", ".join(read) or "0"
-    same = f"ON {id_} = {CROWDED}.{own}id"
-    crowd = f"{CROWDED}.{own}i"
+    same = f"ON {id_} = {CROWDED}.{prefix}id"
+    crowd = f"{CROWDED}.{prefix}i"
     place = call("-", place_in_line(line, crowd), whole(1, "BIGINT"))
     k = whole(most, "BIGINT")
     # Of the others all are kept. Rows of crowded units are lined up, with nothing of these but a
     # number; then their stretches are told.
     others = f"SELECT {chosen} FROM {rows.source} ANTI JOIN {CROWDED} {same} WHERE {rows.known}"
     placed = (
-        f"SELECT {f'{chosen}, ' * bool(read)}{crowd} AS {own}p, {place} AS {own}r "
+        f"SELECT {f'{chosen}, ' * bool(read)}{crowd} AS {prefix}p, {place} AS {prefix}r "
         f"FROM {rows.source} JOIN {CROWDED} {same}"
     )
-    turned = call("%", call("+", f"{own}r", f"{own}s"), f"{own}n")
-    found = [*read, *(f"{own}{name}" for name in "nab"), f"{turned} AS {own}q"]
-    placed = f"SELECT {', '.join(found)} FROM ({placed}) JOIN {CROWDED} ON {own}p = {crowd}"
-    stretch = call("//", call("*", f"{own}q", k), f"{own}n")
+    turned = call("%", call("+", f"{prefix}r", f"{prefix}s"), f"{prefix}n")
+    kept_names = [*read, *(f"{prefix}{name}" for name in "nab"), f"{turned} AS {prefix}q"]
+    placed = f"SELECT {', '.join(kept_names)} FROM ({placed}) JOIN {CROWDED} ON {prefix}p = {crowd}"
+    stretch = call("//", call("*", f"{prefix}q", k), f"{prefix}n")
     return (
         f"{CROWDED} AS MATERIALIZED ({_crowded(rows, most)}) "
         f"{others} UNION ALL "
-        f"SELECT {shown} FROM (SELECT *, {stretch} AS {own}j FROM ({placed})) "
-        f"WHERE {_is_chosen(own, k)}"
+        f"SELECT {shown} FROM (SELECT *, {stretch} AS {prefix}j FROM ({placed})) "
+        f"WHERE {_is_chosen(prefix, k)}"
     )
 
 
@@ -159,40 +159,41 @@ def _crowded(rows: RowsWithIds, most: int) -> str:
 
     Each has a number besides, which no other one has. What the number is, nothing depends on.
     """
-    count, own, id_ = "system.main.count(*)", rows.own, rows.id
+    count, prefix, id_ = "system.main.count(*)", rows.own, rows.id
     counted = (
-        f"SELECT {id_} AS {own}id, {count} AS {own}n FROM {rows.source} WHERE {rows.known} "
+        f"SELECT {id_} AS {prefix}id, {count} AS {prefix}n FROM {rows.source} WHERE {rows.known} "
         f"GROUP BY {id_} HAVING {count} > {most}"
     )
-    number = call("md5_number", call("encode", f"{own}id::VARCHAR"))
-    hashed = f"SELECT {own}id, {own}n, {number} AS {own}m FROM ({counted})"
+    number = call("md5_number", call("encode", f"{prefix}id::VARCHAR"))
+    hashed = f"SELECT {prefix}id, {prefix}n, {number} AS {prefix}m FROM ({counted})"
     return (
-        f"SELECT {own}id, {call('row_number')} OVER () AS {own}i, "
-        f"{own}n, {call('%', _bits(own, 0, 62), f'{own}n')} AS {own}s, "
-        f"{_bits(own, 64, 31)}::INTEGER AS {own}a, {_bits(own, 96, 31)}::INTEGER AS {own}b "
+        f"SELECT {prefix}id, {call('row_number')} OVER () AS {prefix}i, "
+        f"{prefix}n, {call('%', _bits(prefix, 0, 62), f'{prefix}n')} AS {prefix}s, "
+        f"{_bits(prefix, 64, 31)}::INTEGER AS {prefix}a, "
+        f"{_bits(prefix, 96, 31)}::INTEGER AS {prefix}b "
         f"FROM ({hashed})"
     )
 
 
-def _bits(own: str, first: int, count: int) -> str:
+def _bits(prefix: str, first: int, count: int) -> str:
     """Write the number that some bits of a hash make; dividing it would take far longer."""
-    shifted = call(">>", f"{own}m", whole(first, "UHUGEINT"))
+    shifted = call(">>", f"{prefix}m", whole(first, "UHUGEINT"))
     return f"{call('&', shifted, whole(2**count - 1, 'UHUGEINT'))}::BIGINT"
 
 
-def _is_chosen(own: str, k: str) -> str:
+def _is_chosen(prefix: str, k: str) -> str:
     """Write whether a row is the one that is kept of its stretch.
 
     Nothing here overflows: j is less than k, which is at most 10^6, n is a number of rows, and a
     and b are less than 2^31.
     """
-    n, j, one = f"{own}n", f"{own}j", whole(1, "BIGINT")
+    n, j, unit = f"{prefix}n", f"{prefix}j", whole(1, "BIGINT")
 
     def first(stretch: str) -> str:
         """Write ⌈jn/k⌉."""
-        return call("//", call("+", call("*", stretch, n), call("-", k, one)), k)
+        return call("//", call("+", call("*", stretch, n), call("-", k, unit)), k)
 
-    length = call("-", first(call("+", j, one)), first(j))
-    line = call("+", call("*", f"{own}a::BIGINT", j), f"{own}b::BIGINT")
+    length = call("-", first(call("+", j, unit)), first(j))
+    line = call("+", call("*", f"{prefix}a::BIGINT", j), f"{prefix}b::BIGINT")
     drawn = call("%", line, whole(_PRIME, "BIGINT"))
-    return f"{own}q = {call('+', first(j), call('%', drawn, length))}"
+    return f"{prefix}q = {call('+', first(j), call('%', drawn, length))}"

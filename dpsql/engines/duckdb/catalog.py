@@ -231,8 +231,8 @@ class DuckDBCatalog(HeldCatalog):
     def _named_now(self) -> Mapping[str, Sequence[_Named]]:
         named: dict[str, list[_Named]] = {}
         for row in self.fetch(_NAMED):
-            one = _Named(*row)
-            named.setdefault(folded(one.name), []).append(one)
+            table = _Named(*row)
+            named.setdefault(folded(table.name), []).append(table)
         return named
 
     def current(self) -> SchemaPath:
@@ -249,18 +249,18 @@ class DuckDBCatalog(HeldCatalog):
     def tables_named(self, name: str) -> list[NamedTable]:
         """List the tables of a name; see `Catalog`."""
         return [
-            NamedTable(one.path, one.temporary or one.internal)
-            for one in self._named().get(folded(name), ())
-            if not one.is_view
+            NamedTable(table.path, table.temporary or table.internal)
+            for table in self._named().get(folded(name), ())
+            if not table.is_view
         ]
 
     def views_named(self, name: str) -> list[StoredView]:
         """List the views of a name; see `Catalog`."""
         return [
-            StoredView(one.path, str(sql), one.comment, one.registered)
-            for one in self._named().get(folded(name), ())
-            if one.is_view
-            for (sql,) in self.fetch(_VIEW, one.path)
+            StoredView(view.path, str(sql), view.comment, view.registered)
+            for view in self._named().get(folded(name), ())
+            if view.is_view
+            for (sql,) in self.fetch(_VIEW, view.path)
         ]
 
     def table_names(self) -> list[tuple[str, str]]:
@@ -274,11 +274,11 @@ class DuckDBCatalog(HeldCatalog):
     def _stored(self, *, views: bool) -> list[tuple[str, str]]:
         here = self.current()
         stored = [
-            (one.schema, one.name)
+            (relation.schema, relation.name)
             for alike in self._named().values()
-            for one in alike
-            if one.is_view == views and one.database == here.database
-            if not (one.internal or one.temporary)
+            for relation in alike
+            if relation.is_view == views and relation.database == here.database
+            if not (relation.internal or relation.temporary)
         ]
         return sorted(stored, key=lambda path: (path[0] != here.schema, path))
 
@@ -292,18 +292,18 @@ class DuckDBCatalog(HeldCatalog):
         A view has columns too: one that took the table's place must not pass for it.
         """
         alike = self._named().get(folded(path[2]), ())
-        same = [one for one in alike if not one.is_view and one.path == tuple(path)]
+        same = [table for table in alike if not table.is_view and table.path == tuple(path)]
         columns = tuple(self.columns(path)) if same else ()
         if not columns:
             return None
-        (one,) = same
+        (table,) = same
         checks = tuple(
-            row[6] for row in self._constraints(path) if row[0] == one.name and row[2] == "CHECK"
+            row[6] for row in self._constraints(path) if row[0] == table.name and row[2] == "CHECK"
         )
-        rows = self.fetch(_DEFINITION, path) if one.collates else []
+        rows = self.fetch(_DEFINITION, path) if table.collates else []
         definition = "".join(str(sql) for (sql,) in rows)
         apart = _collated(columns, definition, self._here().settings["default_collation"])
-        return StoredTable(columns, one.comment, checks, apart)
+        return StoredTable(columns, table.comment, checks, apart)
 
     def keys(self, path: Sequence[str]) -> StoredKeys:
         """Return the keys of the tables of a schema; see `Catalog`."""
@@ -320,16 +320,16 @@ class DuckDBCatalog(HeldCatalog):
 
     def schemas(self) -> list[SchemaPath]:
         """List the schemas that have tables; see `Catalog`."""
-        named = [one for alike in self._named().values() for one in alike if not one.internal]
+        named = [table for alike in self._named().values() for table in alike if not table.internal]
         return [SchemaPath(*pair) for pair in dict.fromkeys((o.database, o.schema) for o in named)]
 
     def comments(self, text: str) -> list[TableComment]:
         """List the comments that have a text in them; see `Catalog`."""
         return [
-            TableComment(one.path, one.comment)
+            TableComment(table.path, table.comment)
             for alike in self._named().values()
-            for one in alike
-            if one.comment is not None and text in one.comment
+            for table in alike
+            if table.comment is not None and text in table.comment
         ]
 
     def zones(self) -> list[str]:

@@ -179,7 +179,7 @@ def with_cells(
     coding: Coding,
     named: Sequence[str],
     read: Sequence[str],
-    own: str,
+    prefix: str,
     parameters: Parameters,
 ) -> str:
     """Give rows the numbers of the cells that they are in, or -1 where they are in none.
@@ -189,20 +189,20 @@ def with_cells(
         coding: how they get their cells; none are merged here.
         named: attributes; their cells are in `c0`, `c1` and so on.
         read: the other columns that are read.
-        own: what the names of cells begin with, and those of no other column.
+        prefix: what the names of cells begin with, and those of no other column.
         parameters: what the query's parameters are among.
     """
     stored, cells = list[str](), list[str]()
     for i, name in enumerate(named):
-        column, inside = coding.column(name, f"{own}k{i}"), f"{own}i{i}"
+        column, inside = coding.column(name, f"{prefix}k{i}"), f"{prefix}i{i}"
         if (led := replace(coding, merged={}).led(name)) is not None:
-            stored.append(f"{led} AS {own}k{i}")
-            cells.append(f"{own}k{i} AS {own}c{i}")
+            stored.append(f"{led} AS {prefix}k{i}")
+            cells.append(f"{prefix}k{i} AS {prefix}c{i}")
             continue
         stored.append(f"{column.stored(parameters)} AS {column.alias}")
         stored.append(f"({column.inside(parameters)}) IS TRUE AS {inside}")
         cells.append(
-            f"CASE WHEN {inside} THEN {column.code} ELSE {whole(-1, 'BIGINT')} END AS {own}c{i}"
+            f"CASE WHEN {inside} THEN {column.code} ELSE {whole(-1, 'BIGINT')} END AS {prefix}c{i}"
         )
     for computed in (stored, cells):  # a cell's code is made of what is stored for it
         source = f"(SELECT {', '.join([*read, *computed])} FROM {source})"

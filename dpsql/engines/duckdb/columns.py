@@ -359,10 +359,10 @@ def _position(
     strings and show one of them, so that one row could move the count of a whole group.
     """
     values = [v.encode() if isinstance(v, str) else v for v in listed]
-    found = f"{parameters.bind(key, values)}::{'BLOB' if type_ == VARCHAR else type_.sql}[]"
+    array = f"{parameters.bind(key, values)}::{'BLOB' if type_ == VARCHAR else type_.sql}[]"
     if len(values) <= MAX_SEARCHED:
-        return call("list_position", found, value)
-    return _looked_up(value, found, len(values))
+        return call("list_position", array, value)
+    return _looked_up(value, array, len(values))
 
 
 def _looked_up(value: str, listed: str, count: int) -> str:
@@ -371,9 +371,10 @@ def _looked_up(value: str, listed: str, count: int) -> str:
     Each value has one place, the first, whatever the list holds: so there is one for each row.
     The names inside hide no column of the value, because they are longer than its text.
     """
-    own, place = (f'"{name}{"_" * len(value)}"' for name in ("listed", "place"))
+    listing, place = (f'"{name}{"_" * len(value)}"' for name in ("listed", "place"))
     places = (
-        f"SELECT {call('list_extract', listed, place)} AS {own}, {call('min', place)} AS {place} "
+        f"SELECT {call('list_extract', listed, place)} AS {listing}, "
+        f"{call('min', place)} AS {place} "
         f"FROM system.main.range(1, {count + 1}) AS places({place}) GROUP BY 1"
     )
-    return f"(SELECT {place} FROM ({places}) WHERE {own} = {value})"
+    return f"(SELECT {place} FROM ({places}) WHERE {listing} = {value})"

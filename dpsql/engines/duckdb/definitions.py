@@ -115,10 +115,10 @@ def read_definition(sql: str, parse: Parse) -> ViewDefinition:
     if head is None or len(sql) > _MOST:
         raise RefusedViewError("its definition isn't a plain SELECT")
     node = _select(parse(sql[head.end() :].strip().removesuffix(";")))
-    relation, own = _relation(node.get("from_table") or {})
+    relation, qualifiers = _relation(node.get("from_table") or {})
     try:
-        items = tuple(_item(_unqualified(item, own)) for item in node["select_list"])
-        where = _unqualified(node.get("where_clause"), own)
+        items = tuple(_item(_unqualified(item, qualifiers)) for item in node["select_list"])
+        where = _unqualified(node.get("where_clause"), qualifiers)
         condition = read_expression(where) if where else None
     except RefusedViewError:
         raise
@@ -238,18 +238,18 @@ def _key(pair: Tree) -> str:
     return folded(str(key["column"] if isinstance(key, Mapping) else key))
 
 
-def _unqualified(tree: Any, own: list[str]) -> Any:
+def _unqualified(tree: Any, qualifiers: list[str]) -> Any:
     """Take the relation's name away from before its columns."""
     if isinstance(tree, list):
-        return [_unqualified(part, own) for part in tree]
+        return [_unqualified(part, qualifiers) for part in tree]
     if not isinstance(tree, dict):
         return tree
     names = tree.get("column_names")
     if tree.get("class") == "COLUMN_REF" and isinstance(names, list) and len(names) > 1:
         *qualifier, column = names
-        if [folded(str(part)) for part in qualifier] == own[-len(qualifier) :]:
+        if [folded(str(part)) for part in qualifier] == qualifiers[-len(qualifier) :]:
             return {**tree, "column_names": [column]}
-    return {key: _unqualified(part, own) for key, part in tree.items()}
+    return {key: _unqualified(part, qualifiers) for key, part in tree.items()}
 
 
 # ── Tables that are read by a name ──
@@ -285,7 +285,7 @@ def tables_below(catalog: DuckDBCatalog, parts: Sequence[str]) -> frozenset[Tabl
         met.add(name)
         if len(met) > _MOST_NAMES:
             raise _unclear()
-        tables |= set(paths_of(name, [one.path for one in catalog.tables_named(name[-1])]))
+        tables |= set(paths_of(name, [table.path for table in catalog.tables_named(name[-1])]))
         views = {view.path: view for view in catalog.views_named(name[-1])}
         for path in paths_of(name, list(views)):
             if not views[path].registered:

@@ -104,8 +104,8 @@ class DistinctScan:
             read = con.execute(self.sql, list(self.parameters)).fetchnumpy()
             counts = tally(self.shape, _plain(read["g"]), _plain(read["n"]))
             return {self.marginal: counts}, {}
-        found = values_of(con.sql(self.sql, params=list(self.parameters)).to_arrow_table(BATCH))
-        covers = covered(found, self.values.count, self.values.each)
+        values = values_of(con.sql(self.sql, params=list(self.parameters)).to_arrow_table(BATCH))
+        covers = covered(values, self.values.count, self.values.each)
         return {self.marginal: covers.reshape(self.shape)}, {}
 
 
@@ -123,12 +123,12 @@ def _of_units(written: UnitsInGroups, groups: DistinctValues) -> str:
     """Write which values units have in groups, as far as these count."""
     if groups.kept_of_all and groups.kept > groups.each * groups.most:
         raise InternalError("more values of a unit are looked at than may be")
-    found = written.each()
+    pairs = written.each()
     shown = _joined("u::VARCHAR", "g::VARCHAR")
     if not groups.kept_of_all and groups.most < groups.count:
         order = in_order([_md5(shown), "g"])
         place = f"{call('dense_rank')} OVER (PARTITION BY u ORDER BY {order})"
-        found = _first(found, place, groups.most)
+        pairs = _first(pairs, place, groups.most)
     among = "u" if groups.kept_of_all else "u, g"
     order = in_order([_md5(_joined(shown, call("hex", "v"))), "g", "v"])
     place = f"{call('row_number')} OVER (PARTITION BY {among} ORDER BY {order})"
@@ -136,14 +136,14 @@ def _of_units(written: UnitsInGroups, groups: DistinctValues) -> str:
     many += whole(groups.kept, "BIGINT")
     crowded = _first(f"SELECT * FROM found SEMI JOIN many USING ({among})", place, groups.kept)
     return (
-        f"WITH found AS MATERIALIZED ({found}), many AS MATERIALIZED ({many}), "
+        f"WITH found AS MATERIALIZED ({pairs}), many AS MATERIALIZED ({many}), "
         f"kept AS (SELECT u, g, v FROM found ANTI JOIN many USING ({among}) UNION ALL {crowded}) "
         f"SELECT g, {call('list', 'v')} AS v FROM kept GROUP BY u, g"
     )
 
 
-def _first(found: str, place: str, most: int) -> str:
-    numbered = f"SELECT u, g, v, {place} AS r FROM ({found})"
+def _first(pairs: str, place: str, most: int) -> str:
+    numbered = f"SELECT u, g, v, {place} AS r FROM ({pairs})"
     return f"SELECT u, g, v FROM ({numbered}) WHERE r <= {whole(most, 'BIGINT')}"
 
 

@@ -259,9 +259,9 @@ class DuckDBRanking(Ranking):
     def run(self, windows: Sequence[RankWindow]) -> RankedRows:
         """Put the rows in order; see `Ranking.run`."""
         with self.engine.snapshot(), ended_apart():
-            found = self.scan.run(self.engine.con, windows)
+            ranks = self.scan.run(self.engine.con, windows)
             _check_unchanged(self.scan.table)
-        return found
+        return ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,9 +294,9 @@ class CountingScan:
         self, con: duckdb.DuckDBPyConnection, on_step: Callable[[int], None] = lambda _: None
     ) -> tuple[dict[Marginal, Counts], dict[Marginal, Words]]:
         """Run the statement, in one step; return the rows of each cell, and sums, by block."""
-        found = con.execute(self.sql, list(self.parameters)).fetchnumpy()
-        blocks = np.ma.filled(found["block"], -1).astype(np.int64)
-        keys = np.ma.filled(found["key"], -1).astype(np.int64)
+        columns = con.execute(self.sql, list(self.parameters)).fetchnumpy()
+        blocks = np.ma.filled(columns["block"], -1).astype(np.int64)
+        keys = np.ma.filled(columns["key"], -1).astype(np.int64)
         counted: dict[Marginal, Counts] = {}
         summed: dict[Marginal, Words] = {}
         for number, (block, shape) in enumerate(self.shapes.items()):
@@ -304,7 +304,7 @@ class CountingScan:
 
             def read(column: str, here: NDArray[np.bool_] = here) -> Counts:
                 """Return a column of BIGINTs, of the rows of this block."""
-                return np.ma.filled(found[column], 0)[here].astype(np.int64)
+                return np.ma.filled(columns[column], 0)[here].astype(np.int64)
 
             counted[block] = tally(shape, keys[here], read("n"))
             for i, name in enumerate(self.measures.get(block, ())):
@@ -421,10 +421,10 @@ def _count(
     """
     number, keys, measures, width = block
     # In the subquery columns of the table stand beside ours.
-    own = unused([*coding.table.columns, *coding.table.undeclared])
-    grouped = GroupedRows.of(coding, keys, own)
+    prefix = unused([*coding.table.columns, *coding.table.undeclared])
+    grouped = GroupedRows.of(coding, keys, prefix)
     key = grouped.key(parameters)
-    computed, added = _summed(measures, own)
+    computed, added = _summed(measures, prefix)
     rows = grouped.rows(source, computed, parameters)
     by = f"GROUP BY {', '.join(grouped.by)}" if keys else ""
     selected = [*grouped.selected, "system.main.count(*) AS n", *added]
@@ -434,9 +434,9 @@ def _count(
     )
 
 
-def _summed(measures: Sums, own: str) -> tuple[list[str], list[str]]:
+def _summed(measures: Sums, prefix: str) -> tuple[list[str], list[str]]:
     """Write what is computed of a row for its measures, and what is added up of that."""
-    given = [(f"{own}x{i}", value) for i, value in enumerate(measures.values())]
+    given = [(f"{prefix}x{i}", value) for i, value in enumerate(measures.values())]
     there = {value.of.there: value.present(x) for x, value in given if value.of.there}
     computed, added = list[str](), list[str]()
     for i, (x, value) in enumerate(given):

@@ -93,7 +93,7 @@ def list_files(fetch: Fetch, patterns: Sequence[str], *, partitioned: bool) -> F
         RefusedViewError: there is no file, or something that isn't a file of this machine, or
             one of them twice.
     """
-    found: list[str] = []
+    paths: list[str] = []
     for pattern in patterns:
         if "://" in pattern or not pattern:
             raise RefusedViewError(
@@ -113,10 +113,10 @@ def list_files(fetch: Fetch, patterns: Sequence[str], *, partitioned: bool) -> F
                 hint="was it removed, or does its path begin elsewhere than where this process "
                 "runs?",
             )
-        found += [str(row[0]) for row in listed]
-    frozen = frozen_files(found)
+        paths += [str(row[0]) for row in listed]
+    frozen = frozen_files(paths)
     if partitioned:
-        check_partitions(found, frozen)
+        check_partitions(paths, frozen)
     return frozen
 
 
@@ -152,8 +152,8 @@ def partition_types(fetch: Fetch, frozen: FrozenFiles) -> dict[str, RowType]:
     """Return the types other than text that DuckDB gives to partitions, by their folders' names."""
     described = fetch(f"DESCRIBE SELECT * FROM {scan_of(frozen, hive=True, autocast=True)}")
     keys = set(map(folded, partitions_of(frozen)))
-    found = {str(name): str(type_) for name, type_, *_ in described if folded(str(name)) in keys}
-    return {name: row_type(type_) for name, type_ in found.items() if type_ != "VARCHAR"}
+    types = {str(name): str(type_) for name, type_, *_ in described if folded(str(name)) in keys}
+    return {name: row_type(type_) for name, type_ in types.items() if type_ != "VARCHAR"}
 
 
 def scan_of(
@@ -242,12 +242,12 @@ def check_numbers(fetch: Fetch, frozen: FrozenFiles, columns: FileColumns, *, hi
     """
     try:
         _schema(fetch, frozen, numbers=True)  # of all files the same
-        found = _described(fetch, scan_of(frozen, hive=hive, numbers=True))
+        described = _described(fetch, scan_of(frozen, hive=hive, numbers=True))
     except RefusedViewError:
-        found = {}
+        described = {}
     wanted = {name: _NUMBERS if name in columns.ticks else {t} for name, t in columns.types.items()}
-    if list(found) != list(wanted) or not all(
-        found[name] in wanted[name] for name, type_ in columns.types.items() if is_read(type_)
+    if list(described) != list(wanted) or not all(
+        described[name] in wanted[name] for name, type_ in columns.types.items() if is_read(type_)
     ):
         raise RefusedViewError(
             "its files have times, and say so in another way than files usually do",
@@ -284,7 +284,7 @@ def _schema(
     columns: dict[object, list[tuple[Any, ...]]] = {}
     for file, *column in rows:
         columns.setdefault(file, []).append(tuple(column))
-    schemas = {repr(found[1:]) for found in columns.values()}  # the first is the file itself
+    schemas = {repr(column[1:]) for column in columns.values()}  # the first is the file itself
     if len(schemas) != 1 or len(columns) != len(frozen.files):
         raise RefusedViewError(
             "its files don't have the same columns, in the same order and of the same types",
@@ -367,10 +367,10 @@ def _time_of(number: str, type_: str, tick: int) -> str:
 
 
 def _ends(type_: str) -> tuple[str, str] | None:
-    found = _DECIMAL.fullmatch(type_)
-    if found is None:
+    decimal = _DECIMAL.fullmatch(type_)
+    if decimal is None:
         return _ENDS.get(type_)
-    width, scale = row_type(type_).width, int(found[2])
+    width, scale = row_type(type_).width, int(decimal[2])
     digits = "9" * width
     largest = f"{digits[: width - scale] or '0'}.{digits[:scale]}" if scale else digits
     return f"-{largest}", largest

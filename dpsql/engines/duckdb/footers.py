@@ -79,12 +79,12 @@ def _of_column(reader: _Reader) -> Iterator[tuple[int, int]]:
                 reader.check_usual(reader.place - place == 1)
                 yield place, 2 * _STORED_AS[value]
         elif field.number == _LOGICAL and field.kind == _STRUCT:
-            kinds = [(one, _is_in_millis(reader, one)) for one in reader.fields()]
-            for one, in_millis in kinds:
-                if one.kind == _STRUCT and (one.number == _TIME or in_millis):
-                    short = len(kinds) == 1 and reader.content[one.place] >> 4 == one.number
+            kinds = [(field, _is_in_millis(reader, field)) for field in reader.fields()]
+            for kind, in_millis in kinds:
+                if kind.kind == _STRUCT and (kind.number == _TIME or in_millis):
+                    short = len(kinds) == 1 and reader.content[kind.place] >> 4 == kind.number
                     reader.check_usual(short)
-                    yield one.place, _UNKNOWN << 4 | _STRUCT
+                    yield kind.place, _UNKNOWN << 4 | _STRUCT
         else:
             reader.skip(field.kind)
 
@@ -94,15 +94,15 @@ def _is_in_millis(reader: _Reader, kind: _Field) -> bool:
     if kind.number != _TIMESTAMP or kind.kind != _STRUCT:
         reader.skip(kind.kind)
         return False
-    found = False
+    in_millis = False
     for field in reader.fields():
         if field.number == _UNIT and field.kind == _STRUCT:
             for unit in reader.fields():
-                found |= unit.number == _MILLIS
+                in_millis |= unit.number == _MILLIS
                 reader.skip(unit.kind)
         else:
             reader.skip(field.kind)
-    return found
+    return in_millis
 
 
 class _Reader:
@@ -128,17 +128,17 @@ class _Reader:
 
     def natural(self) -> int:
         """Read a number that isn't negative, of 7 bits in each byte."""
-        found = shift = 0
+        value = shift = 0
         while (byte := self.byte()) & 0x80:
-            found |= (byte & 0x7F) << shift
+            value |= (byte & 0x7F) << shift
             shift += 7
             self.check_usual(shift < _BITS)
-        return found | byte << shift
+        return value | byte << shift
 
     def number(self) -> int:
         """Read a number that may be negative."""
-        found = self.natural()
-        return found >> 1 ^ -(found & 1)
+        value = self.natural()
+        return value >> 1 ^ -(value & 1)
 
     def fields(self) -> Iterator[_Field]:
         """Read the headers of a struct, each of whose values is read before the next."""

@@ -38,27 +38,27 @@ _COUNT = "system.main.count(*)"
 
 def of_each_unit(made: RowsOfEachUnit) -> str:
     """Write what stands after FROM for units with the number of their rows."""
-    own = unit_name(made.table)
-    unit = quoted_name(own)
+    unit_column = unit_name(made.table)
+    unit = quoted_name(unit_column)
     rows = call("least", call("max", "n"), whole(made.most, "BIGINT"))
     rows = call("greatest", rows, whole(made.least, "BIGINT"))
-    all_rows = rows_of_units(made.table, [], own)
-    found = [f"SELECT {unit}, {_COUNT} AS n FROM ({all_rows}) GROUP BY {unit}"]
-    found += [_cut_by(limit, made, own) for limit in made.limits]
+    all_rows = rows_of_units(made.table, [], unit_column)
+    queries = [f"SELECT {unit}, {_COUNT} AS n FROM ({all_rows}) GROUP BY {unit}"]
+    queries += [_cut_by(limit, made, unit_column) for limit in made.limits]
     return (
-        f"(SELECT {unit} AS {UNIT}, {rows} AS {ROWS} FROM ({' UNION ALL '.join(found)}) "
+        f"(SELECT {unit} AS {UNIT}, {rows} AS {ROWS} FROM ({' UNION ALL '.join(queries)}) "
         f"GROUP BY {unit})"
     )
 
 
-def _cut_by(limit: RowLimit, made: RowsOfEachUnit, own: str) -> str:
+def _cut_by(limit: RowLimit, made: RowsOfEachUnit, unit_column: str) -> str:
     """Write the query for units of whose rows a limit leaves some out, with the largest number.
 
     An earlier limit may have left them out already; but then the unit is cut by that.
     """
-    prefix, unit = own.removesuffix("unit"), quoted_name(own)
+    prefix, unit = unit_column.removesuffix("unit"), quoted_name(unit_column)
     read = [unit, *map(quoted_name, limit.columns)]
-    rows = rows_of_units(made.table, limit.columns, own)
+    rows = rows_of_units(made.table, limit.columns, unit_column)
     coding = Coding(made.table)
     rows = with_cells(f"({rows})", coding, limit.columns, read, prefix, _Written())
     cells = (f"{prefix}c{i}" for i in range(len(limit.columns)))

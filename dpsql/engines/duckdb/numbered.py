@@ -64,8 +64,8 @@ class _Files(AbstractFileSystem):  # type: ignore[misc]  # without types
 
     def modified(self, path: str) -> datetime:
         """Return when a file was changed: also if it says that it is older, as a copy may."""
-        found = os.stat(_stored(path))
-        return datetime.fromtimestamp(max(found.st_mtime, found.st_ctime), UTC)
+        status = os.stat(_stored(path))
+        return datetime.fromtimestamp(max(status.st_mtime, status.st_ctime), UTC)
 
     def glob(self, path: str, **_: Any) -> list[str]:
         """Return a path as it is: none is a pattern, see `frozen.py`."""
@@ -116,22 +116,22 @@ class _File:
         """
         thread = threading.get_ident()
         start = self._places.get(thread, 0)
-        found = self._bytes(start, size)
-        if len(found) < size:
+        content = self._bytes(start, size)
+        if len(content) < size:
             raise OSError("a file has become shorter")
         for place, byte in self._changed.items():
-            if 0 <= place - start < len(found):
-                found[place - start] = byte
+            if 0 <= place - start < len(content):
+                content[place - start] = byte
         self._places[thread] = start + size
-        return bytes(found)
+        return bytes(content)
 
     def _bytes(self, start: int, size: int) -> bytearray:
-        found = bytearray()
+        content = bytearray()
         with self._lock:
             self._file.seek(start)
-            while len(found) < size and (piece := self._file.read(size - len(found))):
-                found += piece
-        return found
+            while len(content) < size and (piece := self._file.read(size - len(content))):
+                content += piece
+        return content
 
     def close(self) -> None:
         """Close it."""

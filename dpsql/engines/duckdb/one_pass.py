@@ -156,11 +156,11 @@ class OnePass:
 
     def _add(self, batch: RecordBatch, sums: Mapping[Marginal, Counts]) -> None:
         """Count a batch in all blocks."""
-        found = [
+        pairs = [
             column.read(numbers(values, column.type[1]))
             for column, values in zip(self.columns, batch.columns, strict=True)
         ]
-        codes, lost = [pair[0] for pair in found], [pair[1] for pair in found]
+        codes, lost = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         for marginal, block in self.blocks.items():
             sums[marginal] += block.count(batch.num_rows, codes, lost)
 
@@ -174,14 +174,14 @@ def one_pass(coding: Coding, blocks: Sequence[Marginal]) -> OnePass:
     """
     table, parameters = coding.table, Parameters()
     names = [name for name in table.columns if any(name in block for block in blocks)]
-    own = unused([*table.columns, *table.undeclared])
+    prefix = unused([*table.columns, *table.undeclared])
     if table.unit is None:
         source = source_of(table)
     else:
         source = f"({kept_rows(table, coding.read(names, ()), parameters)})"
     columns = tuple(_column(coding, name) for name in names)
-    cells = with_cells(source, coding, names, [], own, parameters)
-    shown = (_narrow(f"{own}c{i}", column.type[0]) for i, column in enumerate(columns))
+    cells = with_cells(source, coding, names, [], prefix, parameters)
+    shown = (_narrow(f"{prefix}c{i}", column.type[0]) for i, column in enumerate(columns))
     return OnePass(
         f"SELECT {', '.join(shown)} FROM ({cells})",
         tuple(parameters.values),

@@ -188,29 +188,31 @@ class OpenedSource(DuckDBSource):
         nothing else is equal to one.
         """
         path = ("memory", "main", "")
-        found, free = dict[str, dict[str, str]](), set[tuple[str, str]]()
+        columns, free = dict[str, dict[str, str]](), set[tuple[str, str]]()
         for name, texts in self.texts.items():
             of = None if declared is None else of_table(self.catalog, declared, (*path[:2], name))
             types = {folded(column): _type_of(domain) for column, domain in (of or {}).items()}
-            found[name] = {one: types.get(folded(one), "VARCHAR") for one in texts.columns}
-            free |= {(name, one) for one in texts.columns if folded(one) not in types}
+            columns[name] = {
+                column: types.get(folded(column), "VARCHAR") for column in texts.columns
+            }
+            free |= {(name, column) for column in texts.columns if folded(column) not in types}
         references = references_for(self.catalog, path, declared, unit) if free else {}
         if not references:
-            return found
+            return columns
         keys = read_keys(self.catalog.keys(path), path)
         sides = [tuple(map(keys.side, texts)) for texts in references.items()]
         equal = [
-            {(one[0], column), (other[0], key)}
-            for one, other in sides
-            if one is not None and other is not None
-            for column, key in zip(one[1], other[1], strict=False)
+            {(side[0], column), (other[0], key)}
+            for side, other in sides
+            if side is not None and other is not None
+            for column, key in zip(side[1], other[1], strict=False)
         ]
         for _ in equal:  # what is found of one side is known of the other one's other sides
             for pair in equal:
-                types_of = {found.get(t, keys.columns[t])[c] for t, c in pair}
+                types_of = {columns.get(t, keys.columns[t])[c] for t, c in pair}
                 for table, column in pair & free if types_of & INTEGER_TYPES else ():
-                    found[table][column] = "BIGINT"
-        return found
+                    columns[table][column] = "BIGINT"
+        return columns
 
     def undeclared_texts(
         self, declared: Schema | None, public: Collection[str] = ()
@@ -272,7 +274,7 @@ class OpenedSource(DuckDBSource):
         if self._types.get(name) == types:
             return
         copy = self._copy(name)
-        columns = ", ".join(f"{quoted_name(one)} {type_}" for one, type_ in types.items())
+        columns = ", ".join(f"{quoted_name(name)} {type_}" for name, type_ in types.items())
         self.con.execute(f"CREATE OR REPLACE TABLE {copy} ({columns})").fetchall()
         view = f"CREATE OR REPLACE VIEW main.{quoted_name(name)} AS FROM {copy}"
         self.con.execute(view).fetchall()
@@ -429,14 +431,14 @@ class _Opening:
 
     def of(self, given: Mapping[str, Any]) -> OpenedSource:
         """Return the source of all."""
-        for name, one in given.items():
-            if isinstance(one, str | os.PathLike):
-                self._path(name, _path(one))
-            elif _is_frame(one):
-                copy_frame(self._con, polars_frame(name, _without_objects(one)), name)
+        for name, value in given.items():
+            if isinstance(value, str | os.PathLike):
+                self._path(name, _path(value))
+            elif _is_frame(value):
+                copy_frame(self._con, polars_frame(name, _without_objects(value)), name)
             else:
                 raise SchemaError(
-                    f"{shown(one)}, given as {printable(name)}, is neither a path nor a frame.",
+                    f"{shown(value)}, given as {printable(name)}, is neither a path nor a frame.",
                     hint="a connection is passed alone: dpsql.Session(con).",
                 )
         root = self._roots[0] if self._roots else None
@@ -588,7 +590,7 @@ def _first_bytes(path: str) -> bytes:
 
 def _other_kind(path: str, files: Sequence[str]) -> SchemaError:
     """Say of what kind a file is that nothing can be released from."""
-    odd = next(one for one in files if not _PARQUET.search(one))
+    odd = next(path for path in files if not _PARQUET.search(path))
     head = _first_bytes(odd)
     name = printable(os.path.basename(odd) if odd != path else path)
     for magic, kind, hint in _KINDS:
@@ -658,10 +660,10 @@ def _head(path: str) -> tuple[tuple[str, ...], str]:
         (row,) = csv.reader([text], delimiter=delimiter, strict=True) if text else ([],)
     except (csv.Error, ValueError):
         row = []
-    names = tuple(one.strip() for one in row)
+    names = tuple(cell.strip() for cell in row)
     # The labels of rows that pandas and R write before the others have no name.
     names = ("column0", *names[1:]) if names[:1] == ("",) and len(names) > 1 else names
-    odd = [one for one in names if _NO_NAME.fullmatch(one) or "\0" in one]
+    odd = [column for column in names if _NO_NAME.fullmatch(column) or "\0" in column]
     if not names or names[:1] == (*odd[:1],) or not all(map(_YEAR.fullmatch, odd)):
         raise SchemaError(
             f"The first line of {name} doesn't name the columns.",

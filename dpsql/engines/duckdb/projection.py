@@ -135,7 +135,7 @@ class Projection:
                 items.append(f"{written} AS {quoted_name(name)}")
             elif _is_read(self.below[expression.name]):
                 items.append(f"{quoted_name(expression.name)} AS {quoted_name(name)}")
-        holds = " AND ".join(condition(one, self.below).sql for one in self.conditions)
+        holds = " AND ".join(condition(clause, self.below).sql for clause in self.conditions)
         where = f" WHERE {holds}" if holds else ""
         return f"(SELECT {', '.join(items)} FROM {self.relation}{where})"
 
@@ -178,7 +178,7 @@ def _put(
     """Put expressions in the place of the columns that they are."""
     if not isinstance(expression, RowColumn):
         return replaced(expression, partial(_put, columns, types))
-    found = columns[expression.name]
-    if isinstance(found, RowConstant) and found != NOTHING:  # a string beside a date stays one
-        return RowCast(found, row_type(types[expression.name]))
-    return found
+    shown = columns[expression.name]
+    if isinstance(shown, RowConstant) and shown != NOTHING:  # a string beside a date stays one
+        return RowCast(shown, row_type(types[expression.name]))
+    return shown

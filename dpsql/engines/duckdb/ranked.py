@@ -86,8 +86,8 @@ class RankScan:
 
     def run(self, con: duckdb.DuckDBPyConnection, windows: Sequence[RankWindow]) -> RankedRows:
         """Run the statement."""
-        found = con.sql(self.sql(windows), params=list(self.parameters)).to_arrow_table(_BATCH)
-        return read_ranks(found, ("g", "v", "below", "upto", "n"), self.values)
+        ranks = con.sql(self.sql(windows), params=list(self.parameters)).to_arrow_table(_BATCH)
+        return read_ranks(ranks, ("g", "v", "below", "upto", "n"), self.values)
 
     def sql(self, windows: Sequence[RankWindow]) -> str:
         """Write the statement, as rows of (g, v, below, upto, n) in order."""

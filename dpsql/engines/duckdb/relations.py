@@ -69,11 +69,11 @@ def _way(table: Table, first: int) -> str:
     source = ""
     for i, join in enumerate(unit.joins[first:], start=first):
         met = ".".join(quoted_name(part) for part in join.path)
-        child, own = partial(column_of, f"t{i}"), partial(column_of, f"t{i + 1}")
+        child, parent = partial(column_of, f"t{i}"), partial(column_of, f"t{i + 1}")
         if join.enforced:
-            source += f" JOIN {met} AS t{i + 1} ON {_same(join, child, own)}"
+            source += f" JOIN {met} AS t{i + 1} ON {_same(join, child, parent)}"
             continue
-        keys = [identity(own(pair.key), pair.type) for pair in join.pairs]
+        keys = [identity(parent(pair.key), pair.type) for pair in join.pairs]
         ids = _ids(unit, i + 1)
         shown = [f"{column} AS k{at}" for at, column in enumerate(keys)]
         shown += [f"{column} AS u{at}" for at, column in enumerate(ids)]
@@ -122,30 +122,30 @@ def _same(join: KeyStep, child: Callable[[str], str], parent: Callable[[str], st
     )
 
 
-def aggregate_sql(one: RowAggregate) -> tuple[str, ...]:
+def aggregate_sql(aggregate: RowAggregate) -> tuple[str, ...]:
     """Write an aggregate, in pieces: `OVER (…)` belongs between them, if it is a window's."""
-    function, given = one.function, [argument.sql for argument in one.arguments]
+    function, given = aggregate.function, [argument.sql for argument in aggregate.arguments]
     if function == "exists":
         return ("true",)
     if function == "count" and not given:
         return "system.main.count(*)", ""
     if function == "count_distinct":
-        told = given[0] if one.told is None else one.told.sql
+        told = given[0] if aggregate.told is None else aggregate.told.sql
         return f"system.main.count(DISTINCT {told})", ""
     if function in {"sum", "avg"}:
-        return _added(one, given[0])
-    if one.told is not None:
-        return call(f"arg_{function}", given[0], one.told.sql), ""
-    numbers = map(whole, one.numbers)
+        return _added(aggregate, given[0])
+    if aggregate.told is not None:
+        return call(f"arg_{function}", given[0], aggregate.told.sql), ""
+    numbers = map(whole, aggregate.numbers)
     return call(function, *given[:1], *numbers, *given[1:]), ""
 
 
-def _added(one: RowAggregate, value: str) -> tuple[str, ...]:
+def _added(aggregate: RowAggregate, value: str) -> tuple[str, ...]:
     """Write a sum, or what it is divided by how many there are."""
-    before, after = f"CAST({call('sum', value)}", f" AS {one.added.sql})"
-    if one.function == "sum":
+    before, after = f"CAST({call('sum', value)}", f" AS {aggregate.added.sql})"
+    if aggregate.function == "sum":
         return before, after
-    if one.added == HUGEINT:  # see `huge_as_float`
+    if aggregate.added == HUGEINT:  # see `huge_as_float`
         before, after = f"CAST({before}", f"{after} AS VARCHAR)"
     # The quotient of two doubles: a call that begins in one piece, and ends in another.
     divided = f'system.main."/"(CAST({before}'
@@ -228,12 +228,12 @@ class DuckDBRelations(RelationWriter):
 
     def with_cells(self, of: WrittenNode, placed: Sequence[PlacedColumn]) -> str:
         """Code the columns by their domains; no cells are merged here."""
-        enforced = frozenset(one.column for one in placed if not one.leaves_out)
-        domains = {one.column: one.domain for one in placed}
+        enforced = frozenset(column.column for column in placed if not column.leaves_out)
+        domains = {column.column: column.domain for column in placed}
         coding, shown = Coding(Table("", domains, enforced=enforced)), [UNIT, *of.shown]
-        found = with_cells(of.name, coding, [*domains], shown, TO_KEEP, self._parameters)
-        cells = (f"{TO_KEEP}c{i} AS {one.cell}" for i, one in enumerate(placed))
-        return f"SELECT {', '.join([*shown, *cells])} FROM ({found})"
+        rows = with_cells(of.name, coding, [*domains], shown, TO_KEEP, self._parameters)
+        cells = (f"{TO_KEEP}c{i} AS {column.cell}" for i, column in enumerate(placed))
+        return f"SELECT {', '.join([*shown, *cells])} FROM ({rows})"
 
     def kept(
         self, of: WrittenNode, rows: int, line: Sequence[str], agree: Sequence[str] = ()

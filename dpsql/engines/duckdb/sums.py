@@ -146,6 +146,6 @@ def zero_or_one(condition: str, columns: frozenset[str], counted: str = "") -> R
         columns: what it reads of a row.
         counted: the expression that is there in just these rows, if there is one.
     """
-    one = constant_of("1", _INTEGER)
-    of = RowMeasure(one, Fraction(1), 0, 0, 1, columns, exact=True, inside=True)
-    return RowSum(of, f"CASE WHEN {condition} THEN {one.sql} END", counted=counted)
+    constant = constant_of("1", _INTEGER)
+    of = RowMeasure(constant, Fraction(1), 0, 0, 1, columns, exact=True, inside=True)
+    return RowSum(of, f"CASE WHEN {condition} THEN {constant.sql} END", counted=counted)

@@ -141,10 +141,10 @@ class UnitsInGroups:
 
     def _group(self) -> str:
         """Write the number of a group: what its cells add up to."""
-        found = whole(0, "BIGINT")
+        group = whole(0, "BIGINT")
         for i in range(len(self._groups.blocks)):
-            found = call("+", found, f"b{i}.g")
-        return found
+            group = call("+", group, f"b{i}.g")
+        return group
 
     def _joined(self) -> str:
         """Write the cells in which units have rows, with the groups that these are in."""

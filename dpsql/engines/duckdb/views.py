@@ -113,7 +113,7 @@ def _unit_columns(catalog: Catalog, layer: Layer, said: Unit) -> list[str]:
     """
     view, stored = printable(layer.path[-1]), catalog.keys(layer.path)
     names = read_keys(stored, layer.path, said.references)
-    meant = [one.columns for one in names.means(said.key) if one.path == names.path]
+    meant = [meaning.columns for meaning in names.means(said.key) if meaning.path == names.path]
     if not any(meant) and not said.references:
         raise SchemaError(
             f"The view {view} has no column {printable(said.key)} that could be its unit.",
@@ -320,8 +320,8 @@ def _shown(read: ViewDefinition, below: Layer) -> dict[str, RowExpression]:
                     shown.append((item.renamed.get(key, name), _computed(given, below)))
         else:
             name, given = item
-            own = _known_name(given.name, below) if isinstance(given, RowColumn) else ""
-            shown.append((name or own, _computed(given, below)))
+            column = _known_name(given.name, below) if isinstance(given, RowColumn) else ""
+            shown.append((name or column, _computed(given, below)))
     names = [*read.names, *(name for name, _ in shown[len(read.names) :])]
     if not all(names):
         raise RefusedViewError(
@@ -405,12 +405,12 @@ def _typed(
     takes another type if it fits all of them.
     """
     # A time of day in nanoseconds is shown as one in microseconds, which it is here.
-    found = {
+    described = {
         name: "TIME" if type_ == "TIME_NS" else type_
         for name, type_ in column_types(catalog, view.path).items()
     }
     apart(view.path[-1], list(shown))
-    if list(found) != list(shown):
+    if list(described) != list(shown):
         raise RefusedViewError(
             "its columns aren't those that its definition gives",
             hint=_partitions(layer) or "make it anew: CREATE OR REPLACE VIEW … AS …;",
@@ -419,10 +419,10 @@ def _typed(
     columns: dict[str, RowExpression] = {}
     types: dict[str, str] = {}
     for name, expression in shown.items():
-        if isinstance(expression, RowColumn) and _stays(below[expression.name], found[name]):
+        if isinstance(expression, RowColumn) and _stays(below[expression.name], described[name]):
             columns[name], types[name] = expression, below[expression.name]
         else:
-            type_ = row_type(found[name])
+            type_ = row_type(described[name])
             written = RowWriter(below).write(expression).type
             columns[name] = expression if written == type_ else RowCast(expression, type_)
             types[name] = type_.sql

@@ -115,10 +115,10 @@ def check_units(table: Table) -> None:
     Raises:
         SchemaError: ids are of a type that none can have.
     """
-    for one in table.read:
-        if one.unit is None or one.made_of:  # which are looked at
+    for table_read in table.read:
+        if table_read.unit is None or table_read.made_of:  # which are looked at
             continue
-        for name, type_ in one.unit.columns:
+        for name, type_ in table_read.unit.columns:
             if type_ in _NO_IDS:
                 raise SchemaError(
                     f"The column {printable(name)} of type {type_} can't tell units apart in "
@@ -132,50 +132,53 @@ def cell_of(table: Table, name: str) -> str:
     return code_of(quoted(name), table.columns[name], leaves_out=table.leaves_out(name))
 
 
-def among_those(own: str, id_: Sequence[tuple[str, str]], order: Sequence[str]) -> tuple[str, str]:
+def among_those(
+    prefix: str, id_: Sequence[tuple[str, str]], order: Sequence[str]
+) -> tuple[str, str]:
     """Write two columns: how many rows have the same id, and the place of each among them.
 
     Args:
-        own: what their names begin with, and what no other column's name does.
+        prefix: what their names begin with, and what no other column's name does.
         id_: the columns of the id, with their types.
         order: what rows are sorted by.
     """
     by = [name for name, _ in id_]
     count = f"{call('count', whole(1))} OVER (PARTITION BY {', '.join(by)})"
-    return f"{count} AS {own}n", f"{place_in_line(order, by)} AS {own}r"
+    return f"{count} AS {prefix}n", f"{place_in_line(order, by)} AS {prefix}r"
 
 
-def is_kept(own: str, id_: Sequence[tuple[str, str]], most: int) -> str:
+def is_kept(prefix: str, id_: Sequence[tuple[str, str]], most: int) -> str:
     """Write whether a row stays, with the columns of `among_those` beside it."""
-    few, chosen = f"{own}n <= {whole(most)}", _is_chosen(own, id_, whole(most))
+    few, chosen = f"{prefix}n <= {whole(most)}", _is_chosen(prefix, id_, whole(most))
     return (
-        f"CASE WHEN {few} THEN true WHEN {own}n < {whole(_MOST_ROWS)} THEN {chosen} ELSE false END"
+        f"CASE WHEN {few} THEN true "
+        f"WHEN {prefix}n < {whole(_MOST_ROWS)} THEN {chosen} ELSE false END"
     )
 
 
-def _is_chosen(own: str, id_: Sequence[tuple[str, str]], k: str) -> str:
+def _is_chosen(prefix: str, id_: Sequence[tuple[str, str]], k: str) -> str:
     """Write whether a row is the one that is kept of its stretch.
 
     What is needed more than once has a name, so that the text doesn't double with each step.
     """
     # n is never below k + 1, so that each divisor is positive wherever this is computed.
     named = {
-        "m": call("md5", f"CAST({text_of_id(id_, own)} AS BINARY)"),
+        "m": call("md5", f"CAST({text_of_id(id_, prefix)} AS BINARY)"),
         "k": k,
-        "n": call("greatest", f"{own}n", f"({k} + {whole(1)})"),
-        "s": f"{_bits(_number(f'{own}m', 1), 30)} * {whole(2**32)} + {_number(f'{own}m', 0)}",
-        "q": f"({own}r - {whole(1)} + {own}s % {own}n) % {own}n",
-        "j": f"({own}q * {own}k) div {own}n",
-        "f": f"({own}j * {own}n + {own}k - {whole(1)}) div {own}k",
-        "e": f"(({own}j + {whole(1)}) * {own}n + {own}k - {whole(1)}) div {own}k",
-        "l": call("greatest", f"{own}e - {own}f", whole(1)),
-        "a": _bits(_number(f"{own}m", 2), 31),
-        "b": _bits(_number(f"{own}m", 3), 31),
+        "n": call("greatest", f"{prefix}n", f"({k} + {whole(1)})"),
+        "s": f"{_bits(_number(f'{prefix}m', 1), 30)} * {whole(2**32)} + {_number(f'{prefix}m', 0)}",
+        "q": f"({prefix}r - {whole(1)} + {prefix}s % {prefix}n) % {prefix}n",
+        "j": f"({prefix}q * {prefix}k) div {prefix}n",
+        "f": f"({prefix}j * {prefix}n + {prefix}k - {whole(1)}) div {prefix}k",
+        "e": f"(({prefix}j + {whole(1)}) * {prefix}n + {prefix}k - {whole(1)}) div {prefix}k",
+        "l": call("greatest", f"{prefix}e - {prefix}f", whole(1)),
+        "a": _bits(_number(f"{prefix}m", 2), 31),
+        "b": _bits(_number(f"{prefix}m", 3), 31),
     }
-    drawn = f"((({own}a * {own}j + {own}b) % {whole(_PRIME)}) % {own}l)"
-    written = f"{own}q = {own}f + {drawn}"
+    drawn = f"((({prefix}a * {prefix}j + {prefix}b) % {whole(_PRIME)}) % {prefix}l)"
+    written = f"{prefix}q = {prefix}f + {drawn}"
     for name, value in reversed(named.items()):
-        written = let(f"{own}{name}", value, written)
+        written = let(f"{prefix}{name}", value, written)
     return written
 
 
@@ -192,9 +195,9 @@ def _bits(number: str, count: int) -> str:
     return f"({number} % {whole(2**count)})"
 
 
-def text_of_id(id_: Sequence[tuple[str, str]], own: str) -> str:
+def text_of_id(id_: Sequence[tuple[str, str]], prefix: str) -> str:
     """Write an id as text: for a single one, and for plain ones, as DuckDB does."""
-    texts = [_of_bytes(name, own) if type_ == "VARCHAR" else f"CAST({name} AS STRING)"
+    texts = [_of_bytes(name, prefix) if type_ == "VARCHAR" else f"CAST({name} AS STRING)"
              for name, type_ in id_]  # fmt: skip
     if len(texts) == 1:
         return texts[0]
@@ -202,15 +205,15 @@ def text_of_id(id_: Sequence[tuple[str, str]], own: str) -> str:
     return call("concat", constant("(", "STRING"), *parts[1:], constant(")", "STRING"))
 
 
-def _of_bytes(value: str, own: str) -> str:
+def _of_bytes(value: str, prefix: str) -> str:
     """Write bytes as DuckDB shows them: what is plain as it is, and the others in hex."""
     plain = call("regexp_like", f"CAST({value} AS STRING)", f"CAST({_PLAIN} AS STRING)")
     size = call("octet_length", value)
-    at = call("substr", value, f"{own}i", whole(1, "INT"))
-    one = f"CAST({at} AS STRING)"
-    plain_one = call("regexp_like", one, f"CAST({_PLAIN} AS STRING)")
+    at = call("substr", value, f"{prefix}i", whole(1, "INT"))
+    character = f"CAST({at} AS STRING)"
+    plain_one = call("regexp_like", character, f"CAST({_PLAIN} AS STRING)")
     hexed = call("concat", f"CAST({_HEX} AS STRING)", call("hex", at))
-    each = f"{own}i -> CASE WHEN {plain_one} THEN {one} ELSE {hexed} END"
+    each = f"{prefix}i -> CASE WHEN {plain_one} THEN {character} ELSE {hexed} END"
     listed = call("transform", call("sequence", whole(1, "INT"), size), each)
     shown = call("array_join", listed, "CAST(X'' AS STRING)")
     return (

@@ -81,9 +81,9 @@ class SparkCatalog(HeldCatalog):
         """Keep the places that a name and declarations name: rows of these refer to each other."""
         names = [".".join(name), *(() if declared is None else (*declared, *declared.units))]
         units = [unit] if declared is None else [unit, *declared.units.values()]
-        for one in units:
-            if isinstance(one, Unit) and isinstance(one.max_rows, Mapping):
-                names += (place for text in one.max_rows for place in _named_in(text))
+        for said in units:
+            if isinstance(said, Unit) and isinstance(said.max_rows, Mapping):
+                names += (place for text in said.max_rows for place in _named_in(text))
         for kind, *place in map(self.parts, names):
             if kind in KINDS and place and "/" in place[0]:
                 self.places[kind, place[0]] = None
@@ -136,7 +136,8 @@ class SparkCatalog(HeldCatalog):
     def _schemas(self) -> list[str]:
         catalog = self.session.catalog
         return self._once(
-            ("schemas", ()), lambda: _asked(lambda: [one.name for one in catalog.listDatabases()])
+            ("schemas", ()),
+            lambda: _asked(lambda: [database.name for database in catalog.listDatabases()]),
         )
 
     def _listed(self, schema: str) -> list[tuple[str, str]]:
@@ -146,9 +147,9 @@ class SparkCatalog(HeldCatalog):
         named = f"{quoted(self.current().database)}.{quoted(schema)}"
         return _asked(
             lambda: [
-                (one.name, one.tableType or "")
-                for one in self.session.catalog.listTables(named)
-                if not one.isTemporary
+                (table.name, table.tableType or "")
+                for table in self.session.catalog.listTables(named)
+                if not table.isTemporary
             ]
         )
 
@@ -231,8 +232,8 @@ class SparkCatalog(HeldCatalog):
             name: self._once(("types", of), partial(self._types, of)) for name, of in paths.items()
         }
         for name in named:
-            own = self.columns((*path[:2], name))
-            columns[name] = {c.name: "" if c.generated else c.type for c in own}
+            columns_there = self.columns((*path[:2], name))
+            columns[name] = {c.name: "" if c.generated else c.type for c in columns_there}
         return StoredKeys(columns)
 
     def _types(self, path: tuple[str, ...]) -> dict[str, str]:

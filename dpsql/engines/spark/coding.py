@@ -173,8 +173,8 @@ class ComputedRow:
         Raises:
             UnsupportedSqlError: Spark can't compute it as DuckDB does.
         """
-        own = unused([*table.columns, *table.undeclared])
-        placed = {name: f"{own}k{i}" for i, name in enumerate(names) if name in keys}
+        prefix = unused([*table.columns, *table.undeclared])
+        placed = {name: f"{prefix}k{i}" for i, name in enumerate(names) if name in keys}
         values = {place: spark_sql(keys[name].value) for name, place in placed.items()}
         codes = {
             name: code_of(
@@ -186,7 +186,7 @@ class ComputedRow:
         }
         sums = dict[str, tuple[SparkSum, str]]()
         for i, (name, measure) in enumerate(measures.items()):
-            made, place = SparkSum.made(measure), f"{own}x{i}"
+            made, place = SparkSum.made(measure), f"{prefix}x{i}"
             values[place] = made.value
             sums[name] = made, place
         read = columns_read(table, names, measures.values(), keys)
@@ -220,20 +220,20 @@ class ComputedRow:
 
     def summed(self, rows: DataFrame) -> list[Column]:
         """Return what is added up of some rows: sums, and in how many something is added."""
-        functions, found = functions_of(rows), list["Column"]()
+        functions, columns = functions_of(rows), list["Column"]()
         for i in range(len(self.sums)):
-            found.append(functions.sum(f"{_SUMMAND}{i}").alias(f"{_SUMMAND}{i}"))
+            columns.append(functions.sum(f"{_SUMMAND}{i}").alias(f"{_SUMMAND}{i}"))
             here = functions.when(functions.col(f"{_PRESENT}{i}"), functions.lit(1))
-            found.append(functions.count(here).alias(f"{_PRESENT}{i}"))
-        return found
+            columns.append(functions.count(here).alias(f"{_PRESENT}{i}"))
+        return columns
 
-    def totals(self, name: str, found: pa.Table, here: np.ndarray) -> Words:
+    def totals(self, name: str, answer: pa.Table, here: np.ndarray) -> Words:
         """Return V of the groups that are asked for, of all that were found, in two words."""
         number = list(self.sums).index(name)
         made, _ = self.sums[name]
         # Rows may be present of which none has a w: their sum is NULL, and stands for 0.
-        sums = [int(w or 0) for w in found.column(f"{_SUMMAND}{number}").to_pylist()]
-        counts = found.column(f"{_PRESENT}{number}").to_pylist()
+        sums = [int(w or 0) for w in answer.column(f"{_SUMMAND}{number}").to_pylist()]
+        counts = answer.column(f"{_PRESENT}{number}").to_pylist()
         pairs = zip(sums, counts, here, strict=True)
         totals = [made.total(s, c) for s, c, asked in pairs if asked]
         high = np.array([total >> LOW_BITS for total in totals], dtype=np.int64)
@@ -254,10 +254,10 @@ def placed(wanted: Wanted) -> dict[Marginal, list[str]]:
         for marginal in wanted.of_rows
     ]
     blocks: dict[Marginal, list[str]] = {
-        block: [] for block in cover([own for own, _ in places], sizes)
+        block: [] for block in cover([key for key, _ in places], sizes)
     }
-    for own, added in places:
-        fitting = [block for block in blocks if set(own) <= set(block)]
+    for key, added in places:
+        fitting = [block for block in blocks if set(key) <= set(block)]
         if added and not any(added[0] in blocks[block] for block in fitting):
             blocks[min(fitting, key=lambda b: math.prod(sizes[a] for a in b))].append(added[0])
     if wanted.total_apart and () in wanted.marginals:

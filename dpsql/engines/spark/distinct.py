@@ -68,14 +68,14 @@ class CountedValues:
 
     def job(self, tables: SparkTables) -> DataFrame:
         """Build the job, whose rows are groups with values, or with their number; reads nothing."""
-        own = unit_name(self.units.table)
-        found = self.units.each(tables, own, self.values.value)
-        functions = functions_of(found)
+        unit = unit_name(self.units.table)
+        pairs = self.units.each(tables, unit, self.values.value)
+        functions = functions_of(pairs)
         if self.values.of_rows:
-            return found.groupBy(KEY).agg(functions.count(functions.lit(1)).alias(COUNT))
-        kept = self._kept(found, own)
-        listed = functions.collect_list(f"{own}_v").alias("v")
-        return kept.groupBy(own, KEY).agg(listed).selectExpr(f"{KEY} AS g", "v")
+            return pairs.groupBy(KEY).agg(functions.count(functions.lit(1)).alias(COUNT))
+        kept = self._kept(pairs, unit)
+        listed = functions.collect_list(f"{unit}_v").alias("v")
+        return kept.groupBy(unit, KEY).agg(listed).selectExpr(f"{KEY} AS g", "v")
 
     def tallied(self, found: pa.Table) -> Counts:
         """Return the numbers of values of all groups."""
@@ -84,24 +84,24 @@ class CountedValues:
         covers = covered(values_of(found), self.values.count, self.values.each)
         return covers.reshape(self.units.shape)
 
-    def _kept(self, found: DataFrame, own: str) -> DataFrame:
+    def _kept(self, pairs: DataFrame, unit: str) -> DataFrame:
         """Keep as many groups of each unit as count, and as many values as are looked at."""
-        values, value = self.values, f"{own}_v"
+        values, value = self.values, f"{unit}_v"
         if not values.kept_of_all and values.most < values.count:
-            line = f"{self.units.order(own)} ASC, {KEY} ASC"
-            found = _first(found, own, value, ("dense_rank", own, line), values.most)
-        among = own if values.kept_of_all else f"{own}, {KEY}"
-        line = f"{self.units.order(own, value)} ASC, {KEY} ASC, {value} ASC"
-        return _first(found, own, value, ("row_number", among, line), values.kept)
+            line = f"{self.units.order(unit)} ASC, {KEY} ASC"
+            pairs = _first(pairs, unit, value, ("dense_rank", unit, line), values.most)
+        among = unit if values.kept_of_all else f"{unit}, {KEY}"
+        line = f"{self.units.order(unit, value)} ASC, {KEY} ASC, {value} ASC"
+        return _first(pairs, unit, value, ("row_number", among, line), values.kept)
 
 
 def _first(
-    found: DataFrame, own: str, value: str, by: tuple[str, str, str], most: int
+    pairs: DataFrame, unit: str, value: str, by: tuple[str, str, str], most: int
 ) -> DataFrame:
     """Keep those with the first places, by a window function, its partition and its order."""
     function, among, line = by
     over = f"PARTITION BY {among} ORDER BY {line}"
-    place = f"CAST({call(function)} OVER ({over}) AS BIGINT) AS {own}_r"
-    numbered = found.selectExpr(own, KEY, value, place)
-    few = f"{own}_r BETWEEN {whole(1)} AND {whole(most)}"
-    return numbered.where(few).select(own, KEY, value)
+    place = f"CAST({call(function)} OVER ({over}) AS BIGINT) AS {unit}_r"
+    numbered = pairs.selectExpr(unit, KEY, value, place)
+    few = f"{unit}_r BETWEEN {whole(1)} AND {whole(most)}"
+    return numbered.where(few).select(unit, KEY, value)

@@ -181,7 +181,7 @@ def _check_supported(table: Table, keys: Keys) -> None:
     what = None
     if not table.derived.keys() - table.joined <= keys.keys():
         what = "keys that nothing computes"
-    elif any(one.origin is not None and not one.made_of for one in table.read):
+    elif any(table_read.origin is not None and not table_read.made_of for table_read in table.read):
         what = "views"
     if what is not None:
         raise UnsupportedSqlError(
@@ -189,8 +189,8 @@ def _check_supported(table: Table, keys: Keys) -> None:
             hint="group by columns of tables, or expressions of them, and ask for COUNT(*), SUM or "
             "AVG.",
         )
-    for one in table.read:
-        names = [*one.columns, *one.undeclared]
+    for table_read in table.read:
+        names = [*table_read.columns, *table_read.undeclared]
         if len({folded_by_spark(name) for name in names}) < len(names):
             raise UnsupportedSqlError(
                 "Spark can't tell columns apart whose names differ in case only.",
@@ -228,24 +228,26 @@ class SparkCounting(Counting):
         session, tell = self.engine.tables.session, self.engine.on_step
         heard = cancelled(session), given_up(session), followed(session, tell)
         with self.engine.snapshot(), quiet(), heard[0], ended_apart(), heard[1], heard[2]:
-            found = [job.toArrow() for job in self._jobs()]
+            answers = [job.toArrow() for job in self._jobs()]
             for path in paths_read(self.wanted.table):
                 self.engine.tables.check_unchanged(path)
-        counted, above = self._tallied(found[0]) if self.blocks else ({}, {})
-        for each, rows in zip(self.of_units, found[len(found) - len(self.of_units) :], strict=True):
+        counted, above = self._tallied(answers[0]) if self.blocks else ({}, {})
+        for each, rows in zip(
+            self.of_units, answers[len(answers) - len(self.of_units) :], strict=True
+        ):
             counted[each.marginal] = each.tallied(rows)
         return self.wanted.counted(counted, above)
 
-    def _tallied(self, found: pa.Table) -> tuple[dict[Marginal, Counts], dict[Marginal, Counts]]:
+    def _tallied(self, answer: pa.Table) -> tuple[dict[Marginal, Counts], dict[Marginal, Counts]]:
         """Return the counts and sums of rows that were found, and higher words of these."""
         counted, summed = dict[Marginal, Counts](), dict[Marginal, Words]()
-        keys, rows = counts_by_key(found)
+        keys, rows = counts_by_key(answer)
         parts = zip(self.blocks, split(self.blocks, keys, rows), strict=True)
-        for (block, shape), (coded, (own, added)) in zip(self.shapes.items(), parts, strict=True):
-            counted[block] = tally(shape, own, added)
+        for (block, shape), (coded, (cells, added)) in zip(self.shapes.items(), parts, strict=True):
+            counted[block] = tally(shape, cells, added)
             for name in self.measures[block]:
-                totals = self.computed.totals(name, found, coded.holds(keys))
-                summed[*block, name] = tally_sums((*shape, 1), own, totals)
+                totals = self.computed.totals(name, answer, coded.holds(keys))
+                summed[*block, name] = tally_sums((*shape, 1), cells, totals)
         words = roll_up_sums(self.wanted.measured, summed, self.wanted.measures.keys())
         low = {marginal: low_word(sums) for marginal, sums in words.items()}
         above = {marginal: high for marginal, (high, _) in words.items()}
@@ -272,13 +274,13 @@ class SparkCounting(Counting):
             rows = kept_rows(tables, self.wanted.table, self.computed.read)
         coded = self.computed.selected(rows, self.places)
         if self._in_workers:
-            found = coded.mapInArrow(partial_counts(self.blocks), SCHEMA)
+            computed = coded.mapInArrow(partial_counts(self.blocks), SCHEMA)
             added = [functions.sum(COUNT).cast("bigint").alias(COUNT)]
         else:
             keys = functions.explode(functions.expr(array([self._key(b) for b in self.blocks])))
-            found = coded.select(*self.computed.summands, keys.alias(KEY))
+            computed = coded.select(*self.computed.summands, keys.alias(KEY))
             added = [functions.count(functions.lit(1)).alias(COUNT), *self.computed.summed(coded)]
-        return found.groupBy(KEY).agg(*added)
+        return computed.groupBy(KEY).agg(*added)
 
     def _key(self, block: CodedBlock) -> str:
         """Write the number of a row's cell among those of all blocks; -1 if it is in none."""
@@ -333,10 +335,10 @@ class SparkKeyScores(KeyScores):
         tables = self.engine.tables
         heard = cancelled(tables.session), given_up(tables.session)
         with self.engine.snapshot(), quiet(), heard[0], ended_apart(), heard[1]:
-            found = self.scored.job(tables, known).toArrow()
+            scores = self.scored.job(tables, known).toArrow()
             for path in paths_read(self.scored.table):
                 tables.check_unchanged(path)
-        for batch in found.to_batches(_BATCH):
+        for batch in scores.to_batches(_BATCH):
             if batch.num_rows:
                 yield scored_keys(*(batch.column(name) for name in (KEY_BYTES, UNITS, SCORE)))
 
@@ -370,10 +372,10 @@ class SparkRanking(Ranking):
         tables = self.engine.tables
         heard = cancelled(tables.session), given_up(tables.session)
         with self.engine.snapshot(), quiet(), heard[0], ended_apart(), heard[1]:
-            found = self.ranked.job(tables, windows).toArrow()
+            ranks = self.ranked.job(tables, windows).toArrow()
             for path in paths_read(self.ranked.units.table):
                 tables.check_unchanged(path)
-        return self.ranked.ranks(found)
+        return self.ranked.ranks(ranks)
 
 
 def _no_workers(session: SparkSession) -> UnsupportedSqlError:

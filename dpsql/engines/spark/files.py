@@ -111,8 +111,8 @@ def _logs_elsewhere(session: SparkSession, folders: Sequence[str]) -> Iterator[t
                 f"{folder}/{{{','.join(_LOGS.values())}}}"
             )
             for (path,) in files.select("path").limit(1).collect():
-                found, name = path.rsplit("/", 2)[:2]
-                yield names[name], path_of(found)
+                table, name = path.rsplit("/", 2)[:2]
+                yield names[name], path_of(table)
 
 
 def _folders(place: str, files: Sequence[SeenFile]) -> list[str]:
@@ -331,17 +331,17 @@ def _listed(
         SchemaError: they can't be listed, or a name in it is a pattern.
     """
     _check_names(places)
-    found: list[Any] | None = None
+    collected: list[Any] | None = None
     with quiet():
         try:
             reader = session.read.format("binaryFile").option("recursiveFileLookup", "true")
             files = reader.load(list(places)).selectExpr("path", "length", _WRITTEN)
-            found = files.collect()
+            collected = files.collect()
         except Exception:
-            found = None
-    if not found:
+            collected = None
+    if not collected:
         raise _unreadable(places[0])
-    listed = sorted({SeenFile(*row) for row in found})
+    listed = sorted({SeenFile(*row) for row in collected})
     _check_names([file.path for file in listed])
     if not all(file.path.startswith(LOCAL) for file in listed):
         return tuple(listed), None
@@ -479,8 +479,8 @@ class Stored(NamedTuple):
 
 def digits_of(type_: str) -> tuple[int, int] | None:
     """Return the digits of a DECIMAL, and how many are after the point."""
-    found = _DECIMAL.fullmatch(type_)
-    return None if found is None else (int(found[1]), int(found[2]))
+    decimal = _DECIMAL.fullmatch(type_)
+    return None if decimal is None else (int(decimal[1]), int(decimal[2]))
 
 
 def hazards(schema: StructType, files: Sequence[str] | None) -> dict[str, str]:
@@ -495,8 +495,8 @@ def hazards(schema: StructType, files: Sequence[str] | None) -> dict[str, str]:
     """
     names = {folded_by_spark(field.name) for field in schema.fields}
     stored = None if files is None else _stored(files, names)
-    found = {field.name: _hazard(field, stored) for field in schema.fields}
-    return {name: kind for name, kind in found.items() if kind}
+    kinds = {field.name: _hazard(field, stored) for field in schema.fields}
+    return {name: kind for name, kind in kinds.items() if kind}
 
 
 def _hazard(field: StructField, stored: dict[str, set[Stored]] | None) -> str:
@@ -507,9 +507,9 @@ def _hazard(field: StructField, stored: dict[str, set[Stored]] | None) -> str:
     if stored is None:
         return f"{type_} of a file elsewhere" if type_.startswith(_TIMES) else ""
     other = [
-        one for one in sorted(stored[folded_by_spark(field.name)]) if not _is_copied(type_, one)
+        copy for copy in sorted(stored[folded_by_spark(field.name)]) if not _is_copied(type_, copy)
     ]
-    if type_.startswith(_TIMES) and any(one.unit == _MILLIS for one in other):
+    if type_.startswith(_TIMES) and any(copy.unit == _MILLIS for copy in other):
         return f"{type_} in milliseconds"
     # Without its digits: a DECIMAL could be read.
     return f"{type_.partition('(')[0]} stored as {other[0].shown}" if other else ""
@@ -543,7 +543,7 @@ def _stored(files: Sequence[str], names: set[str]) -> dict[str, set[Stored]]:
     """Tell of columns, named in small letters, how files have them."""
     from pyarrow import parquet
 
-    found: dict[str, set[Stored]] = {name: set() for name in names}
+    by_column: dict[str, set[Stored]] = {name: set() for name in names}
     for path in files:
         with parquet.ParquetFile(path) as file:
             schema = file.schema
@@ -551,11 +551,11 @@ def _stored(files: Sequence[str], names: set[str]) -> dict[str, set[Stored]]:
         for column in columns:
             within = folded_by_spark(column.path)
             if column.path == column.name:
-                found.get(within, set()).add(_how(column))
+                by_column.get(within, set()).add(_how(column))
             else:  # of a column within another one the path is longer
                 for name in [name for name in names if within.startswith(f"{name}.")]:
-                    found[name].add(Stored(""))
-    return found
+                    by_column[name].add(Stored(""))
+    return by_column
 
 
 def _how(column: ColumnSchema) -> Stored:

@@ -88,13 +88,13 @@ class MadeTables(SparkTables):
     def _of_each_unit(self, made: RowsOfEachUnit) -> DataFrame:
         """Return units with the number of their rows."""
         most = whole(made.most)
-        found = self._grouped(made.table, ())
+        counts = self._grouped(made.table, ())
         for limit in made.limits:
             cut = self._grouped(made.table, limit.columns).where(f"n > {whole(limit.rows)}")
-            found = found.unionAll(cut.selectExpr(UNIT, f"{most} AS n"))
-        largest = functions_of(found).expr(call("max", "n")).alias("n")
+            counts = counts.unionAll(cut.selectExpr(UNIT, f"{most} AS n"))
+        largest = functions_of(counts).expr(call("max", "n")).alias("n")
         rows = call("greatest", call("least", "n", most), whole(made.least))
-        return found.groupBy(UNIT).agg(largest).selectExpr(UNIT, f"{rows} AS {quoted(ROWS)}")
+        return counts.groupBy(UNIT).agg(largest).selectExpr(UNIT, f"{rows} AS {quoted(ROWS)}")
 
     def _grouped(self, table: Table, columns: Sequence[str]) -> DataFrame:
         """Return how many rows units have, in each cell of some columns."""

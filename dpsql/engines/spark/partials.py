@@ -124,11 +124,11 @@ def partial_counts(blocks: Sequence[CodedBlock]) -> Batches:
                 if dense:
                     total[offset : offset + cells] += numpy.bincount(keys, minlength=cells)
                 else:
-                    found, counts = numpy.unique(keys, return_counts=True)
-                    yield rows_of(found + offset, counts)
+                    distinct, counts = numpy.unique(keys, return_counts=True)
+                    yield rows_of(distinct + offset, counts)
         if dense:
-            found = numpy.flatnonzero(total)
-            yield rows_of(found, total[found])
+            distinct = numpy.flatnonzero(total)
+            yield rows_of(distinct, total[distinct])
 
     return count
 
@@ -154,8 +154,8 @@ def attempts(count: Batches) -> Batches:
 
 def split(blocks: Sequence[CodedBlock], keys: Counts, rows: Counts) -> list[tuple[Counts, Counts]]:
     """Return the keys of each block, and what was counted for them."""
-    found = []
+    parts = []
     for block in blocks:
         here = block.holds(keys)
-        found.append((keys[here] - block.offset, rows[here].astype(np.int64)))
-    return found
+        parts.append((keys[here] - block.offset, rows[here].astype(np.int64)))
+    return parts

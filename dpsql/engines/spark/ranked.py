@@ -69,24 +69,24 @@ class RankedColumn:
 
     def job(self, tables: SparkTables, windows: Sequence[RankWindow]) -> DataFrame:
         """Build the job, whose rows are values with how many rows are below; reads nothing."""
-        own = unit_name(self.units.table)
-        found = self.units.each(tables, own, self.values.value, ranked=self.ranked)
-        functions, v = functions_of(found), f"{own}_v"
+        unit = unit_name(self.units.table)
+        rows = self.units.each(tables, unit, self.values.value, ranked=self.ranked)
+        functions, v = functions_of(rows), f"{unit}_v"
         many = functions.count(functions.lit(1)).alias(COUNT)
-        found = found.selectExpr(KEY, f"{_within(v, self.values.line)} AS {v}")
-        found, total = found.groupBy(KEY, v).agg(many), call("sum", COUNT)
+        rows = rows.selectExpr(KEY, f"{_within(v, self.values.line)} AS {v}")
+        rows, total = rows.groupBy(KEY, v).agg(many), call("sum", COUNT)
         frame = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
         running = f"PARTITION BY {KEY} ORDER BY {v} {frame}"
         upto = f"CAST({total} OVER ({running}) AS BIGINT) AS {UPTO}"
         size = f"CAST({total} OVER (PARTITION BY {KEY}) AS BIGINT) AS {SIZE}"
-        placed = found.selectExpr(KEY, v, COUNT, upto, size)
+        placed = rows.selectExpr(KEY, v, COUNT, upto, size)
         below = f"({UPTO} - {COUNT}) AS {BELOW}"
         told = placed.selectExpr(KEY, f"{v} AS v", below, UPTO, SIZE)
         return told.where(" OR ".join(map(_is_near, windows))).orderBy(KEY, "v")
 
-    def ranks(self, found: pa.Table) -> RankedRows:
+    def ranks(self, ranks: pa.Table) -> RankedRows:
         """Return the ranks of what was found."""
-        return read_ranks(found, (KEY, "v", BELOW, UPTO, SIZE), self.values)
+        return read_ranks(ranks, (KEY, "v", BELOW, UPTO, SIZE), self.values)
 
 
 def _is_near(window: RankWindow) -> str:

@@ -90,52 +90,52 @@ if TYPE_CHECKING:
 _ADDED_DIGITS = MOST_ADDED + 10
 
 
-def aggregate_sql(one: RowAggregate) -> tuple[str, ...]:
+def aggregate_sql(aggregate: RowAggregate) -> tuple[str, ...]:
     """Write an aggregate in pieces: `FILTER (…)`, or `OVER (…)`, belongs between them.
 
     Raises:
         UnsupportedSqlError: Spark can't compute it, or not the same values.
     """
-    function, given = one.function, [spark_sql(argument) for argument in one.arguments]
+    function, given = aggregate.function, [spark_sql(argument) for argument in aggregate.arguments]
     if function == "exists":
         return ("true",)
     if function == "count_distinct":  # of a window: `distinct_over`
-        return f"system.builtin.count(DISTINCT {_told(one)})", ""
+        return f"system.builtin.count(DISTINCT {_told(aggregate)})", ""
     if function == "count":
         return call("count", *(given or [whole(1)])), ""
     if function in {"sum", "avg"}:
-        return _added(one, given[0])
+        return _added(aggregate, given[0])
     if function in {*RANKS, *SHARES, *SHIFTED, *CHOSEN}:
-        numbers = [whole(number, "INT") for number in one.numbers]
+        numbers = [whole(number, "INT") for number in aggregate.numbers]
         made = call(function, *given[:1], *numbers, *given[1:])
         return (f"CAST({made}", f" AS {BIGINT.sql})") if function in RANKS else (made, "")
-    if one.type == VARCHAR and one.told is not None:
-        return f"CAST({call(function, spark_sql(one.told))}", " AS STRING)"
+    if aggregate.type == VARCHAR and aggregate.told is not None:
+        return f"CAST({call(function, spark_sql(aggregate.told))}", " AS STRING)"
     return call(function, *given), ""
 
 
-def distinct_over(one: RowAggregate, agree: Sequence[str]) -> str:
+def distinct_over(aggregate: RowAggregate, agree: Sequence[str]) -> str:
     """Write how many values rows have that agree in something, NULL left aside.
 
     Spark has no DISTINCT over windows. If rows have d values, NULL among them or not, the dense
     rank of each from the least on is r, and that from the largest on d + 1 - r.
     """
-    told, by = _told(one), f"PARTITION BY {', '.join(agree)}"
+    told, by = _told(aggregate), f"PARTITION BY {', '.join(agree)}"
     rank, none = call("dense_rank"), f"CASE WHEN {told} IS NULL THEN {whole(1)} ELSE {whole(0)} END"
     up = f"CAST({rank} OVER ({by} ORDER BY {told} ASC NULLS FIRST) AS BIGINT)"
     down = f"CAST({rank} OVER ({by} ORDER BY {told} DESC NULLS LAST) AS BIGINT)"
     return f"({up} + {down} - {whole(1)} - {call('max', none)} OVER ({by}))"
 
 
-def _told(one: RowAggregate) -> str:
+def _told(aggregate: RowAggregate) -> str:
     """Write what tells values apart that are counted."""
-    return spark_sql(one.arguments[0] if one.told is None else one.told)
+    return spark_sql(aggregate.arguments[0] if aggregate.told is None else aggregate.told)
 
 
-def _added(one: RowAggregate, value: str) -> tuple[str, ...]:
-    scale = one.added.scale
+def _added(aggregate: RowAggregate, value: str) -> tuple[str, ...]:
+    scale = aggregate.added.scale
     summed = f"CAST({call('sum', f'CAST({value} AS DECIMAL({_ADDED_DIGITS},{scale}))')}"
-    if one.function == "sum":
+    if aggregate.function == "sum":
         return summed, f" AS DECIMAL(38,{scale}))"
     # A call that begins in one piece, and ends in another.
     number = f"CAST(system.builtin.nullif({call('count', value)}"
@@ -206,8 +206,8 @@ class SparkRelations(RelationWriter):
 
     def stored(self, row: str, column: str, type_: str) -> str:
         """Write a column of a stored row: a text by its bytes."""
-        found = f"{row}.{quoted(column)}"
-        return f"CAST(CAST({found} AS BINARY) AS STRING)" if type_ == "VARCHAR" else found
+        value = f"{row}.{quoted(column)}"
+        return f"CAST(CAST({value} AS BINARY) AS STRING)" if type_ == "VARCHAR" else value
 
     def part(self, name: str, sql: str, *, once: bool) -> str:
         """Write a query of WITH, which may be computed more than once."""
@@ -227,7 +227,7 @@ class SparkRelations(RelationWriter):
         Any of values that are the same is the largest of them. Of `any_value` Spark thinks that it
         might be another one each time.
         """
-        given = (whole(1) if one == "*" else one for one in arguments)
+        given = (whole(1) if argument == "*" else argument for argument in arguments)
         return call("max" if function == "any_value" else function, *given)
 
     def identity(self, column: str, type_: str) -> str:
@@ -245,8 +245,8 @@ class SparkRelations(RelationWriter):
     def with_cells(self, of: WrittenNode, placed: Sequence[PlacedColumn]) -> str:
         """Code the columns by their domains."""
         cells = (
-            f"{code_of(quoted(one.column), one.domain, leaves_out=one.leaves_out)} AS {one.cell}"
-            for one in placed
+            f"{code_of(quoted(c.column), c.domain, leaves_out=c.leaves_out)} AS {c.cell}"
+            for c in placed
         )
         return f"SELECT {', '.join([UNIT, *of.shown, *cells])} FROM {of.name}"
 
@@ -290,14 +290,14 @@ class SparkRelations(RelationWriter):
         return super()._scan(node)
 
 
-def _looked_at(one: RowsWindow, agree: Sequence[str], order: Sequence[str]) -> str:
-    frame = one.frame
+def _looked_at(window: RowsWindow, agree: Sequence[str], order: Sequence[str]) -> str:
+    frame = window.frame
     ends = () if frame is None else (frame.start, frame.end)
     first, *last = [end for end in ends if end is not None] or [0]
     if last and first > last[0]:
         raise refused("frames without rows", "let the frame begin before it ends.")
     sorted_by = ", ".join(order) or f"{whole(0)} ASC"
     bounds = "" if frame is None else f" {frame.sql}"
-    if not order and frame is None and one.value.function not in _SORTED:
+    if not order and frame is None and window.value.function not in _SORTED:
         return f"PARTITION BY {', '.join(agree)}"
     return f"PARTITION BY {', '.join(agree)} ORDER BY {sorted_by}{bounds}"

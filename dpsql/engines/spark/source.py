@@ -173,12 +173,12 @@ class SparkSource(DataSource):
     def __init__(
         self, spark: SparkSession, version: str | None = None, partials: Partials = "auto"
     ) -> None:
-        session, found = own_session(spark), False
+        session, works = own_session(spark), False
         with quiet(), suppress(Exception):
             session.catalog.setCurrentCatalog(spark.catalog.currentCatalog())
             session.catalog.setCurrentDatabase(spark.catalog.currentDatabase())
-            found = True
-        if not found:  # outside the handler: Spark's error may quote whatever it has
+            works = True
+        if not works:  # outside the handler: Spark's error may quote whatever it has
             raise SchemaError("The Spark session can't be used.", hint="was it stopped?")
         self._tables, self._partials = PinnedTables(session, version), partials
         self._places: dict[tuple[str, str], None] = {}
@@ -259,8 +259,8 @@ class SparkSource(DataSource):
         with quiet():
             try:
                 rows = self._tables.session.table(".".join(map(quoted, name_parts)))
-                found = pl.from_arrow(rows.limit(most + 1).toArrow())
-                frame = found if isinstance(found, pl.DataFrame) else None
+                converted = pl.from_arrow(rows.limit(most + 1).toArrow())
+                frame = converted if isinstance(converted, pl.DataFrame) else None
             except Exception:
                 frame = None
         if frame is None:

@@ -69,12 +69,12 @@ def rows_of_units(tables: SparkTables, table: Table) -> tuple[DataFrame, str]:
     """Return the rows of a table that belong to units, and the column with the ids of these."""
     unit, rows = table.own_unit, tables.rows(table)
     stored = [*table.columns, *table.undeclared]
-    own, shown = unused(stored), list(map(quoted, stored))
-    id_ = f"{own}id"
+    prefix, shown = unused(stored), list(map(quoted, stored))
+    id_ = f"{prefix}id"
     if not unit.joins:
         return _known(rows, unit).selectExpr(*shown, f"{_id(unit)} AS {id_}"), id_
     refers = (identity(quoted(pair.column), pair.type) for pair in unit.joins[0].pairs)
-    met = _joined(rows, _on_way(tables, unit, 0, own), refers, _keys(unit.joins[0], 0, own))
+    met = _joined(rows, _on_way(tables, unit, 0, prefix), refers, _keys(unit.joins[0], 0, prefix))
     return met.selectExpr(*shown, id_), id_
 
 
@@ -92,34 +92,34 @@ def parts_of_id(table: Table, id_: str) -> list[tuple[str, str]]:
     return list(zip(parts, types, strict=True))
 
 
-def _on_way(tables: SparkTables, unit: ResolvedUnit, step: int, own: str) -> DataFrame:
+def _on_way(tables: SparkTables, unit: ResolvedUnit, step: int, prefix: str) -> DataFrame:
     """Return each key of the rows that a step leads to, once with each unit that it is of."""
     join, last = unit.joins[step], step + 1 == len(unit.joins)
     types = {pair.key: pair.type for pair in join.pairs}
     rows = tables.at(join.path, types | (dict(unit.columns) if last else {}))
-    found = (identity(quoted(pair.key), pair.type) for pair in join.pairs)
-    keys = _keys(join, step, own)
-    shown = [f"{value} AS {key}" for value, key in zip(found, keys, strict=True)]
+    identities = (identity(quoted(pair.key), pair.type) for pair in join.pairs)
+    keys = _keys(join, step, prefix)
+    shown = [f"{value} AS {key}" for value, key in zip(identities, keys, strict=True)]
     if last:
-        return _known(rows, unit).selectExpr(*shown, f"{_id(unit)} AS {own}id").distinct()
+        return _known(rows, unit).selectExpr(*shown, f"{_id(unit)} AS {prefix}id").distinct()
     # These tables have other columns besides, which could have our names.
     onward = unit.joins[step + 1]
-    refers = [f"{own}r{i}" for i in range(len(onward.pairs))]
+    refers = [f"{prefix}r{i}" for i in range(len(onward.pairs))]
     pairs = zip(onward.pairs, refers, strict=True)
     shown += [f"{identity(quoted(pair.column), pair.type)} AS {name}" for pair, name in pairs]
-    further, their = _on_way(tables, unit, step + 1, own), _keys(onward, step + 1, own)
+    further, their = _on_way(tables, unit, step + 1, prefix), _keys(onward, step + 1, prefix)
     met = _joined(rows.selectExpr(*shown), further, refers, their)
-    return met.selectExpr(*keys, f"{own}id").distinct()
+    return met.selectExpr(*keys, f"{prefix}id").distinct()
 
 
-def _keys(join: KeyStep, step: int, own: str) -> list[str]:
-    return [f"{own}k{step}_{i}" for i in range(len(join.pairs))]
+def _keys(join: KeyStep, step: int, prefix: str) -> list[str]:
+    return [f"{prefix}k{step}_{i}" for i in range(len(join.pairs))]
 
 
 def _joined(
     rows: DataFrame, met: DataFrame, refers: Iterable[str], keys: Sequence[str]
 ) -> DataFrame:
-    same = " AND ".join(f"{own} = {key}" for own, key in zip(refers, keys, strict=True))
+    same = " AND ".join(f"{reference} = {key}" for reference, key in zip(refers, keys, strict=True))
     return rows.join(met, functions_of(rows).expr(same), "inner")
 
 
@@ -132,7 +132,7 @@ def _id(unit: ResolvedUnit) -> str:
     """Write the id of a unit, of which equal ones are the same, byte for byte."""
     ids = [identity(quoted(name), type_) for name, type_ in unit.columns]
     named = ((constant(_part(i), "STRING"), id_) for i, id_ in enumerate(ids))
-    return call("named_struct", *(one for pair in named for one in pair)) if ids[1:] else ids[0]
+    return call("named_struct", *(part for pair in named for part in pair)) if ids[1:] else ids[0]
 
 
 def _part(number: int) -> str:

@@ -112,10 +112,10 @@ class CountedUnits:
 
     def job(self, tables: SparkTables) -> DataFrame:
         """Build the job, whose rows are groups with how many units are in them; reads nothing."""
-        own = unit_name(self.table)
-        pairs = self.each(tables, own)
+        unit = unit_name(self.table)
+        pairs = self.each(tables, unit)
         if self.groups.most < self.groups.count:
-            pairs = self._fewer(pairs, own)
+            pairs = self._fewer(pairs, unit)
         functions = functions_of(pairs)
         return pairs.groupBy(KEY).agg(functions.count(functions.lit(1)).alias(COUNT))
 
@@ -161,20 +161,20 @@ class CountedUnits:
         if inside:
             coded = coded.where(" AND ".join(inside))
         keys = [f"{self._cell(b, places)} AS {own}_b{i}" for i, b in enumerate(groups.blocks)]
-        found, total = coded.selectExpr(*told, *keys), whole(0)
-        found = found if ranked else found.distinct()
+        pairs, total = coded.selectExpr(*told, *keys), whole(0)
+        pairs = pairs if ranked else pairs.distinct()
         for i, block in enumerate(groups.blocks):
             key, group = f"{own}_b{i}", f"{own}_b{i}"
             if _is_same(block):
-                found = found.where(f"{key} < {whole(len(block.cells))}")
+                pairs = pairs.where(f"{key} < {whole(len(block.cells))}")
             else:
                 listed = _listed(tables, block, f"{own}_l{i}", f"{own}_g{i}")
                 group = f"{own}_g{i}"
-                same = functions_of(found).expr(f"{key} = {own}_l{i}")
-                found = found.join(listed, same, "inner")
+                same = functions_of(pairs).expr(f"{key} = {own}_l{i}")
+                pairs = pairs.join(listed, same, "inner")
             total = f"({total} + {group})"
-        found = found.selectExpr(*told, f"{total} AS {KEY}")
-        return found if ranked else found.distinct()
+        pairs = pairs.selectExpr(*told, f"{total} AS {KEY}")
+        return pairs if ranked else pairs.distinct()
 
     def _cell(self, block: GroupedCells, places: dict[str, str]) -> str:
         """Write the number of a joint cell."""
@@ -186,13 +186,13 @@ class CountedUnits:
             key = f"({key} * {whole(size)} + {code})"
         return key
 
-    def _fewer(self, pairs: DataFrame, own: str) -> DataFrame:
+    def _fewer(self, pairs: DataFrame, unit: str) -> DataFrame:
         """Keep as many groups of each unit as count."""
-        order = self.order(own)
-        by = f"PARTITION BY {own} ORDER BY {order} ASC, {KEY} ASC"
-        place = f"CAST({call('row_number')} OVER ({by}) AS BIGINT) AS {own}_r"
+        order = self.order(unit)
+        by = f"PARTITION BY {unit} ORDER BY {order} ASC, {KEY} ASC"
+        place = f"CAST({call('row_number')} OVER ({by}) AS BIGINT) AS {unit}_r"
         numbered = pairs.selectExpr(KEY, place)
-        few = f"{own}_r BETWEEN {whole(1)} AND {whole(self.groups.most)}"
+        few = f"{unit}_r BETWEEN {whole(1)} AND {whole(self.groups.most)}"
         return numbered.where(few).select(KEY)
 
     def order(self, own: str, value: str = "") -> str:

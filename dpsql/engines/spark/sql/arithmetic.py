@@ -148,8 +148,8 @@ def _rounded(node: RowValue, parts: list[str]) -> str:
     digits = int(node.parts[1].text) if places else 0
     if function == "round" and digits:
         ten = real(float(10 ** abs(digits)))
-        one, other = ("*", "/") if digits > 0 else ("/", "*")
-        near = let("v", f"(v {one} {ten})", _NEAREST)
+        times, other = ("*", "/") if digits > 0 else ("/", "*")
+        near = let("v", f"(v {times} {ten})", _NEAREST)
         back = f"({near} {other} {ten})"
         end = "v" if digits > 0 else real(0)
         beyond = f"{call('abs', 'v')} >= {constant('Infinity', 'DOUBLE')}"

@@ -143,10 +143,10 @@ def _bounded(_: RowValue, parts: list[str]) -> str:
 
 
 def _call(node: RowValue, parts: list[str]) -> str:
-    found = _CALLS.get(node.text)
-    if found is None:
+    rule = _CALLS.get(node.text)
+    if rule is None:
         raise refused(node.text, "declare a domain of the column, and group by it.")
-    return found(node, parts)
+    return rule(node, parts)
 
 
 _WRITTEN: Mapping[str, Writer] = {
@@ -171,5 +171,9 @@ _WRITTEN: Mapping[str, Writer] = {
 }
 _RULES = {**TIMES, **STRINGS, **NUMBERS}
 check_column("spark", {"", SYNTAX, *_RULES})
-_CALLS = {one.duckdb: _RULES[one.spark] for one in FUNCTIONS.values() if one.spark in _RULES}
+_CALLS = {
+    function.duckdb: _RULES[function.spark]
+    for function in FUNCTIONS.values()
+    if function.spark in _RULES
+}
 """By DuckDB's names."""

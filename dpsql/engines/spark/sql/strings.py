@@ -104,9 +104,9 @@ def _like(node: RowValue, parts: list[str]) -> str:
     *inner, last = rest
     zero, begins = whole(0, "INT"), call("startswith", "v", text(first))
     place = f"CASE WHEN {begins} THEN {whole(len(first) + 1, 'INT')} ELSE {zero} END"
-    for one in filter(None, inner):
-        after = f"CASE WHEN q > {zero} THEN q + {whole(len(one), 'INT')} ELSE {zero} END"
-        place = let("p", place, let("q", call("locate", text(one), "v", "p"), after))
+    for piece in filter(None, inner):
+        after = f"CASE WHEN q > {zero} THEN q + {whole(len(piece), 'INT')} ELSE {zero} END"
+        place = let("p", place, let("q", call("locate", text(piece), "v", "p"), after))
     room = f"{call('char_length', 'v')} + {whole(1 - len(last), 'INT')} >= p"
     ends = f"p > {zero} AND {room} AND {call('endswith', 'v', text(last))}"
     return let("v", parts[0], let("p", place, f"CASE WHEN v IS NOT NULL THEN {ends} END"))
