@@ -123,13 +123,13 @@ def planned(workload: Workload, budget: Budget | None, mechanism: str, options: 
     """
     workload.check_cells()
     by = mechanism_of(mechanism)
-    found = _planned(by.measured(workload), budget, by, options)
-    each = list(found.parts.values()) or [found]
+    plan_ = _planned(by.measured(workload), budget, by, options)
+    each = list(plan_.parts.values()) or [plan_]
     marginals = any(plan.reconstruction.reading != RESIDUALS for plan in each)
     if marginals != MECHANISMS[mechanism].measures_marginals:
         measured = "marginals" if marginals else "residual spaces"
         raise InternalError(f"{mechanism!r} measures {measured}: its traits say something else")
-    return replace(found, neighbours=options.neighbours, mechanism=mechanism)
+    return replace(plan_, neighbours=options.neighbours, mechanism=mechanism)
 
 
 def _planned(
@@ -150,25 +150,25 @@ def _planned(
             most = Most(part.rows, part.bound)
             return plan_units(part.workload, of, most, best=not plain, marginals=marginals)
         rows = options.contributions * part.rows
-        own = replace(plainly, bound=part.bound, contributions=rows)
-        return mechanism.plan(part.workload, share, own)
+        part_options = replace(plainly, bound=part.bound, contributions=rows)
+        return mechanism.plan(part.workload, share, part_options)
 
     def cost_at(budget: Budget) -> Cost:
         return Cost(
             budget, options.contributions, spreads=options.spreads, supports=options.supports
         )
 
-    def by(part: Part, share: Budget, found: Again) -> Plan:
-        own = Cost(share, options.contributions * part.rows, part.bound)
-        how = found.merged, found.root, found.lower
-        return plan_by(part.workload, own, *how) or apart(part, share)
+    def by(part: Part, share: Budget, again: Again) -> Plan:
+        cost = Cost(share, options.contributions * part.rows, part.bound)
+        how = again.merged, again.root, again.lower
+        return plan_by(part.workload, cost, *how) or apart(part, share)
 
     def inside(part: Part, share: Budget, like: Plan) -> Plan | None:
         if part.of_units:
             return None
-        own = Cost(share, options.contributions * part.rows, part.bound, options.spreads)
+        cost = Cost(share, options.contributions * part.rows, part.bound, options.spreads)
         solved = plainly.solved or Solved()
-        return plan_inside(part.workload, own, like, options.tolerance, solved)
+        return plan_inside(part.workload, cost, like, options.tolerance, solved)
 
     def planner(weighted: Workload, at: Budget, _: Plan | None) -> Plan:
         best = mechanism.traits.name == QUERYSMASHER
@@ -204,11 +204,11 @@ def adaptive_plan(workload: Workload, budget: Budget | None, options: Options) -
 def reason_unsupported(mechanism: str, workload: Workload, budget: Budget) -> str | None:
     """Say why a mechanism can't answer a workload, as a clause; None if it can."""
     try:
-        found = mechanism_of(mechanism)
-        if found.traits.is_biased:
-            return found.reason_unsupported(workload, budget)
+        planner = mechanism_of(mechanism)
+        if planner.traits.is_biased:
+            return planner.reason_unsupported(workload, budget)
         apart = [part.workload for part in parts(workload)] or [workload]
-        reasons = (found.reason_unsupported(part, budget) for part in apart)
+        reasons = (planner.reason_unsupported(part, budget) for part in apart)
         return next((reason for reason in reasons if reason is not None), None)
     except DpsqlError as error:
         return error.message

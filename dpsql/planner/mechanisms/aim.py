@@ -242,12 +242,12 @@ class Targets:
     def largest(self) -> tuple[Attributes, ...]:
         """The attribute sets that are inside no other."""
         inside: set[frozenset[str]] = set()
-        found = []
+        kept = []
         for attributes in sorted(self.weights, key=len, reverse=True):
             if frozenset(attributes) not in inside:
-                found.append(attributes)
+                kept.append(attributes)
                 inside.update(map(frozenset, subsets(attributes)))
-        return tuple(found)
+        return tuple(kept)
 
     @cached_property
     def closure(self) -> tuple[Attributes, ...]:
@@ -276,8 +276,8 @@ class Targets:
                 single[a] += weight
         shared = math.fsum(single[a] for s in asked for a in s)
         unit = math.fsum(asked.values()) / shared
-        found = {r: unit * math.fsum(single[a] for a in r) for r in self.closure if r}
-        return {(): unit * max(single.values()), **found}
+        weights = {r: unit * math.fsum(single[a] for a in r) for r in self.closure if r}
+        return {(): unit * max(single.values()), **weights}
 
     def cells(self, attributes: Attributes) -> int:
         """Return the number of cells of a marginal."""
@@ -330,11 +330,11 @@ def by_table(workload: Workload, contributions: int) -> tuple[TableTargets, ...]
         contributions: how many records of one privacy unit are counted.
     """
     divided = parts(workload)
-    found = [Targets.of(part.workload, part.rows) for part in divided]
+    each = [Targets.of(part.workload, part.rows) for part in divided]
     changes = [contributions * part.rows for part in divided]
-    most = max(served for targets in found for served in targets.served.values())
+    most = max(served for targets in each for served in targets.served.values())
     unit = _FINEST * max(changes) / most
     return tuple(
         TableTargets(targets, part.measure, part.rows, change, unit / change)
-        for part, targets, change in zip(divided, found, changes, strict=True)
+        for part, targets, change in zip(divided, each, changes, strict=True)
     )

@@ -217,8 +217,8 @@ class LinearMarginals:
 
     def precision(self, attributes: Attributes) -> float:
         """Return p_A; 0 if nothing is known."""
-        found = self._residuals.get(attributes)
-        return 0.0 if found is None else found.precision
+        marginal = self._residuals.get(attributes)
+        return 0.0 if marginal is None else marginal.precision
 
     def add(self, attributes: Attributes, measured: Residual) -> None:
         """Add a measurement; marginals that are kept change where they contain its space."""
@@ -487,9 +487,11 @@ class Estimates:
     def of(cls, plan: AdaptivePlan, measured: Sequence[tuple[Measured, ...]]) -> Estimates:
         """Make estimates again, from what the rounds measured."""
         fitted = nothing_known(plan)
-        for one in (one for some in measured for one in some):
-            block = block_of(one.attributes, plan.table(one.measure).sizes, one.variance)
-            fitted[one.measure].add(one.attributes, residual_of(block, one.values))
+        for marginal in (marginal for some in measured for marginal in some):
+            block = block_of(
+                marginal.attributes, plan.table(marginal.measure).sizes, marginal.variance
+            )
+            fitted[marginal.measure].add(marginal.attributes, residual_of(block, marginal.values))
         return cls(plan, tuple(measured), fitted)
 
     def marginal(self, attributes: Sequence[str]) -> Array:
@@ -519,10 +521,10 @@ class Estimates:
 
     def _inside(self, attributes: Sequence[str]) -> tuple[str | None, Attributes]:
         """Return of which table attributes are, and those of them that have several cells."""
-        own = [name for name in attributes if name in self.plan.bounds]
-        table = self.plan.table(own[0] if own else None)
+        bounded = [name for name in attributes if name in self.plan.bounds]
+        table = self.plan.table(bounded[0] if bounded else None)
         domain = self.plan.workload.domain
-        if len(own) > 1 or not set(attributes) <= domain.keys():
+        if len(bounded) > 1 or not set(attributes) <= domain.keys():
             raise InternalError("a marginal was asked for that was not estimated")
         inside = tuple(name for name in domain if name in attributes and domain[name] > 1)
         if inside and inside not in table.candidates:

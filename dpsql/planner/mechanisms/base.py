@@ -53,8 +53,8 @@ class Solved:
         key = id(workload), what, tolerance  # the workload is kept, so that no other has its id
         if key not in self._found:
             self._found[key] = workload, solve()
-        found: T = self._found[key][1]
-        return found
+        solution: T = self._found[key][1]
+        return solution
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,32 +90,32 @@ class ComparedTable:
 
 def differences_of(tables: Sequence[ComparedTable]) -> tuple[Difference, ...]:
     """Choose the differences of totals to measure, for which nothing has to be paid."""
-    found: list[Difference] = []
+    differences: list[Difference] = []
     for start in range(0, len(tables), MOST_TABLES):
-        found += _compared(tables[start : start + MOST_TABLES])
-    return tuple(found)
+        differences += _compared(tables[start : start + MOST_TABLES])
+    return tuple(differences)
 
 
 def _compared(tables: Sequence[ComparedTable]) -> Iterator[Difference]:
     costs = np.array([float(table.cost) for table in tables])
     weights = weights_of(costs)
-    for i, one in enumerate(tables):
+    for i, first in enumerate(tables):
         for j, other in enumerate(tables[:i]):
             if weights[i, j] > NEGLIGIBLE * min(costs[i], costs[j]):
-                found = _difference(other, one, Fraction(float(weights[i, j])) * SLACK)
-                if found is not None:
-                    yield found
+                difference = _difference(other, first, Fraction(float(weights[i, j])) * SLACK)
+                if difference is not None:
+                    yield difference
 
 
-def _difference(one: ComparedTable, other: ComparedTable, weight: Fraction) -> Difference | None:
+def _difference(first: ComparedTable, other: ComparedTable, weight: Fraction) -> Difference | None:
     """Return a difference of at most some weight; None if none fits 64-bit integers."""
-    rows, largest = (one.rows, other.rows), LARGEST
+    rows, largest = (first.rows, other.rows), LARGEST
     while (times := times_of(rows, largest)) is not None:
         change = times[0] * rows[0]
         squared = max(1, math.ceil(change**2 / weight))
         if squared < 1 << VARIANCE_BITS:
-            law, conditions = Gaussian(squared), (one.condition, other.condition)
-            return Difference((one.name, other.name), times, rows, law, conditions)
+            law, conditions = Gaussian(squared), (first.condition, other.condition)
+            return Difference((first.name, other.name), times, rows, law, conditions)
         largest //= COARSER
     return None
 
@@ -228,9 +228,9 @@ class _Compared:
             [float(np.square(a.rows @ b).sum()) for a, b in zip(asked, inverses, strict=True)]
         )
         self._counts = [inverse @ inverse.sum(axis=0) for inverse in inverses]  # X⁺1
-        self._variances = np.array([float(own.sum()) for own in self._counts])
-        answers = (a.rows @ own for a, own in zip(asked, self._counts, strict=True))
-        self._squares = np.array([float(np.square(own).sum()) for own in answers])
+        self._variances = np.array([float(of_table.sum()) for of_table in self._counts])
+        answers = (a.rows @ of_table for a, of_table in zip(asked, self._counts, strict=True))
+        self._squares = np.array([float(np.square(of_table).sum()) for of_table in answers])
 
     @property
     def alone(self) -> Array:
@@ -247,9 +247,9 @@ class _Compared:
     def error(self, shares: Array) -> float:
         """Return the error for shares of all parts, whose sum is the cost."""
         count = len(self._asked)
-        own, rest = shares[:count], shares[count:]
-        less = np.diag(self._told(own)) * self._squares / own**2
-        return float((self._errors / own - less).sum() + (self._others / rest).sum())
+        of_tables, rest = shares[:count], shares[count:]
+        less = np.diag(self._told(of_tables)) * self._squares / of_tables**2
+        return float((self._errors / of_tables - less).sum() + (self._others / rest).sum())
 
     def moved(self, shares: Array) -> Array:
         """Return shares that are better, if there are any."""
@@ -263,19 +263,19 @@ class _Compared:
                 worth[i] = (self.error(less) - self.error(more)) / (2 * STEP) * best[i]
             tried = np.sqrt(np.maximum(worth, best * LEAST_WORTH))
             tried /= tried.sum()
-            found = self.error(tried)
-            if not found < least * (1 - ENOUGH / STEPS):
+            error = self.error(tried)
+            if not error < least * (1 - ENOUGH / STEPS):
                 break
-            best, least = tried, found
+            best, least = tried, error
         return best
 
     def queries(self, shares: Array) -> Iterator[Array]:
         """Yield what is taken of the measurements of each table."""
         count = len(self._asked)
-        own = shares[:count]
-        told, sizes = self._told(own), self._squares / own**2
+        of_tables = shares[:count]
+        told, sizes = self._told(of_tables), self._squares / of_tables**2
         for i, (asked, of) in enumerate(zip(self._asked, self._counts, strict=True)):
-            left = asked.rows - told[i, i] * (asked.rows @ of)[:, None] / own[i]
+            left = asked.rows - told[i, i] * (asked.rows @ of)[:, None] / of_tables[i]
             others = math.fsum(told[i, j] ** 2 * sizes[j] for j in range(count) if j != i)
             yield np.vstack([left, np.full((1, left.shape[1]), math.sqrt(others))])
 
@@ -293,24 +293,24 @@ def resolved(asked: Sequence[AskedTable], others: Sequence[float], tolerance: fl
         tolerance: the gap to aim for, of each block.
     """
     rest = np.array(others, dtype=np.float64)
-    rows = [one.rows for one in asked]
+    rows = [table.rows for table in asked]
     shares: Array | None = None
     best: Resolved | None = None
     lowers: list[float] = []
     for _ in range(MOST_ROUNDS):
-        points = [one.best(q, tolerance) for one, q in zip(asked, rows, strict=True)]
+        points = [table.best(q, tolerance) for table, q in zip(asked, rows, strict=True)]
         roots, lowers = [root for root, _ in points], lowers or [lower for _, lower in points]
         now = _Compared(asked, roots, rest)
         if shares is None:
             shares = np.sqrt(np.concatenate([now.alone, rest]))
             shares /= shares.sum()
         shares = now.moved(shares)
-        classes = [one.merged for one in asked]
+        classes = [table.merged for table in asked]
         again = tuple(map(Again, classes, roots, lowers))
-        found = Resolved(now.error(shares), shares, again)
+        attempt = Resolved(now.error(shares), shares, again)
         before = best
-        best = found if before is None or found.error < before.error else before
-        if before is not None and found.error > before.error * (1 - ENOUGH):
+        best = attempt if before is None or attempt.error < before.error else before
+        if before is not None and attempt.error > before.error * (1 - ENOUGH):
             break
         rows = list(now.queries(shares))
     if best is None:

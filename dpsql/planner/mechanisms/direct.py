@@ -68,11 +68,11 @@ class DirectNoise(Mechanism):
         pure, groups = self._laplace, by_attributes(workload.families)
         # Families without queries have no error, and there is a plan for them all the same.
         groups = groups or {family.attributes: [family] for family in workload.families}
-        found = [_least(group, workload, cost) for group in groups.values()]
+        choices = [_least(group, workload, cost) for group in groups.values()]
         strategies = [
             MarginalStrategy(names, factors, share, solver)
             for (names, factors, solver, _), share in zip(
-                found, shares([error for *_, error in found], pure=pure), strict=True
+                choices, shares([error for *_, error in choices], pure=pure), strict=True
             )
         ]
         return assemble(workload, cost, strategies, "marginals")
@@ -88,11 +88,11 @@ def _least(families: Sequence[Family], workload: Workload, cost: Cost) -> Found:
     queries = _queries(families, names)
     if queries is not None:
         choices["queries"] = queries
-    found = (
+    ways = (
         (names, factors, solver, error_of(names, factors, families, cost))
         for solver, factors in choices.items()
     )
-    return least(found, lambda choice: choice[3])
+    return least(ways, lambda choice: choice[3])
 
 
 def _queries(families: Sequence[Family], names: Sequence[str]) -> tuple[IntegerFactor, ...] | None:
@@ -108,14 +108,14 @@ def _queries(families: Sequence[Family], names: Sequence[str]) -> tuple[IntegerF
     ):
         return None
     matrices = [_integers(block.queries) for block in blocks]
-    found = [m for m in matrices if m is not None]
-    if len(found) < len(matrices):
+    known = [m for m in matrices if m is not None]
+    if len(known) < len(matrices):
         return None
-    if math.prod(int(np.abs(m).max()) for m in found) > 1 << (ENTRY_BITS - 1):
+    if math.prod(int(np.abs(m).max()) for m in known) > 1 << (ENTRY_BITS - 1):
         return None
     return tuple(
         DenseFactor(tuple(names.index(a) for a in block.attributes), block.shape, m)
-        for block, m in zip(blocks, found, strict=True)
+        for block, m in zip(blocks, known, strict=True)
     )
 
 

@@ -117,16 +117,16 @@ class UnitNoise:
             ResourceLimitError: it does not fit 64-bit integers.
         """
         wanted = 1 << (FINENESS * self.groups - 1).bit_length()
-        own = max(1, min(max(LEAST_SCALE, wanted), MOST_SCALE // self.each))
-        while own:
-            factor = self.factor(along, own)
+        scale = max(1, min(max(LEAST_SCALE, wanted), MOST_SCALE // self.each))
+        while scale:
+            factor = self.factor(along, scale)
             change = factor.largest_column_sum if pure else factor.largest_column_norm_squared
             change *= self.each if pure else self.each**2
             width = max(1, math.ceil(change / cost))
             if width < 1 << (SCALE_BITS if pure else VARIANCE_BITS):
                 law: Law = Laplace(width) if pure else Gaussian(width)
                 return BlockStrategy(((name,),), (factor,), law)
-            own >>= 1
+            scale >>= 1
         raise ResourceLimitError(
             "Units can't be counted in 64-bit integers at this budget.",
             hint="use fewer groups, or a larger budget.",
@@ -173,8 +173,8 @@ def plan_units(workload: Workload, cost: Cost, most: Most, *, best: bool, margin
     least = noise.best()
     block = noise.block(name, least if best and not pure else 1.0, amount, pure=pure)
     space = Space.of_block((name,), block)
-    own = of_marginals([space], workload.families, "marginals")
-    reconstruction = own if marginals else Place(space).reconstruction
+    marginal = of_marginals([space], workload.families, "marginals")
+    reconstruction = marginal if marginals else Place(space).reconstruction
     total = reconstruction.total(workload)
     lower = 0.0 if pure else least_error(workload, most.groups)
     reached = total * float(amount) / most.each**2

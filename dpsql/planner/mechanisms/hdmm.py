@@ -120,14 +120,14 @@ class Hdmm(Mechanism):
         domain = {name: workload.domain[name] for name in touched(workload)}
         largest = max(f.weight for f in workload.families)
         scaled = [replace(f, weight=f.weight / largest) for f in workload.families]
-        found = list(candidates(Workload.of(domain, scaled), cost))
-        if not found:
+        strategies = list(candidates(Workload.of(domain, scaled), cost))
+        if not strategies:
             raise MechanismError(
                 f"{self.traits.title} can't answer this: none of its strategies for these queries "
                 "can be measured.",
                 hint="use another mechanism.",
             )
-        best = min(found, key=lambda candidate: candidate.error)
+        best = min(strategies, key=lambda candidate: candidate.error)
         return assemble(workload, cost, best.strategies, best.reading)
 
 
@@ -143,14 +143,14 @@ def candidates(workload: Workload, cost: Cost) -> Iterator[StrategyCandidate]:
     searches.append(partial(_marginals, workload, noise))
     for search in searches:
         # A Gram matrix may be too large, or its entries too far apart; others may need none.
-        found = None
+        candidate = None
         with (
             suppress(ResourceLimitError, np.linalg.LinAlgError, ArithmeticError, ValueError),
             np.errstate(all="ignore"),
         ):
-            found = search()
-        if found is not None and math.isfinite(found.error):
-            yield found
+            candidate = search()
+        if candidate is not None and math.isfinite(candidate.error):
+            yield candidate
 
 
 def _kronecker(workload: Workload, oracle: Oracle, cost: Cost) -> StrategyCandidate | None:
@@ -161,8 +161,8 @@ def _kronecker(workload: Workload, oracle: Oracle, cost: Cost) -> StrategyCandid
 
 
 def _union(workload: Workload, oracle: Oracle, cost: Cost) -> StrategyCandidate | None:
-    found = best_union(workload, oracle)
-    return _products(found.products, found.shares, oracle.noise, cost, "a union of products")
+    union = best_union(workload, oracle)
+    return _products(union.products, union.shares, oracle.noise, cost, "a union of products")
 
 
 def _products(
@@ -182,7 +182,7 @@ def _products(
         solver = f"{what}: {_described(product)}"
         strategies.append(MarginalStrategy(product.asked.names, factors, share, solver))
         pairs = zip(factors, product.factors, strict=False)
-        measured = tuple(realized(factor, found, noise) for factor, found in pairs)
+        measured = tuple(realized(factor, solution, noise) for factor, solution in pairs)
         errors.append(ProductStrategy(product.asked, measured).error)
     counts = (math.prod(f.measurements for f in s.factors) for s in strategies)
     if sum(counts) > MOST_MEASUREMENTS:
@@ -207,11 +207,11 @@ def _all_cells(workload: Workload, oracle: Oracle, cost: Cost) -> StrategyCandid
     names = touched(workload)
     asked = Dense(gram(workload, names))
     sizes = [workload.domain[name] for name in names]
-    found = oracle.solve(asked)
-    factor = joint(found, oracle.noise, sizes, _bits(cost, 1.0))
+    solution = oracle.solve(asked)
+    factor = joint(solution, oracle.noise, sizes, _bits(cost, 1.0))
     strategy = MarginalStrategy(names, (factor,), 1.0, "all joint cells: searched")
     return StrategyCandidate(
-        realized(factor, found, oracle.noise).error(asked), (strategy,), "marginals"
+        realized(factor, solution, oracle.noise).error(asked), (strategy,), "marginals"
     )
 
 
@@ -224,11 +224,11 @@ def _marginals(workload: Workload, noise: Noise) -> StrategyCandidate | None:
         math.prod(workload.domain[a] for a in f.attributes) for f in workload.families if f.count
     )
     for largest in sorted({max(asked, min(SPARE_CELLS, MOST_CELLS)), asked}, reverse=True):
-        found = best_marginals(given, noise, largest)
-        sizes = [[workload.domain[a] for a in names] for names in found.sets]
+        best = best_marginals(given, noise, largest)
+        sizes = [[workload.domain[a] for a in names] for names in best.sets]
         # Answers that are pooled need each attribute to be measured, if only for its total.
-        whole = {a for names in found.sets for a in names} == set(touched(workload))
-        parts = sum(1 << len(names) for names in found.sets)
+        whole = {a for names in best.sets for a in names} == set(touched(workload))
+        parts = sum(1 << len(names) for names in best.sets)
         if whole and parts <= MOST_PARTS and sum(map(math.prod, sizes)) <= MOST_MEASUREMENTS:
             break
     else:
@@ -240,9 +240,9 @@ def _marginals(workload: Workload, noise: Noise) -> StrategyCandidate | None:
             theta if noise == "laplace" else theta**2,
             "marginals with weights: cells",
         )
-        for names, shape, theta in zip(found.sets, sizes, found.theta, strict=True)
+        for names, shape, theta in zip(best.sets, sizes, best.theta, strict=True)
     )
-    return StrategyCandidate(found.error, strategies, "pooled")
+    return StrategyCandidate(best.error, strategies, "pooled")
 
 
 def _bits(cost: Cost, share: float) -> int:
@@ -415,8 +415,8 @@ class AllSubsets(ListedSubsets):
 
 def closure(sets: Collection[tuple[int, ...]]) -> list[tuple[int, ...]]:
     """Return the sets and all subsets of them, small ones first."""
-    found = set(chain.from_iterable(map(subsets, sets)))
-    return sorted(found, key=lambda s: (len(s), s))
+    sets_below = set(chain.from_iterable(map(subsets, sets)))
+    return sorted(sets_below, key=lambda s: (len(s), s))
 
 
 def enough_subsets(count: int, wanted: Collection[tuple[int, ...]]) -> ListedSubsets | None:
@@ -469,14 +469,14 @@ def spectrum(workload: Workload) -> Spectrum | None:
     families = [f for f in workload.families if f.count]
     names = touched(workload)
     places = {name: i for i, name in enumerate(names)}
-    found = enough_subsets(
+    lattice = enough_subsets(
         len(names), {tuple(sorted(places[a] for a in f.attributes)) for f in families}
     )
-    if found is None:
+    if lattice is None:
         return None
     sizes = [workload.domain[name] for name in names]
-    cells = np.array([float(math.prod(sizes[i] for i in s)) for s in found.sets])
-    asked = np.zeros(len(found.sets))
+    cells = np.array([float(math.prod(sizes[i] for i in s)) for s in lattice.sets])
+    asked = np.zeros(len(lattice.sets))
     coloring = by_size(workload)
     splitter = Splitter([Reference.of_cells(n) for n in coloring.sizes])
     for subworkload in decompose(workload, coloring, splitter.squares):
@@ -486,9 +486,9 @@ def spectrum(workload: Workload) -> Spectrum | None:
             for t in subworkload.terms
             for share, dropped in t.shares
         )
-        at = [found.index([places[a] for a in space]) for space in subworkload.spaces]
+        at = [lattice.index([places[a] for a in space]) for space in subworkload.spaces]
         asked[at] = squares / cells[at]
-    return Spectrum(names, found, asked, cells) if asked.any() else None
+    return Spectrum(names, lattice, asked, cells) if asked.any() else None
 
 
 def best_marginals(given: Spectrum, noise: Noise, largest: float = math.inf) -> WeightedMarginals:

@@ -204,10 +204,10 @@ def best_union(workload: Workload, oracle: Oracle) -> UnionStrategy:
     """
     apart = by_attributes(workload.families)
     together = joined(apart, workload.domain)
-    found = [_solve(apart, workload, oracle)]
+    unions = [_solve(apart, workload, oracle)]
     if len(together) < len(apart):
-        found.append(_solve(together, workload, oracle))
-    return min(found, key=lambda union: union.error)
+        unions.append(_solve(together, workload, oracle))
+    return min(unions, key=lambda union: union.error)
 
 
 def _solve(groups: Groups, workload: Workload, oracle: Oracle) -> UnionStrategy:
@@ -237,8 +237,8 @@ def share(errors: list[float], noise: Noise) -> tuple[tuple[float, ...], float]:
     roots = np.power(errors, power)
     # Queries that are 0, or count for next to nothing, are measured too.
     roots = np.maximum(roots, LEAST * roots.max()) if roots.any() else np.ones(len(roots))
-    found = roots / roots.sum()
-    return tuple(found.tolist()), float((errors / found ** (1 / power - 1)).sum())
+    shares = roots / roots.sum()
+    return tuple(shares.tolist()), float((errors / shares ** (1 / power - 1)).sum())
 
 
 # ── Strategies over one attribute, and the best of them that are found: OPT_0 (HDMM, 4) ──────────
@@ -384,7 +384,7 @@ def best_theta(gram: Array, p: int, start: Array | None = None) -> Array:
     evaluate = error_of_theta(gram / mean if mean > 0 else gram)
     starts = [start] if start is not None else list(_starts(gram, p))
     raced = [_descend_theta(evaluate, theta, RACE) for theta in starts]
-    _, best = min(raced, key=lambda found: found[0])
+    _, best = min(raced, key=lambda run: run[0])
     return _descend_theta(evaluate, best, STEPS)[1]
 
 
@@ -395,8 +395,8 @@ def _descend_theta(
         value, gradient = evaluate(theta.reshape(start.shape))
         return value, gradient.ravel()
 
-    value, found = descend(flat, start.ravel(), steps, PRECISION, [(0.0, LARGEST)] * start.size)
-    return value, np.clip(found, 0.0, LARGEST).reshape(start.shape)
+    value, end = descend(flat, start.ravel(), steps, PRECISION, [(0.0, LARGEST)] * start.size)
+    return value, np.clip(end, 0.0, LARGEST).reshape(start.shape)
 
 
 def descend(
@@ -417,7 +417,7 @@ def descend(
     """
     from scipy.optimize import minimize  # half a second to import, and not every plan needs it
 
-    found = minimize(
+    minimum = minimize(
         evaluate,
         start,
         jac=True,
@@ -425,7 +425,7 @@ def descend(
         bounds=bounds,
         options={"maxiter": steps, "maxfun": 2 * steps, "ftol": precision, "gtol": 0.0},
     )
-    return float(found.fun), np.asarray(found.x)
+    return float(minimum.fun), np.asarray(minimum.x)
 
 
 def _starts(gram: Array, p: int) -> Iterator[Array]:
@@ -474,8 +474,8 @@ class Oracle:
             if gram.key not in self._known:
                 self._known[gram.key] = self._solve(gram, None)
             return self._known[gram.key]
-        found = self._solve(gram, start)
-        return min((start, found), key=lambda strategy: strategy.error(gram))
+        solution = self._solve(gram, start)
+        return min((start, solution), key=lambda strategy: strategy.error(gram))
 
     def _solve(self, gram: StructuredMatrix, start: Strategy | None) -> Strategy:
         if not sum(across_and_along(gram)):
@@ -513,8 +513,8 @@ def _least(function: Callable[[float], float]) -> float:
     grid = np.unique(np.concatenate([[0.0], fine, 1 - fine]))
     at = int(np.argmin([function(t) for t in grid]))
     bounds = grid[max(0, at - 1)], grid[min(len(grid) - 1, at + 1)]
-    found = minimize_scalar(function, bounds=bounds, method="bounded", options={"xatol": 1e-13})
-    return min((float(grid[at]), float(found.x)), key=function)
+    minimum = minimize_scalar(function, bounds=bounds, method="bounded", options={"xatol": 1e-13})
+    return min((float(grid[at]), float(minimum.x)), key=function)
 
 
 def full(gram: StructuredMatrix) -> DenseStrategy:

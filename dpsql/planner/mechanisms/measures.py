@@ -123,8 +123,8 @@ class Part:
         """Return what is asked, and in which cells rows add something to it."""
         from dpsql.planner.strategies.one_budget import PartAsked  # for several parts
 
-        own = tuple(support for support in supports if support.measure == self.measure)
-        return PartAsked(self.workload, self.change, own)
+        of_measure = tuple(support for support in supports if support.measure == self.measure)
+        return PartAsked(self.workload, self.change, of_measure)
 
     def measured(self, block: BlockStrategy) -> BlockStrategy:
         """Return the same measurements of sums instead of counts.
@@ -149,7 +149,7 @@ def parts(workload: Workload) -> tuple[Part, ...]:
     """
     if workload.families and all(family.measure is None for family in workload.families):
         return (Part(None, 1, workload),)
-    found: dict[Measure, list[Family]] = {}
+    by_measure: dict[Measure, list[Family]] = {}
     bounds: dict[Measure, _Bounds] = {}
     tables: set[Measure] = set()
 
@@ -161,7 +161,7 @@ def parts(workload: Workload) -> tuple[Part, ...]:
             )
         if family.measure is not None and family.measure.of_rows:
             tables.add(measure)
-        found.setdefault(measure, []).append(replace(family.counted, weight=weight))
+        by_measure.setdefault(measure, []).append(replace(family.counted, weight=weight))
 
     for family in workload.families:
         add(family, family.weight * family.unit**2)
@@ -172,7 +172,7 @@ def parts(workload: Workload) -> tuple[Part, ...]:
     domain = {name: n for name, n in workload.domain.items() if name not in bounds}
     return tuple(
         Part(measure, bound, Workload.of(domain, families), rows, of_units, measure in tables)
-        for measure, families in found.items()
+        for measure, families in by_measure.items()
         for bound, rows, of_units in (bounds[measure],)
     )
 
@@ -239,7 +239,7 @@ def plan_parts(
     if len(divided) == 1:  # it has all of the budget, whatever its error
         return _plan_added(workload, cost, divided, [1.0], plan_apart, again, tolerance)
     alone = _alone(divided, lambda part: plan_apart(part, cost.budget))
-    errors = [one.error for one in alone]
+    errors = [single.error for single in alone]
 
     def added() -> Plan:
         return _plan_added(workload, cost, divided, errors, plan_apart, again, tolerance)
@@ -254,8 +254,8 @@ def plan_parts(
         plans += [] if shared is None else [shared]
     # Of tables that are compared, costs that are added up leave room for differences.
     sure = again is None and any(_total(plan) < limit / (1 + SURE) ** 2 for plan in plans)
-    found = least([*plans, *([] if sure else [added()])], lambda plan: plan.rmse)
-    return replace(found, added=added) if found.shared else found
+    best = least([*plans, *([] if sure else [added()])], lambda plan: plan.rmse)
+    return replace(best, added=added) if best.shared else best
 
 
 def _plan_added(
@@ -276,10 +276,10 @@ def _plan_added(
         plan_apart(part, _share(budget, share)) for part, share in zip(divided, shares, strict=True)
     ]
     plans = _added_up(cost, divided, plans, compare=again is not None)
-    found = together(workload, cost, divided, plans, compare=again is not None)
-    better = again and _resolved(found, divided, tolerance)
+    shared = together(workload, cost, divided, plans, compare=again is not None)
+    better = again and _resolved(shared, divided, tolerance)
     if again is None or better is None:
-        return found
+        return shared
     shares = exact_shares([*better.shares], [1] * len(divided), amount)
     # The tables come first among what was solved again.
     order = sorted(range(len(divided)), key=lambda i: not divided[i].of_table)
@@ -291,9 +291,9 @@ def _plan_added(
     ]
     plans = _added_up(cost, divided, plans, compare=True)
     other = together(workload, cost, divided, plans, compare=True)
-    if other.rmse >= found.rmse * (1 - WORTHWHILE):
-        return found
-    saved = (found.rmse**2 - other.rmse**2) * workload.count + found.saved
+    if other.rmse >= shared.rmse * (1 - WORTHWHILE):
+        return shared
+    saved = (shared.rmse**2 - other.rmse**2) * workload.count + shared.saved
     return replace(other, saved=saved)
 
 
@@ -311,23 +311,23 @@ def _added_up(
     return [plan.added() if plan.shared and plan.added else plan for plan in plans]
 
 
-def _resolved(found: Plan, divided: Sequence[Part], tolerance: float) -> Resolved | None:
+def _resolved(added: Plan, divided: Sequence[Part], tolerance: float) -> Resolved | None:
     """Solve tables again for what they answer beside differences; None if none are compared.
 
     Or if one of the tables isn't, or its count doesn't follow from what is asked, or is much work.
     """
-    differences = found.certified.differences
+    differences = added.certified.differences
     tables = [part for part in divided if part.of_table]
     compared = {table for difference in differences for table in difference.tables}
     if not 1 < len(tables) <= MOST_AGAIN or compared != {part.measure for part in tables}:
         return None
     asked = [AskedTable.of(part.workload, part.change) for part in tables]
-    known = [one for one in asked if one is not None]
+    known = [known_table for known_table in asked if known_table is not None]
     if len(known) < len(asked):
         return None
-    share = {m: float(plan.privacy_cost) for m, plan in found.parts.items()}
+    share = {m: float(plan.privacy_cost) for m, plan in added.parts.items()}
     others = [
-        _total(found.parts[part.measure]) * share[part.measure]
+        _total(added.parts[part.measure]) * share[part.measure]
         for part in divided
         if not part.of_table
     ]
@@ -357,8 +357,8 @@ class _Alone:
         from dpsql.planner.strategies.one_budget import Costs  # for several parts
 
         blocks = [self.planned.measured(block) for block in self.plan.certified.blocks]
-        own, named = self.part.measure, self.planned.measure or ""
-        supports = [replace(s, measure=named) for s in cost.supports if s.measure == own]
+        measure, named = self.part.measure, self.planned.measure or ""
+        supports = [replace(s, measure=named) for s in cost.supports if s.measure == measure]
         alone, varying = costs_of_rows(blocks, cost.times, cost.spreads, supports)
         return Costs.of(alone, varying, cost.amount, cost.times)
 
@@ -371,7 +371,7 @@ def _alone(divided: Sequence[Part], plan: Callable[[Part], Plan]) -> list[_Alone
     large. So sums of ten columns by the same groups have one error in ten sizes.
     """
     known: dict[Hashable, tuple[float, Plan, Part]] = {}
-    found = []
+    priced = []
     for part in divided:
         size = max(family.weight for family in part.workload.families) * part.change**2
         key = part.asked
@@ -379,8 +379,8 @@ def _alone(divided: Sequence[Part], plan: Callable[[Part], Plan]) -> list[_Alone
             planned = plan(part)
             known[key] = _total(planned) / size if size else 0.0, planned, part
         error, planned, like = known[key]
-        found.append(_Alone(error * size, part, planned, like))
-    return found
+        priced.append(_Alone(error * size, part, planned, like))
+    return priced
 
 
 def _error_of_sum(errors: Sequence[float], budget: Budget) -> float:
@@ -419,29 +419,29 @@ def _ways_to_share(
     """
     from dpsql.planner.strategies.one_budget import by_class, share  # for several parts
 
-    if any(one.part.rows > 1 and not one.part.of_units for one in alone):
+    if any(single.part.rows > 1 and not single.part.of_units for single in alone):
         return []
 
     def planned(number: int, share: Budget) -> Plan:
         return plan_apart(alone[number].part, share)
 
     def planned_inside(number: int, share: Budget) -> Plan:
-        one = alone[number]
-        found = inside and inside(one.part, share, one.plan)
-        return found or planned(number, share)
+        single = alone[number]
+        inner = inside and inside(single.part, share, single.plan)
+        return inner or planned(number, share)
 
-    found, costs = [], [one.costs(cost) for one in alone]
-    floor = max(one.error for one in alone) * LEAST_SHARE**2 or 1.0
-    errors = [max(one.error, floor) for one in alone]
+    ways, costs = [], [single.costs(cost) for single in alone]
+    floor = max(single.error for single in alone) * LEAST_SHARE**2 or 1.0
+    errors = [max(single.error, floor) for single in alone]
     others = [] if inside is None else _inside(alone, cost, inside)
     for plan, these in ((planned, alone), (planned_inside, others)):
-        own = costs if these is alone else [one.costs(cost) for one in these]
-        if any(one.terms for one in own):
-            wanted = [max(one.error, floor) for one in these]
-            shared = share(wanted, by_class(own), 2 if cost.budget.pure else 1)
-            found.append(_Way([*shared.shares], plan, shared.error, shared.least, SHARES))
+        class_costs = costs if these is alone else [single.costs(cost) for single in these]
+        if any(single.terms for single in class_costs):
+            wanted = [max(single.error, floor) for single in these]
+            shared = share(wanted, by_class(class_costs), 2 if cost.budget.pure else 1)
+            ways.append(_Way([*shared.shares], plan, shared.error, shared.least, SHARES))
     way = None if by is None else _apart(alone, costs, errors, cost, planned, by, tolerance)
-    return found if way is None else [*found, way]
+    return ways if way is None else [*ways, way]
 
 
 def _apart(
@@ -456,7 +456,7 @@ def _apart(
     """Find strategies of parts that a row costs something in, together; None if there is no way."""
     from dpsql.planner.strategies.one_budget import solve_together  # for several parts
 
-    solved = [i for i, one in enumerate(alone) if costs[i].terms]
+    solved = [i for i, single in enumerate(alone) if costs[i].terms]
     if not solved or cost.budget.pure or cost.spreads:
         return None
     rest = [i for i in range(len(alone)) if not costs[i].terms]
@@ -468,11 +468,11 @@ def _apart(
     shares = dict(zip(rest, both.others, strict=True)) | {i: s.share for i, s in strategies.items()}
 
     def planned_by(number: int, share: Budget) -> Plan:
-        one = alone[number]
+        single = alone[number]
         if number not in strategies:
             return planned(number, share)
         strategy = strategies[number]
-        return by(one.part, share, Again(strategy.merged, strategy.root, one.lower))
+        return by(single.part, share, Again(strategy.merged, strategy.root, single.lower))
 
     unit = 1 / float(cost.per_record)
     return _Way(
@@ -486,12 +486,14 @@ def _apart(
 
 def _inside(alone: Sequence[_Alone], cost: Cost, inside: Inside) -> list[_Alone]:
     """Plan parts so that rows of which nothing is asked cost nothing; none if no part can be."""
-    found = [inside(one.part, cost.budget, one.plan) for one in alone]
-    if not any(found):
+    plans = [inside(single.part, cost.budget, single.plan) for single in alone]
+    if not any(plans):
         return []
     return [
-        one if plan is None else replace(one, error=_total(plan), plan=plan, planned=one.part)
-        for one, plan in zip(alone, found, strict=True)
+        single
+        if plan is None
+        else replace(single, error=_total(plan), plan=plan, planned=single.part)
+        for single, plan in zip(alone, plans, strict=True)
     ]
 
 

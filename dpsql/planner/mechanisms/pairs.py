@@ -60,12 +60,12 @@ class Pairs(Mechanism):
         if reason is not None:
             return reason
         for family in workload.families:
-            own = _attributes(family, workload)
-            cells = math.prod(workload.domain[a] for a in own)
-            if len(own) > MAX_COLUMNS or cells > MAX_CELLS:
+            names = _attributes(family, workload)
+            cells = math.prod(workload.domain[a] for a in names)
+            if len(names) > MAX_COLUMNS or cells > MAX_CELLS:
                 return (
                     f"its tables have at most {MAX_COLUMNS} columns and {MAX_CELLS:,} cells, and "
-                    f"one would have {len(own)} columns and {cells:,} cells"
+                    f"one would have {len(names)} columns and {cells:,} cells"
                 )
         sets = _asked(workload)
         if len(sets) > MAX_PAIRS:
@@ -79,14 +79,14 @@ class Pairs(Mechanism):
 
     def measured(self, workload: Workload) -> Workload:
         """Return the marginals of pairs, as what is planned."""
-        found = _worth(workload)
+        worths = _worth(workload)
         counts = {
-            key: math.prod(b.queries.rows for b in blocks) for key, (_, blocks) in found.items()
+            key: math.prod(b.queries.rows for b in blocks) for key, (_, blocks) in worths.items()
         }
-        unit = sum(counts.values()) / math.fsum(worth for worth, _ in found.values())
+        unit = sum(counts.values()) / math.fsum(worth for worth, _ in worths.values())
         families = (
             Family(" x ".join(key) or "total", blocks, unit * worth / counts[key])
-            for key, (worth, blocks) in found.items()
+            for key, (worth, blocks) in worths.items()
         )
         return Workload.of(workload.domain, families)
 
@@ -103,18 +103,18 @@ def _attributes(family: Family, workload: Workload) -> tuple[str, ...]:
 
 def _worth(workload: Workload) -> _Worth:
     """Return what is measured: what is asked, and the single attributes of pairs."""
-    found = _asked(workload)
+    by_pair = _asked(workload)
     each: dict[tuple[str, ...], tuple[list[float], tuple[Block, ...]]] = {}
-    for pair, (worth, blocks) in found.items():
-        own = [i for i, block in enumerate(blocks) if block.queries.rows > 1]
-        for i in own if len(own) == PAIR else ():
+    for pair, (worth, blocks) in by_pair.items():
+        several = [i for i, block in enumerate(blocks) if block.queries.rows > 1]
+        for i in several if len(several) == PAIR else ():
             alone = (blocks[i], *blocks[PAIR:])
             key = (pair[i], *pair[PAIR:])
             each.setdefault(key, ([], alone))[0].append(worth)
     for key, (worths, blocks) in each.items():
-        asked = found[key][0] if key in found else 0.0
-        found[key] = asked + OF_SINGLES * math.fsum(worths) / len(worths), blocks
-    return found
+        asked = by_pair[key][0] if key in by_pair else 0.0
+        by_pair[key] = asked + OF_SINGLES * math.fsum(worths) / len(worths), blocks
+    return by_pair
 
 
 def _asked(workload: Workload) -> _Worth:
@@ -122,15 +122,15 @@ def _asked(workload: Workload) -> _Worth:
 
     Of several tables, attributes are those with the axis of the table's counts, which has one cell.
     """
-    found: _Worth = {}
+    worths: _Worth = {}
     for family in workload.families:
-        own, axis = _attributes(family, workload), family.measure
+        names, axis = _attributes(family, workload), family.measure
         worth = family.weight * family.count
-        for part in combinations(own, 2) if len(own) > 1 else [own]:
+        for part in combinations(names, 2) if len(names) > 1 else [names]:
             sizes = ((a, workload.domain[a]) for a in part)
             cells = [Block((a,), (n,), Identity().bind(n)) for a, n in sizes]
             blocks = (*cells, *([] if axis is None else [axis]))
             key = (*part, *(a for block in blocks[len(cells) :] for a in block.attributes))
-            before = found[key][0] if key in found else 0.0
-            found[key] = before + worth, blocks
-    return {key: of for key, of in found.items() if of[0] > 0}
+            before = worths[key][0] if key in worths else 0.0
+            worths[key] = before + worth, blocks
+    return {key: of for key, of in worths.items() if of[0] > 0}

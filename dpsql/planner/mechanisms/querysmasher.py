@@ -238,12 +238,12 @@ def _plan_total(
         ("residual spaces of a product", residuals == "weighted", _product),
         ("the whole domain at once", moderate, _plan_whole),
     ):
-        found = planner(workload, cost, tolerance, solved) if wanted else None
-        if found is not None:
-            found = _with_bound(found, plans.values())
-            if residuals == "none" or found.gap <= ENOUGH * tolerance:
-                return found  # no mechanism does better by more
-            plans[name] = found
+        plan = planner(workload, cost, tolerance, solved) if wanted else None
+        if plan is not None:
+            plan = _with_bound(plan, plans.values())
+            if residuals == "none" or plan.gap <= ENOUGH * tolerance:
+                return plan  # no mechanism does better by more
+            plans[name] = plan
     if not weigh:
         return stitch(workload, cost, _uniform(workload, tolerance, solved))
     return _in_residual_spaces(workload, cost, tolerance, solved, plans)
@@ -255,9 +255,9 @@ def _in_residual_spaces(
     """Plan by the references that need the least error, beside plans of the whole domain."""
     plans = dict(others)
     if _leave_out_alike(workload, solved).issuperset(touched(workload)):
-        found = _all_inside(workload, cost, tolerance, solved)
-        if found is not None and found.gap <= ENOUGH * tolerance:
-            return _with_bound(found, plans.values())
+        plan = _all_inside(workload, cost, tolerance, solved)
+        if plan is not None and plan.gap <= ENOUGH * tolerance:
+            return _with_bound(plan, plans.values())
     plans |= _weighted(workload, cost, tolerance, solved)
     if _exclude_each_other(workload, solved):
         added = _best(plans)
@@ -290,8 +290,8 @@ def _plan_like(
         if whole is None:
             return _plan_total(workload, cost, tolerance, "weighted", solved)
         apart = _groups_apart(workload, cost, tolerance, solved)
-        found = least([whole, *apart.values()], lambda planned: planned.rmse)
-        return _with_bound(found, [whole, *apart.values()])
+        best = least([whole, *apart.values()], lambda planned: planned.rmse)
+        return _with_bound(best, [whole, *apart.values()])
     divided = divide_by(workload, like.references, tolerance)
     shared = _stitch_by_class(workload, cost, divided) if like.shared else None
     return shared or stitch(workload, cost, divided)
@@ -299,8 +299,10 @@ def _plan_like(
 
 def _plan_whole(workload: Workload, cost: Cost, tolerance: float, solved: Solved) -> Plan | None:
     """Plan all touched attributes as one space, without residuals; None if that can't be."""
-    found = solved.once(workload, "whole", tolerance, lambda: solve_whole(workload, tolerance / 4))
-    return None if found is None else _measured_whole(workload, cost, found)
+    solution = solved.once(
+        workload, "whole", tolerance, lambda: solve_whole(workload, tolerance / 4)
+    )
+    return None if solution is None else _measured_whole(workload, cost, solution)
 
 
 def plan_by(
@@ -318,8 +320,8 @@ def plan_by(
     Returns:
         The plan; None if there is no way to measure the strategy in integers.
     """
-    found = whole_by(workload, merged, root, lower)
-    return None if found is None else _measured_whole(workload, cost, found)
+    solution = whole_by(workload, merged, root, lower)
+    return None if solution is None else _measured_whole(workload, cost, solution)
 
 
 def plan_inside(
@@ -389,7 +391,7 @@ def _stitch_by_class(workload: Workload, cost: Cost, divided: Divided) -> Plan |
         block = rounding.block(c.spaces, c.solved, even)
         alone, varying = costs_of_rows([block], cost.times)
         costs.append(Costs.of(alone, varying, even * count * cost.times, cost.times))
-    if not any(one.terms for one in costs):
+    if not any(cost_.terms for cost_ in costs):
         return None
     classes = by_class(costs)
     upper, lower = (
@@ -403,7 +405,7 @@ def _stitch_by_class(workload: Workload, cost: Cost, divided: Divided) -> Plan |
 
     def spends(times: Fraction) -> Fraction:
         each = zip(divided.conquered, given(times), strict=True)
-        blocks = (rounding.block(c.spaces, c.solved, own) for c, own in each)
+        blocks = (rounding.block(c.spaces, c.solved, share) for c, share in each)
         return spent(tuple(blocks), cost.change)
 
     times = fitted(spends, cost.amount)
@@ -415,14 +417,14 @@ def _stitch_by_class(workload: Workload, cost: Cost, divided: Divided) -> Plan |
 
 def _outside(workload: Workload, solved: Solved) -> dict[str, Reference]:
     """Return a cell of which nothing is asked, as a reference, for each attribute that has one."""
-    found = dict[str, Reference]()
+    references = dict[str, Reference]()
     for name, asked in _conditions(workload, solved).items():
         cells = np.sum(asked, axis=0)
         if not cells.all():
             numerators = np.zeros(len(cells), dtype=np.int64)
             numerators[np.flatnonzero(cells == 0)[0]] = 1
-            found[name] = Reference.of_integers(numerators)
-    return found
+            references[name] = Reference.of_integers(numerators)
+    return references
 
 
 def _leave_out_alike(workload: Workload, solved: Solved) -> set[str]:
@@ -454,12 +456,12 @@ def _conditions(workload: Workload, solved: Solved) -> dict[str, list[Array]]:
 
 def _asked_of_cells(workload: Workload) -> dict[str, list[Array]]:
     families = [family for family in workload.families if family.count]
-    found = dict[str, list[Array]]()
+    squares = dict[str, list[Array]]()
     for name in workload.domain:
         blocks = [b for f in families for b in f.blocks if name in b.attributes]
         if blocks and all(len(block.attributes) == 1 for block in blocks):
-            found[name] = [block.queries.column_squares() for block in blocks]
-    return found
+            squares[name] = [block.queries.column_squares() for block in blocks]
+    return squares
 
 
 def _groups_apart(
@@ -474,20 +476,20 @@ def _groups_apart(
         from dpsql.planner.strategies.apart import solve_apart  # for limits on rows alone
 
         name = f"groups by {' x '.join(sorted(spread.attributes))} apart"
-        found = solved.once(
+        solution = solved.once(
             workload, name, tolerance, partial(solve_apart, workload, limit, tolerance / 4)
         )
-        if found is not None:
-            planned, bound = _measured_whole(workload, cost, found), found[1].lower
+        if solution is not None:
+            planned, bound = _measured_whole(workload, cost, solution), solution[1].lower
             plans[name] = replace(planned, least=bound / float(cost.per_record))
     return plans
 
 
-def _measured_whole(workload: Workload, cost: Cost, found: tuple[Component, Solution]) -> Plan:
+def _measured_whole(workload: Workload, cost: Cost, solved: tuple[Component, Solution]) -> Plan:
     """Round a strategy for all touched attributes at once."""
-    component, solution = found
+    component, solution = solved
     spaces, rounding = (touched(workload),), Rounding(cost.bound, cost.spreads)
-    block = rounding.block(spaces, (found,), cost.per_record)
+    block = rounding.block(spaces, (solved,), cost.per_record)
     whole = WholeReconstruction(Space.of_block(block.spaces[0], block))
     planned = PlannedBlock(block, whole.error(component.rows), solution.lower, solution.solver)
     certified = cost.certified((block,))
@@ -507,10 +509,10 @@ def _product(workload: Workload, cost: Cost, tolerance: float, solved: Solved) -
         how = by_reference(closed.references, workload.domain)
         return closed.error, divide_within(Solutions(tolerance, closed.starts), workload, *how)
 
-    found = solved.once(workload, "product", tolerance, solve)
-    if found is None:
+    product = solved.once(workload, "product", tolerance, solve)
+    if product is None:
         return None
-    error, divided = found
+    error, divided = product
     return replace(stitch(workload, cost, divided), least=error / float(cost.at_best))
 
 
@@ -544,7 +546,7 @@ def _weighted(workload: Workload, cost: Cost, tolerance: float, solved: Solved) 
         """Whether a plan is as good as any with references that need Σ √E of so much at least."""
         # Whatever the integers; see `shares.allocation`.
         limit = roots**2 / float(cost.at_best) * (1 + AS_GOOD)
-        return any(found.rmse**2 * workload.count <= limit for found in plans.values())
+        return any(plan.rmse**2 * workload.count <= limit for plan in plans.values())
 
     def add(name: str, divide: Callable[[], Divided]) -> None:
         try:

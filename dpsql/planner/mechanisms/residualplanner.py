@@ -308,14 +308,14 @@ def _spread(marginals: Workload, divided: Divided) -> Spread:
     columns: list[int] = []
     entries: list[float] = []
     for row, family in enumerate(marginals.families):
-        found = {frozenset[str](): 1.0}
+        shares = {frozenset[str](): 1.0}
         for name in (name for block in family.blocks for name in block.attributes):
             n = marginals.domain[name]
-            kept = {a | {name}: m * ((n - 1) / n) ** 2 for a, m in found.items()} if n > 1 else {}
-            found = {a: m / n**2 for a, m in found.items()} | kept
-        rows += [row] * len(found)
-        columns += [column[a] for a in found]
-        entries += found.values()
+            kept = {a | {name}: m * ((n - 1) / n) ** 2 for a, m in shares.items()} if n > 1 else {}
+            shares = {a: m / n**2 for a, m in shares.items()} | kept
+        rows += [row] * len(shares)
+        columns += [column[a] for a in shares]
+        entries += shares.values()
     shape = (len(marginals.families), len(spaces))
     return Spread(spaces, scipy.sparse.csr_array((entries, (rows, columns)), shape=shape))
 
@@ -475,13 +475,13 @@ def queries_of(name: str, workload: Workload) -> BasisQueries:
     of the others.
     """
     n = workload.domain[name]
-    found: dict[tuple[bytes, int], tuple[Block, float]] = {}
+    asked_of: dict[tuple[bytes, int], tuple[Block, float]] = {}
     for family in workload.families:
         for block in (b for b in family.blocks if name in b.attributes):
             key = block.queries.key, block.attributes.index(name)
-            weight = found[key][1] if key in found else 0.0
-            found[key] = block, weight + family.weight * _others(family, block)
-    asked = [(b, weight) for b, weight in found.values() if weight and tells_apart(b)]
+            weight = asked_of[key][1] if key in asked_of else 0.0
+            asked_of[key] = block, weight + family.weight * _others(family, block)
+    asked = [(b, weight) for b, weight in asked_of.values() if weight and tells_apart(b)]
     if all(b.queries.is_identity and len(b.attributes) == 1 for b, _ in asked):
         return _points(n)
     total = math.fsum(weight for _, weight in asked)

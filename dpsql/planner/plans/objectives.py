@@ -85,9 +85,9 @@ def least_largest(workload: Workload, budget: Budget, planner: Planner, whole: b
     """
     limits = [1 / family.weight for family in workload.families]
     start = [family.weight for family in workload.families]
-    found = _find(workload, limits, start, planner, whole)
-    fitted = planner(found.weighted, budget, found.plan)
-    gap = found.needed / found.bound - 1
+    weighing = _find(workload, limits, start, planner, whole)
+    fitted = planner(weighing.weighted, budget, weighing.plan)
+    gap = weighing.needed / weighing.bound - 1
     return reported(workload, fitted, limits, "least largest variance", gap)
 
 
@@ -111,15 +111,15 @@ def least_budget(
     asked = workload.weighted([None if limit is None else 1.0 for limit in limits])
     given = [limit for limit in limits if limit is not None]
     start = [1 / (limit * max(1, f.count)) for limit, f in zip(given, asked.families, strict=True)]
-    found = _find(asked, given, start, planner, whole)
-    weighted = _with_the_others(workload, limits, found, planner)
-    mu_squared = found.needed
+    weighing = _find(asked, given, start, planner, whole)
+    weighted = _with_the_others(workload, limits, weighing, planner)
+    mu_squared = weighing.needed
     while True:
         budget = rounded_up(mu_squared)
-        fitted = planner(weighted, budget, found.plan)
+        fitted = planner(weighted, budget, weighing.plan)
         excess = max(ratios_of(fitted, workload, limits))
         if excess <= 1:
-            gap = float(budget.mu_squared) / found.bound - 1
+            gap = float(budget.mu_squared) / weighing.bound - 1
             return reported(workload, fitted, limits, "least budget for the targets", gap)
         mu_squared = float(budget.mu_squared) * excess * (1 + 1e-6)
 
@@ -156,14 +156,14 @@ def _find(
     workload: Workload, limits: list[float], start: list[float], planner: Planner, whole: bool
 ) -> _Found:
     """Find weights of answers if that is quick, and of families unless those do as well."""
-    found: list[_Found] = []
+    weighings: list[_Found] = []
     if whole and minimax.least_work(workload.count, joint_cells(workload)) <= minimax.WORK:
-        found += _weigh_answers(workload, limits, planner)
+        weighings += _weigh_answers(workload, limits, planner)
     elif workload.count <= LARGE and (emphasised := _weigh_rows(workload)) is not None:
-        found.append(_search(workload, emphasised, limits, start, planner))
-    if not any(each.needed <= each.bound * (1 + ENOUGH) for each in found):
-        found.append(_search(workload, workload, limits, start, planner))
-    return least(found, lambda each: each.needed)
+        weighings.append(_search(workload, emphasised, limits, start, planner))
+    if not any(each.needed <= each.bound * (1 + ENOUGH) for each in weighings):
+        weighings.append(_search(workload, workload, limits, start, planner))
+    return least(weighings, lambda each: each.needed)
 
 
 def _weigh_answers(workload: Workload, limits: list[float], planner: Planner) -> list[_Found]:
@@ -173,25 +173,32 @@ def _weigh_answers(workload: Workload, limits: list[float], planner: Planner) ->
     rows = written_out(Workload.of(workload.domain, allowed), touched(workload))
     if not rows.any():
         return []
-    found = minimax.weigh(rows, CLOSE / 20)
+    game = minimax.weigh(rows, CLOSE / 20)
     # A variance counts in units of its limit. No weight may be 0: the answer would be lost.
-    weights = found.weights / np.repeat(limits, [family.count for family in workload.families])
+    weights = game.weights / np.repeat(limits, [family.count for family in workload.families])
     weights = significant(np.maximum(weights / weights.max(), SMALLEST_WEIGHT))
     families, start = [], 0
     for family in workload.families:
-        own = weights[start : start + family.count]
+        family_weights = weights[start : start + family.count]
         start += family.count
-        alike = not len(own) or own.max() <= own.min() * (1 + EQUAL)
+        alike = not len(family_weights) or family_weights.max() <= family_weights.min() * (
+            1 + EQUAL
+        )
         if alike:  # products stay products
             families.append(
-                replace(family, weight=float(significant(own.mean())) if len(own) else 1.0)
+                replace(
+                    family,
+                    weight=float(significant(family_weights.mean()))
+                    if len(family_weights)
+                    else 1.0,
+                )
             )
         else:
-            families.append(replace(family, weight=1.0).joined().emphasised([own]))
+            families.append(replace(family, weight=1.0).joined().emphasised([family_weights]))
     weighted = Workload.of(workload.domain, families)
     plan = planner(weighted, _UNIT, None)
     ratios = ratios_of(plan, workload, limits)
-    return [_Found(weighted, plan, ratios, found.lower * float(plan.agreeing**2))]
+    return [_Found(weighted, plan, ratios, game.lower * float(plan.agreeing**2))]
 
 
 def _weigh_rows(workload: Workload) -> Workload | None:
@@ -213,8 +220,8 @@ def _weigh_rows(workload: Workload) -> Workload | None:
         many = queries.rows >= queries.cells
         if many and work <= left and queries.cell_squares() is None and queries.matrix.any():
             left -= work
-            found = minimax.weigh(queries.matrix, CLOSE).weights
-            weights[key] = significant(np.maximum(found / found.max(), SMALLEST_WEIGHT))
+            row_weights = minimax.weigh(queries.matrix, CLOSE).weights
+            weights[key] = significant(np.maximum(row_weights / row_weights.max(), SMALLEST_WEIGHT))
     families = [f.emphasised([weights[b.queries.key] for b in f.blocks]) for f in workload.families]
     blocks = (b for f in families for b in f.blocks)
     changed = any(block.queries.key not in asked for block in blocks)
@@ -300,27 +307,27 @@ def _bound(plan: Plan, weighted: Workload, limits: Sequence[float]) -> float:
 
 
 def _bound_of_binding(
-    workload: Workload, limits: list[float], found: _Found, planner: Planner
+    workload: Workload, limits: list[float], weighing: _Found, planner: Planner
 ) -> float:
     """Bound by the families at their limits alone: the others may be far below theirs."""
-    binding = [ratio >= BINDING * found.needed for ratio in found.ratios]
+    binding = [ratio >= BINDING * weighing.needed for ratio in weighing.ratios]
     if all(binding):
         return 0.0
-    pairs = zip(found.weighted.families, binding, strict=True)
+    pairs = zip(weighing.weighted.families, binding, strict=True)
     subset = workload.weighted([f.weight if binds else None for f, binds in pairs])
     left = [limit for limit, binds in zip(limits, binding, strict=True) if binds]
-    return _bound(planner(subset, _UNIT, found.plan), subset, left)
+    return _bound(planner(subset, _UNIT, weighing.plan), subset, left)
 
 
 def _with_the_others(
-    workload: Workload, limits: list[float | None], found: _Found, planner: Planner
+    workload: Workload, limits: list[float | None], weighing: _Found, planner: Planner
 ) -> Workload:
     """Add the families without a target, at weights that give them `SHARE`."""
     pairs = list(zip(workload.families, limits, strict=True))
     others = workload.weighted([f.weight if limit is None else None for f, limit in pairs])
     error = _total(planner(others, _UNIT, None)) if others.families else 0.0
-    factor = float(significant(SHARE**2 * _total(found.plan) / error)) if error else 1.0
-    given = iter(found.weighted.families)
+    factor = float(significant(SHARE**2 * _total(weighing.plan) / error)) if error else 1.0
+    given = iter(weighing.weighted.families)
     families = [
         replace(f, weight=f.weight * factor) if limit is None else next(given) for f, limit in pairs
     ]

@@ -122,12 +122,12 @@ class Plan:
 
     def __str__(self) -> str:
 
-        found = self.expected_answers
+        answers = self.expected_answers
         known = f", within {self.gap:.2%} of the certified bound ({self.gap_among})"
         gap = known if math.isfinite(self.gap) else ""
         return text_of(
-            told_rows(found, self.expected_error(), self.mechanism),
-            example_note(found),
+            told_rows(answers, self.expected_error(), self.mechanism),
+            example_note(answers),
             f"overall RMSE {self.rmse:.4g}{gap}; {self.budget}",
             f"neighbours: {printable(self.neighbours)}",
             *(f"note: {note}" for note in self.notes),
@@ -288,8 +288,8 @@ class Plan:
         count = self.workload.count
         least = min([rmse**2 * count for rmse in self.tried.values()], default=math.inf)
         least = min(least, self.real or math.inf)
-        own = math.fsum(block.error for block in self.planned)
-        return max(0.0, own / least - 1.0) if 0 < least < math.inf else 0.0
+        error = math.fsum(block.error for block in self.planned)
+        return max(0.0, error / least - 1.0) if 0 < least < math.inf else 0.0
 
     @property
     def warning(self) -> str | None:
@@ -388,10 +388,10 @@ class Plan:
         from dpsql.planner.plans.tradeoff import tradeoff_figure
 
         self.error_by_budget()
-        found = tradeoff_figure(self.budget, self.expected_error())
-        if found is None:
+        figure = tradeoff_figure(self.budget, self.expected_error())
+        if figure is None:
             raise PlotError("No statement has an error to draw.", hint="see plan.expected_error().")
-        return plotted(found, "Expected error by budget")
+        return plotted(figure, "Expected error by budget")
 
     def explain(self) -> str:
         """Describe the plan: the residual spaces, their solvers and shares of the budget."""
@@ -479,10 +479,10 @@ class Plan:
     def marginals(self) -> tuple[tuple[str, ...], ...]:
         """The largest attribute sets whose marginals have to be counted."""
         measures = {measure for measure in self.parts if measure is not None}
-        found: dict[frozenset[str], list[tuple[str, ...]]] = {}
+        by_measures: dict[frozenset[str], list[tuple[str, ...]]] = {}
         for space in (space for block in self.planned for space in block.strategy.spaces):
-            found.setdefault(frozenset(measures.intersection(space)), []).append(space)
-        return tuple(space for spaces in found.values() for space in largest_sets(spaces))
+            by_measures.setdefault(frozenset(measures.intersection(space)), []).append(space)
+        return tuple(space for spaces in by_measures.values() for space in largest_sets(spaces))
 
     def families(self, name: str) -> tuple[Family, ...]:
         """Return the families of one statement."""
@@ -554,23 +554,23 @@ SURE = " at 95 %"
 
 
 def told_rows(
-    found: pl.DataFrame | None, errors: pl.DataFrame, mechanism: str
+    answers: pl.DataFrame | None, errors: pl.DataFrame, mechanism: str
 ) -> list[tuple[str, int, str]]:
     """Return a row for each column of values, below `HEADER`.
 
     Args:
-        found: what `Plan.expected_answers` has.
+        answers: what `Plan.expected_answers` has.
         errors: what `Plan.expected_error` has, which is told where there is nothing else.
         mechanism: the name of the plan's.
     """
-    if found is None:
+    if answers is None:
         biased = MECHANISMS[mechanism].is_biased
         return [
             (name, rows, BIASED if biased else _always(rmse, worst))
             for name, rows, rmse, worst in errors.rows()
         ]
     columns: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    for row in found.iter_rows(named=True):
+    for row in answers.iter_rows(named=True):
         columns.setdefault(row["statement"], {}).setdefault(row["column"], []).append(row)
     return [
         (
@@ -644,13 +644,13 @@ def digits(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def example_note(found: pl.DataFrame | None) -> str:
+def example_note(answers: pl.DataFrame | None) -> str:
     """Say what the groups are that errors are told for; nothing if there are none.
 
     Args:
-        found: what `Plan.expected_answers` has.
+        answers: what `Plan.expected_answers` has.
     """
-    if found is None or not found.filter(~found["exact"])["group_rows"].count():
+    if answers is None or not answers.filter(~answers["exact"])["group_rows"].count():
         return ""
     said = "Groups of so many rows are examples, with all values equally frequent; for others add "
     return Hint(said) + option("assume", {"rows": 100_000}) + "."

@@ -75,7 +75,7 @@ def tradeoff_figure(budget: Budget, errors: pl.DataFrame) -> Figure | None:
 
 def _multiples(budget: Budget) -> list[tuple[Budget, float]]:
     """Return other budgets in the form of this one, and by what they multiply errors."""
-    found = []
+    factors = []
     for times in TIMES:
         tail = {} if budget.delta is None else {"delta": budget.delta}
         try:
@@ -84,8 +84,8 @@ def _multiples(budget: Budget) -> list[tuple[Budget, float]]:
         except BudgetError:
             continue  # too small or too large to be one
         factor = 1 / times if budget.pure else _root(budget.mu_squared / each.mu_squared)
-        found.append((each, float(factor)))
-    return found
+        factors.append((each, float(factor)))
+    return factors
 
 
 def _root(value: Fraction) -> float:

@@ -67,9 +67,9 @@ def cut_blocks(
 ) -> tuple[Block, ...]:
     """Take the rows of each block that lie in a box."""
     cut = []
-    for block, own in zip(blocks, axes, strict=True):
-        numbers = np.arange(block.queries.rows).reshape([sizes[a] for a in own])
-        chosen = numbers[tuple(box[a] for a in own)].ravel()
+    for block, places in zip(blocks, axes, strict=True):
+        numbers = np.arange(block.queries.rows).reshape([sizes[a] for a in places])
+        chosen = numbers[tuple(box[a] for a in places)].ravel()
         cut.append(replace(block, queries=taken(block.queries, chosen)))
     return tuple(cut)
 

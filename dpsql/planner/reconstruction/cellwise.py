@@ -148,12 +148,12 @@ class EntropyTables(ABC):
 
     def given(self, attributes: Attributes) -> list[Attributes]:
         """Return the largest proper subsets of which something is known."""
-        found: list[Attributes] = []
+        maximal: list[Attributes] = []
         for part in reversed(list(subsets(attributes))[:-1]):
-            larger = (set(part) <= set(other) for other in found)
+            larger = (set(part) <= set(other) for other in maximal)
             if self.known(part) and not any(larger):
-                found.append(part)
-        return found
+                maximal.append(part)
+        return maximal
 
     def _fit(self, table: Table, attributes: Attributes, given: Sequence[Attributes]) -> Table:
         """Scale a table until it has the given marginals, in place."""
@@ -209,8 +209,8 @@ class Unbiased:
 
     def variances(self, attributes: Attributes) -> Array:
         """Return the variances of these estimates."""
-        found = self.reconstruction.variances(self._cells(attributes))
-        return found.reshape([self.sizes[a] for a in attributes])
+        variances = self.reconstruction.variances(self._cells(attributes))
+        return variances.reshape([self.sizes[a] for a in attributes])
 
     def _cells(self, attributes: Attributes) -> Family:
         """Return the queries for all cells of a marginal."""
@@ -237,8 +237,8 @@ class CellwiseTables(EntropyTables):
 
     def keeps(self, attributes: Attributes) -> bool:
         """Whether it is inside of another one that is asked, or small."""
-        own = frozenset(attributes)
-        return len(own) < 2 or any(own < other for other in self._asked)
+        names = frozenset(attributes)
+        return len(names) < 2 or any(names < other for other in self._asked)
 
     def total(self) -> float:
         """Return the best estimate, or 0; 0 if nothing tells it."""
@@ -285,8 +285,8 @@ def shrunk_by_cell(estimates: Array, expected: Table, variances: Array) -> Table
     prior = prior_variances(estimates, expected, variances)
     share = prior / (prior + variances)
     moved = expected + (estimates - expected) * share
-    found = likeliest(moved, share * variances, float(expected.sum()))
-    return np.asarray(np.maximum(found, LITTLE * expected))
+    counts = likeliest(moved, share * variances, float(expected.sum()))
+    return np.asarray(np.maximum(counts, LITTLE * expected))
 
 
 def prior_variances(estimates: Array, expected: Table, variances: Array) -> Array:

@@ -157,13 +157,13 @@ class Gathered:
     @classmethod
     def over(cls, ground: Ground, sources: Sequence[Source]) -> Gathered:
         """Look at some sources over a ground."""
-        found = tuple(tuple(entries(i, source, ground)) for i, source in enumerate(sources))
-        return cls(tuple(sources), ground, found, common_references(sources, ground))
+        by_source = tuple(tuple(entries(i, source, ground)) for i, source in enumerate(sources))
+        return cls(tuple(sources), ground, by_source, common_references(sources, ground))
 
     def beside(self, source: Source) -> Gathered:
         """Return these with one more source, as the last. References stay those of the others."""
-        own = tuple(entries(len(self.sources), source, self.ground))
-        return replace(self, sources=(*self.sources, source), entries=(*self.entries, own))
+        added = tuple(entries(len(self.sources), source, self.ground))
+        return replace(self, sources=(*self.sources, source), entries=(*self.entries, added))
 
 
 def combine(
@@ -188,12 +188,12 @@ def combine(
         first: the number of the source whose joint cells go before those of the others.
         asked: in a plan, what is asked.
     """
-    sources, ground, found = gathered.sources, gathered.ground, gathered.entries
-    joint = _joint_attributes(sources, found, ground, first, asked)
+    sources, ground, by_source = gathered.sources, gathered.ground, gathered.entries
+    joint = _joint_attributes(sources, by_source, ground, first, asked)
     common = References.of(references).beside(joint or frozenset())
     inside: list[SpaceEntry] = []
     apart: dict[frozenset[str], list[SpaceEntry]] = defaultdict(list)
-    for source, of_source in zip(sources, found, strict=True):
+    for source, of_source in zip(sources, by_source, strict=True):
         agreement = Agreement(source, ground, common)
         for entry in of_source:
             if joint is not None and entry.attributes <= joint:
@@ -214,7 +214,7 @@ def combine(
 
 def _joint_attributes(
     sources: Sequence[Source],
-    found: Sequence[Sequence[SpaceEntry]],
+    by_source: Sequence[Sequence[SpaceEntry]],
     ground: Ground,
     first: int | None,
     asked: Workload | None,
@@ -223,30 +223,30 @@ def _joint_attributes(
     joint: frozenset[str] | None = None
     most = [JOINT_ENTRIES] * len(sources)
     if asked is not None:
-        helps = [i == first or _may_help(s, found[i], asked) for i, s in enumerate(sources)]
-        most = [PLANNED_ENTRIES if one else 0 for one in helps]
+        helps = [i == first or _may_help(s, by_source[i], asked) for i, s in enumerate(sources)]
+        most = [PLANNED_ENTRIES if able else 0 for able in helps]
     order = sorted(range(len(sources)), key=lambda i: (i != first, -most[i], -sources[i].cost))
     for i in order:
-        if not sources[i].whole or not found[i]:
+        if not sources[i].whole or not by_source[i]:
             continue
         wider = (joint or frozenset()) | sources[i].attributes
-        if _can_be_joined(wider, found, ground, most[i]):
+        if _can_be_joined(wider, by_source, ground, most[i]):
             joint = wider
     return joint
 
 
-def _may_help(source: Source, found: Sequence[SpaceEntry], asked: Workload) -> bool:
+def _may_help(source: Source, spaces: Sequence[SpaceEntry], asked: Workload) -> bool:
     """Whether the joint cells of a source may lower the error of what is asked by a good share."""
     names = frozenset(touched(asked))
-    rows = sum(entry.rows for entry in found)
+    rows = sum(entry.rows for entry in spaces)
     return not names or (bool(names & source.attributes) and rows >= LEAST_SHARE * asked.count)
 
 
 def _can_be_joined(
-    names: frozenset[str], found: Sequence[Sequence[SpaceEntry]], ground: Ground, most: int
+    names: frozenset[str], by_source: Sequence[Sequence[SpaceEntry]], ground: Ground, most: int
 ) -> bool:
     cells = math.prod(ground.sizes[name] for name in names)
-    rows = sum(e.rows for of_source in found for e in of_source if e.attributes <= names)
+    rows = sum(e.rows for of_source in by_source for e in of_source if e.attributes <= names)
     return cells <= JOINT_CELLS or (rows <= MOST_ROWS and rows * cells <= most)
 
 
@@ -293,30 +293,30 @@ def _residual_parts(
     """Put the measurements of each residual space together."""
     parts: list[CombinedPart] = []
     work = 0.0
-    for found in apart.values():
+    for of_space in apart.values():
         alike: dict[object, list[SpaceEntry]] = defaultdict(list)
-        for entry in found:
+        for entry in of_space:
             alike[entry.content].append(entry)
         averaged = [_average(same) for same in alike.values()]
-        cost = 20.0 * found[0].cells ** 3
+        cost = 20.0 * of_space[0].cells ** 3
         if len(averaged) == 1:
             parts += averaged
-        elif found[0].cells <= DENSE_CELLS and work + cost <= DENSE_WORK:
+        elif of_space[0].cells <= DENSE_CELLS and work + cost <= DENSE_WORK:
             work += cost
-            parts.append(_joined_space(found))
+            parts.append(_joined_space(of_space))
         else:
             parts += _weighted(averaged, first)
     return parts
 
 
-def _joined_space(found: Sequence[SpaceEntry]) -> CombinedPart:
-    names = found[0].space.attributes
+def _joined_space(of_space: Sequence[SpaceEntry]) -> CombinedPart:
+    names = of_space[0].space.attributes
     sizes = {
-        found[0].space.attributes[axis]: n
-        for f in found[0].space.factors
+        of_space[0].space.attributes[axis]: n
+        for f in of_space[0].space.factors
         for axis, n in zip(f.axes, f.shape, strict=True)
     }
-    return join(found, names, sizes)
+    return join(of_space, names, sizes)
 
 
 def _average(same: Sequence[SpaceEntry]) -> Kept:
@@ -339,8 +339,8 @@ def _weighted(averaged: Sequence[Kept], first: int | None) -> list[CombinedPart]
     """
     full = [part for part in averaged if part.entries[0].full]
     if not full:
-        own = [part for part in averaged if any(e.source == first for e in part.entries)]
-        return [max(own or averaged, key=lambda part: part.entries[0].rows)]
+        of_first = [part for part in averaged if any(e.source == first for e in part.entries)]
+        return [max(of_first or averaged, key=lambda part: part.entries[0].rows)]
     precisions = [1 / _trace(part.space) for part in full]
     total = math.fsum(precisions)
     return [_scaled(part, p / total) for part, p in zip(full, precisions, strict=True)]
@@ -405,13 +405,13 @@ class MixedReconstruction(CombinedReconstruction):
 
     def with_total(self) -> Values | None:
         """Return what it is inside of J: the other spaces have no say in the total."""
-        found = self._inside.with_total()
-        return None if found is None else OnlyIn(found)
+        total = self._inside.with_total()
+        return None if total is None else OnlyIn(total)
 
     def with_count(self, table: str, condition: Condition | None) -> Values | None:
         """Return the same of a condition on attributes inside of J."""
-        found = self._inside.with_count(table, condition)
-        return None if found is None else OnlyIn(found)
+        count = self._inside.with_count(table, condition)
+        return None if count is None else OnlyIn(count)
 
     def _variances(self, family: Family) -> Array:
         """Return the variance of every answer, in the shape of the family.

@@ -152,7 +152,7 @@ class Inverses:
         """Yield Σ ‖row B⁺‖² over the rows of the pieces' product, group by group."""
         placed = [(f, space.of(f)) for f in space.factors]
         names = [tuple(attributes[axis] for axis in p.axes) for p in pieces]
-        for ps, fs in groups(names, [own for _, own in placed]):
+        for ps, fs in groups(names, [axes for _, axes in placed]):
             mine = [name for p in ps for name in names[p]]
             yield self._error([pieces[p] for p in ps], mine, [placed[f] for f in fs])
 
@@ -259,5 +259,5 @@ def _projected(tensor: Array, axes: Sequence[int], factor: MeasuredFactor) -> Ar
     """Apply B⁺B along the axes of a factor."""
     moved = np.moveaxis(tensor, axes, range(-len(axes), 0))
     flat = moved.reshape(-1, math.prod(factor.shape))
-    found = (flat @ factor.real.pinv(factor.shape)) @ factor.real
-    return np.moveaxis(found.reshape(moved.shape), range(-len(axes), 0), axes)
+    projected = (flat @ factor.real.pinv(factor.shape)) @ factor.real
+    return np.moveaxis(projected.reshape(moved.shape), range(-len(axes), 0), axes)

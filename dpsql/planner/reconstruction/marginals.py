@@ -145,8 +145,8 @@ class MarginalReconstruction(Reconstruction):
     def __init__(self, spaces: Iterable[Space], families: Iterable[Family] = ()) -> None:
         self.places = tuple(Place(space) for space in spaces)
         self._chosen: dict[frozenset[str], Place] = {}
-        for attributes, own in by_attributes(families).items():
-            self._choose(attributes, partial(_spans_all, own))
+        for attributes, of_marginal in by_attributes(families).items():
+            self._choose(attributes, partial(_spans_all, of_marginal))
 
     @property
     def spaces(self) -> tuple[Space, ...]:
@@ -155,13 +155,13 @@ class MarginalReconstruction(Reconstruction):
 
     def errors_by_marginal(self, workload: Workload) -> dict[frozenset[str], float]:
         """Return the weighted sum of the variances of what is answered from each marginal."""
-        found: dict[frozenset[str], float] = defaultdict(float)
+        errors: dict[frozenset[str], float] = defaultdict(float)
         for family in workload.families:
             if family.count:
                 measured = self.place(family.attributes).space.attributes
                 total, _ = self.extent(family, workload.domain)
-                found[frozenset(measured)] += family.weight * total
-        return found
+                errors[frozenset(measured)] += family.weight * total
+        return errors
 
     def place(self, attributes: frozenset[str]) -> Place:
         """Return the marginal that answers queries over some attributes."""
@@ -174,9 +174,9 @@ class MarginalReconstruction(Reconstruction):
         return self._chosen[attributes]
 
     def _choose(self, attributes: frozenset[str], able: Callable[[Place], bool]) -> None:
-        found = [p for p in self.places if p.answers(attributes) and able(p)]
-        if found:
-            self._chosen[attributes] = min(found, key=lambda p: p.mean_variance(attributes))
+        able_places = [p for p in self.places if p.answers(attributes) and able(p)]
+        if able_places:
+            self._chosen[attributes] = min(able_places, key=lambda p: p.mean_variance(attributes))
 
     def marginal(self, attributes: Sequence[str], values: Values) -> Array:
         """Return the noisy marginal over some attributes."""
@@ -219,9 +219,9 @@ class MarginalReconstruction(Reconstruction):
         """Add up over the marginals, see `Reconstruction.combined_variances`."""
         total = np.zeros(len(terms[0][1]))
         for place in self.places:
-            own = [(place.whole(f), c) for f, c in terms if self.place(f.attributes) is place]
-            if own:
-                total += place.reconstruction.combined_variances(own, domain)
+            of_place = [(place.whole(f), c) for f, c in terms if self.place(f.attributes) is place]
+            if of_place:
+                total += place.reconstruction.combined_variances(of_place, domain)
         return total
 
     def missing(self, family: Family, domain: Mapping[str, int]) -> Missing:
@@ -284,11 +284,11 @@ class PooledReconstruction(ResidualReconstruction):
 
     def errors_by_marginal(self, workload: Workload) -> dict[frozenset[str], float]:
         """Return the weighted sum of variances that the noise in each marginal gives."""
-        found: dict[frozenset[str], float] = defaultdict(float)
+        errors: dict[frozenset[str], float] = defaultdict(float)
         for space, error in self.errors(workload):
             for marginal, part in self._contributions(space):
-                found[marginal] += part * error
-        return found
+                errors[marginal] += part * error
+        return errors
 
     def _contributions(self, attributes: Sequence[str]) -> Iterator[tuple[frozenset[str], float]]:
         """Yield how much of the error in a residual space is due to each measured marginal."""

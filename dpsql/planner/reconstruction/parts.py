@@ -60,10 +60,10 @@ class PartedReconstruction(Reconstruction):
 
     def values(self, noisy: Noisy) -> Values:
         """Return what answers are made of: of each part, without the axis of its measure."""
-        found: dict[Space, Array] = {}
+        values: dict[Space, Array] = {}
         for measure, part in self._parts.items():
-            found |= part.values(without_axis(noisy, measure, self._measures))
-        return self.moved(found, [noisy[difference.space] for difference in self.differences])
+            values |= part.values(without_axis(noisy, measure, self._measures))
+        return self.moved(values, [noisy[difference.space] for difference in self.differences])
 
     def moved(self, values: Values, measured: Sequence[Kept]) -> Values:
         """Add to what answers are made of how much the measured differences move totals."""
@@ -76,19 +76,19 @@ class PartedReconstruction(Reconstruction):
         if measure is None:
             return self._parts[None].marginal(attributes, values)
         rest = [name for name in attributes if name != measure]
-        found = self._parts[measure].marginal(rest, values)
+        answers = self._parts[measure].marginal(rest, values)
         for count in self._totals.of(measure):
-            found = found + values[self._moves[count]] * self._totals.covariance(count, rest)
-        return np.expand_dims(found, list(attributes).index(measure))
+            answers = answers + values[self._moves[count]] * self._totals.covariance(count, rest)
+        return np.expand_dims(answers, list(attributes).index(measure))
 
     def _variances(self, family: Family) -> Array:
         """Return the variance of every answer, in the shape of the family."""
-        found = np.zeros(family.shape)
+        variances = np.zeros(family.shape)
         for part, factor, counts in self._terms(family):
-            own = self._parts[part].variances(counts)
-            found += own.reshape(family.shape) * factor**2
+            of_part = self._parts[part].variances(counts)
+            variances += of_part.reshape(family.shape) * factor**2
         leans = self.leans(family)
-        return np.asarray(found + self._totals.products(leans, leans))
+        return np.asarray(variances + self._totals.products(leans, leans))
 
     def saved(self, workload: Workload) -> float:
         """Return by how much the sum of weight·variance is less for the differences of totals.
@@ -99,28 +99,29 @@ class PartedReconstruction(Reconstruction):
             return 0.0
         leans = ((f, self.leans(f)) for f in workload.families if 0 < f.count <= LARGE)
         return -math.fsum(
-            family.weight * float(np.sum(self._totals.products(own, own))) for family, own in leans
+            family.weight * float(np.sum(self._totals.products(lean, lean)))
+            for family, lean in leans
         )
 
     def _large_extent(self, family: Family, domain: Mapping[str, int]) -> tuple[float, float]:
         total = largest = 0.0
         for part, factor, counts in self._terms(family):
-            own = self._parts[part].extent(counts, self._keys(domain))
-            total, largest = total + own[0] * factor**2, largest + own[1] * factor**2
+            of_part = self._parts[part].extent(counts, self._keys(domain))
+            total, largest = total + of_part[0] * factor**2, largest + of_part[1] * factor**2
         # An upper bound, where the largest are at different answers, or differences of totals help.
         return total, largest
 
     def _covariances(self, first: Aligned, second: Aligned, sizes: tuple[int, ...]) -> Array:
         """Return the sum of those within parts, and what they have of totals that were compared."""
-        found = np.zeros(sizes)
+        covariances = np.zeros(sizes)
         others = self._aligned(second)
         for part, (factor, ours) in self._aligned(first).items():
             if part in others:
                 times, theirs = others[part]
-                own = self._parts[part].covariances(ours, theirs, sizes)
-                found += own * (factor * times)
+                of_part = self._parts[part].covariances(ours, theirs, sizes)
+                covariances += of_part * (factor * times)
         leans, those = (self._placed_leans(side, sizes) for side in (first, second))
-        return np.asarray(found + self._totals.products(leans, those))
+        return np.asarray(covariances + self._totals.products(leans, those))
 
     @property
     def by_table(self) -> PartedReconstruction:
@@ -133,21 +134,21 @@ class PartedReconstruction(Reconstruction):
 
     def leans(self, family: Family) -> dict[str, Array]:
         """Return covariances of answers with counts that are compared, in the family's shape."""
-        found: dict[str, Array] = {}
+        leans: dict[str, Array] = {}
         for part, factor, counts in self._terms(family):
             for count in () if part is None else self._totals.of(part):
-                own = self._totals.lean(count, counts).reshape(family.shape) * factor
-                found[count] = found[count] + own if count in found else own
-        return found
+                lean = self._totals.lean(count, counts).reshape(family.shape) * factor
+                leans[count] = leans[count] + lean if count in leans else lean
+        return leans
 
     def _placed_leans(self, aligned: Aligned, sizes: tuple[int, ...]) -> dict[str, Array]:
         """Return the same, laid along base axes."""
-        found: dict[str, Array] = {}
-        for part, (factor, own) in self._aligned(aligned).items():
+        leans: dict[str, Array] = {}
+        for part, (factor, part_family) in self._aligned(aligned).items():
             for count in () if part is None else self._totals.of(part):
-                lean = self._totals.lean(count, own.family) * factor
-                found[count] = placed(lean, [a for axes in own.axes for a in axes], sizes)
-        return found
+                lean = self._totals.lean(count, part_family.family) * factor
+                leans[count] = placed(lean, [a for axes in part_family.axes for a in axes], sizes)
+        return leans
 
     def combined_variances(
         self, terms: Sequence[tuple[Family, Array]], domain: Mapping[str, int]
@@ -163,19 +164,20 @@ class PartedReconstruction(Reconstruction):
                 leans[count] = leans.get(count, np.zeros(len(flat))) + flat @ lean.ravel()
         if not by_part:
             raise InternalError("a combination has no terms")
-        found = [
-            self._parts[m].combined_variances(own, self._keys(domain)) for m, own in by_part.items()
+        variances = [
+            self._parts[m].combined_variances(of_part, self._keys(domain))
+            for m, of_part in by_part.items()
         ]
-        return np.asarray(np.sum(found, axis=0) + self._totals.products(leans, leans))
+        return np.asarray(np.sum(variances, axis=0) + self._totals.products(leans, leans))
 
     def missing(self, family: Family, domain: Mapping[str, int]) -> Missing:
         """Return the attribute sets of which too little was measured to answer a family."""
-        found: dict[tuple[str, ...], None] = {}
+        lacking_: dict[tuple[str, ...], None] = {}
         for part, _, counts in self._terms(family):
             lacking = self._parts[part].missing(counts, self._keys(domain))
             axis = () if part is None else (part,)
-            found |= dict.fromkeys((*names, *axis) for names in lacking)
-        return tuple(found)
+            lacking_ |= dict.fromkeys((*names, *axis) for names in lacking)
+        return tuple(lacking_)
 
     def _of(self, names: Sequence[str]) -> Measure:
         """Return the measure that is among some attributes."""
@@ -189,13 +191,13 @@ class PartedReconstruction(Reconstruction):
         """Return on which parts a family rests, with the factor and the counts of each."""
         factors = family.unit, family.center
         pairs = zip(family.rests_on, factors, strict=False)
-        return [(self._of(own.names), factor, own.counted) for own, factor in pairs]
+        return [(self._of(family.names), factor, family.counted) for family, factor in pairs]
 
     def _aligned(self, aligned: Aligned) -> dict[Measure, tuple[float, Aligned]]:
         """Return part → by what its answers are multiplied, and what is asked of it, aligned."""
         (measure, unit, counts), *more = self._terms(aligned.family)
-        found = {measure: (unit, Aligned(counts, _counted_axes(aligned)))}
-        return found | {
+        aligned_parts = {measure: (unit, Aligned(counts, _counted_axes(aligned)))}
+        return aligned_parts | {
             part: (factor, Aligned(restored, _restored_axes(aligned)))
             for part, factor, restored in more
         }
@@ -212,8 +214,8 @@ def _restored_axes(aligned: Aligned) -> tuple[Axes, ...]:
     present, axes = aligned.family.present, aligned.axes
     if present is None:
         return _counted_axes(aligned)
-    own = (*axes, *[()] * len(present.blocks))[: len(present.blocks)]
-    return _counted_axes(Aligned(present, own))
+    axes_present = (*axes, *[()] * len(present.blocks))[: len(present.blocks)]
+    return _counted_axes(Aligned(present, axes_present))
 
 
 class Follows(Protocol):
@@ -267,11 +269,11 @@ class PartedCombination:
     def values(self, given: Sequence[Noisy]) -> Values:
         """Return what the reconstruction needs, from the noisy integers of all sources."""
         measures = frozenset(name for name in self.apart if name is not None)
-        found: dict[Space, Array] = {}
+        values: dict[Space, Array] = {}
         for measure, (follows, numbers) in self.apart.items():
-            found |= follows.values([without_axis(given[i], measure, measures) for i in numbers])
+            values |= follows.values([without_axis(given[i], measure, measures) for i in numbers])
         compared = zip(self.reconstruction.differences, self.compared, strict=True)
-        return self.reconstruction.moved(found, [given[i][d.space] for d, i in compared])
+        return self.reconstruction.moved(values, [given[i][d.space] for d, i in compared])
 
 
 # ── Counts of several tables, of which differences were measured as well ─────────────────────────
@@ -307,14 +309,14 @@ class Totals:
     def __init__(
         self, parts: Mapping[str, Reconstruction], differences: Sequence[Difference]
     ) -> None:
-        found: dict[tuple[str, Condition | None], Values] = {}
+        totals: dict[tuple[str, Condition | None], Values] = {}
         used = list[tuple[int, Difference]]()
         for number, difference in enumerate(differences):
             for table, condition in difference.sides:
-                if (table, condition) not in found and table in parts:
+                if (table, condition) not in totals and table in parts:
                     of = parts[table].with_count(table, condition)
-                    found |= {} if of is None else {(table, condition): of}
-            if all(side in found for side in difference.sides):
+                    totals |= {} if of is None else {(table, condition): of}
+            if all(side in totals for side in difference.sides):
                 used.append((number, difference))
         self.differences = tuple(used)
         """Those that say something of the parts, with their numbers."""
@@ -322,7 +324,7 @@ class Totals:
         self._counts = {f"{i} {table}": (table, of) for i, (table, of) in enumerate(sides)}
         self._number = {side: i for i, side in enumerate(sides)}
         self._parts = {table: parts[table] for table, _ in sides}
-        self._with = {name: found[side] for name, side in self._counts.items()}
+        self._with = {name: totals[side] for name, side in self._counts.items()}
         self._covariances = np.array(
             [
                 [self._count(side, self._with[name]) if side[0] == table else 0.0 for side in sides]
@@ -339,7 +341,7 @@ class Totals:
 
     def of(self, table: str) -> tuple[str, ...]:
         """Return the counts of a table that are compared."""
-        return tuple(name for name, (own, _) in self._counts.items() if own == table)
+        return tuple(name for name, (of_table, _) in self._counts.items() if of_table == table)
 
     @property
     def counts(self) -> tuple[str, ...]:
@@ -370,11 +372,11 @@ class Totals:
             measured: the noisy numbers of all differences.
         """
         counts = np.array([self._count(side, values) for side in self._number])
-        found = [
+        totals = [
             float(measured[number].ravel()[0]) / math.sqrt(difference.law.variance)
             for number, difference in self.differences
         ]
-        moved = self._gain @ (np.array(found) - self._rows @ counts)
+        moved = self._gain @ (np.array(totals) - self._rows @ counts)
         return dict(zip(self._counts, moved, strict=True))
 
     def covariance(self, count: str, attributes: Sequence[str]) -> Array:
@@ -391,12 +393,12 @@ class Totals:
 
     def products(self, first: Leans, second: Leans) -> Array:
         """Return −γᵀSγ': what is added to covariances of answers that lean so."""
-        found: Array = np.zeros(())
-        for one, ours in first.items():
+        products: Array = np.zeros(())
+        for count, ours in first.items():
             for other, theirs in second.items():
-                change = self.change[self.counts.index(one), self.counts.index(other)]
-                found = found + ours * theirs * change
-        return found
+                change = self.change[self.counts.index(count), self.counts.index(other)]
+                products = products + ours * theirs * change
+        return products
 
 
 # ── Reconstruction of what one table is asked, from what is known of several together ────────────
@@ -431,8 +433,8 @@ class AmongOthers(Reconstruction):
 
     def _variances(self, family: Family) -> Array:
         """Return the variance of every answer, in the shape of the family."""
-        found = self._together.variances(self._table.family(family))
-        return found.reshape(family.shape)
+        variances = self._together.variances(self._table.family(family))
+        return variances.reshape(family.shape)
 
     def extent(self, family: Family, domain: Mapping[str, int]) -> tuple[float, float]:
         """Return the sum of a family's variances, and the largest."""
@@ -444,10 +446,10 @@ class AmongOthers(Reconstruction):
     def _covariances(self, first: Aligned, second: Aligned, sizes: tuple[int, ...]) -> Array:
         return self._together.covariances(self._aligned(first), self._aligned(second), sizes)
 
-    def _aligned(self, own: Aligned) -> Aligned:
+    def _aligned(self, of_table: Aligned) -> Aligned:
         """Name what is asked as among several; counts get the axis of the table's counts."""
-        axes = own.axes if own.family.measure is not None else (*own.axes, ())
-        return Aligned(self._table.family(own.family), axes)
+        axes = of_table.axes if of_table.family.measure is not None else (*of_table.axes, ())
+        return Aligned(self._table.family(of_table.family), axes)
 
     def combined_variances(
         self, terms: Sequence[tuple[Family, Array]], domain: Mapping[str, int]
@@ -458,6 +460,6 @@ class AmongOthers(Reconstruction):
 
     def missing(self, family: Family, domain: Mapping[str, int]) -> Missing:
         """Return the attribute sets of which too little was measured to answer a family."""
-        found = self._together.missing(self._table.family(family), self._table.renamed(domain))
-        named = (map(self._table.own, names) for names in found)
+        lacking = self._together.missing(self._table.family(family), self._table.renamed(domain))
+        named = (map(self._table.own, names) for names in lacking)
         return tuple(tuple(name for name in names if name is not None) for names in named)

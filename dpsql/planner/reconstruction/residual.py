@@ -110,13 +110,13 @@ class ResidualReconstruction(CombinedReconstruction):
 
     def with_total(self) -> Values | None:
         """Return what the noise of the total's own space is: no other has a say in it."""
-        found = OnlyIn()
+        values = OnlyIn()
         for space in self._measured(()):
             shape = [factor.measurements for factor in space.factors]
             units = np.eye(math.prod(shape)).reshape(-1, *shape)
             parts = [self.inverses().estimate(space, unit) for unit in units]
-            found[space] = space.noise * np.array(parts, dtype=np.float64).reshape(shape)
-        return found or None
+            values[space] = space.noise * np.array(parts, dtype=np.float64).reshape(shape)
+        return values or None
 
     def _placed(self, space: Space, values: Values, attributes: Sequence[str]) -> Array:
         """Return the estimate of a residual space along the axes of a marginal."""
@@ -198,9 +198,9 @@ class ResidualReconstruction(CombinedReconstruction):
 
     def error_of(self, terms: Sequence[Product], attributes: Sequence[str]) -> float:
         """Return the weighted sum of variances that one space gives to the terms asked of it."""
-        found = self._measured(attributes)
+        spaces = self._measured(attributes)
         inverses = self.inverses(attributes)
-        return math.fsum(inverses.error(terms, attributes, space) for space in found)
+        return math.fsum(inverses.error(terms, attributes, space) for space in spaces)
 
     def _measured(self, attributes: Iterable[str]) -> Sequence[Space]:
         """Return the measurements of a residual space; none if it was not measured."""
@@ -372,9 +372,9 @@ class InnerProducts:
 
 def _repeated(side: _Side, box: Sequence[slice], sizes: Sequence[int]) -> Queries:
     """Return the one block's query at each place of a box, also along axes of others."""
-    (block,), (own,) = side.blocks, side.axes
-    numbers = placed(np.arange(block.queries.rows), own, sizes)
-    there = numbers[tuple(s if a in own else slice(0, 1) for a, s in enumerate(box))]
+    (block,), (axes,) = side.blocks, side.axes
+    numbers = placed(np.arange(block.queries.rows), axes, sizes)
+    there = numbers[tuple(s if a in axes else slice(0, 1) for a, s in enumerate(box))]
     shape = [s.stop - s.start for s in box]
     return taken(block.queries, np.broadcast_to(there, shape).ravel())
 
@@ -556,12 +556,12 @@ def front(rows: Array) -> Array:
     """
     sizes = rows.max(axis=0)
     order = np.argsort(-(rows / np.where(sizes > 0, sizes, 1.0)).sum(axis=1), kind="stable")
-    left, found, work = rows[order], list[Array](), 0
+    left, corners, work = rows[order], list[Array](), 0
     while len(left) and work < FRONT:
         work += left.size
-        found.append(left[0].copy())
+        corners.append(left[0].copy())
         left = left[(left > left[0] * (1 + ROUNDING)).any(axis=1)]
-    return np.vstack([np.array(found).reshape(-1, rows.shape[1]), _put_together(left, GROUPED)])
+    return np.vstack([np.array(corners).reshape(-1, rows.shape[1]), _put_together(left, GROUPED)])
 
 
 def _put_together(rows: Array, count: int) -> Array:

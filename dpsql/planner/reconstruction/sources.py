@@ -137,8 +137,8 @@ def of_measure(block: BlockStrategy, measure: str, bound: int, rows: int = 1) ->
     """
     spaces = tuple((*space, measure) for space in block.spaces)
     if block.of_units and bound == 1:  # nothing is added up: the axis says that units are counted
-        one = IdentityFactor((len(block.shape),), (1,), 1)
-        return BlockStrategy(spaces, (*block.factors, one), block.law)
+        whole = IdentityFactor((len(block.shape),), (1,), 1)
+        return BlockStrategy(spaces, (*block.factors, whole), block.law)
     factor = MeasureFactor((len(block.shape),), bound, 1 if block.of_units else rows)
     return BlockStrategy(spaces, (*block.factors, factor), block.law)
 
@@ -182,15 +182,15 @@ class Ground:
         cls, sources: Sequence[Source], sizes: Mapping[str, int], merged: Mapping[str, Ints]
     ) -> Ground:
         """Take the given cells of some attributes; of others, those of the sources together."""
-        found, classes = dict(sizes), dict(merged)
+        cells, classes = dict(sizes), dict(merged)
         for name in sorted({a for s in sources for a in s.sizes} - set(sizes)):
             mine = [s for s in sources if name in s.sizes]
             if all(name in s.merged for s in mine):
                 classes[name] = common_refinement([s.merged[name] for s in mine])
-                found[name] = int(classes[name].max()) + 1
+                cells[name] = int(classes[name].max()) + 1
             else:
-                found[name] = max(s.sizes[name] for s in mine)
-        return cls(found, classes)
+                cells[name] = max(s.sizes[name] for s in mine)
+        return cls(cells, classes)
 
     def coarse(self, source: Source, name: str) -> Ints | None:
         """Return the source's cell of each cell; None if the source tells more of them apart."""
@@ -211,14 +211,14 @@ def splits(sources: Sequence[Source]) -> dict[str, Ints]:
     Columns that a source did not merge are told apart entirely.
     """
     sources = tuple(nested(sources))
-    found: dict[str, Ints] = {}
+    classes: dict[str, Ints] = {}
     for name in sorted({a for s in sources for a in s.attributes}):
         mine = [s for s in sources if name in s.attributes]
         if all(name in s.merged for s in mine):
-            found[name] = common_refinement([s.merged[name] for s in mine])
+            classes[name] = common_refinement([s.merged[name] for s in mine])
         else:
-            found[name] = np.arange(max(s.sizes[name] for s in mine if name not in s.merged))
-    return found
+            classes[name] = np.arange(max(s.sizes[name] for s in mine if name not in s.merged))
+    return classes
 
 
 def common_references(sources: Sequence[Source], ground: Ground) -> References:
@@ -228,23 +228,25 @@ def common_references(sources: Sequence[Source], ground: Ground) -> References:
     releases that were planned on others take over their references.
     """
     most: dict[str, int] = {}
-    found = References({})
+    references = References({})
     for source in sources:
-        own = _over_cells(source, ground)
-        taken = [name for name in own if source.sizes[name] >= most.get(name, 0)]
+        of_source = _over_cells(source, ground)
+        taken = [name for name in of_source if source.sizes[name] >= most.get(name, 0)]
         most |= {name: source.sizes[name] for name in taken}
-        found = own.only(taken).over(found)
-    return found
+        references = of_source.only(taken).over(references)
+    return references
 
 
 def _over_cells(source: Source, ground: Ground) -> References:
     """Return a source's references over finer cells, of the attributes for which that can be."""
-    own = References.of(source.references)
-    cells = {name: ground.coarse(source, name) for name in own}
+    references = References.of(source.references)
+    cells = {name: ground.coarse(source, name) for name in references}
     known = {name: of for name, of in cells.items() if of is not None}
-    usual = {a: _split(own[a], of) for a, of in known.items()}
-    special = {(a, k): _split(r, known[a]) for (a, k), r in own.special.items() if a in known}
-    return References(usual, own.pivots, special)
+    usual = {a: _split(references[a], of) for a, of in known.items()}
+    special = {
+        (a, k): _split(r, known[a]) for (a, k), r in references.special.items() if a in known
+    }
+    return References(usual, references.pivots, special)
 
 
 def agrees(reference: Reference, coarse: Ints, other: Reference) -> bool:
@@ -381,26 +383,26 @@ class Agreement:
         return space <= self._known[contexts]
 
     def _agreed(self, theirs: Context, ours: Context) -> frozenset[str]:
-        found, within = [], self._ours.within(ours)
+        names, within = [], self._ours.within(ours)
         for name, reference in self._theirs.within(theirs).items():
             coarse = self._ground.coarse(self._source, name)
             here = within.get(name)
             if coarse is not None and here is not None and agrees(here, coarse, reference):
-                found.append(name)
-        return frozenset(found)
+                names.append(name)
+        return frozenset(names)
 
 
 def _lift(factor: IntegerFactor, coarse: Sequence[Ints | None]) -> MeasuredFactor | None:
     """Look at a factor over finer cells; None if that can't be, or is too large."""
-    found = [of for of in coarse if of is not None]
-    if len(found) < len(coarse):
+    classes = [of for of in coarse if of is not None]
+    if len(classes) < len(coarse):
         return None
-    shape = tuple(len(of) for of in found)
-    if shape == factor.shape and all((of == np.arange(len(of))).all() for of in found):
+    shape = tuple(len(of) for of in classes)
+    if shape == factor.shape and all((of == np.arange(len(of))).all() for of in classes):
         return factor
     if factor.measurements * math.prod(shape) > MOST_ENTRIES:
         return None
-    return LiftedFactor(factor, tuple(found))
+    return LiftedFactor(factor, tuple(classes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -471,8 +473,10 @@ def lines(source: Source) -> dict[str, Cuts]:
 
 def common_cuts(sources: Sequence[Source], others: Mapping[str, Cuts]) -> dict[str, Cuts]:
     """Return all cuts of sources and of some lines; of a line with too many, only the latter."""
-    found = together([others, *map(lines, sources)])
-    return {n: cuts if len(cuts) <= MOST_CUTS else others.get(n, cuts) for n, cuts in found.items()}
+    lines_ = together([others, *map(lines, sources)])
+    return {
+        n: cuts if len(cuts) <= MOST_CUTS else others.get(n, cuts) for n, cuts in lines_.items()
+    }
 
 
 def lies_on(source: Source, cuts: Mapping[str, Cuts]) -> bool:
@@ -533,14 +537,14 @@ def tables_together(pairs: Sequence[tuple[UnitTable, Source]]) -> Source:
     """
     measures: dict[str, Source] = {}
     for table, source in pairs:
-        own = without_axis(source.values or {}, None, frozenset(source.measures))
-        counts = replace(source, measures={}, values=own)
+        counted = without_axis(source.values or {}, None, frozenset(source.measures))
+        counts = replace(source, measures={}, values=counted)
         measures[table.name] = _named(counts, table)
         for measure, sums in source.measures.items():
             measures[table.attribute(measure)] = _named(sums, table)
-    found = chain.from_iterable(_with_axis(of, name).items() for name, of in measures.items())
+    values = chain.from_iterable(_with_axis(of, name).items() for name, of in measures.items())
     reading = next((source.reading for _, source in pairs), RESIDUALS)
-    return Source((), {}, {}, values=dict(found), reading=reading, measures=measures)
+    return Source((), {}, {}, values=dict(values), reading=reading, measures=measures)
 
 
 def tables_apart(source: Source, tables: Sequence[UnitTable]) -> tuple[Source, ...]:
@@ -550,8 +554,8 @@ def tables_apart(source: Source, tables: Sequence[UnitTable]) -> tuple[Source, .
 
 def _of(source: Source, table: UnitTable) -> Source:
     def own(name: str) -> str:
-        found = table.own(name)
-        return name if found is None else found
+        name_there = table.own(name)
+        return name if name_there is None else name_there
 
     nothing = Source((), {}, {}, values={}, reading=source.reading)
     counts = _renamed(source.measures.get(table.name, nothing), own)
@@ -597,7 +601,7 @@ def differences_in(
         grounds: table → the cells over which it is looked at. What counts rows in other cells than
             can be told apart there is left out.
     """
-    found = list[tuple[Difference, int]]()
+    differences = list[tuple[Difference, int]]()
     for number, source in enumerate(sources):
         for difference in source.differences:
             if all(table in grounds for table in difference.tables):
@@ -607,9 +611,9 @@ def differences_in(
                     for table, of in difference.sides
                 ]
                 if all(of is None or here is not None for of, here in lifted):
-                    (_, one), (_, other) = lifted
-                    found.append((replace(difference, conditions=(one, other)), number))
-    return tuple(one for one, _ in found), tuple(number for _, number in found)
+                    (_, first), (_, other) = lifted
+                    differences.append((replace(difference, conditions=(first, other)), number))
+    return tuple(pair for pair, _ in differences), tuple(number for _, number in differences)
 
 
 def _over_ground(
@@ -618,9 +622,9 @@ def _over_ground(
     """Say a condition of finer cells; None if that can't be."""
     if source is None or not all(name in source.sizes for name in condition.named(table)):
         return None
-    found = [ground.coarse(source, name) for name in condition.named(table)]
-    coarse = [of for of in found if of is not None]
-    if len(coarse) < len(found):
+    classes = [ground.coarse(source, name) for name in condition.named(table)]
+    coarse = [of for of in classes if of is not None]
+    if len(coarse) < len(classes):
         return None
     cells = condition.counted[np.ix_(*coarse)]
     return Condition(condition.attributes, cells.shape, cells.tobytes())

@@ -51,13 +51,13 @@ class _SmallArrays(Generic[T]):
         self._held = 0
 
     def get(self, key: T, compute: Callable[[], Array]) -> Array:
-        found = self._known.get(key)
-        if found is None:
-            found = compute()
-            if self._held + found.size <= HELD:
-                self._known[key] = found
-                self._held += found.size
-        return found
+        array = self._known.get(key)
+        if array is None:
+            array = compute()
+            if self._held + array.size <= HELD:
+                self._known[key] = array
+                self._held += array.size
+        return array
 
 
 class _CellSums:
@@ -230,9 +230,9 @@ class WholeReconstruction(CombinedReconstruction):
     def _is_far_outside(self, family: Family) -> bool:
         """Whether a good part of some query is outside of the span, more than rounding tells."""
         cells = len(self._inverse)
-        own = math.prod(n for block in family.blocks for n in block.shape)
+        cells_of_family = math.prod(n for block in family.blocks for n in block.shape)
         parts = (block.queries.squares() for block in family.blocks)
-        norms = reduce(np.multiply.outer, parts, np.ones(())) * (cells / own)
+        norms = reduce(np.multiply.outer, parts, np.ones(())) * (cells / cells_of_family)
         inside = np.zeros(family.shape)
         both = (self._answers(family, family.count, sums) for sums in (self._sums, self._row_sums))
         for answers, rows in zip(*both, strict=True):
@@ -246,8 +246,8 @@ class WholeReconstruction(CombinedReconstruction):
 
         There are so many columns at a time that `count` answers to each can be held at once.
         """
-        found = (sums or self._sums).over(family.names)
-        cells = found.reshape(-1, found.shape[-1])
+        summed = (sums or self._sums).over(family.names)
+        cells = summed.reshape(-1, summed.shape[-1])
         step = _at_once(count)
         for start in range(0, cells.shape[1], step):
             answers = family.queries @ cells[:, start : start + step]

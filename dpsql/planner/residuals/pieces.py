@@ -138,10 +138,10 @@ class Splitter:
         """Return one for other references, with what is made already of those that are the same."""
         pairs = enumerate(zip(self.references, references, strict=True))
         same = {color for color, (old, new) in pairs if old.key == new.key}
-        found = Splitter(references)
-        found._known = {p: c for p, c in self._known.items() if same.issuperset(p.colors)}
-        found._placed = {k: c for k, c in self._placed.items() if same.issuperset(k[0].colors)}
-        return found
+        splitter = Splitter(references)
+        splitter._known = {p: c for p, c in self._known.items() if same.issuperset(p.colors)}
+        splitter._placed = {k: c for k, c in self._placed.items() if same.issuperset(k[0].colors)}
+        return splitter
 
     def component(self, piece: Piece, axes: tuple[int, ...]) -> Component:
         """Return the kept queries over the axes of a residual space, ascending."""

@@ -143,8 +143,8 @@ def _classes(reference: Reference) -> tuple[Ints, NDArray[np.intp], NDArray[np.i
     """Return the values of p, the first cell of each, and the number of each cell's value."""
     if reference.numerators is None:
         raise InternalError("only references in integers can be measured")
-    found = np.unique(reference.numerators, return_index=True, return_inverse=True)
-    values, first, which = found
+    classes = np.unique(reference.numerators, return_index=True, return_inverse=True)
+    values, first, which = classes
     return values, first, which
 
 
@@ -158,10 +158,10 @@ def _short_vectors(p: tuple[int, ...]) -> Ints:
     large = 2 ** len(p) * max(1, *map(abs, p)) ** 2
     rows = [[int(i == j) for j in range(len(p))] + [large * v] for i, v in enumerate(p)]
     reduced = flint.fmpz_mat(rows).lll().tolist()
-    found = [[int(x) for x in row[:-1]] for row in reduced if row[-1] == 0]
-    if len(found) != len(p) - 1:
+    vectors_ = [[int(x) for x in row[:-1]] for row in reduced if row[-1] == 0]
+    if len(vectors_) != len(p) - 1:
         raise InternalError("the basis of a residual space was not found")
-    vectors = np.array(found, dtype=np.int64).reshape(len(p) - 1, len(p))
+    vectors = np.array(vectors_, dtype=np.int64).reshape(len(p) - 1, len(p))
     vectors.setflags(write=False)
     return vectors
 
@@ -221,8 +221,8 @@ def _relations(rows: Ints) -> list[list[int]]:
     """Return independent integer rows K, as many as there can be, with K·rows = 0."""
     table = flint.fmpz_mat(rows.shape[1], rows.shape[0], rows.T.ravel().tolist())
     space, nullity = table.nullspace()
-    found = [[int(space[i, j]) for i in range(rows.shape[0])] for j in range(nullity)]
-    return [[x // math.gcd(*relation) for x in relation] for relation in found]
+    relations = [[int(space[i, j]) for i in range(rows.shape[0])] for j in range(nullity)]
+    return [[x // math.gcd(*relation) for x in relation] for relation in relations]
 
 
 def _fit(relations: list[list[int]], rows: Ints) -> bool:

@@ -180,7 +180,7 @@ def _terms(what: tuple[Asked, ...], keys: list[tuple[Layout, Dropped]]) -> tuple
     for number, weight in what:
         layout, dropped = keys[number]
         shares[layout].append((weight, dropped))
-    return tuple(Term(tuple(found), layout) for layout, found in shares.items())
+    return tuple(Term(tuple(spaces), layout) for layout, spaces in shares.items())
 
 
 def _pieces(
@@ -315,29 +315,29 @@ def _places(block: Block) -> list[tuple[bytes, int]]:
     return [(block.queries.key, label) for label in labels]
 
 
-def _exchangeable(block: Block, one: int, other: int) -> bool:
+def _exchangeable(block: Block, first: int, other: int) -> bool:
     """Whether every query of a block says the same of both axes."""
     tensor = block.queries.matrix.reshape(-1, *block.shape)
-    return bool((tensor == tensor.swapaxes(one + 1, other + 1)).all())
+    return bool((tensor == tensor.swapaxes(first + 1, other + 1)).all())
 
 
 def kinds(workload: Workload, coloring: Coloring) -> list[FamilyKind]:
     """Sort the families that have any queries by kind."""
     order = {name: i for i, name in enumerate(workload.domain)}
-    found: dict[object, tuple[tuple[Block, ...], list[list[int]], list[float]]] = {}
+    by_key: dict[object, tuple[tuple[Block, ...], list[list[int]], list[float]]] = {}
     for family in workload.families:
         if not family.count:
             continue
         row = [order[a] for block in family.blocks for a in block.attributes]
         shape = tuple((len(block.attributes), block.queries.key) for block in family.blocks)
         key = shape, tuple(coloring.colors[i] for i in row)
-        if key not in found:
-            found[key] = family.blocks, [], []
-        found[key][1].append(row)
-        found[key][2].append(family.weight)
+        if key not in by_key:
+            by_key[key] = family.blocks, [], []
+        by_key[key][1].append(row)
+        by_key[key][2].append(family.weight)
     return [
         FamilyKind(blocks, np.array(rows, dtype=np.int64), np.array(weights))
-        for blocks, rows, weights in found.values()
+        for blocks, rows, weights in by_key.values()
     ]
 
 
@@ -415,8 +415,8 @@ class References(Mapping[str, Reference]):
 
     def within(self, context: Context) -> Mapping[str, Reference]:
         """Return attribute → its reference in a context."""
-        own = {name: r for (name, where), r in self.special.items() if where == context}
-        return {**self.usual, **own}
+        here = {name: r for (name, where), r in self.special.items() if where == context}
+        return {**self.usual, **here}
 
     def only(self, names: Iterable[str]) -> References:
         """Return those that matter for residual spaces of some attributes."""
@@ -457,8 +457,8 @@ def decomposed(
     """Yield what is asked of every residual space, with what made its pieces."""
     for context in sorted(references.contexts, key=sorted):
         within = references.within(context)
-        own = {name: within[name] for name in workload.domain}
-        coloring, colors = by_reference(own, workload.domain)
+        of_domain = {name: within[name] for name in workload.domain}
+        coloring, colors = by_reference(of_domain, workload.domain)
         splitter = Splitter(colors)
         for asked in decompose(workload, coloring, splitter.squares):
             spaces = tuple(s for s in asked.spaces if references.context(s) == context)

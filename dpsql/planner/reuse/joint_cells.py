@@ -183,8 +183,8 @@ def _search(rows: Array, known: Array, start: Array, cost: float) -> Array:
 
     # No column may be zero at the start: its direction would be undefined.
     begin = _to_the_bound(start, cost) + 0.05 * math.sqrt(cost) * np.eye(n)
-    found = descend(value, begin.ravel(), evaluations=STEPS, progress=PROGRESS)
-    best = math.sqrt(cost) * normalized(found)[0]
+    end = descend(value, begin.ravel(), evaluations=STEPS, progress=PROGRESS)
+    best = math.sqrt(cost) * normalized(end)[0]
     better = error(rows, known, best, cost) < error(rows, known, start, cost)
     return best if better else start
 
@@ -270,14 +270,14 @@ def known_precision(past: Gathered, names: tuple[str, ...]) -> Array | None:
     Sources that measured joint cells of further attributes tell something about these too, as far
     as the others can be summed over. None if they have too many joint cells.
     """
-    found, sizes = [entry for entries in past.entries for entry in entries], past.ground.sizes
+    entries_, sizes = [entry for entries in past.entries for entry in entries], past.ground.sizes
     others = {a for s in past.sources if s.whole for a in s.attributes} - set(names)
     rest = tuple(name for name in sizes if name in others)
     wide = (*names, *rest)
     cells = [math.prod(sizes[name] for name in group) for group in (names, rest)]
     if math.prod(cells) > JOINT_CELLS:
         return None
-    placed = [(e, e.indices(wide, sizes)) for e in found if e.attributes <= set(wide)]
+    placed = [(e, e.indices(wide, sizes)) for e in entries_ if e.attributes <= set(wide)]
     if not are_few(placed, math.prod(cells)):
         total = precision(placed, math.prod(cells))
         if cells[1] == 1:
@@ -301,8 +301,8 @@ def _summed_over(rows: Array, cells: int, rest: int) -> Array:
     others = (tensor - means[:, :, None]).reshape(len(rows), cells * rest)
     left, sizes, _ = np.linalg.svd(others, full_matrices=False)
     span = left[:, sizes > math.sqrt(NEGLIGIBLE) * float(np.linalg.norm(rows))]
-    own = means - span @ (span.T @ means)
-    return np.asarray(own.T @ own)
+    beyond = means - span @ (span.T @ means)
+    return np.asarray(beyond.T @ beyond)
 
 
 def _summed_over_all_known(root: Array, cells: int, rest: int) -> Array:
@@ -327,5 +327,5 @@ def _strategy(workload: Workload, root: Array) -> Triangular:
 def _spans(basis: Ints, rows: Array) -> bool:
     rows = rows / max(float(np.abs(rows).max()), 1e-300)
     independent = basis.astype(np.float64)
-    found = rows @ np.linalg.pinv(independent) @ independent
-    return bool((np.abs(found - rows) < 1e-6).all())
+    projected = rows @ np.linalg.pinv(independent) @ independent
+    return bool((np.abs(projected - rows) < 1e-6).all())

@@ -73,8 +73,8 @@ class Past:
         if measure is None:
             return self, tuple(range(len(self.sources)))
         numbers = tuple(i for i, source in enumerate(self.sources) if measure in source.measures)
-        found = tuple(self.sources[i].measures[measure] for i in numbers)
-        return Past(found, self.merged), numbers
+        sources = tuple(self.sources[i].measures[measure] for i in numbers)
+        return Past(sources, self.merged), numbers
 
 
 def source_of(plan: Plan, merged: Mapping[str, Ints] = MappingProxyType({})) -> Source:
@@ -108,9 +108,9 @@ def alone(source: Source, workload: Workload) -> Reconstruction:
     return PartedReconstruction(
         {
             measure: _alone(
-                source if measure is None else source.measures.get(measure, nothing), own
+                source if measure is None else source.measures.get(measure, nothing), of_measure
             )
-            for measure, own in divided.items()
+            for measure, of_measure in divided.items()
         }
     )
 
@@ -131,12 +131,12 @@ def known(
         queries of the workload follow.
     """
     measures = {*(part.measure for part in parts(workload)), *beside}
-    found, domain = put_together(workload.domain, past, measures), workload.domain
+    put, domain = put_together(workload.domain, past, measures), workload.domain
     lacking: dict[tuple[str, ...], None] = {}
     for family in workload.families:
-        if found.reconstruction.missing(family, domain):  # what isn't shown need not be known
-            lacking |= dict.fromkeys(found.reconstruction.missing(family.shown, domain))
-    return found, tuple(lacking)
+        if put.reconstruction.missing(family, domain):  # what isn't shown need not be known
+            lacking |= dict.fromkeys(put.reconstruction.missing(family.shown, domain))
+    return put, tuple(lacking)
 
 
 @one_thread
@@ -154,8 +154,8 @@ def put_together(
         counted = {name: n for name, n in domain.items() if name not in measures}
         apart = {}
         for measure in sorted(measures, key=lambda name: name or ""):
-            own, numbers = past.of_measure(measure)
-            apart[measure] = _combined(counted, own), numbers
+            of_measure, numbers = past.of_measure(measure)
+            apart[measure] = _combined(counted, of_measure), numbers
         parts = {measure: follows.reconstruction for measure, (follows, _) in apart.items()}
         grounds = {m: past.of_measure(m)[0].over(counted).ground for m in apart}
         differences, compared = differences_in(past.sources, grounds)
@@ -190,14 +190,14 @@ def plan_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool = Fal
         return _parts_given(alone, past, tolerance, uniform=uniform)
     if not alone.planned:  # nothing is asked that depends on rows
         return alone
-    found = alone
+    plan = alone
     with suppress(np.linalg.LinAlgError):  # budgets too far apart for floats
-        found = _plan_given(alone, past, tolerance, uniform=uniform)
-    if found.given is None:
-        return replace(found, aside=bool(past.sources))
-    if found.objective is not None:  # its bound is for plans that rest on nothing earlier
-        return replace(found, objective=replace(found.objective, gap=math.inf))
-    return found
+        plan = _plan_given(alone, past, tolerance, uniform=uniform)
+    if plan.given is None:
+        return replace(plan, aside=bool(past.sources))
+    if plan.objective is not None:  # its bound is for plans that rest on nothing earlier
+        return replace(plan, objective=replace(plan.objective, gap=math.inf))
+    return plan
 
 
 def _parts_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool) -> Plan:
@@ -208,14 +208,14 @@ def _parts_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool) ->
     what is best for each of them. Where parts share what a row may cost, what is best for each may
     cost too much together; and shares that are added up may be better given what is known.
     """
-    found = [_each_given(alone, past, tolerance, uniform=uniform)]
+    ways = [_each_given(alone, past, tolerance, uniform=uniform)]
     if alone.shared or alone.reconstruction.saved(alone.workload) != alone.saved:
-        found.append(_each_given(alone, past, tolerance, uniform=uniform, keep=True))
+        ways.append(_each_given(alone, past, tolerance, uniform=uniform, keep=True))
     if alone.added is not None:
         by, whose = alone.mechanism, alone.neighbours
         added = replace(alone.added(), neighbours=whose, mechanism=by)
-        found.append(_each_given(added, past, tolerance, uniform=uniform))
-    plans = [plan for plan in found if plan is not None]
+        ways.append(_each_given(added, past, tolerance, uniform=uniform))
+    plans = [plan for plan in ways if plan is not None]
     if not plans:  # what is known of each would cost too much together
         return replace(alone, aside=True)
     return least(plans, lambda plan: plan.rmse)
@@ -230,7 +230,7 @@ def _each_given(
     """
     divided = parts(alone.workload)
     apart: dict[str | None, tuple[Follows, tuple[int, ...]]] = {}
-    plans, own = [], len(past.sources)
+    plans, number = [], len(past.sources)
     for part in divided:
         before, numbers = past.of_measure(part.measure)
         own_plan = alone.parts[part.measure]
@@ -242,7 +242,7 @@ def _each_given(
         follows: Follows = LastAlone(plan.reconstruction, len(numbers))
         if plan.given is not None and isinstance(plan.given.combination, Combination):
             follows = plan.given.combination
-        apart[part.measure] = follows, (*numbers, own)
+        apart[part.measure] = follows, (*numbers, number)
         plans.append(plan)
     if all(plan.given is None for plan in plans):
         return replace(alone, aside=bool(past.sources))
@@ -252,19 +252,19 @@ def _each_given(
     if shared and not fits(cost, divided, plans):
         return None
     compare = bool(alone.certified.differences)
-    found = together(alone.workload, cost, divided, plans, compare=compare)
+    together_ = together(alone.workload, cost, divided, plans, compare=compare)
     own_parts = {p.measure: plan.reconstruction for p, plan in zip(divided, plans, strict=True)}
     grounds = {
         p.measure: past.of_measure(p.measure)[0].over(p.workload.domain).ground for p in divided
     }
-    sources = (*past.sources, source_of(found, past.merged))
+    sources = (*past.sources, source_of(together_, past.merged))
     differences, compared = differences_in(sources, grounds)
     reconstruction = PartedReconstruction(own_parts, differences)
     measured = tuple(s.values for s in past.sources if s.values is not None)
     total = reconstruction.total(alone.workload)
     given = Given(PartedCombination(reconstruction, apart, compared), measured, total, 0.0)
     return replace(
-        found,
+        together_,
         reconstruction=reconstruction,
         given=given,
         neighbours=alone.neighbours,
@@ -332,18 +332,20 @@ class Rounds:
         references = earlier.over(self.alone.references).over(_uniform(known.ground))
         with suppress(ResourceLimitError):  # then the plan that ignores the past has to do
             drafted = plan_residual_spaces(workload, self.cost, tolerance, references, known)
-            own = references.only(workload.domain)
-            plans.append(self.combined(self._planned(drafted.blocks, own), drafted.asked))
+            of_domain = references.only(workload.domain)
+            plans.append(self.combined(self._planned(drafted.blocks, of_domain), drafted.asked))
         return plans
 
-    def _planned(self, blocks: tuple[PlannedBlock, ...], own: Mapping[str, Reference]) -> Plan:
+    def _planned(
+        self, blocks: tuple[PlannedBlock, ...], references: Mapping[str, Reference]
+    ) -> Plan:
         certified = self.cost.certified(tuple(block.strategy for block in blocks))
         # What the plan would lose alone, to rounding or to others, says nothing of these shares.
         return replace(
             self.alone,
             planned=blocks,
             certified=certified,
-            references=own,
+            references=references,
             real=0.0,
             least=0.0,
             tried={},
@@ -356,8 +358,10 @@ class Rounds:
         """
         known, new = self.known, len(self.known.sources)
         both = known.beside(source_of(plan, self.past.merged))
-        own = References.of(plan.references).over(known.references).over(_uniform(known.ground))
-        combination = combine(both, own, new, plan.workload)
+        references = (
+            References.of(plan.references).over(known.references).over(_uniform(known.ground))
+        )
+        combination = combine(both, references, new, plan.workload)
         domain = plan.workload.domain
         # What is too large to be put together is left out. Then the plan alone has to do.
         if new not in combination.used or any(
@@ -439,9 +443,9 @@ def _weights(workload: Workload, limits: list[float | None]) -> list[float]:
 
 def _reported(plan: Plan, workload: Workload, limits: list[float | None]) -> Plan:
     """Say what was reached, in the weights that were asked for; no bound is known for that."""
-    found = reported(workload, plan, limits, NAME, math.inf)
+    best = reported(workload, plan, limits, NAME, math.inf)
     total = plan.reconstruction.total(workload)
-    return replace(found, given=plan.given and replace(plan.given, total=total, lower=0.0))
+    return replace(best, given=plan.given and replace(plan.given, total=total, lower=0.0))
 
 
 # ── Residual spaces that are planned given what is known about each ──────────────────────────────
@@ -493,10 +497,10 @@ def plan_residual_spaces(
     for i, share in zip(
         measured, exact_shares(shares[measured].tolist(), counts, cost.per_record), strict=True
     ):
-        own = asked[i].conquered
-        block = rounding.block(asked[i].spaces, own.solved, share)
-        error = len(asked[i].spaces) * own.upper / float(share)
-        blocks.append(PlannedBlock(block, error, own.lower, own.solver))
+        solved = asked[i].conquered
+        block = rounding.block(asked[i].spaces, solved.solved, share)
+        error = len(asked[i].spaces) * solved.upper / float(share)
+        blocks.append(PlannedBlock(block, error, solved.lower, solved.solver))
     least = tuple((a.conquered.lower, space) for a in asked for space in a.spaces)
     return Drafted(tuple(blocks), least)
 

@@ -100,8 +100,12 @@ def solve_apart(
     norms = np.sqrt(errors / (shares * np.maximum(z, LEAST * shares)))
     norms /= norms.max()
     solved = [over_basis(group.point.root, group.basis) for group in groups]
-    scaled = [math.sqrt(x) * one.coefficients for x, one in zip(norms, solved, strict=True)]
-    basis = [_spread(one.basis, group.cells) for one, group in zip(solved, groups, strict=True)]
+    scaled = [
+        math.sqrt(x) * solution.coefficients for x, solution in zip(norms, solved, strict=True)
+    ]
+    basis = [
+        _spread(solution.basis, group.cells) for solution, group in zip(solved, groups, strict=True)
+    ]
     strategy = Triangular(np.asarray(scipy.linalg.block_diag(*scaled)), np.vstack(basis))
     upper = float((errors / norms).sum())
     return asked_of_all(merged, rows), Solution(strategy, upper, _lower(rows, groups), SOLVER)
@@ -114,7 +118,7 @@ def _groups(
     shape = tuple(merged.shape[axis] for axis in limit.axes)
     places = np.indices(merged.shape).reshape(len(merged.shape), -1)[list(limit.axes)]
     which = np.ravel_multi_index([*places], shape)
-    found, known = list[_Class](), list[tuple[Array, DualPoint]]()
+    classes, known = list[_Class](), list[tuple[Array, DualPoint]]()
     for number, share in enumerate(limit.shares(shape)):
         here = (which == number) & (merged.classes >= 0)
         asked, inverse = np.unique(merged.classes[here], return_inverse=True)
@@ -126,8 +130,8 @@ def _groups(
         basis = basis_of(workload, merged, sum(map(len, point.roots)), asked)
         if basis is None:
             return None
-        found.append(_Class(float(share), asked, cells, basis, size, point))
-    return found
+        classes.append(_Class(float(share), asked, cells, basis, size, point))
+    return classes
 
 
 def _solved(
@@ -177,18 +181,18 @@ def _lower(rows: Array, groups: Sequence[_Class]) -> float:
     np.put_along_axis(taken, orders, np.diff(until, axis=1, prepend=0.0), axis=1)
     pairs = taken.T @ taken / ORDERS
     cells = np.zeros((len(groups), rows.shape[1]))
-    for own, group in zip(cells, groups, strict=True):
-        own[group.asked] = group.point.delta
+    for delta, group in zip(cells, groups, strict=True):
+        delta[group.asked] = group.point.delta
     alone = np.diag(np.diag(pairs) @ cells)
     others = cells.T @ (pairs - np.diag(np.diag(pairs))) @ cells
-    found = []
+    bounds = []
     for often in PRESENT:
         values = np.linalg.eigvalsh(rows @ (often * alone + often**2 * others) @ rows.T)
-        found.append(float(np.sqrt(np.maximum(values, 0.0)).sum()) ** 2)
-    return max(found)
+        bounds.append(float(np.sqrt(np.maximum(values, 0.0)).sum()) ** 2)
+    return max(bounds)
 
 
 def _spread(rows: Ints, cells: Ints) -> Ints:
     """Return what rows over the classes of a group are over the joint cells."""
-    found = np.hstack([rows, np.zeros((len(rows), 1), dtype=np.int64)])[:, cells]
-    return np.ascontiguousarray(found)
+    spread_rows = np.hstack([rows, np.zeros((len(rows), 1), dtype=np.int64)])[:, cells]
+    return np.ascontiguousarray(spread_rows)

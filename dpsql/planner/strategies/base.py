@@ -47,8 +47,8 @@ class Triangular:
         """
         if key not in self._known:
             self._known[key] = compute()
-        found: T = self._known[key]
-        return found
+        value: T = self._known[key]
+        return value
 
     def over_cells(self, rows: NDArray[Number]) -> NDArray[Number]:
         """Return rows over all cells, of rows over the cells of the basis."""

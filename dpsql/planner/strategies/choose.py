@@ -141,9 +141,9 @@ class Solutions(StrategyFamily):
         for solver in accepting(component):
             if best is not None and solver.work(component) > self._left:
                 continue
-            found = solver.solve(component, tolerance, min(WORK, self._left), start)
-            self._left = max(0.0, self._left - found.work)
-            best = found if best is None else best.or_better(found)
+            solution = solver.solve(component, tolerance, min(WORK, self._left), start)
+            self._left = max(0.0, self._left - solution.work)
+            best = solution if best is None else best.or_better(solution)
             if best.is_within(tolerance):
                 break
         if best is None:

@@ -96,9 +96,9 @@ class QueryPart:
 
     def decompose(self, delta: Array) -> tuple[Array, Array]:
         """Return the eigenvalues of Q D Qᵀ, and R with RᵀR = X."""
-        found = None if self.nested is None else self.nested.decompose(delta)
-        if found is not None:
-            values, turned = found
+        decomposed = None if self.nested is None else self.nested.decompose(delta)
+        if decomposed is not None:
+            values, turned = decomposed
             return values, values[:, None] ** -0.25 * turned
         values, vectors = eigen(self.q, delta)
         return values, (vectors * values**-0.25).T @ self.q
@@ -140,13 +140,13 @@ class Dual:
         """
         if len(rows) >= WORTHWHILE and (nested := Nested.of(rows)) is not None:
             return Dual(rows.shape[1], (QueryPart(rows, None, nested),))
-        found = symmetries(rows, shape, moved) if min(rows.shape) >= WORTHWHILE else []
+        symmetries_ = symmetries(rows, shape, moved) if min(rows.shape) >= WORTHWHILE else []
         n = rows.shape[1]
-        if not found:
+        if not symmetries_:
             return Dual(n, (QueryPart(compressed(rows), None),))
         least = (ROUNDING * float(np.linalg.norm(rows))) ** 2
-        parts = [QueryPart(compressed(rows @ b.vectors, least), b) for b in blocks(found, n)]
-        return Dual(n, tuple(p for p in parts if len(p.q)), tuple(found))
+        parts = [QueryPart(compressed(rows @ b.vectors, least), b) for b in blocks(symmetries_, n)]
+        return Dual(n, tuple(p for p in parts if len(p.q)), tuple(symmetries_))
 
     @property
     def rank(self) -> int:
@@ -179,8 +179,8 @@ class DualPoint:
         exact = []
         for root, part in zip(self.roots, self.parts, strict=True):
             here = self.delta if part.block is None else self.delta[part.block.cells]
-            found = part.exact_root(here)
-            exact.append(root if found is None else found)
+            exact_root = part.exact_root(here)
+            exact.append(root if exact_root is None else exact_root)
         return self._over_cells(exact)
 
     @property
@@ -310,8 +310,8 @@ def _over_all_cells(dual: Dual, tolerance: float, start: Array | None, steps: in
     best = _fixed_point(dual, tolerance, start, steps)
     if best.gap <= tolerance or best.evaluations >= steps:
         return best
-    found = _quasi_newton(dual, best, tolerance, steps - best.evaluations)
-    return replace(found, evaluations=best.evaluations + found.evaluations)
+    point = _quasi_newton(dual, best, tolerance, steps - best.evaluations)
+    return replace(point, evaluations=best.evaluations + point.evaluations)
 
 
 def _fixed_point(dual: Dual, tolerance: float, start: Array | None, steps: int) -> DualPoint:
@@ -503,8 +503,8 @@ def solve_dual(
         The problem that was solved, and the best point for all cells.
     """
     rows, shape = component.rows, component.shape
-    found = narrow(rows, shape) if start is None else None
-    solved = None if found is None else _at_corners(found, tolerance, work)
+    narrowed = narrow(rows, shape) if start is None else None
+    solved = None if narrowed is None else _at_corners(narrowed, tolerance, work)
     if solved is not None:
         return solved
     dual = Dual.of(rows, shape)

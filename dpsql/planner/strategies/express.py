@@ -91,8 +91,8 @@ def over_basis(
     spanning = basis.astype(np.float64)
     if express is None and not (basis.sum(axis=0) > 1).any() and not (basis < 0).any():
         express = partial(np.take, indices=basis.argmax(axis=1), axis=1)  # sums of other cells each
-    if express is None and (found := narrow(spanning, shape)) is not None:
-        scaled, spanning = found.project(scaled), found.small
+    if express is None and (narrowed := narrow(spanning, shape)) is not None:
+        scaled, spanning = narrowed.project(scaled), narrowed.small
     if len(scaled) < len(basis):
         scaled = np.vstack([scaled, SPARE * _complement(scaled, spanning)])
     if express is None:

@@ -74,8 +74,8 @@ class MergedCells:
     def _written(self, family: Family, places: dict[str, NDArray[np.intp]]) -> Array:
         rows: Array = np.full((1, self.count), math.sqrt(family.weight))
         for block in family.blocks:
-            own = block.queries.matrix[:, _places(block, places, self.count)]
-            rows = (rows[:, None] * own).reshape(-1, self.count)
+            block_rows = block.queries.matrix[:, _places(block, places, self.count)]
+            rows = (rows[:, None] * block_rows).reshape(-1, self.count)
         return rows
 
     def root(self, workload: Workload) -> Array:
@@ -103,9 +103,9 @@ class MergedCells:
 
     def moved(self, permutation: Permutation) -> Permutation | None:
         """Return how a permutation of the joint cells exchanges classes; None if it parts them."""
-        found = self.classes[permutation[self.first]]
-        parts = (found < 0).any() or len(np.unique(found)) < self.count
-        return None if parts else found.astype(np.intp)
+        classes = self.classes[permutation[self.first]]
+        parts = (classes < 0).any() or len(np.unique(classes)) < self.count
+        return None if parts else classes.astype(np.intp)
 
 
 _Key = tuple[tuple[tuple[str, ...], bytes], ...]
@@ -142,12 +142,12 @@ def _found(asked: _AskedOnce) -> MergedCells | None:
     known: dict[bytes, Ints] = {}
     classes, counted = np.zeros(cells, dtype=np.int64), np.zeros(cells, dtype=np.bool_)
     for family in asked.families:
-        own = _signature(family, places, known, cells)
-        classes, counted = refined(classes, own), counted | (own > 0)
-    found, first, inverse = np.unique(
+        signature = _signature(family, places, known, cells)
+        classes, counted = refined(classes, signature), counted | (signature > 0)
+    distinct, first, inverse = np.unique(
         np.where(counted, classes, -1), return_index=True, return_inverse=True
     )
-    nothing = int((found[:1] < 0).sum())
+    nothing = int((distinct[:1] < 0).sum())
     return MergedCells(names, shape, inverse - nothing, first[nothing:])
 
 
@@ -169,8 +169,8 @@ def _places(block: Block, places: dict[str, NDArray[np.intp]], count: int) -> ND
     """Return the cell of a block in which each of some joint cells lies."""
     if not block.attributes:
         return np.zeros(count, dtype=np.intp)
-    own = [places[name] for name in block.attributes]
-    return np.asarray(np.ravel_multi_index(own, block.shape), dtype=np.intp)
+    indices = [places[name] for name in block.attributes]
+    return np.asarray(np.ravel_multi_index(indices, block.shape), dtype=np.intp)
 
 
 def _gram(block: Block, at: NDArray[np.intp]) -> Array:
@@ -185,11 +185,13 @@ def _signature(
     family: Family, places: dict[str, NDArray[np.intp]], known: dict[bytes, Ints], cells: int
 ) -> Ints:
     """Return a number for each joint cell: equal where all queries of a family are, 0 for zeros."""
-    found = np.ones(cells, dtype=np.int64)
+    signature = np.ones(cells, dtype=np.int64)
     for block in family.blocks:
         key = block.queries.key
         if key not in known:
             known[key] = alike(block.queries.matrix)
-        own = known[key][_places(block, places, cells)]
-        found = np.where(own > 0, found * (int(own.max(initial=0)) + 1) + own, 0) * (found > 0)
-    return found
+        squares = known[key][_places(block, places, cells)]
+        signature = np.where(
+            squares > 0, signature * (int(squares.max(initial=0)) + 1) + squares, 0
+        ) * (signature > 0)
+    return signature

@@ -119,18 +119,18 @@ class Costs:
 
 def by_class(costs: Sequence[Costs]) -> Array:
     """Return what each measurement costs in each class of cells: shape (classes, measurements)."""
-    tables = [table for one in costs for term in one.terms for table in term.tables]
+    tables = [table for cost_ in costs for term in cost_.terms for table in term.tables]
     classes = {axis: _alike(axis, tables) for axis in _counted(tables, len(costs))}
     axes = list(classes)
     sizes = [len(cells) for cells in classes.values()]
-    found = np.zeros((math.prod(sizes), len(costs)))
-    for number, one in enumerate(costs):
-        total = np.full(sizes, one.flat)
-        for term in one.terms:
+    by_class_ = np.zeros((math.prod(sizes), len(costs)))
+    for number, cost_ in enumerate(costs):
+        total = np.full(sizes, cost_.flat)
+        for term in cost_.terms:
             parts = (_along(axes, classes, table) for table in term.tables)
             total = total + term.times * reduce(np.multiply, parts, np.ones([1] * len(axes)))
-        found[:, number] = total.ravel()
-    return np.asarray(np.round(found[_first_of_equal(found)], DIGITS))
+        by_class_[:, number] = total.ravel()
+    return np.asarray(np.round(by_class_[_first_of_equal(by_class_)], DIGITS))
 
 
 def _counted(tables: Sequence[tuple[tuple[Axis, ...], Array]], count: int) -> list[Axis]:
@@ -140,13 +140,13 @@ def _counted(tables: Sequence[tuple[tuple[Axis, ...], Array]], count: int) -> li
         for place, axis in enumerate(axes):
             most = cells.max(axis=place, keepdims=True)
             change[axis] = change.get(axis, 0.0) + float(np.mean(most - cells))
-    found, size = list[Axis](), count
+    listed, size = list[Axis](), count
     for axis in sorted(change, key=lambda axis: (-change[axis], repr(axis))):
         classes = len(_alike(axis, tables))
         if change[axis] > 0 and size * classes <= MOST_ENTRIES:
-            found.append(axis)
+            listed.append(axis)
             size *= classes
-    return found
+    return listed
 
 
 def _alike(axis: Axis, tables: Sequence[tuple[tuple[Axis, ...], Array]]) -> Ints:
@@ -165,14 +165,14 @@ def _along(
     axes: Sequence[Axis], classes: dict[Axis, Ints], table: tuple[tuple[Axis, ...], Array]
 ) -> Array:
     """Lay a table along the classes of some attributes; of others, take the largest numbers."""
-    own, cells = table
-    for axis in [axis for axis in own if axis not in classes]:
-        cells = cells.max(axis=own.index(axis))
-        own = tuple(other for other in own if other != axis)
-    for place, axis in enumerate(own):
+    axes_here, cells = table
+    for axis in [axis for axis in axes_here if axis not in classes]:
+        cells = cells.max(axis=axes_here.index(axis))
+        axes_here = tuple(other for other in axes_here if other != axis)
+    for place, axis in enumerate(axes_here):
         cells = np.take(cells, classes[axis], axis=place)
-    order = sorted(range(len(own)), key=lambda i: axes.index(own[i]))
-    shape = [len(classes[axis]) if axis in own else 1 for axis in axes]
+    order = sorted(range(len(axes_here)), key=lambda i: axes.index(axes_here[i]))
+    shape = [len(classes[axis]) if axis in axes_here else 1 for axis in axes]
     return np.asarray(cells.transpose(order).reshape(shape))
 
 
@@ -204,10 +204,10 @@ def share(errors: Sequence[float], costs: Array, power: int = 1) -> Shared:
         least = max(least, float(np.sum(e**r * seen ** (1 - r)) ** (1 / r)))
         wanted = (e / seen) ** r
         load = costs @ wanted
-        found = wanted / load.max()
-        error = float(np.sum(e / found**power))
+        scaled = wanted / load.max()
+        error = float(np.sum(e / scaled**power))
         if error < best.error:
-            best = Shared(found, error, least)
+            best = Shared(scaled, error, least)
         if best.error <= least * (1 + CLOSE):
             break
         weights = weights * (load / load.max()) ** STRETCH
@@ -222,14 +222,16 @@ def filled(shares: Array, costs: Array, errors: Array) -> Array:
     A measurement with next to no part of the error may have a share that is far from its best, and
     all errors together be near theirs.
     """
-    found = np.minimum(shares, 1.0)  # what costs nothing anywhere could have any
-    load = costs @ found
+    filled_shares = np.minimum(shares, 1.0)  # what costs nothing anywhere could have any
+    load = costs @ filled_shares
     for i in np.argsort(-errors / shares, kind="stable"):
-        own = costs[:, i] > 0
-        more = max(0.0, float(((1 - load[own]) / costs[own, i]).min(initial=1 - found[i])))
-        found[i] += more
+        loaded = costs[:, i] > 0
+        more = max(
+            0.0, float(((1 - load[loaded]) / costs[loaded, i]).min(initial=1 - filled_shares[i]))
+        )
+        filled_shares[i] += more
         load = load + more * costs[:, i]
-    return np.asarray(found)
+    return np.asarray(filled_shares)
 
 
 def fitted(spends: Callable[[Fraction], Fraction], amount: Fraction) -> Fraction | None:
@@ -245,15 +247,15 @@ def fitted(spends: Callable[[Fraction], Fraction], amount: Fraction) -> Fraction
     Returns:
         None if that fails.
     """
-    times, found = Fraction(1) - MARGIN, None
+    times, fitting = Fraction(1) - MARGIN, None
     for _ in range(TRIES):
         cost = spends(times)
         if cost <= amount:
-            found = times
+            fitting = times
         if not cost or amount * (1 - ROOM) <= cost <= amount:
             break
         times *= amount / cost * (1 - MARGIN)
-    return found
+    return fitting
 
 
 # ── Parts of a plan that are solved at once ──
@@ -375,14 +377,14 @@ def _queries_over_classes(
     return (merged, roots) if all(map(len, roots)) else None
 
 
-def _within(own: MergedCells, all_: MergedCells, supports: Sequence[Support]) -> Ints:
+def _within(merged: MergedCells, all_: MergedCells, supports: Sequence[Support]) -> Ints:
     """Return for each class of a part's cells one of the classes of all that lies in it.
 
     That is one in which rows add something to the part.
     """
-    zero: Ints = np.zeros(own.count, dtype=np.int64)
+    zero: Ints = np.zeros(merged.count, dtype=np.int64)
     if not all_.names:
         return zero
-    places = {s.attribute: zero + s.cells.index(True) for s in supports} | own.places
+    places = {s.attribute: zero + s.cells.index(True) for s in supports} | merged.places
     cells = np.ravel_multi_index([places.get(name, zero) for name in all_.names], all_.shape)
     return np.asarray(all_.classes[cells])

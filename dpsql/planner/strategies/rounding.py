@@ -301,7 +301,7 @@ def round_strategy(strategy: Triangular, bits: int, needed: int | None = None) -
     if bits >= needed + (0 if is_dear(strategy.basis) else PLENTY):
         zeros = max(0, bits - max(FINE, needed + SPARE))
         return _round_triangular(strategy, bits - zeros) << zeros
-    found: list[tuple[float, int, NDArray[np.int64]]] = []
+    matrices: list[tuple[float, int, NDArray[np.int64]]] = []
     for coefficients in (strategy.coefficients, _rotated(strategy.coefficients)):
         largest = float(np.abs(coefficients @ strategy.basis).max())
         for shrink in SHRINK if len(coefficients) <= SMALL else SHRINK[:1]:
@@ -312,11 +312,11 @@ def round_strategy(strategy: Triangular, bits: int, needed: int | None = None) -
             if int(np.abs(matrix).max()) <= 1 << bits and _has_full_rank(rounded):
                 lengths = np.square(matrix.astype(np.float64)).sum(axis=0)
                 excess = float(lengths.max() / np.square(scaled @ strategy.basis).sum(axis=0).max())
-                found.append((excess, len(found), matrix))
+                matrices.append((excess, len(matrices), matrix))
                 if excess <= 1 + ENOUGH:
                     return matrix
-    if found:
-        return min(found)[2]
+    if matrices:
+        return min(matrices)[2]
     return _round_triangular(strategy, bits)
 
 

@@ -142,8 +142,8 @@ def asked_of_all(merged: MergedCells, rows: Array) -> Component:
 
 
 def _strategy(merged: MergedCells, root: Array, basis: NDArray[np.int64]) -> Triangular:
-    found = over_basis(root, basis)
-    return replace(found, classes=merged)
+    strategy = over_basis(root, basis)
+    return replace(strategy, classes=merged)
 
 
 def integer_basis(workload: Workload, rank: int) -> NDArray[np.int64] | None:

@@ -82,9 +82,9 @@ class FreeAxis:
         if not self.sparse:
             return reference
         table = _with_ones(self.rows)
-        found, *_ = np.linalg.lstsq(table[:, self.support], table @ reference, rcond=None)
+        weights, *_ = np.linalg.lstsq(table[:, self.support], table @ reference, rcond=None)
         result = np.zeros(self.cells)
-        result[self.support] = found / found.sum()
+        result[self.support] = weights / weights.sum()
         return result
 
     def on_vertices(self) -> FreeAxis:
@@ -95,14 +95,14 @@ class FreeAxis:
 
 def axes_of(workload: Workload, coloring: Coloring, wanted: Sequence[int]) -> dict[int, FreeAxis]:
     """Return what is asked along the attributes of some colors, without those too large for it."""
-    found: dict[int, FreeAxis] = {}
+    axes: dict[int, FreeAxis] = {}
     for color, parts in _parts(workload, coloring, wanted).items():
         rows = _stacked(parts, coloring.sizes[color])
         if rows is not None and len(rows):
             axis = FreeAxis.of(rows)
             if len(rows) * len(axis.vertices) <= MOST_SEARCHED:
-                found[color] = axis
-    return found
+                axes[color] = axis
+    return axes
 
 
 def is_cyclic(queries: Queries) -> bool:
@@ -111,8 +111,8 @@ def is_cyclic(queries: Queries) -> bool:
         return True
     if queries.cells > MAX_CELLS:
         return False  # for all one can tell at this size
-    own = queries.column_squares()
-    if not np.allclose(own, np.roll(own, 1), rtol=1e-12, atol=0):
+    squares = queries.column_squares()
+    if not np.allclose(squares, np.roll(squares, 1), rtol=1e-12, atol=0):
         return False  # the diagonal is soon known, and mostly enough
     gram = queries.gram()
     return bool(np.allclose(gram, np.roll(gram, 1, (0, 1)), rtol=1e-12, atol=0))

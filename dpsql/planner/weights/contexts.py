@@ -106,10 +106,10 @@ def _race(searches: Sequence[_ContextSearches], search: ReferenceSearch) -> _Con
     """Search a little for each, first where most is promised; then on where most was found."""
     order, begun = sorted(searches, key=lambda s: -significant(s.promise)), list[_ContextSearches]()
     with search.limited(search.work_left * RACE):
-        for number, one in enumerate(order):
+        for number, descent in enumerate(order):
             with search.limited(search.work_left / (len(order) - number)):
-                begun.append(one.ended(FEW))
-    best = max(begun, key=lambda one: significant(one.gain), default=None)
+                begun.append(descent.ended(FEW))
+    best = max(begun, key=lambda descent: significant(descent.gain), default=None)
     return None if best is None or not best.gain else best.ended(EVALUATIONS)
 
 
@@ -183,11 +183,11 @@ class _DividedByContext:
         """Sort residual spaces by the pivots that they keep: attributes of all other colors."""
         of = zip(workload.domain, whole.coloring.colors, strict=True)
         pivots = frozenset(name for name, color in of if color not in colors)
-        found: dict[Context, dict[int, Subworkload]] = defaultdict(dict)
+        by_context: dict[Context, dict[int, Subworkload]] = defaultdict(dict)
         for number, subworkload in enumerate(whole.subworkloads):
             for context, spaces in _alike(subworkload.spaces, pivots):
-                found[context][number] = replace(subworkload, spaces=spaces)
-        return _DividedByContext(frozenset(colors), dict(found))
+                by_context[context][number] = replace(subworkload, spaces=spaces)
+        return _DividedByContext(frozenset(colors), dict(by_context))
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ class _ContextSearches:
         of = dict(zip(self.workload.domain, self.whole.coloring.colors, strict=True))
         names = tuple(name for name, color in of.items() if color in self.colors)
         others = self._rounded_pivots(common, of)
-        found = dict[tuple[str, Context], Reference]()
+        chosen = dict[tuple[str, Context], Reference]()
         for context, part in self.parts.items():
             if others == common and part.gain <= LITTLE * part.before:
                 continue
@@ -242,14 +242,14 @@ class _ContextSearches:
                 weights[of[name]] = self.whole.cut(of[name], others[name])
             rounded = part.search.rounded(weights)
             moved = {name for name in names if weights[of[name]] is not part.start[of[name]]}
-            found |= {(name, context): rounded[of[name]] for name in moved}
-        usual = {n: found.get((n, frozenset()), r) for n, r in others.items()}
+            chosen |= {(name, context): rounded[of[name]] for name in moved}
+        usual = {n: chosen.get((n, frozenset()), r) for n, r in others.items()}
         special = {
             (name, context): reference
             for name in names
             for context in self.parts
             if context and any({name, *context} <= f.attributes for f in self.workload.families)
-            if (reference := found.get((name, context), others[name])).key != usual[name].key
+            if (reference := chosen.get((name, context), others[name])).key != usual[name].key
         }
         return References(usual, frozenset(of) - frozenset(names), special) if special else None
 
@@ -289,8 +289,8 @@ class _Together(Descent):
         for context, part in searches.parts.items():
             places[context] = []
             for color, weights in enumerate(part.weights):
-                own = color in searches.colors
-                number = numbers.setdefault((color, context if own else None), len(start))
+                is_searched = color in searches.colors
+                number = numbers.setdefault((color, context if is_searched else None), len(start))
                 places[context].append(number)
                 start += [weights] if number == len(start) else []
                 slope = part.slopes.get(color)
@@ -305,12 +305,12 @@ class _Together(Descent):
         values = dict[Context, tuple[float, list[Array]]]()
         for context, part in self._parts.items():
             here = [weights[number] for number in self._places[context]]
-            found = part.objective(here, solved=solved)
+            evaluated = part.objective(here, solved=solved)
             part.forget_pieces()
-            if found is None:
+            if evaluated is None:
                 return None
-            values[context] = found[0], here
-            by_number = {self._places[context][color]: s for color, s in found[1].items()}
+            values[context] = evaluated[0], here
+            by_number = {self._places[context][color]: s for color, s in evaluated[1].items()}
             add(slopes, by_number)
         total = math.fsum(value for value, _ in values.values())
         if total < self._least:

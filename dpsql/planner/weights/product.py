@@ -101,13 +101,13 @@ def closed_form(workload: Workload, tolerance: float) -> ClosedForm | None:
     references = {name: Reference.of_cells(n) for name, n in workload.domain.items()}
     starts, error = dict[bytes, Array](), 1.0
     for name, along in asked.items():
-        found = _solved(along, workload.domain[name], tolerance)
-        if found is None:
+        axis = _solved(along, workload.domain[name], tolerance)
+        if axis is None:
             return None
-        references[name] = found.reference
-        error *= found.error
-        if found.delta is not None:
-            starts[found.reference.key] = found.delta
+        references[name] = axis.reference
+        error *= axis.error
+        if axis.delta is not None:
+            starts[axis.reference.key] = axis.delta
     return ClosedForm(references, starts, error) if error > 0 else None
 
 
@@ -129,17 +129,17 @@ def factors(workload: Workload) -> dict[str, Along] | None:
     totals = {name: Total().bind(workload.domain[name]) for name in names}
     terms: list[tuple[float, dict[str, Along]]] = []
     for family in families:
-        its = totals | {block.attributes[0]: block.queries for block in family.blocks}
-        terms.append((family.weight, {name: ((1.0, its[name]),) for name in names}))
+        by_attribute = totals | {block.attributes[0]: block.queries for block in family.blocks}
+        terms.append((family.weight, {name: ((1.0, by_attribute[name]),) for name in names}))
     for name in names:
         terms = _stacked(terms, name)
     if len(terms) != 1:
         return None
-    ((weight, found),) = terms
-    first = next(iter(found), None)
+    ((weight, axes),) = terms
+    first = next(iter(axes), None)
     if first is not None:
-        found[first] = tuple((weight * w, queries) for w, queries in found[first])
-    return found or None
+        axes[first] = tuple((weight * w, queries) for w, queries in axes[first])
+    return axes or None
 
 
 def _stacked(
@@ -169,7 +169,7 @@ def _solved(along: Along, cells: int, tolerance: float) -> _SolvedFactor | None:
     bound at δ = diag(G_i)/tr G_i.
     """
     squares = [(w, queries.cell_squares()) for w, queries in along]
-    singles = [w * float(found.sum()) for w, found in squares if found is not None]
+    singles = [w * float(squares_.sum()) for w, squares_ in squares if squares_ is not None]
     if len(singles) == len(along):
         return _SolvedFactor(Reference.of_cells(cells), None, math.fsum(singles))
     rows = _rows(along, cells)

@@ -90,12 +90,12 @@ def reference_search(workload: Workload) -> ReferenceSearch | None:
 def choose_references(search: ReferenceSearch) -> Choice | None:
     """Search for the best references; None if uniform ones are best."""
     try:
-        found = search.minimize()
+        best = search.minimize()
     except TooMuchError:  # a guess, to be planned beside uniform references
-        found = search.each_alone(), 0.0
-    if found is None:
+        best = search.each_alone(), 0.0
+    if best is None:
         return None
-    return Choice(search.coloring, search.rounded(found[0]), found[1])
+    return Choice(search.coloring, search.rounded(best[0]), best[1])
 
 
 def uniform_is_best(workload: Workload) -> bool:
@@ -105,8 +105,8 @@ def uniform_is_best(workload: Workload) -> bool:
 
 def free_axes(workload: Workload, coloring: Coloring) -> dict[int, FreeAxis]:
     """Return the colors whose reference is searched for, with what is asked along them."""
-    found = _not_alike(workload, coloring)
-    wanted = sorted(c for c in found if coloring.sizes[c] > 1)
+    unlike = _not_alike(workload, coloring)
+    wanted = sorted(c for c in unlike if coloring.sizes[c] > 1)
     return axes_of(workload, coloring, wanted)
 
 
@@ -116,15 +116,15 @@ def _not_alike(workload: Workload, coloring: Coloring) -> set[int]:
     Where every block on an attribute is over it alone and looks the same from all its cells, as
     group-bys and circular ranges do, uniform is best by symmetry.
     """
-    found: set[int] = set()
+    colors: set[int] = set()
     for kind in kinds(workload, coloring):
         column = 0
         for block in kind.blocks:
             width = len(block.attributes)
             if width > 1 or not is_cyclic(block.queries):
-                found |= {coloring.colors[i] for i in kind.attributes[0, column : column + width]}
+                colors |= {coloring.colors[i] for i in kind.attributes[0, column : column + width]}
             column += width
-    return found
+    return colors
 
 
 class _Presence:
@@ -248,22 +248,22 @@ class ReferenceSearch(Descent):
             asked: number of a subworkload here → what of it is searched for.
             colors: of the attributes whose references may move.
         """
-        found = copy(self)
-        found.subworkloads = tuple(asked.values())
+        part = copy(self)
+        part.subworkloads = tuple(asked.values())
         places = {number: place for place, number in enumerate(asked)}
-        found._deltas = {
+        part._deltas = {
             (places[number], i): delta
             for (number, i), delta in self._deltas.items()
             if number in places
         }
-        found._moved = {c: axis for c, axis in self.free.items() if c in colors}
-        return found
+        part._moved = {c: axis for c, axis in self.free.items() if c in colors}
+        return part
 
     def polishing(self) -> ReferenceSearch:
         """Search closer to the optimum for all references, for the same subworkloads."""
-        found = self.part(dict(enumerate(self.subworkloads)), self.free.keys())
-        found._tolerance = POLISHING_TOLERANCE
-        return found
+        polished = self.part(dict(enumerate(self.subworkloads)), self.free.keys())
+        polished._tolerance = POLISHING_TOLERANCE
+        return polished
 
     def start(self, references: Sequence[Reference]) -> list[Array]:
         """Return references of all colors over the cells that are searched."""
@@ -303,9 +303,9 @@ class ReferenceSearch(Descent):
         with suppress(TooMuchError):
             ended = math.inf
             alone = self.each_alone()
-            found = self.objective(alone)
-            if found is not None and found[0] < least[0] * (1 + WORSE):
-                ended, _ = reached = self.descend(alone, least[0], known=found)
+            value = self.objective(alone)
+            if value is not None and value[0] < least[0] * (1 + WORSE):
+                ended, _ = reached = self.descend(alone, least[0], known=value)
                 best = min(best, reached, key=lambda b: b[0])
             if best[1] is uniform and ended > least[0] * (1 + PROGRESS):
                 even = self._on_support(uniform)
@@ -359,12 +359,12 @@ class ReferenceSearch(Descent):
             for c in self._sparse:
                 tried[c] = self._rounded(c, best[c], denominator)
             with suppress(TooMuchError):
-                found = self.objective([r.weights for r in tried], final=True)
-                if found is not None and found[0] <= limit:
+                value = self.objective([r.weights for r in tried], final=True)
+                if value is not None and value[0] <= limit:
                     result = tried
                     if denominator != FINEST:
                         break
-                    limit = found[0] * (1 + SLIGHT)
+                    limit = value[0] * (1 + SLIGHT)
         return [self._small.spread(c, reference) for c, reference in enumerate(result)]
 
     def _rounded(self, color: int, weights: Array, denominator: int) -> Reference:
@@ -392,11 +392,11 @@ class ReferenceSearch(Descent):
             final: whether they may make all pieces vanish.
             solved: what other searches have solved, and this one will have.
         """
-        found = self.roots(weights, final, solved)
-        if found is None:
+        roots = self.roots(weights, final, solved)
+        if roots is None:
             return None
         counts = [len(subworkload.spaces) for subworkload in self.subworkloads]
-        return summed(zip(counts, found, strict=True))
+        return summed(zip(counts, roots, strict=True))
 
     def roots(
         self, weights: list[Array], final: bool = False, solved: SolvedComponents | None = None
@@ -414,12 +414,12 @@ class ReferenceSearch(Descent):
         evaluation = Evaluation(self._splitter, weights, self._moved.keys(), how, solved)
         result: list[tuple[float, Slopes]] = []
         for number, subworkload in enumerate(self.subworkloads):
-            if (found := evaluation.error(number, subworkload, final)) is None:
+            if (root_error := evaluation.error(number, subworkload, final)) is None:
                 return None
-            error, its = found
+            error, slope = root_error
             root, slopes = math.sqrt(max(0.0, error)), dict[int, Array]()
             if error > 0:
-                add(slopes, its, 1 / (2 * root))
+                add(slopes, slope, 1 / (2 * root))
             result.append((root, slopes))
         return result
 
@@ -437,16 +437,16 @@ class ReferenceSearch(Descent):
 
 def _plain(weights: Array) -> Array:
     """Return weights with few digits, up to a factor that makes them sum to 1."""
-    found = few(weights, START_BITS)
-    return np.asarray(found / found.sum())
+    weights_ = few(weights, START_BITS)
+    return np.asarray(weights_ / weights_.sum())
 
 
 def summed(parts: Iterable[tuple[int, tuple[float, Slopes]]]) -> tuple[float, Slopes]:
     """Add up values and slopes, each so many times."""
     total, slopes = 0.0, dict[int, Array]()
-    for count, (value, its) in parts:
+    for count, (value, slope) in parts:
         total += count * value
-        add(slopes, its, count)
+        add(slopes, slope, count)
     return total, slopes
 
 
@@ -539,12 +539,12 @@ class Evaluation:
         solved = [(c, self._solve((number, i), c)) for i, c in enumerate(structure.components)]
         total, slopes = 0.0, dict[int, Array]()
         for term, numbers in zip(asked.terms, terms, strict=True):
-            found = [self._part(c, s, term.layout) for c, s in solved]
-            value = math.prod(v for v, _ in found)
+            parts = [self._part(c, s, term.layout) for c, s in solved]
+            value = math.prod(v for v, _ in parts)
             total += numbers.weight * value
-            for part, its in found:
+            for part, slope in parts:
                 if part:
-                    add(slopes, its, numbers.weight * value / part)
+                    add(slopes, slope, numbers.weight * value / part)
             for share, dropped in term.shares:
                 self._add_dropped(slopes, dropped, share * value)
         return total, slopes
@@ -602,8 +602,8 @@ class Evaluation:
                 root = contracted(solved.root, component, others[:i] + others[i + 1 :])
                 shape = others[i].shape
                 root = reorder(root, shape, [sorted(axes).index(axis) for axis in axes])
-                value, its = of_piece(piece, self._weights, root)
-                add(slopes, its)
+                value, slope = of_piece(piece, self._weights, root)
+                add(slopes, slope)
             self._parts[key] = value, slopes
         return self._parts[key]
 
