@@ -193,19 +193,21 @@ def answer_free(data: PrivateData, request: Request) -> Release:
     """
     with data.held():
         request.tell("planning", 0, 1)
-        own = compiled(data, request)
-    _check_drawn(data, own)
-    rehearse(own.script)
+        compiled_ = compiled(data, request)
+    _check_drawn(data, compiled_)
+    rehearse(compiled_.script)
     try:
-        return _from_measurements(data, own)
+        return _from_measurements(data, compiled_)
     except UndeterminedError:
-        for other in OTHER_FORMS if any(script.measures for script in own.script.each) else ():
+        for other in (
+            OTHER_FORMS if any(script.measures for script in compiled_.script.each) else ()
+        ):
             with suppress(UndeterminedError):
                 return _from_measurements(data, compiled(data, request, other))
         raise
 
 
-def _from_measurements(data: PrivateData, own: Compiled) -> Release:
+def _from_measurements(data: PrivateData, compiled_: Compiled) -> Release:
     """Answer what was compiled from earlier measurements alone.
 
     From those that combine, together; else from one of the others by itself, the last first.
@@ -213,12 +215,12 @@ def _from_measurements(data: PrivateData, own: Compiled) -> Release:
     Raises:
         UndeterminedError: they don't determine what is asked.
     """
-    request, sources = own.request, own.before.sources
-    ways = [[s for s in sources if s.combines], *_alone(own.before, own.script)]
+    request, sources = compiled_.request, compiled_.before.sources
+    ways = [[s for s in sources if s.combines], *_alone(compiled_.before, compiled_.script)]
     error: UndeterminedError | None = None
     for way in ways:
-        usable = own.before.where(partial(_is_one_of, way))
-        asked = compiled_over(data, own, usable)
+        usable = compiled_.before.where(partial(_is_one_of, way))
+        asked = compiled_over(data, compiled_, usable)
         try:
             others = data.archive.compared_with(usable, asked.script.tables)
             release = from_before(asked.script, usable, request, others)
@@ -231,15 +233,17 @@ def _from_measurements(data: PrivateData, own: Compiled) -> Release:
 
 def _alone(before: Before, script: Script) -> list[list[Source]]:
     """Return sources that don't combine, the last first; of several tables by their release."""
-    found: dict[object, list[Source]] = {}
+    by_script: dict[object, list[Source]] = {}
     for i, source in enumerate(before.sources):
         if not source.combines:
-            found.setdefault(before.earlier[i].request if script.apart else i, []).append(source)
-    return list(reversed(found.values()))
+            by_script.setdefault(before.earlier[i].request if script.apart else i, []).append(
+                source
+            )
+    return list(reversed(by_script.values()))
 
 
 def _is_one_of(sources: Sequence[Source], source: Source) -> bool:
-    return any(source is one for one in sources)
+    return any(source is other for other in sources)
 
 
 def _planned(data: PrivateData, asked: Compiled) -> Task | Release:
@@ -278,8 +282,8 @@ def _prepared(engine: Engine, task: Task, step: Step) -> Counting:
             script.units,
         )
     tables = [
-        CountedTable(of, own.table, own.merged, own.measures, own.keys, own.units)
-        for of, own in script.apart
+        CountedTable(of, part.table, part.merged, part.measures, part.keys, part.units)
+        for of, part in script.apart
     ]
     return count_several(engine, tables, task.wanted, step)
 
@@ -358,19 +362,19 @@ def _is_used_otherwise(ledger: Ledger, receipt: Receipt, content: bytes) -> bool
 def charges_of(data: PrivateData, release: Release) -> tuple[Earlier, ...]:
     """Return the charges on which a release rests, its own as the last."""
     before, receipt = release.facts.charges_before, release.receipt
-    own = () if receipt is None else (Earlier.of(data.charge_of(receipt.request)),)
-    return (*before, *own)
+    charges = () if receipt is None else (Earlier.of(data.charge_of(receipt.request)),)
+    return (*before, *charges)
 
 
 def _handed_out(data: PrivateData, release: Release, request: Request) -> Release:
     """Write a release to a folder, if asked, and hand it out as it is to be shown."""
     declared, tables = data.declared, release.facts.tables
     if declared.found or declared.drawn or declared.valued:
-        found = declared.found_of(tables, FoundColumn)
+        keys = declared.found_of(tables, FoundColumn)
         if not request.reuse:  # scores are earlier measurements, too
-            found = tuple(one.without_scores for one in found)
+            keys = tuple(column.without_scores for column in keys)
         bounded = declared.found_of(tables, BoundedColumn)
-        release = release.resting_on(found, bounded, declared.drawn, declared.valued)
+        release = release.resting_on(keys, bounded, declared.drawn, declared.valued)
     if request.out is not None:
         release.save(Path(request.out))
     if release.receipt is not None:
@@ -392,22 +396,22 @@ def _paid_before(data: PrivateData, asked: Compiled) -> Release | None:
     request = asked.request
     tables = asked.script.tables
     budget, wanted = request.amount, data.archive.purpose(request, tables)
-    found = data.ledger.undelivered(wanted, None if budget is None else budget.mu_squared)
-    if found is None and budget is not None:  # of which a part has found keys and bounds
+    paid_for = data.ledger.undelivered(wanted, None if budget is None else budget.mu_squared)
+    if paid_for is None and budget is not None:  # of which a part has found keys and bounds
         rest = _rest(data, budget, tables)
-        found = None if rest is None else data.ledger.undelivered(wanted, rest.mu_squared)
-        budget = rest if found is not None else budget
-    if found is None:
+        paid_for = None if rest is None else data.ledger.undelivered(wanted, rest.mu_squared)
+        budget = rest if paid_for is not None else budget
+    if paid_for is None:
         return None
-    receipt, content = found
+    receipt, content = paid_for
     sources = decode(content)
     try:
         if MECHANISMS[request.mechanism].is_adaptive:
             return _rounds_again(data, asked, receipt, sources)
         if MECHANISMS[request.mechanism].is_biased:
             return _pairs_again(data, asked, receipt, sources)
-        (own,) = together(asked.script, sources)
-        if budget is not None and is_laplace(own.measured) != budget.pure:
+        (source,) = together(asked.script, sources)
+        if budget is not None and is_laplace(source.measured) != budget.pure:
             return None
         before = data.archive.with_own(in_order(asked.script, sources), asked.script.tables)
         script = compiled_over(data, asked, before).script
@@ -423,18 +427,18 @@ def _rest(data: PrivateData, budget: Budget, tables: Sequence[Table]) -> Budget 
     None if nothing was found, or nothing is left.
     """
     declared = data.declared
-    found = declared.found_of(tables, FoundColumn), declared.found_of(tables, BoundedColumn)
-    kinds = (*found, declared.drawn)
-    every = [one.charge for kind in kinds for one in kind]
-    every += (charge for one in declared.valued for charge in one.charges)
-    charges = {one.seq: one for one in every}.values()
-    if not charges or (budget.pure and (found[1] or declared.drawn or declared.valued)):
+    columns = declared.found_of(tables, FoundColumn), declared.found_of(tables, BoundedColumn)
+    kinds = (*columns, declared.drawn)
+    every = [column.charge for kind in kinds for column in kind]
+    every += (charge for values in declared.valued for charge in values.charges)
+    charges = {charge.seq: charge for charge in every}.values()
+    if not charges or (budget.pure and (columns[1] or declared.drawn or declared.valued)):
         return None
     if budget.pure:
-        left = budget.amount - sum((one.rule.epsilon for one in found[0]), Fraction(0))
+        left = budget.amount - sum((column.rule.epsilon for column in columns[0]), Fraction(0))
         return Budget(epsilon=left, delta=0) if left > 0 else None
-    delta = sum((one.delta or Fraction(0) for one in charges), Fraction(0))
-    return rest_of(budget, sum((one.mu_squared for one in charges), Fraction(0)), delta)
+    delta = sum((charge.delta or Fraction(0) for charge in charges), Fraction(0))
+    return rest_of(budget, sum((charge.mu_squared for charge in charges), Fraction(0)), delta)
 
 
 def _pairs_again(
@@ -444,10 +448,10 @@ def _pairs_again(
     plan = plan_of(asked)
     if plan.certified.digest != receipt.plan or not rounds_fit(asked.script, sources):
         return None
-    (own,) = together(asked.script, sources)
+    (source,) = together(asked.script, sources)
     facts = facts_of_pairs(asked.script, plan, data.archive.state.vintage)
     facts = replace(facts, receipt=receipt)
-    return from_pairs(asked.script, plan, facts, own.values or {}, sources)
+    return from_pairs(asked.script, plan, facts, source.values or {}, sources)
 
 
 def _rounds_again(

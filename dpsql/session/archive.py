@@ -95,15 +95,15 @@ class Archive:
 
         What was measured of rows with columns of others is of the states of all of them.
         """
-        own = self._as_stored(stored, charged=charged)
+        state = self._as_stored(stored, charged=charged)
         others = [Table(path[-1], {}, path=path) for path in paths_read(table)[1:]]
         states = [
-            self._as_stored(self._source.stored_state(one), charged=charged).database
-            for one in others
+            self._as_stored(self._source.stored_state(stored_table), charged=charged).database
+            for stored_table in others
         ]
         if not states:
-            return own
-        return DataState(own.vintage, digest(["several", own.database, *states]))
+            return state
+        return DataState(state.vintage, digest(["several", state.database, *states]))
 
     def _as_stored(self, stored: StoredState, *, charged: bool) -> DataState:
         """Return the state of a table that tells of its rows itself.
@@ -121,16 +121,17 @@ class Archive:
 
     def _databases(self, table: Table, *, charged: bool) -> list[str]:
         """Tell apart the databases of all rows that a table has, but for those in files."""
-        found = dict.fromkeys(
-            one.stored.file
-            for one in table.read
-            if one.origin is None or not (one.origin.roots or one.origin.tables)
+        databases = dict.fromkeys(
+            table_read.stored.file
+            for table_read in table.read
+            if table_read.origin is None
+            or not (table_read.origin.roots or table_read.origin.tables)
         )
         return [
             self.state.database
             if file is None
             else join_database(file, self._ledger, decide=charged)
-            for file in found
+            for file in databases
         ]
 
     def nothing(self) -> Before:
@@ -175,7 +176,7 @@ class Archive:
         """
         entries = {entry.request: entry for entry in self._ledger.entries()}
         known = set(map(identity_of, tables))
-        found: list[Before] = []
+        befores: list[Before] = []
         places = list(zip(before.sources, before.earlier, strict=True))
         while places:
             source, place = places.pop()
@@ -185,9 +186,9 @@ class Archive:
                 if then is not None:
                     known.add(name)
                     others = self._joined(self._as_then(then))
-                    found.append(others)
+                    befores.append(others)
                     places += zip(others.sources, others.earlier, strict=True)
-        return self._joined(found)
+        return self._joined(befores)
 
     def _as_then(self, charged: ChargedTable) -> list[Before]:
         """Return what was measured of a table in one state, under one description."""
@@ -238,8 +239,8 @@ class Archive:
 
     def kept_keys(self, table: Table, keys: KeySource) -> tuple[Entry, KeptKeys] | None:
         """Return the keys that were found last, of the same rows, with their charge."""
-        found = next(self._kept_of([self.key_purpose(table, keys)], holds_keys), None)
-        return None if found is None else (found[0], decode_keys(found[1]))
+        kept = next(self._kept_of([self.key_purpose(table, keys)], holds_keys), None)
+        return None if kept is None else (kept[0], decode_keys(kept[1]))
 
     def quantile_purpose(
         self, of: DrawnQuantile, plan: str = NO_PLAN, *, halved: bool = False, charged: bool = False
@@ -287,20 +288,20 @@ class Archive:
             StaleSchemaError: one is bound to another description.
             LedgerError: one is bound to another unit.
         """
-        found = []
+        referred = []
         for table in tables:
             bare = without_bound(self._charged(table), table)
             if self._is_bound_to(request, bare):
-                found.append(bare)
+                referred.append(bare)
                 continue
             if self._counts_otherwise(table):
                 continue
             try:
-                found.append(self._checked(request, table))
+                referred.append(self._checked(request, table))
             except (StaleSchemaError, LedgerError) as error:
                 message = f"Rows refer to rows of {printable(table.name)}. {error.message}"
                 raise type(error)(message, hint=error.hint) from None
-        return tuple(found)
+        return tuple(referred)
 
     def _has_only_fewer_rows(self, table: Table, charged: ChargedTable) -> bool:
         """Whether all that is new of a table is that it has one row of each unit, as it always had.
@@ -334,30 +335,30 @@ class Archive:
             return False
         return True
 
-    def with_own(self, own: Sequence[Source], tables: Sequence[Table]) -> Before:
+    def with_own(self, measured: Sequence[Source], tables: Sequence[Table]) -> Before:
         """Return a release's own measurements, as the last, after all those that it rests on.
 
         Args:
-            own: what was measured of each table.
+            measured: what was measured of each table.
             tables: these tables.
         """
-        found = []
-        for source, table in zip(own, tables, strict=True):
+        named = []
+        for source, table in zip(measured, tables, strict=True):
             wanted = self._charged(table)
             self._read(wanted)
             rests_on = [self._measured[request, wanted.table] for request in source.rests_on]
-            found += [_named(one, table) if source.table else one for one in rests_on]
-        return self._joined([*found, Before(tuple(own))])
+            named += [_named(column, table) if source.table else column for column in rests_on]
+        return self._joined([*named, Before(tuple(measured))])
 
     def accepted(self, tables: Sequence[Table]) -> frozenset[str]:
         """Return those of some tables that may be described otherwise than at their last release.
 
         By the digests that ledgers have of them.
         """
-        found = [(table, self._charged(table)) for table in tables]
+        charges = [(table, self._charged(table)) for table in tables]
         return frozenset(
             charged.table
-            for table, charged in found
+            for table, charged in charges
             if self._accept_schema
             or only_adds(self._described(charged), table.stored)
             or self._is_bounded_since(table, charged)
@@ -387,7 +388,7 @@ class Archive:
         found any, or others, describes them otherwise.
         """
         states = {name: self._states(charged, table, name) for name in table.described}
-        several = {name: found for name, found in states.items() if found}
+        several = {name: values for name, values in states.items() if values}
         for chosen in islice(product(*several.values()), bool(several), _MOST_STATES):
             then = _with_states(table, dict(zip(several, chosen, strict=True)))
             schemas = {then.fingerprint, without_bound(charged, then).schema}
@@ -409,15 +410,17 @@ class Archive:
         if not entries and (charged.table, name) not in self._found:
             return []
         now: Domain | str = table.columns[name] if name in table.columns else table.undeclared[name]
-        found: list[Domain | str] = [now, declared_type(table, name)]
+        domains: list[Domain | str] = [now, declared_type(table, name)]
         labels = {OTHER} if isinstance(now, str) else {OTHER, now.other or OTHER}
         contents = (self._ledger.content(entry) for entry in entries if entry.content)
         for kept in (decode_keys(content) for content in contents if content is not None):
             for keys in (FoundKeys.of(kept, "", other) for other in labels):
                 if keys.keys or keys.is_text:
                     domain = keys.domain
-                    found.append(from_declaration(name, kept.type, generated=False, domain=domain))
-        return found
+                    domains.append(
+                        from_declaration(name, kept.type, generated=False, domain=domain)
+                    )
+        return domains
 
     def _is_bounded_since(self, table: Table, charged: ChargedTable) -> bool:
         """Whether all that is new of a table is how many of its rows count of a unit.
@@ -431,9 +434,9 @@ class Archive:
         bare = table.stored.without_declared_bounds.fingerprint
         return self._is_bound_to(Request(), charged._replace(schema=bare))
 
-    def _joined(self, found: list[Before]) -> Before:
-        sources = tuple(source for one in found for source in one.sources)
-        earlier = tuple(place for one in found for place in one.earlier)
+    def _joined(self, befores: list[Before]) -> Before:
+        sources = tuple(source for before in befores for source in before.sources)
+        earlier = tuple(place for before in befores for place in before.earlier)
         return Before(sources, earlier, self.state.vintage)
 
     def _described(self, wanted: ChargedTable) -> Mapping[str, str]:
@@ -485,11 +488,11 @@ class Archive:
 
 def _alike(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
     """Whether the columns of a table are described alike, but for what is computed of them."""
-    one, other = (
+    first, other = (
         {name: of for name, of in each.items() if not of.startswith(DERIVED)}
         for each in (before, now)
     )
-    return one == other
+    return first == other
 
 
 def _named(before: Before, table: Table) -> Before:

@@ -142,7 +142,9 @@ class DeclaredData:
         try:
             with self.source.catalog.held(anew=False):
                 script = self._checked(request, split, cuts, sums)
-                return script.with_drawn({at: one.values for one in self.drawn for at in one.at})
+                return script.with_drawn(
+                    {at: quantile.values for quantile in self.drawn for at in quantile.at}
+                )
         except (SchemaError, SqlError) as error:
             if not self.can_find():
                 error.hint = without_finding(error.hint)
@@ -247,8 +249,8 @@ class DeclaredData:
             unique=self.unique_keys,
             unbounded=self.unbounded,
         )
-        for own in script.each:
-            self._check_met(own.table)
+        for script_ in script.each:
+            self._check_met(script_.table)
         return script
 
     def _check_met(self, table: Table) -> None:
@@ -257,7 +259,7 @@ class DeclaredData:
         Raises:
             SchemaError: units of another table are others.
         """
-        for other in {of.path: of for one in table.added for of in one.tables}.values():
+        for other in {of.path: of for rows in table.added for of in rows.tables}.values():
             if other.path != table.path:
                 self.check_same_units(table, other)
 
@@ -353,12 +355,16 @@ class DeclaredData:
         Of values of expressions, those by which these tables are told apart.
         """
         read, derived = _paths_read(tables), {name for table in tables for name in table.derived}
-        each = (found for (path, _), found in sorted(self.found.items(), key=_key) if path in read)
-        alone = (found for found in each if isinstance(found, kind))
+        each = (
+            column for (path, _), column in sorted(self.found.items(), key=_key) if path in read
+        )
+        alone = (column for column in each if isinstance(column, kind))
         return tuple(
-            found
-            for found in alone
-            if not isinstance(found, FoundColumn) or not found.computed or found.column in derived
+            column
+            for column in alone
+            if not isinstance(column, FoundColumn)
+            or not column.computed
+            or column.column in derived
         )
 
     def unique_keys(self, table: Table) -> frozenset[frozenset[str]]:
@@ -415,7 +421,9 @@ class DeclaredData:
         names = name.split(",") if isinstance(name, str) else []
         if len(names) < 2:
             return self.described(name)
-        tables = sorted((self.described(one.strip()) for one in names), key=lambda one: one.path)
+        tables = sorted(
+            (self.described(name.strip()) for name in names), key=lambda name: name.path
+        )
         for table in tables:
             if table.unit is None:
                 raise no_units(table)
@@ -434,10 +442,10 @@ def _key(item: tuple[tuple[tuple[str, ...], str], FoundFact]) -> tuple[tuple[str
 
 def _paths_read(tables: Iterable[Table]) -> frozenset[tuple[str, ...]]:
     """Return the paths of all stored tables that are read for some."""
-    found = set[tuple[str, ...]]()
+    paths = set[tuple[str, ...]]()
     for table in tables:
-        found |= {*paths_read(table), *(parent.table.path for parent in table.parents)}
-    return frozenset(found)
+        paths |= {*paths_read(table), *(parent.table.path for parent in table.parents)}
+    return frozenset(paths)
 
 
 def _is_private(

@@ -177,12 +177,12 @@ def _steps(
     for of in missing:
         inside = 0 < of.values.probability < 1
         rows.setdefault((of.table.path, of.rows) if inside else id(of), []).append(of)
-    for own in rows.values():
-        own.sort(key=lambda of: of.values.probability)
-        if len(own) >= FEWEST and _are_better(together := step(tuple(own))):
+    for alike in rows.values():
+        alike.sort(key=lambda of: of.values.probability)
+        if len(alike) >= FEWEST and _are_better(together := step(tuple(alike))):
             yield together
         else:
-            yield from (step((of,)) for of in own)
+            yield from (step((of,)) for of in alike)
 
 
 def _are_better(step: DrawStep) -> bool:
@@ -252,11 +252,12 @@ def with_draws(data: PrivateData, asked: Compiled) -> tuple[PrivateData, Request
     names = {(of.table.path, of.name): name for name, of in script.drawn.items()}
     for step in draws.steps:
         entry, kept = _drawn(data, request, script, step)
-        for of, one in zip(step.asked, kept.each, strict=True):
-            known[names[of.table.path, of.name]] = _KnownQuantiles(entry, one)
+        for of, quantiles in zip(step.asked, kept.each, strict=True):
+            known[names[of.table.path, of.name]] = _KnownQuantiles(entry, quantiles)
     drawn = tuple(
         known[name].told(
-            script.drawn[name], [at for at, one in script.drawn_at.items() if one == name]
+            script.drawn[name],
+            [at for at, drawn_name in script.drawn_at.items() if drawn_name == name],
         )
         for name in script.drawn
     )
@@ -278,8 +279,8 @@ def _known(data: PrivateData, script: Script, request: Request) -> dict[str, _Kn
     """Return what was drawn before, of the same rows, by its name in a script."""
     if not request.reuse:
         return {}
-    found = ((name, data.archive.kept_quantiles(of)) for name, of in script.drawn.items())
-    return {name: _KnownQuantiles(*kept) for name, kept in found if kept is not None}
+    kept_of = ((name, data.archive.kept_quantiles(of)) for name, of in script.drawn.items())
+    return {name: _KnownQuantiles(*kept) for name, kept in kept_of if kept is not None}
 
 
 def _drawn(
@@ -287,10 +288,12 @@ def _drawn(
 ) -> tuple[Entry, KeptDraws]:
     """Draw quantiles, for a charge; see `paid.PaidStep`."""
     of, amount, plan = step.asked[0], step.amount, step.plan
-    own = next(each for each in script.each if each.table.path == of.table.path)
+    counted = next(each for each in script.each if each.table.path == of.table.path)
     engine = data.declared.source.engine()
-    ranking = _ReadRanking(engine.ranking(of.table, of.values, own.merged, own.measures, own.keys))
-    seen, archive = referred(own), data.archive
+    ranking = _ReadRanking(
+        engine.ranking(of.table, of.values, counted.merged, counted.measures, counted.keys)
+    )
+    seen, archive = referred(counted), data.archive
 
     def charge() -> Receipt:
         return data.ledger.charge(
@@ -331,6 +334,6 @@ class _ReadRanking(Ranking):
         self.ranking.check()
 
     def run(self, windows: Sequence[RankWindow]) -> RankedRows:
-        found = self.ranking.run(windows)
+        ranks = self.ranking.run(windows)
         self.read = True
-        return found
+        return ranks

@@ -194,10 +194,10 @@ def _found_before(
     data: PrivateData, table: Table, source: KeySource, asked: KeyQuestion
 ) -> FoundKeys | None:
     """Return the keys that were found last, of the same rows, by whatever budget."""
-    found = data.archive.kept_keys(table, source)
-    if found is None:
+    kept_keys_ = data.archive.kept_keys(table, source)
+    if kept_keys_ is None:
         return None
-    entry, kept = found
+    entry, kept = kept_keys_
     return FoundKeys.of(kept, entry.request, asked.other)
 
 
@@ -260,9 +260,9 @@ def column_of(table: Table, name: object) -> str:
         SchemaError: there is none.
     """
     known = [*table.columns, *table.undeclared]
-    for one in known:
-        if isinstance(name, str) and folded(one) == folded(name):
-            return one
+    for column in known:
+        if isinstance(name, str) and folded(column) == folded(name):
+            return column
     raise unknown(
         f"There is no column {shown(name)} in {printable(table.name)}.",
         closest(str(name), known, as_sql),
@@ -287,8 +287,8 @@ def source_of(declared: DeclaredData, table: Table, asked: KeyQuestion) -> KeySo
             hint='for example ["carrier", "flight"].',
         )
     by_owner = replace(declared, learned=frozenset(), schema=declared.by_owner)
-    found = _wanted_by(by_owner, table, [*texts])
-    if found is None or len(found.parts) < len(texts):
+    expression = _wanted_by(by_owner, table, [*texts])
+    if expression is None or len(expression.parts) < len(texts):
         raise SchemaError(
             f"The values of {printable(', '.join(texts))} can't be found together: those of some "
             "are known, or each of them is one unit's, or they are of a type of which none are "
@@ -296,7 +296,7 @@ def source_of(declared: DeclaredData, table: Table, asked: KeyQuestion) -> KeySo
             hint="ask for those of columns without a domain, and group by the others as well; of "
             "times, for days: CAST(… AS DATE).",
         )
-    return KeySource.of_expression(found)
+    return KeySource.of_expression(expression)
 
 
 def _as_key(table: Table, name: object) -> str:
@@ -348,8 +348,8 @@ def _wanted_by(declared: DeclaredData, table: Table, keys: Sequence[str]) -> Fou
     except SchemaError as error:
         if error.wanted is None:
             raise
-        found = error.wanted.computed
-        return found if isinstance(found, FoundExpression) else None
+        computed = error.wanted.computed
+        return computed if isinstance(computed, FoundExpression) else None
     return None
 
 

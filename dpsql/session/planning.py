@@ -104,17 +104,17 @@ def compiled(data: PrivateData, request: Request, sums: SumForm = FILLED) -> Com
     data.archive.referred(request, referred(script))
     before = data.archive.of_tables(request, script.tables)
     around = frozenset[str]()
-    for own in script.each:
-        known = {name for source in about(script, own, before.sources) for name in source.measures}
-        around |= own.known_otherwise(known)
+    for part in script.each:
+        known = {name for source in about(script, part, before.sources) for name in source.measures}
+        around |= part.known_otherwise(known)
     if around:
         sums = replace(sums, around=around)
         script = alone = data.declared.compile(request, sums=sums)
     cuts = _Cuts.of(script, before.sources)
     if any(
-        cuts.of_table(own.table)[name] != of
-        for own in script.each
-        for name, of in own.table.lines.items()
+        cuts.of_table(part.table)[name] != of
+        for part in script.each
+        for name, of in part.table.lines.items()
     ):
         script = data.declared.compile(request, cuts=cuts.of_table, sums=sums)
     return Compiled(request, script, before.along(cuts.of_source), sums, alone=alone)
@@ -131,12 +131,12 @@ class _Cuts:
     @classmethod
     def of(cls, script: Script, sources: Sequence[Source]) -> _Cuts:
         """Put those of some sources and of a script together."""
-        found = {
-            own.table.path: common_cuts(about(script, own, sources), own.table.lines)
-            for own in script.each
+        cuts = {
+            part.table.path: common_cuts(about(script, part, sources), part.table.lines)
+            for part in script.each
         }
-        names = [identity_of(own.table) for own in script.each]
-        return cls(found, dict(zip(names, found.values(), strict=True)))
+        names = [identity_of(part.table) for part in script.each]
+        return cls(cuts, dict(zip(names, cuts.values(), strict=True)))
 
     def of_table(self, table: Table) -> Mapping[str, Cuts]:
         """Return those of a table."""
@@ -154,29 +154,29 @@ def referred(script: Script) -> tuple[Table, ...]:
     They are those that the counted rows refer to, those of other rows of the same units, and those
     that these refer to in turn.
     """
-    found: dict[tuple[str, ...], Table] = {}
+    by_path: dict[tuple[str, ...], Table] = {}
     for table, parents in _read(script):
-        found[table.path] = table.alone
-        found |= {parent.table.path: parent.table for parent in parents}
+        by_path[table.path] = table.alone
+        by_path |= {parent.table.path: parent.table for parent in parents}
     counted = {table.path for table in script.tables}
-    return tuple(table for path, table in found.items() if path not in counted)
+    return tuple(table for path, table in by_path.items() if path not in counted)
 
 
 def _read(script: Script) -> Iterator[tuple[Table, Sequence[Parent]]]:
     """Yield each table whose rows are counted or looked into, and the rows that these refer to."""
-    for own in script.each:
-        asked = [(own.table, _names_read(own))]
-        made = [source for source in made_of(own.table) if source.path != own.table.path]
+    for part in script.each:
+        asked = [(part.table, _names_read(part))]
+        made = [source for source in made_of(part.table) if source.path != part.table.path]
         yield from ((source, source.parents) for source in made)
         for table, names in asked:  # which grows
             others = others_of(table, names)
             yield table, others.parents
-            asked += [(met, []) for one in others.added for met in one.tables]
+            asked += [(met, []) for rows in others.added for met in rows.tables]
 
 
-def _names_read(own: Script) -> list[str]:
+def _names_read(script: Script) -> list[str]:
     """Return the columns of its table that a script reads."""
-    return columns_read(own.table, own.workload.domain, own.measures.values(), own.keys)
+    return columns_read(script.table, script.workload.domain, script.measures.values(), script.keys)
 
 
 def notes_of(script: Script) -> tuple[str, ...]:
@@ -194,13 +194,13 @@ def notes_of(script: Script) -> tuple[str, ...]:
         if not parent.on_way
     )
     windows = (
-        f"windows over {printable(own.table.name)} look at all rows of a unit, and at most "
-        f"{own.table.contributions:,} of these rows count: the first row of a unit counts only if "
+        f"windows over {printable(part.table.name)} look at all rows of a unit, and at most "
+        f"{part.table.contributions:,} of these rows count: the first row of a unit counts only if "
         "it is one of them; COUNT(DISTINCT unit) counts all units"
-        for own in script.each
-        if others_of(own.table, _names_read(own)).over_all
+        for part in script.each
+        if others_of(part.table, _names_read(part)).over_all
     )
-    related = [(own.table, related_rows(own.table)) for own in script.each]
+    related = [(part.table, related_rows(part.table)) for part in script.each]
     loose = (note for _, rows in related if rows is not None for note in rows.notes)
     chosen = (
         f"of {printable(', '.join(of.name for of in rows.counted))} only those rows count that a "
@@ -217,23 +217,28 @@ def notes_of(script: Script) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*loose, *refer, *chosen, *windows, *groups]))
 
 
-def compiled_over(data: PrivateData, own: Compiled, before: Before) -> Compiled:
+def compiled_over(data: PrivateData, compiled_: Compiled, before: Before) -> Compiled:
     """Compile statements again, over cells as fine as those of some earlier measurements."""
-    cuts = _Cuts.of(own.script, before.sources)
+    cuts = _Cuts.of(compiled_.script, before.sources)
     before = before.along(cuts.of_source)
-    found = {
-        one.table.path: (one.table, _finer(one, splits(about(own.script, one, before.sources))))
-        for one in own.script.each
+    finer = {
+        part.table.path: (
+            part.table,
+            _finer(part, splits(about(compiled_.script, part, before.sources))),
+        )
+        for part in compiled_.script.each
     }
-    if not any(split for _, split in found.values()):
-        return replace(own, before=before)  # the same would come out, after as long a time again
+    if not any(split for _, split in finer.values()):
+        return replace(
+            compiled_, before=before
+        )  # the same would come out, after as long a time again
 
     def split_up(table: Table) -> Split:
-        known, split = found.get(table.path, (table, {}))
+        known, split = finer.get(table.path, (table, {}))
         return split_of(known, split, table)
 
-    script = data.declared.compile(own.request, split_up, cuts.of_table, own.sums)
-    return replace(own, script=script, before=before)
+    script = data.declared.compile(compiled_.request, split_up, cuts.of_table, compiled_.sums)
+    return replace(compiled_, script=script, before=before)
 
 
 def _finer(script: Script, split: Mapping[str, Ints]) -> dict[str, Ints]:
@@ -255,11 +260,13 @@ def compiled_on_past(data: PrivateData, request: Request) -> Compiled:
         SqlError, SchemaError, ResourceLimitError: they can't be answered.
         LedgerError: the ledger can't be read.
     """
-    own = compiled(data, request)
+    compiled_ = compiled(data, request)
     if request.reuse and MECHANISMS[request.mechanism].reuses_measurements:
         with suppress(ResourceLimitError):  # too large over such fine cells
-            return compiled_over(data, own, own.before.where(partial(_helps, own.script)))
-    return own.without_past
+            return compiled_over(
+                data, compiled_, compiled_.before.where(partial(_helps, compiled_.script))
+            )
+    return compiled_.without_past
 
 
 def _helps(script: Script, source: Source) -> bool:
@@ -270,7 +277,7 @@ def _helps(script: Script, source: Source) -> bool:
     if not source.combines:
         return False
     if script.apart:
-        return any(_helps(own, source) for own in script.each if about(script, own, [source]))
+        return any(_helps(part, source) for part in script.each if about(script, part, [source]))
     for name, cells in script.workload.domain.items():
         if name in source.attributes:
             both = [s[name] for s in (source.merged, script.merged) if name in s]
@@ -333,8 +340,8 @@ def plan_of(asked: Compiled) -> Plan:
     """
     request = asked.request
     planner, counts = partial(_on_the_past, asked), partial(counts_before, asked)
-    found = plan_for(asked.script, request.targets, request.assume, request.amount, planner, counts)
-    return replace(found, labels=asked.script.labels, notes=(*notes_of(asked.script), *asked.notes))
+    plan = plan_for(asked.script, request.targets, request.assume, request.amount, planner, counts)
+    return replace(plan, labels=asked.script.labels, notes=(*notes_of(asked.script), *asked.notes))
 
 
 def counts_before(asked: Compiled) -> Counts | None:
@@ -460,8 +467,8 @@ class PlannedTask:
         """Measure every residual space."""
         self.asked.request.tell("measuring", 0, 1)
         measured = measure(charged, counts)
-        own = measured_source(self.plan, self.asked.script, measured, self.asked.before)
-        return MeasuredPlan(self, measured, own, encode(own))
+        source = measured_source(self.plan, self.asked.script, measured, self.asked.before)
+        return MeasuredPlan(self, measured, source, encode(source))
 
     def release_unmeasured(self) -> Release:
         """Make the release of a plan that measures nothing, as all answers are known."""

@@ -42,9 +42,9 @@ class DataState:
     def of(self, table: Table) -> DataState:
         """Return the state of the rows that a table has, which may be a view."""
         made = [] if table.origin is None else [table.origin.digest]
-        own = [*made, table.fingerprint] if made else []
+        states = [*made, table.fingerprint] if made else []
         others = sorted({origin.digest for origin in origins(table)} - {*made})
-        return replace(self, view=digest([*own, *others])) if own or others else self
+        return replace(self, view=digest([*states, *others])) if states or others else self
 
 
 def purpose(request: Request, tables: Sequence[ChargedTable], plan: str = NO_PLAN) -> Purpose:

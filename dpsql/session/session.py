@@ -335,8 +335,8 @@ class Session:
                 return _assuming_values(self._data, request, error)
             except SchemaError as error:
                 first = _first_steps(self._data, request, error, planned=True)
-            found = _planned(first.planned, first.request)
-            return replace(found, notes=(*found.notes, *first.notes))
+            plan = _planned(first.planned, first.request)
+            return replace(plan, notes=(*plan.notes, *first.notes))
 
     @checked
     @one_thread
@@ -473,9 +473,9 @@ class Session:
         if progress is not None and not isinstance(progress, bool):
             check_callable(progress=progress)
         with _at_work(self, progress) as watch:
-            found = answer_keys(self._data, asked, watch)
-            self._data = with_keys(self._data, asked, found)
-            return found
+            key_values = answer_keys(self._data, asked, watch)
+            self._data = with_keys(self._data, asked, key_values)
+            return key_values
 
     @checked
     def find_bounds(
@@ -516,9 +516,9 @@ class Session:
         if progress is not None and not isinstance(progress, bool):
             check_callable(progress=progress)
         with _at_work(self, progress) as watch:
-            found = answer_bounds(self._data, asked, watch)
-            self._data = with_bounds(self._data, table, found)
-            return found
+            bounds = answer_bounds(self._data, asked, watch)
+            self._data = with_bounds(self._data, table, bounds)
+            return bounds
 
     def _asked_of(self, made: Table, sql: str, budget: Budget | Free) -> pl.DataFrame:
         """Answer a statement over what is made of the rows of a table."""
@@ -661,7 +661,7 @@ def answered(session: Session, request: Request) -> Release:
                 return way(*ready)
             except (UndrawnError, SchemaError, UnsupportedSqlError) as error:
                 refused = error
-            kind = next((one for one in steps if isinstance(refused, one)), None)
+            kind = next((step for step in steps if isinstance(refused, step)), None)
             if kind is None:
                 raise refused
             ready = steps.pop(kind)(session, ready[1], refused, watch)
@@ -709,7 +709,7 @@ def _released_first(
         raise refused
     from dpsql.session.values import with_values  # which few need
 
-    return with_values(session._data, request, lambda one: answered(session, one))
+    return with_values(session._data, request, lambda statement: answered(session, statement))
 
 
 _FIRST = {
@@ -731,8 +731,8 @@ def _assuming_values(data: PrivateData, request: Request, refused: UnsupportedSq
     from dpsql.session.values import assumed_values, notes_of  # which few need
 
     known, assumed = assumed_values(data, request)
-    found = _planned(data, assumed)
-    return replace(found, notes=(*found.notes, *notes_of(known, request.amount)))
+    plan = _planned(data, assumed)
+    return replace(plan, notes=(*plan.notes, *notes_of(known, request.amount)))
 
 
 def _planned(data: PrivateData, request: Request) -> Plan:

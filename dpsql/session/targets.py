@@ -93,44 +93,44 @@ def plan_for(
     """
     if targets is None:
         return planner(budget, None)
-    found = _targets(script, targets, assume, counts)
-    found.check()
-    if not found.own:
+    targets_ = _targets(script, targets, assume, counts)
+    targets_.check()
+    if not targets_.own:
         return planner(budget, targets)
     if len(script.statements) == len(targets) == 1:
-        return _named(found, _alone(found, planner))
-    limits = _first_limits(found, planner(_UNIT, None))
+        return _named(targets_, _alone(targets_, planner))
+    limits = _first_limits(targets_, planner(_UNIT, None))
     best: Plan | None = None
     for _ in range(ROUNDS):
         plan = planner(None, limits)
-        rooms = {name: found.room(plan, name) for name in found.own}
+        rooms = {name: targets_.room(plan, name) for name in targets_.own}
         if min(rooms.values()) >= 1:
             less = best is None or plan.budget.mu_squared < LESS * best.budget.mu_squared
             best = plan if less else best
             if not less or min(rooms.values()) <= 1 / CLOSE:
                 break  # others decide the budget, or these do, and are at their targets
-        for name, statement in found.own.items():
+        for name, statement in targets_.own.items():
             for family in _families(statement, script.workload):
                 limits[family.name] *= min(rooms[name], 10) / (1 + 1e-4)
     if best is None:
         raise _none_found()
-    return _named(found, best)
+    return _named(targets_, best)
 
 
-def _alone(found: _Targets, planner: Planner) -> Plan:
+def _alone(targets: _Targets, planner: Planner) -> Plan:
     """Find a budget for the target of the only statement.
 
     Precision is what was known before and what the budget adds, in proportion to μ². So the square
     of the room is a straight line over μ², nearly, and its root is looked for by secants.
     """
-    (name,) = found.own
+    (name,) = targets.own
     budget, before = _UNIT, None
     best: Plan | None = None
     for step in range(ROUNDS):
         plan = planner(budget, None)
         if not step:
-            _check_target(found, plan, name)
-        at, reached = float(budget.mu_squared), found.room(plan, name) ** 2
+            _check_target(targets, plan, name)
+        at, reached = float(budget.mu_squared), targets.room(plan, name) ** 2
         if reached >= 1 and (best is None or plan.budget.mu_squared < best.budget.mu_squared):
             best = plan
         if 1 <= reached <= CLOSE**-2 or (reached >= 1 and budget == _LEAST):
@@ -155,17 +155,17 @@ def _none_found() -> WorkloadError:
     )
 
 
-def _check_target(found: _Targets, guess: Plan, name: str) -> None:
+def _check_target(targets: _Targets, guess: Plan, name: str) -> None:
     """Refuse a target that is not a number, or that no noise is known to meet.
 
     Raises:
         WorkloadError: it is one.
     """
-    workload = found.script.workload
-    names = [family.name for family in _families(found.own[name], workload)]
-    limits_of(workload, {min(names, key=len): found.targets[name]})  # refuses what can't be one
-    found.check_known(guess, name)
-    if not 0 < found.room(guess, name) < math.inf:
+    workload = targets.script.workload
+    names = [family.name for family in _families(targets.own[name], workload)]
+    limits_of(workload, {min(names, key=len): targets.targets[name]})  # refuses what can't be one
+    targets.check_known(guess, name)
+    if not 0 < targets.room(guess, name) < math.inf:
         raise WorkloadError(
             f"For these rows, no amount of noise is known with which {printable(name)} meets its "
             "target.",
@@ -177,28 +177,28 @@ def _check_target(found: _Targets, guess: Plan, name: str) -> None:
         )
 
 
-def _first_limits(found: _Targets, guess: Plan) -> dict[str, float]:
+def _first_limits(targets: _Targets, guess: Plan) -> dict[str, float]:
     """Return targets of families: errors of a plan, times what they may grow or must shrink by."""
-    workload = found.script.workload
-    limits = {name: of for name, of in found.targets.items() if name not in found.own}
+    workload = targets.script.workload
+    limits = {name: of for name, of in targets.targets.items() if name not in targets.own}
     errors = guess.expected_error().select("statement", "worst_standard_error")
     worst = dict(errors.rows())
-    for name, statement in found.own.items():
-        _check_target(found, guess, name)
-        room = found.room(guess, name)
+    for name, statement in targets.own.items():
+        _check_target(targets, guess, name)
+        room = targets.room(guess, name)
         names = {family.name for family in _families(statement, workload)}
         limits |= {family: worst[family] * room for family in names}
     return limits
 
 
-def _named(found: _Targets, plan: Plan) -> Plan:
+def _named(targets: _Targets, plan: Plan) -> Plan:
     """Name statements for their families, and claim no bound: translated targets have none."""
-    workload = found.script.workload
-    held = {name: found.answers(plan, name).said for name in found.own}
+    workload = targets.script.workload
+    held = {name: targets.answers(plan, name).said for name in targets.own}
     plan = replace(plan, held_for=held)
     if plan.objective is None:
         return plan
-    of = {f.name: name for name, s in found.own.items() for f in _families(s, workload)}
+    of = {f.name: name for name, s in targets.own.items() for f in _families(s, workload)}
     binding = tuple(dict.fromkeys(of.get(name, name) for name in plan.objective.binding))
     return replace(plan, objective=replace(plan.objective, binding=binding, gap=math.inf))
 
@@ -228,12 +228,12 @@ def _targets(
     named = set(assume or ())
     open_ = [s for name, s in readable.items() if not named & {name, ROWS}]
     counted = counts() if open_ else None
-    own = {
+    by_statement = {
         name: statement
         for name, statement in readable.items()
         if named & {name, ROWS} or (counted is not None and counted.knows_all(statement))
     }
-    return _Targets(script, targets, assume, counted, own)
+    return _Targets(script, targets, assume, counted, by_statement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,10 +249,10 @@ class _Targets:
 
     def answers(self, plan: Plan, name: str) -> Expected:
         """Return what the rows of a statement would be answered, with a plan's noise."""
-        found = expected(self.script, plan, self.own[name], self.assume, self.counts)
-        if found is None:
+        answers = expected(self.script, plan, self.own[name], self.assume, self.counts)
+        if answers is None:
             raise InternalError("there are no rows to rest a target on")
-        return found
+        return answers
 
     def room(self, plan: Plan, name: str) -> float:
         """Return by how much a plan's noise may grow, at most, until a target is just met.

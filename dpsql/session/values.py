@@ -157,10 +157,10 @@ def _as_they_are(answer: pl.DataFrame) -> pl.DataFrame:
 def _assumed(
     data: PrivateData, request: Request, edits: list[_Edit], fill: _Fill = _as_they_are
 ) -> _Assumed:
-    found, first, keyed = list[str](), list[Request](), False
+    statements, first, keyed = list[str](), list[Request](), False
     budget = request.amount
     while (wanted := _wanted(data, request)) is not None:
-        if len(found) == MOST:
+        if len(statements) == MOST:
             raise wanted
         if not request.free and (budget is None or request.targets is not None):
             raise BudgetError(
@@ -168,7 +168,7 @@ def _assumed(
                 "a budget, and none is given.",
                 hint="pass " + spend(rho="0.5") + " in place of " + option("targets") + ".",
             )
-        found.append(str(wanted.value))
+        statements.append(str(wanted.value))
         keyed |= wanted.by_keys is not None
         before, (value, alone) = request, _invented(data, request, wanted, fill)
         first.append(alone)
@@ -176,7 +176,7 @@ def _assumed(
         edits += _edits(before, request, wanted)
     if budget is not None:
         request = replace(request, budget=part_of(budget, 1 - SHARE))
-    return _Assumed(found, first, request, keyed)
+    return _Assumed(statements, first, request, keyed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,11 +234,11 @@ def _without(hint: str | None, edit: _Edit) -> str | None:
     if not isinstance(hint, Hint):
         return hint and hint.replace(edit.new, edit.old)
     remedies = list[Remedy]()
-    for one in hint.remedies:
-        span = one.span
+    for remedy in hint.remedies:
+        span = remedy.span
         if span is not None:
             span = edit.place(span[0], end=False), edit.place(span[1], end=True)
-        remedies.append(Remedy(one.place, one.text.replace(edit.new, edit.old), span))
+        remedies.append(Remedy(remedy.place, remedy.text.replace(edit.new, edit.old), span))
     python, command, cell = (
         text.replace(edit.new, edit.old) for text in (hint, hint.command, hint.cell)
     )
@@ -327,10 +327,10 @@ def _wanted(data: PrivateData, request: Request) -> UnsupportedSqlError | None:
 
 def _alone(request: Request, sql: str) -> Request:
     """Ask for one of the values, in the same way, but for how answers are shown."""
-    own = Request(((NAME, sql),), request.budget, objective=request.objective)
+    single = Request(((NAME, sql),), request.budget, objective=request.objective)
     ways = ("tolerance", "residuals", "reuse", "mechanism", "bases", "loss", "accept_gap", "keys",
             "bounds", "quantiles", "progress")  # fmt: skip
-    return replace(own, **{way: getattr(request, way) for way in ways})
+    return replace(single, **{way: getattr(request, way) for way in ways})
 
 
 def _written(request: Request, wanted: UnsupportedSqlError, value: str) -> Request:

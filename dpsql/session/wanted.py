@@ -193,11 +193,12 @@ class _BoundsStep(FindingStep):
 
 
 def _note(assumed: Assumed, mu_squared: Fraction, by: str, example: float) -> str:
-    one = assumed.wanted
+    fact = assumed.wanted
     return (
-        f"{one.what} of {printable(one.name)} are found first, for ρ = {float(mu_squared / 2):.3g} "
-        f"of the budget{by}. Errors are for {assumed.said}; another number is assumed by "
-    ) + option("assume", {one.name: example})
+        f"{fact.what} of {printable(fact.name)} are found first, for ρ = "
+        f"{float(mu_squared / 2):.3g} of the budget{by}. "
+        f"Errors are for {assumed.said}; another number is assumed by "
+    ) + option("assume", {fact.name: example})
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,11 +349,11 @@ class _WantedKeys(WantedFact):
         return f"session.find_keys({self.called}, budget={budget})"
 
     def known(self, data: PrivateData) -> PrivateData | None:
-        found = kept_keys(data, self.question(Budget(rho=1), Keys()))
-        if found is None:
+        keys = kept_keys(data, self.question(Budget(rho=1), Keys()))
+        if keys is None:
             return None
-        found.check_any()
-        return with_keys(data, self.question(Budget(rho=1), Keys()), found)
+        keys.check_any()
+        return with_keys(data, self.question(Budget(rho=1), Keys()), keys)
 
     def assumed(self, request: Request, many: int) -> Assumed:
         """Return a domain with some keys, which are made up.
@@ -417,8 +418,8 @@ class _WantedBounds(WantedFact):
         return data.declaring(self.table, self.column, declared)
 
     def known(self, data: PrivateData) -> PrivateData | None:
-        found = kept_bounds(data, self.typed, self.column)
-        return None if found is None else with_bounds(data, self.typed, found)
+        bounds = kept_bounds(data, self.typed, self.column)
+        return None if bounds is None else with_bounds(data, self.typed, bounds)
 
     def assumed(self, request: Request, many: int) -> Assumed:
         """Return bounds: up to a number that is given, or those that the column's name suggests."""
@@ -473,43 +474,49 @@ class AssumedFacts:
             SchemaError: that one, where it isn't to be found; or another one.
             ArgumentError: nothing such can be assumed.
         """
-        found, without = list[Assumed](), declared
+        assumed, without = list[Assumed](), declared
         while True:
-            one = _wanted(declared, request, refused)
-            if one is None or any(one.is_same(before.wanted) for before in found):
+            fact = _wanted(declared, request, refused)
+            if fact is None or any(fact.is_same(before.wanted) for before in assumed):
                 raise refused
-            found.append(one.assumed(request, many))
-            wanted = [each.wanted for each in found]
-            found = [each for each in found if not _follows(each.wanted, wanted)]
-            declared = reduce(lambda data, each: each.declare(data), found, without)
+            assumed.append(fact.assumed(request, many))
+            wanted = [each.wanted for each in assumed]
+            assumed = [each for each in assumed if not _follows(each.wanted, wanted)]
+            declared = reduce(lambda data, each: each.declare(data), assumed, without)
             try:
-                return cls(tuple(found), declared, declared.compile(request))
+                return cls(tuple(assumed), declared, declared.compile(request))
             except SchemaError as error:
                 if error.wanted is None:
-                    raise _made_up(error, found, declared) from None
+                    raise _made_up(error, assumed, declared) from None
                 refused = error
             except SqlError as error:
-                raise _made_up(error, found, declared) from None
+                raise _made_up(error, assumed, declared) from None
 
     @property
     def share(self) -> Fraction:
         """The part of the budget that finds keys by default."""
-        keys = [one for one in self.each if isinstance(one.wanted, _WantedKeys)]
-        names, domains = {one.attribute for one in keys}, [one.declared for one in keys]
+        keys = [fact for fact in self.each if isinstance(fact.wanted, _WantedKeys)]
+        names, domains = {fact.attribute for fact in keys}, [fact.declared for fact in keys]
         values = [domain.values for domain in domains if isinstance(domain, Domain)]
 
-        def tells(own: Script, name: str) -> bool:  # also rows that refer to those with the column
-            found = own.table.columns.get(name)
-            return name in names or (found is not None and found.values in values)
+        def tells(
+            script: Script, name: str
+        ) -> bool:  # also rows that refer to those with the column
+            domain = script.table.columns.get(name)
+            return name in names or (domain is not None and domain.values in values)
 
-        each = ((own, family) for own in self.script.each for family in own.workload.families)
-        alone = all(any(tells(own, name) for name in own.told_by(family)) for own, family in each)
+        each = (
+            (script, family) for script in self.script.each for family in script.workload.families
+        )
+        alone = all(
+            any(tells(script, name) for name in script.told_by(family)) for script, family in each
+        )
         return ALONE if alone else BESIDE
 
     def without_numbers(self, request: Request) -> Request:
         """Return a request without the numbers that it assumes of columns."""
-        given, wanted = request.assume or {}, [one.wanted for one in self.each]
-        rest = {n: of for n, of in given.items() if not any(one.is_called(n) for one in wanted)}
+        given, wanted = request.assume or {}, [fact.wanted for fact in self.each]
+        rest = {n: of for n, of in given.items() if not any(fact.is_called(n) for fact in wanted)}
         return replace(request, assume=rest or None)
 
 
@@ -529,26 +536,26 @@ def _days_in(said: str) -> Iterator[date]:
         yield from (date(year, 1, 1), date(year, 7, 1))
 
 
-def _follows(before: WantedFact, found: Sequence[WantedFact]) -> bool:
+def _follows(before: WantedFact, facts: Sequence[WantedFact]) -> bool:
     """Whether values of an expression follow from those of columns, once these are found too."""
     if not isinstance(before, _WantedKeys) or before.source.computed is None:
         return False
     alone = {
-        one.column
-        for one in found
-        if isinstance(one, _WantedKeys) and one.source.computed is None
-        if one.table.path == before.table.path
+        fact.column
+        for fact in facts
+        if isinstance(fact, _WantedKeys) and fact.source.computed is None
+        if fact.table.path == before.table.path
     }
     return columns(before.source.computed.expression) <= alone
 
 
-def _made_up(error: E, found: Sequence[Assumed], declared: DeclaredData) -> E:
+def _made_up(error: E, assumed: Sequence[Assumed], declared: DeclaredData) -> E:
     """Say how it is asked what is refused because of numbers or days that are made up."""
-    for one in (each.wanted for each in found):
-        if not isinstance(one, _WantedKeys) or one.source.type != "VARCHAR":
+    for fact in (each.wanted for each in assumed):
+        if not isinstance(fact, _WantedKeys) or fact.source.type != "VARCHAR":
             error.hint = declared.with_drafts(
-                f"{one.what} of {printable(one.name)} aren't known beforehand; if that is why, "
-                f"find them first: {one.call('…')}."
+                f"{fact.what} of {printable(fact.name)} aren't known beforehand; if that is why, "
+                f"find them first: {fact.call('…')}."
             )
             break
     return error
@@ -568,21 +575,21 @@ def _wanted(declared: DeclaredData, request: Request, refused: SchemaError) -> W
     if refused.wanted.bounds:
         of = refused.wanted.computed
         read = of.columns if isinstance(of, BoundedExpression) else {column}
-        declared_so = all(isinstance(table.unknown.get(one), UnknownBounds) for one in read)
+        declared_so = all(isinstance(table.unknown.get(column), UnknownBounds) for column in read)
         if not declared_so and request.bounds is None:
             return None
         sought = of.text if isinstance(of, BoundedExpression) else column
         return _WantedBounds(table, name, findable_bounds(declared, table, sought))
     source, computed = KeySource.of_column(table, column), refused.wanted.computed
     read = columns(computed.expression) if isinstance(computed, FoundExpression) else {column}
-    declared_so = all(isinstance(table.unknown.get(one), UnknownKeys) for one in read)
+    declared_so = all(isinstance(table.unknown.get(column), UnknownKeys) for column in read)
     if not declared_so and request.keys is None:
         return None
     if isinstance(computed, FoundExpression):
         of = KeySource.of_expression(computed)
         source = of if is_computed(declared, table, of) else source
     most_keys(declared, table, source)
-    labels = (table.unknown.get(one) for one in sorted(read))
+    labels = (table.unknown.get(column) for column in sorted(read))
     others = (of.other for of in labels if isinstance(of, UnknownKeys) and of.other != OTHER)
     return _WantedKeys(table, name, source.label, next(others, OTHER), source)
 
@@ -628,7 +635,7 @@ class Parts:
                 hint=f"find them first: {first.call(first.price)}.",
             )
         steps = list[FindingStep]()
-        keys = [(one, one.wanted) for one in missing if isinstance(one.wanted, _WantedKeys)]
+        keys = [(fact, fact.wanted) for fact in missing if isinstance(fact.wanted, _WantedKeys)]
         if keys:
             asked, each = request.keys or Keys(), len(keys)
             share = None if asked.at_least is not None else asked.share or assumed.share
@@ -642,12 +649,12 @@ class Parts:
                 max_keys=asked.max_keys,
                 pre_threshold=asked.pre_threshold,
             )
-            questions = [(one, wanted.question(budget, part)) for one, wanted in keys]
-            steps += [_KeyStep(one, asked, rule(asked)) for one, asked in questions]
-        bounds = [(one, one.wanted) for one in missing if isinstance(one.wanted, _WantedBounds)]
+            questions = [(fact, wanted.question(budget, part)) for fact, wanted in keys]
+            steps += [_KeyStep(fact, asked, rule(asked)) for fact, asked in questions]
+        bounds = [(fact, fact.wanted) for fact in missing if isinstance(fact.wanted, _WantedBounds)]
         if bounds:
             amount = part_of(budget, (request.bounds or Bounds()).share / len(bounds))
-            steps += [_BoundsStep(one, wanted.question(amount), amount) for one, wanted in bounds]
+            steps += [_BoundsStep(fact, wanted.question(amount), amount) for fact, wanted in bounds]
         return cls(budget, tuple(steps))
 
     def notes(self, script: Script, request: Request) -> tuple[str, ...]:
@@ -723,15 +730,15 @@ class FirstSteps:
         assumed = AssumedFacts.of(data.declared, request, refused, many)
         missing = list[Assumed]()
         known = data
-        for one in assumed.each:
-            found = one.wanted.known(known)
-            if found is None:
-                missing.append(one)
+        for fact in assumed.each:
+            found_data = fact.wanted.known(known)
+            if found_data is None:
+                missing.append(fact)
                 continue
-            known = found
+            known = found_data
         planned = known
-        for one in missing:
-            planned = replace(planned, declared=one.declare(planned.declared))
+        for fact in missing:
+            planned = replace(planned, declared=fact.declare(planned.declared))
         asked = assumed.without_numbers(replace(request, keys=None, bounds=None))
         if not missing:
             return cls(known, (), asked, known, ())
@@ -740,10 +747,10 @@ class FirstSteps:
         parts = Parts.of(
             assumed, request, missing, partial(rule_of, data), partial(delta_of_account, data)
         )
-        for one in missing:
-            if isinstance(one.wanted, _WantedKeys) and one.wanted.source.computed is None:
+        for fact in missing:
+            if isinstance(fact.wanted, _WantedKeys) and fact.wanted.source.computed is None:
                 # The column has another domain then.
-                data.archive.expect_change(one.wanted.table, one.wanted.column)
+                data.archive.expect_change(fact.wanted.table, fact.wanted.column)
         data.ledger.check_left(parts.budget, parts.budget.mu_squared, parts.delta)
         asked, notes = replace(asked, budget=parts.rest), parts.notes(assumed.script, request)
         return cls(known, parts.steps, asked, planned, notes)
