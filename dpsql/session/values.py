@@ -42,7 +42,7 @@ from dpsql.privacy import Budget
 from dpsql.privacy.finding import part_of
 from dpsql.release import Release
 from dpsql.request import Free, Request
-from dpsql.schema.names import RESERVED, quoted_name, quoted_text
+from dpsql.schema.names import RESERVED, folded, quoted_name, quoted_text
 from dpsql.session.answer import charges_of, check_answerable
 from dpsql.session.data import PrivateData
 
@@ -307,9 +307,9 @@ def _is_only_equal(wanted: UnsupportedSqlError) -> bool:
     """Whether a value is written where it is equal to something or not, whatever its order."""
     if wanted.sql is None or wanted.span is None or wanted.behind:
         return False
-    before = wanted.sql[: wanted.span.start].rstrip().upper()
+    before = folded(wanted.sql[: wanted.span.start]).rstrip()
     after = wanted.sql[wanted.span.end :].lstrip()
-    equal = before.endswith(("=", "<>", " IN")) and not before.endswith(("<=", ">="))
+    equal = before.endswith(("=", "<>", " in")) and not before.endswith(("<=", ">="))
     return equal or after.startswith(("=", "<>", "!="))
 
 
