@@ -115,15 +115,19 @@ def _write_compared(node: Expr) -> None:
         return
     values = _values(given)
     if values:
-        each = [type(comparison)(this=one.copy(), expression=v.copy()) for v in values]
-        joined = exp.and_(*each) if of_all else exp.or_(*each)
-        comparison.replace(exp.Paren(this=joined))
+        comparison.replace(_with_each(comparison, values, of_all=of_all))
     elif isinstance(given, exp.Select) and _has_one_row(given):
         comparison.set("expression", exp.Subquery(this=given))
     elif isinstance(given, _RELEASED) and given.find(exp.Array) is None:
         comparison.set("expression", exp.Paren(this=given))
     elif isinstance(given, exp.Query) and _lists_one(given):
         comparison.replace(_with_all(comparison, given, of_all=of_all))
+
+
+def _with_each(comparison: Expr, values: Sequence[Expr], *, of_all: bool) -> Expr:
+    """Return a comparison with each of some values, joined by AND or by OR."""
+    each = (type(comparison)(this=comparison.this.copy(), expression=v.copy()) for v in values)
+    return exp.Paren(this=exp.and_(*each) if of_all else exp.or_(*each))
 
 
 def _write_equal(listed: exp.In) -> None:

@@ -12,7 +12,7 @@ import pytest
 import dpsql
 from dpsql.session import values
 
-MUCH = dpsql.Budget(rho=10**9)
+MUCH = dpsql.Budget(rho=10**12)
 UNITS = {"unit": dpsql.Unit("c.id", max_rows={"c": 1, "o": 9}), "public": ["towns"]}
 
 

@@ -439,3 +439,11 @@ def test_each_value_is_looked_at_before_any_is_charged(rho):
         session.query(asked, budget=dpsql.Budget(rho=rho))
     except dpsql.BudgetError:
         assert not session.history.height
+
+
+@pytest.mark.parametrize("item", ["COUNT(*) AS n", "COUNT(*) AS n, 1 AS one"])
+def test_a_row_without_a_table_has_no_keys(item):
+    """It has no columns that could be compared: a text without FROM was no refusal but a crash."""
+    asked = f"SELECT {item} WHERE (SELECT COUNT(*) FROM c d WHERE d.town = c.town) > 3"
+    with pytest.raises(dpsql.SqlError):
+        dpsql.Session(shared(), **GIVEN).query(asked, budget=MUCH)

@@ -317,6 +317,11 @@ class _Together(Descent):
             self._least, self._best = total, values
         return total, slopes
 
+    def forget_pieces(self) -> None:
+        """Keep none: each step moves nearly all references of each context."""
+        for part in self._parts.values():
+            part.forget_pieces()
+
     def best(self, parts: Mapping[Context, _ContextSearch]) -> dict[Context, _ContextSearch]:
         """Return what was found in each context, if it needs less in all of them together."""
         if self._least >= math.fsum(part.after for part in parts.values()):

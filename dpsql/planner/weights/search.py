@@ -164,6 +164,10 @@ class Descent(ABC):
     def objective(self, weights: list[Array]) -> tuple[float, Slopes] | None:
         """Return Σ √E and its slopes by the references' numbers; None if one can't be solved."""
 
+    @abstractmethod
+    def forget_pieces(self) -> None:
+        """Keep no pieces of queries for the next step: they may be large."""
+
     def descend(
         self,
         start: list[Array],
@@ -204,6 +208,7 @@ class Descent(ABC):
         zero = np.zeros(sum(len(axis.support) for axis in self._moved.values()))
         with suppress(TooMuchError):  # what was found until then is kept
             descend(objective, zero, evaluations=evaluations, progress=PROGRESS)
+        self.forget_pieces()
         return best
 
     def _unpacked(self, start: list[Array], x: Array) -> list[Array]:
@@ -313,21 +318,8 @@ class ReferenceSearch(Descent):
         self._spent.limit = max(self._spent.work, limit) + limit * CONTEXTS
         return None if best[1] is uniform else (best[1], least[0])
 
-    def descend(
-        self,
-        start: list[Array],
-        unit: float,
-        known: tuple[float, Slopes] | None = None,
-        evaluations: int = EVALUATIONS,
-        first_step: float = FIRST_STEP,
-    ) -> tuple[float, list[Array]]:
-        """Go down as any descent does, then forget the pieces: these may be large."""
-        best = super().descend(start, unit, known, evaluations, first_step)
-        self.forget_pieces()
-        return best
-
     def forget_pieces(self) -> None:
-        """Keep no pieces of queries, of which there are some for each of many contexts."""
+        """Keep no pieces, of which there are some for each of many contexts."""
         self._splitter = Splitter(self._small.uniform)
 
     def steepness(self, weights: list[Array], slopes: Slopes) -> float:

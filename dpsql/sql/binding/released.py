@@ -112,15 +112,10 @@ def keyed_value(node: Expr, outside: Collection[int], root: Expr) -> KeyedValue 
         None if it compares in another way.
     """
     select = node.this if isinstance(node, exp.Subquery) else None
-    if not isinstance(select, exp.Select) or len(select.expressions) != 1:
+    if not isinstance(select, exp.Select) or not _may_be_by_keys(select):
         return None
-    where, item = select.args.get("where"), select.expressions[0].unalias()
-    if where is None or any(map(select.args.get, _ROWS_OF_ITS_OWN)):
-        return None
-    if any(alias.args.get("columns") for alias in select.find_all(exp.TableAlias)):
-        return None  # which may have the names of columns from outside
-    read = _Read.of(item)
-    said = operands(where.this, exp.And)
+    read = _Read.of(select.expressions[0].unalias())
+    said = operands(select.args["where"].this, exp.And)
     rest = [part for part in said if not _columns(part, outside)]
     pairs = [pair for part in said if (pair := _compared(part, outside)) is not None]
     used = {id(column) for _, theirs in pairs for column in theirs.find_all(exp.Column)}
@@ -132,6 +127,15 @@ def keyed_value(node: Expr, outside: Collection[int], root: Expr) -> KeyedValue 
     if read.present:
         made.set("having", exp.Having(this=exp.and_(*read.present, copy=False)))
     return KeyedValue(made, names, tuple(pairs), None if read.present else render(read.missing))
+
+
+def _may_be_by_keys(select: exp.Select) -> bool:
+    """Whether a query has FROM, WHERE and one item, and no clause that can't be by keys."""
+    if len(select.expressions) != 1 or not all(map(select.args.get, ("from_", "where"))):
+        return False
+    # New names of columns may be those of columns from outside.
+    renamed = any(alias.args.get("columns") for alias in select.find_all(exp.TableAlias))
+    return not renamed and not any(map(select.args.get, _ROWS_OF_ITS_OWN))
 
 
 def is_compared(node: Expr) -> bool:

@@ -53,6 +53,8 @@ class StandIns:
 
         Those of whole numbers are one, and so are those of texts.
         """
+        if select.args.get("from_") is None:
+            return None
         listed = [
             exp.Alias(this=one.copy(), alias=quoted(f"c{i}")) for i, one in enumerate(expressions)
         ]
