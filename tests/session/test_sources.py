@@ -65,13 +65,14 @@ def con():
         CREATE TABLE customers (id INTEGER PRIMARY KEY, vip BOOLEAN NOT NULL);
         CREATE TABLE orders (
             customer_id INTEGER REFERENCES customers (id),
-            amount INTEGER NOT NULL CHECK (amount BETWEEN 0 AND 9)
+            amount INTEGER NOT NULL CHECK (amount BETWEEN 0 AND 9),
+            note VARCHAR
         );
         CREATE VIEW large AS SELECT customer_id, amount FROM orders WHERE amount > 4;
         CREATE TABLE bands (amount INTEGER, band VARCHAR);
     """)
     insert(con, "customers", [(i, i % 3 == 0) for i in range(30)])
-    insert(con, "orders", [(i % 30 if i % 11 else None, i % 10) for i in range(300)])
+    insert(con, "orders", [(i % 30 if i % 11 else None, i % 10, None) for i in range(300)])
     insert(con, "bands", [(i, "low" if i < 5 else "high") for i in range(10)])
     return con
 
@@ -102,6 +103,8 @@ def test_all_that_sessions_do_is_asked_by_the_protocols(con, asked, tmp_path):
         session.query("SELECT COUNT(*) AS n FROM nowhere", budget=HUGE)
     with pytest.raises(dpsql.DpsqlError, match="customer_id"):
         session.query("SELECT customer_id, COUNT(*) AS n FROM orders GROUP BY 1", budget=HUGE)
+    with pytest.raises(dpsql.SqlError):
+        session.query("SELECT SUM(note) AS n FROM orders", budget=HUGE)
     assert asked >= names_of(DataSource) - {"interrupt"}
     assert asked >= {"catalog", "describe", "snapshot", "prepared", "keys"}
 
