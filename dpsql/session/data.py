@@ -422,7 +422,7 @@ class DeclaredData:
         if len(names) < 2:
             return self.described(name)
         tables = sorted(
-            (self.described(name.strip()) for name in names), key=lambda name: name.path
+            (self.described(name.strip()) for name in names), key=lambda table: table.path
         )
         for table in tables:
             if table.unit is None:

@@ -274,7 +274,7 @@ class OpenedSource(DuckDBSource):
         if self._types.get(name) == types:
             return
         copy = self._copy(name)
-        columns = ", ".join(f"{quoted_name(name)} {type_}" for name, type_ in types.items())
+        columns = ", ".join(f"{quoted_name(column)} {type_}" for column, type_ in types.items())
         self.con.execute(f"CREATE OR REPLACE TABLE {copy} ({columns})").fetchall()
         view = f"CREATE OR REPLACE VIEW main.{quoted_name(name)} AS FROM {copy}"
         self.con.execute(view).fetchall()
@@ -590,7 +590,7 @@ def _first_bytes(path: str) -> bytes:
 
 def _other_kind(path: str, files: Sequence[str]) -> SchemaError:
     """Say of what kind a file is that nothing can be released from."""
-    odd = next(path for path in files if not _PARQUET.search(path))
+    odd = next(file for file in files if not _PARQUET.search(file))
     head = _first_bytes(odd)
     name = printable(os.path.basename(odd) if odd != path else path)
     for magic, kind, hint in _KINDS:

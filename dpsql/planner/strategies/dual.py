@@ -140,13 +140,13 @@ class Dual:
         """
         if len(rows) >= WORTHWHILE and (nested := Nested.of(rows)) is not None:
             return Dual(rows.shape[1], (QueryPart(rows, None, nested),))
-        symmetries_ = symmetries(rows, shape, moved) if min(rows.shape) >= WORTHWHILE else []
+        permutations = symmetries(rows, shape, moved) if min(rows.shape) >= WORTHWHILE else []
         n = rows.shape[1]
-        if not symmetries_:
+        if not permutations:
             return Dual(n, (QueryPart(compressed(rows), None),))
         least = (ROUNDING * float(np.linalg.norm(rows))) ** 2
-        parts = [QueryPart(compressed(rows @ b.vectors, least), b) for b in blocks(symmetries_, n)]
-        return Dual(n, tuple(p for p in parts if len(p.q)), tuple(symmetries_))
+        parts = [QueryPart(compressed(rows @ b.vectors, least), b) for b in blocks(permutations, n)]
+        return Dual(n, tuple(p for p in parts if len(p.q)), tuple(permutations))
 
     @property
     def rank(self) -> int:

@@ -197,7 +197,7 @@ class _ContextSearches:
     workload: Workload
     whole: ReferenceSearch
     colors: frozenset[int]
-    """Those of these attributes."""
+    """The colors of these attributes."""
     parts: Mapping[Context, _ContextSearch]
 
     @property
@@ -222,9 +222,9 @@ class _ContextSearches:
         The common references of the pivots are a compromise with those that others had then.
         """
         together = _Together.of(self)
-        unit = math.fsum(part.after for part in self.parts.values())
-        together.descend(together.start, unit, first_step=POLISHING_STEP)
-        return replace(self, parts=together.best(self.parts))
+        before = math.fsum(part.after for part in self.parts.values())
+        after, _ = together.descend(together.start, before, first_step=POLISHING_STEP)
+        return self if after >= before else replace(self, parts=together.best(self.parts))
 
     def references(self, common: Mapping[str, Reference]) -> References | None:
         """Return what was found; attributes keep their common references where that is little."""
@@ -323,9 +323,7 @@ class _Together(Descent):
             part.forget_pieces()
 
     def best(self, parts: Mapping[Context, _ContextSearch]) -> dict[Context, _ContextSearch]:
-        """Return what was found in each context, if it needs less in all of them together."""
-        if self._least >= math.fsum(part.after for part in parts.values()):
-            return dict(parts)
+        """Return each context with the references that needed the least in all of them together."""
         return {
             context: replace(part, after=self._best[context][0], weights=self._best[context][1])
             for context, part in parts.items()

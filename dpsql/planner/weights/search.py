@@ -406,9 +406,9 @@ class ReferenceSearch(Descent):
         evaluation = Evaluation(self._splitter, weights, self._moved.keys(), how, solved)
         result: list[tuple[float, Slopes]] = []
         for number, subworkload in enumerate(self.subworkloads):
-            if (root_error := evaluation.error(number, subworkload, final)) is None:
+            if (solved_error := evaluation.error(number, subworkload, final)) is None:
                 return None
-            error, slope = root_error
+            error, slope = solved_error
             root, slopes = math.sqrt(max(0.0, error)), dict[int, Array]()
             if error > 0:
                 add(slopes, slope, 1 / (2 * root))
@@ -429,8 +429,8 @@ class ReferenceSearch(Descent):
 
 def _plain(weights: Array) -> Array:
     """Return weights with few digits, up to a factor that makes them sum to 1."""
-    weights_ = few(weights, START_BITS)
-    return np.asarray(weights_ / weights_.sum())
+    plain = few(weights, START_BITS)
+    return np.asarray(plain / plain.sum())
 
 
 def summed(parts: Iterable[tuple[int, tuple[float, Slopes]]]) -> tuple[float, Slopes]:
